@@ -1,0 +1,29 @@
+"""The one exception tree. A refusal to place a pod is a value (``model.refusal``), never an exception.
+
+FractileError            everything a person or a peer can cause; its text is one sentence with the remedy
+├── WireError            bytes from outside do not decode: annotation, extender body, cluster file, device id
+├── ApiError             the API server answered with an error status (``fractile.kube``)
+└── SetupError           this machine cannot do what was asked: a program, a right or a file is missing
+"""
+
+
+class FractileError(Exception):
+    """Base of all errors whose text may be shown to a person as it is."""
+
+
+class WireError(FractileError):
+    """Bytes or text from outside do not have the form they must have."""
+
+
+class ApiError(FractileError):
+    """The API server answered with a status of 400 or above; ``code`` is that status."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"the API server answered {code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+
+
+class SetupError(FractileError):
+    """This machine lacks something; the text says what and how to get it."""

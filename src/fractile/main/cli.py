@@ -1,0 +1,87 @@
+"""The program ``fractile`` (and ``kubectl fractile``): finds the command, runs it, turns errors into one sentence."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from fractile import __version__
+from fractile.errors import FractileError
+
+# name -> (module that holds `command`, short help shown by --help without importing it)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("fractile.cli.up", "Start a local Kubernetes cluster with simulated cards and Fractile on it."),
+    "down": ("fractile.cli.down", "Stop a local cluster and remove what it left on this machine."),
+    "inspect": ("fractile.cli.inspect", "Show cards, what is allocated on them, and the pods that hold it."),
+    "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),
+    "demo": ("fractile.cli.demo", "Run the demonstrations on a local cluster and explain what happened."),
+    "completion": ("fractile.cli.completion", "Print the tab completion script for bash, zsh or fish."),
+    "control-plane": ("fractile.main.control_plane", "Run the scheduler extender and the controllers."),
+    "agent": ("fractile.main.agent", "Run the node agent: inventory and device plugin."),
+    "hollow-node": ("fractile.main.hollow_node", "Run a node without kubelet for clusters without root."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command only when it is run: ``fractile inspect`` must not pay for gRPC and numpy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the Python traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Share GPUs among many pods on any Kubernetes cluster."""
+    ctx.ensure_object(dict)["debug"] = debug
+
+
+def main(argv: list[str] | None = None, prog: str = "fractile") -> None:
+    """Entry point. A known error is one sentence on stderr and exit status 1; usage errors exit with 2."""
+    args = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in args
+    try:
+        status: Any = cli.main(args=args, prog_name=prog, standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.exceptions.Exit as e:
+        sys.exit(e.exit_code)
+    except click.ClickException as e:
+        if debug:
+            raise
+        e.show()
+        sys.exit(e.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (FractileError, OSError) as e:
+        _fail(e, str(e), debug=debug)
+    except Exception as e:  # the last resort: a bug, reported without a wall of text
+        _fail(e, f"unexpected {type(e).__name__}: {e}; run again with --debug and report it", debug=debug)
+    else:
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(error: Exception, sentence: str, *, debug: bool) -> None:
+    if debug:
+        raise error
+    click.echo(f"fractile: {sentence}", err=True)
+    sys.exit(1)
+
+
+def kubectl_main() -> None:
+    """Entry point of ``kubectl fractile``."""
+    main(prog="kubectl fractile")

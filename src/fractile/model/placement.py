@@ -1,0 +1,69 @@
+"""The cards and amounts that a pod was given, and what they cost each card."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fractile.model.request import Role
+from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
+
+
+class Slice(msgspec.Struct, frozen=True, gc=False):
+    """The part of one card that one container holds."""
+
+    card: CardUUID
+    memory: MiB
+    cores: Percent = Percent(0)
+
+
+class ContainerPlacement(msgspec.Struct, frozen=True):
+    """The slices of one container, with the role that decides how they count."""
+
+    container: ContainerName
+    role: Role
+    slices: tuple[Slice, ...]
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a pod's GPU containers run: containers in kubelet's order, as in the PodRequest."""
+
+    node: NodeName
+    containers: tuple[ContainerPlacement, ...]
+
+    def slices_of(self, container: ContainerName) -> tuple[Slice, ...]:
+        """The slices of that container; empty when it has none."""
+        return next((c.slices for c in self.containers if c.container == container), ())
+
+
+class Charge(msgspec.Struct, frozen=True, gc=False):
+    """What a pod takes from one card at its peak."""
+
+    card: CardUUID
+    memory: MiB
+    cores: Percent
+
+
+def charges(placement: Placement) -> tuple[Charge, ...]:
+    """The peak use of each card: max(each init container + sidecars before it, sidecars + apps).
+
+    This is Kubernetes' rule for pod requests, applied card by card and to memory and cores separately.
+    """
+    running: dict[CardUUID, tuple[int, int]] = {}
+    peak: dict[CardUUID, tuple[int, int]] = {}
+    for container in placement.containers:
+        for card, memory, cores in _per_card(container.slices):
+            held = running.get(card, (0, 0))
+            now = (held[0] + memory, held[1] + cores)
+            before = peak.get(card, (0, 0))
+            peak[card] = (max(before[0], now[0]), max(before[1], now[1]))
+            if container.role is not Role.INIT:
+                running[card] = now
+    return tuple(Charge(card, MiB(m), Percent(c)) for card, (m, c) in peak.items())
+
+
+def _per_card(slices: Iterable[Slice]) -> list[tuple[CardUUID, int, int]]:
+    sums: dict[CardUUID, tuple[int, int]] = {}
+    for s in slices:
+        memory, cores = sums.get(s.card, (0, 0))
+        sums[s.card] = (memory + s.memory, cores + s.cores)
+    return [(card, memory, cores) for card, (memory, cores) in sums.items()]

@@ -1,0 +1,31 @@
+"""A "no" is a value: a constant code that programs compare, and a sentence with numbers for the person who asked."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Code(StrEnum):
+    """Why a node, a pod or a bind was refused."""
+
+    NO_ROOM = "no-room"  # would fit if others left: preemption and waiting help
+    TOO_LARGE = "too-large"  # no card of the node can ever serve it
+    NO_CARDS = "no-cards"  # the node's agent has reported no cards (yet)
+    MALFORMED = "malformed"  # the pod's own request makes no sense
+    GONE = "gone"  # pod or node vanished meanwhile
+    ELSEWHERE = "elsewhere"  # the pod is already bound to another node
+
+
+RESOLVABLE = frozenset({Code.NO_ROOM, Code.NO_CARDS})
+"""Refusals that a change of the cluster, preemption included, can turn into a yes on the same node."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A refusal with its reason. ``message`` is one sentence without a final stop, ready for a pod event."""
+
+    code: Code
+    message: str
+
+    @property
+    def resolvable(self) -> bool:
+        return self.code in RESOLVABLE

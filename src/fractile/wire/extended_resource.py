@@ -1,0 +1,95 @@
+"""``ExtendedResource`` objects (CRD fractile.dev/v1alpha1, cluster-scoped): one per card, written by its node's agent.
+
+The name is the card's UUID in lower case. Memory is a quantity, so that selectors can compare it.
+"""
+
+import msgspec
+
+from fractile.errors import WireError
+from fractile.model.card import Card
+from fractile.model.units import CardUUID, MiB, NodeName
+from fractile.wire.objects import KubeStruct, ObjectMeta, OwnerReference
+from fractile.wire.quantity import parse
+
+GROUP = "fractile.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "ExtendedResource"
+PLURAL = "extendedresources"
+NODE_LABEL = "fractile.dev/node"
+
+_MIB = 2**20
+
+
+class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
+    node_name: str
+    device_id: str = msgspec.field(name="deviceID")
+    index: int
+    model: str
+    memory: str
+    pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+
+
+class ExtendedResourceStatus(KubeStruct, frozen=True):
+    phase: str = "Available"
+
+
+class ExtendedResource(KubeStruct, frozen=True, kw_only=True):
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: ObjectMeta
+    spec: ExtendedResourceSpec
+    status: ExtendedResourceStatus = ExtendedResourceStatus()
+
+
+class ExtendedResourceApply(KubeStruct, frozen=True, kw_only=True):
+    """What the agent applies; the status has its own subresource."""
+
+    api_version: str
+    kind: str
+    metadata: ObjectMeta
+    spec: ExtendedResourceSpec
+
+
+def object_name(card: CardUUID) -> str:
+    return card.lower()
+
+
+def from_card(card: Card, node: NodeName, owner: OwnerReference | None = None) -> ExtendedResourceApply:
+    """The object that the agent of ``node`` applies for its card."""
+    return ExtendedResourceApply(
+        api_version=API_VERSION,
+        kind=KIND,
+        metadata=ObjectMeta(
+            name=object_name(card.uuid),
+            labels={NODE_LABEL: node},
+            owner_references=[owner] if owner else None,
+        ),
+        spec=ExtendedResourceSpec(
+            node_name=node,
+            device_id=card.uuid,
+            index=card.index,
+            model=card.model,
+            memory=f"{card.memory}Mi",
+            pci_bus_id=card.pci_bus_id,
+        ),
+    )
+
+
+def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
+    """The card and its node; WireError when the memory is no sensible quantity."""
+    spec = resource.spec
+    size = parse(spec.memory)
+    if not 0 <= size < 2**60:
+        raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible memory {spec.memory!r}")
+    return NodeName(spec.node_name), Card(
+        uuid=CardUUID(spec.device_id),
+        index=spec.index,
+        model=spec.model,
+        memory=MiB(int(size) // _MIB),
+        pci_bus_id=spec.pci_bus_id,
+        healthy=resource.status.phase != "Unhealthy",
+    )
+
+
+decoder = msgspec.json.Decoder(ExtendedResource)

@@ -1,0 +1,99 @@
+"""The Kubernetes objects that we read, trimmed to the fields we use.
+
+msgspec skips undeclared fields without building objects: a third of a millisecond and 2 KB for what costs the
+generic clients forty times as much. Fields that a hostile caller may leave out or set to null are optional.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class KubeStruct(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True):
+    """Base of all API structs: lower camel case, defaults left out when encoded."""
+
+
+class OwnerReference(KubeStruct, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ObjectMeta(KubeStruct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    annotations: dict[str, str] | None = None
+    labels: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class ListMeta(KubeStruct, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class ResourceRequirements(KubeStruct, frozen=True):
+    """Amounts as the API or a hostile caller spells them; ``wire.quantity`` reads them."""
+
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
+
+
+class Container(KubeStruct, frozen=True):
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+
+
+class PodSpec(KubeStruct, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class PodStatus(KubeStruct, frozen=True):
+    phase: str = ""
+    nominated_node_name: str = ""
+
+
+class Pod(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its containers will never run again, so that it holds nothing."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class NodeStatus(KubeStruct, frozen=True):
+    capacity: dict[str, Any] | None = None
+    allocatable: dict[str, Any] | None = None
+
+
+class Node(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: NodeStatus = NodeStatus()
+
+
+class LeaseSpec(KubeStruct, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(KubeStruct, frozen=True):
+    api_version: str = "coordination.k8s.io/v1"
+    kind: str = "Lease"
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()

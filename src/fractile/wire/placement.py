@@ -1,0 +1,84 @@
+"""``fractile.dev/placement``: the truth about what a pod was given, version 1.
+
+    {"version": 1, "node": "n1", "containers": {
+        "main": {"role": "app", "slices": [{"card": "GPU-...", "memoryMiB": 8138, "cores": 0}]}}}
+
+Containers stand in kubelet's order (init containers and sidecars as listed, then apps), which JSON objects keep.
+Only Fractile's service accounts may write it (deploy/admission.yaml); a reader must still survive any text.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from fractile.errors import WireError
+from fractile.model.placement import ContainerPlacement, Placement, Slice
+from fractile.model.request import Role
+from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
+
+ANNOTATION = "fractile.dev/placement"
+VERSION = 1
+MAX_LENGTH = 256 * 1024  # Kubernetes' own limit for all annotations of an object
+
+_MiB = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+_Cores = Annotated[int, msgspec.Meta(ge=0, le=100)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+
+
+class _Slice(msgspec.Struct, frozen=True):
+    card: _Name
+    memory: _MiB = msgspec.field(name="memoryMiB")
+    cores: _Cores = 0
+
+
+class _Container(msgspec.Struct, frozen=True):
+    role: Role
+    slices: Annotated[tuple[_Slice, ...], msgspec.Meta(min_length=1, max_length=128)]
+
+
+class _Placement(msgspec.Struct, frozen=True):
+    version: int
+    node: _Name
+    containers: Annotated[dict[_Name, _Container], msgspec.Meta(min_length=1, max_length=256)]
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    version: int
+
+
+_version = msgspec.json.Decoder(_Versioned)
+_decoder = msgspec.json.Decoder(_Placement)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(placement: Placement) -> str:
+    """The annotation's text."""
+    containers: dict[str, _Container] = {
+        c.container: _Container(c.role, tuple(_Slice(s.card, s.memory, s.cores) for s in c.slices))
+        for c in placement.containers
+    }
+    return _encoder.encode(_Placement(VERSION, placement.node, containers)).decode()
+
+
+def decode(text: str) -> Placement:
+    """The placement; WireError on anything that is not version 1 of the format."""
+    if len(text) > MAX_LENGTH:
+        raise WireError(f"annotation {ANNOTATION} is longer than {MAX_LENGTH} characters")
+    try:
+        version = _version.decode(text).version
+        if version != VERSION:
+            raise WireError(f"annotation {ANNOTATION} has version {version}; this Fractile reads version {VERSION}")
+        raw = _decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise WireError(f"annotation {ANNOTATION} is malformed: {e}") from None
+    return Placement(
+        NodeName(raw.node),
+        tuple(
+            ContainerPlacement(
+                ContainerName(name),
+                c.role,
+                tuple(Slice(CardUUID(s.card), MiB(s.memory), Percent(s.cores)) for s in c.slices),
+            )
+            for name, c in raw.containers.items()
+        ),
+    )
