@@ -3,6 +3,7 @@
 FractileError            everything a person or a peer can cause; its text is one sentence with the remedy
 ├── WireError            bytes from outside do not decode: annotation, extender body, cluster file, device id
 ├── ApiError             the API server answered with an error status (``fractile.kube``)
+├── Unreachable          the API server did not answer; whether it acted on the call is unknown
 └── SetupError           this machine cannot do what was asked: a program, a right or a file is missing
 """
 
@@ -23,6 +24,10 @@ class ApiError(FractileError):
         self.code = code
         self.reason = reason
         self.message = message
+
+
+class Unreachable(FractileError):
+    """No answer: connection refused, cut or timed out. The call may or may not have taken effect."""
 
 
 class SetupError(FractileError):
