@@ -1,5 +1,6 @@
 """What a pod asks for, in the terms that the core knows. Dialects translate manifests into these."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -49,3 +50,13 @@ class PodRequest(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def peak_amount(containers: Iterable[ContainerRequest]) -> int:
+    """The amount that Kubernetes counts for the pod: max(each init container + sidecars before it, sidecars + apps)."""
+    running = peak = 0
+    for container in containers:
+        peak = max(peak, running + container.amount)
+        if container.role is not Role.INIT:
+            running += container.amount
+    return peak
