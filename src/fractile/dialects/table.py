@@ -37,11 +37,13 @@ def parse_pod(pod: Pod, unit: MemoryUnit) -> PodRequest | Refusal | None:
     """What the pod asks for; None when no dialect claims it; a Refusal when the request makes no sense."""
     found: list[ContainerRequest] = []
     for role, container in containers_in_order(pod):
+        if not asks_for(container, RESOURCES):
+            continue
         amounts = _amounts(container)
         if isinstance(amounts, Refusal):
             return amounts
         if not amounts.keys() & RESOURCES:
-            continue
+            continue  # all of ours are zero, which Kubernetes allows and means nothing
         asked = _ask(container, amounts, unit)
         if isinstance(asked, Refusal):
             return asked
@@ -59,6 +61,14 @@ def containers_in_order(pod: Pod) -> Iterator[tuple[Role, Container]]:
         yield (Role.SIDECAR if container.restart_policy == "Always" else Role.INIT), container
     for container in pod.spec.containers or ():
         yield Role.APP, container
+
+
+def asks_for(container: Container, resources: frozenset[str]) -> bool:
+    """Whether the container names one of the resources, in whatever amount."""
+    named = container.resources
+    return named is not None and not (
+        resources.isdisjoint(named.requests or ()) and resources.isdisjoint(named.limits or ())
+    )
 
 
 def advertised(cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:

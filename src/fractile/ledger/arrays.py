@@ -1,0 +1,100 @@
+"""The cards of the cluster as arrays, card-major: row = slot of a card on its node, column = node.
+
+Card-major because the extender scans "any card of each node": numpy then reduces over the short axis in 20 us for
+5,000 nodes, an eighth of the node-major time (ecosystem.md A12). A slot without a card has memory 0 and free -1.
+"""
+
+from collections.abc import Iterable
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+
+from fractile.model.units import NodeName
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_SLOTS = 8
+_COLUMNS = 64
+
+
+class CardArrays:
+    """Columns are handed out to nodes and taken back; arrays grow by doubling. Shapes (slots, columns), int64 MiB."""
+
+    def __init__(self) -> None:
+        self.memory: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
+        self.free: Ints = np.full((_SLOTS, _COLUMNS), -1, np.int64)
+        self.free_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
+        self.index: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # NVML's index of the card
+        self.idle: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
+        self.node_memory: Ints = np.zeros(_COLUMNS, np.int64)  # sums over the cards of each node
+        self.node_free: Ints = np.zeros(_COLUMNS, np.int64)
+        self.names: list[NodeName | None] = [None] * _COLUMNS
+        self._column: dict[str, int] = {}  # by NodeName; plain str so that names from the wire need no cast
+        self._unused = list(range(_COLUMNS - 1, -1, -1))
+
+    def column(self, node: NodeName) -> int:
+        """The node's column; a new one for a node not seen before."""
+        found = self._column.get(node)
+        if found is not None:
+            return found
+        if not self._unused:
+            self._grow_columns()
+        column = self._unused.pop()
+        self._column[node] = column
+        self.names[column] = node
+        return column
+
+    def find(self, node: str) -> int:
+        """The node's column, -1 when it has no cards."""
+        return self._column.get(node, -1)
+
+    def find_all(self, nodes: Iterable[str], count: int) -> Ints:
+        """The columns of ``count`` node names, -1 for those without cards."""
+        return np.fromiter(map(self._column.get, nodes, repeat(-1)), np.int64, count)
+
+    def free_slot(self, column: int) -> int:
+        """A slot of the column that holds no card."""
+        for slot in range(self.memory.shape[0]):
+            if self.free[slot, column] == -1 and self.memory[slot, column] == 0:
+                return slot
+        self._grow_slots()
+        return self.free_slot(column)
+
+    def write(self, slot: int, column: int, *, memory: int, free: int, free_cores: int, index: int, idle: bool) -> None:
+        """Set one card; keeps the node's sums in step."""
+        self.node_memory[column] += memory - self.memory[slot, column]
+        self.node_free[column] += max(0, free) - max(0, int(self.free[slot, column]))
+        self.memory[slot, column] = memory
+        self.free[slot, column] = free
+        self.free_cores[slot, column] = free_cores
+        self.index[slot, column] = index
+        self.idle[slot, column] = idle
+
+    def clear(self, slot: int, column: int) -> None:
+        """Take one card out; a node without cards gives its column back."""
+        self.write(slot, column, memory=0, free=-1, free_cores=0, index=0, idle=False)
+        node = self.names[column]
+        if node is not None and not self.memory[:, column].any():
+            del self._column[node]
+            self.names[column] = None
+            self._unused.append(column)
+
+    def _grow_columns(self) -> None:
+        width = self.memory.shape[1]
+        self._pad(((0, 0), (0, width)))
+        self.node_memory = np.pad(self.node_memory, (0, width))
+        self.node_free = np.pad(self.node_free, (0, width))
+        self.names += [None] * width
+        self._unused = list(range(2 * width - 1, width - 1, -1))
+
+    def _grow_slots(self) -> None:
+        self._pad(((0, self.memory.shape[0]), (0, 0)))
+
+    def _pad(self, widths: tuple[tuple[int, int], tuple[int, int]]) -> None:
+        self.memory = np.pad(self.memory, widths)
+        self.free = np.pad(self.free, widths, constant_values=-1)
+        self.free_cores = np.pad(self.free_cores, widths)
+        self.index = np.pad(self.index, widths)
+        self.idle = np.pad(self.idle, widths)

@@ -1,0 +1,327 @@
+"""The ledger: which pod holds what on which card, and what is left.
+
+                      assume()                    confirm() / observe()                release()
+      free ────────────────────────> assumed ─────────────────────────────> bound ─────────────────> free
+       ^   filter and prioritize       │  charged; the Binding is on its way   │  seen in a watch       ^
+       │   never leave this state      │                                       │                        │
+       └───────────────────────────────┘ forget(): the Binding was refused     │ move(): kubelet chose   │
+       ^                               │                                       └─── another card ────────┤
+       │                               └ overdue(): no news for too long; the caller asks the API ───────┘
+       └── observe() of a pod we never assumed (restart, another replica) goes straight to bound
+
+Assumptions, as kube-scheduler's cache states its own:
+- A pod is known by its UID; a pod re-created under the same name is another pod.
+- Transitions that come late or twice change nothing: confirm, forget and release of an unknown UID are no-ops, so a
+  deletion that overtakes the answer of a Binding never leaves a charge behind.
+- A bound pod's placement changes only through move(); what else its annotation says later is not believed.
+- Charges belong to card UUIDs, not to nodes: a card that vanishes and returns finds its charges again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from fractile.ledger.arrays import CardArrays, Ints
+from fractile.model.card import Card
+from fractile.model.placement import Charge, Placement, charges
+from fractile.model.refusal import Code, Refusal
+from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
+from fractile.policy.state import CardState, NodeState
+
+
+class State(StrEnum):
+    ASSUMED = "assumed"
+    BOUND = "bound"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds."""
+
+    state: State
+    placement: Placement
+    charges: tuple[Charge, ...]
+    since: float
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """Counts for people and metrics."""
+
+    nodes: int
+    cards: int
+    assumed: int
+    bound: int
+    conflicts: int
+    generation: int
+
+
+class _Held(msgspec.Struct):
+    memory: int = 0
+    cores: int = 0
+    pods: int = 0
+
+
+class _Place(msgspec.Struct, frozen=True):
+    card: Card
+    node: NodeName
+    slot: int
+    column: int
+
+
+class Ledger:
+    """Single-threaded: every method runs to its end on the program's event loop."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._arrays = CardArrays()
+        self._places: dict[CardUUID, _Place] = {}
+        self._by_cell: dict[tuple[int, int], _Place] = {}
+        self._held: dict[CardUUID, _Held] = {}
+        self._entries: dict[PodUID, Entry] = {}
+        self._conflicts: dict[PodUID, Placement] = {}
+        self._generation = 0
+
+    # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_card(self, node: NodeName, card: Card) -> None:
+        """A node reports a card, or reports it again with other properties. Cards without memory are not counted."""
+        place = self._places.get(card.uuid)
+        if place is not None and place.card == card and place.node == node:
+            return
+        if place is not None:
+            self.drop_card(card.uuid)
+        if card.memory <= 0 or not card.healthy:
+            return
+        column = self._arrays.column(node)
+        place = _Place(card, node, self._arrays.free_slot(column), column)
+        self._places[card.uuid] = self._by_cell[place.slot, column] = place
+        self._write(card.uuid)
+
+    def drop_card(self, uuid: CardUUID) -> None:
+        """The card is gone from its node; what pods hold of it stays recorded."""
+        place = self._places.pop(uuid, None)
+        if place is not None:
+            del self._by_cell[place.slot, place.column]
+            self._arrays.clear(place.slot, place.column)
+            self._generation += 1
+
+    # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def assume(self, uid: PodUID, placement: Placement) -> Refusal | None:
+        """Charge a placement whose Binding is about to be written; a refusal changes nothing."""
+        if uid in self._entries:
+            return Refusal(Code.ELSEWHERE, f"the pod already holds a placement on {self._entries[uid].placement.node}")
+        refusal = self._enter(uid, placement, State.ASSUMED)
+        if refusal is None:
+            self._conflicts.pop(uid, None)
+        return refusal
+
+    def confirm(self, uid: PodUID) -> None:
+        """The Binding was accepted."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._entries[uid] = msgspec.structs.replace(entry, state=State.BOUND)
+
+    def forget(self, uid: PodUID) -> None:
+        """The Binding was refused; only an assumption can be forgotten."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.state is State.ASSUMED:
+            self._leave(uid)
+
+    def observe(self, uid: PodUID, placement: Placement) -> Refusal | None:
+        """A watch shows the pod bound with this placement.
+
+        Refused without a charge, and kept as a conflict, when the cards cannot hold it; refused without a change
+        when the pod is known to be bound with another placement.
+        """
+        entry = self._entries.get(uid)
+        if entry is not None and entry.placement == placement:
+            self.confirm(uid)
+            return None
+        if entry is not None and entry.state is State.BOUND:
+            return Refusal(Code.MALFORMED, "the placement was changed after the pod was bound; the change is ignored")
+        if entry is not None:
+            self._leave(uid)
+        refusal = self._enter(uid, placement, State.BOUND)
+        if refusal is None:
+            self._conflicts.pop(uid, None)
+        else:
+            self._conflicts[uid] = placement
+        return refusal
+
+    def move(self, uid: PodUID, placement: Placement) -> Refusal | None:
+        """Put a known pod on other cards; a refusal leaves it where it was."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return Refusal(Code.GONE, "the pod holds no placement")
+        self._leave(uid)
+        refusal = self._enter(uid, placement, entry.state)
+        if refusal is not None:
+            self._restore(uid, entry)
+        return refusal
+
+    def release(self, uid: PodUID) -> Entry | None:
+        """The pod finished or was deleted: what it held is free. Returns what it held."""
+        self._conflicts.pop(uid, None)
+        return self._leave(uid)
+
+    # ── views ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def arrays(self) -> CardArrays:
+        """For scans over many nodes; read only."""
+        return self._arrays
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change of what is free."""
+        return self._generation
+
+    def entry(self, uid: PodUID) -> Entry | None:
+        return self._entries.get(uid)
+
+    def entries(self) -> Iterator[tuple[PodUID, Entry]]:
+        """All holds; the ledger must not change while it is walked."""
+        return iter(self._entries.items())
+
+    def conflicts(self) -> dict[PodUID, Placement]:
+        """Pods whose recorded placement does not fit the cards, so that they hold nothing here."""
+        return dict(self._conflicts)
+
+    def node(self, name: str) -> NodeState | None:
+        """The node's cards ordered by index, with what is free; None when it has reported none."""
+        column = self._arrays.find(name)
+        return None if column < 0 else self.node_at(column)
+
+    def node_at(self, column: int) -> NodeState:
+        node = self._arrays.names[column]
+        assert node is not None, f"column {column} belongs to no node"
+        cards = [self._card_state(place) for place in self._cards_of(column)]
+        return NodeState(node, tuple(sorted(cards, key=lambda c: (c.index, c.uuid))))
+
+    def cards(self, node: str) -> tuple[Card, ...]:
+        """The cards of a node as reported, ordered by index."""
+        column = self._arrays.find(node)
+        found = [] if column < 0 else [place.card for place in self._cards_of(column)]
+        return tuple(sorted(found, key=lambda c: (c.index, c.uuid)))
+
+    def overdue(self, seconds: float) -> list[PodUID]:
+        """Pods assumed longer ago than that: the caller asks the API server what became of them."""
+        limit = self._clock() - seconds
+        return [uid for uid, e in self._entries.items() if e.state is State.ASSUMED and e.since <= limit]
+
+    def renew(self, uid: PodUID) -> None:
+        """The API server could not say yet; ask again after another period."""
+        entry = self._entries.get(uid)
+        if entry is not None:
+            self._entries[uid] = msgspec.structs.replace(entry, since=self._clock())
+
+    def statistics(self) -> Statistics:
+        states = [e.state for e in self._entries.values()]
+        return Statistics(
+            nodes=len({place.node for place in self._places.values()}),
+            cards=len(self._places),
+            assumed=states.count(State.ASSUMED),
+            bound=states.count(State.BOUND),
+            conflicts=len(self._conflicts),
+            generation=self._generation,
+        )
+
+    def audit(self) -> list[CardUUID]:
+        """Cards whose running totals differ from the sum of the entries: always empty unless there is a bug."""
+        sums: dict[CardUUID, _Held] = {}
+        for entry in self._entries.values():
+            for charge in entry.charges:
+                _add(sums.setdefault(charge.card, _Held()), charge, 1)
+        cards = sums.keys() | self._held.keys() | self._places.keys()
+        return [uuid for uuid in sorted(cards) if not self._consistent(uuid, sums.get(uuid, _Held()))]
+
+    # ── the only code that changes capacity ──────────────────────────────────────────────────────────────────────
+
+    def _enter(self, uid: PodUID, placement: Placement, state: State) -> Refusal | None:
+        cost = charges(placement)
+        refusal = self._check(placement, cost)
+        if refusal is None:
+            self._restore(uid, Entry(state, placement, cost, self._clock()))
+        return refusal
+
+    def _restore(self, uid: PodUID, entry: Entry) -> None:
+        self._entries[uid] = entry
+        self._charge(entry.charges, 1)
+
+    def _leave(self, uid: PodUID) -> Entry | None:
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            self._charge(entry.charges, -1)
+        return entry
+
+    def _charge(self, cost: Iterable[Charge], sign: int) -> None:
+        for charge in cost:
+            held = self._held.setdefault(charge.card, _Held())
+            _add(held, charge, sign)
+            if held.pods == 0:
+                del self._held[charge.card]
+            self._write(charge.card)
+
+    def _check(self, placement: Placement, cost: Sequence[Charge]) -> Refusal | None:
+        for charge in cost:
+            place = self._places.get(charge.card)
+            if place is None:
+                continue  # reported later, or never: then the agent refuses the container
+            if place.node != placement.node:
+                return Refusal(Code.MALFORMED, f"card {charge.card} is on {place.node}, not on {placement.node}")
+            held = self._held.get(charge.card, _Held())
+            if charge.memory > place.card.memory - held.memory or charge.cores > 100 - held.cores:
+                return Refusal(Code.NO_ROOM, _no_room(place.card, held, charge))
+        return None
+
+    def _write(self, uuid: CardUUID) -> None:
+        self._generation += 1
+        place = self._places.get(uuid)
+        if place is None:
+            return
+        held = self._held.get(uuid, _Held())
+        self._arrays.write(
+            place.slot,
+            place.column,
+            memory=place.card.memory,
+            free=place.card.memory - held.memory,
+            free_cores=100 - held.cores,
+            index=place.card.index,
+            idle=held.pods == 0,
+        )
+
+    def _cards_of(self, column: int) -> list[_Place]:
+        slots: Ints = self._arrays.memory[:, column]
+        return [self._by_cell[slot, column] for slot in slots.nonzero()[0].tolist()]
+
+    def _card_state(self, place: _Place) -> CardState:
+        held = self._held.get(place.card.uuid, _Held())
+        return CardState(
+            uuid=place.card.uuid,
+            index=place.card.index,
+            model=place.card.model,
+            memory=place.card.memory,
+            free_memory=MiB(place.card.memory - held.memory),
+            free_cores=Percent(100 - held.cores),
+            idle=held.pods == 0,
+        )
+
+    def _consistent(self, uuid: CardUUID, wanted: _Held) -> bool:
+        place = self._places.get(uuid)
+        if self._held.get(uuid, _Held()) != wanted:
+            return False
+        return place is None or int(self._arrays.free[place.slot, place.column]) == place.card.memory - wanted.memory
+
+
+def _add(held: _Held, charge: Charge, sign: int) -> None:
+    held.memory += sign * charge.memory
+    held.cores += sign * charge.cores
+    held.pods += sign
+
+
+def _no_room(card: Card, held: _Held, charge: Charge) -> str:
+    return (
+        f"card {card.index} has {card.memory - held.memory} MiB and {100 - held.cores} % of its cores free, "
+        f"{charge.memory} MiB and {charge.cores} % are needed"
+    )
