@@ -1,0 +1,67 @@
+"""The URL paths of the objects we touch.
+
+Names reach us in extender bodies too, so each is checked here: a name can never leave its place in the path.
+"""
+
+import re
+
+from fractile.errors import WireError
+from fractile.wire import extended_resource as card_api
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+
+
+def pods(namespace: str = "") -> str:
+    """The pods of a namespace; of all namespaces when it is empty."""
+    return f"{_core(namespace)}/pods" if namespace else "/api/v1/pods"
+
+
+def pod(namespace: str, name: str) -> str:
+    return f"{_core(namespace)}/pods/{_checked(name)}"
+
+
+def binding(namespace: str, name: str) -> str:
+    return f"{pod(namespace, name)}/binding"
+
+
+def nodes() -> str:
+    return "/api/v1/nodes"
+
+
+def node(name: str) -> str:
+    return f"/api/v1/nodes/{_checked(name)}"
+
+
+def events(namespace: str) -> str:
+    return f"{_core(namespace)}/events"
+
+
+def event(namespace: str, name: str) -> str:
+    return f"{events(namespace)}/{_checked(name)}"
+
+
+def leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{_checked(namespace)}/leases"
+
+
+def lease(namespace: str, name: str) -> str:
+    return f"{leases(namespace)}/{_checked(name)}"
+
+
+def extended_resources() -> str:
+    return f"/apis/{card_api.API_VERSION}/{card_api.PLURAL}"
+
+
+def extended_resource(name: str) -> str:
+    """``name`` is the object's name (``wire.extended_resource.object_name``), not the card's UUID."""
+    return f"{extended_resources()}/{_checked(name)}"
+
+
+def _core(namespace: str) -> str:
+    return f"/api/v1/namespaces/{_checked(namespace)}"
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise WireError(f"{name[:80]!r} is not a Kubernetes name")
+    return name
