@@ -1,0 +1,85 @@
+"""Kubelet's own record of who holds which device ids: ``kubelet_internal_checkpoint`` beside the plugins' sockets.
+
+It is the one place that names ordinary init containers and pod UIDs (reference: pkg/kubelet/cm/devicemanager/checkpoint
+of Kubernetes; node.md 2.2). Its form is no promise of kubelet's, so a reader must do without it: WireError is normal.
+"""
+
+import msgspec
+
+from fractile.errors import WireError
+from fractile.model.units import ContainerName, PodUID
+
+FILE_NAME = "kubelet_internal_checkpoint"
+
+_NO_NUMA = "-1"  # kubelet's key for devices without a NUMA node
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One container's ids of one resource, and the plugin's answer to Allocate as kubelet keeps it (protobuf)."""
+
+    uid: PodUID
+    container: ContainerName
+    resource: str
+    ids: frozenset[str]
+    answer: bytes = b""
+
+
+class _Entry(msgspec.Struct, rename="pascal"):
+    pod_uid: str = msgspec.field(name="PodUID")
+    container_name: str
+    resource_name: str
+    device_ids: dict[str, list[str]] = msgspec.field(name="DeviceIDs")
+    alloc_resp: bytes | None = None  # base64 in JSON, on both sides
+
+
+class _Data(msgspec.Struct, rename="pascal"):
+    pod_device_entries: list[_Entry] | None = None
+
+
+class _Checkpoint(msgspec.Struct, rename="pascal"):
+    data: _Data
+
+
+class _FullData(_Data, rename="pascal"):
+    registered_devices: dict[str, list[str]] | None = None
+
+
+class _FullCheckpoint(msgspec.Struct, rename="pascal"):
+    data: _FullData
+    checksum: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Checkpoint)
+_full_decoder = msgspec.json.Decoder(_FullCheckpoint)
+_encoder = msgspec.json.Encoder()
+
+
+def decode(text: bytes) -> tuple[Recorded, ...]:
+    """The entries. The tens of thousands of registered ids in the same file are skipped unread."""
+    try:
+        raw = _decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
+    return tuple(_recorded(entry) for entry in raw.data.pod_device_entries or ())
+
+
+def registered(text: bytes) -> dict[str, list[str]]:
+    """The healthy ids of each resource; what a kubelet, played or real, had registered."""
+    try:
+        raw = _full_decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as e:
+        raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
+    return raw.data.registered_devices or {}
+
+
+def encode(entries: list[Recorded], registered: dict[str, list[str]]) -> bytes:
+    """The file as a played kubelet writes it. The checksum is 0: only kubelet itself reads it."""
+    raw = [_Entry(e.uid, e.container, e.resource, {_NO_NUMA: sorted(e.ids)}, e.answer) for e in entries]
+    return _encoder.encode(_FullCheckpoint(_FullData(raw, registered), 0))
+
+
+def _recorded(entry: _Entry) -> Recorded:
+    ids = frozenset(i for ids in entry.device_ids.values() for i in ids)
+    return Recorded(
+        PodUID(entry.pod_uid), ContainerName(entry.container_name), entry.resource_name, ids, entry.alloc_resp or b""
+    )
