@@ -181,7 +181,7 @@ class Reflector(Generic[K]):
             async for event in events:
                 self._step(event)
 
-    def _watch(self, *, initial_events: bool):
+    def _watch(self, *, initial_events: bool) -> AsyncGenerator[WatchEvent[K], None]:
         return self._client.watch(
             self._path,
             self._type,
