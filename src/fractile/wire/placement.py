@@ -17,6 +17,7 @@ from fractile.model.request import Role
 from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
 
 ANNOTATION = "fractile.dev/placement"
+CHOICE_ANNOTATION = "fractile.dev/kubelet-choice"  # same format: the cards that kubelet really chose
 VERSION = 1
 MAX_LENGTH = 256 * 1024  # Kubernetes' own limit for all annotations of an object
 

@@ -1,0 +1,65 @@
+"""Resolves Bindings whose outcome nobody knows: the pod stayed assumed for longer than any answer can take.
+
+The API server is asked. Bound: the watch is late, the hold stays. Not bound, or another pod: the hold is dropped.
+No answer: the hold stays and the question is repeated; capacity is never given away on a guess.
+"""
+
+import asyncio
+import logging
+
+from fractile.control.feed import PodFeed
+from fractile.control.waiting import WaitingPods
+from fractile.errors import ApiError, Unreachable
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.ledger.ledger import Ledger
+from fractile.model.units import PodUID
+from fractile.wire.objects import Pod
+
+log = logging.getLogger(__name__)
+
+EXPIRY = 30.0  # seconds; the API server itself ends a write after less
+_PERIOD = 5.0
+
+
+class Doubt:
+    def __init__(self, *, ledger: Ledger, waiting: WaitingPods, feed: PodFeed, client: KubeClient) -> None:
+        self._ledger = ledger
+        self._waiting = waiting
+        self._feed = feed
+        self._client = client
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_PERIOD)
+            for uid in self._ledger.overdue(EXPIRY):
+                await self.resolve(uid)
+
+    async def resolve(self, uid: PodUID) -> None:
+        """Ask what became of one assumed pod."""
+        waiting = self._waiting.find(uid)
+        if waiting is None:  # the watch has seen it go, or bound with another placement
+            self._drop(uid, "no longer waiting")
+            return
+        try:
+            pod = await self._client.get(paths.pod(waiting.namespace, waiting.name), Pod)
+        except ApiError as e:
+            if e.code == 404:
+                self._drop(uid, "deleted")
+            else:
+                self._ledger.renew(uid)
+            return
+        except Unreachable:
+            self._ledger.renew(uid)
+            return
+        if pod.metadata.uid == uid and pod.spec.node_name:
+            self._feed.changed(pod)
+        else:
+            self._drop(uid, "not bound")
+
+    def _drop(self, uid: PodUID, reason: str) -> None:
+        entry = self._ledger.entry(uid)
+        self._ledger.forget(uid)
+        if entry is not None:
+            log.info("assumption expired uid=%s node=%s reason=%s", uid, entry.placement.node, reason)
+            self._feed.freed(entry.placement.node)

@@ -1,0 +1,138 @@
+"""Keeps the ledger in step with the API: cards from ExtendedResources, holds from the annotations of bound pods.
+
+The API is the truth after a restart. While running, a bound pod's hold is not changed by edits of its annotation:
+only Fractile writes it, so any other change is reported as an event and undone by ``repair``.
+"""
+
+import logging
+from collections.abc import Callable
+
+from fractile.control.waiting import WaitingPod, WaitingPods
+from fractile.dialects.table import parse_pod
+from fractile.errors import WireError
+from fractile.ledger.ledger import Ledger
+from fractile.model.placement import Placement
+from fractile.model.request import PodRequest
+from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
+from fractile.policy.verify import mismatch
+from fractile.wire import extended_resource, placement
+from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.objects import Pod
+
+log = logging.getLogger(__name__)
+
+Warn = Callable[[Pod, str, str], None]  # pod, reason of the event, message
+Freed = Callable[[NodeName], None]
+NeedsRepair = Callable[[Pod], None]
+
+
+class CardFeed:
+    """Reports of the agents -> cards of the ledger."""
+
+    def __init__(self, ledger: Ledger, *, freed: Freed) -> None:
+        self._ledger = ledger
+        self._freed = freed
+        self._uuid_of: dict[str, CardUUID] = {}  # object name -> card, since a deletion names the object only
+
+    def changed(self, resource: ExtendedResource) -> None:
+        try:
+            node, card = extended_resource.to_card(resource)
+        except WireError as e:
+            log.warning("card ignored object=%s reason=%s", resource.metadata.name, e)
+            return
+        self._uuid_of[resource.metadata.name] = card.uuid
+        self._ledger.put_card(node, card)
+        self._freed(node)
+
+    def gone(self, name: str) -> None:
+        uuid = self._uuid_of.pop(name, None)
+        if uuid is not None:
+            self._ledger.drop_card(uuid)
+
+
+class PodFeed:
+    """Pods -> waiting pods and holds of the ledger."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        waiting: WaitingPods,
+        unit: MemoryUnit,
+        warn: Warn,
+        freed: Freed,
+        needs_repair: NeedsRepair,
+    ) -> None:
+        self._ledger = ledger
+        self._waiting = waiting
+        self._unit = unit
+        self._warn = warn
+        self._freed = freed
+        self._needs_repair = needs_repair
+
+    def changed(self, pod: Pod) -> None:
+        """A pod appeared or changed."""
+        uid = PodUID(pod.metadata.uid)
+        if pod.finished:
+            self.gone(uid)
+        elif pod.spec.node_name:
+            self._waiting.discard(uid)
+            self._bound(pod, uid)
+        else:
+            self._unbound(pod, uid)
+
+    def gone(self, uid: PodUID) -> None:
+        """A pod finished or was deleted: what it held is free, and who could not be charged before may be now."""
+        self._waiting.discard(uid)
+        entry = self._ledger.release(uid)
+        if entry is None:
+            return
+        log.info("released uid=%s node=%s", uid, entry.placement.node)
+        self.freed(entry.placement.node)
+
+    def freed(self, node: NodeName) -> None:
+        """Something became free: charge those who could not be charged before, and wake those who wait."""
+        for other, claimed in self._ledger.conflicts().items():
+            self._ledger.observe(other, claimed)
+        self._freed(node)
+
+    def _unbound(self, pod: Pod, uid: PodUID) -> None:
+        request = parse_pod(pod, self._unit)
+        if request is None:
+            return
+        meta = pod.metadata
+        self._waiting.put(WaitingPod(uid, meta.namespace, meta.name, meta.creation_timestamp or "", request))
+
+    def _bound(self, pod: Pod, uid: PodUID) -> None:
+        request = parse_pod(pod, self._unit)
+        if not isinstance(request, PodRequest):
+            return
+        claimed = self._claimed(pod, request)
+        if isinstance(claimed, Placement):
+            refusal = self._ledger.observe(uid, claimed)
+            if refusal is not None:
+                self._doubt(pod, uid, refusal.message)
+        else:
+            self._doubt(pod, uid, claimed)
+        if placement.CHOICE_ANNOTATION in (pod.metadata.annotations or {}):
+            self._needs_repair(pod)
+
+    def _claimed(self, pod: Pod, request: PodRequest) -> Placement | str:
+        """The placement that the pod's annotation claims, or what is wrong with it."""
+        text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
+        if text is None:
+            return "it was bound without Fractile; delete it and let kube-scheduler bind it"
+        try:
+            claimed = placement.decode(text)
+        except WireError as e:
+            return str(e)
+        if claimed.node != pod.spec.node_name:
+            return f"its placement names node {claimed.node}, it runs on {pod.spec.node_name}"
+        wrong = mismatch(request, claimed)
+        return claimed if wrong is None else f"its placement does not match its request: {wrong}"
+
+    def _doubt(self, pod: Pod, uid: PodUID, reason: str) -> None:
+        log.warning("placement not believed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, reason)
+        self._warn(pod, "PlacementIgnored", f"Fractile does not believe this pod's {placement.ANNOTATION}: {reason}")
+        if self._ledger.entry(uid) is not None:
+            self._needs_repair(pod)

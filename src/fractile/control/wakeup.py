@@ -1,0 +1,87 @@
+"""Makes kube-scheduler retry a waiting pod as soon as room appears.
+
+kube-scheduler retries on the deletion of a pod, but it may see the deletion before our watch does: the retry is
+refused, and nothing retries for up to 5 minutes (scheduler.md 2.2 item 7). So when the ledger has really freed
+something, the oldest waiting pods that now fit are touched: a change of a pod makes kube-scheduler look at it again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from fractile.control.waiting import WaitingPod, WaitingPods
+from fractile.errors import ApiError, Unreachable
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.ledger.ledger import Ledger
+from fractile.model.refusal import Refusal
+from fractile.model.units import NodeName
+from fractile.policy.plan import plan
+
+log = logging.getLogger(__name__)
+
+ANNOTATION = "fractile.dev/retry"
+
+_GATHER = 0.05  # seconds; releases come in bursts
+_AT_ONCE = 10  # pods touched per burst: the rest is retried by kube-scheduler's own events or by the next release
+_AGAIN = 1.0  # seconds after which a pod that is still waiting is touched once more
+_TRIES = 3
+
+
+class WakeUp:
+    """``freed`` is called by the feed; ``run`` touches the pods."""
+
+    def __init__(self, *, ledger: Ledger, waiting: WaitingPods, client: KubeClient, wall_ns: Callable[[], int]) -> None:
+        self._ledger = ledger
+        self._waiting = waiting
+        self._client = client
+        self._wall_ns = wall_ns
+        self._nodes: dict[NodeName, int] = {}  # nodes with new room -> tries left
+        self._work = asyncio.Event()
+
+    def freed(self, node: NodeName) -> None:
+        if len(self._waiting):
+            self._nodes[node] = _TRIES
+            self._work.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wait()
+            nodes = list(self._nodes)
+            # A touched pod may have been in kube-scheduler's hands at that instant and be refused once more, so each
+            # release is acted on a few times.
+            self._nodes = {node: tries - 1 for node, tries in self._nodes.items() if tries > 1}
+            for pod in self.candidates(nodes):
+                await self._touch(pod)
+
+    async def _wait(self) -> None:
+        """Until something was freed, or until it is time to look again at what was."""
+        try:
+            async with asyncio.timeout(_AGAIN if self._nodes else None):
+                await self._work.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(_GATHER)
+        self._work.clear()
+
+    def candidates(self, nodes: list[NodeName]) -> list[WaitingPod]:
+        """The oldest waiting pods that fit on one of the nodes now."""
+        states = [state for state in map(self._ledger.node, nodes) if state is not None]
+        found: list[WaitingPod] = []
+        for pod in self._waiting.oldest_first():
+            request = pod.request
+            if isinstance(request, Refusal) or self._ledger.entry(pod.uid) is not None:
+                continue
+            if any(not isinstance(plan(request, state), Refusal) for state in states):
+                found.append(pod)
+                if len(found) == _AT_ONCE:
+                    break
+        return found
+
+    async def _touch(self, pod: WaitingPod) -> None:
+        body = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: str(self._wall_ns())}}}
+        try:
+            await self._client.merge_patch(paths.pod(pod.namespace, pod.name), body)
+            log.info("woke pod=%s/%s", pod.namespace, pod.name)
+        except (ApiError, Unreachable) as e:
+            log.warning("wake-up failed pod=%s/%s reason=%s", pod.namespace, pod.name, e)

@@ -1,0 +1,165 @@
+"""The extender's HTTP side: bodies in, answers out, one log line per decision.
+
+Every answer to kube-scheduler is a 200: it does not read the body of anything else, so the reason would be lost
+(scheduler.md 2.1). Until the ledger is rebuilt each verb answers with an error, which makes kube-scheduler retry.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from fractile.dialects.table import parse_pod
+from fractile.errors import FractileError, WireError
+from fractile.extender.bind import Binder
+from fractile.extender.filter import filter_nodes
+from fractile.extender.score import score_nodes
+from fractile.ledger.ledger import Ledger
+from fractile.model.units import MemoryUnit
+from fractile.wire import extender as wire
+from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, NodeList
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 64 * 2**20  # bytes; 5,000 full Node objects are 46 MB
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+class Extender:
+    """The three verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt."""
+
+    def __init__(self, *, ledger: Ledger, binder: Binder, unit: MemoryUnit, ready: Callable[[], bool]) -> None:
+        self._ledger = ledger
+        self._binder = binder
+        self._unit = unit
+        self.ready = ready
+
+    def filter(self, body: bytes) -> bytes:
+        if not self.ready():
+            return wire.encode(FilterResult(error=_NOT_READY))
+        started = perf_counter()
+        try:
+            args = wire.decode_args(body)
+            names = wire.names_of(args)
+        except WireError as e:
+            log.warning("filter refused reason=%s", e)
+            return wire.encode(FilterResult(error=str(e)))
+        assert args.pod is not None
+        result = filter_nodes(parse_pod(args.pod, self._unit), names, self._ledger)
+        _log_filter(args, names, result, started)
+        return wire.encode(_in_the_form_asked(args, result))
+
+    def prioritize(self, body: bytes) -> bytes:
+        """kube-scheduler swallows errors here: an empty list contributes nothing."""
+        if not self.ready():
+            return wire.encode([])
+        try:
+            args = wire.decode_args(body)
+            names = wire.names_of(args)
+        except WireError as e:
+            log.warning("prioritize refused reason=%s", e)
+            return wire.encode([])
+        assert args.pod is not None
+        return wire.encode(score_nodes(parse_pod(args.pod, self._unit), names, self._ledger))
+
+    async def bind(self, body: bytes) -> bytes:
+        if not self.ready():
+            return wire.encode(BindingResult(_NOT_READY))
+        started = perf_counter()
+        try:
+            args = wire.decode_binding(body)
+            refusal = await self._binder.bind(args)
+        except FractileError as e:
+            log.warning("bind failed reason=%s", e)
+            return wire.encode(BindingResult(str(e)))
+        error = refusal.message if refusal else ""
+        log.info(
+            "bind pod=%s/%s node=%s error=%r ms=%.2f",
+            args.pod_namespace,
+            args.pod_name,
+            args.node,
+            error,
+            (perf_counter() - started) * 1000,
+        )
+        return wire.encode(BindingResult(error))
+
+
+_NOT_READY = "fractile is rebuilding its ledger; it will be ready in a moment"
+
+
+def _in_the_form_asked(args: ExtenderArgs, result: FilterResult) -> FilterResult:
+    """A kube-scheduler that sent node objects wants the fitting ones back as objects."""
+    if args.node_names is not None or args.nodes is None or result.node_names is None:
+        return result
+    fitting = set(result.node_names)
+    items = [raw for raw in args.nodes.items or () if wire.node_name(raw) in fitting]
+    return FilterResult(node_names=None, failed=result.failed, unresolvable=result.unresolvable, nodes=NodeList(items))
+
+
+def _log_filter(args: ExtenderArgs, names: list[str], result: FilterResult, started: float) -> None:
+    if not log.isEnabledFor(logging.INFO):
+        return
+    assert args.pod is not None
+    refused = next(iter((result.failed | result.unresolvable).values()), "") if not result.node_names else ""
+    log.info(
+        "filter pod=%s/%s asked=%d fit=%d reason=%r ms=%.2f",
+        args.pod.metadata.namespace,
+        args.pod.metadata.name,
+        len(names),
+        len(result.node_names or ()),
+        refused,
+        (perf_counter() - started) * 1000,
+    )
+
+
+def application(extender: Extender, *, prefix: str = "/scheduler") -> Starlette:
+    """The routes of the extender and of the probes."""
+
+    async def filter(body: bytes) -> bytes:
+        return extender.filter(body)
+
+    async def prioritize(body: bytes) -> bytes:
+        return extender.prioritize(body)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def readyz(_: Request) -> Response:
+        return PlainTextResponse("ok") if extender.ready() else PlainTextResponse("rebuilding the ledger", 503)
+
+    return Starlette(
+        routes=[
+            Route(f"{prefix}/filter", _verb(filter, wire.encode_error), methods=["POST"]),
+            Route(f"{prefix}/prioritize", _verb(prioritize, lambda _: wire.encode([])), methods=["POST"]),
+            Route(f"{prefix}/bind", _verb(extender.bind, wire.encode_error), methods=["POST"]),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+        ]
+    )
+
+
+def _verb(answer: Answer, error: Callable[[str], bytes]) -> Callable[[Request], Awaitable[Response]]:
+    """One verb as an endpoint. The process survives every body, bugs included: those are logged and answered."""
+
+    async def endpoint(request: Request) -> Response:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY:
+                return _json(error(f"the request is larger than {MAX_BODY} bytes"))
+        try:
+            return _json(await answer(bytes(body)))
+        except Exception:
+            log.exception("verb failed path=%s", request.url.path)
+            return _json(error("internal error of fractile; its log says more"))
+
+    return endpoint
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

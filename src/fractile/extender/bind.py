@@ -1,0 +1,179 @@
+"""Step 4: choose the cards from the live ledger, assume them, and bind with one API call.
+
+The Binding carries the annotations and the pod's UID, and the API server merges both into the pod in the write that
+sets its node (scheduler.md 2.2 item 1): there is no instant at which a pod is bound without its placement, and a
+refused Binding leaves nothing behind. Calls are idempotent by UID: kube-scheduler may repeat one whose answer was lost.
+
+    answer of the API server        what we do
+    accepted                        bound; the watch will show it
+    refused (4xx)                   ask for the pod: bound to this node after all -> success; else give the cards back
+    none, or 5xx                    ask for the pod: bound -> success; otherwise keep the cards, since the write may
+                                    still arrive, and let a repeated call or ``control.doubt`` settle it
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+
+from fractile.control.feed import PodFeed
+from fractile.control.waiting import WaitingPods
+from fractile.dialects.table import parse_pod, placement_annotations
+from fractile.errors import ApiError, Unreachable
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.ledger.ledger import Entry, Ledger, State
+from fractile.model.placement import Placement
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import MemoryUnit, PodUID
+from fractile.policy.plan import plan
+from fractile.policy.reasons import no_cards
+from fractile.wire import placement
+from fractile.wire.extender import BindingArgs
+from fractile.wire.objects import Pod
+
+log = logging.getLogger(__name__)
+
+Reached = Callable[[str], None]  # told each step's name; tests end the process there
+
+
+class Binder:
+    """Binds one pod at a time per UID, any number of pods at once."""
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        waiting: WaitingPods,
+        feed: PodFeed,
+        client: KubeClient,
+        unit: MemoryUnit,
+        wall_ns: Callable[[], int],
+        reached: Reached = lambda step: None,
+    ) -> None:
+        self._ledger = ledger
+        self._waiting = waiting
+        self._feed = feed
+        self._client = client
+        self._unit = unit
+        self._wall_ns = wall_ns
+        self._reached = reached
+        self._busy: dict[PodUID, asyncio.Lock] = {}
+
+    async def bind(self, args: BindingArgs) -> Refusal | None:
+        """Bind the pod to the node, or say why not. Raises ApiError or Unreachable when nothing could be learned."""
+        uid = PodUID(args.pod_uid)
+        async with self._alone(uid):
+            # 1. What does the pod ask for?
+            request = await self._request(args, uid)
+            if isinstance(request, Refusal):
+                return request
+            # 2. Is this a repeated call?
+            earlier = await self._earlier(args, uid)
+            if isinstance(earlier, Refusal):
+                return earlier
+            if earlier is not None and earlier.state is State.BOUND:
+                return None
+            # 3. Choose the cards and assume them, unless an earlier call has.
+            chosen = earlier.placement if earlier else self._assume(request, args, uid)
+            if isinstance(chosen, Refusal):
+                return chosen
+            self._reached("assumed")
+            # 4. The one write.
+            return await self._write(args, uid, request, chosen)
+
+    @asynccontextmanager
+    async def _alone(self, uid: PodUID):
+        lock = self._busy.setdefault(uid, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and self._busy.get(uid) is lock:
+                del self._busy[uid]
+
+    async def _request(self, args: BindingArgs, uid: PodUID) -> PodRequest | Refusal | None:
+        waiting = self._waiting.find(uid)
+        if waiting is not None:
+            return waiting.request
+        # The watch may be behind kube-scheduler's: an unknown pod is asked for before it is refused.
+        pod = await self._get(args)
+        if pod is None or pod.metadata.uid != uid:
+            return Refusal(Code.GONE, "the pod was deleted")
+        return parse_pod(pod, self._unit)
+
+    async def _earlier(self, args: BindingArgs, uid: PodUID) -> Entry | Refusal | None:
+        """What an earlier call for this pod left in the ledger."""
+        entry = self._ledger.entry(uid)
+        if entry is None or entry.placement.node == args.node:
+            return entry
+        if entry.state is State.BOUND:
+            return Refusal(Code.ELSEWHERE, f"the pod is already bound to {entry.placement.node}")
+        # kube-scheduler changed its mind after a Binding of unknown outcome: did that one succeed?
+        pod = await self._get(args)
+        if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
+            self._feed.changed(pod)
+            return Refusal(Code.ELSEWHERE, f"the pod is already bound to {pod.spec.node_name}")
+        self._ledger.forget(uid)
+        return None
+
+    def _assume(self, request: PodRequest | None, args: BindingArgs, uid: PodUID) -> Placement | Refusal | None:
+        if request is None:
+            return None  # asks for nothing of ours; kube-scheduler still leaves the Binding to us
+        state = self._ledger.node(args.node)
+        if state is None:
+            return no_cards()
+        chosen = plan(request, state)
+        if isinstance(chosen, Refusal):
+            return chosen
+        return self._ledger.assume(uid, chosen) or chosen
+
+    async def _write(
+        self, args: BindingArgs, uid: PodUID, request: PodRequest | None, chosen: Placement | None
+    ) -> Refusal | None:
+        try:
+            await self._client.bind(
+                namespace=args.pod_namespace,
+                name=args.pod_name,
+                uid=uid,
+                node=args.node,
+                annotations=self._annotations(request, chosen),
+            )
+        except (ApiError, Unreachable) as e:
+            return await self._failed(args, uid, e)
+        self._reached("bound")
+        self._ledger.confirm(uid)
+        return None
+
+    def _annotations(self, request: PodRequest | None, chosen: Placement | None) -> dict[str, str]:
+        if request is None or chosen is None:
+            return {}
+        cards = self._ledger.cards(chosen.node)
+        dialect = placement_annotations(request, chosen, cards=cards, unit=self._unit, now_ns=self._wall_ns())
+        return {**dialect, placement.ANNOTATION: placement.encode(chosen)}
+
+    async def _failed(self, args: BindingArgs, uid: PodUID, error: ApiError | Unreachable) -> Refusal | None:
+        if await self._is_bound(args, uid):
+            return None
+        if isinstance(error, Unreachable) or error.code >= 500:
+            log.warning("bind outcome unknown pod=%s/%s reason=%s", args.pod_namespace, args.pod_name, error)
+            raise error
+        self._ledger.forget(uid)
+        return Refusal(Code.GONE if error.code == 404 else Code.ELSEWHERE, error.message)
+
+    async def _is_bound(self, args: BindingArgs, uid: PodUID) -> bool:
+        """Whether the API server has this pod on this node; the ledger learns what it says either way."""
+        pod = await self._get(args)
+        if pod is None or pod.metadata.uid != uid or not pod.spec.node_name:
+            return False
+        self._feed.changed(pod)
+        return pod.spec.node_name == args.node
+
+    async def _get(self, args: BindingArgs) -> Pod | None:
+        try:
+            return await self._client.get(paths.pod(args.pod_namespace, args.pod_name), Pod)
+        except ApiError as e:
+            if e.code == 404:
+                return None
+            raise

@@ -1,0 +1,103 @@
+"""Step 2: which of the nodes that kube-scheduler names can serve the pod. Reads the ledger, changes nothing.
+
+When more nodes fit than kube-scheduler can use, only the best are named and no reasons given: at 5,000 nodes most of
+an extender's cost is kube-scheduler decoding and scoring what it does not need (ecosystem.md B3). Nodes refused for
+the same cause share one sentence when they are many, which names the best of them.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from fractile.ledger import scan
+from fractile.ledger.arrays import Bools, CardArrays, Ints
+from fractile.ledger.ledger import Ledger
+from fractile.ledger.scan import Need
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.policy import reasons
+from fractile.policy.cards import choose
+from fractile.policy.plan import plan
+from fractile.wire.extender import FilterResult
+
+BEST = 100  # nodes named when more fit
+ONE_BY_ONE = 50  # refused nodes that each get a sentence of their own
+
+
+def filter_nodes(request: PodRequest | Refusal | None, names: list[str], ledger: Ledger) -> FilterResult:
+    """The nodes that fit, and why the others do not."""
+    if request is None:
+        return FilterResult(node_names=names)
+    if isinstance(request, Refusal):
+        return FilterResult(node_names=[], unresolvable=dict.fromkeys(names, request.message))
+    entry = ledger.entry(request.uid)
+    if entry is not None and entry.placement.node in names:
+        # A Binding of unknown outcome: the pod's own cards are charged, and only that node can be right.
+        return FilterResult(node_names=[entry.placement.node])
+    need = scan.need_of(request)
+    if len(names) > 2 * BEST:
+        best = _best(request, need, names, ledger)
+        if len(best) == BEST:
+            return FilterResult(node_names=best)
+    return _every_node(request, need, names, ledger)
+
+
+def _best(request: PodRequest, need: Need, names: Iterable[str], ledger: Ledger) -> list[str]:
+    """The best nodes among those named, at most BEST."""
+    arrays = ledger.arrays
+    asked = set(names)
+    fitting = scan.now(arrays, need).nonzero()[0]
+    best: list[str] = []
+    columns: list[int] = scan.best_first(arrays, fitting, 2 * BEST).tolist()
+    for column in columns:
+        name = arrays.names[column]
+        if name is not None and name in asked and (need.exact or choose(request, ledger.node_at(column)) is not None):
+            best.append(name)
+            if len(best) == BEST:
+                break
+    return best
+
+
+def _every_node(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> FilterResult:
+    arrays = ledger.arrays
+    columns = arrays.find_all(names, len(names))
+    known = columns >= 0
+    now = known & scan.now(arrays, need)[columns]
+    result = FilterResult(node_names=[])
+    assert result.node_names is not None
+    for i in now.nonzero()[0].tolist():
+        verdict = None if need.exact else plan(request, ledger.node_at(int(columns[i])))
+        if isinstance(verdict, Refusal):
+            _refuse(result, [names[i]], verdict)
+        else:
+            result.node_names.append(names[i])
+    ever = known & ~now & scan.ever(arrays, need)[columns]
+    _refuse(result, _pick(names, ~known), reasons.no_cards())
+    _refuse_all(result, _pick(names, ever), request, ledger, columns[ever])
+    never = known & ~now & ~ever
+    _refuse_all(result, _pick(names, never), request, ledger, columns[never])
+    return result
+
+
+def _refuse_all(result: FilterResult, names: Sequence[str], request: PodRequest, ledger: Ledger, columns: Ints) -> None:
+    """Refuse the nodes, each with its own numbers, or with those of the best one when they are many."""
+    if len(names) <= ONE_BY_ONE:
+        for name, column in zip(names, columns.tolist(), strict=True):
+            _refuse(result, [name], reasons.explain(request, ledger.node_at(column)))
+        return
+    best = _roomiest(ledger.arrays, columns)
+    reason = reasons.explain(request, ledger.node_at(best))
+    shared = f"{reason.message}; that is {ledger.arrays.names[best]}, the best of {len(names)} such nodes"
+    _refuse(result, names, Refusal(reason.code, shared))
+
+
+def _roomiest(arrays: CardArrays, columns: Ints) -> int:
+    """The column whose best card has the most free memory; the first of equals."""
+    return int(columns[int(arrays.free[:, columns].max(axis=0).argmax())])
+
+
+def _refuse(result: FilterResult, names: Sequence[str], refusal: Refusal) -> None:
+    into = result.failed if refusal.resolvable else result.unresolvable
+    into.update(dict.fromkeys(names, refusal.message))
+
+
+def _pick(names: list[str], mask: Bools) -> list[str]:
+    return [names[i] for i in mask.nonzero()[0].tolist()]

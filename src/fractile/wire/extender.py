@@ -1,0 +1,128 @@
+"""kube-scheduler's extender protocol, v1 (reference scheduler.md 2.1).
+
+The Go structs have no JSON tags: outer keys are capitalised, absent values are null, older versions wrote lower case
+and Go ignores case on input. We answer capitalised and accept any case. A status other than 200 makes kube-scheduler
+drop the body, so every answer, errors included, is a 200.
+"""
+
+from typing import Any
+
+import msgspec
+
+from fractile.errors import WireError
+from fractile.wire.objects import ObjectMeta, Pod
+
+
+class _Node(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    """The nodes of a kube-scheduler with ``nodeCacheCapable: false``; the objects are returned as they came."""
+
+    items: list[msgspec.Raw] | None = None
+
+
+class ExtenderArgs(msgspec.Struct, frozen=True):
+    """The body of filter and prioritize."""
+
+    pod: Pod | None = msgspec.field(default=None, name="Pod")
+    node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
+    nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
+
+
+class BindingArgs(msgspec.Struct, frozen=True):
+    """The body of bind."""
+
+    pod_name: str = msgspec.field(default="", name="PodName")
+    pod_namespace: str = msgspec.field(default="", name="PodNamespace")
+    pod_uid: str = msgspec.field(default="", name="PodUID")
+    node: str = msgspec.field(default="", name="Node")
+
+
+class FilterResult(msgspec.Struct, frozen=True):
+    """The answer of filter. ``nodes`` is set only when the request carried node objects."""
+
+    node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
+    failed: dict[str, str] = msgspec.field(default_factory=dict[str, str], name="FailedNodes")
+    unresolvable: dict[str, str] = msgspec.field(default_factory=dict[str, str], name="FailedAndUnresolvableNodes")
+    error: str = msgspec.field(default="", name="Error")
+    nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
+
+
+class HostPriority(msgspec.Struct, frozen=True, gc=False):
+    """One node's score, 0 .. 10."""
+
+    host: str = msgspec.field(name="Host")
+    score: int = msgspec.field(name="Score")
+
+
+class BindingResult(msgspec.Struct, frozen=True):
+    """The answer of bind: an empty error means bound."""
+
+    error: str = msgspec.field(default="", name="Error")
+
+
+_args = msgspec.json.Decoder(ExtenderArgs)
+_binding = msgspec.json.Decoder(BindingArgs)
+_node = msgspec.json.Decoder(_Node)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+
+_CANONICAL = {
+    key.lower(): key
+    for key in ("Pod", "Nodes", "NodeNames", "PodName", "PodNamespace", "PodUID", "Node")
+}  # fmt: skip
+
+
+def decode_args(body: bytes) -> ExtenderArgs:
+    """The arguments of filter and prioritize; WireError when they name no pod or no nodes at all are a list."""
+    args = _decode(_args, body)
+    if args.pod is None and args.node_names is None:
+        args = _decode(_args, _canonical(body))
+    if args.pod is None:
+        raise WireError("the request holds no Pod")
+    return args
+
+
+def decode_binding(body: bytes) -> BindingArgs:
+    """The arguments of bind; WireError when one is missing."""
+    args = _decode(_binding, body)
+    if not (args.pod_name and args.node):
+        args = _decode(_binding, _canonical(body))
+    if not (args.pod_name and args.pod_namespace and args.node):
+        raise WireError("the request must name PodName, PodNamespace, PodUID and Node")
+    return args
+
+
+def names_of(args: ExtenderArgs) -> list[str]:
+    """The nodes asked about, whichever form the request has."""
+    if args.node_names is not None:
+        return args.node_names
+    return [node_name(raw) for raw in (args.nodes.items if args.nodes else None) or ()]
+
+
+def node_name(raw: msgspec.Raw) -> str:
+    return _decode(_node, raw).metadata.name
+
+
+def encode(answer: FilterResult | BindingResult | list[HostPriority]) -> bytes:
+    return _encoder.encode(answer)
+
+
+def encode_error(message: str) -> bytes:
+    """An answer that filter and bind both read as an error."""
+    return _encoder.encode(BindingResult(message))
+
+
+def _canonical(body: bytes) -> bytes:
+    """The same object with its outer keys in the case of the Go structs."""
+    fields = _decode(_object, body)
+    return _encoder.encode({_CANONICAL.get(key.lower(), key): value for key, value in fields.items()})
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], body: bytes | msgspec.Raw) -> Any:
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
+        raise WireError(f"the request is not what kube-scheduler sends: {e}") from None
