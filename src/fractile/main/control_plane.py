@@ -1,0 +1,175 @@
+"""Wiring of ``fractile control-plane``: watches -> ledger -> extender, and the loops beside them."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+import click
+import uvicorn
+
+from fractile.control.doubt import Doubt
+from fractile.control.feed import CardFeed, PodFeed
+from fractile.control.repair import Repair
+from fractile.control.waiting import WaitingPods
+from fractile.control.wakeup import WakeUp
+from fractile.errors import SetupError
+from fractile.extender.app import Extender, application
+from fractile.extender.bind import Binder
+from fractile.kube import credentials, paths
+from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder
+from fractile.kube.reflector import Reflector
+from fractile.ledger.ledger import Ledger
+from fractile.main.logs import set_up_logging
+from fractile.model.units import MemoryUnit, PodUID
+from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.objects import Pod
+
+CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # "assumed" or "bound": end there as kill -9 would; for crash tests
+
+
+@click.command("control-plane")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials; in-cluster ones when not given.")
+@click.option("--listen", default="0.0.0.0:8443", show_default=True, metavar="HOST:PORT", help="Where to serve.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Serving certificate (PEM).")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
+@click.option(
+    "--memory-unit",
+    type=click.Choice([u.name for u in MemoryUnit]),
+    default="MiB",
+    show_default=True,
+    help="What one unit of aliyun.com/gpu-mem is worth; the same on every agent of the cluster.",
+)
+@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+def command(
+    kubeconfig: Path | None,
+    listen: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    memory_unit: str,
+    log_level: str,
+) -> None:
+    """Run the scheduler extender and the controllers.
+
+    kube-scheduler calls it over HTTPS: POST /scheduler/filter, /scheduler/prioritize and /scheduler/bind. /healthz
+    answers while the process lives, /readyz once the ledger is rebuilt from the API server.
+    """
+    set_up_logging(log_level)
+    server = uvicorn.Server(_server_config(listen, tls_cert, tls_key))
+    asyncio.run(run(server, kubeconfig=kubeconfig, unit=MemoryUnit[memory_unit]))
+
+
+async def run(server: uvicorn.Server, *, kubeconfig: Path | None, unit: MemoryUnit) -> None:
+    """Build the objects, connect them, run until the server is told to stop."""
+    async with KubeClient(credentials.load(kubeconfig)) as client:
+        ledger = Ledger(time.monotonic)
+        waiting = WaitingPods()
+        events = EventRecorder(client, "fractile")
+        wakeup = WakeUp(ledger=ledger, waiting=waiting, client=client, wall_ns=time.time_ns)
+        repair = Repair(ledger=ledger, client=client, unit=unit, warn=events.emit, wall_ns=time.time_ns)
+        card_feed = CardFeed(ledger, freed=wakeup.freed)
+        pod_feed = PodFeed(
+            ledger=ledger,
+            waiting=waiting,
+            unit=unit,
+            warn=events.emit,
+            freed=wakeup.freed,
+            needs_repair=repair.request,
+        )
+        doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
+        cards = Reflector(
+            client,
+            paths.extended_resources(),
+            ExtendedResource,
+            changed=card_feed.changed,
+            gone=lambda gone: card_feed.gone(gone.name),
+        )
+        pods = Reflector(
+            client,
+            paths.pods(),
+            Pod,
+            changed=pod_feed.changed,
+            gone=lambda gone: pod_feed.gone(PodUID(gone.uid)),
+        )
+        binder = Binder(
+            ledger=ledger,
+            waiting=waiting,
+            feed=pod_feed,
+            client=client,
+            unit=unit,
+            wall_ns=time.time_ns,
+            reached=_crash_point(os.environ.get(CRASH_AT, "")),
+        )
+        ready = asyncio.Event()
+        extender = Extender(ledger=ledger, binder=binder, unit=unit, ready=ready.is_set)
+        server.config.app = application(extender)
+        async with asyncio.TaskGroup() as tasks:
+            loops = [
+                tasks.create_task(coroutine)
+                for coroutine in (
+                    cards.run(),
+                    _rebuild(cards, pods, ready, ledger),
+                    repair.run(),
+                    wakeup.run(),
+                    doubt.run(),
+                    events.run(),
+                )
+            ]
+            await server.serve()
+            for loop in loops:
+                loop.cancel()
+
+
+async def _rebuild(
+    cards: Reflector[ExtendedResource], pods: Reflector[Pod], ready: asyncio.Event, ledger: Ledger
+) -> None:
+    """Cards first, so that a hold that its card cannot bear is seen at once; then pods; then ready."""
+    log = logging.getLogger(__name__)
+    started = time.monotonic()
+    await cards.synced.wait()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(pods.run())
+        await pods.synced.wait()
+        # What was just built lives as long as the process: keep the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+        ready.set()
+        log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), time.monotonic() - started)
+
+
+def _server_config(listen: str, cert: Path | None, key: Path | None) -> uvicorn.Config:
+    host, separator, port = listen.rpartition(":")
+    if not (separator and port.isdigit()):
+        raise SetupError(f"--listen {listen!r} is not HOST:PORT; write for example 0.0.0.0:8443")
+    if (cert is None) != (key is None):
+        raise SetupError("--tls-cert and --tls-key go together; give both or neither")
+    for file in (cert, key):
+        if file is not None and not file.is_file():
+            raise SetupError(f"{file} does not exist; give the PEM file of the serving certificate or key")
+    return uvicorn.Config(
+        app=_not_wired,
+        host=host.strip("[]"),
+        port=int(port),
+        ssl_certfile=cert,
+        ssl_keyfile=key,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=3,
+    )
+
+
+async def _not_wired(*_: object) -> None:
+    raise AssertionError("replaced before the server starts")
+
+
+def _crash_point(wanted: str):
+    def reached(step: str) -> None:
+        if step == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
