@@ -16,12 +16,15 @@ from starlette.routing import Route
 from fractile.dialects.table import parse_pod
 from fractile.errors import FractileError, WireError
 from fractile.extender.bind import Binder
+from fractile.extender.expected import Expected
 from fractile.extender.filter import filter_nodes
-from fractile.extender.score import score_nodes
+from fractile.extender.score import best_of, score_nodes
 from fractile.ledger.ledger import Ledger
-from fractile.model.units import MemoryUnit
+from fractile.ledger.scan import need_of
+from fractile.model.request import PodRequest
+from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
-from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, NodeList
+from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, HostPriority, NodeList
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +36,12 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 class Extender:
     """The three verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt."""
 
-    def __init__(self, *, ledger: Ledger, binder: Binder, unit: MemoryUnit, ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, *, ledger: Ledger, binder: Binder, expected: Expected, unit: MemoryUnit, ready: Callable[[], bool]
+    ) -> None:
         self._ledger = ledger
         self._binder = binder
+        self._expected = expected
         self._unit = unit
         self.ready = ready
 
@@ -65,7 +71,14 @@ class Extender:
             log.warning("prioritize refused reason=%s", e)
             return wire.encode([])
         assert args.pod is not None
-        return wire.encode(score_nodes(parse_pod(args.pod, self._unit), names, self._ledger))
+        request = parse_pod(args.pod, self._unit)
+        if not isinstance(request, PodRequest):
+            return wire.encode([HostPriority(name, 0) for name in names])
+        scores = score_nodes(request, names, self._ledger, self._expected.others(request.uid))
+        best = best_of(scores)
+        if best is not None:
+            self._expected.put(request.uid, best.host, need_of(request).total)
+        return wire.encode(scores)
 
     async def bind(self, body: bytes) -> bytes:
         if not self.ready():
@@ -73,6 +86,7 @@ class Extender:
         started = perf_counter()
         try:
             args = wire.decode_binding(body)
+            self._expected.discard(PodUID(args.pod_uid))
             refusal = await self._binder.bind(args)
         except FractileError as e:
             log.warning("bind failed reason=%s", e)

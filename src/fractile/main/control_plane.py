@@ -19,6 +19,7 @@ from fractile.control.wakeup import WakeUp
 from fractile.errors import SetupError
 from fractile.extender.app import Extender, application
 from fractile.extender.bind import Binder
+from fractile.extender.expected import Expected
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
@@ -105,7 +106,9 @@ async def run(server: uvicorn.Server, *, kubeconfig: Path | None, unit: MemoryUn
             reached=_crash_point(os.environ.get(CRASH_AT, "")),
         )
         ready = asyncio.Event()
-        extender = Extender(ledger=ledger, binder=binder, unit=unit, ready=ready.is_set)
+        extender = Extender(
+            ledger=ledger, binder=binder, expected=Expected(time.monotonic), unit=unit, ready=ready.is_set
+        )
         server.config.app = application(extender)
         async with asyncio.TaskGroup() as tasks:
             loops = [
