@@ -1,0 +1,188 @@
+"""One leader among the replicas, by a coordination.k8s.io/v1 Lease.
+
+    acquire: the lease is free, ours, or its record did not change for its duration ──> write ourselves in
+    renew:   every ``retry`` seconds; when no renewal succeeded for ``deadline`` seconds, we lead no more
+    release: write an empty holder, so that the next one need not wait
+
+Two rules keep two replicas from leading at once. Time is monotonic and our own: a record is stale when *we* saw it
+unchanged for its duration, whatever clock wrote it. And each write names the resourceVersion that it read, so of two
+that try at once the API server refuses one (409). ``deadline`` is below ``duration``: we stop before others may start.
+Failure rule: closed. Any doubt (no answer, an error) counts as a failed renewal.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from fractile.errors import ApiError, Unreachable, WireError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.pacing import Clock, Sleep
+from fractile.wire.objects import Lease
+
+_NEVER = float("-inf")
+
+log = logging.getLogger(__name__)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds; those of the Kubernetes components."""
+
+    duration: float = 15.0
+    deadline: float = 10.0
+    retry: float = 2.0
+
+
+DEFAULT = Timing()
+
+
+class LeaderElector:
+    """``identity`` must be unique among the replicas and new at each start (host name and a random part)."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing = DEFAULT,
+        rng: random.Random | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.transitions = 0  # grows with each change of leader: a fence for what a late leader wrote
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._timing = timing
+        self._rng = rng or random.Random()
+        self._clock = clock
+        self._sleep = sleep
+        self._now = now
+        self._seen = ("", 0.0)  # the resourceVersion of the record and when we first saw it
+        self._renewed = _NEVER  # when the last successful write was begun
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead at this very moment; false as soon as others may think that they do."""
+        return self._clock() - self._renewed < self._timing.deadline
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait until we lead, then run ``work``; returns when it ends or when the lead is lost, which cancels it."""
+        await self.acquire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                working = group.create_task(_as_coroutine(work))
+                renewing = group.create_task(self._hold(working))
+                await asyncio.wait([working])
+                renewing.cancel()
+        finally:
+            await self.release()
+
+    async def acquire(self) -> None:
+        """Wait until we lead."""
+        while not await self._try():
+            await self._sleep(self._timing.retry * self._rng.uniform(1.0, 1.2))
+        log.info("leading lease=%s/%s identity=%s", self._namespace, self._name, self._identity)
+
+    async def hold(self) -> None:
+        """Renew; returns when the lead is lost."""
+        while self.leading:
+            left = self._renewed + self._timing.deadline - self._clock()
+            await self._sleep(max(0.0, min(self._timing.retry, left)))
+            try:
+                # A slow answer must not keep us from noticing that the time is up.
+                async with asyncio.timeout(max(0.0, self._renewed + self._timing.deadline - self._clock())):
+                    await self._try()
+            except TimeoutError:
+                pass
+        log.warning("lead lost lease=%s/%s identity=%s", self._namespace, self._name, self._identity)
+
+    async def release(self) -> None:
+        """Give the lead back, so that another replica need not wait for the lease to run out."""
+        if self._renewed == _NEVER:
+            return
+        try:
+            async with asyncio.timeout(self._timing.retry):
+                lease = await self._read()
+                if lease is not None and lease.spec.holder_identity == self._identity:
+                    await self._write(lease, holder="")
+        except (ApiError, Unreachable, WireError, TimeoutError) as e:
+            log.warning("lease not released, it runs out by itself reason=%s", str(e) or type(e).__name__)
+        self._renewed = _NEVER
+
+    async def _hold(self, working: asyncio.Task[None]) -> None:
+        await self.hold()
+        working.cancel()
+
+    async def _try(self) -> bool:
+        """One round: read, decide, write. True when we lead after it."""
+        begun = self._clock()
+        try:
+            lease = await self._read()
+            if lease is not None and not self._ours_to_take(lease):
+                if lease.spec.holder_identity != self._identity:
+                    self._renewed = _NEVER  # somebody else leads: be sure that we do not
+                return False
+            await self._write(lease, holder=self._identity)
+        except (ApiError, Unreachable, WireError) as e:
+            if not (isinstance(e, ApiError) and e.code == 409):  # 409: another replica was faster
+                log.warning("lease round failed lease=%s/%s reason=%s", self._namespace, self._name, e)
+            return False
+        self._renewed = begun
+        return True
+
+    def _ours_to_take(self, lease: Lease) -> bool:
+        holder = lease.spec.holder_identity
+        if not holder or holder == self._identity:
+            return True
+        version = lease.metadata.resource_version
+        if self._seen[0] != version:
+            self._seen = (version, self._clock())
+        duration = lease.spec.lease_duration_seconds or self._timing.duration
+        return self._clock() - self._seen[1] > duration
+
+    async def _read(self) -> Lease | None:
+        try:
+            return await self._client.get(paths.lease(self._namespace, self._name), Lease)
+        except ApiError as e:
+            if e.code != 404:
+                raise
+            return None
+
+    async def _write(self, lease: Lease | None, *, holder: str) -> None:
+        before = lease.spec if lease is not None else None
+        same = before is not None and before.holder_identity == self._identity
+        transitions = (before.lease_transitions or 0) + (0 if same else 1) if before is not None else 0
+        stamp = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
+        body: dict[str, object] = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": max(1, int(self._timing.duration)) if holder else 1,
+                "acquireTime": before.acquire_time if same and before is not None else stamp,
+                "renewTime": stamp,
+                "leaseTransitions": transitions,
+            },
+        }
+        if lease is None:
+            await self._client.create(paths.leases(self._namespace), body)
+        else:
+            metadata["resourceVersion"] = lease.metadata.resource_version
+            await self._client.replace(paths.lease(self._namespace, self._name), body)
+        self.transitions = transitions
+
+
+async def _as_coroutine(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
