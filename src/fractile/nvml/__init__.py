@@ -1,1 +1,1 @@
-"""The only door to the cards: NVIDIA's NVML, or a file of simulated cards. Read by ``agent``, which reads nothing else."""
+"""The only door to the cards: NVIDIA's NVML, or a file of simulated cards. Read by ``agent``."""

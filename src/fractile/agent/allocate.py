@@ -1,0 +1,58 @@
+"""Allocate: a pure function of the ids. It must not fail for a transient cause, since the pod would be lost for good;
+a disk that is full now is one, and PreStart makes the directory anew.
+
+The answer holds the cards and amounts that the ids stand for, and a fresh token directory, still without limits. So a
+wrong choice of ids can give a wrong card, which PreStart sees and repairs, but never somebody else's limits.
+"""
+
+import asyncio
+import logging
+
+from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.catalog import Catalog
+from fractile.agent.journal import Journal
+from fractile.agent.steer import Steer
+from fractile.dialects import table
+from fractile.errors import WireError
+from fractile.model.units import CardUUID
+from fractile.wire import limits
+from fractile.wire.devices import count_by_card, device_id, split
+
+log = logging.getLogger(__name__)
+
+
+class Allocator:
+    """Writes the token directory and builds the answer."""
+
+    def __init__(self, journal: Journal, steer: Steer) -> None:
+        self._journal = journal
+        self._steer = steer
+
+    async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
+        """The answer for one container; WireError when an id is none of ours."""
+        held = held_by_card(resource, ids, catalog)
+        wanted = frozenset(ids)
+        pod_amount = await self._steer.pod_amount(resource, wanted)
+        token = self._journal.new_token()
+        try:
+            await asyncio.to_thread(self._journal.create, token, resource, wanted)
+        except OSError as e:
+            log.warning("token directory not written token=%s reason=%s", token, e)
+        log.info(
+            "allocate resource=%s token=%s cards=%s", resource, token, ",".join(f"{c}:{n}" for c, n in held.items())
+        )
+        mount = dp.Mount(container_path=limits.DIRECTORY, host_path=str(self._journal.path(token)), read_only=True)
+        envs = table.container_env(resource, held, cards=catalog.cards, unit=catalog.unit, pod_amount=pod_amount)
+        return dp.ContainerAllocateResponse(envs=envs, mounts=[mount])
+
+
+def held_by_card(resource: str, ids: list[str], catalog: Catalog) -> dict[CardUUID, int]:
+    """How many ids of each card; WireError when there are none, or some are not of a card of this node."""
+    if not ids:
+        raise WireError(f"kubelet asked for {resource} without a device id")
+    counts = catalog.counts(resource)
+    for device in ids:
+        card, k = split(device)
+        if k >= counts.get(card, 0) or device != device_id(card, k):
+            raise WireError(f"device id {device[:80]!r} is no {resource} of this node; see whether its card is lost")
+    return count_by_card(dict.fromkeys(ids))

@@ -1,0 +1,124 @@
+"""Kubelet's books: which container holds which ids, from its pod-resources API and from its checkpoint file.
+
+pod-resources names the pods, with sidecars and apps, but neither UIDs nor ordinary init containers; the checkpoint
+knows UIDs, init containers and our answers to Allocate, but no names (node.md 2.2, 2.3, 3.2b). Together they are exact.
+Failure rule: without pod-resources nothing can be said (BooksClosed); without the checkpoint less can be said.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import msgspec
+from google.protobuf.message import DecodeError
+
+from fractile.agent import rpc
+from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.api import podresources_pb2 as pr
+from fractile.errors import FractileError, WireError
+from fractile.model.units import ContainerName, PodUID
+from fractile.wire import kubelet_checkpoint, limits
+from fractile.wire.kubelet_checkpoint import Recorded
+
+_CALL = 5.0  # seconds; measured 1-9 ms
+_TRIES = 4  # kubelet allows 100 calls a second, 10 at once, and answers RESOURCE_EXHAUSTED above
+
+log = logging.getLogger(__name__)
+
+Held = dict[ContainerName, dict[str, frozenset[str]]]
+
+
+class BooksClosed(FractileError):
+    """Kubelet's pod-resources API does not answer."""
+
+
+class ListedPod(msgspec.Struct, frozen=True):
+    """A pod of the list: what each of its containers holds, by resource. Containers that hold nothing are there too."""
+
+    namespace: str
+    name: str
+    held: Held
+
+
+class Books(msgspec.Struct, frozen=True):
+    """Both books, read one after the other; ``recorded`` is None when the checkpoint could not be read."""
+
+    listed: tuple[ListedPod, ...]
+    recorded: tuple[Recorded, ...] | None
+
+    def entry(self, uid: PodUID, container: str, resource: str) -> Recorded | None:
+        """What the checkpoint says of that container."""
+        return next(
+            (e for e in self.recorded or () if e.uid == uid and e.container == container and e.resource == resource),
+            None,
+        )
+
+    def recorded_holders(self, resource: str, ids: frozenset[str]) -> list[Recorded]:
+        """The checkpoint's containers that hold exactly these ids."""
+        return [e for e in self.recorded or () if e.resource == resource and e.ids == ids]
+
+    def listed_holders(self, resource: str, ids: frozenset[str]) -> list[tuple[ListedPod, ContainerName]]:
+        """The listed containers that hold exactly these ids."""
+        return [
+            (pod, container) for pod in self.listed for container, held in pod.held.items() if held.get(resource) == ids
+        ]
+
+
+class Kubelet:
+    """Reads the books of the kubelet beside us."""
+
+    def __init__(self, pod_resources: Path, checkpoint: Path) -> None:
+        self._socket = pod_resources
+        self._checkpoint = checkpoint
+
+    async def books(self) -> Books:
+        """What kubelet says now. The list comes first: what it shows is in the checkpoint by then, or soon."""
+        listed = await self._list()
+        return Books(listed, await asyncio.to_thread(self._recorded))
+
+    async def _list(self) -> tuple[ListedPod, ...]:
+        for attempt in range(_TRIES):
+            try:
+                answer = await rpc.call_socket(self._socket, rpc.LIST, pr.ListPodResourcesRequest(), timeout=_CALL)
+                return tuple(_listed(pod) for pod in answer.pod_resources)
+            except grpc.aio.AioRpcError as e:
+                if attempt == _TRIES - 1 or e.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise BooksClosed(
+                        f"kubelet's pod-resources API at {self._socket} does not answer ({e.code().name}); "
+                        "see whether kubelet runs"
+                    ) from None
+            await asyncio.sleep(0.05 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def _recorded(self) -> tuple[Recorded, ...] | None:
+        try:
+            return kubelet_checkpoint.decode(self._checkpoint.read_bytes())
+        except FileNotFoundError:
+            return ()  # a kubelet that has handed out nothing yet
+        except (OSError, WireError) as e:
+            log.warning("checkpoint unreadable reason=%s", e)
+            return None
+
+
+def mounted(entry: Recorded) -> Path | None:
+    """The token directory that our answer to Allocate mounted; None when the answer is not ours."""
+    try:
+        answer = dp.ContainerAllocateResponse.FromString(entry.answer)
+    except DecodeError:
+        return None
+    return next((Path(m.host_path) for m in answer.mounts if m.container_path == limits.DIRECTORY), None)
+
+
+def _listed(pod: pr.PodResources) -> ListedPod:
+    held: Held = {ContainerName(c.name): _by_resource(c) for c in pod.containers}
+    return ListedPod(pod.namespace, pod.name, held)
+
+
+def _by_resource(container: pr.ContainerResources) -> dict[str, frozenset[str]]:
+    # Kubelet may list one resource several times, once for each NUMA node.
+    held: dict[str, frozenset[str]] = {}
+    for devices in container.devices:
+        held[devices.resource_name] = held.get(devices.resource_name, frozenset()) | frozenset(devices.device_ids)
+    return held

@@ -1,0 +1,61 @@
+"""What the node has now: its cards, and the device ids that each resource makes of them."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from fractile.dialects import table
+from fractile.dialects.dialect import Advertised
+from fractile.model.card import Card
+from fractile.model.units import CardUUID, DeviceID, MemoryUnit
+from fractile.wire.devices import device_ids
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    """The cards by index, and what kubelet is told of them. Raises SetupError where kubelet could not take the ids."""
+
+    cards: tuple[Card, ...]
+    unit: MemoryUnit
+    advertised: tuple[Advertised, ...]
+
+    @classmethod
+    def of(cls, cards: Sequence[Card], unit: MemoryUnit) -> "Catalog":
+        return cls(tuple(cards), unit, table.advertised(cards, unit))
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return tuple(a.resource for a in self.advertised)
+
+    def counts(self, resource: str) -> dict[CardUUID, int]:
+        """How many ids of the resource each card has."""
+        none: dict[CardUUID, int] = {}
+        return next((a.ids for a in self.advertised if a.resource == resource), none)
+
+    def card(self, uuid: CardUUID) -> Card | None:
+        return next((c for c in self.cards if c.uuid == uuid), None)
+
+    def devices(self, resource: str) -> list[tuple[DeviceID, bool]]:
+        """All ids of the resource, each with whether its card is healthy."""
+        counts = self.counts(resource)
+        return [(d, card.healthy) for card in self.cards for d in device_ids(card.uuid, counts.get(card.uuid, 0))]
+
+
+class Stock:
+    """The one place that holds the present catalog. Readers wait for the next one with ``changed``."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._next = asyncio.Event()
+
+    def update(self, catalog: Catalog) -> None:
+        """Publish a catalog and wake all who wait for one."""
+        self.catalog = catalog
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def changed(self, than: Catalog) -> Catalog:
+        """The present catalog as soon as it is another one."""
+        while self.catalog is than:
+            await self._next.wait()
+        return self.catalog

@@ -1,0 +1,67 @@
+"""Writes the limits of a container into the token directory that the container has mounted."""
+
+import logging
+
+from fractile.agent.books import Books, mounted
+from fractile.agent.journal import Journal
+from fractile.agent.owner import Denied, Owned
+from fractile.model.placement import Placement
+from fractile.model.request import ContainerRequest
+from fractile.wire import limits
+from fractile.wire.limits import Limits
+
+log = logging.getLogger(__name__)
+
+
+class Granter:
+    """All its work is on files: run it in a thread."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def grant(
+        self, owned: Owned, placement: Placement, resource: str, ids: frozenset[str], books: Books
+    ) -> Denied | None:
+        """The limits of every container that holds exactly these ids: an init container and its successor may share
+        them, and kubelet does not say for which of the two it calls. Raises OSError when the disk refuses."""
+        for container in owned.request.containers:
+            if container.resource != resource or owned.held.get(container.container) != ids:
+                continue
+            tokens = self._tokens(owned, container, ids, books)
+            if not tokens:
+                return Denied(
+                    f"the token directory of container {container.container} is unknown; if the agent's --state-dir "
+                    "was changed, delete the pod so that it is made anew"
+                )
+            text = limits.encode(
+                Limits(
+                    pod_uid=owned.uid,
+                    namespace=owned.request.namespace,
+                    pod=owned.request.name,
+                    container=container.container,
+                    slices=placement.slices_of(container.container),
+                )
+            )
+            for token in tokens:
+                self._journal.write_limits(token, text)
+        return None
+
+    def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], books: Books) -> list[str]:
+        entry = books.entry(owned.uid, container.container, container.resource)
+        if entry is None:
+            return self._by_ids(owned, container, ids)
+        directory = mounted(entry)
+        token = self._journal.token(directory) if directory else ""
+        if token and not self._journal.exists(token):
+            log.warning("token directory made anew token=%s pod=%s", token, owned.request.key)
+            self._journal.create(token, container.resource, ids)
+        return [token] if token else []
+
+    def _by_ids(self, owned: Owned, container: ContainerRequest, ids: frozenset[str]) -> list[str]:
+        """Without the checkpoint: every directory of this set that is not somebody else's already."""
+        found: list[str] = []
+        for grant in self._journal.find(container.resource, ids):
+            known = self._journal.limits(grant.token)
+            if known is None or known.pod_uid == owned.uid:
+                found.append(grant.token)
+        return found

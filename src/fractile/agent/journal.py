@@ -1,0 +1,149 @@
+"""Token directories: all that the agent keeps on disk, and what the containers see at /etc/fractile.
+
+    <state>/slices/<token>/ids      resource and ids of one Allocate, as ranges; written before kubelet is answered
+    <state>/slices/<token>/limits   written by PreStart; its absence means "no GPU" to the library
+
+A token is random and never used twice. Everything appears by rename and is synced to disk, since kubelet re-uses its
+answer after a power failure: the directory must then still be there. Failure rule: an OSError of ``create`` or
+``write_limits`` goes to the caller; what cannot be read is passed over with a log line.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from fractile.errors import WireError
+from fractile.wire import limits
+from fractile.wire.devices import to_ranges
+from fractile.wire.limits import Limits
+
+_HEADER = "fractile-ids=1"
+_IDS = "ids"
+
+log = logging.getLogger(__name__)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """One Allocate: its token, what was given (as ranges, equal for equal sets), since when (seconds since 1970)."""
+
+    token: str
+    resource: str
+    ranges: str
+    since: float
+
+
+class Journal:
+    """The token directories below ``root``. ``new_token`` must never give the same text twice."""
+
+    def __init__(self, root: Path, *, new_token: Callable[[], str]) -> None:
+        self._root = root
+        self.new_token = new_token
+        root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
+        for leftover in root.glob(".*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def path(self, token: str) -> Path:
+        return self._root / token
+
+    def token(self, directory: Path) -> str:
+        """The token of a directory; "" when it does not lie below our root."""
+        ours = directory.parent == self._root and not directory.name.startswith(".")
+        return directory.name if ours else ""
+
+    def create(self, token: str, resource: str, ids: frozenset[str]) -> None:
+        """A directory for these ids, complete before it appears under its name."""
+        staging = self._root / f".{token}"
+        staging.mkdir()
+        staging.chmod(0o755)
+        _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
+        staging.rename(self.path(token))
+        _sync(self._root)
+
+    def write_limits(self, token: str, text: str) -> None:
+        """Put the limits file in place, in one step; does nothing when it says so already."""
+        directory = self.path(token)
+        target = directory / limits.FILE_NAME
+        if _read(target) == text:
+            return
+        staging = directory / f".{self.new_token()}"
+        _write(staging, text)
+        staging.rename(target)
+        _sync(directory)
+
+    def limits(self, token: str) -> Limits | None:
+        """What was granted to the token; None when nothing was yet."""
+        text = _read(self.path(token) / limits.FILE_NAME)
+        if text is None:
+            return None
+        try:
+            return limits.decode(text)
+        except WireError as e:
+            log.warning("limits file ignored token=%s reason=%s", token, e)
+            return None
+
+    def grants(self) -> Iterator[Grant]:
+        """All directories that can be read."""
+        for directory in sorted(self._root.iterdir()):
+            grant = None if directory.name.startswith(".") else _grant(directory)
+            if grant is not None:
+                yield grant
+
+    def find(self, resource: str, ids: frozenset[str]) -> list[Grant]:
+        """The grants of exactly these ids, the newest last."""
+        ranges = to_ranges(ids)
+        same = (g for g in self.grants() if g.resource == resource and g.ranges == ranges)
+        return sorted(same, key=lambda g: g.since)
+
+    def exists(self, token: str) -> bool:
+        return (self.path(token) / _IDS).exists()
+
+    def remove(self, token: str) -> None:
+        """Take the directory away. A container that still has it mounted keeps an empty directory."""
+        doomed = self._root / f".{token}"
+        self.path(token).rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def _grant(directory: Path) -> Grant | None:
+    text = _read(directory / _IDS)
+    lines = (text or "").split("\n")
+    if len(lines) != 4 or lines[0] != _HEADER:
+        log.warning("token directory ignored token=%s reason=%s", directory.name, "no journal of version 1")
+        return None
+    try:
+        since = (directory / _IDS).stat().st_mtime
+    except OSError as e:
+        log.warning("token directory ignored token=%s reason=%s", directory.name, e)
+        return None
+    return Grant(directory.name, lines[1].removeprefix("resource="), lines[2].removeprefix("ids="), since)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as e:
+        log.warning("file ignored path=%s reason=%s", path, e)
+        return None
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(0o644)  # whatever the umask: the container's user must read it
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,75 @@
+"""Whose ids are these? After Allocate kubelet's books say it, and exactly one pod holds any id."""
+
+import msgspec
+
+from fractile.agent.books import Books
+from fractile.agent.pods import NodePods
+from fractile.model.request import ContainerRequest, PodRequest, Role
+from fractile.model.units import ContainerName, PodUID
+from fractile.wire.objects import Pod
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """Why the container may not start now: one sentence, shown in the pod's events. Kubelet tries again."""
+
+    reason: str
+
+
+class Owned(msgspec.Struct, frozen=True):
+    """The pod that holds the ids, as the API server has it now, and what kubelet gave to each of its containers."""
+
+    pod: Pod
+    request: PodRequest
+    held: dict[ContainerName, frozenset[str]]  # by container, of the resource that the container asks for
+
+    @property
+    def uid(self) -> PodUID:
+        return self.request.uid
+
+
+async def owner(resource: str, ids: frozenset[str], books: Books, pods: NodePods) -> Owned | Denied:
+    """The owner of exactly these ids. Raises ApiError or Unreachable as the client does."""
+    listed = books.listed_holders(resource, ids)
+    uids = {e.uid for e in books.recorded_holders(resource, ids)}
+    if listed:
+        pod = await pods.fresh(listed[0][0].namespace, listed[0][0].name)
+    else:
+        pod = await _of_init_container(uids, books, pods)
+    if pod is None:
+        return Denied("kubelet's books do not name a pod of the API server that holds these devices")
+    if uids and PodUID(pod.metadata.uid) not in uids:
+        return Denied(f"the devices belong to an earlier pod of the name {pod.metadata.namespace}/{pod.metadata.name}")
+    request = pods.request(pod)
+    if request is None:
+        return Denied(f"pod {pod.metadata.namespace}/{pod.metadata.name} makes no sensible request for {resource}")
+    held = {c.container: h for c in request.containers if (h := _held(c, request, books))}
+    if ids not in held.values():
+        return Denied(f"kubelet's books changed while pod {request.key} was looked up")
+    return Owned(pod, request, held)
+
+
+def _held(container: ContainerRequest, request: PodRequest, books: Books) -> frozenset[str]:
+    if container.role is Role.INIT:
+        entry = books.entry(request.uid, container.container, container.resource)
+        return entry.ids if entry else frozenset()
+    return next(
+        (
+            p.held.get(container.container, {}).get(container.resource, frozenset[str]())
+            for p in books.listed
+            if (p.namespace, p.name) == (request.namespace, request.name)
+        ),
+        frozenset[str](),
+    )
+
+
+async def _of_init_container(uids: set[PodUID], books: Books, pods: NodePods) -> Pod | None:
+    """Only the checkpoint knows ordinary init containers, by UID; the name comes from the view or from asking all."""
+    for seen in pods:
+        if seen.pod.metadata.uid in uids:
+            return await pods.fresh(seen.pod.metadata.namespace, seen.pod.metadata.name)
+    for listed in books.listed if uids else ():
+        if not pods.by_name(listed.namespace, listed.name):
+            pod = await pods.fresh(listed.namespace, listed.name)
+            if pod is not None and pod.metadata.uid in uids:
+                return pod
+    return None

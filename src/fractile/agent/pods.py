@@ -1,0 +1,146 @@
+"""The pods of this node: a view kept by a watch, and fresh reads for every decision about one pod.
+
+The view answers "which pods could it be" and "what else is on this card"; what is decided about a pod always rests on
+a GET of that pod, since its annotation may be newer than any watch (node.md 3.3 item 2).
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from fractile.dialects import table
+from fractile.errors import ApiError, Unreachable, WireError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.pacing import Clock
+from fractile.kube.reflector import Gone, Reflector
+from fractile.model.placement import Placement
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.wire import placement as placement_wire
+from fractile.wire.objects import Pod
+
+_GET = 6.0  # seconds; kubelet itself waits for us meanwhile
+_LEARNED = 60.0  # seconds; a watch shows a pod within milliseconds, or the API server is away
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A pod of the view, with what it asks for: None when no dialect claims it."""
+
+    pod: Pod
+    request: PodRequest | None
+
+
+class NodePods:
+    """``changed`` and ``gone`` are the reflector's callbacks. It may know two pods of one name for a moment."""
+
+    def __init__(self, client: KubeClient, *, node: NodeName, unit: MemoryUnit, clock: Clock = time.monotonic) -> None:
+        self._client = client
+        self._unit = unit
+        self._clock = clock
+        self.node = node
+        self._seen: dict[PodUID, Seen] = {}
+        self._learned: dict[PodUID, tuple[Seen, float]] = {}
+        self._reflector: Reflector[Pod] | None = None
+
+    def follow(self) -> Reflector[Pod]:
+        """The watch that keeps the view; the program runs it."""
+        self._reflector = Reflector(
+            self._client,
+            paths.pods(),
+            Pod,
+            changed=self.changed,
+            gone=self.gone,
+            field_selector=f"spec.nodeName={self.node}",
+        )
+        return self._reflector
+
+    async def synced(self, timeout: float) -> bool:
+        """Whether the view is complete; waits so long for it."""
+        if self._reflector is None:
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await self._reflector.synced.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def changed(self, pod: Pod) -> None:
+        uid = PodUID(pod.metadata.uid)
+        self._seen[uid] = Seen(pod, self.request(pod))
+        self._learned.pop(uid, None)
+
+    def gone(self, gone: Gone) -> None:
+        self._seen.pop(PodUID(gone.uid), None)
+
+    def learn(self, pod: Pod) -> None:
+        """Count a pod that the watch may not have shown yet. If it never does, the pod is gone, and is forgotten."""
+        uid = PodUID(pod.metadata.uid)
+        if uid not in self._seen:
+            self._learned[uid] = Seen(pod, self.request(pod)), self._clock() + _LEARNED
+
+    def __iter__(self) -> Iterator[Seen]:
+        now = self._clock()
+        self._learned = {uid: entry for uid, entry in self._learned.items() if entry[1] > now}
+        return iter([*self._seen.values(), *(seen for seen, _ in self._learned.values())])
+
+    def by_uid(self, uid: PodUID) -> Seen | None:
+        return next((s for s in self if s.pod.metadata.uid == uid), None)
+
+    def by_name(self, namespace: str, name: str) -> list[Seen]:
+        return [s for s in self if (s.pod.metadata.namespace, s.pod.metadata.name) == (namespace, name)]
+
+    def active(self) -> frozenset[PodUID]:
+        """The pods whose containers may still run."""
+        return frozenset(PodUID(s.pod.metadata.uid) for s in self if not s.pod.finished)
+
+    def request(self, pod: Pod) -> PodRequest | None:
+        """What the pod asks for. A malformed request never gets a placement, so it counts as none."""
+        parsed = table.parse_pod(pod, self._unit)
+        return None if isinstance(parsed, Refusal) else parsed
+
+    async def fresh(self, namespace: str, name: str) -> Pod | None:
+        """The pod as the API server has it now; None when there is none. ApiError, Unreachable as the client raises."""
+        try:
+            async with asyncio.timeout(_GET):
+                pod = await self._client.get(paths.pod(namespace, name), Pod)
+        except TimeoutError:
+            raise Unreachable(f"the API server did not answer within {_GET:.0f} s") from None
+        except ApiError as e:
+            if e.code == 404:
+                return None
+            raise
+        return pod
+
+    async def annotate(self, pod: Pod, annotations: dict[str, str | None]) -> None:
+        """Set annotations of exactly this incarnation of the pod (the UID is a precondition); None removes one."""
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
+        try:
+            async with asyncio.timeout(_GET):
+                await self._client.merge_patch(paths.pod(meta.namespace, meta.name), body)
+        except TimeoutError:
+            raise Unreachable(f"the API server did not answer within {_GET:.0f} s") from None
+
+
+def placement_of(pod: Pod) -> Placement | None:
+    """The placement that the pod carries; None when it has none. WireError when it cannot be read."""
+    text = (pod.metadata.annotations or {}).get(placement_wire.ANNOTATION)
+    return None if text is None else placement_wire.decode(text)
+
+
+def placements(pods: NodePods, *, besides: PodUID) -> Iterator[Placement]:
+    """What the other active pods of the node were given here; unreadable annotations count nothing."""
+    for seen in pods:
+        if seen.pod.finished or seen.pod.metadata.uid == besides:
+            continue
+        try:
+            placement = placement_of(seen.pod)
+        except WireError:
+            continue
+        if placement is not None and placement.node == pods.node:
+            yield placement

@@ -1,0 +1,61 @@
+"""Which free ids to prefer, as a pure function. Equal inputs give equal answers, whatever their order."""
+
+from collections.abc import Iterable, Mapping
+
+from fractile.errors import WireError
+from fractile.model.units import CardUUID
+from fractile.wire.devices import device_id, split
+
+Numbers = dict[CardUUID, list[int]]
+
+
+def prefer(
+    available: Iterable[str], must_include: Iterable[str], size: int, *, wanted: Mapping[CardUUID, int]
+) -> list[str]:
+    """``size`` ids out of ``available``, with all of ``must_include``: first those of the wanted cards, in the wanted
+    amounts, then of as few other cards as possible; the lowest numbers of each card, which keeps sets short as ranges.
+
+    Ids that are not of our form are never chosen. Fewer than ``size`` come back when there are no more.
+    """
+    must = list(dict.fromkeys(must_include))
+    missing = max(size - len(must), 0)
+    free = _numbers(set(available) - set(must))
+    held = {card: len(numbers) for card, numbers in _numbers(must).items()}
+    chosen: list[str] = []
+    for card, count in wanted.items():
+        chosen += _take(free, card, min(count - held.get(card, 0), missing - len(chosen)))
+    while len(chosen) < missing and any(free.values()):
+        rest = missing - len(chosen)
+        chosen += _take(free, _next_card(free, rest, held), rest)
+    return must + chosen
+
+
+def _next_card(free: Numbers, missing: int, held: Mapping[CardUUID, int]) -> CardUUID:
+    """A card that is in the set already, else the tightest that serves all of the rest, else the largest."""
+    return min(
+        (card for card, numbers in free.items() if numbers),
+        key=lambda c: (
+            c not in held,
+            len(free[c]) < missing,
+            len(free[c]) if len(free[c]) >= missing else -len(free[c]),
+            c,
+        ),
+    )
+
+
+def _take(free: Numbers, card: CardUUID, count: int) -> list[str]:
+    numbers = free.get(card, [])
+    taken, free[card] = numbers[: max(count, 0)], numbers[max(count, 0) :]
+    return [device_id(card, k) for k in taken]
+
+
+def _numbers(devices: Iterable[str]) -> Numbers:
+    numbers: Numbers = {}
+    for device in devices:
+        try:
+            card, k = split(device)
+        except WireError:
+            continue
+        if device == device_id(card, k):  # "::007" is no id of ours
+            numbers.setdefault(card, []).append(k)
+    return {card: sorted(numbers[card]) for card in sorted(numbers)}

@@ -1,0 +1,178 @@
+"""PreStartContainer: the ids have exactly one owner now, so everything about it is checked, and its limits are written.
+
+Failure rule: closed. Whatever is missing or does not fit, the container does not start, the sentence appears in the
+pod's events, and kubelet calls again: nothing is lost by a "no".
+
+Kubelet may have chosen other cards than the placement names: it reuses an init container's devices unasked, and
+steering fails while the API server is away. Then the real cards are reported in ``fractile.dev/kubelet-choice``; the
+control plane moves the ledger if they fit and rewrites the placement, and only then does the container start.
+"""
+
+import asyncio
+import logging
+import time
+
+import msgspec
+
+from fractile.agent.assigned import Assigned
+from fractile.agent.books import BooksClosed, Kubelet
+from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.grant import Granter
+from fractile.agent.owner import Denied, Owned, owner
+from fractile.agent.pods import NodePods, placement_of, placements
+from fractile.agent.worth import same, slices_held
+from fractile.errors import ApiError, Unreachable, WireError
+from fractile.kube.pacing import Clock, Sleep
+from fractile.model.placement import ContainerPlacement, Placement, charges
+from fractile.model.units import CardUUID
+from fractile.wire import placement as placement_wire
+from fractile.wire.devices import count_by_card
+
+CHOICE = "fractile.dev/kubelet-choice"
+
+_WAIT = 20.0  # seconds for the control plane to move the ledger, of the 30 that kubelet gives us
+_POLL = 0.25
+_SYNC = 6.0
+
+log = logging.getLogger(__name__)
+
+
+class PreStart:
+    """Checks and grants, for all resources."""
+
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        pods: NodePods,
+        granter: Granter,
+        assigned: Assigned,
+        stock: Stock,
+        *,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._kubelet = kubelet
+        self._pods = pods
+        self._granter = granter
+        self._assigned = assigned
+        self._stock = stock
+        self._clock = clock
+        self._sleep = sleep
+
+    async def check(self, resource: str, ids: frozenset[str]) -> Denied | None:
+        """None when the container that holds the ids may start."""
+        started = self._clock()
+        try:
+            result = await self._check(resource, ids)
+        except (BooksClosed, WireError, ApiError, Unreachable, OSError) as e:
+            result = Denied(str(e))
+        pod = result.request.key if isinstance(result, Owned) else "-"
+        reason = result.reason if isinstance(result, Denied) else "granted"
+        ms = (self._clock() - started) * 1000
+        log.info("prestart resource=%s size=%d pod=%s reason=%s ms=%.1f", resource, len(ids), pod, reason, ms)
+        return result if isinstance(result, Denied) else None
+
+    async def _check(self, resource: str, ids: frozenset[str]) -> Owned | Denied:
+        # 1. Who holds exactly these ids, by kubelet's books and the API server?
+        books = await self._kubelet.books()
+        owned = await owner(resource, ids, books, self._pods)
+        if isinstance(owned, Denied):
+            return owned
+        # 2. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.
+        placement = await self._agreed(owned)
+        if isinstance(placement, Denied):
+            return placement
+        # 3. Does it fit beside what the other pods of the node were given?
+        denied = await self._no_room(owned, placement)
+        if denied is not None:
+            return denied
+        # 4. Write the limits of every container that holds the ids.
+        denied = await asyncio.to_thread(self._granter.grant, owned, placement, resource, ids, books)
+        if denied is not None:
+            return denied
+        # 5. Tell the dialects' tools, in the background.
+        self._assigned.granted(owned.pod, owned.request)
+        return owned
+
+    async def _agreed(self, owned: Owned) -> Placement | Denied:
+        placement = self._placement(owned)
+        if isinstance(placement, Denied):
+            return placement
+        real = _real(owned, placement, self._stock.catalog)
+        if isinstance(real, Denied):
+            return real
+        if _agree(placement, real):
+            return placement
+        choice = placement_wire.encode(real)
+        if (owned.pod.metadata.annotations or {}).get(CHOICE) != choice:
+            log.warning("kubelet chose other cards pod=%s choice=%s", owned.request.key, choice)
+            await self._pods.annotate(owned.pod, {CHOICE: choice})
+        return await self._confirmed(owned, real)
+
+    async def _confirmed(self, owned: Owned, real: Placement) -> Placement | Denied:
+        """The placement as soon as it names the cards that kubelet chose."""
+        deadline = self._clock() + _WAIT
+        while self._clock() < deadline:
+            await self._sleep(_POLL)
+            pod = await self._pods.fresh(owned.request.namespace, owned.request.name)
+            if pod is None or pod.metadata.uid != owned.uid:
+                return Denied(f"pod {owned.request.key} is gone")
+            placement = self._placement(msgspec.structs.replace(owned, pod=pod))
+            if isinstance(placement, Denied) or _agree(placement, real):
+                return placement
+        cards = ", ".join(c.card for c in charges(real))
+        return Denied(
+            f"kubelet gave pod {owned.request.key} {cards}, its placement names other cards, and the control plane has "
+            f"not confirmed the move within {_WAIT:.0f} s; it may have no room there, or not run"
+        )
+
+    def _placement(self, owned: Owned) -> Placement | Denied:
+        placement = placement_of(owned.pod)
+        if placement is None:
+            return Denied(
+                f"pod {owned.request.key} has no placement; bind it with a scheduler that asks Fractile's extender"
+            )
+        if placement.node != self._pods.node:
+            return Denied(f"the placement of pod {owned.request.key} is for node {placement.node[:80]}")
+        return placement
+
+    async def _no_room(self, owned: Owned, placement: Placement) -> Denied | None:
+        if not await self._pods.synced(_SYNC):
+            return Denied("the node's other pods are not known yet: the API server has not listed them")
+        self._pods.learn(owned.pod)
+        used: dict[CardUUID, int] = {}
+        for other in [*placements(self._pods, besides=owned.uid), placement]:
+            for charge in charges(other):
+                used[charge.card] = used.get(charge.card, 0) + charge.memory
+        for charge in charges(placement):
+            card = self._stock.catalog.card(charge.card)
+            if card is None:
+                return Denied(f"card {charge.card} of the placement does not answer on this node")
+            if used[card.uuid] > card.memory:
+                return Denied(
+                    f"card {card.index} ({card.uuid}) has {card.memory} MiB and the pods placed on it need "
+                    f"{used[card.uuid]} MiB, {charge.memory} of them for pod {owned.request.key}"
+                )
+        return None
+
+
+def _real(owned: Owned, placement: Placement, catalog: Catalog) -> Placement | Denied:
+    """The placement as kubelet's choice has it. Kubelet admits all containers of a pod before the first one starts, so
+    only an ordinary init container can be unknown, when the checkpoint is unreadable: that one is taken as placed."""
+    containers: list[ContainerPlacement] = []
+    for asked in owned.request.containers:
+        ids = owned.held.get(asked.container)
+        if ids is not None and len(ids) != asked.amount:
+            return Denied(f"container {asked.container} holds {len(ids)} {asked.resource}, it asks for {asked.amount}")
+        slices = (
+            placement.slices_of(asked.container)
+            if ids is None
+            else slices_held(asked, count_by_card(sorted(ids)), catalog)
+        )
+        if slices:
+            containers.append(ContainerPlacement(asked.container, asked.role, slices))
+    return Placement(placement.node, tuple(containers))
+
+
+def _agree(placement: Placement, real: Placement) -> bool:
+    return all(same(placement.slices_of(c.container), c.slices) for c in real.containers)

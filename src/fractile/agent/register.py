@@ -1,0 +1,207 @@
+"""Registers the plugins with kubelet, again and again: within milliseconds after kubelet has (re)started.
+
+A kubelet that starts deletes all sockets, opens kubelet.sock and admits its pods a second later; pods that it finds
+without a registered plugin fail for good (node.md 3.4). So the directory is watched with inotify, and looked at every
+few seconds in case an event is lost. Level-triggered: what is, is compared with what was registered.
+
+- Every registration has a socket name of its own: gRPC unlinks the path of a server that stops, which would take the
+  successor's socket away (node.md 3.4).
+- While one kubelet lives, the old server stops before the new one registers: kubelet, when the old stream ends,
+  disconnects whatever is registered for the resource then (pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).
+
+Failure rule: it never gives up; without kubelet it waits.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import msgspec
+from asyncinotify import Inotify, Mask
+
+from fractile.agent import rpc
+from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.plugin import Plugin, Watch, options
+from fractile.kube.pacing import Clock, Sleep
+
+_LOOK = 2.0  # seconds between two looks without an event
+_CALL = 12.0  # kubelet calls us back inside Register and allows that 10 s
+_REFUSED = 0.005  # kubelet.sock exists a moment before kubelet listens on it
+_SLOWEST = 1.0
+_SETTLE = 0.2  # for kubelet to notice that the old stream has ended
+_EVENTS = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
+
+log = logging.getLogger(__name__)
+
+_Identity = tuple[int, int, int]
+
+
+class _Registration(msgspec.Struct, frozen=True):
+    """A plugin as one kubelet knows it."""
+
+    kubelet: _Identity
+    socket: Path
+    server: grpc.aio.Server
+    watch: Watch
+
+    @property
+    def alive(self) -> bool:
+        return not self.watch.ended.is_set() and self.socket.exists()
+
+
+class Registrar:
+    """Keeps all plugins registered with whatever kubelet serves ``directory``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        plugins: Sequence[Plugin],
+        *,
+        new_token: Callable[[], str],
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._directory = directory
+        self._kubelet = directory / rpc.KUBELET_SOCKET
+        self._plugins = plugins
+        self._new_token = new_token
+        self._clock = clock
+        self._sleep = sleep
+        self._registered: dict[str, _Registration] = {}
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled; then all servers are stopped."""
+        _remove_dead_sockets(self._directory)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch_directory(), name="inotify")
+                for plugin in self._plugins:
+                    tasks.create_task(self._keep(plugin), name=f"register {plugin.resource}")
+        finally:
+            for registration in self._registered.values():
+                await registration.server.stop(0)
+
+    async def _keep(self, plugin: Plugin) -> None:
+        """Level-triggered: register whenever the kubelet that is there does not listen to this plugin."""
+        while True:
+            wake = self._wake
+            kubelet = _identity(self._kubelet)
+            present = self._registered.get(plugin.resource)
+            if kubelet is None or (present and present.kubelet == kubelet and present.alive):
+                await _either(wake, present.watch.ended if present and present.alive else None, timeout=_LOOK)
+            elif not await self._register(plugin, kubelet, present):
+                await _either(wake, None, timeout=_SLOWEST)
+
+    async def _register(self, plugin: Plugin, kubelet: _Identity, old: _Registration | None) -> bool:
+        started = self._clock()
+        self._registered.pop(plugin.resource, None)
+        if old is not None and old.kubelet == kubelet:
+            await old.server.stop(0)
+            await self._sleep(_SETTLE)
+        new = await self._serve(plugin, kubelet)
+        try:
+            await self._announce(plugin, new)
+            await self._listened(new)
+            self._registered[plugin.resource] = new
+        except (grpc.aio.AioRpcError, TimeoutError) as e:
+            reason = e.details() if isinstance(e, grpc.aio.AioRpcError) else "kubelet does not ask for the devices"
+            log.warning("not registered resource=%s reason=%s", plugin.resource, reason)
+            return False
+        finally:
+            for server in (old.server if old else None, None if plugin.resource in self._registered else new.server):
+                if server is not None:
+                    await server.stop(0)
+        ms = (self._clock() - started) * 1000
+        log.info("registered resource=%s socket=%s ms=%.1f", plugin.resource, new.socket.name, ms)
+        return True
+
+    async def _listened(self, registration: _Registration) -> None:
+        """Until this kubelet asks for the devices. TimeoutError when it does not, or is replaced by another."""
+        async with asyncio.timeout(_CALL):
+            while not registration.watch.began.is_set():
+                if _identity(self._kubelet) != registration.kubelet:
+                    raise TimeoutError
+                await _either(registration.watch.began, self._wake, timeout=_LOOK)
+
+    async def _serve(self, plugin: Plugin, kubelet: _Identity) -> _Registration:
+        name = plugin.resource.rpartition("/")[2]
+        path = self._directory / f"fractile-{name}-{self._new_token()[:8]}.sock"
+        watch = Watch()
+        return _Registration(kubelet, path, await rpc.serve(path, *plugin.handlers(watch)), watch)
+
+    async def _announce(self, plugin: Plugin, registration: _Registration) -> None:
+        """Call Register until this kubelet takes it, or is replaced by another. AioRpcError when it refuses."""
+        request = dp.RegisterRequest(
+            version=rpc.VERSION, endpoint=registration.socket.name, resource_name=plugin.resource, options=options()
+        )
+        wait = _REFUSED
+        while True:
+            try:
+                await rpc.call_socket(self._kubelet, rpc.REGISTER, request, timeout=_CALL)
+                return
+            except grpc.aio.AioRpcError as e:
+                gone = _identity(self._kubelet) != registration.kubelet
+                if gone or e.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            await self._sleep(wait)
+            wait = min(wait * 1.5, _SLOWEST)
+
+    async def _watch_directory(self) -> None:
+        while True:
+            try:
+                with Inotify() as inotify:
+                    inotify.add_watch(os.fspath(self._directory), _EVENTS)
+                    self._awaken()
+                    await self._follow(inotify)
+            except OSError as e:
+                log.warning("directory not watched path=%s reason=%s", self._directory, e)
+            await self._sleep(_SLOWEST)
+
+    async def _follow(self, inotify: Inotify) -> None:
+        """Report events until the directory itself goes."""
+        async for event in inotify:
+            if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
+                return
+            self._awaken()
+
+    def _awaken(self) -> None:
+        self._wake.set()
+        self._wake = asyncio.Event()
+
+
+def _identity(path: Path) -> _Identity | None:
+    """What tells one kubelet's socket from the next one's; an inode number alone is used again at once."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns
+
+
+async def _either(first: asyncio.Event, second: asyncio.Event | None, *, timeout: float) -> None:
+    """Wait for one of two events, or so long."""
+    waits = [asyncio.ensure_future(e.wait()) for e in (first, second) if e is not None]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _remove_dead_sockets(directory: Path) -> None:
+    """Sockets that an agent left when it was killed: nobody listens on them."""
+    for path in directory.glob("fractile-*.sock"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+            except OSError as e:
+                log.warning("socket ignored path=%s reason=%s", path, e)

@@ -1,0 +1,109 @@
+"""GetPreferredAllocation: make kubelet's choice of ids agree with the placement of the pod that it admits.
+
+Failure rule: never an error, which would kill the pod for good. Whatever goes wrong, some ids are preferred and the
+reason is logged; PreStart, which kubelet repeats, then settles what they mean.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+
+import msgspec
+
+from fractile.agent.books import Kubelet
+from fractile.agent.identity import Asking, Unknown, who_asks
+from fractile.agent.pods import NodePods, placement_of
+from fractile.agent.prefer import prefer
+from fractile.agent.worth import ids_wanted
+from fractile.errors import FractileError
+from fractile.kube.pacing import Clock
+from fractile.model.request import peak_amount
+from fractile.model.units import CardUUID
+
+_BUDGET = 8.0  # seconds for one answer; kubelet admits no other pod meanwhile and has no limit of its own
+_REMEMBERED = 256  # steered sets; a node runs 110 pods
+
+log = logging.getLogger(__name__)
+
+
+class _Steered(msgspec.Struct, frozen=True):
+    ids: frozenset[str]
+    pod_amount: int
+
+
+class Steer:
+    """Answers for all resources, and remembers for which pod's total it steered which ids."""
+
+    def __init__(self, kubelet: Kubelet, pods: NodePods, *, clock: Clock = time.monotonic) -> None:
+        self._kubelet = kubelet
+        self._pods = pods
+        self._clock = clock
+        self._steered: dict[str, deque[_Steered]] = {}
+
+    async def prefer(self, resource: str, *, available: list[str], must_include: list[str], size: int) -> list[str]:
+        """The ids to use; always an answer."""
+        started = self._clock()
+        asking = await self._identify(resource)
+        wanted, why = _wanted(asking)
+        chosen = prefer(available, must_include, size, wanted=wanted)
+        self._remember(resource, frozenset(chosen), asking)
+        log.info(
+            "prefer resource=%s size=%d pod=%s container=%s steered=%s reason=%s ms=%.1f",
+            resource,
+            size,
+            asking.request.key if isinstance(asking, Asking) else "-",
+            asking.container.container if isinstance(asking, Asking) else "-",
+            bool(wanted),
+            why,
+            (self._clock() - started) * 1000,
+        )
+        return chosen
+
+    async def pod_amount(self, resource: str, ids: frozenset[str]) -> int:
+        """What the pod of these ids asks for in all, as Kubernetes counts; the ids' own number when nobody knows.
+
+        A container that took over an init container's ids was never steered, but these ids were (node.md 3.4).
+        """
+        known = next((s.pod_amount for s in self._steered.get(resource, ()) if ids <= s.ids), None)
+        if known is not None:
+            return known
+        asking = await self._identify(resource)
+        return len(ids) if isinstance(asking, Unknown) else _pod_amount(asking)
+
+    async def _identify(self, resource: str) -> Asking | Unknown:
+        try:
+            async with asyncio.timeout(_BUDGET):
+                return await who_asks(resource, await self._kubelet.books(), self._pods)
+        except TimeoutError:
+            return Unknown(f"no answer within {_BUDGET:.0f} s")
+        except FractileError as e:
+            return Unknown(str(e))
+
+    def _remember(self, resource: str, ids: frozenset[str], asking: Asking | Unknown) -> None:
+        """Ids that are given out anew no longer belong to whom they were steered before."""
+        kept = deque((s for s in self._steered.get(resource, ()) if s.ids.isdisjoint(ids)), maxlen=_REMEMBERED)
+        if isinstance(asking, Asking):
+            kept.append(_Steered(ids, _pod_amount(asking)))
+        self._steered[resource] = kept
+
+
+def _pod_amount(asking: Asking) -> int:
+    return peak_amount([c for c in asking.request.containers if c.resource == asking.container.resource])
+
+
+def _wanted(asking: Asking | Unknown) -> tuple[Mapping[CardUUID, int], str]:
+    """How many ids of which card the placement stands for, or why nothing is known of it."""
+    if isinstance(asking, Unknown):
+        return {}, asking.reason
+    try:
+        placement = placement_of(asking.pod)
+    except FractileError as e:
+        return {}, str(e)
+    if placement is None:
+        return {}, "the pod has no placement"
+    slices = placement.slices_of(asking.container.container)
+    if not slices:
+        return {}, "the placement does not name the container"
+    return ids_wanted(asking.container, slices), "placement"
