@@ -40,20 +40,27 @@ class Credentials:
 
 
 def load(
-    kubeconfig: Path | None = None, *, environ: Mapping[str, str] | None = None, root: Path = Path("/")
+    kubeconfig: Path | None = None,
+    *,
+    context: str = "",
+    environ: Mapping[str, str] | None = None,
+    root: Path = Path("/"),
 ) -> Credentials:
-    """Credentials from ``kubeconfig``; when None: from $KUBECONFIG, then in-cluster, then ~/.kube/config."""
+    """Credentials from ``kubeconfig``; when None: from $KUBECONFIG, then in-cluster, then ~/.kube/config.
+
+    ``context`` chooses another context than the current one; it needs a kubeconfig, so in-cluster is passed over.
+    """
     env = os.environ if environ is None else environ
     if kubeconfig is not None:
-        return _from_kubeconfig([kubeconfig], env)
+        return _from_kubeconfig([kubeconfig], env, context)
     named = [Path(p) for p in env.get("KUBECONFIG", "").split(os.pathsep) if p]
     if named:
-        return _from_kubeconfig(named, env)
-    if env.get("KUBERNETES_SERVICE_HOST") and (root / SERVICE_ACCOUNT / "token").exists():
+        return _from_kubeconfig(named, env, context)
+    if not context and env.get("KUBERNETES_SERVICE_HOST") and (root / SERVICE_ACCOUNT / "token").exists():
         return in_cluster(env, root=root)
     home = Path(env.get("HOME", "/root")) / ".kube" / "config"
     if home.exists():
-        return _from_kubeconfig([home], env)
+        return _from_kubeconfig([home], env, context)
     raise SetupError(
         f"there is no kubeconfig: give --kubeconfig, set KUBECONFIG, or create {home}; `fractile up` makes a cluster"
     )
@@ -108,8 +115,8 @@ def read_file(path: Path, what: str) -> bytes:
         raise SetupError(f"cannot read {what} {path}: {e.strerror}; check the path and its permissions") from None
 
 
-def _from_kubeconfig(files: list[Path], environ: Mapping[str, str]) -> Credentials:
+def _from_kubeconfig(files: list[Path], environ: Mapping[str, str], context: str) -> Credentials:
     # Imported late: PyYAML is 5 MB that an agent with a service account never needs.
     from fractile.kube import kubeconfig
 
-    return kubeconfig.credentials(files, environ)
+    return kubeconfig.credentials(files, environ, context)

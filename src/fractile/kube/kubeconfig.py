@@ -83,23 +83,23 @@ class _Here(msgspec.Struct, frozen=True):
 _Named = TypeVar("_Named", _NamedCluster, _NamedUser, _NamedContext)
 
 
-def credentials(files: list[Path], environ: Mapping[str, str]) -> Credentials:
-    """The credentials of the current context."""
+def credentials(files: list[Path], environ: Mapping[str, str], context: str = "") -> Credentials:
+    """The credentials of ``context``; of the current context when it is empty."""
     parts = [_Here(f, _read(f)) for f in files if len(files) == 1 or f.exists()]
     names = ", ".join(str(f) for f in files)
-    current = next((p.config.current_context for p in parts if p.config.current_context), "")
+    current = context or next((p.config.current_context for p in parts if p.config.current_context), "")
     if not current:
         raise SetupError(f"{names} names no current context; choose one with `kubectl config use-context`")
     _, chosen = _find([(p.file, p.config.contexts) for p in parts], current, "context", names)
-    context = chosen.context
-    at, cluster = _find([(p.file, p.config.clusters) for p in parts], context.cluster, "cluster", names)
-    if context.user:
-        user_at, user = _find([(p.file, p.config.users) for p in parts], context.user, "user", names)
+    named = chosen.context
+    at, cluster = _find([(p.file, p.config.clusters) for p in parts], named.cluster, "cluster", names)
+    if named.user:
+        user_at, user = _find([(p.file, p.config.users) for p in parts], named.user, "user", names)
         identity = user.user or _User()
     else:
         user_at, identity = at, _User()
     _refuse_unsupported(cluster.cluster, identity, names)
-    return _build(cluster.cluster, at, identity, user_at, context.namespace or "default", environ)
+    return _build(cluster.cluster, at, identity, user_at, named.namespace or "default", environ)
 
 
 def _build(

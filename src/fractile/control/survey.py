@@ -1,0 +1,248 @@
+"""What the API server's objects say about the cluster's cards, as a report.
+
+The control plane need not run: the objects are fed to a ledger of our own through the very code that feeds the
+control plane's, so both believe and doubt the same pods. Pure: objects in, report out.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from fractile.control.feed import PodFeed
+from fractile.control.waiting import WaitingPod, WaitingPods
+from fractile.dialects import aliyun
+from fractile.errors import WireError
+from fractile.ledger.ledger import Entry, Ledger
+from fractile.model.card import Card
+from fractile.model.placement import Charge
+from fractile.model.refusal import Refusal
+from fractile.model.request import ContainerRequest
+from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
+from fractile.wire import extended_resource, inspect, placement, quantity
+from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.objects import Node, Pod
+
+_UNBELIEVED = f"Fractile does not believe this pod's {placement.ANNOTATION}: "
+
+
+class Objects(msgspec.Struct, frozen=True):
+    """What was read from the API server."""
+
+    cards: Sequence[ExtendedResource]
+    nodes: Sequence[Node]
+    pods: Sequence[Pod]
+
+
+def survey(objects: Objects) -> inspect.Inspection:
+    """The report on the whole cluster."""
+    problems: list[inspect.Problem] = []
+    cards = _cards(objects.cards, problems)
+    unit = memory_unit(objects.nodes, cards)
+    ledger, waiting = Ledger(lambda: 0.0), WaitingPods()
+    for node, card in cards:
+        ledger.put_card(node, card)
+    _feed(objects.pods, ledger=ledger, waiting=waiting, unit=unit, problems=problems)
+    problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
+    nodes = _nodes(cards, _holders(ledger, objects.pods))
+    return inspect.Inspection(
+        memory_unit=unit.name,
+        totals=_sum(card for node in nodes for card in node.cards),
+        nodes=nodes,
+        waiting=tuple(_waiting(pod) for pod in waiting.oldest_first()),
+        problems=tuple(problems),
+    )
+
+
+def only(report: inspect.Inspection, node: str) -> inspect.Inspection:
+    """The part about one node: its cards, their sums and its problems. Waiting pods belong to no node."""
+    nodes = tuple(n for n in report.nodes if n.name == node)
+    return msgspec.structs.replace(
+        report,
+        nodes=nodes,
+        totals=_sum(card for n in nodes for card in n.cards),
+        waiting=(),
+        problems=tuple(p for p in report.problems if p.node == node),
+    )
+
+
+def memory_unit(nodes: Iterable[Node], cards: Iterable[tuple[NodeName, Card]]) -> MemoryUnit:
+    """The cluster's unit of memory, told by what its nodes advertise: a GiB node counts a thousandth of its MiB.
+
+    The unit is an option of the agents and stands in no object; a node's capacity is what kubelet made of it. A
+    cluster whose nodes advertise nothing has nothing to convert.
+    """
+    memory: dict[str, int] = {}
+    for node, card in cards:
+        memory[node] = memory.get(node, 0) + card.memory
+    votes = {MemoryUnit.MiB: 0, MemoryUnit.GiB: 0}
+    for node in nodes:
+        units = _capacity(node)
+        if units and node.metadata.name in memory:
+            # Half way between the two on a logarithmic scale: a card more or less shifts the count by far less.
+            votes[MemoryUnit.GiB if units * 32 < memory[node.metadata.name] else MemoryUnit.MiB] += 1
+    return MemoryUnit.GiB if votes[MemoryUnit.GiB] > votes[MemoryUnit.MiB] else MemoryUnit.MiB
+
+
+def _capacity(node: Node) -> int:
+    try:
+        return quantity.whole_number((node.status.capacity or {}).get(aliyun.MEMORY, 0))
+    except WireError:
+        return 0
+
+
+def _cards(resources: Iterable[ExtendedResource], problems: list[inspect.Problem]) -> list[tuple[NodeName, Card]]:
+    found: list[tuple[NodeName, Card]] = []
+    for resource in resources:
+        try:
+            found.append(extended_resource.to_card(resource))
+        except WireError as e:
+            meta = resource.metadata
+            problems.append(
+                inspect.Problem(
+                    kind=extended_resource.KIND,
+                    namespace="",
+                    name=meta.name,
+                    uid=meta.uid,
+                    node=resource.spec.node_name,
+                    reason=str(e),
+                )
+            )
+    return sorted(found, key=lambda c: (c[0], c[1].index, c[1].uuid))
+
+
+def _feed(
+    pods: Iterable[Pod], *, ledger: Ledger, waiting: WaitingPods, unit: MemoryUnit, problems: list[inspect.Problem]
+) -> None:
+    def doubted(pod: Pod, _reason: str, message: str) -> None:
+        problems.append(_pod_problem(pod, message.removeprefix(_UNBELIEVED)))
+
+    def moving(pod: Pod) -> None:
+        if placement.CHOICE_ANNOTATION in (pod.metadata.annotations or {}):
+            problems.append(
+                _pod_problem(pod, "kubelet chose other cards than planned; it starts once the control plane agrees")
+            )
+
+    feed = PodFeed(
+        ledger=ledger, waiting=waiting, unit=unit, warn=doubted, freed=lambda node: None, needs_repair=moving
+    )
+    for pod in pods:
+        feed.changed(pod)
+
+
+def _lost_cards(ledger: Ledger, known: set[CardUUID], pods: Iterable[Pod]) -> list[inspect.Problem]:
+    """Pods that hold cards which no node reports any more: their memory is in no sum."""
+    found: list[inspect.Problem] = []
+    for pod in pods:
+        entry = ledger.entry(PodUID(pod.metadata.uid))
+        lost = [c.card for c in entry.charges if c.card not in known] if entry else []
+        if lost:
+            found.append(_pod_problem(pod, f"holds {', '.join(lost)}, which no node reports"))
+    return found
+
+
+def _pod_problem(pod: Pod, reason: str) -> inspect.Problem:
+    meta = pod.metadata
+    return inspect.Problem(
+        kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid, node=pod.spec.node_name, reason=reason
+    )
+
+
+def _holders(ledger: Ledger, pods: Iterable[Pod]) -> dict[CardUUID, list[inspect.Holder]]:
+    found: dict[CardUUID, list[inspect.Holder]] = {}
+    for pod in sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name)):
+        entry = ledger.entry(PodUID(pod.metadata.uid))
+        if entry is not None:
+            for charge in entry.charges:
+                found.setdefault(charge.card, []).append(_holder(pod, entry, charge))
+    return found
+
+
+def _holder(pod: Pod, entry: Entry, charge: Charge) -> inspect.Holder:
+    meta = pod.metadata
+    return inspect.Holder(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        phase=pod.status.phase,
+        memory_mib=charge.memory,
+        cores_percent=charge.cores,
+        containers=tuple(
+            inspect.Container(name=c.container, role=c.role.value, memory_mib=s.memory, cores_percent=s.cores)
+            for c in entry.placement.containers
+            for s in c.slices
+            if s.card == charge.card
+        ),
+    )
+
+
+def _nodes(
+    cards: Iterable[tuple[NodeName, Card]], holders: dict[CardUUID, list[inspect.Holder]]
+) -> tuple[inspect.NodeReport, ...]:
+    by_node: dict[NodeName, list[inspect.CardReport]] = {}
+    for node, card in cards:
+        by_node.setdefault(node, []).append(_card(card, holders.get(card.uuid, [])))
+    return tuple(
+        inspect.NodeReport(name=node, totals=_sum(reports), cards=tuple(reports)) for node, reports in by_node.items()
+    )
+
+
+def _card(card: Card, pods: list[inspect.Holder]) -> inspect.CardReport:
+    allocated = sum(p.memory_mib for p in pods)
+    return inspect.CardReport(
+        uuid=card.uuid,
+        index=card.index,
+        model=card.model,
+        pci_bus_id=card.pci_bus_id,
+        healthy=card.healthy,
+        memory_mib=card.memory,
+        allocated_mib=allocated,
+        free_mib=max(0, card.memory - allocated) if card.healthy else 0,
+        allocated_percent=_percent(allocated, card.memory),
+        allocated_cores_percent=sum(p.cores_percent for p in pods),
+        pods=tuple(pods),
+    )
+
+
+def _sum(cards: Iterable[inspect.CardReport]) -> inspect.Amounts:
+    count = memory = allocated = free = 0
+    for card in cards:
+        count += 1
+        memory += card.memory_mib
+        allocated += card.allocated_mib
+        free += card.free_mib
+    return inspect.Amounts(
+        cards=count,
+        memory_mib=memory,
+        allocated_mib=allocated,
+        free_mib=free,
+        allocated_percent=_percent(allocated, memory),
+    )
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1) if whole > 0 else 0.0
+
+
+def _waiting(pod: WaitingPod) -> inspect.WaitingPod:
+    request = pod.request
+    refused = isinstance(request, Refusal)
+    return inspect.WaitingPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        created=pod.created,
+        requests=() if refused else tuple(_asked(c) for c in request.containers),
+        refusal=request.message if refused else "",
+    )
+
+
+def _asked(container: ContainerRequest) -> inspect.Asked:
+    return inspect.Asked(
+        container=container.container,
+        role=container.role.value,
+        resource=container.resource,
+        amount=container.amount,
+        count=container.request.count,
+        memory_mib=container.request.memory,
+        exclusive=container.request.exclusive,
+    )
