@@ -28,8 +28,6 @@ from fractile.model.units import CardUUID
 from fractile.wire import placement as placement_wire
 from fractile.wire.devices import count_by_card
 
-CHOICE = "fractile.dev/kubelet-choice"
-
 _WAIT = 20.0  # seconds for the control plane to move the ledger, of the 30 that kubelet gives us
 _POLL = 0.25
 _SYNC = 6.0
@@ -104,9 +102,9 @@ class PreStart:
         if _agree(placement, real):
             return placement
         choice = placement_wire.encode(real)
-        if (owned.pod.metadata.annotations or {}).get(CHOICE) != choice:
+        if (owned.pod.metadata.annotations or {}).get(placement_wire.CHOICE_ANNOTATION) != choice:
             log.warning("kubelet chose other cards pod=%s choice=%s", owned.request.key, choice)
-            await self._pods.annotate(owned.pod, {CHOICE: choice})
+            await self._pods.annotate(owned.pod, {placement_wire.CHOICE_ANNOTATION: choice})
         return await self._confirmed(owned, real)
 
     async def _confirmed(self, owned: Owned, real: Placement) -> Placement | Denied:

@@ -14,7 +14,6 @@ Failure rule: it never gives up; without kubelet it waits.
 
 import asyncio
 import logging
-import os
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -157,7 +156,7 @@ class Registrar:
         while True:
             try:
                 with Inotify() as inotify:
-                    inotify.add_watch(os.fspath(self._directory), _EVENTS)
+                    inotify.add_watch(self._directory, _EVENTS)  # pyright: ignore[reportUnknownMemberType]
                     self._awaken()
                     await self._follow(inotify)
             except OSError as e:

@@ -1,0 +1,161 @@
+"""Wiring of ``fractile agent``: cards -> inventory and plugins; kubelet -> steer, allocate, prestart; loops beside."""
+
+import asyncio
+import logging
+import secrets
+import signal
+from pathlib import Path
+
+import click
+
+from fractile.agent.allocate import Allocator
+from fractile.agent.assigned import Assigned
+from fractile.agent.books import Kubelet
+from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.grant import Granter
+from fractile.agent.inventory import Inventory
+from fractile.agent.journal import Journal
+from fractile.agent.plugin import Plugin
+from fractile.agent.pods import NodePods
+from fractile.agent.prestart import PreStart
+from fractile.agent.register import Registrar
+from fractile.agent.steer import Steer
+from fractile.agent.sweep import Sweeper
+from fractile.errors import SetupError
+from fractile.kube import credentials
+from fractile.kube.client import KubeClient
+from fractile.main.logs import set_up_logging
+from fractile.model.units import MemoryUnit, NodeName
+from fractile.nvml.driver import Driver, NvmlDriver
+from fractile.nvml.simulated import SimulatedDriver
+from fractile.wire.kubelet_checkpoint import FILE_NAME as CHECKPOINT
+
+_SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
+
+_KUBELET = Path("/var/lib/kubelet")
+
+
+@click.command("agent")
+@click.option("--node-name", required=True, help="The name of this node in the API.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials; in-cluster ones when not given.")
+@click.option(
+    "--memory-unit",
+    type=click.Choice([u.name for u in MemoryUnit]),
+    default="MiB",
+    show_default=True,
+    help="What one unit of aliyun.com/gpu-mem is worth; the same on every agent of the cluster.",
+)
+@click.option("--device-plugin-dir", type=click.Path(path_type=Path), default=_KUBELET / "device-plugins")
+@click.option(
+    "--pod-resources-socket", type=click.Path(path_type=Path), default=_KUBELET / "pod-resources" / "kubelet.sock"
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/fractile"),
+    help="Kept over restarts; the same path on the host and in the agent's container.",
+)
+@click.option("--simulated-cards", type=click.Path(path_type=Path), help="A file of cards instead of NVML.")
+@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+def command(
+    node_name: str,
+    kubeconfig: Path | None,
+    memory_unit: str,
+    device_plugin_dir: Path,
+    pod_resources_socket: Path,
+    state_dir: Path,
+    simulated_cards: Path | None,
+    log_level: str,
+) -> None:
+    """Run the node agent: inventory and device plugin."""
+    set_up_logging(log_level)
+    _check_directory(device_plugin_dir)
+    driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver()
+    try:
+        asyncio.run(
+            run(
+                driver,
+                node=NodeName(node_name),
+                kubeconfig=kubeconfig,
+                unit=MemoryUnit[memory_unit],
+                plugins=device_plugin_dir.absolute(),
+                pod_resources=pod_resources_socket.absolute(),
+                state=state_dir.absolute(),
+            )
+        )
+    finally:
+        driver.close()
+
+
+async def run(
+    driver: Driver,
+    *,
+    node: NodeName,
+    kubeconfig: Path | None,
+    unit: MemoryUnit,
+    plugins: Path,
+    pod_resources: Path,
+    state: Path,
+) -> None:
+    """Build the objects, connect them, run until a signal comes."""
+    catalog = Catalog.of(driver.cards(), unit)
+    journal = Journal(state / "slices", new_token=_new_token)
+    async with KubeClient(credentials.load(kubeconfig)) as client:
+        stock = Stock(catalog)
+        kubelet = Kubelet(pod_resources, plugins / CHECKPOINT)
+        pods = NodePods(client, node=node, unit=unit)
+        steer = Steer(kubelet, pods)
+        assigned = Assigned(pods)
+        prestart = PreStart(kubelet, pods, Granter(journal), assigned, stock)
+        allocator = Allocator(journal, steer)
+        registrar = Registrar(
+            plugins,
+            [
+                Plugin(resource, stock=stock, steer=steer, allocator=allocator, prestart=prestart)
+                for resource in catalog.resources
+            ],
+            new_token=_new_token,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            loops = [
+                tasks.create_task(coroutine)
+                for coroutine in (
+                    registrar.run(),
+                    pods.follow().run(),
+                    Inventory(client, driver, stock, node=node).run(),
+                    _restore(assigned, pods, journal),
+                    Sweeper(kubelet, pods, journal).run(),
+                )
+            ]
+            await _told_to_stop()
+            for loop in loops:
+                loop.cancel()
+
+
+async def _restore(assigned: Assigned, pods: NodePods, journal: Journal) -> None:
+    """What was granted before a restart, from the journal; then go on."""
+    while not await pods.synced(60.0):
+        logging.getLogger(__name__).warning("pods of the node not listed yet node=%s", pods.node)
+    grants = await asyncio.to_thread(lambda: [journal.limits(g.token) for g in journal.grants()])
+    assigned.restore(limits.pod_uid for limits in grants if limits is not None)
+    await assigned.run()
+
+
+async def _told_to_stop() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+def _new_token() -> str:
+    return secrets.token_hex(16)
+
+
+def _check_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        raise SetupError(f"{directory} does not exist; start kubelet first, or give --device-plugin-dir")
+    longest = len(str(directory.absolute())) + len("/fractile-gpu-count-12345678.sock")
+    if longest > _SOCKET_PATH:
+        raise SetupError(f"{directory} is too long for a unix socket in it ({longest} of {_SOCKET_PATH} bytes)")
