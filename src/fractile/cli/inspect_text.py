@@ -1,0 +1,136 @@
+"""An Inspection as plain text, for pipes and for ``-o wide``; and the sentences that both views share."""
+
+from collections.abc import Iterator
+
+from fractile.cli.table import Column, plain
+from fractile.wire.inspect import Amounts, Asked, CardReport, Inspection, NodeReport, Problem, WaitingPod
+
+_CARDS = (
+    Column("NODE"),
+    Column("CARD", number=True),
+    Column("MODEL"),
+    Column("ALLOCATED/TOTAL MiB", number=True),
+    Column("USED", number=True),
+    Column("PODS"),
+)
+_CONTAINERS = (
+    Column("NODE"),
+    Column("CARD", number=True),
+    Column("NAMESPACE"),
+    Column("POD"),
+    Column("CONTAINER"),
+    Column("ROLE"),
+    Column("MEMORY MiB", number=True),
+    Column("CORES", number=True),
+    Column("PHASE"),
+    Column("UUID"),
+)
+
+
+def table(report: Inspection) -> str:
+    """One line per card and one per node, then the cluster's sum."""
+    rows = [row for node in report.nodes for row in (*_card_rows(node), _node_row(node))]
+    return plain(_CARDS, rows) + "\n" + closing(report)
+
+
+def wide(report: Inspection) -> str:
+    """One line per container and card, also for cards that nobody uses."""
+    rows = [row for node in report.nodes for card in node.cards for row in _container_rows(node, card)]
+    return plain(_CONTAINERS, rows) + "\n" + closing(report)
+
+
+def closing(report: Inspection) -> str:
+    """The cluster's sum, the pods that wait, and what a person should look at."""
+    return "".join(f"{line}\n" for line in (total_line(report), *waiting_lines(report), *problem_lines(report)))
+
+
+def total_line(report: Inspection) -> str:
+    t = report.totals
+    nodes = _count(len(report.nodes), "node")
+    return f"{nodes}, {_count(t.cards, 'card')}: {memory(t)} MiB allocated ({percent(t)}), {t.free_mib} MiB free"
+
+
+def waiting_lines(report: Inspection) -> Iterator[str]:
+    if not report.waiting:
+        return
+    yield ""
+    yield f"{_count(len(report.waiting), 'pod')} waiting for a card; {_largest_free(report)}:"
+    width = max(len(_key(pod)) for pod in report.waiting)
+    for pod in report.waiting:
+        yield f"  {_key(pod).ljust(width)}  {asks(pod)}"
+
+
+def problem_lines(report: Inspection) -> Iterator[str]:
+    if not report.problems:
+        return
+    yield ""
+    yield f"{_count(len(report.problems), 'problem')}:"
+    for problem in report.problems:
+        yield f"  {_subject(problem)}: {problem.reason}"
+
+
+def asks(pod: WaitingPod) -> str:
+    """What a waiting pod asks for: "8138 MiB", "2 whole cards", or why its request makes no sense."""
+    return pod.refusal or " + ".join(map(_one_ask, pod.requests))
+
+
+def percent(amounts: Amounts | CardReport) -> str:
+    """Rounded, but 0 % only for nothing and 100 % only for everything."""
+    part, whole = amounts.allocated_mib, amounts.memory_mib
+    if whole <= 0 or part <= 0:
+        return "0 %"
+    exact = 100 * part / whole
+    return f"{min(99, max(1, round(exact))) if part < whole else round(exact)} %"
+
+
+def memory(amounts: Amounts | CardReport) -> str:
+    return f"{amounts.allocated_mib}/{amounts.memory_mib}"
+
+
+def model(card: CardReport) -> str:
+    return card.model if card.healthy else f"{card.model} (unhealthy)"
+
+
+def _card_rows(node: NodeReport) -> Iterator[tuple[str, ...]]:
+    for card in node.cards:
+        pods = ",".join(f"{p.namespace}/{p.name}:{p.memory_mib}" for p in card.pods)
+        yield node.name, str(card.index), model(card), memory(card), percent(card), pods
+
+
+def _node_row(node: NodeReport) -> tuple[str, ...]:
+    t = node.totals
+    return node.name, "all", _count(t.cards, "card"), memory(t), percent(t), ""
+
+
+def _container_rows(node: NodeReport, card: CardReport) -> Iterator[tuple[str, ...]]:
+    if not card.pods:
+        yield node.name, str(card.index), "", "", "", "", "", "", "", card.uuid
+    for pod in card.pods:
+        for c in pod.containers:
+            amounts = str(c.memory_mib), f"{c.cores_percent} %"
+            yield node.name, str(card.index), pod.namespace, pod.name, c.name, c.role, *amounts, pod.phase, card.uuid
+
+
+def _one_ask(asked: Asked) -> str:
+    amount = f"{asked.count} whole card{'s' * (asked.count != 1)}" if asked.exclusive else f"{asked.memory_mib} MiB"
+    return amount if asked.role == "app" else f"{amount} ({asked.role})"
+
+
+def _largest_free(report: Inspection) -> str:
+    cards = ((card.free_mib, node.name, card.index) for node in report.nodes for card in node.cards)
+    free, node, index = max(cards, key=lambda c: c[0])
+    return f"the most free on one card is {free} MiB ({node}, card {index})" if free else "no card has memory free"
+
+
+def _subject(problem: Problem) -> str:
+    if problem.kind != "Pod":
+        return f"{problem.kind} {problem.name}"
+    return f"{problem.namespace}/{problem.name} on {problem.node}"
+
+
+def _key(pod: WaitingPod) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
