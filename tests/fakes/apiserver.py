@@ -41,6 +41,7 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     drop: Literal["", "before", "after"] = ""  # cut the connection before or after the request is carried out
     cut_after: int = -1  # serve, but cut the connection after so many bytes of the answer's body
+    drip: float = 0.0  # seconds between the bytes of the answer's body
     line: bytes = b""  # send this line first in a watch
     silent: bool = False  # open the watch, then never say a word
 
@@ -182,7 +183,7 @@ class FakeApiServer:
             body = fault.body or _encode(Refusal(fault.status, "Injected", "injected by the test").status)
             await exchange.answer(fault.status, body, fault.headers)
             return
-        exchange.cut_after = fault.cut_after
+        exchange.cut_after, exchange.drip = fault.cut_after, fault.drip
         try:
             self._authorize(exchange)
             if _is_watch(exchange):

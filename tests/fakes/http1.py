@@ -29,6 +29,7 @@ class Exchange:
         self.body = body
         self.status = 0  # of the answer, once it is sent
         self.cut_after = -1  # bytes of the answer's body after which the connection is cut; -1: never
+        self.drip = 0.0  # seconds between the bytes of the answer's body
         self._writer = writer
         self._sent = 0
 
@@ -75,8 +76,11 @@ class Exchange:
             await asyncio.sleep(0.01)  # let the piece leave before the reset overtakes it
             self.cut()
         self._sent += len(piece)
-        self._writer.write(framing % piece)
-        await self._drain()
+        framed = framing % piece
+        for part in (framed[i : i + 1] for i in range(len(framed))) if self.drip else (framed,):
+            self._writer.write(part)
+            await self._drain()
+            await asyncio.sleep(self.drip)
 
     async def _drain(self) -> None:
         try:

@@ -175,6 +175,8 @@ class Store:
                 f'Operation cannot be fulfilled on {at.kind} "{at.name}": the UID in the precondition ({uid}) does not '
                 f"match the UID in record ({held}). The object might have been deleted and then recreated",
             )
+        if before["metadata"].get("finalizers"):  # it goes when the last of them is removed
+            return self._write(at, before, _merged(before, {"metadata": {"deletionTimestamp": _now()}}))
         return self._write(at, before, None)
 
     def bind(self, at: Place, binding: Json) -> None:
@@ -225,6 +227,8 @@ class Store:
             after.pop("status", None)
             if "status" in before:
                 after["status"] = before["status"]
+        if held.get("deletionTimestamp") and held.get("finalizers") and not meta.get("finalizers"):
+            return self._write(at, before, None)
         return before if after == before else self._write(at, before, copy.deepcopy(after))
 
     def _write(self, at: Place, before: Json | None, after: Json | None) -> Json:

@@ -101,11 +101,13 @@ class KubeClient:
         qps: float = 200,
         burst: int = 400,
         timeout: float = 30.0,
+        page_size: int = PAGE,
         rng: random.Random | None = None,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.credentials = credentials
+        self._page_size = page_size
         self._transport = Transport(
             credentials,
             pacer=Pacer(qps, burst, clock=clock, sleep=sleep),
@@ -147,7 +149,7 @@ class KubeClient:
         When the server compacts the snapshot between two pages (410), the list begins anew, in one piece.
         """
         selectors = _params(labelSelector=label_selector, fieldSelector=field_selector)
-        params = {**selectors, "limit": str(PAGE)}
+        params = {**selectors, "limit": str(self._page_size)}
         while True:
             first = "continue" not in params
             try:
