@@ -9,6 +9,7 @@ import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fractile.errors import SetupError
 from fractile.kube.tokens import FileToken, NoToken, TokenSource
@@ -28,15 +29,23 @@ class Credentials:
         namespace: str = "default",
         server_name: str = "",
     ) -> None:
-        if not server.startswith(("https://", "http://")):
+        if not _is_address(server):
             raise SetupError(
-                f"the server address {server!r} does not begin with https://; correct it in the kubeconfig"
+                f"the server address {server!r} is not of the form https://HOST:PORT; correct the kubeconfig"
             )
         self.server = server.rstrip("/")
         self.tls = tls
         self.token: TokenSource = token or NoToken()
         self.namespace = namespace
         self.server_name = server_name
+
+
+def _is_address(server: str) -> bool:
+    try:
+        url = urlsplit(server)
+        return url.scheme in ("https", "http") and bool(url.hostname) and (url.port is None or url.port > 0)
+    except ValueError:  # a port that is no number, brackets that do not match
+        return False
 
 
 def load(

@@ -132,7 +132,8 @@ def _build(
 def _read(file: Path) -> _Config:
     text = read_file(file, "the kubeconfig")
     try:
-        return msgspec.convert(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}, _Config)
+        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return _Config() if content is None else msgspec.convert(content, _Config)
     except (yaml.YAMLError, UnicodeDecodeError) as e:
         raise SetupError(f"the kubeconfig {file} is not YAML: {' '.join(str(e).split())}") from None
     except msgspec.ValidationError as e:

@@ -16,7 +16,7 @@ import httpx2
 import msgspec
 
 from fractile import __version__
-from fractile.errors import ApiError, SetupError, Unreachable, WireError
+from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.backoff import Backoff
 from fractile.kube.credentials import Credentials
 from fractile.kube.pacing import Pacer, Sleep
@@ -154,8 +154,6 @@ class Transport:
             raise Unreachable(f"{_where(request)} did not answer within {self._timeout:g} s") from None
         except httpx2.DecodingError as e:
             raise WireError(f"the answer of {_where(request)} is damaged: {e}") from None
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as e:
-            raise SetupError(f"the server address {self._credentials.server!r} is wrong: {e}") from None
         except httpx2.TransportError as e:
             raise _unreachable(request, e) from None
 
