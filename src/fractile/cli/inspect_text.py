@@ -94,12 +94,12 @@ def model(card: CardReport) -> str:
 def _card_rows(node: NodeReport) -> Iterator[tuple[str, ...]]:
     for card in node.cards:
         pods = ",".join(f"{p.namespace}/{p.name}:{p.memory_mib}" for p in card.pods)
-        yield node.name, str(card.index), model(card), memory(card), percent(card), pods
+        yield node.name, str(card.index), model(card), memory(card), _one_word(percent(card)), pods
 
 
 def _node_row(node: NodeReport) -> tuple[str, ...]:
     t = node.totals
-    return node.name, "all", _count(t.cards, "card"), memory(t), percent(t), ""
+    return node.name, "all", _count(t.cards, "card"), memory(t), _one_word(percent(t)), ""
 
 
 def _container_rows(node: NodeReport, card: CardReport) -> Iterator[tuple[str, ...]]:
@@ -107,8 +107,12 @@ def _container_rows(node: NodeReport, card: CardReport) -> Iterator[tuple[str, .
         yield node.name, str(card.index), "", "", "", "", "", "", "", card.uuid
     for pod in card.pods:
         for c in pod.containers:
-            amounts = str(c.memory_mib), f"{c.cores_percent} %"
+            amounts = str(c.memory_mib), f"{c.cores_percent}%"
             yield node.name, str(card.index), pod.namespace, pod.name, c.name, c.role, *amounts, pod.phase, card.uuid
+
+
+def _one_word(share: str) -> str:
+    return share.replace(" ", "")
 
 
 def _one_ask(asked: Asked) -> str:

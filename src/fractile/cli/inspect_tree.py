@@ -4,6 +4,7 @@ It fits 80 columns: only the first column grows, and a name that is too long is 
 """
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -15,13 +16,19 @@ _BAR = 12  # characters
 
 def draw(report: Inspection, console: Console) -> None:
     """Write the report to the console."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column("", overflow="fold")
-    grid.add_column("", justify="right", no_wrap=True)
-    grid.add_column("", justify="right", no_wrap=True)
-    grid.add_column("", no_wrap=True)
-    grid.add_row(*(Text(t, style="dim") for t in ("NODE, CARD, POD", "MEMORY MiB", "USED", "")))
-    ascii_only = not console.encoding.lower().startswith("utf")
+    console.print(_grid(report, ascii_only=not console.encoding.lower().startswith("utf")))
+    console.print()
+    console.print(Text(text.total_line(report), style="bold"))
+    _section(list(text.waiting_lines(report)), console, "yellow")
+    _section(list(text.problem_lines(report)), console, "red")
+
+
+def _grid(report: Inspection, *, ascii_only: bool) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(overflow="fold")
+    for justify in ("right", "left", "right", "left"):
+        grid.add_column(justify=justify, no_wrap=True)
+    grid.add_row(*(Text(t, style="dim") for t in ("NODE, CARD, POD", "ALLOCATED", "/ MiB", "", "")))
     for node in report.nodes:
         grid.add_row(Text(node.name, style="bold"), *_amounts(node.totals, ascii_only))
         for card in node.cards:
@@ -29,9 +36,14 @@ def draw(report: Inspection, console: Console) -> None:
             grid.add_row(name, *_amounts(card, ascii_only))
             for pod in card.pods:
                 grid.add_row(*_pod(pod))
-    console.print(grid)
-    console.print()
-    console.print(text.closing(report), end="", markup=False, highlight=False, soft_wrap=True)
+    return grid
+
+
+def _section(lines: list[str], console: Console, style: str) -> None:
+    """An empty line, a heading, and entries that are indented as a whole."""
+    for position, line in enumerate(lines):
+        entry = Text(line.strip(), style=style if position == 1 else "")
+        console.print(Padding(entry, (0, 0, 0, len(line) - len(line.lstrip()))))
 
 
 def bar(allocated: int, total: int, *, ascii_only: bool = False) -> tuple[str, str]:
@@ -43,13 +55,16 @@ def bar(allocated: int, total: int, *, ascii_only: bool = False) -> tuple[str, s
     return full * filled, empty * (_BAR - filled)
 
 
-def _amounts(amounts: Amounts | CardReport, ascii_only: bool) -> tuple[Text, Text, Text]:
+def _amounts(amounts: Amounts | CardReport, ascii_only: bool) -> tuple[Text, Text, Text, Text]:
     full, empty = bar(amounts.allocated_mib, amounts.memory_mib, ascii_only=ascii_only)
-    strip = Text.assemble((full, "cyan"), (empty, "dim"))
-    return Text(text.memory(amounts)), Text(text.percent(amounts)), strip
+    return (
+        Text(str(amounts.allocated_mib)),
+        Text(f"/ {amounts.memory_mib}"),
+        Text(text.percent(amounts)),
+        Text.assemble((full, "cyan"), (empty, "dim")),
+    )
 
 
-def _pod(pod: Holder) -> tuple[Text, Text, Text, Text]:
-    name = Text(f"     {pod.namespace}/{pod.name}")
+def _pod(pod: Holder) -> tuple[Text, ...]:
     phase = Text("" if pod.phase == "Running" else pod.phase, style="yellow")
-    return name, Text(str(pod.memory_mib)), Text(""), phase
+    return Text(f"     {pod.namespace}/{pod.name}"), Text(str(pod.memory_mib)), Text(), Text(), phase

@@ -48,7 +48,8 @@ def survey(objects: Objects) -> inspect.Inspection:
         memory_unit=unit.name,
         totals=_sum(card for node in nodes for card in node.cards),
         nodes=nodes,
-        waiting=tuple(_waiting(pod) for pod in waiting.oldest_first()),
+        # Creation times have whole seconds: names decide between pods of one apply, not their random UIDs.
+        waiting=tuple(map(_waiting, sorted(waiting.oldest_first(), key=lambda p: (p.created, p.namespace, p.name)))),
         problems=tuple(problems),
     )
 
