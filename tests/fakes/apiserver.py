@@ -54,12 +54,12 @@ class Fault:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recorded:
     method: str
     path: str
     query: dict[str, str]
-    status: int  # 0: no answer was sent
+    status: int = 0  # 0: no answer was sent (yet)
 
 
 class FakeApiServer:
@@ -169,10 +169,12 @@ class FakeApiServer:
         fault = next((f for f in self._faults if f.matches(exchange)), Fault())
         fault.times -= 1
         self._faults = [f for f in self._faults if f.times > 0]
+        recorded = Recorded(exchange.method, exchange.path, exchange.query)
+        self.requests.append(recorded)
         try:
             await self._serve(exchange, fault)
         finally:
-            self.requests.append(Recorded(exchange.method, exchange.path, exchange.query, exchange.status))
+            recorded.status = exchange.status
 
     async def _serve(self, exchange: Exchange, fault: Fault) -> None:
         if fault.delay:
