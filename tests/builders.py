@@ -1,0 +1,189 @@
+"""Small builders of the things that tests talk about. Every argument has a plain default; pass what the test is about.
+
+pod("p", container(memory=8138))                          a pod as the API server shows it
+request(by_memory(8138))                                  what a dialect makes of it
+node_state("n1", 12207, 8138, 4069, 16276)                a node's cards by what is free on them
+ledger = cluster({"n1": [card("n1", 0), card("n1", 1)]})  a ledger that knows these cards
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fractile.dialects.aliyun import COUNT, MEMORY
+from fractile.ledger.ledger import Ledger
+from fractile.model.card import Card
+from fractile.model.placement import ContainerPlacement, Placement, Slice
+from fractile.model.request import ContainerRequest, PodRequest, Request, Role
+from fractile.model.units import WHOLE, CardUUID, ContainerName, MiB, NodeName, Percent, PodUID
+from fractile.policy.state import CardState, NodeState
+from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceSpec, ExtendedResourceStatus
+from fractile.wire.objects import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+
+CARD_MEMORY = 16_276  # MiB; a Tesla V100 of the worked examples
+
+
+# ── what the API server shows ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def container(
+    name: str = "main",
+    *,
+    memory: object = None,
+    count: object = None,
+    sidecar: bool = False,
+    limits: Mapping[str, object] | None = None,
+    requests: Mapping[str, object] | None = None,
+) -> Container:
+    """A container; ``memory`` and ``count`` are amounts of aliyun.com/gpu-mem and aliyun.com/gpu-count."""
+    asked: dict[str, Any] = dict(limits or {})
+    if memory is not None:
+        asked[MEMORY] = memory
+    if count is not None:
+        asked[COUNT] = count
+    resources = ResourceRequirements(limits=asked or None, requests=dict(requests) if requests else None)
+    return Container(name=name, resources=resources, restart_policy="Always" if sidecar else None)
+
+
+def pod(
+    name: str = "p",
+    *containers: Container,
+    init: Sequence[Container] = (),
+    namespace: str = "default",
+    uid: str = "",
+    node: str = "",
+    phase: str = "Pending",
+    created: str = "2026-01-01T00:00:00Z",
+    annotations: Mapping[str, str] | None = None,
+) -> Pod:
+    """A pod; without containers it has one that asks for 8138 units of memory. Its UID is ``uid-<name>``."""
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=uid or f"uid-{name}",
+            creation_timestamp=created,
+            annotations=dict(annotations) if annotations else None,
+        ),
+        spec=PodSpec(
+            node_name=node,
+            containers=list(containers or (container(memory=8138),)),
+            init_containers=list(init) or None,
+        ),
+        status=PodStatus(phase=phase),
+    )
+
+
+def resource(card: Card, node: str = "n1", *, name: str = "", phase: str = "Available") -> ExtendedResource:
+    """The object that an agent would have written for the card."""
+    return ExtendedResource(
+        metadata=ObjectMeta(name=name or card.uuid.lower()),
+        spec=ExtendedResourceSpec(
+            node_name=node,
+            device_id=card.uuid,
+            index=card.index,
+            model=card.model,
+            memory=f"{card.memory}Mi",
+            pci_bus_id=card.pci_bus_id,
+        ),
+        status=ExtendedResourceStatus(phase=phase),
+    )
+
+
+# ── what the core knows ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def card_uuid(node: str, index: int) -> CardUUID:
+    return CardUUID(f"GPU-{node}-{index}")
+
+
+def card(
+    node: str = "n1", index: int = 0, *, memory: int = CARD_MEMORY, model: str = "Tesla-V100", healthy: bool = True
+) -> Card:
+    return Card(uuid=card_uuid(node, index), index=index, model=model, memory=MiB(memory), healthy=healthy)
+
+
+def cards(node: str = "n1", count: int = 2, *, memory: int = CARD_MEMORY) -> list[Card]:
+    return [card(node, i, memory=memory) for i in range(count)]
+
+
+def by_memory(memory: int = 8138, name: str = "main", *, role: Role = Role.APP) -> ContainerRequest:
+    """A container's request for that many MiB of one card."""
+    return ContainerRequest(ContainerName(name), role, Request(memory=MiB(memory)), MEMORY, memory)
+
+
+def by_card(count: int = 1, name: str = "main", *, role: Role = Role.APP) -> ContainerRequest:
+    """A container's request for whole cards."""
+    return ContainerRequest(ContainerName(name), role, Request(count=count, cores=WHOLE, exclusive=True), COUNT, count)
+
+
+def request(*containers: ContainerRequest, name: str = "p", uid: str = "") -> PodRequest:
+    return PodRequest(PodUID(uid or f"uid-{name}"), "default", name, "aliyun", containers or (by_memory(),))
+
+
+def piece(card: str, memory: int = 8138, cores: int = 0) -> Slice:
+    return Slice(CardUUID(card), MiB(memory), Percent(cores))
+
+
+def given(name: str, *slices: Slice, role: Role = Role.APP) -> ContainerPlacement:
+    return ContainerPlacement(ContainerName(name), role, slices)
+
+
+def placement(*containers: ContainerPlacement, node: str = "n1") -> Placement:
+    """A placement; without containers: ``main`` holds 8138 MiB of the node's card 0."""
+    return Placement(NodeName(node), containers or (given("main", piece(card_uuid(node, 0))),))
+
+
+def on_card(index: int, memory: int, *, node: str = "n1") -> Placement:
+    """The placement of a pod with one container ``main`` that holds memory of one card."""
+    return placement(given("main", piece(card_uuid(node, index), memory)), node=node)
+
+
+def card_state(
+    index: int, free: int, *, node: str = "n1", memory: int = CARD_MEMORY, idle: bool | None = None
+) -> CardState:
+    """A card by what is free on it; idle when all of it is, unless said otherwise."""
+    return CardState(
+        uuid=card_uuid(node, index),
+        index=index,
+        model="Tesla-V100",
+        memory=MiB(memory),
+        free_memory=MiB(free),
+        free_cores=WHOLE,
+        idle=free == memory if idle is None else idle,
+    )
+
+
+def node_state(node: str = "n1", *free: int, memory: int = CARD_MEMORY) -> NodeState:
+    """A node of equal cards by what is free on each."""
+    return NodeState(NodeName(node), tuple(card_state(i, f, node=node, memory=memory) for i, f in enumerate(free)))
+
+
+# ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Clock:
+    """A clock that moves when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def cluster(nodes: Mapping[str, Sequence[Card]], *, clock: Callable[[], float] | None = None) -> Ledger:
+    """A ledger that knows these cards and no pods."""
+    ledger = Ledger(clock or Clock())
+    for node, held in nodes.items():
+        for each in held:
+            ledger.put_card(NodeName(node), each)
+    return ledger
+
+
+def in_use(ledger: Ledger, node: str, *memory: int) -> None:
+    """Take that many MiB of the node's cards 0, 1, ... with one bound pod for each."""
+    for index, amount in enumerate(memory):
+        if amount:
+            uid = PodUID(f"filler-{node}-{index}")
+            refusal = ledger.observe(uid, on_card(index, amount, node=node))
+            assert refusal is None, refusal
