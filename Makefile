@@ -1,0 +1,46 @@
+# Everything a person does with this repository. The work itself is in hack/ and in the program `fractile`.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+ARGS ?=
+
+.PHONY: help install demo test bench dist lint format clean up down
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## put Fractile and its development tools into .venv
+
+$(INSTALLED): pyproject.toml constraints.txt hack/install.sh
+	@hack/install.sh
+
+demo: $(INSTALLED) ## start a local cluster and show on it what Fractile does
+	@$(BIN)/fractile demo $(ARGS)
+
+test: $(INSTALLED) ## run every check and every test, end to end included
+	@hack/test.sh
+
+bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machine
+	@$(BIN)/python -m tests.perf $(ARGS)
+
+dist: $(INSTALLED) ## build the wheel into dist/
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@ls -1 dist/*.whl
+
+lint: $(INSTALLED) ## check format, style, the rings of the architecture, and types
+	@hack/test.sh lint
+
+format: $(INSTALLED) ## format the code
+	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+up: $(INSTALLED) ## start a local cluster: make up ARGS="--nodes 3"
+	@$(BIN)/fractile up $(ARGS)
+
+down: $(INSTALLED) ## stop it and remove what it left
+	@$(BIN)/fractile down $(ARGS)
+
+clean: ## remove what the targets above made here; local clusters and the user's cache stay
+	@rm -rf .venv dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	@find src tests hack -name __pycache__ -type d -prune -exec rm -rf {} +
