@@ -1,0 +1,247 @@
+"""A node in one process: fake API server, fake kubelet, and the real agent between them, over real sockets."""
+
+import asyncio
+import contextlib
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fractile.dialects import table
+from fractile.kube import paths
+from fractile.kube.credentials import load
+from fractile.main import agent as agent_program
+from fractile.model.card import Card
+from fractile.model.placement import ContainerPlacement, Placement, Slice, charges
+from fractile.model.request import PodRequest, Role
+from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
+from fractile.nvml.simulated import SimulatedDriver
+from fractile.wire import limits, placement
+from fractile.wire.limits import Limits
+from fractile.wire.objects import Pod
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.kubelet import FakeKubelet
+
+NODE = NodeName("n1")
+GIB = 1024
+MEM = "aliyun.com/gpu-mem"
+COUNT = "aliyun.com/gpu-count"
+
+
+def card(number: int, memory: int = 16 * GIB) -> Card:
+    uuid = CardUUID(f"GPU-{number:08x}-0000-4000-8000-000000000000")
+    return Card(uuid, number, "Tesla-V100", MiB(memory), f"00000000:00:{number + 4:02x}.0")
+
+
+CARDS = [card(0), card(1)]
+
+
+@dataclass(frozen=True)
+class Asks:
+    """One container of a pod for tests."""
+
+    name: str
+    amount: int
+    resource: str = MEM
+    role: Role = Role.APP
+
+
+@dataclass
+class World:
+    """What a test of the agent touches."""
+
+    server: FakeApiServer
+    kubelet: FakeKubelet
+    root: Path
+    unit: MemoryUnit
+    cards: list[Card]
+    agent: asyncio.Task[None] | None = None
+    made: int = 0
+
+    def start_agent(self) -> None:
+        file = self.root / "cards.json"
+        entries = [
+            {"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory, "pciBusID": c.pci_bus_id}
+            for c in self.cards
+        ]
+        file.write_bytes(msgspec.json.encode(entries))
+        self.agent = asyncio.create_task(
+            agent_program.run(
+                SimulatedDriver(file),
+                node=NODE,
+                kubeconfig=self.server.write_kubeconfig(self.root / "kubeconfig"),
+                unit=self.unit,
+                plugins=self.kubelet.plugin_directory,
+                pod_resources=self.kubelet.pod_resources_socket,
+                state=self.root / "state",
+            )
+        )
+
+    async def stop_agent(self) -> None:
+        if self.agent is not None:
+            self.agent.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.agent
+            self.agent = None
+
+    async def restart_agent(self) -> None:
+        await self.stop_agent()
+        self.start_agent()
+
+    async def ready(self) -> None:
+        """Until both resources are allocatable."""
+        await self.kubelet.registered(MEM, sum(c.memory // self.unit for c in self.cards))
+        await self.kubelet.registered(COUNT, len(self.cards))
+
+    def bind(self, *asks: Asks, on: dict[str, list[Card]] | None, name: str = "") -> Pod:
+        """A pod bound to the node, with the placement that gives its containers these cards; None: no placement."""
+        self.made += 1
+        name = name or f"p{self.made}"
+        made = self.server.create(paths.pods("default"), {"metadata": {"name": name}, "spec": _spec(asks)})
+        pod = msgspec.convert(made, Pod, strict=False)
+        if on is not None:
+            self.place(pod, on)
+        return self.pod(pod)
+
+    def admit(self, *asks: Asks, on: dict[str, list[Card]] | None, name: str = "") -> Pod:
+        """``bind``, and let kubelet see it."""
+        pod = self.bind(*asks, on=on, name=name)
+        self.kubelet.add(pod)
+        return pod
+
+    def place(self, pod: Pod, on: dict[str, list[Card]]) -> Placement:
+        """Write the placement annotation, as the control plane does."""
+        request = self.request(pod)
+        given = Placement(
+            NODE,
+            tuple(
+                ContainerPlacement(
+                    c.container,
+                    c.role,
+                    tuple(_slice(c.resource, c.amount * self.unit, card) for card in on[c.container]),
+                )
+                for c in request.containers
+            ),
+        )
+        self.write_placement(pod, given)
+        return given
+
+    def write_placement(self, pod: Pod, given: Placement) -> None:
+        annotations = table.placement_annotations(
+            self.request(pod), given, cards=self.cards, unit=self.unit, now_ns=1
+        ) | {placement.ANNOTATION: placement.encode(given)}
+        self.annotate(pod, annotations)
+
+    def annotate(self, pod: Pod, annotations: dict[str, str] | dict[str, None]) -> None:
+        path = paths.pod(pod.metadata.namespace, pod.metadata.name)
+        self.server.merge(path, {"metadata": {"annotations": annotations}})
+
+    def delete(self, pod: Pod) -> None:
+        self.kubelet.remove(pod)
+        self.server.delete(paths.pod(pod.metadata.namespace, pod.metadata.name))
+
+    def pod(self, pod: Pod) -> Pod:
+        """As the API server has it."""
+        found = self.server.get(paths.pod(pod.metadata.namespace, pod.metadata.name))
+        return msgspec.convert(json.loads(json.dumps(found)), Pod)
+
+    def request(self, pod: Pod) -> PodRequest:
+        parsed = table.parse_pod(pod, self.unit)
+        assert isinstance(parsed, PodRequest), parsed
+        return parsed
+
+    def placement(self, pod: Pod) -> Placement:
+        return placement.decode(self.annotations(pod)[placement.ANNOTATION])
+
+    def annotations(self, pod: Pod) -> dict[str, str]:
+        return self.pod(pod).metadata.annotations or {}
+
+    def env(self, pod: Pod, container: str) -> dict[str, str]:
+        started = self.kubelet.started(pod, container)
+        assert started is not None, f"{container} has not started"
+        return started.env
+
+    def limits(self, pod: Pod, container: str) -> Limits:
+        """What the container sees of its limits."""
+        started = self.kubelet.started(pod, container)
+        assert started is not None, f"{container} has not started"
+        return limits.decode((Path(started.mounts[limits.DIRECTORY]) / limits.FILE_NAME).read_text())
+
+    def tokens(self) -> list[str]:
+        return sorted(p.name for p in (self.root / "state" / "slices").iterdir())
+
+    def check(self, *pods: Pod) -> None:
+        """The invariant: card, amount, limits and owner of every container of these running pods belong together."""
+        used: dict[CardUUID, int] = {}
+        for pod in pods:
+            given = self.placement(pod)
+            for charge in charges(given):
+                used[charge.card] = used.get(charge.card, 0) + charge.memory
+            for asked in self.request(pod).containers:
+                slices = given.slices_of(asked.container)
+                seen = self.limits(pod, asked.container)
+                assert (seen.pod_uid, seen.namespace, seen.pod, seen.container) == (
+                    pod.metadata.uid,
+                    pod.metadata.namespace,
+                    pod.metadata.name,
+                    asked.container,
+                )
+                assert sorted(seen.slices, key=str) == sorted(slices, key=str)
+                env = self.env(pod, asked.container)
+                assert sorted(env["NVIDIA_VISIBLE_DEVICES"].split(",")) == sorted(s.card for s in slices)
+                if asked.resource == MEM:
+                    assert env["ALIYUN_COM_GPU_MEM_CONTAINER"] == str(asked.amount)
+        assert all(used.get(c.uuid, 0) <= c.memory for c in self.cards), used
+
+
+@asynccontextmanager
+async def world(
+    *, cards: list[Card] | None = None, unit: MemoryUnit = MemoryUnit.GiB, seed: int = 0, agent: bool = True
+) -> AsyncIterator[World]:
+    """A node with a running kubelet and, unless told otherwise, a registered agent."""
+    root = Path(tempfile.mkdtemp(prefix="fr-"))  # pytest's own paths are too long for sockets
+    try:
+        async with FakeApiServer() as server, FakeKubelet(root, rng=random.Random(seed)) as kubelet:
+            server.create(paths.nodes(), {"metadata": {"name": NODE}})
+            made = World(server, kubelet, root, unit, CARDS if cards is None else cards)
+            try:
+                if agent:
+                    made.start_agent()
+                    await made.ready()
+                yield made
+            finally:
+                await made.stop_agent()
+    finally:
+        shutil.rmtree(root)
+
+
+def credentials(world: World):
+    return load(world.server.write_kubeconfig(world.root / "kubeconfig"))
+
+
+def _spec(asks: tuple[Asks, ...]) -> dict[str, object]:
+    init = [_container(a) for a in asks if a.role is not Role.APP]
+    return {"nodeName": NODE, "initContainers": init, "containers": [_container(a) for a in asks if a.role is Role.APP]}
+
+
+def _container(asks: Asks) -> dict[str, object]:
+    made: dict[str, object] = {"name": asks.name}
+    if asks.amount:
+        made["resources"] = {"limits": {asks.resource: str(asks.amount)}}
+    if asks.role is Role.SIDECAR:
+        made["restartPolicy"] = "Always"
+    return made
+
+
+def _slice(resource: str, memory: int, card: Card) -> Slice:
+    return Slice(card.uuid, card.memory, WHOLE) if resource == COUNT else Slice(card.uuid, MiB(memory), Percent(0))
+
+
+def name(text: str) -> ContainerName:
+    return ContainerName(text)
