@@ -1,0 +1,124 @@
+"""The manifests in examples/ ask for what their comments say, and show what they promise."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from fractile.dialects.table import parse_pod
+from fractile.ledger.ledger import Ledger
+from fractile.model.card import Card
+from fractile.model.placement import Placement, charges
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName, PodUID
+from fractile.policy.plan import plan
+from fractile.wire.objects import Pod
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+IMAGE = "fractile.dev/busybox:1"
+NODES = (NodeName("node-1"), NodeName("node-2"))
+
+
+def pods(file: str) -> Iterator[dict[str, Any]]:
+    """The pods that the file's objects lead to, each with a UID."""
+    for document in yaml.safe_load_all((EXAMPLES / file).read_text()):
+        spec = document["spec"]
+        template = spec["template"] if document["kind"] == "Deployment" else document
+        for replica in range(spec.get("replicas", 1)):
+            name = f"{document['metadata']['name']}-{replica}"
+            yield {**template, "metadata": {"name": name, "namespace": "default", "uid": name}}
+
+
+def requests(file: str) -> list[PodRequest]:
+    asked = [parse_pod(msgspec.convert(pod, Pod), MemoryUnit.MiB) for pod in pods(file)]
+    return [request for request in asked if isinstance(request, PodRequest)]
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """The default local cluster: two nodes with two cards each."""
+    ledger = Ledger(lambda: 0.0)
+    for node in NODES:
+        for index in (0, 1):
+            ledger.put_card(node, Card(CardUUID(f"GPU-{node}-{index}"), index, "Tesla-V100", MiB(16276)))
+    return ledger
+
+
+def place(ledger: Ledger, request: PodRequest) -> Placement | list[Refusal]:
+    """Put the pod on the first node that can take it, as the most used node comes first."""
+    refusals: list[Refusal] = []
+    for node in NODES:
+        state = ledger.node(node)
+        assert state is not None
+        decided = plan(request, state)
+        if isinstance(decided, Placement):
+            assert ledger.assume(PodUID(request.uid), decided) is None
+            return decided
+        refusals.append(decided)
+    return refusals
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in EXAMPLES.glob("*.yaml")))
+def test_every_pod_asks_for_a_card_runs_on_a_local_cluster_and_ends_soon(file: str) -> None:
+    found = list(pods(file))
+
+    assert len(requests(file)) == len(found) > 0
+    for pod in found:
+        spec = pod["spec"]
+        assert spec["terminationGracePeriodSeconds"] == 1
+        for container in [*spec["containers"], *spec.get("initContainers", [])]:
+            assert (container["image"], container["imagePullPolicy"]) == (IMAGE, "Never")
+
+
+def test_three_small_pods_share_one_card(ledger: Ledger) -> None:
+    placements = [place(ledger, request) for request in requests("1-packed.yaml")]
+
+    cards = {s.card for p in placements if isinstance(p, Placement) for c in p.containers for s in c.slices}
+    assert len(placements) == 3
+    assert len(cards) == 1
+
+
+def test_the_large_pod_waits_although_the_sum_of_each_node_would_do(ledger: Ledger) -> None:
+    *holders, large = requests("2-too-large.yaml")
+    for holder in holders:
+        assert isinstance(place(ledger, holder), Placement)
+
+    refused = place(ledger, large)
+
+    assert isinstance(refused, list)
+    assert [r.code for r in refused] == [Code.NO_ROOM, Code.NO_ROOM]
+    assert refused[0].message == (
+        "10000 MiB asked on one card, the most free on one is 7276 MiB (card 0; 14552 MiB free on 2 cards together)"
+    )
+    ledger.release(PodUID(holders[0].uid))
+    assert isinstance(place(ledger, large), Placement)
+
+
+def test_a_whole_card_and_a_part_are_on_different_cards(ledger: Ledger) -> None:
+    whole, part = (place(ledger, request) for request in requests("3-whole-card.yaml"))
+
+    assert isinstance(whole, Placement)
+    assert isinstance(part, Placement)
+    assert {c.card for c in charges(whole)}.isdisjoint(c.card for c in charges(part))
+
+
+def test_two_containers_share_a_card_that_has_room_for_both(ledger: Ledger) -> None:
+    (request,) = requests("4-several-containers.yaml")
+
+    placement = place(ledger, request)
+
+    assert isinstance(placement, Placement)
+    assert [(c.memory) for c in charges(placement)] == [8000]
+
+
+def test_an_init_container_is_not_added_to_what_starts_after_it(ledger: Ledger) -> None:
+    (request,) = requests("5-init-and-sidecar.yaml")
+
+    placement = place(ledger, request)
+
+    assert isinstance(placement, Placement)
+    assert [c.memory for c in charges(placement)] == [3000]
