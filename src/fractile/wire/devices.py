@@ -4,6 +4,7 @@ The id names the card; what one id is worth depends on its resource (a unit of m
 the one that dcgm-exporter and NVIDIA's plugin use, so their tools attribute our pods. Sets of ids are kept as ranges.
 """
 
+import re
 from collections.abc import Iterable
 
 from fractile.errors import WireError
@@ -11,6 +12,12 @@ from fractile.model.units import CardUUID, DeviceID
 
 SEPARATOR = "::"
 MAX_PER_RESOURCE = 60_000  # kubelet's gRPC limit is 4 MiB: about 68,000 ids of this length (node.md 2.2)
+
+_NUMBER = "(?:0|[1-9][0-9]{0,5})"
+_CARD = r"\S+"
+_ID = re.compile(f"({_CARD}){SEPARATOR}({_NUMBER})")
+_RUN = f"{_NUMBER}(?:-{_NUMBER})?"
+_RANGES = re.compile(f"({_CARD}){SEPARATOR}({_RUN}(?:,{_RUN})*)")
 
 
 def device_id(card: CardUUID, k: int) -> DeviceID:
@@ -30,10 +37,10 @@ def card_of(device: str) -> CardUUID:
 
 def split(device: str) -> tuple[CardUUID, int]:
     """The card and the number of an id; WireError when the text is no device id."""
-    card, separator, k = device.rpartition(SEPARATOR)
-    if not (card and separator and k.isascii() and k.isdigit() and len(k) <= 6):
+    match = _ID.fullmatch(device)
+    if match is None:
         raise WireError(f"{device[:80]!r} is not a device id of the form GPU-<uuid>{SEPARATOR}<k>")
-    return CardUUID(card), int(k)
+    return CardUUID(match[1]), int(match[2])
 
 
 def count_by_card(devices: Iterable[str]) -> dict[CardUUID, int]:
@@ -58,14 +65,13 @@ def from_ranges(text: str) -> frozenset[DeviceID]:
     """The inverse of ``to_ranges``; WireError on malformed text."""
     found: set[DeviceID] = set()
     for part in text.split():
-        card, separator, runs = part.rpartition(SEPARATOR)
-        if not (card and separator):
+        match = _RANGES.fullmatch(part)
+        if match is None:
             raise WireError(f"{part[:80]!r} is not a range of device ids")
-        for run in runs.split(","):
+        card = CardUUID(match[1])
+        for run in match[2].split(","):
             first, _, last = run.partition("-")
-            if not (first.isdigit() and (last or first).isdigit() and len(last or first) <= 6):
-                raise WireError(f"{part[:80]!r} is not a range of device ids")
-            found.update(device_id(CardUUID(card), k) for k in range(int(first), int(last or first) + 1))
+            found.update(device_id(card, k) for k in range(int(first), int(last or first) + 1))
     return frozenset(found)
 
 

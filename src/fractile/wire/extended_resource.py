@@ -19,6 +19,7 @@ PLURAL = "extendedresources"
 NODE_LABEL = "fractile.dev/node"
 
 _MIB = 2**20
+_MAX_INDEX = 4096  # cards of one node; keeps hostile numbers out of the ledger's arrays
 
 
 class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
@@ -77,11 +78,15 @@ def from_card(card: Card, node: NodeName, owner: OwnerReference | None = None) -
 
 
 def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
-    """The card and its node; WireError when the memory is no sensible quantity."""
+    """The card and its node; WireError when they make no sense: the objects may have been written by anybody."""
     spec = resource.spec
     size = parse(spec.memory)
     if not 0 <= size < 2**60:
-        raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible memory {spec.memory!r}")
+        raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible memory {spec.memory[:40]!r}")
+    if not 0 <= spec.index < _MAX_INDEX:
+        raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible index {spec.index}")
+    if not (spec.node_name and spec.device_id):
+        raise WireError(f"ExtendedResource {resource.metadata.name} names no node or no device")
     return NodeName(spec.node_name), Card(
         uuid=CardUUID(spec.device_id),
         index=spec.index,

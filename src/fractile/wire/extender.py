@@ -76,9 +76,9 @@ _CANONICAL = {
 
 
 def decode_args(body: bytes) -> ExtenderArgs:
-    """The arguments of filter and prioritize; WireError when they name no pod or no nodes at all are a list."""
+    """The arguments of filter and prioritize; WireError when they name no pod. No nodes at all are an empty list."""
     args = _decode(_args, body)
-    if args.pod is None and args.node_names is None:
+    if args.pod is None or (args.node_names is None and args.nodes is None):
         args = _decode(_args, _canonical(body))
     if args.pod is None:
         raise WireError("the request holds no Pod")
@@ -88,11 +88,15 @@ def decode_args(body: bytes) -> ExtenderArgs:
 def decode_binding(body: bytes) -> BindingArgs:
     """The arguments of bind; WireError when one is missing."""
     args = _decode(_binding, body)
-    if not (args.pod_name and args.node):
+    if not _is_complete(args):
         args = _decode(_binding, _canonical(body))
-    if not (args.pod_name and args.pod_namespace and args.node):
+    if not _is_complete(args):
         raise WireError("the request must name PodName, PodNamespace, PodUID and Node")
     return args
+
+
+def _is_complete(args: BindingArgs) -> bool:
+    return bool(args.pod_name and args.pod_namespace and args.pod_uid and args.node)
 
 
 def names_of(args: ExtenderArgs) -> list[str]:

@@ -20,6 +20,8 @@ ANNOTATION = "fractile.dev/placement"
 CHOICE_ANNOTATION = "fractile.dev/kubelet-choice"  # same format: the cards that kubelet really chose
 VERSION = 1
 MAX_LENGTH = 256 * 1024  # Kubernetes' own limit for all annotations of an object
+MAX_CONTAINERS = 256
+MAX_SLICES = 128  # of one container
 
 _MiB = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 _Cores = Annotated[int, msgspec.Meta(ge=0, le=100)]
@@ -34,13 +36,13 @@ class _Slice(msgspec.Struct, frozen=True):
 
 class _Container(msgspec.Struct, frozen=True):
     role: Role
-    slices: Annotated[tuple[_Slice, ...], msgspec.Meta(min_length=1, max_length=128)]
+    slices: Annotated[tuple[_Slice, ...], msgspec.Meta(min_length=1, max_length=MAX_SLICES)]
 
 
 class _Placement(msgspec.Struct, frozen=True):
     version: int
     node: _Name
-    containers: Annotated[dict[_Name, _Container], msgspec.Meta(min_length=1, max_length=256)]
+    containers: Annotated[dict[_Name, _Container], msgspec.Meta(min_length=1, max_length=MAX_CONTAINERS)]
 
 
 class _Versioned(msgspec.Struct, frozen=True):
@@ -70,7 +72,7 @@ def decode(text: str) -> Placement:
         if version != VERSION:
             raise WireError(f"annotation {ANNOTATION} has version {version}; this Fractile reads version {VERSION}")
         raw = _decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as e:
         raise WireError(f"annotation {ANNOTATION} is malformed: {e}") from None
     return Placement(
         NodeName(raw.node),

@@ -24,8 +24,9 @@ _SUFFIX = {
 def whole_number(value: object) -> int:
     """The quantity as an integer in 0 .. 2^63-1; WireError when it is negative, fractional, too large or none."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise WireError(f"{_shown(value)} is not a quantity; write a whole number such as 4")
-    exact = parse(str(value))
+        raise WireError(f"a {type(value).__name__} is not a quantity; write a whole number such as 4")
+    # An int is not written out first: Python refuses to do that beyond 4,300 digits.
+    exact = Fraction(value) if isinstance(value, int) else parse(str(value))
     if exact < 0:
         raise WireError(f"{_shown(value)} is negative; write a whole number such as 4")
     if exact.denominator != 1:
@@ -49,6 +50,8 @@ def parse(text: str) -> Fraction:
     return -value if sign == "-" else value
 
 
-def _shown(value: object) -> str:
+def _shown(value: str | float) -> str:
+    if isinstance(value, int) and abs(value) > _LIMIT:
+        return f"a number of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= _MAX_LENGTH else text[:_MAX_LENGTH] + "..."

@@ -1,0 +1,87 @@
+"""Device ids and their ranges."""
+
+import pytest
+
+from fractile.errors import WireError
+from fractile.model.units import CardUUID, DeviceID
+from fractile.wire import devices
+from tests.wire.golden_files import golden
+
+A, B = (f"GPU-4f2b4d9e-0000-4000-8000-00000000000{i}" for i in range(2))
+
+
+def test_an_id_names_its_card_and_a_number() -> None:
+    assert devices.device_id(CardUUID(A), 7) == f"{A}::7"
+    assert devices.split(f"{A}::7") == (A, 7)
+    assert devices.card_of(f"{A}::7") == A
+
+
+def test_a_card_has_as_many_ids_as_asked() -> None:
+    assert devices.device_ids(CardUUID("GPU-a"), 3) == ["GPU-a::0", "GPU-a::1", "GPU-a::2"]
+    assert devices.device_ids(CardUUID("GPU-a"), 0) == []
+
+
+def test_ids_are_counted_by_card() -> None:
+    assert devices.count_by_card([f"{B}::1", f"{A}::0", f"{B}::0"]) == {B: 2, A: 1}
+
+
+def test_ranges_are_written_byte_for_byte_as_recorded_whatever_the_order() -> None:
+    ids = [f"{B}::5", f"{A}::7", f"{A}::1", f"{A}::0", f"{A}::2", f"{A}::1"]
+    assert devices.to_ranges(ids).encode() == golden("device-ranges.txt")
+    assert devices.to_ranges(reversed(ids)).encode() == golden("device-ranges.txt")
+
+
+def test_ranges_are_read_as_recorded() -> None:
+    wanted = {DeviceID(f"{A}::{k}") for k in (0, 1, 2, 7)} | {DeviceID(f"{B}::5")}
+    assert devices.from_ranges(golden("device-ranges.txt").decode()) == wanted
+
+
+def test_no_ids_are_an_empty_line() -> None:
+    assert devices.to_ranges([]) == ""
+    assert devices.from_ranges("") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "GPU-a",
+        "GPU-a::",
+        "::3",
+        "GPU-a::-1",
+        "GPU-a::x",
+        "GPU-a::1.5",
+        "GPU-a::²",
+        "GPU-a::٣",
+        "GPU-a::007",
+        "GPU-a::1234567",
+        "GPU a::1",
+        "GPU-a::1 ",
+        "GPU-a:1",
+    ],
+)
+def test_what_is_no_device_id_is_refused(text: str) -> None:
+    with pytest.raises(WireError, match="is not a device id"):
+        devices.split(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPU-a",
+        "GPU-a::",
+        "::1",
+        "GPU-a::1-",
+        "GPU-a::-1",
+        "GPU-a::1,,2",
+        "GPU-a::1-2-3",
+        "GPU-a::²",
+        "GPU-a::٣",
+        "GPU-a::1 2",
+        "GPU-a::" + "1" * 5000,
+        "GPU-a::1-1234567",
+    ],
+)
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(WireError, match="is not a range of device ids"):
+        devices.from_ranges(text)

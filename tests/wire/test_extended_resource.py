@@ -1,0 +1,64 @@
+"""One object of the API per card."""
+
+import msgspec
+import pytest
+
+from fractile.errors import WireError
+from fractile.model.card import Card
+from fractile.model.units import CardUUID, MiB, NodeName
+from fractile.wire import extended_resource
+from fractile.wire.extended_resource import ExtendedResourceSpec
+from fractile.wire.objects import OwnerReference
+from tests.builders import card, resource
+from tests.wire.golden_files import golden
+
+UUID = CardUUID("GPU-4f2b4d9e-0000-4000-8000-000000000000")
+CARD = Card(uuid=UUID, index=0, model="Tesla-V100", memory=MiB(16276), pci_bus_id="00000000:00:04.0")
+OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="3b929d53-cdc4-4766-9b01-6efcd2f0d039")
+
+
+def test_what_the_agent_applies_is_byte_for_byte_as_recorded() -> None:
+    applied = extended_resource.from_card(CARD, NodeName("n1"), OWNER)
+    assert msgspec.json.encode(applied) == golden("extended-resource-apply.json")
+
+
+def test_an_object_of_the_api_server_is_read_as_recorded() -> None:
+    node, found = extended_resource.to_card(extended_resource.decoder.decode(golden("extended-resource.json")))
+    assert node == "n1"
+    assert found == msgspec.structs.replace(CARD, healthy=False)
+
+
+def test_an_object_without_status_is_a_healthy_card() -> None:
+    written = extended_resource.decoder.decode(golden("extended-resource-apply.json"))
+    assert extended_resource.to_card(written) == ("n1", CARD)
+
+
+def edited(**fields: object) -> ExtendedResourceSpec:
+    return msgspec.structs.replace(resource(card()).spec, **fields)
+
+
+@pytest.mark.parametrize(
+    ("memory", "mib"),
+    [("16276Mi", 16276), ("16Gi", 16384), ("16G", 15258), ("1048575", 0), ("0", 0), ("1.5Gi", 1536)],
+)
+def test_memory_is_a_quantity_rounded_down_to_mib(memory: str, mib: int) -> None:
+    written = msgspec.structs.replace(resource(card()), spec=edited(memory=memory))
+    assert extended_resource.to_card(written)[1].memory == mib
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(edited(memory="-1"), id="negative memory"),
+        pytest.param(edited(memory="a lot"), id="memory in words"),
+        pytest.param(edited(memory=""), id="no memory"),
+        pytest.param(edited(memory="1Ei"), id="more memory than a card can have"),
+        pytest.param(edited(index=-1), id="a negative index"),
+        pytest.param(edited(index=10**30), id="an index beyond 64 bits"),
+        pytest.param(edited(node_name=""), id="no node"),
+        pytest.param(edited(device_id=""), id="no device"),
+    ],
+)
+def test_an_impossible_card_is_refused(spec: ExtendedResourceSpec) -> None:
+    with pytest.raises(WireError):
+        extended_resource.to_card(msgspec.structs.replace(resource(card()), spec=spec))
