@@ -61,7 +61,7 @@ async def test_sums_waiting_pods_and_doubtful_pods_follow_the_table(cluster: Fak
 
     assert out.split("\n\n")[1:] == [
         "2 nodes, 4 cards: 13707/65104 MiB allocated (21 %), 35121 MiB free",
-        "3 pods waiting for a card; the most free on one card is 16276 MiB (n1, card 1):\n"
+        "3 pods waiting; most free on one card: 16276 MiB (n1, card 1):\n"
         "  default/cards  2 whole cards\n"
         "  default/large  16276 MiB\n"
         "  default/odd    container half asks for aliyun.com/gpu-mem: '-1' is negative; write a whole number such as 4",
@@ -192,11 +192,11 @@ async def test_the_tree_fits_80_columns(cluster: FakeApiServer, run: Run) -> Non
     lines = [line.rstrip() for line in screen.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
     assert lines[:5] == [
-        "NODE, CARD, POD             ALLOCATED / MiB",
-        "n1                              12207 / 32552 38 % ■■■■········",
-        "  0  Tesla-V100                 12207 / 16276 75 % ■■■■■■■■■···",
-        "     default/a                   8138",
-        "     default/b                   4069",
+        "NODE, CARD, POD             MiB HELD / TOTAL",
+        "n1                             12207 / 32552 38 % ■■■■········",
+        "  0  Tesla-V100                12207 / 16276 75 % ■■■■■■■■■···",
+        "     default/a                  8138",
+        "     default/b                  4069",
     ]
     assert "2 nodes, 4 cards: 13707/65104 MiB allocated (21 %), 35121 MiB free" in lines
 

@@ -62,7 +62,7 @@ def place(ledger: Ledger, request: PodRequest) -> Placement | list[Refusal]:
     return refusals
 
 
-@pytest.mark.parametrize("file", sorted(p.name for p in EXAMPLES.glob("*.yaml")))
+@pytest.mark.parametrize("file", sorted(p.name for p in EXAMPLES.glob("[0-9]-*.yaml")))
 def test_every_pod_asks_for_a_card_runs_on_a_local_cluster_and_ends_soon(file: str) -> None:
     found = list(pods(file))
 

@@ -118,7 +118,7 @@ def _advice(error: ApiError, path: str) -> str:
     if error.code == 403:
         return f"these credentials may not read what is needed ({error.message}); ask for the right to list it"
     if error.code == 404 and path == paths.extended_resources():
-        return f"Fractile is not installed on this cluster: it does not know {GROUP}/{PLURAL}; apply deploy/ first"
+        return f"Fractile is not installed on this cluster: it does not know {GROUP}/{PLURAL}; apply deploy/manifests first"
     return f"{error}; path {path}"
 
 

@@ -54,7 +54,7 @@ def waiting_lines(report: Inspection) -> Iterator[str]:
     if not report.waiting:
         return
     yield ""
-    yield f"{_count(len(report.waiting), 'pod')} waiting for a card; {_largest_free(report)}:"
+    yield f"{_count(len(report.waiting), 'pod')} waiting; {_largest_free(report)}:"
     width = max(len(_key(pod)) for pod in report.waiting)
     for pod in report.waiting:
         yield f"  {_key(pod).ljust(width)}  {asks(pod)}"
@@ -123,7 +123,7 @@ def _one_ask(asked: Asked) -> str:
 def _largest_free(report: Inspection) -> str:
     cards = ((card.free_mib, node.name, card.index) for node in report.nodes for card in node.cards)
     free, node, index = max(cards, key=lambda c: c[0])
-    return f"the most free on one card is {free} MiB ({node}, card {index})" if free else "no card has memory free"
+    return f"most free on one card: {free} MiB ({node}, card {index})" if free else "no card has memory free"
 
 
 def _subject(problem: Problem) -> str:

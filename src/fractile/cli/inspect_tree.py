@@ -28,7 +28,7 @@ def _grid(report: Inspection, *, ascii_only: bool) -> Table:
     grid.add_column(overflow="fold")
     for justify in ("right", "left", "right", "left"):
         grid.add_column(justify=justify, no_wrap=True)
-    grid.add_row(*(Text(t, style="dim") for t in ("NODE, CARD, POD", "ALLOCATED", "/ MiB", "", "")))
+    grid.add_row(*(Text(t, style="dim") for t in ("NODE, CARD, POD", "MiB HELD", "/ TOTAL", "", "")))
     for node in report.nodes:
         grid.add_row(Text(node.name, style="bold"), *_amounts(node.totals, ascii_only))
         for card in node.cards:
