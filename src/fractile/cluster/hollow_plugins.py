@@ -106,7 +106,14 @@ class Plugins:
         plugin = self._plugins.get(resource)
         if plugin is None:
             raise Stopped(resource)
-        return await rpc.call(plugin.channel, method, request, timeout=timeout)
+        try:
+            return await rpc.call(plugin.channel, method, request, timeout=timeout)
+        except (asyncio.CancelledError, grpc.aio.UsageError):
+            # A channel that is closed cancels its calls, which must not look as if we were cancelled ourselves.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise Stopped(resource) from None
 
     async def _register(self, request: dp.RegisterRequest, context: rpc.Context) -> dp.Empty:
         if request.version != rpc.VERSION:

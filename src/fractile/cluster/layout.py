@@ -1,17 +1,18 @@
 """Where a local cluster keeps its files, and the lock that keeps two commands apart.
 
-    <clusters>/NAME/            state.json admin.kubeconfig
-        pki/ config/ etcd/      certificates, component configuration, the database
-        run/                    one record per process (see processes.py); run/ns pins the mount namespaces
-        logs/                   one log per process
-        nodes/<index>/          everything of a node; by index, since socket paths must stay below 108 bytes
-    <clusters>/NAME.lock        held by up and down
+<clusters>/NAME/            state.json admin.kubeconfig
+    pki/ config/ etcd/      certificates, component configuration, the database
+    run/                    one record per process (see processes.py); run/ns pins the mount namespaces
+    logs/                   one log per process
+    nodes/<index>/          everything of a node; by index, since socket paths must stay below 108 bytes
+<clusters>/NAME.lock        held by up and down
 """
 
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,7 +126,7 @@ class Layout(msgspec.Struct, frozen=True):
         if path.exists() and path.read_bytes() == data:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")
+        temporary = path.with_name(f".{path.name}.{threading.get_ident()}")  # nodes are prepared in parallel
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             file.write(data)
         temporary.replace(path)
@@ -160,7 +161,7 @@ def layout(clusters: Path, name: str) -> Layout:
 
 
 @contextmanager
-def locked(place: Layout) -> Iterator[None]:
+def locked(place: Layout) -> Generator[None]:
     """Hold the cluster's lock; SetupError at once when another command holds it. The kernel frees it on a crash."""
     place.lock.parent.mkdir(parents=True, exist_ok=True)
     while True:

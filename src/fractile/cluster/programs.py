@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -39,6 +39,10 @@ class Programs(msgspec.Struct, frozen=True):
     """The folder that holds the programs."""
 
     folder: Path
+
+    @classmethod
+    def at(cls, folder: str) -> "Programs":
+        return cls(Path(folder))
 
     def __getitem__(self, name: str) -> str:
         return str(self.folder / name)
@@ -143,7 +147,7 @@ def _run_go(go: str, args: list[str], work: Path, env: Mapping[str, str]) -> Non
 
 
 @contextmanager
-def _build_lock(folder: Path) -> Iterator[None]:
+def _build_lock(folder: Path) -> Generator[None]:
     """One build at a time per machine user; the second waits, then finds the programs there."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:

@@ -1,6 +1,6 @@
 """What a person sees while a cluster starts: one line per step, with its time, on the error stream."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from time import monotonic
 
@@ -27,7 +27,7 @@ class Progress:
         self._write(f"  {what:<34} {outcome}")
 
     @contextmanager
-    def step(self, what: str) -> Iterator[Step]:
+    def step(self, what: str) -> Generator[Step]:
         """Times the step; a failed step is reported as failed before the error goes on."""
         began = self._clock()
         step = Step()

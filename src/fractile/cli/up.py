@@ -1,0 +1,116 @@
+"""`fractile up`."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from fractile.cli.cluster_name import name_option
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.progress import Progress
+from fractile.cluster.spec import DEFAULT_CARDS, DEFAULT_NODES, ClusterSpec, from_file, from_options
+from fractile.cluster.up import Started, Wish
+from fractile.errors import SetupError
+from fractile.model.units import MemoryUnit
+from fractile.wire import cluster_file
+
+JSON_VERSION = 1
+
+
+@click.command("up")
+@name_option
+@click.option("--nodes", type=int, help=f"How many equal nodes.  [default: {DEFAULT_NODES}]")
+@click.option("--cards", metavar="CARDS", help=f"The cards of each node.  [default: '{DEFAULT_CARDS}']")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A cluster.yaml that describes nodes and cards one by one (docs/cluster-file.md).",
+)
+@click.option(
+    "--memory-unit",
+    type=click.Choice([u.name for u in MemoryUnit]),
+    help="What one unit of aliyun.com/gpu-mem is worth.  [default: MiB]",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--hollow", is_flag=True, hidden=True, help="Nodes without kubelet even where real ones are possible.")
+@click.option("--without-fractile", is_flag=True, hidden=True, help="Kubernetes alone.")
+def command(
+    name: str,
+    nodes: int | None,
+    cards: str | None,
+    file: Path | None,
+    memory_unit: str | None,
+    output: str,
+    hollow: bool,
+    without_fractile: bool,
+) -> None:
+    """Start, or complete, a local Kubernetes cluster with simulated cards.
+
+    Real etcd, kube-apiserver, kube-scheduler, kube-controller-manager and, as root, real kubelets with containerd; and
+    Fractile on top. Run it again after a crash or a reboot: it starts what does not run and leaves the rest alone.
+    """
+    spec = _spec(name, nodes=nodes, cards=cards, file=file, unit=MemoryUnit[memory_unit] if memory_unit else None)
+    cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
+    started = cluster.up(Wish(spec=spec, hollow=hollow, fractile=not without_fractile))
+    click.echo(_json(cluster, started) if output == "json" else _text(cluster, started))
+
+
+def _spec(
+    cluster: str, *, nodes: int | None, cards: str | None, file: Path | None, unit: MemoryUnit | None
+) -> ClusterSpec | None:
+    """The wish in the options; None when nothing is said, which keeps an existing cluster as it is."""
+    if file is not None:
+        if nodes is not None or cards is not None:
+            raise click.UsageError("--file describes nodes and cards; give it alone, or --nodes and --cards")
+        try:
+            content = file.read_bytes()
+        except OSError as e:
+            raise SetupError(f"{file} cannot be read: {e.strerror}; give --file a readable file") from None
+        return from_file(cluster, cluster_file.decode(content, source=str(file)), unit=unit)
+    if nodes is None and cards is None and unit is None:
+        return None
+    return from_options(
+        cluster,
+        nodes=DEFAULT_NODES if nodes is None else nodes,
+        cards=DEFAULT_CARDS if cards is None else cards,
+        unit=unit or MemoryUnit.MiB,
+    )
+
+
+def _text(cluster: LocalCluster, started: Started) -> str:
+    name = "" if cluster.name == "fractile" else f" --name {cluster.name}"
+    count = len(started.state.nodes)
+    lines = [
+        f"Cluster {cluster.name} is up: {count} {'hollow ' if started.state.hollow else ''}"
+        f"node{'s' if count > 1 else ''}, {started.seconds:.1f} s.",
+        f"  fractile inspect{name:<20}  cards, and the pods that share them",
+        f"  fractile kubectl{name} get pods   or: export KUBECONFIG={cluster.kubeconfig}",
+        f"  fractile down{name}",
+    ]
+    return "\n".join(lines)
+
+
+def _json(cluster: LocalCluster, started: Started) -> str:
+    state = started.state
+    document = {
+        "version": JSON_VERSION,
+        "name": cluster.name,
+        "kubeconfig": str(cluster.kubeconfig),
+        "stateDirectory": str(cluster.place.root),
+        "memoryUnit": state.spec.unit.name,
+        "hollow": state.hollow,
+        "seconds": round(started.seconds, 1),
+        "nodes": [
+            {
+                "name": node.name,
+                "address": node.address,
+                "cards": [
+                    {"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory} for c in node.spec.cards
+                ],
+                "interconnect": node.spec.links,
+            }
+            for node in state.nodes
+        ],
+        "components": started.components,
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode()

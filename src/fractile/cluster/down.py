@@ -1,0 +1,74 @@
+"""`fractile down`: stops a cluster and removes everything that it put on this machine.
+
+It goes by what is there, not by the state file, so that half-made and damaged clusters go as well: the records of the
+processes, the pinned mount namespaces, the cgroup and the bridges that bear the cluster's name. Safe to repeat.
+"""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from fractile.cluster import cgroups, mounts, network, processes
+from fractile.cluster.layout import Layout, locked
+from fractile.cluster.progress import Progress
+
+
+def down(place: Layout, progress: Progress) -> bool:
+    """Remove the cluster; False when nothing of it was there."""
+    if not _anything(place):
+        return False
+    with locked(place):
+        with progress.step("processes") as step:
+            # 1. Who would start things again or notice the rest going: kubelets and agents before all others.
+            count = _stop_recorded(place)
+            # 2. Shims, then containers.
+            pins = sorted(place.pins.glob("*"))
+            count += sum(mounts.kill_all_in(pin) for pin in pins)
+            count += cgroups.remove(cgroups.root(place.name))
+            cgroups.remove_parent(place.name)
+            step.done(f"{count} stopped")
+        with progress.step("mounts, bridges and files") as step:
+            for pin in pins:
+                mounts.release(pin)
+            mounts.unmount_below(place.root)
+            for bridge in network.bridges(place.name):
+                network.remove_bridge(bridge)
+            if place.root.exists():
+                shutil.rmtree(place.root)
+            step.done("removed")
+        place.lock.unlink(missing_ok=True)
+    if not any(place.root.parent.glob("*")):
+        mounts.remove_empty_targets()
+        _remove_empty(place.root.parent)
+        _remove_empty(place.root.parent.parent)
+    return True
+
+
+def _anything(place: Layout) -> bool:
+    return (
+        place.root.exists()
+        or bool(network.bridges(place.name))
+        or any((h / cgroups.root(place.name).lstrip("/")).is_dir() for h in cgroups.hierarchies())
+    )
+
+
+def _stop_recorded(place: Layout) -> int:
+    records = sorted((place.root / "run").glob("*.pid"), key=_order)
+    found = [process for record in records if (process := processes.running(record)) is not None]
+    for process in found:
+        processes.stop(process, grace=0)  # all its data goes, so there is nothing to save
+    return len(found)
+
+
+def _order(record: Path) -> int:
+    """Kubelets first, then the rest of the nodes, then the control plane."""
+    _, _, part = record.stem.rpartition(".")
+    return _NODE_PARTS.index(part) if part in _NODE_PARTS else len(_NODE_PARTS)
+
+
+_NODE_PARTS = ("kubelet", "hollow-node", "agent", "containerd")
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,103 @@
+"""The network of the nodes: one bridge and one /24 per node, free loopback ports for the control plane.
+
+The bridge carries the node's own address, so it works on a machine without any network. Forwarding is switched on for
+our bridges only, not for the machine; it ends with the bridge. Failure rule: closed, the text of `ip` in a SetupError.
+"""
+
+import contextlib
+import hashlib
+import ipaddress
+import json
+import socket
+import subprocess
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+
+from fractile.errors import SetupError
+
+_POOL = IPv4Network("10.224.0.0/12")  # 4096 networks of /24
+_TIMEOUT = 10.0
+
+
+def bridge_name(cluster: str, index: int) -> str:
+    """At most 15 bytes (IFNAMSIZ), and different for clusters of different name."""
+    return f"fr{hashlib.sha256(cluster.encode()).hexdigest()[:8]}-{index}"
+
+
+def gateway(subnet: IPv4Network) -> IPv4Address:
+    """The address of the node: the first of its network."""
+    return subnet[1]
+
+
+def choose_subnets(cluster: str, count: int, *, taken: Sequence[IPv4Network]) -> list[IPv4Network]:
+    """``count`` networks that overlap with none that are taken; clusters of different name start at different ones."""
+    pool = list(_POOL.subnets(new_prefix=24))
+    first = int(hashlib.sha256(cluster.encode()).hexdigest()[:8], 16) % len(pool)
+    free = [net for net in pool[first:] + pool[:first] if not any(net.overlaps(t) for t in taken)]
+    if len(free) < count:
+        raise SetupError(f"no {count} free networks are left in {_POOL}; take down clusters that you need no more")
+    return free[:count]
+
+
+def taken_networks() -> list[IPv4Network]:
+    """The networks that this machine has routes to."""
+    routes = json.loads(_ip("-j", "-4", "route", "show", "table", "all") or "[]")
+    found: list[IPv4Network] = []
+    for route in routes:
+        with contextlib.suppress(ValueError):  # "default"
+            found.append(ipaddress.IPv4Network(route["dst"], strict=False))
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback TCP ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def ensure_bridge(name: str, subnet: IPv4Network) -> bool:
+    """Make the bridge and give it the node's address; False when it was there."""
+    address = f"{gateway(subnet)}/{subnet.prefixlen}"
+    existed = _exists(name)
+    if not existed:
+        # A fixed hardware address: else it changes with each pod, and pods that know the old one lose their gateway.
+        _ip("link", "add", name, "address", _hardware_address(subnet), "type", "bridge")
+    _ip("addr", "replace", address, "dev", name)
+    _ip("link", "set", name, "up")
+    Path(f"/proc/sys/net/ipv4/conf/{name}/forwarding").write_text("1\n")
+    return not existed
+
+
+def remove_bridge(name: str) -> None:
+    """Remove the bridge and the host's ends of the pods' cables on it."""
+    if not _exists(name):
+        return
+    for port in sorted(Path(f"/sys/class/net/{name}/brif").glob("*")):
+        with contextlib.suppress(SetupError):  # it goes by itself when the pod's network namespace ends
+            _ip("link", "delete", port.name)
+    _ip("link", "delete", name)
+
+
+def bridges(cluster: str) -> list[str]:
+    """The bridges of that cluster that exist."""
+    prefix = bridge_name(cluster, 0).rpartition("-")[0]
+    return sorted(p.name for p in Path("/sys/class/net").glob(f"{prefix}-*"))
+
+
+def _exists(name: str) -> bool:
+    return Path(f"/sys/class/net/{name}").exists()
+
+
+def _hardware_address(subnet: IPv4Network) -> str:
+    return ":".join(f"{octet:02x}" for octet in (0x02, 0xF5, *gateway(subnet).packed))
+
+
+def _ip(*args: str) -> str:
+    done = subprocess.run(["ip", *args], capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    if done.returncode != 0:
+        raise SetupError(f"`ip {' '.join(args)}` failed: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,42 @@
+"""Brings our images into the containerd of a node."""
+
+import subprocess
+from time import monotonic, sleep
+
+from fractile.cluster import images, mounts
+from fractile.cluster.layout import Layout
+from fractile.errors import SetupError
+
+_NAMESPACE = "k8s.io"  # where kubelet's containerd plugin looks
+_TIMEOUT = 60.0
+_READY = 30.0  # containerd takes connections before its plugins are loaded
+
+
+def import_images(place: Layout, index: int) -> str:
+    """Import what is missing; what was done, for a person."""
+    wanted = {images.BUSYBOX, images.PAUSE}
+    if wanted <= _present(place, index):
+        return "there already"
+    archives = images.write_archives(place, images.static_busybox())
+    for path in archives.values():
+        _ctr(place, index, "images", "import", str(path))
+    return "imported"
+
+
+def _present(place: Layout, index: int) -> set[str]:
+    deadline = monotonic() + _READY
+    while True:
+        try:
+            return set(_ctr(place, index, "images", "list", "--quiet").split())
+        except SetupError:
+            if monotonic() > deadline:
+                raise
+            sleep(0.1)
+
+
+def _ctr(place: Layout, index: int, *args: str) -> str:
+    argv = [*mounts.enter(place.pin(index)), "ctr", "--namespace", _NAMESPACE, *args]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    if done.returncode != 0:
+        raise SetupError(f"`ctr {' '.join(args[:2])}` failed: {done.stderr.strip()[-300:]}")
+    return done.stdout

@@ -1,0 +1,77 @@
+"""All components of a cluster, from its state; writing the files they are started with."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from fractile.cluster import controlplane, node
+from fractile.cluster.certificates import KeyPair
+from fractile.cluster.component import Component
+from fractile.cluster.layout import Layout
+from fractile.cluster.programs import Programs
+from fractile.cluster.state import NodeState, State
+from fractile.errors import SetupError
+
+
+class NodePlan(msgspec.Struct, frozen=True):
+    """The components of a node; a hollow one has no containerd, and ``kubelet`` is what plays it."""
+
+    state: NodeState
+    containerd: Component | None
+    kubelet: Component
+    agent: Component | None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The components of a cluster. ``control_plane`` is Fractile's."""
+
+    etcd: Component
+    apiserver: Component
+    controller_manager: Component
+    scheduler: Component
+    control_plane: Component | None
+    nodes: tuple[NodePlan, ...]
+    admin: KeyPair
+
+    def components(self) -> Iterator[Component]:
+        """All of them, in the order in which they depend on each other."""
+        yield from (self.etcd, self.apiserver, self.controller_manager, self.scheduler)
+        for one in self.nodes:
+            yield from (c for c in (one.containerd, one.kubelet, one.agent) if c is not None)
+        if self.control_plane is not None:
+            yield self.control_plane
+
+    def component(self, name: str) -> Component:
+        """The component of that name; SetupError when there is none."""
+        found = next((c for c in self.components() if c.name == name), None)
+        if found is None:
+            known = ", ".join(c.name for c in self.components())
+            raise SetupError(f"there is no component {name!r}; the components are {known}")
+        return found
+
+
+def make(place: Layout, state: State, *, now: datetime) -> Plan:
+    """Write the files that are missing or out of date, and say what shall run."""
+    programs = Programs.at(state.programs)
+    secrets = controlplane.issue(place, state, now=now)
+    config = controlplane.write_scheduler_config(place, state, secrets)
+    return Plan(
+        etcd=controlplane.etcd(place, state, secrets, programs),
+        apiserver=controlplane.apiserver(place, state, secrets, programs),
+        controller_manager=controlplane.controller_manager(state, secrets, programs),
+        scheduler=controlplane.scheduler(state, secrets, programs, config),
+        control_plane=controlplane.fractile_control_plane(state, secrets) if state.fractile else None,
+        nodes=tuple(_node(place, state, one, programs, now=now) for one in state.nodes),
+        admin=secrets.admin,
+    )
+
+
+def _node(place: Layout, state: State, one: NodeState, programs: Programs, *, now: datetime) -> NodePlan:
+    files = node.write_files(place, state, one, now=now)
+    return NodePlan(
+        state=one,
+        containerd=None if state.hollow else node.containerd(place, one, files),
+        kubelet=node.hollow_node(place, one, files) if state.hollow else node.kubelet(place, one, files, programs),
+        agent=node.agent(place, state, one, files) if state.fractile else None,
+    )

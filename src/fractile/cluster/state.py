@@ -1,0 +1,145 @@
+"""What is decided once about a cluster and kept: its spec, ports, networks, and whether its nodes are hollow.
+
+Version 1, JSON, written in one step. Which processes run is not in here: each process keeps its own record
+(see processes.py), so no crash can make the two disagree.
+"""
+
+from ipaddress import IPv4Network
+
+import msgspec
+
+from fractile.cluster import network
+from fractile.cluster.layout import Layout
+from fractile.cluster.spec import ClusterSpec, NodeSpec
+from fractile.errors import SetupError
+
+VERSION = 1
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Loopback ports, chosen once."""
+
+    etcd: int
+    etcd_peer: int
+    apiserver: int
+    controller_manager: int
+    scheduler: int
+    control_plane: int
+
+
+class NodeState(msgspec.Struct, frozen=True):
+    """One node; ``index`` names its folder, bridge and network, and never changes."""
+
+    index: int
+    spec: NodeSpec
+    subnet: str
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def network(self) -> IPv4Network:
+        return IPv4Network(self.subnet)
+
+    @property
+    def address(self) -> str:
+        return str(network.gateway(self.network))
+
+
+class State(msgspec.Struct, frozen=True):
+    """``hollow`` is the reason why the nodes have no kubelet, empty when they have."""
+
+    version: int
+    spec: ClusterSpec
+    hollow: str
+    fractile: bool
+    ports: Ports
+    nodes: tuple[NodeState, ...]
+    programs: str
+
+    def node(self, name: str) -> NodeState:
+        """The node of that name; SetupError when there is none."""
+        found = next((n for n in self.nodes if n.name == name), None)
+        if found is None:
+            raise SetupError(f"there is no node {name!r}; the nodes are {', '.join(n.name for n in self.nodes)}")
+        return found
+
+
+def load(place: Layout) -> State | None:
+    """The kept state; None when the cluster was never begun. SetupError when this version cannot read it."""
+    try:
+        raw = place.state.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        state = msgspec.json.decode(raw, type=State)
+    except msgspec.DecodeError as e:
+        raise SetupError(_unreadable(place, str(e))) from None
+    if state.version != VERSION:
+        raise SetupError(_unreadable(place, f"it has version {state.version}, not {VERSION}"))
+    return state
+
+
+def save(place: Layout, state: State) -> None:
+    place.write(place.state, msgspec.json.format(msgspec.json.encode(state)))
+
+
+def first(place: Layout, spec: ClusterSpec, *, hollow: str, fractile: bool, programs: str) -> State:
+    """The state of a new cluster: ports and networks that are free now."""
+    ports = Ports(*network.free_ports(6))
+    empty = State(VERSION, spec, hollow, fractile, ports, (), programs)
+    return grown(place, empty, spec)
+
+
+def grown(place: Layout, state: State, spec: ClusterSpec) -> State:
+    """The state with the nodes of ``spec`` that it lacks."""
+    known = {n.name for n in state.nodes}
+    new = [n for n in spec.nodes if n.name not in known]
+    if not new:
+        return state
+    first_index = len(state.nodes)
+    if state.hollow:
+        subnets = ["127.0.0.0/8"] * len(new)
+    else:
+        taken = [*network.taken_networks(), *(n.network for n in state.nodes), *_others(place)]
+        subnets = [str(s) for s in network.choose_subnets(place.name, len(new), taken=taken)]
+    added = tuple(
+        NodeState(first_index + i, node, subnet) for i, (node, subnet) in enumerate(zip(new, subnets, strict=True))
+    )
+    return msgspec.structs.replace(state, nodes=state.nodes + added, spec=spec)
+
+
+def check_same(place: Layout, state: State, wanted: ClusterSpec) -> None:
+    """Refuse what a living cluster cannot become; nodes may be added."""
+    nodes = {n.name: n.spec for n in state.nodes}
+    gone = nodes.keys() - {n.name for n in wanted.nodes}
+    changed = [n.name for n in wanted.nodes if n.name in nodes and nodes[n.name] != n]
+    if state.spec.unit != wanted.unit:
+        difference = f"its memory unit is {state.spec.unit.name}"
+    elif gone:
+        difference = f"it also has {', '.join(sorted(gone))}"
+    elif changed:
+        difference = f"{', '.join(changed)} differ{'s' if len(changed) == 1 else ''}"
+    else:
+        return
+    raise SetupError(
+        f"cluster {place.name} exists and is not what you ask for ({difference}); "
+        f"run `fractile down --name {place.name}` first, or choose another --name"
+    )
+
+
+def _others(place: Layout) -> list[IPv4Network]:
+    """The networks of this user's other clusters, also of those that do not run."""
+    found: list[IPv4Network] = []
+    for file in place.root.parent.glob("*/state.json"):
+        try:
+            state = msgspec.json.decode(file.read_bytes(), type=State)
+        except (OSError, msgspec.DecodeError):
+            continue
+        found += [n.network for n in state.nodes if not state.hollow]
+    return found
+
+
+def _unreadable(place: Layout, why: str) -> str:
+    return f"{place.state} cannot be read ({why}); run `fractile down --name {place.name}` and start anew"

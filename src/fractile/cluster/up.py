@@ -1,0 +1,174 @@
+"""`fractile up`: brings a cluster from whatever it is now to what it shall be."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from datetime import datetime
+from ipaddress import IPv4Network
+from time import monotonic
+from typing import cast
+
+import msgspec
+
+from fractile.cluster import cgroups, component, mounts, network, objects, packages, plan, programs, state
+from fractile.cluster.component import Component, Seen, ensure
+from fractile.cluster.layout import Layout, locked
+from fractile.cluster.nodeimages import import_images
+from fractile.cluster.plan import NodePlan, Plan
+from fractile.cluster.programs import PACKAGES, Programs
+from fractile.cluster.progress import Progress
+from fractile.cluster.spec import ClusterSpec, from_options
+from fractile.cluster.state import State
+from fractile.errors import FractileError, SetupError
+from fractile.kube import credentials
+from fractile.kube.client import KubeClient
+
+_USABLE_TIMEOUT = 120.0
+_POLL = 0.2
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What a person asks for. Without a spec: the cluster as it was, or the default one."""
+
+    spec: ClusterSpec | None = None
+    hollow: bool = False
+    fractile: bool = True
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A cluster that is up."""
+
+    state: State
+    components: tuple[Seen, ...]
+    seconds: float
+
+
+async def up(place: Layout, wish: Wish, *, env: Mapping[str, str], progress: Progress, now: datetime) -> Started:
+    """Start what does not run, wait until all of it works. Safe to repeat after any crash."""
+    began = monotonic()
+    with locked(place):
+        # 1. What the cluster shall be: kept from the last time, or decided now.
+        wanted = await asyncio.to_thread(_decide, place, wish, env, progress)
+        # 2. The files of all components.
+        planned = plan.make(place, wanted, now=now)
+        # 3. Control plane and nodes, at the same time.
+        await _start_all(place, wanted, planned, progress)
+        # 4. Usable: nodes Ready, cards counted, control plane ready.
+        async with KubeClient(credentials.load(place.kubeconfig)) as client:
+            await _wait_usable(place, wanted, planned, client, progress)
+    seen = tuple(component.seen(place, c) for c in planned.components())
+    return Started(wanted, seen, monotonic() - began)
+
+
+def _decide(place: Layout, wish: Wish, env: Mapping[str, str], progress: Progress) -> State:
+    kept = state.load(place)
+    if kept is not None and wish.spec is not None:
+        state.check_same(place, kept, wish.spec)
+    hollow = kept.hollow if kept is not None else _why_hollow(wish, env, progress)
+    if hollow:
+        progress.line("nodes", f"hollow, without kubelet and containers: {hollow}")
+    found = programs.ensure(env, progress, [n for n in PACKAGES if not (hollow and n == "kubelet")])
+    if kept is None:
+        spec = wish.spec or from_options(place.name)
+        decided = state.first(place, spec, hollow=hollow, fractile=wish.fractile, programs=str(found.folder))
+    else:
+        decided = state.grown(place, kept, wish.spec) if wish.spec is not None else kept
+        decided = msgspec.structs.replace(decided, programs=str(found.folder))
+    state.save(place, decided)
+    return decided
+
+
+def _why_hollow(wish: Wish, env: Mapping[str, str], progress: Progress) -> str:
+    return "asked for" if wish.hollow else packages.why_hollow(progress, env)
+
+
+async def _start_all(place: Layout, wanted: State, planned: Plan, progress: Progress) -> None:
+    api = asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(_control_plane(place, wanted, planned, api, progress))
+            for node in planned.nodes:
+                tasks.create_task(_node(place, wanted, node, api, progress))
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+async def _control_plane(place: Layout, wanted: State, planned: Plan, api: asyncio.Event, progress: Progress) -> None:
+    await ensure(place, planned.etcd, progress)
+    await ensure(place, planned.apiserver, progress)
+    api.set()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(KubeClient(credentials.load(place.kubeconfig)))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks.create_task(_ensure(place, planned.controller_manager, progress))
+        tasks.create_task(_ensure(place, planned.scheduler, progress))
+        with progress.step("manifests") as step:
+            await asyncio.to_thread(objects.apply_manifests, place, Programs.at(wanted.programs))
+            step.done("applied")
+        if planned.control_plane is not None:
+            tasks.create_task(_ensure(place, planned.control_plane, progress))
+        with progress.step("admission policy") as step:
+            await objects.wait_policy(client)
+            step.done("active")
+
+
+async def _node(place: Layout, wanted: State, node: NodePlan, api: asyncio.Event, progress: Progress) -> None:
+    if wanted.hollow:
+        folder = place.node(node.state.index).hollow / "device-plugins"
+        folder.mkdir(parents=True, exist_ok=True)
+    else:
+        await asyncio.to_thread(_prepare, place, node)
+    if node.containerd is not None:
+        await ensure(place, node.containerd, progress)
+        with progress.step(f"{node.state.name}/images") as step:
+            step.done(await asyncio.to_thread(import_images, place, node.state.index))
+    await api.wait()
+    await ensure(place, node.kubelet, progress)
+    if node.agent is not None:
+        await ensure(place, node.agent, progress)
+
+
+def _prepare(place: Layout, node: NodePlan) -> None:
+    """Bridge and mount namespace. A new namespace begins clean: what ran in an old one cannot be reached from it."""
+    index = node.state.index
+    network.ensure_bridge(network.bridge_name(place.name, index), IPv4Network(node.state.subnet))
+    if mounts.is_complete(place, index):
+        return
+    for one in (node.agent, node.kubelet, node.containerd):
+        if one is not None:
+            component.stop(place, one.name, grace=0)
+    mounts.kill_all_in(place.pin(index))
+    cgroups.remove(cgroups.of_node(place.name, index))
+    mounts.make_namespace(place, index)
+
+
+async def _ensure(place: Layout, one: Component, progress: Progress) -> None:
+    await ensure(place, one, progress)
+
+
+async def _wait_usable(place: Layout, wanted: State, planned: Plan, client: KubeClient, progress: Progress) -> None:
+    deadline = monotonic() + _USABLE_TIMEOUT
+    with progress.step("nodes") as step:
+        while lacks := await objects.unready(client, wanted):
+            _check_alive(place, planned)
+            if monotonic() > deadline:
+                raise SetupError(f"{lacks[0]} after {_USABLE_TIMEOUT:.0f} s; see the logs in {place.logs}")
+            await asyncio.sleep(_POLL)
+        step.done("Ready, all cards counted" if wanted.fractile else "Ready")
+    for node in wanted.nodes:
+        await objects.label_node(client, node)
+
+
+def _check_alive(place: Layout, planned: Plan) -> None:
+    for one in planned.components():
+        if component.running(place, one) is None:
+            raise SetupError(f"{one.name} ended: {component.last_line(place, one.name)}")
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error to show: what a person can understand before anything else."""
+    known = group.subgroup(FractileError)
+    error: BaseException = known or group
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
