@@ -1,7 +1,7 @@
 """The whole way of a pod on its node: kubelet's calls, the agent, the API server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,7 +19,7 @@ A, B = CARDS
 
 async def until(true: Callable[[], bool], *, seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
-        while not true():
+        while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -33,7 +33,7 @@ async def confirm(w: World, pod: Pod) -> Placement:
 
 
 @asynccontextmanager
-async def control_plane(w: World, pod: Pod) -> AsyncIterator[None]:
+async def control_plane(w: World, pod: Pod) -> AsyncGenerator[None]:
     """Confirm whatever kubelet chooses for the pod, should it choose other cards than placed."""
     task = asyncio.create_task(confirm(w, pod))
     try:

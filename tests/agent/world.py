@@ -6,7 +6,7 @@ import json
 import random
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +92,7 @@ class World:
 
     async def restart_agent(self) -> None:
         await self.stop_agent()
+        await self.kubelet.registered(MEM, 0)
         self.start_agent()
 
     async def ready(self) -> None:
@@ -203,7 +204,7 @@ class World:
 @asynccontextmanager
 async def world(
     *, cards: list[Card] | None = None, unit: MemoryUnit = MemoryUnit.GiB, seed: int = 0, agent: bool = True
-) -> AsyncIterator[World]:
+) -> AsyncGenerator[World]:
     """A node with a running kubelet and, unless told otherwise, a registered agent."""
     root = Path(tempfile.mkdtemp(prefix="fr-"))  # pytest's own paths are too long for sockets
     try:

@@ -78,7 +78,7 @@ class FakeKubelet:
     async def registered(self, resource: str, count: int) -> None:
         """Until so many devices of the resource are allocatable."""
         async with asyncio.timeout(_PATIENCE):
-            while self.capacity().get(resource, (0, 0))[1] != count:
+            while self.capacity().get(resource, (0, 0))[1] != count:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def phase(self, pod: Pod, *phases: str) -> Fate:
@@ -90,6 +90,7 @@ class FakeKubelet:
                     fate = self.fate(pod)
                     if fate is not None and fate.phase in phases:
                         return fate
+                    assert self._life is None or not self._life.done(), "the fake kubelet has died"
                     await self._changed.wait()
         except TimeoutError:
             raise AssertionError(f"{pod.metadata.name} is not {phases}: {self.fate(pod)}") from None

@@ -6,6 +6,8 @@ few seconds in case an event is lost. Level-triggered: what is, is compared with
 
 - Every registration has a socket name of its own: gRPC unlinks the path of a server that stops, which would take the
   successor's socket away (node.md 3.4).
+- A socket's file outlives a kubelet that is killed: which kubelet took a registration is known only when the file was
+  the same before and after the call.
 - While one kubelet lives, the old server stops before the new one registers: kubelet, when the old stream ends,
   disconnects whatever is registered for the resource then (pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).
 
@@ -95,62 +97,70 @@ class Registrar:
             present = self._registered.get(plugin.resource)
             if kubelet is None or (present and present.kubelet == kubelet and present.alive):
                 await _either(wake, present.watch.ended if present and present.alive else None, timeout=_LOOK)
-            elif not await self._register(plugin, kubelet, present):
+            elif not await self._register(plugin, present):
                 await _either(wake, None, timeout=_SLOWEST)
 
-    async def _register(self, plugin: Plugin, kubelet: _Identity, old: _Registration | None) -> bool:
+    async def _register(self, plugin: Plugin, old: _Registration | None) -> bool:
         started = self._clock()
         self._registered.pop(plugin.resource, None)
-        if old is not None and old.kubelet == kubelet:
+        if old is not None and old.kubelet == _identity(self._kubelet):
             await old.server.stop(0)
-            await self._sleep(_SETTLE)
-        new = await self._serve(plugin, kubelet)
+            await _either(self._wake, None, timeout=_SETTLE)
+        socket, watch, server = await self._serve(plugin)
         try:
-            await self._announce(plugin, new)
-            await self._listened(new)
-            self._registered[plugin.resource] = new
-        except (grpc.aio.AioRpcError, TimeoutError) as e:
-            reason = e.details() if isinstance(e, grpc.aio.AioRpcError) else "kubelet does not ask for the devices"
-            log.warning("not registered resource=%s reason=%s", plugin.resource, reason)
+            kubelet = await self._announce(plugin, socket.name)
+            if kubelet is None or not await self._listened(kubelet, watch):
+                await server.stop(0)
+                await _either(self._wake, None, timeout=_SETTLE)
+                return False
+            self._registered[plugin.resource] = _Registration(kubelet, socket, server, watch)
+        except grpc.aio.AioRpcError as e:
+            log.warning("not registered resource=%s reason=%s", plugin.resource, e.details())
             return False
         finally:
-            for server in (old.server if old else None, None if plugin.resource in self._registered else new.server):
-                if server is not None:
-                    await server.stop(0)
+            if old is not None:
+                await old.server.stop(0)
+            if plugin.resource not in self._registered:
+                await server.stop(0)
         ms = (self._clock() - started) * 1000
-        log.info("registered resource=%s socket=%s ms=%.1f", plugin.resource, new.socket.name, ms)
+        log.info("registered resource=%s socket=%s ms=%.1f", plugin.resource, socket.name, ms)
         return True
 
-    async def _listened(self, registration: _Registration) -> None:
-        """Until this kubelet asks for the devices. TimeoutError when it does not, or is replaced by another."""
-        async with asyncio.timeout(_CALL):
-            while not registration.watch.began.is_set():
-                if _identity(self._kubelet) != registration.kubelet:
-                    raise TimeoutError
-                await _either(registration.watch.began, self._wake, timeout=_LOOK)
-
-    async def _serve(self, plugin: Plugin, kubelet: _Identity) -> _Registration:
+    async def _serve(self, plugin: Plugin) -> tuple[Path, Watch, grpc.aio.Server]:
         name = plugin.resource.rpartition("/")[2]
         path = self._directory / f"fractile-{name}-{self._new_token()[:8]}.sock"
         watch = Watch()
-        return _Registration(kubelet, path, await rpc.serve(path, *plugin.handlers(watch)), watch)
+        return path, watch, await rpc.serve(path, *plugin.handlers(watch))
 
-    async def _announce(self, plugin: Plugin, registration: _Registration) -> None:
-        """Call Register until this kubelet takes it, or is replaced by another. AioRpcError when it refuses."""
+    async def _announce(self, plugin: Plugin, endpoint: str) -> _Identity | None:
+        """Call Register until a kubelet takes it; which one it was, or None when one replaced another meanwhile.
+
+        AioRpcError when kubelet refuses, or is away. One that is about to listen is waited for, and so is one that was
+        killed: its socket stays until the next one comes, and that must not find us asleep.
+        """
         request = dp.RegisterRequest(
-            version=rpc.VERSION, endpoint=registration.socket.name, resource_name=plugin.resource, options=options()
+            version=rpc.VERSION, endpoint=endpoint, resource_name=plugin.resource, options=options()
         )
         wait = _REFUSED
         while True:
+            wake, kubelet = self._wake, _identity(self._kubelet)
             try:
                 await rpc.call_socket(self._kubelet, rpc.REGISTER, request, timeout=_CALL)
-                return
+                return kubelet if kubelet == _identity(self._kubelet) else None
             except grpc.aio.AioRpcError as e:
-                gone = _identity(self._kubelet) != registration.kubelet
-                if gone or e.code() is not grpc.StatusCode.UNAVAILABLE:
+                if kubelet is None or e.code() is not grpc.StatusCode.UNAVAILABLE:
                     raise
-            await self._sleep(wait)
-            wait = min(wait * 1.5, _SLOWEST)
+            wait = _REFUSED if await _either(wake, None, timeout=wait) else min(wait * 1.5, _SLOWEST)
+
+    async def _listened(self, kubelet: _Identity, watch: Watch) -> bool:
+        """Whether this kubelet asks for the devices."""
+        deadline = self._clock() + _CALL
+        while not watch.began.is_set():
+            if _identity(self._kubelet) != kubelet or self._clock() > deadline:
+                log.warning("not registered reason=%s", "kubelet took the registration and did not ask for devices")
+                return False
+            await _either(watch.began, self._wake, timeout=_LOOK)
+        return True
 
     async def _watch_directory(self) -> None:
         while True:
@@ -164,11 +174,12 @@ class Registrar:
             await self._sleep(_SLOWEST)
 
     async def _follow(self, inotify: Inotify) -> None:
-        """Report events until the directory itself goes."""
+        """Report what happens to kubelet.sock until the directory itself goes."""
         async for event in inotify:
             if event.mask & (Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.IGNORED):
                 return
-            self._awaken()
+            if event.name is not None and event.name.name == rpc.KUBELET_SOCKET:
+                self._awaken()
 
     def _awaken(self) -> None:
         self._wake.set()
@@ -184,11 +195,12 @@ def _identity(path: Path) -> _Identity | None:
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns
 
 
-async def _either(first: asyncio.Event, second: asyncio.Event | None, *, timeout: float) -> None:
-    """Wait for one of two events, or so long."""
+async def _either(first: asyncio.Event, second: asyncio.Event | None, *, timeout: float) -> bool:
+    """Wait for one of two events; False when neither came in time."""
     waits = [asyncio.ensure_future(e.wait()) for e in (first, second) if e is not None]
     try:
-        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
     finally:
         for wait in waits:
             wait.cancel()
