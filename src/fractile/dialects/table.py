@@ -13,6 +13,7 @@ from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, PodUID
 from fractile.wire.devices import MAX_PER_RESOURCE
 from fractile.wire.objects import Container, Pod
+from fractile.wire.placement import MAX_CONTAINERS
 from fractile.wire.quantity import whole_number
 
 DIALECTS: tuple[Dialect, ...] = (Aliyun(),)
@@ -50,6 +51,10 @@ def parse_pod(pod: Pod, unit: MemoryUnit) -> PodRequest | Refusal | None:
         found.append(ContainerRequest(ContainerName(container.name), role, asked.request, asked.resource, asked.amount))
     if not found:
         return None
+    if len(found) > MAX_CONTAINERS:
+        return Refusal(
+            Code.MALFORMED, f"asks for GPUs in {len(found)} containers; a placement names at most {MAX_CONTAINERS}"
+        )
     meta = pod.metadata
     dialect = _OWNER[found[0].resource].name
     return PodRequest(PodUID(meta.uid), meta.namespace, meta.name, dialect, tuple(found))
