@@ -39,13 +39,17 @@ def memory_impossible(asked: int, largest: int) -> str:
     return f"{asked} MiB asked on one card, the largest card here has {largest} MiB"
 
 
-def cards_short(asked: int, idle: int, cards: int) -> str:
-    """For a pod that asks for whole cards."""
-    return f"{asked} whole {_cards(asked)} asked, {idle} of {cards} {'is' if idle == 1 else 'are'} unused"
+def cards_short(asked: int, idle: int, cards: int, *, besides: bool = False) -> str:
+    """For a pod that asks for whole cards; ``besides``: and for memory, which must come from other cards."""
+    return f"{_whole(asked, besides=besides)}, {idle} of {cards} {'is' if idle == 1 else 'are'} unused"
 
 
-def cards_impossible(asked: int, cards: int) -> str:
-    return f"{asked} whole {_cards(asked)} asked, the node has {cards}"
+def cards_impossible(asked: int, cards: int, *, besides: bool = False) -> str:
+    return f"{_whole(asked, besides=besides)}, the node has {cards}"
+
+
+def _whole(asked: int, *, besides: bool) -> str:
+    return f"{asked} whole {_cards(asked)} asked{' besides' if besides else ''}"
 
 
 def _shortage(request: PodRequest, cards: Sequence[CardState]) -> str:
@@ -59,7 +63,8 @@ def _shortage(request: PodRequest, cards: Sequence[CardState]) -> str:
     elif by_memory:
         parts.append(f"{_sizes(by_memory)} MiB asked, free per card: {_free(cards)} MiB")
     if by_card:
-        parts.append(cards_short(choice.cards_needed(by_card), sum(c.idle for c in cards), len(cards)))
+        asked = choice.cards_needed(by_card)
+        parts.append(cards_short(asked, sum(c.idle for c in cards), len(cards), besides=bool(by_memory)))
     return " and ".join(parts)
 
 
@@ -72,7 +77,7 @@ def _impossible(request: PodRequest, cards: Sequence[CardState]) -> str:
         sizes = ", ".join(str(c.memory) for c in cards[:_LISTED])
         parts.append(f"{_sizes(by_memory)} MiB asked, the cards here have {sizes} MiB")
     if by_card:
-        parts.append(cards_impossible(choice.cards_needed(by_card), len(cards)))
+        parts.append(cards_impossible(choice.cards_needed(by_card), len(cards), besides=bool(by_memory)))
     return " and ".join(parts)
 
 

@@ -22,6 +22,10 @@ def _container_mismatch(asked: ContainerRequest, given: ContainerPlacement) -> s
         return f"is {asked.role.value}, the placement says {given.role.value}"
     if len({s.card for s in given.slices}) != len(given.slices) or len(given.slices) != want.count:
         return f"asks for {want.count} card(s), the placement names {len(given.slices)}"
-    if not want.exclusive and any(s.memory != want.memory or s.cores != want.cores for s in given.slices):
-        return f"asks for {want.memory} MiB, the placement gives {given.slices[0].memory} MiB"
+    for part in given.slices:
+        # How much memory a whole card has is not the request's to say: the ledger compares it with the card's.
+        if not want.exclusive and part.memory != want.memory:
+            return f"asks for {want.memory} MiB, the placement gives {part.memory} MiB"
+        if part.cores != want.cores:
+            return f"asks for {want.cores} % of a card's cores, the placement gives {part.cores} %"
     return None

@@ -1,0 +1,184 @@
+"""Which cards of a node serve a pod."""
+
+import pytest
+
+from fractile.model.request import ContainerRequest, Role
+from fractile.policy.cards import cards_needed, choose, peak_memory
+from fractile.policy.state import NodeState
+from tests.builders import CARD_MEMORY, by_card, by_memory, card_state, node_state, request
+from tests.builders import card_uuid as uuid
+
+INIT, SIDECAR, APP = Role.INIT, Role.SIDECAR, Role.APP
+FULL = CARD_MEMORY
+
+
+def chosen(state: NodeState, *containers: ContainerRequest, policy: str = "binpack") -> dict[str, list[int]] | None:
+    """The indices of the cards of each container; None when the node cannot serve them."""
+    found = choose(request(*containers), state, policy)
+    index = {c.uuid: c.index for c in state.cards}
+    return None if found is None else {c.container: [index[s.card] for s in c.slices] for c in found}
+
+
+# ── the worked examples of S1 ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_best_fit_takes_the_card_with_least_left_over() -> None:
+    assert chosen(node_state("n", 12207, 8138, 4069, 16276), by_memory(8138)) == {"main": [1]}
+
+
+def test_n2_is_refused_though_its_sum_suffices() -> None:
+    assert chosen(node_state("n2", 4069, 4069), by_memory(8138)) is None
+
+
+def test_n3_passes_because_one_card_holds_all_of_it() -> None:
+    assert chosen(node_state("n3", 8138, 0), by_memory(8138)) == {"main": [0]}
+
+
+def test_spread_takes_the_emptiest_card() -> None:
+    assert chosen(node_state("n", 12207, 8138, 4069, 16276), by_memory(1), policy="spread") == {"main": [3]}
+
+
+@pytest.mark.parametrize("policy", ["binpack", "spread"])
+def test_of_equal_cards_the_lowest_index_is_taken(policy: str) -> None:
+    assert chosen(node_state("n", 100, 500, 500, 500), by_memory(200), policy=policy) == {"main": [1]}
+
+
+def test_a_slice_is_what_was_asked_for() -> None:
+    (container,) = choose(request(by_memory(8138)), node_state("n", FULL)) or []
+    (piece,) = container.slices
+    assert (piece.card, piece.memory, piece.cores) == (uuid("n", 0), 8138, 0)
+
+
+def test_an_exact_fit_fits_and_one_mib_more_does_not() -> None:
+    assert chosen(node_state("n", 100), by_memory(100)) == {"main": [0]}
+    assert chosen(node_state("n", 100), by_memory(101)) is None
+
+
+def test_a_card_that_shrank_under_its_pods_has_room_for_nothing() -> None:
+    assert chosen(node_state("n", -5), by_memory(1)) is None
+
+
+def test_a_node_without_cards_serves_nobody() -> None:
+    assert chosen(NodeState(node_state("n").node, ()), by_memory(1)) is None
+
+
+# ── several containers by memory ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_containers_share_one_card_when_one_has_room_for_all() -> None:
+    assert chosen(node_state("n", 60, 100), by_memory(50, "a"), by_memory(50, "b")) == {"a": [1], "b": [1]}
+
+
+def test_containers_use_several_cards_when_none_has_room_for_all() -> None:
+    assert chosen(node_state("n", 60, 50), by_memory(50, "a"), by_memory(60, "b")) == {"a": [1], "b": [0]}
+
+
+def test_a_choice_that_leads_nowhere_is_taken_back() -> None:
+    # The best fit for 50 is the card of 90, but then 45 + 45 find no place.
+    state = node_state("n", 100, 90)
+    found = chosen(state, by_memory(50, "a"), by_memory(50, "b"), by_memory(45, "c"), by_memory(45, "d"))
+    assert found == {"a": [0], "b": [0], "c": [1], "d": [1]}
+
+
+def test_containers_that_fit_no_combination_are_refused() -> None:
+    assert chosen(node_state("n", 100, 90), by_memory(60, "a"), by_memory(60, "b"), by_memory(60, "c")) is None
+
+
+def test_a_sidecar_and_an_app_may_use_two_cards() -> None:
+    found = chosen(node_state("n", 50, 60), by_memory(50, "log", role=SIDECAR), by_memory(60, "main"))
+    assert found == {"log": [0], "main": [1]}
+
+
+def test_an_init_container_shares_the_card_of_its_successors() -> None:
+    found = chosen(node_state("n", 60, 100), by_memory(90, "warm", role=INIT), by_memory(50, "main"))
+    assert found == {"warm": [1], "main": [1]}
+
+
+def test_containers_after_an_init_container_are_not_spread_over_cards() -> None:
+    state = node_state("n", 60, 60)
+    assert chosen(state, by_memory(50, "a"), by_memory(50, "b")) is not None
+    assert chosen(state, by_memory(1, "warm", role=INIT), by_memory(50, "a"), by_memory(50, "b")) is None
+
+
+def test_the_peak_counts_sidecars_beside_later_init_containers() -> None:
+    containers = [by_memory(20, "log", role=SIDECAR), by_memory(90, "warm", role=INIT), by_memory(30, "main")]
+    assert peak_memory(containers) == 110
+    assert chosen(node_state("n", 109, 110), *containers) == {"log": [1], "warm": [1], "main": [1]}
+
+
+# ── whole cards ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_whole_cards_are_unused_ones() -> None:
+    assert chosen(node_state("n", FULL - 1, FULL, FULL), by_card(2)) == {"main": [1, 2]}
+    assert chosen(node_state("n", FULL - 1, FULL), by_card(2)) is None
+
+
+def test_a_whole_card_is_charged_in_full() -> None:
+    (container,) = choose(request(by_card()), node_state("n", FULL)) or []
+    (piece,) = container.slices
+    assert (piece.memory, piece.cores) == (FULL, 100)
+
+
+def test_a_card_on_which_somebody_holds_nothing_but_time_is_not_unused() -> None:
+    state = NodeState(node_state("n").node, (card_state(0, FULL, node="n", idle=False),))
+    assert chosen(state, by_card()) is None
+
+
+def test_the_smallest_unused_cards_are_taken_so_that_large_ones_stay() -> None:
+    state = NodeState(
+        node_state("n").node,
+        tuple(card_state(i, memory, node="n", memory=memory) for i, memory in enumerate((80, 16, 16))),
+    )
+    assert chosen(state, by_card()) == {"main": [1]}
+    assert chosen(state, by_card(3)) == {"main": [1, 2, 0]}
+
+
+def test_containers_hold_different_whole_cards() -> None:
+    assert chosen(node_state("n", FULL, FULL, FULL), by_card(1, "a"), by_card(2, "b")) == {"a": [0], "b": [1, 2]}
+
+
+def test_cards_of_a_finished_init_container_are_used_again() -> None:
+    containers = [by_card(2, "warm", role=INIT), by_card(1, "a"), by_card(2, "b")]
+    assert cards_needed(containers) == 3
+    assert chosen(node_state("n", FULL, FULL, FULL), *containers) == {"warm": [0, 1], "a": [0], "b": [1, 2]}
+
+
+def test_cards_of_a_sidecar_are_not_used_again() -> None:
+    containers = [by_card(1, "log", role=SIDECAR), by_card(1, "warm", role=INIT), by_card(1, "main")]
+    assert cards_needed(containers) == 2
+    assert chosen(node_state("n", FULL, FULL), *containers) == {"log": [0], "warm": [1], "main": [1]}
+
+
+def test_a_count_beyond_all_reason_is_refused_at_once() -> None:
+    assert chosen(node_state("n", FULL), by_card(2**63 - 1)) is None
+
+
+# ── both kinds in one pod ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_memory_and_whole_cards_come_from_different_cards() -> None:
+    assert chosen(node_state("n", 9000, FULL), by_memory(8138, "small"), by_card(1, "large")) == {
+        "small": [0],
+        "large": [1],
+    }
+
+
+def test_memory_gives_way_when_it_would_take_the_last_unused_card() -> None:
+    # Best fit for the memory is the unused card of 8 GiB; then no card would be left for the other container.
+    state = NodeState(
+        node_state("n").node,
+        (card_state(0, 8192, node="n", memory=8192), card_state(1, 9000, node="n", memory=FULL)),
+    )
+    assert chosen(state, by_memory(8000, "small"), by_card(1, "large")) == {"small": [1], "large": [0]}
+
+
+def test_both_on_a_single_card_is_impossible() -> None:
+    assert chosen(node_state("n", FULL), by_memory(1, "small"), by_card(1, "large")) is None
+
+
+@pytest.mark.timeout(10)
+def test_a_pod_of_very_many_containers_is_answered_soon() -> None:
+    containers = [by_memory(50 + i % 7, f"c{i}") for i in range(256)]
+    assert chosen(node_state("n", *[130] * 8), *containers) is None
+    assert chosen(node_state("n", *[16_000] * 2), *containers) is not None

@@ -1,0 +1,145 @@
+"""Why a node was refused, in the words that end up in a pod's events."""
+
+import pytest
+
+from fractile.model.placement import Placement
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import ContainerRequest, Role
+from fractile.policy.plan import plan
+from fractile.policy.state import NodeState
+from tests.builders import CARD_MEMORY, by_card, by_memory, card_state, node_state, request
+
+FULL = CARD_MEMORY
+
+
+def refusal(state: NodeState, *containers: ContainerRequest) -> Refusal:
+    found = plan(request(*containers), state)
+    assert isinstance(found, Refusal), found
+    return found
+
+
+def test_what_fits_is_planned_on_the_node() -> None:
+    found = plan(request(by_memory(8138)), node_state("n3", 8138, 0))
+    assert isinstance(found, Placement)
+    assert found.node == "n3"
+    assert [c.container for c in found.containers] == ["main"]
+
+
+def test_n2_is_refused_with_the_numbers_of_the_worked_example() -> None:
+    assert refusal(node_state("n2", 4069, 4069), by_memory(8138)) == Refusal(
+        Code.NO_ROOM,
+        "8138 MiB asked on one card, the most free on one is 4069 MiB (card 0; 8138 MiB free on 2 cards together)",
+    )
+
+
+CASES = [
+    pytest.param(
+        node_state("n", 1, 7020),
+        [by_memory(8138)],
+        Code.NO_ROOM,
+        "8138 MiB asked on one card, the most free on one is 7020 MiB (card 1; 7021 MiB free on 2 cards together)",
+        id="memory",
+    ),
+    pytest.param(
+        node_state("n", 5),
+        [by_memory(8138)],
+        Code.NO_ROOM,
+        "8138 MiB asked on one card, the most free on one is 5 MiB (card 0; 5 MiB free on 1 card together)",
+        id="one card",
+    ),
+    pytest.param(
+        node_state("n", -100, 7),
+        [by_memory(10)],
+        Code.NO_ROOM,
+        "10 MiB asked on one card, the most free on one is 7 MiB (card 1; 7 MiB free on 2 cards together)",
+        id="a card that shrank counts as full, not as a debt",
+    ),
+    pytest.param(
+        node_state("n", FULL, FULL),
+        [by_memory(16277)],
+        Code.TOO_LARGE,
+        "16277 MiB asked on one card, the largest card here has 16276 MiB",
+        id="memory that no card has",
+    ),
+    pytest.param(
+        node_state("n", 50, 60, memory=100),
+        [by_memory(90, "warm", role=Role.INIT), by_memory(40, "main")],
+        Code.NO_ROOM,
+        "90 MiB asked on one card, the most free on one is 60 MiB (card 1; 110 MiB free on 2 cards together)",
+        id="the peak of containers that share a card",
+    ),
+    pytest.param(
+        node_state("n", 50, 60, memory=100),
+        [by_memory(55, "a"), by_memory(70, "b")],
+        Code.NO_ROOM,
+        "55 + 70 MiB asked, free per card: 50, 60 MiB",
+        id="containers on different cards",
+    ),
+    pytest.param(
+        node_state("n", 100, 60, memory=100),
+        [by_memory(99, "a"), by_memory(98, "b"), by_memory(97, "c")],
+        Code.TOO_LARGE,
+        "99 + 98 + 97 MiB asked, the cards here have 100, 100 MiB",
+        id="containers that the node can never hold",
+    ),
+    pytest.param(
+        node_state("n", FULL, 5, FULL),
+        [by_card(3)],
+        Code.NO_ROOM,
+        "3 whole cards asked, 2 of 3 are unused",
+        id="whole cards",
+    ),
+    pytest.param(
+        node_state("n", FULL, 5), [by_card(2)], Code.NO_ROOM, "2 whole cards asked, 1 of 2 is unused", id="one unused"
+    ),
+    pytest.param(
+        node_state("n", FULL, FULL),
+        [by_card(3)],
+        Code.TOO_LARGE,
+        "3 whole cards asked, the node has 2",
+        id="more cards than the node has",
+    ),
+    pytest.param(
+        node_state("n", 5, FULL),
+        [by_memory(10, "small"), by_card(1, "large")],
+        Code.NO_ROOM,
+        "10 MiB asked on one card, the most free on one is 16276 MiB (card 1; 16281 MiB free on 2 cards together) "
+        "and 1 whole card asked besides, 1 of 2 is unused",
+        id="memory and a whole card",
+    ),
+    pytest.param(
+        node_state("n", FULL),
+        [by_memory(10, "small"), by_card(1, "large")],
+        Code.TOO_LARGE,
+        "10 MiB asked on one card, the largest card here has 16276 MiB and 1 whole card asked besides, the node has 1",
+        id="memory and a whole card on one card",
+    ),
+]
+
+
+@pytest.mark.parametrize(("state", "containers", "code", "message"), CASES)
+def test_a_refusal_says_what_was_asked_and_what_there_is(
+    state: NodeState, containers: list[ContainerRequest], code: Code, message: str
+) -> None:
+    assert refusal(state, *containers) == Refusal(code, message)
+
+
+def test_a_node_whose_agent_reported_nothing_says_so() -> None:
+    assert refusal(node_state("n"), by_memory(1)) == Refusal(
+        Code.NO_CARDS, "no cards reported by the node's fractile agent"
+    )
+
+
+def test_no_more_than_eight_cards_are_listed() -> None:
+    message = refusal(node_state("n", *range(10, 20), memory=50), by_memory(30, "a"), by_memory(40, "b")).message
+    assert message == "30 + 40 MiB asked, free per card: 10, 11, 12, 13, 14, 15, 16, 17 and 2 more MiB"
+
+
+def test_a_sentence_depends_on_numbers_only_so_that_kube_scheduler_can_count_it() -> None:
+    one, two = (refusal(node_state(name, 4069, 4069), by_memory(8138)) for name in ("n1", "n2"))
+    assert one == two
+
+
+def test_a_whole_card_that_is_held_for_its_time_only_is_a_matter_of_waiting() -> None:
+    state = NodeState(node_state("n").node, (card_state(0, FULL, node="n", idle=False),))
+    assert refusal(state, by_card()).code is Code.NO_ROOM

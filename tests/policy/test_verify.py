@@ -1,0 +1,81 @@
+"""Whether a placement found in an annotation is one that we would have written."""
+
+import pytest
+
+from fractile.model.placement import Placement
+from fractile.model.request import ContainerRequest, Role
+from fractile.policy.cards import choose
+from fractile.policy.verify import mismatch
+from tests.builders import CARD_MEMORY, by_card, by_memory, given, node_state, piece, placement, request
+
+INIT = Role.INIT
+MEMORY = by_memory(8138)
+WHOLE = by_card(2)
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        pytest.param([MEMORY], id="memory"),
+        pytest.param([WHOLE], id="whole cards"),
+        pytest.param([by_memory(9, "warm", role=INIT), by_memory(5)], id="an init container"),
+        pytest.param([by_memory(9, "small"), by_card(1, "large")], id="both"),
+    ],
+)
+def test_what_we_plan_matches_its_request(containers: list[ContainerRequest]) -> None:
+    state = node_state("n1", *[CARD_MEMORY] * 4)
+    asked = request(*containers)
+    assert mismatch(asked, placement(*(choose(asked, state) or ()))) is None
+
+
+@pytest.mark.parametrize(
+    ("container", "found", "wrong"),
+    [
+        pytest.param(MEMORY, placement(given("other", piece("a"))), "must name the containers main", id="another name"),
+        pytest.param(
+            MEMORY,
+            placement(given("main", piece("a")), given("more", piece("a"))),
+            "must name the containers main",
+            id="a container too many",
+        ),
+        pytest.param(
+            MEMORY, placement(given("main", piece("a"), role=INIT)), "is app, the placement says init", id="role"
+        ),
+        pytest.param(MEMORY, placement(given("main", piece("a", 1))), "8138 MiB, the placement gives 1 MiB", id="less"),
+        pytest.param(MEMORY, placement(given("main", piece("a", 9000))), "gives 9000 MiB", id="more"),
+        pytest.param(
+            MEMORY,
+            placement(given("main", piece("a", cores=50))),
+            "0 % of a card's cores, the placement gives 50 %",
+            id="cores",
+        ),
+        pytest.param(
+            MEMORY,
+            placement(given("main", piece("a"), piece("b"))),
+            "1 card(s), the placement names 2",
+            id="a card too many",
+        ),
+        pytest.param(
+            WHOLE,
+            placement(given("main", piece("a", 16276, 100))),
+            "2 card(s), the placement names 1",
+            id="a card too few",
+        ),
+        pytest.param(
+            WHOLE,
+            placement(given("main", piece("a", 16276, 100), piece("a", 16276, 100))),
+            "2 card(s)",
+            id="one card twice",
+        ),
+        pytest.param(
+            WHOLE,
+            placement(given("main", piece("a", 16276, 100), piece("b", 16276, 10))),
+            "100 % of a card's cores, the placement gives 10 %",
+            id="a whole card in part",
+        ),
+    ],
+)
+def test_what_differs_is_said_in_a_sentence(container: ContainerRequest, found: Placement, wrong: str) -> None:
+    sentence = mismatch(request(container), found)
+    assert sentence is not None
+    assert wrong in sentence
