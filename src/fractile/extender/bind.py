@@ -36,6 +36,7 @@ from fractile.wire.objects import Pod
 log = logging.getLogger(__name__)
 
 Reached = Callable[[str], None]  # told each step's name; tests end the process there
+CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # environment: "assumed" or "bound"; the process ends there as by kill -9
 
 
 class Binder:

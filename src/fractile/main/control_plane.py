@@ -18,7 +18,7 @@ from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
 from fractile.errors import SetupError
 from fractile.extender.app import Extender, application
-from fractile.extender.bind import Binder
+from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
@@ -29,8 +29,6 @@ from fractile.main.logs import set_up_logging
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Pod
-
-CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # "assumed" or "bound": end there as kill -9 would; for crash tests
 
 
 @click.command("control-plane")

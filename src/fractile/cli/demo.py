@@ -1,0 +1,90 @@
+"""`fractile demo`, which `make demo` runs: a cluster, the demonstrations on it, and how to go on."""
+
+import time
+
+import click
+
+from fractile.cli.cluster_name import name_option
+from fractile.cluster.demos import DEMOS, Demo
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.progress import Progress
+from fractile.cluster.stage import LocalStage, demo_spec
+from fractile.cluster.up import Wish
+from fractile.cluster.workload import Workload
+from fractile.errors import FractileError, SetupError
+
+NAMESPACE = "demo"
+_NEEDS_KUBELET = {"shapes", "inside", "fifty"}  # they look into containers, which hollow nodes do not have
+
+
+@click.command("demo")
+@name_option
+@click.option(
+    "--only",
+    type=click.Choice([d.name for d in DEMOS]),
+    multiple=True,
+    help="Run only this demonstration; may be repeated.",
+)
+@click.option("--down", "stop", is_flag=True, help="Stop the cluster afterwards.")
+def command(name: str, only: tuple[str, ...], stop: bool) -> None:
+    """Run the demonstrations on a local cluster and explain what happened.
+
+    Starts the cluster if it does not run, and leaves it running for you to try more. Safe to run again, also after it
+    was interrupted.
+    """
+    began = time.monotonic()
+    click.echo(f"Starting cluster {name} (the first time builds Kubernetes, which takes minutes):", err=True)
+    cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
+    try:
+        cluster.up(Wish(spec=demo_spec(name)))
+    except SetupError as e:
+        raise SetupError(f"{e} (the demonstrations need a cluster of their own: --name, or fractile down)") from None
+    failed = _run(cluster, [d for d in DEMOS if not only or d.name in only])
+    if stop:
+        cluster.down()
+    else:
+        click.echo(_how_to_go_on(cluster))
+    if failed:
+        raise FractileError(f"{len(failed)} demonstrations failed: {', '.join(failed)}; logs are in {cluster.logs}")
+    click.echo(f"All demonstrations did what they say, in {time.monotonic() - began:.0f} s.")
+
+
+def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
+    stage = LocalStage(cluster)
+    work = Workload(cluster.kubectl, NAMESPACE)
+    work.create_namespace()
+    work.delete()  # of a run that was interrupted
+    failed: list[str] = []
+    for number, demo in enumerate(demos, 1):
+        click.secho(f"\n{number}. {demo.title}", bold=True)
+        if cluster.hollow and demo.name in _NEEDS_KUBELET:
+            click.echo("   skipped: it looks into containers, and the nodes of this cluster are hollow")
+            continue
+        began = time.monotonic()
+        try:
+            for line in demo.run(stage, work):
+                click.echo(f"   {line}")
+            click.echo(f"   ({time.monotonic() - began:.1f} s)")
+        except FractileError as e:
+            failed.append(demo.name)
+            click.secho(f"   FAILED: {e}", fg="red")
+            _clean_up(work)
+    return failed
+
+
+def _clean_up(work: Workload) -> None:
+    """After a failure: the next demonstration needs the cards."""
+    try:
+        work.delete()
+    except FractileError as e:
+        click.echo(f"   and its pods could not be removed: {e}")
+
+
+def _how_to_go_on(cluster: LocalCluster) -> str:
+    name = "" if cluster.name == "fractile" else f" --name {cluster.name}"
+    return f"""
+The cluster runs on. Go on with (the program is .venv/bin/fractile in a clone):
+   fractile inspect{name}                  cards, and the pods that share them
+   fractile kubectl{name} apply -f examples/1-packed.yaml
+   export KUBECONFIG={cluster.kubeconfig}
+   fractile down{name}                     stop it"""

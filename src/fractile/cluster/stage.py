@@ -1,0 +1,39 @@
+"""The cluster on which the demonstrations and the end-to-end tests run."""
+
+from fractile.cluster.demos import CARD
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.spec import ClusterSpec, from_file
+from fractile.extender.bind import CRASH_AT
+from fractile.wire.cluster_file import CardGroup, ClusterFile, NodeGroup
+
+_MODEL = "Tesla-V100"
+
+
+def demo_spec(cluster: str) -> ClusterSpec:
+    """n1, n2 and n3 with two equal cards, n4 with four of different size, which in their sum stay below 60,000 MiB."""
+    two = (CardGroup(model=_MODEL, memory=CARD, count=2),)
+    mixed = tuple(CardGroup(model=_MODEL, memory=size) for size in (12_207, 8138, 4069, CARD))
+    nodes = [NodeGroup(name=f"n{i}", cards=two) for i in (1, 2, 3)]
+    return from_file(cluster, ClusterFile(version=1, nodes=(*nodes, NodeGroup(name="n4", cards=mixed))))
+
+
+class LocalStage:
+    """A local cluster as the demonstrations want it (``demos.Stage``)."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+
+    def kubectl(self, *args: str, stdin: str | None = None) -> str:
+        return self._cluster.kubectl(*args, stdin=stdin)
+
+    def kubelet_record(self, node: str) -> dict[tuple[str, str, str], dict[str, list[str]]]:
+        return self._cluster.kubelet_record(node)
+
+    def restart_kubelet(self, node: str) -> None:
+        self._cluster.restart_kubelet(node)
+
+    def restart_control_plane(self, *, crash_at: str = "") -> None:
+        self._cluster.restart("control-plane", env={CRASH_AT: crash_at} if crash_at else None)
+
+    def control_plane_runs(self) -> bool:
+        return self._cluster.process("control-plane") is not None
