@@ -1,28 +1,63 @@
-"""The cgroups of a cluster's containers: fractile/NAME/INDEX in every hierarchy, made by runc, removed by us.
+"""The cgroups of a node's containers: found through containerd's own bundles, killed, and removed in every hierarchy.
 
+Kubelet's `cgroupRoot` does not reach the containers without `cgroupsPerQOS`, so they lie under /k8s.io beside those of
+any other containerd of the machine. The bundle of each container (OCI runtime-spec: config.json) says which is its.
 Works on cgroup v2 and on the v1 and hybrid layouts, in which each controller has a tree of its own.
 """
 
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 from time import monotonic, sleep
 
+import msgspec
+
 from fractile.cluster import processes
+from fractile.cluster.layout import NodeLayout
 from fractile.errors import SetupError
 
 _PATIENCE = 10.0
+_BUNDLES = "io.containerd.runtime.v2.task/*/*/config.json"
 
 
-def root(cluster: str) -> str:
-    """The cgroup of all nodes of the cluster, as a path within each hierarchy."""
-    return f"/fractile/{cluster}"
+class _Linux(msgspec.Struct, frozen=True):
+    cgroups_path: str = msgspec.field(default="", name="cgroupsPath")
 
 
-def of_node(cluster: str, index: int) -> str:
-    return f"{root(cluster)}/{index}"
+class _RuntimeSpec(msgspec.Struct, frozen=True):
+    linux: _Linux = _Linux()
+
+
+def of_node(node: NodeLayout) -> list[PurePosixPath]:
+    """The cgroups of all containers that the node's containerd has begun and not yet cleaned up."""
+    found: list[PurePosixPath] = []
+    for config in node.run.glob(_BUNDLES):
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # the bundle is half written, or just being removed
+            path = PurePosixPath(msgspec.json.decode(config.read_bytes(), type=_RuntimeSpec).linux.cgroups_path)
+            if len(path.parts) > 2 and ".." not in path.parts:
+                found.append(path)
+    return found
+
+
+def remove(cgroups: Iterable[PurePosixPath]) -> int:
+    """Kill what runs in the cgroups and remove them everywhere; how many processes there were."""
+    wanted = list(cgroups)
+    killed = 0
+    deadline = monotonic() + _PATIENCE
+    while trees := [tree for cgroup in wanted for tree in _trees(cgroup)]:
+        for tree in trees:
+            killed += _kill(tree)
+            _remove_tree(tree)
+        if monotonic() > deadline:
+            raise SetupError(f"cgroup {trees[0]} cannot be removed; see its cgroup.procs")
+        sleep(0.02 if any(t.is_dir() for t in trees) else 0)
+    for parent in {cgroup.parent for cgroup in wanted}:
+        for tree in _trees(parent):
+            with contextlib.suppress(OSError):  # another containerd has containers there
+                tree.rmdir()
+    return killed
 
 
 def hierarchies() -> list[Path]:
@@ -32,25 +67,8 @@ def hierarchies() -> list[Path]:
     return [Path(left.split()[4]) for left, right in parts if right.split()[0] in ("cgroup", "cgroup2")]
 
 
-def remove(cgroup: str) -> int:
-    """Kill what runs in the cgroup and remove it everywhere; how many processes there were."""
-    killed = 0
-    deadline = monotonic() + _PATIENCE
-    while trees := [tree for h in hierarchies() if (tree := h / cgroup.lstrip("/")).is_dir()]:
-        for tree in trees:
-            killed += _kill(tree)
-            _remove_tree(tree)
-        if monotonic() > deadline:
-            raise SetupError(f"cgroup {trees[0]} cannot be removed; see its cgroup.procs")
-        sleep(0.02 if any(t.is_dir() for t in trees) else 0)
-    return killed
-
-
-def remove_parent(cluster: str) -> None:
-    """Remove /fractile itself when no other cluster has cgroups in it."""
-    for hierarchy in hierarchies():
-        with contextlib.suppress(OSError):
-            (hierarchy / Path(root(cluster)).parent.relative_to("/")).rmdir()
+def _trees(cgroup: PurePosixPath) -> list[Path]:
+    return [tree for h in hierarchies() if (tree := h / cgroup.relative_to("/")).is_dir()]
 
 
 def _kill(tree: Path) -> int:

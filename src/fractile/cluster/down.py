@@ -1,7 +1,7 @@
 """`fractile down`: stops a cluster and removes everything that it put on this machine.
 
 It goes by what is there, not by the state file, so that half-made and damaged clusters go as well: the records of the
-processes, the pinned mount namespaces, the cgroup and the bridges that bear the cluster's name. Safe to repeat.
+processes, the pinned mount namespaces, containerd's bundles, the bridges that bear the cluster's name. Safe to repeat.
 """
 
 import contextlib
@@ -24,8 +24,7 @@ def down(place: Layout, progress: Progress) -> bool:
             # 2. Shims, then containers.
             pins = sorted(place.pins.glob("*"))
             count += sum(mounts.kill_all_in(pin) for pin in pins)
-            count += cgroups.remove(cgroups.root(place.name))
-            cgroups.remove_parent(place.name)
+            count += sum(cgroups.remove(cgroups.of_node(node)) for node in place.all_nodes())
             step.done(f"{count} stopped")
         with progress.step("mounts, bridges and files") as step:
             for pin in pins:
@@ -45,11 +44,7 @@ def down(place: Layout, progress: Progress) -> bool:
 
 
 def _anything(place: Layout) -> bool:
-    return (
-        place.root.exists()
-        or bool(network.bridges(place.name))
-        or any((h / cgroups.root(place.name).lstrip("/")).is_dir() for h in cgroups.hierarchies())
-    )
+    return place.root.exists() or bool(network.bridges(place.name))
 
 
 def _stop_recorded(place: Layout) -> int:

@@ -120,6 +120,10 @@ class Layout(msgspec.Struct, frozen=True):
     def node(self, index: int) -> NodeLayout:
         return NodeLayout(self.root / "nodes" / str(index))
 
+    def all_nodes(self) -> list[NodeLayout]:
+        """The nodes that have a folder, whatever the state says."""
+        return [NodeLayout(folder) for folder in sorted((self.root / "nodes").glob("*"))]
+
     def write(self, path: Path, content: str | bytes, *, mode: int = 0o600) -> Path:
         """Put ``content`` into ``path`` in one step, unless it is there already."""
         data = content.encode() if isinstance(content, str) else content

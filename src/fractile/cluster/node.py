@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from fractile.cluster import cgroups, images, mounts, network
+from fractile.cluster import images, mounts, network
 from fractile.cluster.certificates import Identity, KeyPair
 from fractile.cluster.component import Component, HttpProbe, SocketProbe
 from fractile.cluster.controlplane import AGENTS_GROUP, authority, fractile_program, write_kubeconfig
@@ -207,7 +207,6 @@ def _kubelet(place: Layout, node: NodeState, pair: KeyPair, ca: Path) -> str:
         # cgroups that work with and without systemd, v1, v2 and hybrid.
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
-        "cgroupRoot": cgroups.of_node(place.name, node.index),
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
         "failSwapOn": False,

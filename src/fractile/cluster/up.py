@@ -138,7 +138,7 @@ def _prepare(place: Layout, node: NodePlan) -> None:
         if one is not None:
             component.stop(place, one.name, grace=0)
     mounts.kill_all_in(place.pin(index))
-    cgroups.remove(cgroups.of_node(place.name, index))
+    cgroups.remove(cgroups.of_node(place.node(index)))
     mounts.make_namespace(place, index)
 
 
