@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from fractile.kube.client import KubeClient
@@ -190,6 +191,37 @@ async def test_a_relist_does_not_tell_again_what_did_not_change(server: FakeApiS
         await server.restart()
         await view.agrees(server)
     assert len(view.log) == 21
+
+
+async def test_what_is_deleted_while_a_broken_list_begins_anew_is_gone(server: FakeApiServer) -> None:
+    view = View()
+
+    def changed(pod: Pod) -> None:
+        view.changed(pod)
+        if view.log == ["changed a"]:  # between the first page and the second
+            delete(server, "a")
+            server.compact()
+
+    create(server, "a")
+    create(server, "b")
+    async with (
+        KubeClient(server.credentials(), page_size=1) as client,
+        running(Reflector(client, PODS, Pod, changed=changed, gone=view.gone)),
+    ):
+        await view.has_heard("changed a", "changed b", "gone a")
+
+
+async def test_a_streaming_list_that_breaks_off_is_no_place_to_resume_from(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    create(server, "b")  # older than "a", but listed after it
+    create(server, "a")
+    first = msgspec.json.encode({"type": "ADDED", "object": server.all(PODS)[0]})
+    server.inject(Fault(watch=True, cut_after=len(first) + 5))
+    view = View()
+    async with running(make_reflector(client, view, streaming=True)):
+        await view.agrees(server)
+    assert view.log == ["changed a", "changed b"]
 
 
 async def test_objects_that_leave_the_selector_are_gone(server: FakeApiServer, client: KubeClient) -> None:

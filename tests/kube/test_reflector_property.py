@@ -22,43 +22,50 @@ FAULTS = st.one_of(
     st.builds(Fault, watch=st.just(True), silent=st.just(True)),
     st.builds(Fault, watch=st.booleans(), delay=st.floats(0, 0.03)),
 )
+WRITES = st.tuples(st.sampled_from(["create", "touch", "delete", "recreate"]), NAMES)
 ACTIONS = st.one_of(
-    st.tuples(st.sampled_from(["create", "touch", "delete", "recreate"]), NAMES),
+    WRITES,
+    WRITES,
     st.tuples(st.sampled_from(["compact", "cut", "bookmark"]), st.none()),
-    st.tuples(st.just("pause"), st.floats(0, 0.02)),
+    st.tuples(st.just("away"), st.lists(WRITES, max_size=5)),
     st.tuples(st.just("fault"), FAULTS),
 )
+# After an action the reflector has no time to notice it, a little, or enough.
+STEPS = st.tuples(ACTIONS, st.sampled_from([0.0, 0.0, 0.003, 0.015]))
+Action = tuple[str, str | Fault | list[tuple[str, str]] | None]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(actions=st.lists(ACTIONS, max_size=30), streaming=st.booleans(), page_size=st.integers(1, 3))
+@given(steps=st.lists(STEPS, max_size=30), streaming=st.booleans(), page_size=st.integers(1, 3))
 def test_after_quiet_the_view_is_the_servers_and_each_deletion_was_told_once(
-    actions: list[tuple[str, str | float | Fault | None]], streaming: bool, page_size: int
+    steps: list[tuple[Action, float]], streaming: bool, page_size: int
 ) -> None:
-    asyncio.run(scenario(actions, streaming=streaming, page_size=page_size))
+    asyncio.run(scenario(steps, streaming=streaming, page_size=page_size))
 
 
-async def scenario(actions: list[tuple[str, str | float | Fault | None]], *, streaming: bool, page_size: int) -> None:
+async def scenario(steps: list[tuple[Action, float]], *, streaming: bool, page_size: int) -> None:
     view = View()
     async with (
         FakeApiServer() as server,
         KubeClient(
             server.credentials(), timeout=0.5, page_size=page_size, rng=random.Random(1), sleep=Sleeps()
         ) as client,
-        running(make_reflector(client, view, streaming=streaming, silence=0.1)),
     ):
-        for action, argument in actions:
-            await act(server, action, argument)
-            await asyncio.sleep(0)
-        server.heal()
-        await view.agrees(server, seconds=20)
-        assert view.dead == view.reported - {uid for uid, _ in view.pods.values()}
+        for name in "abc":
+            create(server, name)
+        reflector = make_reflector(client, view, streaming=streaming, silence=0.1)
+        async with running(reflector):
+            await asyncio.wait_for(reflector.synced.wait(), 10)
+            for action, pause in steps:
+                await act(server, *action)
+                await asyncio.sleep(pause)
+            server.heal()
+            await view.agrees(server, seconds=20)
+            assert view.dead == view.reported - {uid for uid, _ in view.pods.values()}
 
 
-async def act(server: FakeApiServer, action: str, argument: str | float | Fault | None) -> None:
+async def act(server: FakeApiServer, action: str, argument: str | Fault | list[tuple[str, str]] | None) -> None:
     match action, argument:
-        case "pause", float(seconds):
-            await asyncio.sleep(seconds)
         case "fault", Fault():
             server.inject(Fault(**vars(argument)))
         case "compact", _:
@@ -67,6 +74,12 @@ async def act(server: FakeApiServer, action: str, argument: str | float | Fault 
             server.bookmark()
         case "cut", _:
             await server.cut_connections()
+        case "away", list(writes):
+            await server.stop()
+            for kind, name in writes:
+                write(server, kind, name)
+            server.compact()
+            await server.restart()
         case _, str(name):
             write(server, action, name)
         case _:

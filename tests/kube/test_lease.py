@@ -1,0 +1,232 @@
+"""Leader election: at most one leads at any instant, whatever the clocks and the server do."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.lease import LeaderElector, Timing
+from fractile.wire.objects import Lease
+from tests.fakes.apiserver import FakeApiServer, Fault
+
+FAST = Timing(duration=1.0, deadline=0.4, retry=0.05)  # the lease's own duration is whole seconds
+LEASE = paths.lease("system", "lead")
+
+
+def elector(
+    client: KubeClient, identity: str, *, timing: Timing = FAST, clock: Callable[[], float] = time.monotonic
+) -> LeaderElector:
+    ticks = itertools.count()
+    return LeaderElector(
+        client,
+        namespace="system",
+        name="lead",
+        identity=identity,
+        timing=timing,
+        rng=random.Random(identity),
+        clock=clock,
+        # A wall clock that is wrong and slow. It must move: a write that changes nothing is none.
+        now=lambda: datetime(2001, 1, 1, tzinfo=UTC) + timedelta(microseconds=next(ticks)),
+    )
+
+
+async def test_the_record_is_that_of_the_kubernetes_components(server: FakeApiServer, client: KubeClient) -> None:
+    await elector(client, "a").acquire()
+    assert server.get(LEASE)["spec"] == {
+        "holderIdentity": "a",
+        "leaseDurationSeconds": 1,
+        "acquireTime": "2001-01-01T00:00:00.000000Z",
+        "renewTime": "2001-01-01T00:00:00.000000Z",
+        "leaseTransitions": 0,
+    }
+
+
+async def test_a_renewal_keeps_the_time_of_acquisition_and_the_transitions(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    first = elector(client, "a")
+    await first.acquire()
+    holding = asyncio.create_task(first.hold())
+    await asyncio.sleep(0.3)
+    assert first.leading
+    assert server.get(LEASE)["spec"]["leaseTransitions"] == 0
+    assert len(server.writes()) >= 3
+    holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+
+
+async def test_a_lease_that_is_renewed_is_not_taken(client: KubeClient) -> None:
+    first, second = elector(client, "a"), elector(client, "b")
+    await first.acquire()
+    holding = asyncio.create_task(first.hold())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(second.acquire(), 1.5)
+    assert first.leading
+    assert not second.leading
+    holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+
+
+async def test_a_lease_of_a_dead_holder_is_taken_after_its_duration_as_we_saw_it(client: KubeClient) -> None:
+    now = 100.0
+    await elector(client, "dead").acquire()
+    second = elector(client, "b", timing=Timing(duration=15, retry=0.01), clock=lambda: now)
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(0.1)
+    assert not waiting.done(), "seen for no time yet, although its renewTime is in 2001"
+    now += 1.5  # the duration that the dead holder wrote is 1 s
+    await asyncio.wait_for(waiting, 5)
+    assert second.leading
+    assert second.transitions == 1
+
+
+async def test_the_lead_ends_before_others_may_take_it_when_the_server_is_away(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    first = elector(client, "a")
+    await first.acquire()
+    await server.stop()
+    begun = time.monotonic()
+    await asyncio.wait_for(first.hold(), 5)
+    assert not first.leading
+    assert time.monotonic() - begun < FAST.duration
+
+
+async def test_the_lead_ends_in_time_when_the_server_does_not_answer(server: FakeApiServer, client: KubeClient) -> None:
+    first = elector(client, "a")
+    await first.acquire()
+    server.inject(Fault(delay=30, times=100))
+    begun = time.monotonic()
+    await asyncio.wait_for(first.hold(), 5)
+    assert not first.leading
+    assert time.monotonic() - begun < FAST.duration
+
+
+async def test_the_lead_ends_at_once_when_another_holder_is_seen(server: FakeApiServer, client: KubeClient) -> None:
+    first = elector(client, "a", timing=Timing(retry=0.05))
+    await first.acquire()
+    server.merge(LEASE, {"spec": {"holderIdentity": "b"}})
+    await asyncio.wait_for(first.hold(), 2)
+    assert not first.leading
+
+
+async def test_of_two_that_write_at_once_one_is_refused(server: FakeApiServer, client: KubeClient) -> None:
+    electors = [elector(client, name) for name in "abcdef"]
+    server.inject(Fault(method="GET", delay=0.05, times=6))  # all read before anyone writes
+    tasks = [asyncio.create_task(e.acquire()) for e in electors]
+    await asyncio.sleep(0.3)
+    assert sum(e.leading for e in electors) == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_work_runs_while_leading_and_the_lease_is_free_afterwards(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    first = elector(client, "a")
+    led: list[bool] = []
+
+    async def work() -> None:
+        await asyncio.sleep(0.6)  # longer than the deadline: it was renewed
+        led.append(first.leading)
+
+    await asyncio.wait_for(first.run(work), 5)
+    assert led == [True]
+    assert server.get(LEASE)["spec"]["holderIdentity"] == ""
+
+
+async def test_work_is_cancelled_when_the_lead_is_lost(server: FakeApiServer, client: KubeClient) -> None:
+    first = elector(client, "a")
+    ended: list[str] = []
+
+    async def work() -> None:
+        await server.stop()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    await asyncio.wait_for(first.run(work), 5)
+    assert ended == ["cancelled"]
+
+
+async def test_an_error_of_the_work_is_raised_and_the_lease_is_free(server: FakeApiServer, client: KubeClient) -> None:
+    async def work() -> None:
+        raise KeyError("a bug")
+
+    with pytest.raises(ExceptionGroup) as error:
+        await asyncio.wait_for(elector(client, "a").run(work), 5)
+    assert error.group_contains(KeyError)
+    assert server.get(LEASE)["spec"]["holderIdentity"] == ""
+
+
+async def test_a_cancelled_leader_releases_so_that_the_next_need_not_wait(client: KubeClient) -> None:
+    slow = Timing(duration=60, deadline=40, retry=0.05)
+    first, second = elector(client, "a", timing=slow), elector(client, "b", timing=slow)
+
+    async def work() -> None:
+        await asyncio.sleep(60)
+
+    leading = asyncio.create_task(first.run(work))
+    await asyncio.sleep(0.2)
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+    await asyncio.wait_for(second.acquire(), 2)
+    assert second.leading
+
+
+async def test_a_late_release_does_not_take_the_lead_from_the_next(server: FakeApiServer, client: KubeClient) -> None:
+    first = elector(client, "a")
+    await first.acquire()
+    server.merge(LEASE, {"spec": {"holderIdentity": "b"}})
+    await first.release()
+    assert (await client.get(LEASE, Lease)).spec.holder_identity == "b"
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_under_failures_at_most_one_leads_and_somebody_does(server: FakeApiServer, seed: int) -> None:
+    rng = random.Random(seed)
+    most = 0
+    async with KubeClient(server.credentials(), timeout=0.2, rng=rng) as client:
+        electors = [elector(client, name) for name in "abc"]
+
+        async def forever(e: LeaderElector) -> None:
+            while True:
+                await e.acquire()
+                await e.hold()
+
+        tasks = [asyncio.create_task(forever(e)) for e in electors]
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            if rng.random() < 0.05:
+                server.inject(
+                    rng.choice(
+                        [
+                            Fault(status=500, times=5),
+                            Fault(method="PUT", drop="after", times=3),
+                            Fault(method="PUT", delay=0.5, times=2),
+                            Fault(method="GET", delay=0.3, times=4),
+                            Fault(status=429, times=5),
+                            Fault(drop="before", times=20),
+                        ]
+                    )
+                )
+            leaders = sum(e.leading for e in electors)
+            most = max(most, leaders)
+            await asyncio.sleep(0.005)
+        server.heal()
+        async with asyncio.timeout(10):
+            while not any(e.leading for e in electors):
+                await asyncio.sleep(0.005)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert most == 1
