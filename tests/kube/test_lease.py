@@ -224,7 +224,7 @@ async def test_under_failures_at_most_one_leads_and_somebody_does(server: FakeAp
             await asyncio.sleep(0.005)
         server.heal()
         async with asyncio.timeout(10):
-            while not any(e.leading for e in electors):
+            while not any(e.leading for e in electors):  # noqa: ASYNC110 - ``leading`` is a property, not an event
                 await asyncio.sleep(0.005)
         for task in tasks:
             task.cancel()
