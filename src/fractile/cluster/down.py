@@ -44,7 +44,7 @@ def down(place: Layout, progress: Progress) -> bool:
 
 
 def _anything(place: Layout) -> bool:
-    return place.root.exists() or bool(network.bridges(place.name))
+    return place.root.exists() or place.lock.exists() or bool(network.bridges(place.name))
 
 
 def _stop_recorded(place: Layout) -> int:

@@ -31,6 +31,7 @@ PACKAGES = {
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 }
 ASSETS = "KUBEBUILDER_ASSETS"  # the convention of envtest
+GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")  # where Go is when PATH does not say
 _BUILD_TIMEOUT = 3600.0
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -119,7 +120,7 @@ def _ldflags() -> str:
 
 
 def _go(env: Mapping[str, str]) -> str:
-    go = shutil.which("go", path=f"{env.get('PATH', '')}:/usr/local/go/bin")
+    go = shutil.which("go", path=os.pathsep.join((env.get("PATH", ""), *GO_FOLDERS)))
     if go is None:
         raise SetupError(
             f"Kubernetes {pinned_version()} must be built once, and Go is missing; install Go 1.21 or newer, "

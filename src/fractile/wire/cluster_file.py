@@ -181,8 +181,8 @@ _REMEDIES = (
 
 
 def _field_problem(text: str) -> str:
-    """msgspec's "Expected `int`, got `str` - at `$.nodes[0].count`" with the field first and a remedy last."""
+    """msgspec's "Expected `int`, got `str` - at `$.nodes[0].count`" (or "`key` in `$.nodes[0].labels`"), reordered."""
     problem, _, path = text.partition(" - at ")
-    field = path.strip("`").removeprefix("$").removeprefix(".") or "the file"
+    field = path.replace("`", "").replace("$", "").replace(" .", " ").removeprefix(".") or "the file"
     remedy = next((r for sign, r in _REMEDIES if sign in problem), "correct it; see docs/cluster-file.md")
     return f"{field}: {problem[:1].lower()}{problem[1:]}; {remedy}"
