@@ -67,16 +67,35 @@ class Books(msgspec.Struct, frozen=True):
 
 
 class Kubelet:
-    """Reads the books of the kubelet beside us."""
+    """Reads the books of the kubelet beside us.
+
+    One read at a time, since each may hold 60,000 ids; all who come while one is under way share the next one.
+    """
 
     def __init__(self, pod_resources: Path, checkpoint: Path) -> None:
         self._socket = pod_resources
         self._checkpoint = checkpoint
+        self._reading = asyncio.Lock()
+        self._asked = 0  # calls of ``books`` so far
+        self._last: tuple[int, Books] | None = None  # a read, and how many calls had come when it began
 
     async def books(self) -> Books:
-        """What kubelet says now. The list comes first: what it shows is in the checkpoint by then, or soon."""
-        listed = await self._list()
-        return Books(listed, await asyncio.to_thread(self._recorded))
+        """What kubelet says; read after this call was made, perhaps for another caller."""
+        self._asked += 1
+        mine = self._asked
+        async with self._reading:
+            if self._last is not None and self._last[0] >= mine:
+                began, books = self._last
+                self._last = None if mine == began else self._last  # the last who shares it
+                return books
+            began = self._asked
+            self._last = None
+            # The list comes first: what it shows is in the checkpoint by then, or soon.
+            listed = await self._list()
+            books = Books(listed, await asyncio.to_thread(self._recorded))
+            if began > mine:
+                self._last = began, books
+            return books
 
     async def _list(self) -> tuple[ListedPod, ...]:
         for attempt in range(_TRIES):

@@ -1,7 +1,7 @@
 """What the node has now: its cards, and the device ids that each resource makes of them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -9,7 +9,7 @@ from fractile.dialects import table
 from fractile.dialects.dialect import Advertised
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, DeviceID, MemoryUnit
-from fractile.wire.devices import device_ids
+from fractile.wire.devices import device_id
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -35,10 +35,12 @@ class Catalog(msgspec.Struct, frozen=True):
     def card(self, uuid: CardUUID) -> Card | None:
         return next((c for c in self.cards if c.uuid == uuid), None)
 
-    def devices(self, resource: str) -> list[tuple[DeviceID, bool]]:
+    def devices(self, resource: str) -> Iterator[tuple[DeviceID, bool]]:
         """All ids of the resource, each with whether its card is healthy."""
         counts = self.counts(resource)
-        return [(d, card.healthy) for card in self.cards for d in device_ids(card.uuid, counts.get(card.uuid, 0))]
+        for card in self.cards:
+            for k in range(counts.get(card.uuid, 0)):
+                yield device_id(card.uuid, k), card.healthy
 
 
 class Stock:

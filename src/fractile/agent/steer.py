@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -17,10 +17,11 @@ from fractile.agent.identity import Asking, Unknown, who_asks
 from fractile.agent.pods import NodePods, placement_of
 from fractile.agent.prefer import prefer
 from fractile.agent.worth import ids_wanted
-from fractile.errors import FractileError
+from fractile.errors import FractileError, WireError
 from fractile.kube.pacing import Clock
 from fractile.model.request import peak_amount
 from fractile.model.units import CardUUID
+from fractile.wire.devices import split
 
 _BUDGET = 8.0  # seconds for one answer; kubelet admits no other pod meanwhile and has no limit of its own
 _REMEMBERED = 256  # steered sets; a node runs 110 pods
@@ -28,8 +29,11 @@ _REMEMBERED = 256  # steered sets; a node runs 110 pods
 log = logging.getLogger(__name__)
 
 
+_Mask = dict[CardUUID, int]  # the numbers of a card's ids as bits: a kilobyte where 8,000 ids are a megabyte
+
+
 class _Steered(msgspec.Struct, frozen=True):
-    ids: frozenset[str]
+    ids: _Mask
     pod_amount: int
 
 
@@ -48,7 +52,7 @@ class Steer:
         asking = await self._identify(resource)
         wanted, why = _wanted(asking)
         chosen = prefer(available, must_include, size, wanted=wanted)
-        self._remember(resource, frozenset(chosen), asking)
+        self._remember(resource, _mask(chosen), asking)
         log.info(
             "prefer resource=%s size=%d pod=%s container=%s steered=%s reason=%s ms=%.1f",
             resource,
@@ -66,7 +70,8 @@ class Steer:
 
         A container that took over an init container's ids was never steered, but these ids were (node.md 3.4).
         """
-        known = next((s.pod_amount for s in self._steered.get(resource, ()) if ids <= s.ids), None)
+        mask = _mask(ids)
+        known = next((s.pod_amount for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)
         if known is not None:
             return known
         asking = await self._identify(resource)
@@ -81,12 +86,33 @@ class Steer:
         except FractileError as e:
             return Unknown(str(e))
 
-    def _remember(self, resource: str, ids: frozenset[str], asking: Asking | Unknown) -> None:
+    def _remember(self, resource: str, ids: _Mask, asking: Asking | Unknown) -> None:
         """Ids that are given out anew no longer belong to whom they were steered before."""
-        kept = deque((s for s in self._steered.get(resource, ()) if s.ids.isdisjoint(ids)), maxlen=_REMEMBERED)
+        kept = deque((s for s in self._steered.get(resource, ()) if _disjoint(s.ids, ids)), maxlen=_REMEMBERED)
         if isinstance(asking, Asking):
             kept.append(_Steered(ids, _pod_amount(asking)))
         self._steered[resource] = kept
+
+
+def _mask(ids: Iterable[str]) -> _Mask:
+    numbers: dict[CardUUID, bytearray] = {}
+    for device in ids:
+        try:
+            card, k = split(device)
+        except WireError:
+            continue
+        bits = numbers.setdefault(card, bytearray())
+        bits.extend(bytes(max(k // 8 + 1 - len(bits), 0)))
+        bits[k // 8] |= 1 << k % 8
+    return {card: int.from_bytes(bits, "little") for card, bits in numbers.items()}
+
+
+def _within(a: _Mask, b: _Mask) -> bool:
+    return all(not bits & ~b.get(card, 0) for card, bits in a.items())
+
+
+def _disjoint(a: _Mask, b: _Mask) -> bool:
+    return all(not bits & b.get(card, 0) for card, bits in a.items())
 
 
 def _pod_amount(asking: Asking) -> int:
