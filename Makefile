@@ -12,6 +12,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## put Fractile and its development tools into .venv
+	@:
 
 $(INSTALLED): pyproject.toml constraints.txt hack/install.sh
 	@hack/install.sh
@@ -26,8 +27,7 @@ bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machin
 	@$(BIN)/python -m tests.perf $(ARGS)
 
 dist: $(INSTALLED) ## build the wheel into dist/
-	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
-	@ls -1 dist/*.whl
+	@$(BIN)/python -m build --quiet --wheel --no-isolation --outdir dist .
 
 lint: $(INSTALLED) ## check format, style, the rings of the architecture, and types
 	@hack/test.sh lint

@@ -62,7 +62,7 @@ def place(ledger: Ledger, request: PodRequest) -> Placement | list[Refusal]:
     return refusals
 
 
-@pytest.mark.parametrize("file", sorted(p.name for p in EXAMPLES.glob("[0-9]-*.yaml")))
+@pytest.mark.parametrize("file", sorted(p.name for p in EXAMPLES.glob("[0-9]*.yaml")))
 def test_every_pod_asks_for_a_card_runs_on_a_local_cluster_and_ends_soon(file: str) -> None:
     found = list(pods(file))
 
@@ -83,7 +83,8 @@ def test_three_small_pods_share_one_card(ledger: Ledger) -> None:
 
 
 def test_the_large_pod_waits_although_the_sum_of_each_node_would_do(ledger: Ledger) -> None:
-    *holders, large = requests("2-too-large.yaml")
+    holders = requests("2a-holders.yaml")
+    (large,) = requests("2b-too-large.yaml")
     for holder in holders:
         assert isinstance(place(ledger, holder), Placement)
 

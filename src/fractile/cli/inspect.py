@@ -10,7 +10,7 @@ from typing import TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from fractile.cli import inspect_text
+from fractile.cli import cluster_name, inspect_text
 from fractile.cli.target import find_kubeconfig
 from fractile.cluster.layout import default_clusters_dir
 from fractile.errors import ApiError, FractileError, SetupError, Unreachable
@@ -50,7 +50,13 @@ def _complete_node(ctx: click.Context, _parameter: click.Parameter, incomplete: 
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster.")
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given.")
-@click.option("--name", default="", metavar="CLUSTER", help="A local cluster that `fractile up` started.")
+@click.option(
+    "--name",
+    default="",
+    metavar="CLUSTER",
+    shell_complete=cluster_name.complete,
+    help="A local cluster that `fractile up` started.",
+)
 def command(node: str | None, output: str, kubeconfig: Path | None, context: str, name: str) -> None:
     """Show the cards of NODE, or of all nodes: what is allocated, what is free, and the pods that hold it.
 
@@ -118,7 +124,7 @@ def _advice(error: ApiError, path: str) -> str:
     if error.code == 403:
         return f"these credentials may not read what is needed ({error.message}); ask for the right to list it"
     if error.code == 404 and path == paths.extended_resources():
-        return f"Fractile is not installed on this cluster: it does not know {GROUP}/{PLURAL}; apply deploy/manifests first"
+        return f"Fractile is not installed on this cluster (no {PLURAL}.{GROUP}); apply deploy/manifests first"
     return f"{error}; path {path}"
 
 

@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class LazyGroup(click.Group):
-    """Imports a command only when it is run: ``fractile inspect`` must not pay for gRPC and numpy."""
+    """Imports a command only when it is run: ``fractile inspect`` must not pay for gRPC and web servers."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

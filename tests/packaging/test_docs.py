@@ -1,0 +1,47 @@
+"""The pages name only files, commands and targets that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fractile.main.cli import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+_PATH = re.compile(r"`((?:src|docs|examples|tests|deploy|hack)/[\w./-]*\w/?)`")
+_COMMAND = re.compile(r"`(?:kubectl )?fractile ([a-z][a-z-]*)")
+_TARGET = re.compile(r"\bmake ([a-z]+)\b[^\n]*[`#]")
+
+
+@pytest.fixture(params=PAGES, ids=[str(p.relative_to(ROOT)) for p in PAGES])
+def page(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    assert [to for to in _LINK.findall(page.read_text()) if not (page.parent / to).exists()] == []
+
+
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    placeholders = {name for name in _PATH.findall(page.read_text()) if "NAME" in name}
+
+    assert [n for n in _PATH.findall(page.read_text()) if n not in placeholders and not (ROOT / n).exists()] == []
+
+
+def test_every_command_that_is_named_exists(page: Path) -> None:
+    assert {name for name in _COMMAND.findall(page.read_text()) if name not in COMMANDS} == set()
+
+
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert {name for name in _TARGET.findall(page.read_text()) if name not in targets} == set()
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+
+    assert [name for name in COMMANDS if f"`fractile {name}" not in text] == []
