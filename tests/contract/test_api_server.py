@@ -2,11 +2,13 @@
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from fractile.errors import ApiError
-from fractile.kube import paths
+from fractile.kube import credentials, paths
 from fractile.kube.client import EventType, KubeClient, WatchEvent
 from fractile.kube.credentials import Credentials
 from fractile.kube.events import EventRecorder, ObjectRef
@@ -15,6 +17,7 @@ from fractile.kube.reflector import INITIAL_EVENTS_END, Gone, Reflector
 from fractile.kube.tokens import StaticToken
 from fractile.wire.objects import KubeStruct, Lease, ObjectMeta, Pod
 from tests.contract.conftest import Api
+from tests.contract.real_apiserver import RealApiServer
 
 _WAIT = 10.0
 
@@ -411,3 +414,38 @@ async def test_an_object_with_a_finalizer_goes_when_the_finalizer_does(api: Api)
     assert (await api.client.get(api.config_map("a"), ConfigMap)).metadata.deletion_timestamp is not None
     await api.client.merge_patch(api.config_map("a"), {"metadata": {"finalizers": None}})
     assert await take(api, api.config_maps, 2, version=version) == [("MODIFIED", "a"), ("DELETED", "a")]
+
+
+async def test_the_real_server_takes_a_client_certificate_from_a_kubeconfig(
+    real_server: RealApiServer, tmp_path: Path
+) -> None:
+    folder = real_server.ca.parent
+    user = {"client-certificate": str(folder / "admin.pem"), "client-key": str(folder / "admin.key")}
+    config = {
+        "current-context": "c",
+        "clusters": [
+            {"name": "c", "cluster": {"server": real_server.url, "certificate-authority": str(real_server.ca)}}
+        ],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(msgspec.json.encode(config))
+    async with KubeClient(credentials.load(file)) as client:
+        assert (await client.list("/api/v1/namespaces", ConfigMap))[0]
+
+
+async def test_the_real_server_forbids_what_a_user_may_not_do(real_server: RealApiServer) -> None:
+    trusting = credentials.load(real_server.kubeconfig).tls
+    weak = Credentials(real_server.url, tls=trusting, token=StaticToken("weak"))
+    async with KubeClient(weak) as client:
+        with pytest.raises(ApiError, match="cannot list resource") as error:
+            await client.list(paths.pods("default"), Pod)
+    assert (error.value.code, error.value.reason) == (403, "Forbidden")
+
+
+async def test_the_real_server_does_not_know_a_group_without_its_definition(real_server: RealApiServer) -> None:
+    async with KubeClient(credentials.load(real_server.kubeconfig)) as client:
+        with pytest.raises(ApiError, match="404 page not found") as error:
+            await client.list(paths.extended_resources(), ConfigMap)
+    assert error.value.code == 404
