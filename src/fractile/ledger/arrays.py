@@ -72,6 +72,17 @@ class CardArrays:
         self.index[slot, column] = index
         self.idle[slot, column] = idle
 
+    def agrees(self, slot: int, column: int, *, memory: int, free: int, free_cores: int, idle: bool) -> bool:
+        """Whether a card, and the sums of its node, are as they should be."""
+        return (
+            self.memory[slot, column] == memory
+            and self.free[slot, column] == free
+            and self.free_cores[slot, column] == free_cores
+            and bool(self.idle[slot, column]) is idle
+            and self.node_memory[column] == self.memory[:, column].sum()
+            and self.node_free[column] == self.free[:, column].clip(min=0).sum()
+        )
+
     def clear(self, slot: int, column: int) -> None:
         """Take one card out; a node without cards gives its column back."""
         self.write(slot, column, memory=0, free=-1, free_cores=0, index=0, idle=False)

@@ -308,10 +308,17 @@ class Ledger:
         )
 
     def _consistent(self, uuid: CardUUID, wanted: _Held) -> bool:
-        place = self._places.get(uuid)
         if self._held.get(uuid, _Held()) != wanted:
             return False
-        return place is None or int(self._arrays.free[place.slot, place.column]) == place.card.memory - wanted.memory
+        place = self._places.get(uuid)
+        return place is None or self._arrays.agrees(
+            place.slot,
+            place.column,
+            memory=place.card.memory,
+            free=place.card.memory - wanted.memory,
+            free_cores=100 - wanted.cores,
+            idle=wanted.pods == 0,
+        )
 
 
 def _add(held: _Held, charge: Charge, sign: int) -> None:

@@ -11,7 +11,7 @@ from fractile.ledger.arrays import Bools, CardArrays, Ints
 from fractile.model.request import PodRequest
 from fractile.policy.cards import cards_needed, peak_memory, shares_one_card
 
-_MAX = 2**62  # larger than any card; keeps hostile amounts inside int64
+_MAX = 2**41  # MiB; larger than any card, and sums and products of it stay inside int64
 
 
 class Need(msgspec.Struct, frozen=True):

@@ -1,0 +1,253 @@
+"""The ledger against a naive model: dictionaries, and sums from scratch at every question."""
+
+import random
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from fractile.ledger.ledger import Ledger, State
+from fractile.model.card import Card
+from fractile.model.placement import Placement, charges
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import Role
+from fractile.model.units import CardUUID, MiB, NodeName, PodUID
+from tests.builders import Clock, given, piece, placement
+
+NODES = [NodeName("n1"), NodeName("n2")]
+CARDS = [CardUUID(f"GPU-{i}") for i in range(4)]  # the first two are at home on n1
+UIDS = [PodUID(f"u{i}") for i in range(6)]
+EXPIRY = 30.0
+T = TypeVar("T")
+
+
+class Hold(msgspec.Struct):
+    """One pod in the model."""
+
+    state: State
+    placement: Placement
+    since: float
+
+
+def _home(card: CardUUID) -> NodeName:
+    return NODES[CARDS.index(card) // 2]
+
+
+def _placement(code: tuple[int, int, int]) -> Placement:
+    """A few shapes: memory on one card, on two, a whole card, an init container, a card of the wrong node."""
+    shape, card, amount = code
+    first, second = CARDS[card], CARDS[card ^ 1]
+    match shape:
+        case 0:
+            containers = [given("main", piece(second, amount)), given("more", piece(first, amount + 1))]
+        case 1:
+            containers = [given("main", piece(first, 20, 100))]
+        case 2:
+            containers = [given("warm", piece(first, amount + 2), role=Role.INIT), given("main", piece(first, amount))]
+        case 3:
+            return placement(given("main", piece(first, amount)), node=NODES[1])
+        case _:
+            containers = [given("main", piece(first, amount))]
+    return placement(*containers, node=_home(first))
+
+
+cards = st.sampled_from(CARDS)
+uids = st.sampled_from(UIDS)
+placements = st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(1, 9)).map(_placement)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Every public transition, in any order, with late and repeated ones among them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.ledger = Ledger(self.clock)
+        self.cards: dict[CardUUID, tuple[NodeName, Card]] = {}
+        self.holds: dict[PodUID, Hold] = {}
+        self.conflicts: dict[PodUID, Placement] = {}
+        self.in_debt: set[CardUUID] = set()  # cards that came, or shrank, under pods that were charged already
+
+    # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def used(self, card: CardUUID, *, without: PodUID | None = None) -> tuple[int, int, int]:
+        found = [c for uid, h in self.holds.items() if uid != without for c in charges(h.placement) if c.card == card]
+        return sum(c.memory for c in found), sum(c.cores for c in found), len(found)
+
+    def verdict(self, wanted: Placement, *, without: PodUID | None = None) -> Code | None:
+        for charge in charges(wanted):
+            if charge.card not in self.cards:
+                continue
+            node, card = self.cards[charge.card]
+            memory, cores, _ = self.used(charge.card, without=without)
+            if node != wanted.node:
+                return Code.MALFORMED
+            if memory + charge.memory > card.memory or cores + charge.cores > 100:
+                return Code.NO_ROOM
+        return None
+
+    # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @initialize()
+    def all_cards(self) -> None:
+        for card in CARDS:
+            self.put_card(card, 20, healthy=True)
+
+    @rule(card=cards, memory=st.sampled_from([0, 12, 20, 20]), healthy=st.sampled_from([True, True, True, False]))
+    def put_card(self, card: CardUUID, memory: int, *, healthy: bool) -> None:
+        node = _home(card)
+        reported = Card(uuid=card, index=CARDS.index(card) % 2, model="m", memory=MiB(memory), healthy=healthy)
+        self.ledger.put_card(node, reported)
+        self.cards.pop(card, None)
+        if memory and healthy:
+            self.cards[card] = node, reported
+            if self.used(card)[0] > memory:
+                self.in_debt.add(card)
+
+    @rule(card=cards)
+    def drop_card(self, card: CardUUID) -> None:
+        self.ledger.drop_card(card)
+        self.cards.pop(card, None)
+
+    # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(uid=uids, wanted=placements)
+    def assume(self, uid: PodUID, wanted: Placement) -> None:
+        expected = Code.ELSEWHERE if uid in self.holds else self.verdict(wanted)
+        assert code_of(self.ledger.assume(uid, wanted)) == expected
+        if expected is None:
+            self.holds[uid] = Hold(State.ASSUMED, wanted, self.clock.now)
+            self.conflicts.pop(uid, None)
+
+    @rule(uid=uids)
+    def confirm(self, uid: PodUID) -> None:
+        self.ledger.confirm(uid)
+        if uid in self.holds:
+            self.holds[uid].state = State.BOUND
+
+    @rule(uid=uids)
+    def forget(self, uid: PodUID) -> None:
+        self.ledger.forget(uid)
+        if uid in self.holds and self.holds[uid].state is State.ASSUMED:
+            del self.holds[uid]
+
+    @rule(uid=uids, seen=placements)
+    def observe(self, uid: PodUID, seen: Placement) -> None:
+        hold = self.holds.get(uid)
+        refusal = self.ledger.observe(uid, seen)
+        if hold is not None and hold.placement == seen:
+            assert refusal is None
+            hold.state = State.BOUND
+        elif hold is not None and hold.state is State.BOUND:
+            assert code_of(refusal) is Code.MALFORMED
+        else:
+            self.holds.pop(uid, None)
+            assert code_of(refusal) == self.verdict(seen)
+            if refusal is None:
+                self.holds[uid] = Hold(State.BOUND, seen, self.clock.now)
+                self.conflicts.pop(uid, None)
+            else:
+                self.conflicts[uid] = seen
+
+    @rule(uid=uids)
+    def observe_again(self, uid: PodUID) -> None:
+        if uid in self.holds:
+            self.observe(uid, self.holds[uid].placement)
+
+    @rule(uid=uids, wanted=placements)
+    def move(self, uid: PodUID, wanted: Placement) -> None:
+        expected = self.verdict(wanted, without=uid) if uid in self.holds else Code.GONE
+        assert code_of(self.ledger.move(uid, wanted)) == expected
+        if expected is None:
+            self.holds[uid].placement = wanted
+            self.holds[uid].since = self.clock.now
+
+    @rule(uid=uids)
+    def release(self, uid: PodUID) -> None:
+        entry = self.ledger.release(uid)
+        hold = self.holds.pop(uid, None)
+        self.conflicts.pop(uid, None)
+        assert (entry and entry.placement) == (hold and hold.placement)
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, 40.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule()
+    def ask_for_the_overdue(self) -> None:
+        limit = self.clock.now - EXPIRY
+        old = {uid for uid, h in self.holds.items() if h.state is State.ASSUMED and h.since <= limit}
+        assert set(self.ledger.overdue(EXPIRY)) == old
+        for uid in old:
+            self.ledger.renew(uid)
+            self.holds[uid].since = self.clock.now
+        assert self.ledger.overdue(EXPIRY) == []
+
+    # ── what must hold after every step ──────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def the_running_totals_are_the_sum_of_the_entries(self) -> None:
+        assert self.ledger.audit() == []
+
+    @invariant()
+    def nothing_is_promised_twice(self) -> None:
+        for card in CARDS:
+            if card in self.cards and self.used(card)[0] <= self.cards[card][1].memory:
+                self.in_debt.discard(card)
+        states = [c for n in NODES for s in [self.ledger.node(n)] if s is not None for c in s.cards]
+        assert {c.uuid for c in states} == set(self.cards)
+        for state in states:
+            memory, cores, pods = self.used(state.uuid)
+            assert state.free_memory == self.cards[state.uuid][1].memory - memory
+            assert (state.free_cores, state.idle) == (100 - cores, pods == 0)
+            assert state.free_memory >= 0 or state.uuid in self.in_debt
+
+    @invariant()
+    def the_statistics_agree(self) -> None:
+        found = self.ledger.statistics()
+        states = [h.state for h in self.holds.values()]
+        assert (found.cards, found.nodes) == (len(self.cards), len({n for n, _ in self.cards.values()}))
+        assert (found.assumed, found.bound) == (states.count(State.ASSUMED), states.count(State.BOUND))
+        assert self.ledger.conflicts() == self.conflicts
+        assert {uid: e.placement for uid, e in self.ledger.entries()} == {u: h.placement for u, h in self.holds.items()}
+
+    @invariant()
+    def late_transitions_of_unknown_pods_change_nothing(self) -> None:
+        before = self.ledger.statistics()
+        unknown = PodUID("never-seen")
+        self.ledger.confirm(unknown)
+        self.ledger.forget(unknown)
+        self.ledger.release(unknown)
+        assert self.ledger.statistics() == before
+
+    @rule(seed=st.integers(0, 9))
+    def a_restart_rebuilds_the_same_state(self, seed: int) -> None:
+        """Observing the surviving pods in any order into a fresh ledger gives what the live one shows."""
+        if self.in_debt & self.cards.keys() or any(self.verdict(h.placement, without=u) for u, h in self.holds.items()):
+            return  # cards changed under the pods: then the order decides who keeps a hold
+        fresh = Ledger(self.clock)
+        order = random.Random(seed)
+        for node, card in shuffled(self.cards.values(), order):
+            fresh.put_card(node, card)
+        for uid, hold in shuffled(self.holds.items(), order):
+            assert fresh.observe(uid, hold.placement) is None
+        assert [fresh.node(n) for n in NODES] == [self.ledger.node(n) for n in NODES]
+        assert fresh.statistics().bound == len(self.holds)
+        assert fresh.audit() == []
+
+
+def code_of(refusal: Refusal | None) -> Code | None:
+    return None if refusal is None else refusal.code
+
+
+def shuffled(items: Iterable[T], order: random.Random) -> list[T]:
+    found = list(items)
+    order.shuffle(found)
+    return found
+
+
+LedgerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLedgerAgainstItsModel = LedgerMachine.TestCase
