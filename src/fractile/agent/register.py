@@ -18,7 +18,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import grpc
@@ -41,6 +41,10 @@ _EVENTS = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MO
 log = logging.getLogger(__name__)
 
 _Identity = tuple[int, int, int]
+
+
+class _Replaced(Exception):
+    """Another kubelet took the place of the one that was called."""
 
 
 class _Registration(msgspec.Struct, frozen=True):
@@ -97,7 +101,7 @@ class Registrar:
             present = self._registered.get(plugin.resource)
             if kubelet is None or (present and present.kubelet == kubelet and present.alive):
                 await _either(wake, present.watch.ended if present and present.alive else None, timeout=_LOOK)
-            elif not await self._register(plugin, present):
+            elif not await self._register(plugin, present) and kubelet == _identity(self._kubelet):
                 await _either(wake, None, timeout=_SLOWEST)
 
     async def _register(self, plugin: Plugin, old: _Registration | None) -> bool:
@@ -106,10 +110,12 @@ class Registrar:
         if old is not None and old.kubelet == _identity(self._kubelet):
             await old.server.stop(0)
             await _either(self._wake, None, timeout=_SETTLE)
+        kubelet = _identity(self._kubelet)  # before our socket is there: see _announce
         socket, watch, server = await self._serve(plugin)
         try:
-            kubelet = await self._announce(plugin, socket.name)
-            if kubelet is None or not await self._listened(kubelet, watch):
+            if kubelet is None or not await self._announce(plugin, socket.name, kubelet):
+                return False
+            if not await self._listened(kubelet, watch):
                 await server.stop(0)
                 await _either(self._wake, None, timeout=_SETTLE)
                 return False
@@ -132,25 +138,45 @@ class Registrar:
         watch = Watch()
         return path, watch, await rpc.serve(path, *plugin.handlers(watch))
 
-    async def _announce(self, plugin: Plugin, endpoint: str) -> _Identity | None:
-        """Call Register until a kubelet takes it; which one it was, or None when one replaced another meanwhile.
+    async def _announce(self, plugin: Plugin, endpoint: str, kubelet: _Identity | None) -> bool:
+        """Call Register until ``kubelet`` takes it; False when another one has come, or none is there.
 
-        AioRpcError when kubelet refuses, or is away. One that is about to listen is waited for, and so is one that was
-        killed: its socket stays until the next one comes, and that must not find us asleep.
+        A kubelet deletes all sockets before it opens its own, ours included: only one that was there before our socket
+        can find it, and any other would try in vain for 10 s, with its first pods lost. AioRpcError when it refuses.
+        One that is about to listen is waited for, and so is one that was killed: its socket stays until the next comes.
         """
         request = dp.RegisterRequest(
             version=rpc.VERSION, endpoint=endpoint, resource_name=plugin.resource, options=options()
         )
         wait = _REFUSED
-        while True:
-            wake, kubelet = self._wake, _identity(self._kubelet)
+        while kubelet is not None and kubelet == _identity(self._kubelet):
+            wake = self._wake
             try:
-                await rpc.call_socket(self._kubelet, rpc.REGISTER, request, timeout=_CALL)
-                return kubelet if kubelet == _identity(self._kubelet) else None
+                await self._unless_replaced(
+                    rpc.call_socket(self._kubelet, rpc.REGISTER, request, timeout=_CALL), kubelet
+                )
+                return kubelet == _identity(self._kubelet)
+            except _Replaced:
+                return False
             except grpc.aio.AioRpcError as e:
-                if kubelet is None or e.code() is not grpc.StatusCode.UNAVAILABLE:
+                if e.code() is not grpc.StatusCode.UNAVAILABLE:
                     raise
             wait = _REFUSED if await _either(wake, None, timeout=wait) else min(wait * 1.5, _SLOWEST)
+        return False
+
+    async def _unless_replaced(self, call: Coroutine[object, object, object], kubelet: _Identity) -> None:
+        """The call's end; _Replaced as soon as another kubelet has opened its socket meanwhile."""
+        calling = asyncio.ensure_future(call)
+        try:
+            while not calling.done():
+                waking = asyncio.ensure_future(self._wake.wait())
+                await asyncio.wait({calling, waking}, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                if not calling.done() and kubelet != _identity(self._kubelet):
+                    raise _Replaced
+            calling.result()
+        finally:
+            calling.cancel()
 
     async def _listened(self, kubelet: _Identity, watch: Watch) -> bool:
         """Whether this kubelet asks for the devices."""
