@@ -211,7 +211,7 @@ def _kubelet(place: Layout, node: NodeState, pair: KeyPair, ca: Path) -> str:
         "failCgroupV1": False,
         # With it a plugin that registers again is compared device by device with every id that pods hold, under the
         # lock that admission needs: 32,552 ids with 14,000 held took kubelet 1.36.3 two minutes (docs/node.md).
-        "featureGates": {"ResourceHealthStatus": False},
+        "featureGates": {"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False},
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
         "makeIPTablesUtilChains": False,
