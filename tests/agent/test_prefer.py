@@ -1,0 +1,71 @@
+"""Which ids are preferred."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fractile.agent.prefer import prefer
+from fractile.model.units import CardUUID
+from fractile.wire.devices import count_by_card, device_ids, to_ranges
+
+A, B, C = CardUUID("GPU-a"), CardUUID("GPU-b"), CardUUID("GPU-c")
+FREE = [*device_ids(B, 8), *device_ids(A, 4), *device_ids(C, 6)]
+
+
+def test_the_wanted_card_comes_first_with_its_lowest_numbers() -> None:
+    assert to_ranges(prefer(FREE, [], 3, wanted={B: 3})) == "GPU-b::0-2"
+
+
+def test_ids_that_must_be_included_count_towards_the_wanted_card() -> None:
+    chosen = prefer(FREE, ["GPU-b::7"], 3, wanted={B: 3})
+    assert chosen[0] == "GPU-b::7"
+    assert to_ranges(chosen) == "GPU-b::0-1,7"
+
+
+def test_several_wanted_cards_each_give_their_share() -> None:
+    assert count_by_card(prefer(FREE, [], 2, wanted={C: 1, A: 1})) == {C: 1, A: 1}
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        pytest.param(4, "GPU-a::0-3", id="the tightest card that serves all"),
+        pytest.param(5, "GPU-c::0-4", id="the next larger when it does not"),
+        pytest.param(9, "GPU-a::0 GPU-b::0-7", id="the largest and then the tightest for the rest"),
+    ],
+)
+def test_without_a_wish_ids_are_packed_on_as_few_cards_as_possible(size: int, expected: str) -> None:
+    assert to_ranges(prefer(FREE, [], size, wanted={})) == expected
+
+
+def test_what_the_wanted_card_lacks_comes_from_others() -> None:
+    assert count_by_card(prefer(FREE, [], 6, wanted={A: 6})) == {A: 4, C: 2}
+
+
+def test_an_unknown_wanted_card_is_no_obstacle() -> None:
+    assert len(prefer(FREE, [], 2, wanted={CardUUID("GPU-gone"): 2})) == 2
+
+
+@pytest.mark.parametrize("size", [-5, 0, 10**9])
+def test_impossible_sizes_give_what_there_is(size: int) -> None:
+    assert len(prefer(FREE, ["GPU-a::0"], size, wanted={})) == max(1, min(size, len(FREE)))
+
+
+IDS = st.one_of(st.sampled_from(FREE), st.text(max_size=12), st.just("GPU-a::007"))
+
+
+@given(
+    available=st.lists(IDS, max_size=30),
+    must=st.lists(IDS, max_size=5),
+    size=st.integers(-2, 40),
+    wanted=st.dictionaries(st.sampled_from([A, B, C, CardUUID("")]), st.integers(-3, 20)),
+)
+def test_the_answer_is_always_usable(
+    available: list[str], must: list[str], size: int, wanted: dict[CardUUID, int]
+) -> None:
+    chosen = prefer(available, must, size, wanted=wanted)
+    assert len(chosen) == len(set(chosen))
+    assert set(must) <= set(chosen)
+    assert set(chosen) - set(must) <= set(available)
+    assert len(chosen) <= max(size, len(set(must)))
+    assert chosen == prefer(list(reversed(available)), must, size, wanted=wanted)
