@@ -1,0 +1,48 @@
+"""The cluster that the end-to-end tests share: real Kubernetes programs, real kubelets, Fractile on simulated cards.
+
+Where the machine lacks what real nodes need, the tests are skipped with the reason; nothing is installed or built here
+(`fractile up` does that). A cluster that a killed run left behind is taken down first.
+"""
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+from fractile.cluster import mounts, packages, programs
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.stage import demo_spec
+from fractile.cluster.up import Wish
+
+NAME = "e2e"
+
+
+def why_not() -> str:
+    """Why real nodes cannot run here; empty when they can."""
+    if os.geteuid() != 0:
+        return "real nodes need root"
+    if reason := mounts.why_impossible():
+        return reason
+    if lacking := packages.missing():
+        return f"these packages are missing: {' '.join(lacking)}"
+    if programs.find(os.environ) is None:
+        return "the Kubernetes programs are not built; `fractile up` builds them with Go"
+    return ""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _possible() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Generator[LocalCluster]:
+    """One cluster for the whole run. Tests that break it must heal it with ``cluster.up()``."""
+    found = LocalCluster(NAME)
+    found.down()
+    try:
+        found.up(Wish(spec=demo_spec(NAME)))
+        yield found
+    finally:
+        found.down()
