@@ -16,7 +16,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
 class _Entry(msgspec.Struct, rename="camel"):
-    uuid: Annotated[str, msgspec.Meta(pattern=r"^GPU-[A-Za-z0-9-]{1,48}$")]
+    uuid: Annotated[str, msgspec.Meta(pattern=r"^GPU-[A-Za-z0-9-]{1,48}\Z")]
     index: Annotated[int, msgspec.Meta(ge=0, le=1023)]
     model: _Text
     memory_mib: Annotated[int, msgspec.Meta(gt=0, le=2**30)] = msgspec.field(name="memoryMiB")

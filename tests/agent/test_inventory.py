@@ -1,0 +1,158 @@
+"""The ExtendedResource objects of a node."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.inventory import Inventory
+from fractile.errors import SetupError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.card import Card
+from fractile.model.units import MemoryUnit, NodeName
+from tests.agent.world import card
+from tests.fakes.apiserver import FakeApiServer, Fault
+
+A, B = card(0), card(1, 80 * 1024)
+NODE = NodeName("n1")
+
+
+class Cards:
+    """A driver that reads what the test says, or fails."""
+
+    def __init__(self, *cards: Card) -> None:
+        self.present: list[Card] | None = list(cards)
+
+    def cards(self) -> list[Card]:
+        if self.present is None:
+            raise SetupError("NVML has gone")
+        return list(self.present)
+
+    def close(self) -> None:
+        self.present = None
+
+
+async def no_wait(_: float) -> None:
+    await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def running(driver: Cards, server: FakeApiServer) -> AsyncGenerator[Stock, None]:
+    stock = Stock(Catalog.of(driver.cards(), MemoryUnit.GiB))
+    async with KubeClient(server.credentials()) as client:
+        task = asyncio.create_task(Inventory(client, driver, stock, node=NODE, sleep=no_wait).run())
+        try:
+            yield stock
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def objects(server: FakeApiServer) -> dict[str, dict[str, object]]:
+    return {o["metadata"]["name"]: o for o in server.all(paths.extended_resources())}
+
+
+async def until(server: FakeApiServer, *names: str) -> None:
+    async with asyncio.timeout(10):
+        while set(objects(server)) != set(names):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_each_card_has_an_object_owned_by_the_node() -> None:
+    async with FakeApiServer() as server:
+        node = server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        async with running(Cards(A, B), server):
+            await until(server, A.uuid.lower(), B.uuid.lower())
+        made = objects(server)[B.uuid.lower()]
+        assert made["spec"] == {
+            "nodeName": "n1",
+            "deviceID": B.uuid,
+            "index": 1,
+            "model": "Tesla-V100",
+            "memory": "81920Mi",
+            "pciBusID": B.pci_bus_id,
+        }
+        metadata = json.loads(json.dumps(made["metadata"]))
+        assert metadata["labels"] == {"fractile.dev/node": "n1"}
+        assert metadata["ownerReferences"] == [
+            {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": node["metadata"]["uid"]}
+        ]
+
+
+async def test_stale_objects_of_this_node_go_and_those_of_others_stay() -> None:
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        for name, node in (("gpu-old", "n1"), ("gpu-theirs", "n2")):
+            spec = {"nodeName": node, "deviceID": name.upper(), "index": 0, "model": "m", "memory": "1Gi"}
+            meta = {"name": name, "labels": {"fractile.dev/node": node}}
+            server.create(paths.extended_resources(), {"metadata": meta, "spec": spec})
+        async with running(Cards(A), server):
+            await until(server, A.uuid.lower(), "gpu-theirs")
+
+
+async def test_a_lost_card_leaves_and_comes_back_by_itself() -> None:
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        driver = Cards(A, B)
+        async with running(driver, server) as stock:
+            await until(server, A.uuid.lower(), B.uuid.lower())
+            before = stock.catalog
+            driver.present = [A]
+            changed = await asyncio.wait_for(stock.changed(before), 10)
+            assert [c.uuid for c in changed.cards] == [A.uuid]
+            await until(server, A.uuid.lower())
+            driver.present = [A, B]
+            await until(server, A.uuid.lower(), B.uuid.lower())
+
+
+async def test_a_driver_that_fails_changes_nothing() -> None:
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        driver = Cards(A, B)
+        async with running(driver, server) as stock:
+            await until(server, A.uuid.lower(), B.uuid.lower())
+            before = stock.catalog
+            driver.present = None
+            await asyncio.sleep(0.1)
+            assert stock.catalog is before
+            assert len(objects(server)) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(path="/nodes/", times=3, status=404), id="the node is not registered yet"),
+        pytest.param(Fault(method="PATCH", times=2, status=403), id="no right to apply"),
+        pytest.param(Fault(path="extendedresources", times=3, status=404), id="the CRD is not installed yet"),
+        pytest.param(Fault(times=4, drop="before"), id="connections break"),
+    ],
+)
+async def test_it_goes_on_until_the_api_server_takes_it(fault: Fault) -> None:
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        server.inject(fault)
+        async with running(Cards(A), server):
+            await until(server, A.uuid.lower())
+
+
+async def test_what_is_right_already_is_not_written_again() -> None:
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        for _ in range(2):
+            async with running(Cards(A), server):
+                await until(server, A.uuid.lower())
+                await asyncio.sleep(0.2)  # many rounds, with audits among them
+        assert len(server.writes()) == 1
+
+
+async def test_an_object_that_somebody_deletes_is_made_again() -> None:
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        async with running(Cards(A), server):
+            await until(server, A.uuid.lower())
+            server.delete(paths.extended_resource(A.uuid.lower()))
+            await until(server, A.uuid.lower())

@@ -1,0 +1,60 @@
+"""Cards from a file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fractile.errors import SetupError
+from fractile.nvml.simulated import SimulatedDriver
+
+CARD = {"uuid": "GPU-a", "index": 0, "model": "Tesla-V100", "memoryMiB": 16276, "pciBusID": "00000000:00:04.0"}
+
+
+def write(path: Path, content: object) -> Path:
+    file = path / "cards.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return file
+
+
+def test_cards_come_by_index_with_all_they_say(tmp_path: Path) -> None:
+    file = write(tmp_path, [{**CARD, "uuid": "GPU-b", "index": 1, "model": "A100"}, CARD])
+    first, second = SimulatedDriver(file).cards()
+    assert (first.uuid, first.index, first.model, first.memory, first.pci_bus_id) == (
+        "GPU-a",
+        0,
+        "Tesla-V100",
+        16276,
+        "00000000:00:04.0",
+    )
+    assert second.uuid == "GPU-b"
+
+
+def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
+    driver = SimulatedDriver(write(tmp_path, [CARD]))
+    write(tmp_path, [])
+    assert driver.cards() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param("[", "is not a list of cards", id="no json"),
+        pytest.param({}, "is not a list of cards", id="no list"),
+        pytest.param([{**CARD, "memoryMiB": 0}], "memoryMiB", id="no memory"),
+        pytest.param([{**CARD, "uuid": "GPU::a"}], "uuid", id="uuid that breaks ids"),
+        pytest.param([{**CARD, "uuid": "GPU-a\n"}], "uuid", id="uuid with a line break"),
+        pytest.param([{"uuid": "GPU-a"}], "index", id="missing fields"),
+        pytest.param([CARD, {**CARD, "index": 1}], "twice", id="uuid twice"),
+        pytest.param([CARD, {**CARD, "uuid": "GPU-A", "index": 1}], "twice", id="uuid twice but for case"),
+        pytest.param([CARD, {**CARD, "uuid": "GPU-b"}], "twice", id="index twice"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_at_start(tmp_path: Path, content: object, reason: str) -> None:
+    with pytest.raises(SetupError, match=reason):
+        SimulatedDriver(write(tmp_path, content))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"cards\.json"):
+        SimulatedDriver(tmp_path / "cards.json")
