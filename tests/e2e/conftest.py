@@ -5,16 +5,23 @@ Where the machine lacks what real nodes need, the tests are skipped with the rea
 """
 
 import os
+import tempfile
+import time
 from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from fractile.cluster import mounts, packages, programs
+from fractile.cluster.layout import layout, locked
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.stage import demo_spec
 from fractile.cluster.up import Wish
+from fractile.errors import SetupError
 
 NAME = "e2e"
+WAIT = 240.0  # seconds; a test may take 300
 
 
 def why_not() -> str:
@@ -37,7 +44,26 @@ def _possible() -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Generator[LocalCluster]:
+def _alone() -> Generator[None]:
+    """One run of these tests at a time on a machine: each takes down what it finds. The kernel frees the lock."""
+    guard = layout(Path(tempfile.gettempdir()), f"fractile-{NAME}")
+    deadline = time.monotonic() + WAIT
+    while True:
+        with ExitStack() as held:
+            try:
+                held.enter_context(locked(guard))
+            except SetupError:
+                if time.monotonic() > deadline:
+                    pytest.fail("another run of the end-to-end tests is at work on this machine; wait until it is done")
+                time.sleep(1)
+                continue
+            yield
+            guard.lock.unlink()
+            return
+
+
+@pytest.fixture(scope="session")
+def cluster(_alone: None) -> Generator[LocalCluster]:
     """One cluster for the whole run. Tests that break it must heal it with ``cluster.up()``."""
     found = LocalCluster(NAME)
     found.down()

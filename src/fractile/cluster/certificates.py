@@ -136,9 +136,7 @@ def kubeconfig(*, server: str, ca: Path, pair: KeyPair, cluster: str) -> str:
 
 def _name(identity: Identity) -> x509.Name:
     groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in identity.groups]
-    # The common name of X.509 ends at 64 characters (RFC 5280), Kubernetes and Go do not mind longer ones.
-    common = x509.NameAttribute(NameOID.COMMON_NAME, identity.common_name, _validate=False)
-    return x509.Name([*groups, common])
+    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, identity.common_name)])
 
 
 def _names(identity: Identity) -> Sequence[x509.GeneralName]:

@@ -33,7 +33,8 @@ _NodeCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_NODES)]
 _Index = Annotated[int, msgspec.Meta(ge=0, lt=MAX_CARDS)]
 _Model = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 _UUID = Annotated[str, msgspec.Meta(pattern=r"^GPU-[A-Za-z0-9-]{1,48}$")]
-_NodeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+# With "-64" and "fractile:agent:" still a common name of X.509, which ends at 64 characters (RFC 5280).
+_NodeName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,43}[a-z0-9])?$")]
 _LabelKey = Annotated[
     str,
     msgspec.Meta(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?$"),

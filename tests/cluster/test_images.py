@@ -1,0 +1,54 @@
+"""Images made of files: well-formed docker archives."""
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from fractile.cluster import images
+from fractile.cluster.layout import layout
+
+
+@pytest.fixture
+def busybox(tmp_path: Path) -> Path:
+    """A program that lists its applets as busybox does."""
+    program = tmp_path / "busybox"
+    program.write_text("#!/bin/sh\nprintf 'busybox\\nsh\\nsleep\\nenv\\ncat\\n'\n")
+    program.chmod(0o755)
+    return program
+
+
+def read(archive: Path) -> tuple[dict[str, object], dict[str, object], tarfile.TarFile]:
+    with tarfile.open(archive) as tar:
+        files = {m.name: tar.extractfile(m) for m in tar.getmembers()}
+        content = {name: file.read() for name, file in files.items() if file}
+    (manifest,) = json.loads(content["manifest.json"])
+    config = json.loads(content[manifest["Config"]])
+    (layer,) = manifest["Layers"]
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(content[layer]).hexdigest()}"]
+    return manifest, config, tarfile.open(fileobj=io.BytesIO(content[layer]))
+
+
+def test_the_archives_are_what_a_runtime_expects(tmp_path: Path, busybox: Path) -> None:
+    archives = images.write_archives(layout(tmp_path, "a"), busybox)
+    assert archives.keys() == {images.BUSYBOX, images.PAUSE}
+    for name, archive in archives.items():
+        manifest, config, layer = read(archive)
+        assert manifest["RepoTags"] == [name]
+        assert config["os"] == "linux"
+        with layer:
+            assert layer.getmember("bin/busybox").mode == 0o755
+            assert layer.getmember("tmp").mode == 0o1777
+            links = {m.name: m.linkname for m in layer.getmembers() if m.issym()}
+            assert links == {"bin/sh": "busybox", "bin/env": "busybox", "bin/cat": "busybox"}
+            assert all((m.uid, m.gid, m.mtime) == (0, 0, 0) for m in layer.getmembers())
+
+
+def test_equal_content_gives_equal_archives(tmp_path: Path, busybox: Path) -> None:
+    first = images.write_archives(layout(tmp_path, "a"), busybox)
+    second = images.write_archives(layout(tmp_path, "b"), busybox)
+    for name in first:
+        assert first[name].read_bytes() == second[name].read_bytes()
