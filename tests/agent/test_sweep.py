@@ -1,0 +1,108 @@
+"""Token directories that nobody holds."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fractile.agent.books import Kubelet
+from fractile.agent.journal import Journal
+from fractile.agent.pods import NodePods
+from fractile.agent.sweep import Sweeper
+from fractile.kube.client import KubeClient
+from fractile.model.request import Role
+from fractile.wire.objects import Pod
+from tests.agent.world import CARDS, NODE, Asks, World, credentials, world
+
+A, _ = CARDS
+
+
+class Clock:
+    """Wall time that the test moves."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead
+
+
+@asynccontextmanager
+async def sweeping(w: World, *pods: Pod) -> AsyncGenerator[tuple[Sweeper, Clock, NodePods], None]:
+    """A sweeper beside the agent's own, which sleeps; its view holds these pods."""
+    async with KubeClient(credentials(w)) as client:
+        view = NodePods(client, node=NODE, unit=w.unit)
+        for pod in pods:
+            view.changed(pod)
+        kubelet = Kubelet(w.kubelet.pod_resources_socket, w.kubelet.plugin_directory / "kubelet_internal_checkpoint")
+        clock = Clock()
+        yield Sweeper(kubelet, view, Journal(w.root / "state" / "slices", new_token=str), now=clock), clock, view
+
+
+async def running_pod(w: World) -> Pod:
+    pod = w.admit(Asks("first", 2, role=Role.INIT), Asks("main", 2), on={"first": [A], "main": [A]})
+    await w.kubelet.running(pod)
+    return pod
+
+
+async def test_what_a_pod_holds_stays_and_goes_with_it() -> None:
+    async with world() as w:
+        kept, doomed = await running_pod(w), await running_pod(w)
+        assert len(w.tokens()) == 4
+        async with sweeping(w, kept) as (sweeper, clock, _):
+            clock.ahead = 10_000
+            w.delete(doomed)
+            await sweeper.round()
+            assert len(w.tokens()) == 4, "one round proves nothing"
+            await sweeper.round()
+            assert len(w.tokens()) == 2
+            w.check(kept)
+            await sweeper.round()
+            await sweeper.round()
+            assert len(w.tokens()) == 2
+
+
+async def test_young_directories_are_left_alone() -> None:
+    async with world() as w:
+        doomed = await running_pod(w)
+        async with sweeping(w) as (sweeper, clock, _):
+            w.delete(doomed)
+            clock.ahead = 200
+            for _ in range(3):
+                await sweeper.round()
+            assert len(w.tokens()) == 2
+
+
+async def test_a_directory_that_found_its_owner_between_two_rounds_stays() -> None:
+    async with world() as w:
+        pod = await running_pod(w)
+        async with sweeping(w) as (sweeper, clock, view):  # the watch has not shown the pod
+            clock.ahead = 10_000
+            await sweeper.round()
+            view.changed(pod)
+            await sweeper.round()
+            assert len(w.tokens()) == 2
+
+
+async def test_nothing_is_removed_while_kubelet_is_away() -> None:
+    async with world() as w:
+        pod = await running_pod(w)
+        async with sweeping(w) as (sweeper, clock, _):
+            clock.ahead = 10_000
+            w.server.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
+            await w.kubelet.stop()
+            for _ in range(3):
+                await sweeper.round()
+            assert len(w.tokens()) == 2
+
+
+async def test_with_a_checkpoint_of_an_unknown_form_the_ids_that_are_listed_count() -> None:
+    async with world() as w:
+        kept, doomed = await running_pod(w), await running_pod(w)
+        async with sweeping(w) as (sweeper, clock, _):
+            clock.ahead = 10_000
+            w.delete(doomed)
+            (w.kubelet.plugin_directory / "kubelet_internal_checkpoint").write_bytes(b"{")
+            for _ in range(2):
+                await sweeper.round()
+            assert len(w.tokens()) == 2
+            w.check(kept)
