@@ -208,8 +208,8 @@ class DeviceManager:
     async def pre_start(self, pod: Pod, container: Container) -> None:
         """Once before each start of a container, for each of its resources. NotStarted when a plugin refuses."""
         uid, name = PodUID(pod.metadata.uid), ContainerName(container.name)
-        for resource in limits_of(container):
-            if not (self.plugins.knows(resource) or resource in self._in_use):
+        for resource, count in limits_of(container).items():
+            if not count or not (self.plugins.knows(resource) or resource in self._in_use):
                 continue
             options = self.plugins.options(resource)
             if options is None:
