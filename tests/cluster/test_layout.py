@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster.layout import cluster_names, clusters_dir, layout, locked
+from fractile.cluster import shortcuts
+from fractile.cluster.layout import Layout, cluster_names, clusters_dir, layout, locked, shortcuts_dir
 from fractile.errors import SetupError
 
 
@@ -17,14 +18,14 @@ def test_root_keeps_clusters_in_var_lib_and_others_in_their_state_folder() -> No
     assert clusters_dir(uid=1000, env={"HOME": "/home/a", "XDG_STATE_HOME": "/s"}) == Path("/s/fractile/clusters")
 
 
-@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a/b", "..", "a" * 33, "a\n"])
+@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a-", "a/b", "..", "a" * 31, "a\n"])
 def test_a_name_that_cannot_be_a_folder_or_label_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="cannot name a cluster"):
         layout(tmp_path, name)
 
 
 def test_socket_paths_of_roots_clusters_fit_into_108_bytes() -> None:
-    node = layout(Path("/var/lib/fractile/clusters"), "a" * 32).node(63)
+    node = layout(Path("/var/lib/fractile/clusters"), "a" * 30).node(63)
     for socket in (
         node.run / "containerd.sock",
         node.kubelet / "pod-resources" / "kubelet.sock",
@@ -84,3 +85,40 @@ def test_a_lock_file_that_was_removed_meanwhile_is_not_trusted(tmp_path: Path) -
         place.lock.unlink()
         with locked(place):  # a new file, a new lock
             assert place.lock.exists()
+
+
+def test_a_hollow_node_under_a_long_home_has_short_sockets_and_keeps_its_files(tmp_path: Path) -> None:
+    home = tmp_path / ("long" * 30)
+    place = Layout(home / "a", tmp_path / "s")
+    shortcuts.make(place, 0)
+    shortcuts.make(place, 0)
+    (place.shortcut(0) / "device-plugins" / "file").write_text("x")
+    assert (place.node(0).hollow / "device-plugins" / "file").read_text() == "x"
+    shortcuts.remove(place)
+    assert not (tmp_path / "s").exists()
+    assert (place.node(0).hollow / "device-plugins" / "file").exists()
+    shortcuts.remove(place)
+
+
+@pytest.mark.parametrize("uid", [0, 1000, 65534])
+def test_the_longest_cluster_name_leaves_room_for_the_agents_sockets(uid: int) -> None:
+    for env in ({}, {"XDG_RUNTIME_DIR": f"/run/user/{uid}"}):
+        place = Layout(Path("/x") / ("n" * 30), shortcuts_dir(uid=uid, env=env))
+        assert len(str(place.shortcut(63))) < 60, "what the agent and the hollow node ask for"
+
+
+def test_a_link_that_points_elsewhere_is_made_anew(tmp_path: Path) -> None:
+    place = Layout(tmp_path / "a", tmp_path / "s")
+    shortcuts.make(place, 0)
+    place.shortcut(0).unlink()
+    place.shortcut(0).symlink_to("/somewhere/else")
+    shortcuts.make(place, 0)
+    assert place.shortcut(0).readlink() == place.node(0).hollow
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+    place = Layout(tmp_path / "a", tmp_path / "s")
+    (tmp_path / "elsewhere").mkdir()
+    place.shortcuts.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SetupError, match="belongs to somebody else"):
+        shortcuts.make(place, 0)

@@ -8,7 +8,7 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from fractile.cluster import cgroups, mounts, network, processes
+from fractile.cluster import cgroups, mounts, network, processes, shortcuts
 from fractile.cluster.layout import Layout, locked
 from fractile.cluster.progress import Progress
 
@@ -32,6 +32,7 @@ def down(place: Layout, progress: Progress) -> bool:
             mounts.unmount_below(place.root)
             for bridge in network.bridges(place.name):
                 network.remove_bridge(bridge)
+            shortcuts.remove(place)
             if place.root.exists():
                 shutil.rmtree(place.root)
             step.done("removed")

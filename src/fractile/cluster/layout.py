@@ -21,7 +21,7 @@ import msgspec
 from fractile.errors import SetupError
 
 DEFAULT_NAME = "fractile"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,28}[a-z0-9])?")  # longer ones leave no room for socket paths
 
 
 class NodeLayout(msgspec.Struct, frozen=True):
@@ -66,6 +66,7 @@ class Layout(msgspec.Struct, frozen=True):
     """The state directory of one cluster."""
 
     root: Path
+    shortcuts: Path
 
     @property
     def name(self) -> str:
@@ -120,6 +121,10 @@ class Layout(msgspec.Struct, frozen=True):
     def node(self, index: int) -> NodeLayout:
         return NodeLayout(self.root / "nodes" / str(index))
 
+    def shortcut(self, index: int) -> Path:
+        """A link to a hollow node's folder: under a long home directory its sockets would exceed 108 bytes."""
+        return self.shortcuts / self.name / str(index)
+
     def all_nodes(self) -> list[NodeLayout]:
         """The nodes that have a folder, whatever the state says."""
         return [NodeLayout(folder) for folder in sorted((self.root / "nodes").glob("*"))]
@@ -145,6 +150,14 @@ def clusters_dir(*, uid: int, env: Mapping[str, str]) -> Path:
     return Path(state) / "fractile" / "clusters"
 
 
+def shortcuts_dir(*, uid: int, env: Mapping[str, str]) -> Path:
+    """A folder with a short path, where this user may make links."""
+    if uid == 0:
+        return Path("/run/fractile")
+    runtime = env.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "fractile" if runtime else Path(f"/tmp/fractile-{uid}")
+
+
 def default_clusters_dir() -> Path:
     return clusters_dir(uid=os.geteuid(), env=os.environ)
 
@@ -158,10 +171,10 @@ def layout(clusters: Path, name: str) -> Layout:
     """The layout of cluster ``name``; SetupError when no cluster can have that name."""
     if not _NAME.fullmatch(name):
         raise SetupError(
-            f"{name!r} cannot name a cluster; use at most 32 lower-case letters, digits and hyphens, "
+            f"{name!r} cannot name a cluster; use at most 30 lower-case letters, digits and hyphens, "
             "with a letter or digit first and last"
         )
-    return Layout(clusters / name)
+    return Layout(clusters / name, shortcuts_dir(uid=os.geteuid(), env=os.environ))
 
 
 @contextmanager

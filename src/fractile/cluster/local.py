@@ -153,8 +153,8 @@ class LocalCluster:
 
     def kubelet_folder(self, node: str) -> Path:
         """The node's /var/lib/kubelet, as a path of this machine."""
-        files = self.place.node(self.state.node(node).index)
-        return files.hollow if self.hollow else files.kubelet
+        index = self.state.node(node).index
+        return self.place.shortcut(index) if self.hollow else self.place.node(index).kubelet
 
     def kubelet_record(self, node: str) -> dict[tuple[str, str, str], dict[str, list[str]]]:
         """What kubelet's pod-resources API says: (namespace, pod, container) -> resource -> device ids."""

@@ -89,7 +89,7 @@ def kubelet(place: Layout, node: NodeState, files: NodeFiles, programs: Programs
 
 
 def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Component:
-    hollow = place.node(node.index).hollow
+    hollow = place.shortcut(node.index)
     folders = (
         (f"--device-plugin-dir={hollow}/device-plugins", f"--pod-resources-socket={hollow}/pod-resources/kubelet.sock")
         if state.hollow
@@ -115,9 +115,9 @@ def hollow_node(place: Layout, node: NodeState, files: NodeFiles) -> Component:
         "hollow-node",
         f"--node-name={node.name}",
         f"--kubeconfig={files.kubelet_kubeconfig}",
-        f"--root={place.node(node.index).hollow}",
+        f"--root={place.shortcut(node.index)}",
     )
-    socket = place.node(node.index).hollow / "device-plugins" / "kubelet.sock"
+    socket = place.shortcut(node.index) / "device-plugins" / "kubelet.sock"
     return Component(f"{node.name}/hollow-node", argv, probe=SocketProbe(socket))
 
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from fractile.cluster import cgroups, component, mounts, network, objects, packages, plan, programs, state
+from fractile.cluster import cgroups, component, mounts, network, objects, packages, plan, programs, shortcuts, state
 from fractile.cluster.component import Component, Seen, ensure
 from fractile.cluster.layout import Layout, locked
 from fractile.cluster.nodeimages import import_images
@@ -114,8 +114,7 @@ async def _control_plane(place: Layout, wanted: State, planned: Plan, api: async
 
 async def _node(place: Layout, wanted: State, node: NodePlan, api: asyncio.Event, progress: Progress) -> None:
     if wanted.hollow:
-        folder = place.node(node.state.index).hollow / "device-plugins"
-        folder.mkdir(parents=True, exist_ok=True)
+        shortcuts.make(place, node.state.index)
     else:
         await asyncio.to_thread(_prepare, place, node)
     if node.containerd is not None:
