@@ -259,5 +259,6 @@ class HollowKubelet:
                 continue
             shown = answer.containers.add(name=container.name)
             for resource, ids in devices.held(PodUID(pod.metadata.uid), container.name):
-                shown.devices.add(resource_name=resource, device_ids=sorted(ids))
+                for one in sorted(ids):  # kubelet 1.36.3 makes an entry of every single id
+                    shown.devices.add(resource_name=resource, device_ids=[one])
         return answer
