@@ -73,17 +73,24 @@ def test_columns_without_a_node_are_never_found() -> None:
 
 def test_the_fullest_nodes_come_first() -> None:
     ledger = cluster({f"n{i}": [card(f"n{i}", 0)] for i in range(5)})
-    for i, used in enumerate((100, 900, 0, 900, 500)):
+    for i, used in enumerate((1000, 9000, 0, 9000, 5000)):
         in_use(ledger, f"n{i}", used)
     columns = scan.now(ledger.arrays, Need(one_card=1, total=1, whole=0, exact=True)).nonzero()[0]
-    assert names(ledger, scan.best_first(ledger.arrays, columns, 3)) == ["n1", "n3", "n4", "n0", "n2"]
+    assert names(ledger, scan.best_first(ledger.arrays, columns, 9)) == ["n1", "n3", "n4", "n0", "n2"]
 
 
-def test_of_very_many_nodes_the_best_are_among_those_promised() -> None:
+def test_of_very_many_nodes_only_the_best_are_named() -> None:
     ledger = cluster({f"n{i}": [card(f"n{i}", 0)] for i in range(500)})
     for i in range(500):
-        in_use(ledger, f"n{i}", (i * 37) % 500)
+        in_use(ledger, f"n{i}", (i * 37) % 500 * 32)
     columns = scan.now(ledger.arrays, Need(one_card=1, total=1, whole=0, exact=True)).nonzero()[0]
-    found = names(ledger, scan.best_first(ledger.arrays, columns, 20))[:20]
+    found = names(ledger, scan.best_first(ledger.arrays, columns, 20))
     wanted = sorted(range(500), key=lambda i: -((i * 37) % 500))[:20]
     assert found == [f"n{i}" for i in wanted]
+
+
+def test_of_equally_full_nodes_the_first_columns_are_taken() -> None:
+    ledger = cluster({f"n{i}": [card(f"n{i}", 0)] for i in range(50)})
+    in_use(ledger, "n40", 16_000)
+    columns = scan.now(ledger.arrays, Need(one_card=0, total=0, whole=0, exact=True)).nonzero()[0]
+    assert names(ledger, scan.best_first(ledger.arrays, columns, 4)) == ["n40", "n0", "n1", "n2"]

@@ -18,9 +18,8 @@ from fractile.errors import FractileError, WireError
 from fractile.extender.bind import Binder
 from fractile.extender.expected import Expected
 from fractile.extender.filter import filter_nodes
-from fractile.extender.score import best_of, score_nodes
+from fractile.extender.score import rank
 from fractile.ledger.ledger import Ledger
-from fractile.ledger.scan import need_of
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
@@ -74,11 +73,10 @@ class Extender:
         request = parse_pod(args.pod, self._unit)
         if not isinstance(request, PodRequest):
             return wire.encode([HostPriority(name, 0) for name in names])
-        scores = score_nodes(request, names, self._ledger, self._expected.others(request.uid))
-        best = best_of(scores)
-        if best is not None:
-            self._expected.put(request.uid, best.host, need_of(request).total)
-        return wire.encode(scores)
+        ranking = rank(request, names, self._ledger, self._expected.others(request.uid))
+        if ranking.best:
+            self._expected.put(request.uid, ranking.best, ranking.memory)
+        return wire.encode(ranking.scores)
 
     async def bind(self, body: bytes) -> bytes:
         if not self.ready():

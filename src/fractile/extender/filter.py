@@ -5,7 +5,10 @@ an extender's cost is kube-scheduler decoding and scoring what it does not need 
 the same cause share one sentence when they are many, which names the best of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import islice
+
+import numpy as np
 
 from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints
@@ -33,27 +36,32 @@ def filter_nodes(request: PodRequest | Refusal | None, names: list[str], ledger:
         # A Binding of unknown outcome: the pod's own cards are charged, and only that node can be right.
         return FilterResult(node_names=[entry.placement.node])
     need = scan.need_of(request)
-    if len(names) > 2 * BEST:
+    if len(names) > BEST:
         best = _best(request, need, names, ledger)
         if len(best) == BEST:
             return FilterResult(node_names=best)
     return _every_node(request, need, names, ledger)
 
 
-def _best(request: PodRequest, need: Need, names: Iterable[str], ledger: Ledger) -> list[str]:
-    """The best nodes among those named, at most BEST."""
+def _best(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> list[str]:
+    """The best nodes among those named, at most BEST; fewer when there are no more, or when each must be looked at."""
     arrays = ledger.arrays
-    asked = set(names)
-    fitting = scan.now(arrays, need).nonzero()[0]
-    best: list[str] = []
-    columns: list[int] = scan.best_first(arrays, fitting, 2 * BEST).tolist()
-    for column in columns:
-        name = arrays.names[column]
-        if name is not None and name in asked and (need.exact or choose(request, ledger.node_at(column)) is not None):
-            best.append(name)
-            if len(best) == BEST:
-                break
-    return best
+    fitting = scan.now(arrays, need)
+    if 2 * len(names) > len(arrays):
+        # Nearly all nodes are named: rank all, then see which of the best are. Five times as fast as finding each.
+        columns = fitting.nonzero()[0]
+    else:
+        named = np.unique(arrays.find_all(names, len(names)))
+        columns = named[(named >= 0) & fitting[named]]
+    top: list[int] = scan.best_first(arrays, columns, 2 * BEST).tolist()
+    candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
+    named_too = frozenset(candidates).intersection(names)
+    fit = (
+        name
+        for name, column in candidates.items()
+        if name in named_too and (need.exact or choose(request, ledger.node_at(column)) is not None)
+    )
+    return list(islice(fit, BEST))
 
 
 def _every_node(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> FilterResult:
@@ -91,7 +99,7 @@ def _refuse_all(result: FilterResult, names: Sequence[str], request: PodRequest,
 
 def _roomiest(arrays: CardArrays, columns: Ints) -> int:
     """The column whose best card has the most free memory; the first of equals."""
-    return int(columns[int(arrays.free[:, columns].max(axis=0).argmax())])
+    return int(columns[int(arrays.most_free[columns].argmax())])
 
 
 def _refuse(result: FilterResult, names: Sequence[str], refusal: Refusal) -> None:

@@ -6,10 +6,11 @@ on it. kube-scheduler multiplies by the extender's weight and adds its own score
 
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 
 from fractile.ledger import scan
-from fractile.ledger.arrays import Ints
+from fractile.ledger.arrays import CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.wire.extender import HostPriority
@@ -17,32 +18,38 @@ from fractile.wire.extender import HostPriority
 MAX_SCORE = 10
 
 
-def score_nodes(
-    request: PodRequest, names: list[str], ledger: Ledger, expected: Iterable[tuple[str, int]] = ()
-) -> list[HostPriority]:
-    """A score for every name asked, in that order; nodes without cards score 0.
+class Ranking(msgspec.Struct, frozen=True):
+    """A score for every name asked, in that order, the first of the best, and the MiB that the pod would take there."""
+
+    scores: list[HostPriority]
+    best: str = ""
+    memory: int = 0
+
+
+def rank(request: PodRequest, names: list[str], ledger: Ledger, expected: Iterable[tuple[str, int]] = ()) -> Ranking:
+    """Score the nodes; those without cards score 0.
 
     ``expected`` are nodes and MiB of pods that were scored a moment ago and are not bound yet.
     """
+    if not names:
+        return Ranking([])
     arrays = ledger.arrays
     columns = arrays.find_all(names, len(names))
     total = arrays.node_memory[columns]
-    used = total - arrays.node_free[columns] + scan.need_of(request).total
-    used += _coming(columns, [(arrays.find(node), memory) for node, memory in expected])
+    need = scan.need_of(request)
+    takes = need.total + need.whole * (total // arrays.cards[columns].clip(min=1))
+    used = total - arrays.node_free[columns] + takes + _coming(arrays, expected)[columns]
     # Rounded to the nearest step: few steps, so that equal nodes stay equal and kube-scheduler's own scores decide.
     steps = (2 * MAX_SCORE * used + total) // (2 * total).clip(min=1)
     scores = steps.clip(0, MAX_SCORE) * (columns >= 0)
-    return [HostPriority(name, score) for name, score in zip(names, scores.tolist(), strict=True)]
+    best = int(scores.argmax())
+    return Ranking(list(map(HostPriority, names, scores.tolist())), names[best], int(takes[best]))
 
 
-def best_of(scores: list[HostPriority]) -> HostPriority | None:
-    """The highest score, the first of equals."""
-    return max(scores, key=lambda s: s.score, default=None)
-
-
-def _coming(columns: Ints, expected: list[tuple[int, int]]) -> Ints:
-    coming = np.zeros(len(columns), np.int64)
-    for column, memory in expected:
+def _coming(arrays: CardArrays, expected: Iterable[tuple[str, int]]) -> Ints:
+    coming = np.zeros(len(arrays.names), np.int64)
+    for node, memory in expected:
+        column = arrays.find(node)
         if column >= 0:
-            coming[columns == column] += memory
+            coming[column] += memory
     return coming
