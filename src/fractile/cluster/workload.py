@@ -138,8 +138,9 @@ class Workload:
         self._until(seconds, "pods to be gone", lambda: self._none_left(names))
 
     def events(self, name: str) -> list[Manifest]:
-        """The events of a pod, oldest first."""
-        selector = f"--field-selector=involvedObject.name={name}"
+        """The events of the pod that has the name now, oldest first; not those of its predecessors."""
+        uid = self.pods()[name]["metadata"]["uid"]
+        selector = f"--field-selector=involvedObject.uid={uid}"
         items = json.loads(self._kubectl("-n", self.namespace, "get", "events", selector, "-o", "json"))["items"]
         return sorted(items, key=lambda e: e["metadata"]["resourceVersion"])
 
