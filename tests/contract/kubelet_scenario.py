@@ -1,0 +1,335 @@
+"""What kubelet does to a device plugin, as steps that run against the fake kubelet and against a real one.
+
+Each scenario registers ``Recorder``, a plugin of its own resource, in a ``KubeletWorld`` and looks at its calls.
+tests/contract/test_kubelet.py runs them on the fake; the end-to-end tests run the same functions on a real node.
+"""
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from fractile.agent import rpc
+from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.api import podresources_pb2 as pr
+from fractile.model.units import CardUUID, PodUID
+from fractile.wire import kubelet_checkpoint
+from fractile.wire.devices import device_ids
+
+_PATIENCE = 60.0  # seconds; a real kubelet updates its node's status every 10 s
+_numbers = itertools.count(1)
+
+Containers = Sequence[tuple[str, int]]  # name and amount; amount 0 asks for nothing
+
+
+class KubeletWorld(Protocol):
+    """A node with a kubelet, and the means to run pods on it."""
+
+    @property
+    def plugin_directory(self) -> Path: ...
+
+    @property
+    def pod_resources_socket(self) -> Path: ...
+
+    async def allocatable(self, resource: str) -> int:
+        """What the node offers; 0 when it does not know the resource."""
+        ...
+
+    async def create(self, name: str, *, resource: str, init: Containers, containers: Containers) -> PodUID:
+        """Bind a pod of these containers to the node. Init containers end at once, the others run on."""
+        ...
+
+    async def phase(self, name: str) -> str:
+        """Pending, Running or Failed."""
+        ...
+
+    async def message(self, name: str) -> str:
+        """What the pod's status or its events say about errors."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Until the pod is gone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of kubelet; ``waiting``: the listed containers (pod/container) that hold none of the resource then."""
+
+    kind: str  # prefer, allocate, start
+    ids: frozenset[str]
+    must: frozenset[str] = frozenset()
+    size: int = 0
+    waiting: frozenset[str] = frozenset()
+
+
+@dataclass
+class Recorder:
+    """A device plugin that takes the highest free ids and writes down what it is asked."""
+
+    world: KubeletWorld
+    resource: str
+    devices: list[str]
+    preferring: bool = True
+    refuse_starts: int = 0
+    refuse_allocate: bool = False
+    calls: list[Call] = field(default_factory=list[Call])
+    order: list[str] = field(default_factory=list[str])  # options, list: as they came at registration
+    server: grpc.aio.Server | None = None
+
+    def kinds(self) -> list[str]:
+        return [c.kind for c in self.calls]
+
+    async def register(self) -> None:
+        endpoint = f"rec-{next(_numbers)}.sock"
+        handlers = (
+            rpc.unary(rpc.OPTIONS, self._options),
+            rpc.streaming(rpc.LIST_AND_WATCH, self._list),
+            rpc.unary(rpc.PREFER, self._prefer),
+            rpc.unary(rpc.ALLOCATE, self._allocate),
+            rpc.unary(rpc.PRE_START, self._start),
+        )
+        self.server = await rpc.serve(self.world.plugin_directory / endpoint, *handlers)
+        request = dp.RegisterRequest(version=rpc.VERSION, endpoint=endpoint, resource_name=self.resource)
+        await rpc.call_socket(self.world.plugin_directory / rpc.KUBELET_SOCKET, rpc.REGISTER, request, timeout=15)
+        self.order.append("registered")
+
+    async def _options(self, request: dp.Empty, context: rpc.Context) -> dp.DevicePluginOptions:
+        self.order.append("options")
+        return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=self.preferring)
+
+    async def _list(self, request: dp.Empty, context: rpc.Context) -> AsyncIterator[dp.ListAndWatchResponse]:
+        self.order.append("list")
+        yield dp.ListAndWatchResponse(devices=[dp.Device(ID=i, health="Healthy") for i in self.devices])
+        await asyncio.Event().wait()
+
+    async def _prefer(
+        self, request: dp.PreferredAllocationRequest, context: rpc.Context
+    ) -> dp.PreferredAllocationResponse:
+        (asked,) = request.container_requests
+        must = frozenset(asked.must_include_deviceIDs)
+        chosen = [*must, *sorted(set(asked.available_deviceIDs) - must, reverse=True)][: asked.allocation_size]
+        waiting = await self.waiting()
+        self.calls.append(Call("prefer", frozenset(chosen), must, asked.allocation_size, waiting))
+        answer = dp.PreferredAllocationResponse()
+        answer.container_responses.add(deviceIDs=chosen)
+        return answer
+
+    async def _allocate(self, request: dp.AllocateRequest, context: rpc.Context) -> dp.AllocateResponse:
+        (asked,) = request.container_requests
+        ids = frozenset(asked.devices_ids)
+        self.calls.append(Call("allocate", ids, size=len(ids), waiting=await self.waiting()))
+        if self.refuse_allocate:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused by the test")
+        answer = dp.AllocateResponse()
+        answer.container_responses.add(envs={"RECORDED": str(len(self.calls))})
+        return answer
+
+    async def _start(self, request: dp.PreStartContainerRequest, context: rpc.Context) -> dp.PreStartContainerResponse:
+        self.calls.append(Call("start", frozenset(request.devices_ids)))
+        if self.refuse_starts:
+            self.refuse_starts -= 1
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not yet, says the test")
+        return dp.PreStartContainerResponse()
+
+    async def waiting(self) -> frozenset[str]:
+        request = pr.ListPodResourcesRequest()
+        listed = await rpc.call_socket(self.world.pod_resources_socket, rpc.LIST, request, timeout=15)
+        return frozenset(
+            f"{pod.name}/{container.name}"
+            for pod in listed.pod_resources
+            for container in pod.containers
+            if all(d.resource_name != self.resource for d in container.devices)
+        )
+
+
+@asynccontextmanager
+async def recording(
+    world: KubeletWorld, *, devices: int = 8, preferring: bool = True
+) -> AsyncGenerator[Recorder, None]:
+    """A registered recorder of a fresh resource, whose devices are allocatable."""
+    number = next(_numbers)
+    ids: list[str] = [*device_ids(_card(number), devices)]
+    recorder = Recorder(world, f"contract{number}.fractile.dev/slot", ids, preferring=preferring)
+    await recorder.register()
+    try:
+        await _until(lambda: _offers(recorder, devices))
+        yield recorder
+    finally:
+        if recorder.server is not None:
+            await recorder.server.stop(0)
+
+
+# The scenarios
+
+
+async def options_are_asked_before_register_is_answered_and_devices_after(world: KubeletWorld) -> None:
+    async with recording(world) as recorder:
+        assert recorder.order[0] == "options"
+        assert set(recorder.order) == {"options", "registered", "list"}
+
+
+async def one_container_is_preferred_allocated_and_started_with_the_same_ids(world: KubeletWorld) -> None:
+    async with recording(world) as recorder, _pod(world, recorder, containers=[("main", 3)]) as (name, uid):
+        prefer, allocate, start = recorder.calls
+        assert (prefer.kind, allocate.kind, start.kind) == ("prefer", "allocate", "start")
+        assert prefer.ids == allocate.ids == start.ids == {*recorder.devices[-3:]}
+        assert (prefer.must, prefer.size) == (frozenset(), 3)
+        assert f"{name}/main" in prefer.waiting
+        (entry,) = _recorded(world, uid)
+        assert (entry.container, entry.resource, entry.ids) == ("main", recorder.resource, allocate.ids)
+        answer = dp.ContainerAllocateResponse.FromString(entry.answer)
+        assert answer.envs == {"RECORDED": "2"}
+        assert f"{name}/main" not in await recorder.waiting()
+
+
+async def containers_are_admitted_in_order_before_the_first_one_starts(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, containers=[("b", 1), ("none", 0), ("a", 2)]) as (name, _),
+    ):
+        assert recorder.kinds() == ["prefer", "allocate", "prefer", "allocate", "start", "start"]
+        assert [c.size for c in recorder.calls[:4]] == [1, 1, 2, 2]
+        assert {f"{name}/b", f"{name}/a"} <= recorder.calls[0].waiting
+        assert f"{name}/b" not in recorder.calls[2].waiting
+        assert f"{name}/a" in recorder.calls[2].waiting
+
+
+async def an_init_containers_ids_are_reused_without_asking(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, init=[("first", 4)], containers=[("main", 2)]) as (name, uid),
+    ):
+        assert recorder.kinds() == ["prefer", "allocate", "allocate", "start", "start"]
+        first, main = recorder.calls[1], recorder.calls[2]
+        assert len(first.ids) == 4
+        assert main.ids < first.ids
+        assert f"{name}/first" not in recorder.calls[0].waiting, "init containers are not listed"
+        assert f"{name}/main" in recorder.calls[0].waiting
+        assert {e.container: e.ids for e in _recorded(world, uid)} == {"first": first.ids, "main": main.ids}
+
+
+async def ids_that_must_be_included_are_those_of_the_init_container(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, init=[("first", 2)], containers=[("main", 5)]),
+    ):
+        assert recorder.kinds() == ["prefer", "allocate", "prefer", "allocate", "start", "start"]
+        first, prefer, main = recorder.calls[1], recorder.calls[2], recorder.calls[3]
+        assert prefer.must == first.ids
+        assert prefer.size == 5
+        assert first.ids < main.ids == prefer.ids
+
+
+async def a_refused_start_is_tried_again_and_the_pod_stays(world: KubeletWorld) -> None:
+    async with recording(world) as recorder:
+        recorder.refuse_starts = 2
+        async with _pod(world, recorder, containers=[("main", 1)]) as (name, _):
+            assert recorder.kinds() == ["prefer", "allocate", "start", "start", "start"]
+            assert "not yet, says the test" in await world.message(name)
+
+
+async def a_refused_allocate_fails_the_pod_for_good(world: KubeletWorld) -> None:
+    async with recording(world) as recorder:
+        recorder.refuse_allocate = True
+        async with _pod(world, recorder, containers=[("main", 1)], until="Failed") as (name, _):
+            assert "refused by the test" in await world.message(name)
+        recorder.refuse_allocate = False
+        async with _pod(world, recorder, containers=[("main", 8)]):  # nothing was kept
+            assert recorder.kinds()[-1] == "start"
+
+
+async def without_the_option_nothing_is_preferred(world: KubeletWorld) -> None:
+    async with (
+        recording(world, preferring=False) as recorder,
+        _pod(world, recorder, containers=[("main", 2)]),
+    ):
+        assert recorder.kinds() == ["allocate", "start"]
+
+
+async def a_deleted_pods_ids_are_free_again(world: KubeletWorld) -> None:
+    async with recording(world) as recorder:
+        for _ in range(2):
+            async with _pod(world, recorder, containers=[("main", 8)]):
+                pass
+        assert recorder.kinds() == ["prefer", "allocate", "start"] * 2
+
+
+async def a_plugin_that_leaves_takes_its_devices_along(world: KubeletWorld) -> None:
+    async with recording(world) as recorder, _pod(world, recorder, containers=[("main", 2)]) as (name, _):
+        assert recorder.server is not None
+        await recorder.server.stop(0)
+        await _until(lambda: _offers(recorder, 0))
+        assert await world.phase(name) == "Running"
+        await recorder.register()
+        await _until(lambda: _offers(recorder, 8))
+        assert await world.phase(name) == "Running"
+
+
+async def the_end_of_an_old_stream_disconnects_its_successor(world: KubeletWorld) -> None:
+    async with recording(world) as recorder:
+        old = recorder.server
+        assert old is not None
+        await recorder.register()
+        await asyncio.sleep(0.5)
+        await old.stop(0)
+        await _until(lambda: _offers(recorder, 0))
+
+
+Scenario = Callable[[KubeletWorld], Awaitable[None]]
+
+SCENARIOS: tuple[Scenario, ...] = (
+    options_are_asked_before_register_is_answered_and_devices_after,
+    one_container_is_preferred_allocated_and_started_with_the_same_ids,
+    containers_are_admitted_in_order_before_the_first_one_starts,
+    an_init_containers_ids_are_reused_without_asking,
+    ids_that_must_be_included_are_those_of_the_init_container,
+    a_refused_start_is_tried_again_and_the_pod_stays,
+    a_refused_allocate_fails_the_pod_for_good,
+    without_the_option_nothing_is_preferred,
+    a_deleted_pods_ids_are_free_again,
+    a_plugin_that_leaves_takes_its_devices_along,
+    the_end_of_an_old_stream_disconnects_its_successor,
+)
+
+
+@asynccontextmanager
+async def _pod(
+    world: KubeletWorld, recorder: Recorder, *, containers: Containers, init: Containers = (), until: str = "Running"
+) -> AsyncGenerator[tuple[str, PodUID], None]:
+    name = f"scenario-{next(_numbers)}"
+    uid = await world.create(name, resource=recorder.resource, init=init, containers=containers)
+    try:
+        await _until(lambda: _in_phase(world, name, until))
+        yield name, uid
+    finally:
+        await world.delete(name)
+
+
+async def _in_phase(world: KubeletWorld, name: str, phase: str) -> bool:
+    return await world.phase(name) == phase
+
+
+async def _offers(recorder: Recorder, count: int) -> bool:
+    return await recorder.world.allocatable(recorder.resource) == count
+
+
+async def _until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(_PATIENCE):
+        while not await true():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def _recorded(world: KubeletWorld, uid: PodUID) -> list[kubelet_checkpoint.Recorded]:
+    file = world.plugin_directory / kubelet_checkpoint.FILE_NAME
+    return [e for e in kubelet_checkpoint.decode(file.read_bytes()) if e.uid == uid]
+
+
+def _card(number: int) -> CardUUID:
+    return CardUUID(f"GPU-c0{number:06x}-0000-4000-8000-000000000000")
