@@ -44,6 +44,13 @@ check "types (pyright)" "$bin/pyright"
 if [ "${1:-}" = lint ]; then
     exit 0
 fi
+# What the tests of the real components need. Without root or Go it cannot be had: those tests then say SKIPPED and why.
+began=$EPOCHREALTIME
+if "$bin/fractile" prepare; then
+    printf '  %-34s ok (%s)\n' "cluster programs" "$(seconds "$began")" | tee -a "$summary"
+else
+    printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
+fi
 tests "unit, property, contract (pytest)" tests --ignore tests/e2e -q
 first=$(tail -n 1 "$log")
 tests "end to end (pytest)" tests/e2e

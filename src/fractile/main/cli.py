@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("fractile.cli.inspect", "Show cards, what is allocated on them, and the pods that hold it."),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),
     "demo": ("fractile.cli.demo", "Run the demonstrations on a local cluster and explain what happened."),
+    "prepare": ("fractile.cli.prepare", "Install and build what a local cluster needs, and start nothing."),
     "completion": ("fractile.cli.completion", "Print the tab completion script for bash, zsh or fish."),
     "control-plane": ("fractile.main.control_plane", "Run the scheduler extender and the controllers."),
     "agent": ("fractile.main.agent", "Run the node agent: inventory and device plugin."),
