@@ -76,7 +76,7 @@ def test_what_is_missing_is_built_once_with_a_line_each(env: dict[str, str], tmp
     found = programs.ensure(env, Progress(lines.append))
     assert all(os.access(found[name], os.X_OK) for name in PACKAGES)
     calls = (tmp_path / "calls").read_text().splitlines()
-    assert len(calls) == len(lines) == len(PACKAGES) - 1
+    assert len(calls) == len([line for line in lines if " built (" in line]) == len(PACKAGES) - 1
     assert all(call.startswith("0 ") and "-trimpath" in call for call in calls)
     assert f"gitVersion={programs.pinned_version()}" in calls[0]
     assert "building kube-apiserver (1 of 5)" in lines[0]

@@ -1,5 +1,6 @@
 """What is kept about a cluster, and what it may become."""
 
+import socket
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -101,6 +102,20 @@ def test_bridge_names_fit_the_kernel_and_differ() -> None:
     assert all(len(n) <= 15 for n in names)
 
 
-def test_free_ports_differ_and_can_be_listened_on() -> None:
-    ports = network.free_ports(6)
-    assert len(set(ports)) == 6
+def test_ports_are_free_and_not_those_of_another_cluster(tmp_path: Path) -> None:
+    first = network.choose_ports("a", 6, taken=())
+    assert len(set(first)) == 6
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", first[0]))
+        busy.listen()
+        assert network.choose_ports("a", 5, taken=first[1:2])[:1] == first[2:3]
+
+    made = new(layout(tmp_path, "a"), from_options("a"))
+    state.save(layout(tmp_path, "other-name-for-a"), made)
+    again = new(layout(tmp_path, "a"), from_options("a"))
+    assert not set(msgspec.structs.astuple(made.ports)) & set(msgspec.structs.astuple(again.ports))
+
+
+def test_no_outgoing_connection_can_take_a_port_of_a_cluster() -> None:
+    low, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    assert max(network.choose_ports("a", 6, taken=())) < int(low)

@@ -7,22 +7,24 @@ our bridges only, not for the machine; it ends with the bridge. Failure rule: cl
 import contextlib
 import hashlib
 import ipaddress
+import itertools
 import json
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 from fractile.errors import SetupError
 
 _POOL = IPv4Network("10.224.0.0/12")  # 4096 networks of /24
+_PORTS = range(20_000, 32_000)
 _TIMEOUT = 10.0
 
 
 def bridge_name(cluster: str, index: int) -> str:
     """At most 15 bytes (IFNAMSIZ), and different for clusters of different name."""
-    return f"fr{hashlib.sha256(cluster.encode()).hexdigest()[:8]}-{index}"
+    return f"fr{_digest(cluster)}-{index}"
 
 
 def gateway(subnet: IPv4Network) -> IPv4Address:
@@ -33,7 +35,7 @@ def gateway(subnet: IPv4Network) -> IPv4Address:
 def choose_subnets(cluster: str, count: int, *, taken: Sequence[IPv4Network]) -> list[IPv4Network]:
     """``count`` networks that overlap with none that are taken; clusters of different name start at different ones."""
     pool = list(_POOL.subnets(new_prefix=24))
-    first = int(hashlib.sha256(cluster.encode()).hexdigest()[:8], 16) % len(pool)
+    first = int(_digest(cluster), 16) % len(pool)
     free = [net for net in pool[first:] + pool[:first] if not any(net.overlaps(t) for t in taken)]
     if len(free) < count:
         raise SetupError(f"no {count} free networks are left in {_POOL}; take down clusters that you need no more")
@@ -50,13 +52,30 @@ def taken_networks() -> list[IPv4Network]:
     return found
 
 
-def free_ports(count: int) -> list[int]:
-    """Loopback TCP ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+def choose_ports(cluster: str, count: int, *, taken: Container[int]) -> list[int]:
+    """Loopback TCP ports that nobody listens on now and that are not in ``taken``.
+
+    They lie below the range from which the kernel takes ports for outgoing connections (ip_local_port_range), else a
+    component that is started again could find its port in use.
+    """
+    first = int(_digest(cluster), 16) % len(_PORTS)
+    candidates = (_PORTS[(first + i) % len(_PORTS)] for i in range(len(_PORTS)))
+    found = list(itertools.islice((p for p in candidates if p not in taken and _is_free(p)), count))
+    if len(found) < count:
+        raise SetupError(
+            f"no {count} free ports are left between {_PORTS[0]} and {_PORTS[-1]}; take down other clusters"
+        )
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def ensure_bridge(name: str, subnet: IPv4Network) -> bool:
@@ -86,6 +105,11 @@ def bridges(cluster: str) -> list[str]:
     """The bridges of that cluster that exist."""
     prefix = bridge_name(cluster, 0).rpartition("-")[0]
     return sorted(p.name for p in Path("/sys/class/net").glob(f"{prefix}-*"))
+
+
+def _digest(cluster: str) -> str:
+    """Eight hexadecimal digits that differ for clusters of different name."""
+    return hashlib.sha256(cluster.encode()).hexdigest()[:8]
 
 
 def _exists(name: str) -> bool:

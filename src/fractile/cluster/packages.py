@@ -4,16 +4,15 @@ Failure rule: open. A machine that lacks them and cannot get them runs hollow no
 """
 
 import os
-import shutil
 import subprocess
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from shutil import which
 
 from fractile.cluster import mounts
 from fractile.cluster.node import CNI_FOLDERS
 from fractile.cluster.progress import Progress
 
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROGRAMS = {
     "containerd": ("containerd", "ctr"),
     "runc": ("runc",),
@@ -25,42 +24,50 @@ _CNI = "containernetworking-plugins"
 _APT_TIMEOUT = 900.0
 
 
-def missing() -> list[str]:
-    """The Debian packages whose programs are not here."""
-    lacking = [package for package, programs in _PROGRAMS.items() if not all(_which(p) for p in programs)]
-    if not any(os.access(f"{folder}/{plugin}", os.X_OK) for folder in CNI_FOLDERS for plugin in ("bridge",)):
-        lacking.append(_CNI)
-    return lacking
+def missing(search: str = SYSTEM_PATH, cni: Iterable[str] = CNI_FOLDERS) -> list[str]:
+    """The Debian packages whose programs are not in ``search`` and ``cni``."""
+    lacking = [name for name, programs in _PROGRAMS.items() if not all(which(p, path=search) for p in programs)]
+    return lacking if any(os.access(f"{folder}/bridge", os.X_OK) for folder in cni) else [*lacking, _CNI]
 
 
 def why_hollow(progress: Progress, env: Mapping[str, str]) -> str:
     """Why this machine cannot have real nodes, after an attempt to install what is missing; empty when it can."""
     if os.geteuid() != 0:
         return "real nodes need root"
-    if reason := mounts.why_impossible():
-        return reason
-    lacking = missing()
-    if lacking and _which("apt-get"):
-        with progress.step(f"installing {' '.join(lacking)}") as step:
-            step.done(_install(lacking, env) or "installed")
-        lacking = missing()
-    return f"these packages are missing: {' '.join(lacking)}" if lacking else ""
+    return mounts.why_impossible() or install_missing(progress, env)
 
 
-def _install(packages: list[str], env: Mapping[str, str]) -> str:
-    """Install without questions; what went wrong, empty when nothing did. A list of packages may be out of date."""
-    problem = _apt(["install", "-y", "--no-install-recommends", *packages], env)
-    if problem and not _apt(["update"], env):
-        problem = _apt(["install", "-y", "--no-install-recommends", *packages], env)
+def install_missing(
+    progress: Progress, env: Mapping[str, str], *, search: str = SYSTEM_PATH, cni: Sequence[str] = CNI_FOLDERS
+) -> str:
+    """Install what is missing where there is apt-get; what is missing still, as a reason, empty when nothing is."""
+    lacking = missing(search, cni)
+    apt = which("apt-get", path=search)
+    problem = ""
+    if lacking and apt:
+        with progress.step(f"installing {' '.join(lacking)}", note="takes about a minute") as step:
+            problem = _install(apt, lacking, env)
+            step.done(f"failed: {problem}" if problem else "installed")
+        lacking = missing(search, cni)
+    if not lacking:
+        return ""
+    return f"missing packages: {' '.join(lacking)}" + (f" (apt-get: {problem})" if problem else "")
+
+
+def _install(apt: str, packages: list[str], env: Mapping[str, str]) -> str:
+    """Install without questions; what went wrong, empty when nothing did. The list of packages may be out of date."""
+    install = ["install", "-y", "--no-install-recommends", *packages]
+    problem = _run(apt, install, env)
+    if problem and not _run(apt, ["update"], env):
+        problem = _run(apt, install, env)
     return problem
 
 
-def _apt(args: list[str], env: Mapping[str, str]) -> str:
-    quiet = {**env, "DEBIAN_FRONTEND": "noninteractive"}
+def _run(apt: str, args: list[str], env: Mapping[str, str]) -> str:
     try:
         done = subprocess.run(
-            ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", *args],
-            env=quiet,
+            [apt, "-q", "-o", "DPkg::Lock::Timeout=120", *args],
+            env={**env, "DEBIAN_FRONTEND": "noninteractive"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -68,12 +75,7 @@ def _apt(args: list[str], env: Mapping[str, str]) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"apt-get {args[0]} took longer than {_APT_TIMEOUT:.0f} s"
+        return f"{args[0]} took longer than {_APT_TIMEOUT:.0f} s"
     if done.returncode == 0:
         return ""
-    return (done.stderr.strip().splitlines() or [f"apt-get {args[0]} failed"])[-1]
-
-
-def _which(program: str) -> Path | None:
-    found = shutil.which(program, path=_SYSTEM_PATH)
-    return Path(found) if found else None
+    return (done.stderr.strip().splitlines() or [f"{args[0]} ended with status {done.returncode}"])[-1]

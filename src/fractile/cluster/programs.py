@@ -104,7 +104,7 @@ def _build(folder: Path, names: list[str], env: Mapping[str, str], progress: Pro
         for name in ("go.mod", "go.sum"):
             Path(work, name).write_text(_module_file(name))
         for number, name in enumerate(names, 1):
-            with progress.step(f"building {name} ({number} of {len(names)})") as step:
+            with progress.step(f"building {name} ({number} of {len(names)})", note="takes minutes, once") as step:
                 _run_go(go, ["build", "-trimpath", "-ldflags", _ldflags(), "-o", name, PACKAGES[name]], Path(work), env)
                 Path(work, name).replace(folder / name)
                 step.done("built")

@@ -27,8 +27,13 @@ class Progress:
         self._write(f"  {what:<34} {outcome}")
 
     @contextmanager
-    def step(self, what: str) -> Generator[Step]:
-        """Times the step; a failed step is reported as failed before the error goes on."""
+    def step(self, what: str, *, note: str = "") -> Generator[Step]:
+        """Times the step; a failed step is reported as failed before the error goes on.
+
+        A step that takes minutes has a ``note``, which is shown when it begins.
+        """
+        if note:
+            self.line(what, f"{note} ...")
         began = self._clock()
         step = Step()
         try:

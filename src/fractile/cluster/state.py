@@ -4,6 +4,7 @@ Version 1, JSON, written in one step. Which processes run is not in here: each p
 (see processes.py), so no crash can make the two disagree.
 """
 
+import contextlib
 from ipaddress import IPv4Network
 
 import msgspec
@@ -87,7 +88,8 @@ def save(place: Layout, state: State) -> None:
 
 def first(place: Layout, spec: ClusterSpec, *, hollow: str, fractile: bool, programs: str) -> State:
     """The state of a new cluster: ports and networks that are free now."""
-    ports = Ports(*network.free_ports(6))
+    taken = {port for other in _others(place) for port in msgspec.structs.astuple(other.ports)}
+    ports = Ports(*network.choose_ports(place.name, len(Ports.__struct_fields__), taken=taken))
     empty = State(VERSION, spec, hollow, fractile, ports, (), programs)
     return grown(place, empty, spec)
 
@@ -102,7 +104,8 @@ def grown(place: Layout, state: State, spec: ClusterSpec) -> State:
     if state.hollow:
         subnets = ["127.0.0.0/8"] * len(new)
     else:
-        taken = [*network.taken_networks(), *(n.network for n in state.nodes), *_others(place)]
+        kept = [n.network for one in (state, *_others(place)) if not one.hollow for n in one.nodes]
+        taken = [*network.taken_networks(), *kept]
         subnets = [str(s) for s in network.choose_subnets(place.name, len(new), taken=taken)]
     added = tuple(
         NodeState(first_index + i, node, subnet) for i, (node, subnet) in enumerate(zip(new, subnets, strict=True))
@@ -129,15 +132,13 @@ def check_same(place: Layout, state: State, wanted: ClusterSpec) -> None:
     )
 
 
-def _others(place: Layout) -> list[IPv4Network]:
-    """The networks of this user's other clusters, also of those that do not run."""
-    found: list[IPv4Network] = []
+def _others(place: Layout) -> list[State]:
+    """This user's other clusters, also those that do not run."""
+    found: list[State] = []
     for file in place.root.parent.glob("*/state.json"):
-        try:
-            state = msgspec.json.decode(file.read_bytes(), type=State)
-        except (OSError, msgspec.DecodeError):
-            continue
-        found += [n.network for n in state.nodes if not state.hollow]
+        if file != place.state:
+            with contextlib.suppress(OSError, msgspec.DecodeError):
+                found.append(msgspec.json.decode(file.read_bytes(), type=State))
     return found
 
 
