@@ -14,15 +14,17 @@ _LIMIT = 1000
 
 
 class Expected:
-    """By pod UID: the node, the MiB it will take there, and until when that is believed."""
+    """By pod UID: the node, the MiB it will take there, and until when that is believed; the oldest first."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._hints: dict[PodUID, tuple[str, int, float]] = {}
 
     def put(self, uid: PodUID, node: str, memory: int) -> None:
-        if len(self._hints) < _LIMIT:
-            self._hints[uid] = (node, memory, self._clock() + LIFETIME)
+        self.discard(uid)
+        if len(self._hints) == _LIMIT:
+            self.discard(next(iter(self._hints)))
+        self._hints[uid] = (node, memory, self._clock() + LIFETIME)
 
     def discard(self, uid: PodUID) -> None:
         """The pod's Binding is decided: the ledger knows, or the pod starts over."""

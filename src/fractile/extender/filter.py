@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 
 from fractile.ledger import scan
-from fractile.ledger.arrays import Bools, CardArrays, Ints
+from fractile.ledger.arrays import Bools, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.scan import Need
 from fractile.model.refusal import Refusal
@@ -23,6 +23,7 @@ from fractile.wire.extender import FilterResult
 
 BEST = 100  # nodes named when more fit
 ONE_BY_ONE = 50  # refused nodes that each get a sentence of their own
+_LOOKED_AT = 10  # nodes among which the one is sought that speaks for many
 
 
 def filter_nodes(request: PodRequest | Refusal | None, names: list[str], ledger: Ledger) -> FilterResult:
@@ -91,15 +92,20 @@ def _refuse_all(result: FilterResult, names: Sequence[str], request: PodRequest,
         for name, column in zip(names, columns.tolist(), strict=True):
             _refuse(result, [name], reasons.explain(request, ledger.node_at(column)))
         return
-    best = _roomiest(ledger.arrays, columns)
-    reason = reasons.explain(request, ledger.node_at(best))
+    best, reason = _best_refused(request, ledger, columns)
     shared = f"{reason.message}; that is {ledger.arrays.names[best]}, the best of {len(names)} such nodes"
     _refuse(result, names, Refusal(reason.code, shared))
 
 
-def _roomiest(arrays: CardArrays, columns: Ints) -> int:
-    """The column whose best card has the most free memory; the first of equals."""
-    return int(columns[int(arrays.most_free[columns].argmax())])
+def _best_refused(request: PodRequest, ledger: Ledger, columns: Ints) -> tuple[int, Refusal]:
+    """The node whose best card has the most free memory, and its refusal.
+
+    For pods that sums cannot judge, one node's verdict does not hold for all: then a node is preferred that waiting or
+    preemption can help, since a refusal for good would bar them all from that.
+    """
+    roomiest: list[int] = columns[np.argsort(-ledger.arrays.most_free[columns], kind="stable")[:_LOOKED_AT]].tolist()
+    verdicts = [(column, reasons.explain(request, ledger.node_at(column))) for column in roomiest]
+    return next((v for v in verdicts if v[1].resolvable), verdicts[0])
 
 
 def _refuse(result: FilterResult, names: Sequence[str], refusal: Refusal) -> None:
