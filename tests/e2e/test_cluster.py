@@ -229,7 +229,9 @@ def test_up_killed_at_any_moment_is_completed_by_the_next_and_down_leaves_nothin
         assert cluster.nodes == ["node-1", "node-2"]
         assert {n: s.pid for n, s in cluster.status().items() if n in first} == first
         assert cluster.kubectl("get", "extendedresources", "-o", "name").count("gpu-") == 4
-        assert traces(name) != before
+        run_a_pod(cluster)
+        there = traces(name)
+        assert all(len(there[kind]) > len(before[kind]) for kind in there), f"seen while it runs: {there}"
     finally:
         lines: list[str] = []
         assert LocalCluster(name, progress=Progress(lines.append)).down()
@@ -307,8 +309,23 @@ def traces(name: str) -> dict[str, list[str]]:
             for p in h.glob("k8s.io/*")
             if p.is_dir() and not in_use_by_others(p, name)
         ),
-        "network namespaces": sorted(p.name for p in Path("/run/netns").glob("*")),
+        "cables": sorted(p.name for p in Path("/sys/class/net").glob("veth*") if cable_of(p) in ("", name)),
     }
+
+
+def cable_of(port: Path) -> str:
+    """The cluster whose bridge the host's end of a pod's cable hangs on; empty when it hangs on none."""
+    master = port / "master"
+    bridge = master.readlink().name if master.is_symlink() else ""
+    clusters = [p.name for p in LocalCluster("x").place.root.parent.glob("*") if p.is_dir()]
+    return next((c for c in clusters if bridge in network.bridges(c)), "")
+
+
+def run_a_pod(cluster: LocalCluster) -> None:
+    account = ("get", "serviceaccount", "default", "--ignore-not-found", "-o", "name")
+    assert eventually(lambda: bool(cluster.kubectl(*account).strip()), 20)
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(pod("left", ["sleep", "100000"], namespace="default")))
+    cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/left")
 
 
 def processes_of(root: str) -> list[str]:
