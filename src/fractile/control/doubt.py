@@ -9,7 +9,7 @@ import logging
 
 from fractile.control.feed import PodFeed
 from fractile.control.waiting import WaitingPods
-from fractile.errors import ApiError, Unreachable
+from fractile.errors import ApiError, FractileError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.ledger.ledger import Ledger
@@ -43,16 +43,15 @@ class Doubt:
             return
         try:
             pod = await self._client.get(paths.pod(waiting.namespace, waiting.name), Pod)
-        except ApiError as e:
-            if e.code == 404:
-                self._drop(uid, "deleted")
+        except FractileError as e:
+            if isinstance(e, ApiError) and e.code == 404:
+                self._feed.gone(uid)
             else:
                 self._ledger.renew(uid)
             return
-        except Unreachable:
-            self._ledger.renew(uid)
-            return
-        if pod.metadata.uid == uid and pod.spec.node_name:
+        if pod.metadata.uid != uid:
+            self._feed.gone(uid)
+        elif pod.spec.node_name:
             self._feed.changed(pod)
         else:
             self._drop(uid, "not bound")

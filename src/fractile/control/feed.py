@@ -40,6 +40,9 @@ class CardFeed:
         except WireError as e:
             log.warning("card ignored object=%s reason=%s", resource.metadata.name, e)
             return
+        before = self._uuid_of.get(resource.metadata.name)
+        if before is not None and before != card.uuid:
+            self._ledger.drop_card(before)
         self._uuid_of[resource.metadata.name] = card.uuid
         self._ledger.put_card(node, card)
         self._freed(node)
@@ -134,5 +137,12 @@ class PodFeed:
     def _doubt(self, pod: Pod, uid: PodUID, reason: str) -> None:
         log.warning("placement not believed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, reason)
         self._warn(pod, "PlacementIgnored", f"Fractile does not believe this pod's {placement.ANNOTATION}: {reason}")
-        if self._ledger.entry(uid) is not None:
+        entry = self._ledger.entry(uid)
+        if entry is None:
+            return
+        if entry.placement.node == pod.spec.node_name:
+            self._ledger.confirm(uid)
             self._needs_repair(pod)
+        else:  # somebody else bound it, so the Binding that was assumed here can no longer succeed
+            self._ledger.forget(uid)
+            self.freed(entry.placement.node)

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from fractile.control.feed import Warn
-from fractile.dialects.table import parse_pod, placement_annotations
-from fractile.errors import ApiError, Unreachable, WireError
+from fractile.dialects.table import assigned_annotations, parse_pod, placement_annotations
+from fractile.errors import ApiError, FractileError, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.ledger.ledger import Ledger
@@ -24,7 +24,7 @@ from fractile.wire.objects import Pod
 
 log = logging.getLogger(__name__)
 
-_RETRY = 2.0  # seconds between two tries of a write that failed
+_RETRY = 2.0  # seconds between two tries of what failed or found no room
 
 
 class Repair:
@@ -39,6 +39,7 @@ class Repair:
         self._warn = warn
         self._wall_ns = wall_ns
         self._pods: dict[PodUID, Pod] = {}  # the newest state of each
+        self._refused: dict[PodUID, str] = {}  # pods whose cards are taken -> what their owner was told
         self._work = asyncio.Event()
 
     def request(self, pod: Pod) -> None:
@@ -57,43 +58,55 @@ class Repair:
                 self._work.set()
 
     async def _settle(self, uid: PodUID, pod: Pod) -> bool:
-        """Bring ledger and annotation together; False when the API has to be asked again."""
-        entry = self._ledger.entry(uid)
-        request = parse_pod(pod, self._unit)
-        if entry is None or not isinstance(request, PodRequest):
-            return True  # finished meanwhile
-        # 1. What kubelet chose, if the agent has said so and it makes sense.
-        choice = self._choice(pod, request)
-        # 2. Move the hold there, if there is room.
-        if choice is not None and choice != entry.placement:
-            refusal = self._ledger.move(uid, choice)
-            if refusal is not None:
-                self._warn(pod, "CardTaken", f"kubelet chose other cards than planned, and {refusal.message}")
-                return True
-        # 3. One write: the placement that the ledger holds.
-        return await self._write(uid, pod, request)
+        """Bring ledger and annotation together; False when it has to be tried again."""
+        try:
+            # 1. The pod as it is now: what was refused before may have changed since.
+            pod = await self._client.get(_path(pod), Pod) if uid in self._refused else pod
+            entry = self._ledger.entry(uid)
+            request = parse_pod(pod, self._unit)
+            if pod.metadata.uid != uid or entry is None or not isinstance(request, PodRequest):
+                return self._done(uid)  # finished meanwhile
+            # 2. What kubelet chose, if the agent has said so and it makes sense.
+            choice = self._choice(pod, request)
+            # 3. Move the hold there, if there is room.
+            if choice is not None and choice != entry.placement:
+                refusal = self._ledger.move(uid, choice)
+                if refusal is not None:
+                    return self._told(uid, pod, refusal.message)
+            # 4. One write: the placement that the ledger holds.
+            await self._write(uid, pod, request)
+        except FractileError as e:
+            log.warning("repair failed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, e)
+            return isinstance(e, ApiError) and e.code in (404, 409, 422) and self._done(uid)
+        return self._done(uid)
 
-    async def _write(self, uid: PodUID, pod: Pod, request: PodRequest) -> bool:
+    def _done(self, uid: PodUID) -> bool:
+        self._refused.pop(uid, None)
+        return True
+
+    def _told(self, uid: PodUID, pod: Pod, reason: str) -> bool:
+        """Keep the pod in the queue until there is room; its owner is told once per reason."""
+        if self._refused.get(uid) != reason:
+            self._refused[uid] = reason
+            self._warn(pod, "CardTaken", f"kubelet chose other cards than planned, and {reason}")
+        return False
+
+    async def _write(self, uid: PodUID, pod: Pod, request: PodRequest) -> None:
         entry = self._ledger.entry(uid)
         if entry is None:
-            return True
+            return
         cards = self._ledger.cards(entry.placement.node)
         annotations: dict[str, str | None] = {
             **placement_annotations(request, entry.placement, cards=cards, unit=self._unit, now_ns=self._wall_ns()),
+            **_already_assigned(pod, request),
             placement.ANNOTATION: placement.encode(entry.placement),
             placement.CHOICE_ANNOTATION: None,
         }
-        meta = pod.metadata
-        try:
-            # The UID makes the server refuse the patch for a later pod of the same name.
-            await self._client.merge_patch(
-                paths.pod(meta.namespace, meta.name), {"metadata": {"uid": uid, "annotations": annotations}}
-            )
-        except (ApiError, Unreachable) as e:
-            log.warning("repair failed pod=%s/%s reason=%s", meta.namespace, meta.name, e)
-            return isinstance(e, ApiError) and e.code in (404, 409, 422)
-        log.info("placement rewritten pod=%s/%s node=%s", meta.namespace, meta.name, entry.placement.node)
-        return True
+        # The UID makes the server refuse the patch for a later pod of the same name.
+        await self._client.merge_patch(_path(pod), {"metadata": {"uid": uid, "annotations": annotations}})
+        log.info(
+            "placement rewritten pod=%s/%s node=%s", pod.metadata.namespace, pod.metadata.name, entry.placement.node
+        )
 
     def _choice(self, pod: Pod, request: PodRequest) -> Placement | None:
         text = (pod.metadata.annotations or {}).get(placement.CHOICE_ANNOTATION)
@@ -107,3 +120,14 @@ class Repair:
         if choice.node != pod.spec.node_name or mismatch(request, choice) is not None:
             return None
         return choice
+
+
+def _path(pod: Pod) -> str:
+    return paths.pod(pod.metadata.namespace, pod.metadata.name)
+
+
+def _already_assigned(pod: Pod, request: PodRequest) -> dict[str, str]:
+    """What the agent said when the containers got their cards stays said."""
+    present = pod.metadata.annotations or {}
+    said = assigned_annotations(request)
+    return said if said and all(present.get(key) == value for key, value in said.items()) else {}

@@ -8,15 +8,17 @@ something, the oldest waiting pods that now fit are touched: a change of a pod m
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 
 from fractile.control.waiting import WaitingPod, WaitingPods
-from fractile.errors import ApiError, Unreachable
+from fractile.errors import FractileError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Refusal
+from fractile.model.request import ContainerRequest
 from fractile.model.units import NodeName
-from fractile.policy.plan import plan
+from fractile.policy.cards import choose
 
 log = logging.getLogger(__name__)
 
@@ -67,21 +69,22 @@ class WakeUp:
     def candidates(self, nodes: list[NodeName]) -> list[WaitingPod]:
         """The oldest waiting pods that fit on one of the nodes now."""
         states = [state for state in map(self._ledger.node, nodes) if state is not None]
-        found: list[WaitingPod] = []
-        for pod in self._waiting.oldest_first():
-            request = pod.request
-            if isinstance(request, Refusal) or self._ledger.entry(pod.uid) is not None:
-                continue
-            if any(not isinstance(plan(request, state), Refusal) for state in states):
-                found.append(pod)
-                if len(found) == _AT_ONCE:
-                    break
-        return found
+        fits: dict[tuple[ContainerRequest, ...], bool] = {}  # thousands may wait, but few differ in what they ask for
+
+        def fit(pod: WaitingPod) -> bool:
+            if isinstance(pod.request, Refusal) or self._ledger.entry(pod.uid) is not None:
+                return False
+            shape = pod.request.containers
+            if shape not in fits:
+                fits[shape] = any(choose(pod.request, state) is not None for state in states)
+            return fits[shape]
+
+        return list(islice(filter(fit, self._waiting.oldest_first()), _AT_ONCE))
 
     async def _touch(self, pod: WaitingPod) -> None:
         body = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: str(self._wall_ns())}}}
         try:
             await self._client.merge_patch(paths.pod(pod.namespace, pod.name), body)
             log.info("woke pod=%s/%s", pod.namespace, pod.name)
-        except (ApiError, Unreachable) as e:
+        except FractileError as e:
             log.warning("wake-up failed pod=%s/%s reason=%s", pod.namespace, pod.name, e)

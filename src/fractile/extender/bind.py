@@ -13,7 +13,7 @@ refused Binding leaves nothing behind. Calls are idempotent by UID: kube-schedul
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from fractile.control.feed import PodFeed
@@ -39,6 +39,14 @@ Reached = Callable[[str], None]  # told each step's name; tests end the process 
 CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # environment: "assumed" or "bound"; the process ends there as by kill -9
 
 
+class _Turn:
+    """The calls for one pod: one runs, the others wait."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
 class Binder:
     """Binds one pod at a time per UID, any number of pods at once."""
 
@@ -60,7 +68,7 @@ class Binder:
         self._unit = unit
         self._wall_ns = wall_ns
         self._reached = reached
-        self._busy: dict[PodUID, asyncio.Lock] = {}
+        self._turns: dict[PodUID, _Turn] = {}
 
     async def bind(self, args: BindingArgs) -> Refusal | None:
         """Bind the pod to the node, or say why not. Raises ApiError or Unreachable when nothing could be learned."""
@@ -85,14 +93,16 @@ class Binder:
             return await self._write(args, uid, request, chosen)
 
     @asynccontextmanager
-    async def _alone(self, uid: PodUID):
-        lock = self._busy.setdefault(uid, asyncio.Lock())
+    async def _alone(self, uid: PodUID) -> AsyncGenerator[None, None]:
+        turn = self._turns.setdefault(uid, _Turn())
+        turn.users += 1
         try:
-            async with lock:
+            async with turn.lock:  # each holder ends with the timeouts of its API calls
                 yield
         finally:
-            if not lock.locked() and self._busy.get(uid) is lock:
-                del self._busy[uid]
+            turn.users -= 1
+            if not turn.users:
+                del self._turns[uid]
 
     async def _request(self, args: BindingArgs, uid: PodUID) -> PodRequest | Refusal | None:
         waiting = self._waiting.find(uid)
@@ -102,6 +112,7 @@ class Binder:
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid:
             return Refusal(Code.GONE, "the pod was deleted")
+        self._feed.changed(pod)  # from now on ``control.doubt`` can ask for it by name
         return parse_pod(pod, self._unit)
 
     async def _earlier(self, args: BindingArgs, uid: PodUID) -> Entry | Refusal | None:

@@ -70,7 +70,6 @@ async def run(server: uvicorn.Server, *, kubeconfig: Path | None, unit: MemoryUn
         events = EventRecorder(client, "fractile")
         wakeup = WakeUp(ledger=ledger, waiting=waiting, client=client, wall_ns=time.time_ns)
         repair = Repair(ledger=ledger, client=client, unit=unit, warn=events.emit, wall_ns=time.time_ns)
-        card_feed = CardFeed(ledger, freed=wakeup.freed)
         pod_feed = PodFeed(
             ledger=ledger,
             waiting=waiting,
@@ -79,6 +78,7 @@ async def run(server: uvicorn.Server, *, kubeconfig: Path | None, unit: MemoryUn
             freed=wakeup.freed,
             needs_repair=repair.request,
         )
+        card_feed = CardFeed(ledger, freed=pod_feed.freed)
         doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
         cards = Reflector(
             client,
