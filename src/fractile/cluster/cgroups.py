@@ -16,6 +16,7 @@ import msgspec
 
 from fractile.cluster import processes
 from fractile.cluster.layout import NodeLayout
+from fractile.cluster.processes import Process
 from fractile.errors import SetupError
 
 _PATIENCE = 10.0
@@ -44,11 +45,11 @@ def of_node(node: NodeLayout) -> list[PurePosixPath]:
 def remove(cgroups: Iterable[PurePosixPath]) -> int:
     """Kill what runs in the cgroups and remove them everywhere; how many processes there were."""
     wanted = list(cgroups)
-    killed = 0
+    killed: set[Process] = set()
     deadline = monotonic() + _PATIENCE
     while trees := [tree for cgroup in wanted for tree in _trees(cgroup)]:
         for tree in trees:
-            killed += _kill(tree)
+            killed |= _kill(tree)
             _remove_tree(tree)
         if monotonic() > deadline:
             raise SetupError(f"cgroup {trees[0]} cannot be removed; see its cgroup.procs")
@@ -57,7 +58,7 @@ def remove(cgroups: Iterable[PurePosixPath]) -> int:
         for tree in _trees(parent):
             with contextlib.suppress(OSError):  # another containerd has containers there
                 tree.rmdir()
-    return killed
+    return len(killed)
 
 
 def hierarchies() -> list[Path]:
@@ -71,13 +72,14 @@ def _trees(cgroup: PurePosixPath) -> list[Path]:
     return [tree for h in hierarchies() if (tree := h / cgroup.relative_to("/")).is_dir()]
 
 
-def _kill(tree: Path) -> int:
-    found = 0
+def _kill(tree: Path) -> set[Process]:
+    found: set[Process] = set()
     for folder in _folders(tree):
         with contextlib.suppress(OSError):
             for line in (folder / "cgroup.procs").read_text().split():
                 process = processes.identify(int(line))
-                found += process is not None and processes.send(process, signal.SIGKILL)
+                if process is not None and processes.send(process, signal.SIGKILL):
+                    found.add(process)
     return found
 
 

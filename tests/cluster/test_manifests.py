@@ -1,0 +1,59 @@
+"""The manifests agree with the formats that the code writes; the real API server judges them in tests/e2e."""
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import yaml
+
+from fractile.cluster import objects
+from fractile.cluster.controlplane import AGENTS_GROUP, CONTROL_PLANE_GROUP
+from fractile.model.card import Card
+from fractile.model.units import CardUUID, MiB, NodeName
+from fractile.wire import extended_resource, placement
+
+Tree = dict[str, object]
+
+
+def documents() -> list[Tree]:
+    return [cast(Tree, d) for d in yaml.safe_load_all(objects.manifests())]
+
+
+def one(kind: str, name: str) -> Tree:
+    (found,) = [d for d in documents() if d["kind"] == kind and at(d, "metadata", "name") == name]
+    return found
+
+
+def at(tree: object, *path: str | int) -> object:
+    for step in path:
+        tree = cast(list[object], tree)[step] if isinstance(step, int) else cast(Tree, tree)[step]
+    return tree
+
+
+def test_the_crd_has_exactly_the_fields_that_the_agent_writes() -> None:
+    crd = one("CustomResourceDefinition", f"{extended_resource.PLURAL}.{extended_resource.GROUP}")
+    schema = at(crd, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties")
+    card = Card(CardUUID("GPU-a"), 1, "Tesla-V100", MiB(16276), "00000000:01:00.0")
+    written = cast(Tree, msgspec.to_builtins(extended_resource.from_card(card, NodeName("n1"))))
+    assert cast(Tree, at(schema, "spec", "properties")).keys() == cast(Tree, written["spec"]).keys()
+    assert at(crd, "spec", "versions", 0, "name") == extended_resource.VERSION
+    assert at(crd, "spec", "names", "kind") == extended_resource.KIND
+    assert at(schema, "status", "properties", "phase", "default") == extended_resource.ExtendedResourceStatus().phase
+
+
+def test_the_policy_guards_the_placement_and_lets_both_groups_pass() -> None:
+    policy = yaml.safe_dump(one("ValidatingAdmissionPolicy", "placement.fractile.dev"), width=10_000)
+    for word in (placement.ANNOTATION, "fractile.dev/kubelet-choice", CONTROL_PLANE_GROUP, AGENTS_GROUP):
+        assert f"'{word}'" in policy.replace("''", "'")
+
+
+def test_no_role_of_ours_has_a_wildcard_or_reads_secrets() -> None:
+    for role in (d for d in documents() if d["kind"] in ("Role", "ClusterRole")):
+        for rule in cast(list[Tree], role["rules"]):
+            words = [*cast(list[str], rule["verbs"]), *cast(list[str], rule["resources"])]
+            assert not {"*", "secrets", "escalate", "impersonate", "bind"} & set(words)
+
+
+def test_the_deploy_folder_shows_the_same_files() -> None:
+    root = Path(__file__).parents[2]
+    assert (root / "deploy" / "manifests").resolve() == root / "src" / "fractile" / "cluster" / "manifests"
