@@ -62,7 +62,7 @@ def test_what_a_node_can_never_serve_is_unresolvable(example: Ledger) -> None:
 def test_a_node_without_reported_cards_says_so_and_may_be_preempted_on(example: Ledger) -> None:
     found = filter_nodes(request(), ["cpu-only", "n3"], example)
     assert found == FilterResult(
-        node_names=["n3"], failed={"cpu-only": "no cards reported by the node's fractile agent"}
+        node_names=["n3"], failed={"cpu-only": "no usable cards reported by the node's fractile agent"}
     )
 
 

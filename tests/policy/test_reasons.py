@@ -126,7 +126,7 @@ def test_a_refusal_says_what_was_asked_and_what_there_is(
 
 def test_a_node_whose_agent_reported_nothing_says_so() -> None:
     assert refusal(node_state("n"), by_memory(1)) == Refusal(
-        Code.NO_CARDS, "no cards reported by the node's fractile agent"
+        Code.NO_CARDS, "no usable cards reported by the node's fractile agent"
     )
 
 

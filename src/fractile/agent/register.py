@@ -79,6 +79,7 @@ class Registrar:
         self._clock = clock
         self._sleep = sleep
         self._registered: dict[str, _Registration] = {}
+        self.registered = asyncio.Event()  # kubelet has taken every plugin
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -120,6 +121,8 @@ class Registrar:
                 await _either(self._wake, None, timeout=_SETTLE)
                 return False
             self._registered[plugin.resource] = _Registration(kubelet, socket, server, watch)
+            if len(self._registered) == len(self._plugins):
+                self.registered.set()
         except grpc.aio.AioRpcError as e:
             log.warning("not registered resource=%s reason=%s", plugin.resource, e.details())
             return False

@@ -90,7 +90,7 @@ class Workload:
     def create_namespace(self) -> None:
         """Create the namespace and wait for its service account, without which no pod is admitted."""
         self.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}])
-        self._until(20, "the default service account", self._has_service_account)
+        self.wait_until(20, "the default service account", self._has_service_account)
 
     def apply(self, objects: Sequence[Manifest]) -> None:
         """Create or update all objects in one call."""
@@ -119,7 +119,7 @@ class Workload:
                 raise NotInTime(f"pod {failed[0]} failed: {seen[failed[0]]['status'].get('message', '')}")
             return all(n in seen and phase(seen[n]) == "Running" and ready(seen[n]) for n in names)
 
-        self._until(seconds, f"pods {', '.join(names[:5])}{' ...' if len(names) > 5 else ''} to run", running)
+        self.wait_until(seconds, f"pods {', '.join(names[:5])}{' ...' if len(names) > 5 else ''} to run", running)
         return {n: seen[n] for n in names}
 
     def wait_refused(self, name: str, *, seconds: float = 30) -> str:
@@ -130,12 +130,12 @@ class Workload:
             found[:] = [e["message"] for e in self.events(name) if e["reason"] == "FailedScheduling"]
             return bool(found)
 
-        self._until(seconds, f"an event that says why {name} waits", refused)
+        self.wait_until(seconds, f"an event that says why {name} waits", refused)
         return found[-1]
 
     def wait_gone(self, *names: str, seconds: float = 60) -> None:
         """Wait until the named pods, or all, exist no more."""
-        self._until(seconds, "pods to be gone", lambda: self._none_left(names))
+        self.wait_until(seconds, "pods to be gone", lambda: self._none_left(names))
 
     def events(self, name: str) -> list[Manifest]:
         """The events of the pod that has the name now, oldest first; not those of its predecessors."""
@@ -149,6 +149,14 @@ class Workload:
         text = self._kubectl("-n", self.namespace, "exec", name, "-c", container, "--", "env")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
+    def wait_until(self, seconds: float, what: str, done: Callable[[], bool]) -> None:
+        """Ask until it is done; NotInTime after so many seconds."""
+        deadline = self._clock() + seconds
+        while not done():
+            if self._clock() > deadline:
+                raise NotInTime(f"waited {seconds:.0f} s in vain for {what}")
+            self._sleep(0.2)
+
     def _has_service_account(self) -> bool:
         found = self._kubectl(
             "-n", self.namespace, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name"
@@ -160,12 +168,8 @@ class Workload:
         wanted = set(names)
         return not (left & wanted) if wanted else not left
 
-    def _until(self, seconds: float, what: str, done: Callable[[], bool]) -> None:
-        deadline = self._clock() + seconds
-        while not done():
-            if self._clock() > deadline:
-                raise NotInTime(f"waited {seconds:.0f} s in vain for {what}")
-            self._sleep(0.2)
+    def delete_deployment(self, name: str) -> None:
+        self._kubectl("-n", self.namespace, "delete", "deployment", name, "--ignore-not-found", "--wait=false")
 
 
 def phase(manifest: Manifest) -> str:

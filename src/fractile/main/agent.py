@@ -11,6 +11,7 @@ import click
 
 from fractile.agent.allocate import Allocator
 from fractile.agent.assigned import Assigned
+from fractile.agent.availability import Availability
 from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.grant import Granter
@@ -119,11 +120,13 @@ async def run(
             ],
             new_token=_new_token,
         )
+        availability = Availability(client, stock, registered=registrar.registered)
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
                 for coroutine in (
                     registrar.run(),
+                    availability.run(),
                     pods.follow().run(),
                     Inventory(client, driver, stock, node=node).run(),
                     _restore(assigned, pods, journal),
@@ -131,6 +134,7 @@ async def run(
                 )
             ]
             await _told_to_stop()
+            await availability.withdraw()
             for loop in loops:
                 loop.cancel()
 

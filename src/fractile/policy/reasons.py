@@ -14,7 +14,7 @@ _LISTED = 8  # cards named one by one in a sentence
 
 
 def no_cards() -> Refusal:
-    return Refusal(Code.NO_CARDS, "no cards reported by the node's fractile agent")
+    return Refusal(Code.NO_CARDS, "no usable cards reported by the node's fractile agent")
 
 
 def explain(request: PodRequest, state: NodeState) -> Refusal:

@@ -18,6 +18,11 @@ KIND = "ExtendedResource"
 PLURAL = "extendedresources"
 NODE_LABEL = "fractile.dev/node"
 
+# status.phase, S4's words
+AVAILABLE = "Available"
+PENDING = "Pending"  # the agent is away: pods that hold the card keep it, new ones are not placed on it
+UNHEALTHY = "Unhealthy"
+
 _MIB = 2**20
 _MAX_INDEX = 4096  # cards of one node; keeps hostile numbers out of the ledger's arrays
 
@@ -32,7 +37,7 @@ class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
 
 
 class ExtendedResourceStatus(KubeStruct, frozen=True):
-    phase: str = "Available"
+    phase: str = AVAILABLE
 
 
 class ExtendedResource(KubeStruct, frozen=True, kw_only=True):
@@ -93,7 +98,7 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
         model=spec.model,
         memory=MiB(int(size) // _MIB),
         pci_bus_id=spec.pci_bus_id,
-        healthy=resource.status.phase != "Unhealthy",
+        healthy=resource.status.phase not in (PENDING, UNHEALTHY),
     )
 
 

@@ -1,0 +1,61 @@
+"""Cards are offered while kubelet listens to the agent, and withdrawn before it stops."""
+
+import asyncio
+
+from fractile.agent.availability import Availability
+from fractile.agent.catalog import Catalog, Stock
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.units import MemoryUnit
+from fractile.wire.extended_resource import ExtendedResource, from_card, object_name, to_card
+from tests.agent.world import CARDS, NODE
+from tests.fakes.apiserver import FakeApiServer, Fault
+
+
+async def usable(client: KubeClient) -> list[bool]:
+    found, _ = await client.list(paths.extended_resources(), ExtendedResource)
+    return [to_card(resource)[1].healthy for resource in found]
+
+
+async def publish(client: KubeClient) -> None:
+    for card in CARDS:
+        await client.apply(paths.extended_resource(object_name(card.uuid)), from_card(card, NODE), field_manager="test")
+
+
+async def test_cards_are_withdrawn_before_a_stop_and_offered_when_kubelet_listens() -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        await publish(client)
+        registered = asyncio.Event()
+        stock = Stock(Catalog.of(CARDS, MemoryUnit.MiB))
+        availability = Availability(client, stock, registered=registered, sleep=sleep)
+        assert await usable(client) == [True, True]
+        await availability.withdraw()
+        assert await usable(client) == [False, False]
+        assert slept == [1.0], "Bindings on their way are waited for"
+        offering = asyncio.create_task(availability.run())
+        await asyncio.sleep(0.05)
+        assert await usable(client) == [False, False], "not before kubelet listens"
+        registered.set()
+        await asyncio.wait_for(offering, 5)
+        assert await usable(client) == [True, True]
+
+
+async def test_an_api_server_that_fails_delays_the_offer_but_does_not_end_it() -> None:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        await publish(client)
+        registered = asyncio.Event()
+        registered.set()
+
+        async def soon(_: float) -> None:
+            server.heal()
+            await asyncio.sleep(0)
+
+        availability = Availability(client, Stock(Catalog.of(CARDS, MemoryUnit.MiB)), registered=registered, sleep=soon)
+        server.inject(Fault(status=403, method="PATCH"))
+        await asyncio.wait_for(availability.run(), 10)
+        assert await usable(client) == [True, True]

@@ -1,0 +1,190 @@
+"""What a user or an administrator meets on the real cluster beyond the demonstrations: mistakes, restarts, views."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fractile.cluster import demos
+from fractile.cluster import workload as w
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.stage import LocalStage
+from fractile.cluster.workload import Manifest, Workload
+from fractile.dialects import aliyun
+from fractile.wire import placement
+
+
+@pytest.fixture
+def work(cluster: LocalCluster) -> Generator[Workload]:
+    """A namespace that is empty before and after."""
+    cluster.up()
+    found = Workload(cluster.kubectl, "e2e-path")
+    found.create_namespace()
+    found.delete()
+    yield found
+    found.delete(wait=120)
+
+
+def inspect(cluster: LocalCluster, *args: str) -> Any:
+    """What `fractile inspect -o json` says."""
+    program = Path(sys.executable).with_name("fractile")
+    command = [str(program), "inspect", "-o", "json", "--kubeconfig", str(cluster.kubeconfig), *args]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=dict(os.environ))
+    return json.loads(done.stdout)
+
+
+def card_of(pod: Manifest) -> str:
+    return w.placement_of(pod).containers[0].slices[0].card
+
+
+def log_of(cluster: LocalCluster) -> str:
+    return cluster.log("control-plane").read_text()
+
+
+def test_a_pod_that_asks_for_no_gpu_never_reaches_the_extender(cluster: LocalCluster, work: Workload) -> None:
+    work.apply([w.pod("plain", w.container())])
+    pod = work.wait_running("plain")["plain"]
+    assert placement.ANNOTATION not in w.annotations(pod)
+    assert "plain" not in log_of(cluster)
+
+
+def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: Workload) -> None:
+    both = w.container(memory=100)
+    both["resources"]["limits"]["nvidia.com/gpu"] = "1"
+    work.apply([w.pod("both", both)])
+    # No node has nvidia.com/gpu here, so kube-scheduler refuses first; without that resource it is our turn.
+    assert "Insufficient nvidia.com/gpu" in work.wait_refused("both")
+    mixed = w.container(memory=100, count=1)
+    work.apply([w.pod("mixed", mixed)])
+    reason = work.wait_refused("mixed")
+    assert "container main asks for both aliyun.com/gpu-mem and aliyun.com/gpu-count" in reason
+
+
+def test_a_pod_larger_than_any_card_is_told_that_waiting_does_not_help(work: Workload) -> None:
+    work.apply([w.pod("huge", w.container(memory=20_000))])
+    reason = work.wait_refused("huge")
+    assert "20000 MiB asked on one card, the largest card here has 16276 MiB" in reason
+    assert "Preemption is not helpful" in reason
+
+
+def test_containers_of_a_pod_use_several_cards_when_no_single_one_has_room(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    two = [w.container(name, memory=10_000) for name in ("a", "b")]
+    work.apply([w.pod("two", *two, nodes=["n3"])])
+    pod = work.wait_running("two")["two"]
+    placed = w.placement_of(pod)
+    cards = {c.container: c.slices[0].card for c in placed.containers}
+    assert len(set(cards.values())) == 2
+    assert w.annotations(pod)[aliyun.IDX] == "0,1"
+    for name, card in cards.items():
+        assert work.environment("two", name)[aliyun.VISIBLE] == card
+    demos.check_kubelet_record(LocalStage(cluster), work.namespace, {"two": pod})
+
+
+def test_inspect_counts_what_is_held_also_while_the_control_plane_is_down(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    work.apply([w.pod("held", w.container(memory=5000), nodes=["n2"])])
+    card = card_of(work.wait_running("held")["held"])
+    cluster.kill("control-plane")
+    try:
+        report = inspect(cluster, "n2")
+    finally:
+        cluster.start("control-plane")
+    (node,) = report["nodes"]
+    held = {c["uuid"]: c["allocatedMiB"] for c in node["cards"]}
+    assert held[card] == 5000
+    assert sum(held.values()) == 5000
+
+
+def test_a_pod_bound_past_fractile_gets_no_card_and_an_event(cluster: LocalCluster, work: Workload) -> None:
+    bypass = w.pod("bypass", w.container(memory=500))
+    bypass["spec"]["nodeName"] = "n2"
+    work.apply([bypass])
+    for reason in ("PlacementIgnored", "Failed"):
+        wait_event(work, "bypass", reason)
+    assert w.phase(work.pods()["bypass"]) == "Pending"
+    assert sum(c["allocatedMiB"] for c in inspect(cluster, "n2")["nodes"][0]["cards"]) == 0
+
+
+def test_while_the_agent_is_away_new_pods_wait_and_running_ones_go_on(cluster: LocalCluster, work: Workload) -> None:
+    work.apply([w.pod("before", w.container(memory=3000), nodes=["n1"])])
+    before = work.wait_running("before")["before"]
+    cluster.kill("n1/agent", signal.SIGTERM)
+    work.apply([w.pod("after", w.container(memory=3000), nodes=["n1"])])
+    assert "no usable cards reported" in work.wait_refused("after")
+    cluster.start("n1/agent")
+    after = work.wait_running("after", seconds=60)["after"]
+    assert card_of(before) == card_of(after)
+    assert work.pods()["before"]["status"]["containerStatuses"][0]["restartCount"] == 0
+    demos.check_kubelet_record(LocalStage(cluster), work.namespace, {"before": before, "after": after})
+
+
+def test_an_agent_that_is_killed_comes_back_and_serves_new_pods(cluster: LocalCluster, work: Workload) -> None:
+    work.apply([w.pod("before", w.container(memory=3000), nodes=["n1"])])
+    before = work.wait_running("before")["before"]
+    cluster.restart("n1/agent")
+    work.wait_until(20, "the agent to be registered again", lambda: allocatable(cluster, "n1") == 2 * demos.CARD)
+    work.apply([w.pod("after", w.container(memory=3000), nodes=["n1"])])
+    after = work.wait_running("after", seconds=60)["after"]
+    assert work.pods()["before"]["status"]["containerStatuses"][0]["restartCount"] == 0
+    demos.check_kubelet_record(LocalStage(cluster), work.namespace, {"before": before, "after": after})
+
+
+def test_pods_created_while_the_control_plane_is_down_run_when_it_is_back(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    cluster.kill("control-plane")
+    work.apply([w.pod("patient", w.container(memory=1000))])
+    work.wait_refused("patient")
+    cluster.start("control-plane")
+    work.wait_running("patient", seconds=60)
+
+
+def test_a_deployment_is_packed_node_by_node(work: Workload) -> None:
+    template = w.pod("x", w.container(memory=4069), labels={"app": "packed"})
+    template["metadata"].pop("name")
+    for key in ("apiVersion", "kind"):
+        template.pop(key)
+    work.apply(
+        [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "packed"},
+                "spec": {
+                    "replicas": 8,
+                    "selector": {"matchLabels": {"app": "packed"}},
+                    "template": {"metadata": template["metadata"], "spec": template["spec"]},
+                },
+            }
+        ]
+    )
+    try:
+        names = wait_count(work, 8)
+        running = work.wait_running(*names)
+        cards = sorted(card_of(p) for p in running.values())
+        assert len(set(cards)) <= 3, f"8 x 4069 MiB fill two cards, they are on {len(set(cards))}"
+    finally:
+        work.delete_deployment("packed")
+
+
+def allocatable(cluster: LocalCluster, node: str) -> int:
+    text = cluster.kubectl("get", "node", node, "-o", "jsonpath={.status.allocatable.aliyun\\.com/gpu-mem}")
+    return int(text or 0)
+
+
+def wait_event(work: Workload, name: str, reason: str) -> None:
+    work.wait_until(40, f"event {reason} of {name}", lambda: any(e["reason"] == reason for e in work.events(name)))
+
+
+def wait_count(work: Workload, count: int) -> Sequence[str]:
+    work.wait_until(30, f"{count} pods", lambda: len(work.pods()) == count)
+    return list(work.pods())
