@@ -88,7 +88,7 @@ class Plane:
     def annotations(self, name: str = "p") -> dict[str, str]:
         return self.stored(name).metadata.annotations or {}
 
-    def annotate(self, name: str = "p", **fields: str | None) -> None:
+    def annotate(self, fields: dict[str, str | None], name: str = "p") -> None:
         self.server.merge(paths.pod("default", name), {"metadata": {"annotations": fields}})
 
     def writes(self) -> list[str]:

@@ -1,0 +1,138 @@
+"""What becomes of assumptions whose Binding nobody has heard of."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from fractile.control.doubt import EXPIRY
+from fractile.errors import ApiError
+from fractile.kube import paths
+from fractile.ledger.ledger import State
+from fractile.model.units import PodUID
+from fractile.wire import placement
+from fractile.wire.extender import BindingArgs
+from fractile.wire.objects import Pod
+from tests.builders import CARD_MEMORY, on_card
+from tests.control.plane import Plane, plane
+from tests.fakes.apiserver import Fault
+
+FULL = CARD_MEMORY
+EIGHT = on_card(0, 8138)
+
+
+@pytest.fixture
+async def p() -> AsyncGenerator[Plane, None]:
+    async with plane() as made:
+        yield made
+
+
+@pytest.fixture
+def pod(p: Plane) -> Pod:
+    """A pod that waits, assumed on card 0 of n1 long ago."""
+    found = p.submit("p")
+    assert p.ledger.assume(PodUID(found.metadata.uid), EIGHT) is None
+    p.clock.now += EXPIRY
+    return found
+
+
+async def resolve(p: Plane) -> None:
+    for uid in p.ledger.overdue(EXPIRY):
+        await p.doubt.resolve(uid)
+
+
+async def bind_behind_our_back(p: Plane, pod: Pod, node: str = "n1", text: str = "") -> None:
+    annotations = {placement.ANNOTATION: text} if text else {}
+    await p.client.bind(namespace="default", name="p", uid=pod.metadata.uid, node=node, annotations=annotations)
+
+
+async def test_a_binding_that_arrived_after_all_is_bound(p: Plane, pod: Pod) -> None:
+    await bind_behind_our_back(p, pod, text=placement.encode(EIGHT))
+    await resolve(p)
+    entry = p.entry(pod)
+    assert entry is not None
+    assert entry.state is State.BOUND
+    assert p.free() == [FULL - 8138, FULL]
+    assert p.ledger.overdue(EXPIRY) == []
+
+
+async def test_a_binding_that_never_arrived_gives_its_cards_back(p: Plane, pod: Pod) -> None:
+    await resolve(p)
+    assert p.entry(pod) is None
+    assert p.free() == [FULL, FULL]
+    assert p.waiting.find(PodUID(pod.metadata.uid)) is not None
+
+
+async def test_a_pod_deleted_meanwhile_gives_its_cards_back_and_waits_no_more(p: Plane, pod: Pod) -> None:
+    p.server.delete(paths.pod("default", "p"))
+    await resolve(p)
+    assert p.free() == [FULL, FULL]
+    assert len(p.waiting) == 0
+
+
+async def test_a_pod_recreated_meanwhile_is_another_pod(p: Plane, pod: Pod) -> None:
+    p.server.delete(paths.pod("default", "p"))
+    p.create("p")
+    await resolve(p)
+    assert p.free() == [FULL, FULL]
+    assert len(p.waiting) == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(path="/pods/p", status=500, times=99), id="500"),
+        pytest.param(Fault(path="/pods/p", status=403, times=99), id="403"),
+        pytest.param(Fault(path="/pods/p", drop="before", times=99), id="no answer"),
+        pytest.param(Fault(path="/pods/p", status=200, body=b"<html>", times=99), id="no API server"),
+    ],
+)
+async def test_capacity_is_never_given_away_on_a_guess(p: Plane, pod: Pod, fault: Fault) -> None:
+    p.server.inject(fault)
+    await resolve(p)
+    assert p.free() == [FULL - 8138, FULL]
+    assert p.ledger.overdue(EXPIRY) == []  # asked again after another period
+    p.server.heal()
+    p.clock.now += EXPIRY
+    await resolve(p)
+    assert p.free() == [FULL, FULL]
+
+
+async def test_a_pod_bound_elsewhere_by_another_gives_its_cards_back(p: Plane, pod: Pod) -> None:
+    await bind_behind_our_back(p, pod, "n2")
+    await resolve(p)
+    assert p.entry(pod) is None
+    assert (p.free("n1"), p.free("n2")) == ([FULL, FULL], [FULL, FULL])
+
+
+async def test_a_pod_bound_here_by_another_keeps_its_cards_and_is_settled(p: Plane, pod: Pod) -> None:
+    await bind_behind_our_back(p, pod)
+    await resolve(p)
+    assert p.free() == [FULL - 8138, FULL]
+    assert p.ledger.overdue(EXPIRY) == []
+    p.clock.now += EXPIRY
+    assert p.ledger.overdue(EXPIRY) == []
+
+
+async def test_a_pod_that_the_watch_never_showed_is_asked_about_as_well(p: Plane) -> None:
+    late = p.create("late")
+    p.server.inject(
+        Fault(method="GET", path="/pods/late"),  # what the pod is: answered
+        Fault(method="POST", path="/binding", drop="after"),
+        Fault(method="GET", path="/pods/late", status=500, times=5),  # what became of it: not answered
+    )
+    with pytest.raises(ApiError):
+        await p.binder.bind(BindingArgs("late", "default", late.metadata.uid, "n1"))
+    p.clock.now += EXPIRY
+    await resolve(p)
+    entry = p.entry(late)
+    assert entry is not None
+    assert entry.state is State.BOUND
+    assert p.free() == [FULL - 8138, FULL]
+
+
+async def test_only_overdue_assumptions_are_asked_about(p: Plane) -> None:
+    found = p.submit("p")
+    assert p.ledger.assume(PodUID(found.metadata.uid), EIGHT) is None
+    await resolve(p)
+    assert p.server.requests == []
+    assert p.entry(found) is not None

@@ -1,0 +1,302 @@
+"""From the API's objects to the ledger: what is believed, and what is not."""
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+import pytest
+
+from fractile.control.feed import CardFeed, PodFeed
+from fractile.control.waiting import WaitingPods
+from fractile.ledger.ledger import Ledger, State
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.wire import placement
+from fractile.wire.extender import BindingArgs
+from fractile.wire.objects import Pod
+from tests.builders import (
+    CARD_MEMORY,
+    Clock,
+    card,
+    card_uuid,
+    cards,
+    cluster,
+    container,
+    given,
+    in_use,
+    on_card,
+    piece,
+    pod,
+    resource,
+)
+from tests.builders import placement as placed
+from tests.control.plane import Plane, plane
+
+FULL = CARD_MEMORY
+EIGHT = on_card(0, 8138)
+
+
+class Fed:
+    """A pod feed with nothing behind it but a ledger; what it says is kept."""
+
+    def __init__(self) -> None:
+        self.ledger: Ledger = cluster({n: cards(n) for n in ("n1", "n2")}, clock=Clock())
+        self.waiting = WaitingPods()
+        self.warnings: list[str] = []
+        self.freed: list[NodeName] = []
+        self.to_repair: list[str] = []
+        self.feed = PodFeed(
+            ledger=self.ledger,
+            waiting=self.waiting,
+            unit=MemoryUnit.MiB,
+            warn=lambda pod, reason, message: self.warnings.append(f"{pod.metadata.name} {reason}: {message}"),
+            freed=self.freed.append,
+            needs_repair=lambda pod: self.to_repair.append(pod.metadata.name),
+        )
+
+    def free(self, node: str = "n1") -> list[int]:
+        state = self.ledger.node(node)
+        return [] if state is None else [c.free_memory for c in state.cards]
+
+
+@pytest.fixture
+def fed() -> Fed:
+    return Fed()
+
+
+def bound(text: str | None = None, *, node: str = "n1", name: str = "p", phase: str = "Running") -> Pod:
+    """A bound pod that carries this text as its placement."""
+    return pod(name, node=node, phase=phase, annotations={placement.ANNOTATION: text} if text is not None else None)
+
+
+GOOD = bound(placement.encode(EIGHT))
+UID = PodUID("uid-p")
+
+
+def test_an_unbound_pod_waits_with_what_it_asks_for(fed: Fed) -> None:
+    fed.feed.changed(pod("p", container(memory=8138)))
+    waiting = fed.waiting.find(UID)
+    assert waiting is not None
+    assert (waiting.namespace, waiting.name) == ("default", "p")
+    assert isinstance(waiting.request, PodRequest)
+    assert fed.free() == [FULL, FULL]
+
+
+def test_an_unbound_pod_that_makes_no_sense_waits_with_its_refusal(fed: Fed) -> None:
+    fed.feed.changed(pod("p", container(memory="-1")))
+    waiting = fed.waiting.find(UID)
+    assert waiting is not None
+    assert isinstance(waiting.request, Refusal)
+
+
+def test_a_pod_that_asks_for_nothing_of_ours_is_not_remembered(fed: Fed) -> None:
+    fed.feed.changed(pod("p", container()))
+    fed.feed.changed(pod("q", container(), node="n1"))
+    assert len(fed.waiting) == 0
+    assert fed.warnings == []
+
+
+def test_a_bound_pod_is_charged_and_no_longer_waits(fed: Fed) -> None:
+    fed.feed.changed(pod("p"))
+    fed.feed.changed(GOOD)
+    assert len(fed.waiting) == 0
+    assert fed.free() == [FULL - 8138, FULL]
+    assert fed.warnings == fed.to_repair == []
+
+
+def test_the_same_pod_again_is_charged_once(fed: Fed) -> None:
+    for _ in range(5):
+        fed.feed.changed(GOOD)
+    assert fed.free() == [FULL - 8138, FULL]
+    assert fed.warnings == fed.to_repair == []
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_pod_holds_nothing_and_its_node_is_said_to_have_room(fed: Fed, phase: str) -> None:
+    fed.feed.changed(GOOD)
+    fed.feed.changed(bound(placement.encode(EIGHT), phase=phase))
+    assert fed.free() == [FULL, FULL]
+    assert fed.freed == ["n1"]
+
+
+def test_a_deleted_pod_holds_nothing_and_its_node_is_said_to_have_room(fed: Fed) -> None:
+    fed.feed.changed(GOOD)
+    fed.feed.gone(UID)
+    fed.feed.gone(UID)
+    assert fed.free() == [FULL, FULL]
+    assert fed.freed == ["n1"]
+
+
+def test_a_deleted_waiting_pod_waits_no_more(fed: Fed) -> None:
+    fed.feed.changed(pod("p"))
+    fed.feed.gone(UID)
+    assert len(fed.waiting) == 0
+    assert fed.freed == []
+
+
+NOT_BELIEVED = [
+    pytest.param(bound(None), "it was bound without Fractile", id="none"),
+    pytest.param(bound(""), "malformed", id="empty"),
+    pytest.param(bound("{"), "malformed", id="malformed"),
+    pytest.param(bound('{"version": 2, "node": "n1"}'), "has version 2", id="a later version"),
+    pytest.param(
+        bound(placement.encode(on_card(0, 8138, node="n2"))), "names node n2, it runs on n1", id="another node"
+    ),
+    pytest.param(bound(placement.encode(on_card(0, 1))), "does not match its request", id="less than asked"),
+    pytest.param(
+        bound(placement.encode(placed(given("other", piece(card_uuid("n1", 0)))))),
+        "must name the containers",
+        id="names",
+    ),
+    pytest.param(
+        bound(placement.encode(placed(given("main", piece(card_uuid("n2", 0)))))),
+        "is on n2, not on n1",
+        id="foreign card",
+    ),
+]
+
+
+@pytest.mark.parametrize(("found", "reason"), NOT_BELIEVED)
+def test_a_placement_that_makes_no_sense_is_an_event_and_no_charge(fed: Fed, found: Pod, reason: str) -> None:
+    fed.feed.changed(found)
+    assert fed.ledger.entry(UID) is None
+    assert (fed.free(), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
+    (warning,) = fed.warnings
+    assert warning.startswith("p PlacementIgnored: Fractile does not believe this pod's fractile.dev/placement: ")
+    assert reason in warning
+    assert fed.to_repair == []
+
+
+@pytest.mark.parametrize(("found", "reason"), [*NOT_BELIEVED, pytest.param(
+    bound(placement.encode(on_card(1, 8138))), "was changed after the pod was bound", id="another card")])  # fmt: skip
+def test_an_annotation_changed_after_binding_changes_no_charge_and_is_repaired(
+    fed: Fed, found: Pod, reason: str
+) -> None:
+    fed.feed.changed(GOOD)
+    fed.feed.changed(found)
+    entry = fed.ledger.entry(UID)
+    assert entry is not None
+    assert (entry.state, entry.placement) == (State.BOUND, EIGHT)
+    assert fed.free() == [FULL - 8138, FULL]
+    assert len(fed.warnings) == 1
+    assert fed.to_repair == ["p"]
+
+
+def test_an_assumed_pod_bound_elsewhere_by_another_gives_its_cards_back(fed: Fed) -> None:
+    assert fed.ledger.assume(UID, EIGHT) is None
+    fed.feed.changed(bound(None, node="n2"))
+    assert fed.ledger.entry(UID) is None
+    assert fed.free() == [FULL, FULL]
+    assert fed.freed == ["n1"]
+    assert fed.to_repair == []
+
+
+def test_an_assumed_pod_bound_here_without_its_annotation_keeps_its_cards_and_gets_it(fed: Fed) -> None:
+    assert fed.ledger.assume(UID, EIGHT) is None
+    fed.feed.changed(bound(None))
+    entry = fed.ledger.entry(UID)
+    assert entry is not None
+    assert entry.state is State.BOUND
+    assert fed.to_repair == ["p"]
+
+
+def test_two_placements_on_one_place_leave_the_second_without_a_charge_until_there_is_room(fed: Fed) -> None:
+    in_use(fed.ledger, "n1", 10_000)
+    fed.feed.changed(GOOD)
+    assert fed.ledger.conflicts() == {UID: EIGHT}
+    assert "8138 MiB and 0 % are needed" in fed.warnings[0]
+    fed.feed.gone(PodUID("filler-n1-0"))
+    assert fed.ledger.conflicts() == {}
+    assert fed.free() == [FULL - 8138, FULL]
+
+
+def test_kubelets_own_choice_is_handed_to_repair(fed: Fed) -> None:
+    both = {placement.ANNOTATION: placement.encode(EIGHT), placement.CHOICE_ANNOTATION: "anything"}
+    fed.feed.changed(pod("p", node="n1", annotations=both))
+    assert fed.free() == [FULL - 8138, FULL]
+    assert fed.to_repair == ["p"]
+
+
+def test_pods_seen_in_any_order_give_the_same_ledger() -> None:
+    pods = [bound(placement.encode(on_card(i % 2, 8138, node="n1")), name=f"p{i}") for i in range(2)]
+    pods += [pod("waiting"), bound(None, name="foreign")]
+    first, second = Fed(), Fed()
+    for found in pods:
+        first.feed.changed(found)
+    for found in reversed(pods):
+        second.feed.changed(found)
+    assert first.free() == second.free() == [FULL - 8138, FULL - 8138]
+
+
+# ── cards ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def card_feed(fed: Fed) -> CardFeed:
+    return CardFeed(fed.ledger, freed=fed.feed.freed)
+
+
+def test_a_reported_card_is_counted_and_its_node_said_to_have_room(fed: Fed) -> None:
+    card_feed(fed).changed(resource(card("n3", 0), "n3"))
+    assert fed.free("n3") == [FULL]
+    assert fed.freed == ["n3"]
+
+
+def test_a_deleted_object_takes_its_card_away(fed: Fed) -> None:
+    feed = card_feed(fed)
+    feed.changed(resource(card("n3", 0), "n3"))
+    feed.gone("gpu-n3-0")
+    feed.gone("gpu-n3-0")
+    feed.gone("never-seen")
+    assert fed.free("n3") == []
+
+
+def test_an_unhealthy_card_serves_nobody_until_it_is_well(fed: Fed) -> None:
+    feed = card_feed(fed)
+    feed.changed(resource(card("n1", 0), "n1", phase="Unhealthy"))
+    assert fed.free() == [FULL]
+    feed.changed(resource(card("n1", 0), "n1"))
+    assert fed.free() == [FULL, FULL]
+
+
+def test_an_object_that_names_another_device_than_before_leaves_no_ghost(fed: Fed) -> None:
+    feed = card_feed(fed)
+    feed.changed(resource(card("n3", 0), "n3", name="slot"))
+    feed.changed(resource(card("n3", 1), "n3", name="slot"))
+    assert [c.uuid for c in fed.ledger.cards("n3")] == [card_uuid("n3", 1)]
+
+
+@pytest.mark.parametrize("fields", [{"memory": "a lot"}, {"memory": "-1"}, {"index": -1}, {"index": 10**30}])
+def test_an_impossible_card_is_ignored(fed: Fed, fields: dict[str, object]) -> None:
+    good = resource(card("n3", 0), "n3")
+    card_feed(fed).changed(msgspec.structs.replace(good, spec=msgspec.structs.replace(good.spec, **fields)))
+    assert fed.free("n3") == []
+
+
+def test_a_card_that_grows_back_settles_the_conflict_of_its_pods(fed: Fed) -> None:
+    feed = card_feed(fed)
+    feed.changed(resource(card("n1", 0, memory=4000), "n1"))
+    fed.feed.changed(GOOD)
+    assert fed.ledger.conflicts() == {UID: EIGHT}
+    feed.changed(resource(card("n1", 0), "n1"))
+    assert fed.ledger.conflicts() == {}
+    assert fed.free() == [FULL - 8138, FULL]
+
+
+# ── together with bind ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+async def p() -> AsyncGenerator[Plane, None]:
+    async with plane() as made:
+        yield made
+
+
+async def test_a_new_control_plane_reads_what_the_old_one_wrote(p: Plane) -> None:
+    for i, size in enumerate((8138, 4000, 16_276)):
+        found = p.submit(f"p{i}", container(memory=size))
+        assert await p.binder.bind(BindingArgs(f"p{i}", "default", found.metadata.uid, "n1" if i < 2 else "n2")) is None
+    fresh = Fed()
+    for i in (2, 0, 1):
+        fresh.feed.changed(p.stored(f"p{i}"))
+    assert [fresh.ledger.node(n) for n in ("n1", "n2")] == [p.ledger.node(n) for n in ("n1", "n2")]
+    assert fresh.warnings == []

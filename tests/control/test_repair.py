@@ -1,0 +1,193 @@
+"""Bringing a pod's annotation and the ledger together again."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fractile.control import repair as module
+from fractile.kube import paths
+from fractile.model.placement import Placement
+from fractile.model.units import PodUID
+from fractile.wire import placement
+from fractile.wire.extender import BindingArgs
+from fractile.wire.objects import Pod
+from tests.builders import CARD_MEMORY, in_use, on_card
+from tests.control.plane import Plane, plane, until
+from tests.fakes.apiserver import Fault
+
+FULL = CARD_MEMORY
+ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+
+
+@pytest.fixture
+async def p(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Plane, None]:
+    monkeypatch.setattr(module, "_RETRY", 0.02)
+    async with plane() as made:
+        yield made
+
+
+@pytest.fixture
+async def pod(p: Plane) -> Pod:
+    """A pod bound to card 0 of n1."""
+    found = p.submit("p")
+    assert await p.binder.bind(BindingArgs("p", "default", found.metadata.uid, "n1")) is None
+    p.server.requests.clear()
+    return p.see()
+
+
+@asynccontextmanager
+async def repairing(p: Plane) -> AsyncGenerator[None, None]:
+    task = asyncio.create_task(p.repair.run())
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def recorded(p: Plane) -> Placement:
+    return placement.decode(p.annotations()[placement.ANNOTATION])
+
+
+def choose(p: Plane, wanted: Placement) -> None:
+    """The agent reports what kubelet chose, and the watch shows it."""
+    p.annotate({placement.CHOICE_ANNOTATION: placement.encode(wanted)})
+    p.see()
+
+
+async def test_kubelets_choice_moves_the_hold_and_is_written_into_the_placement(p: Plane, pod: Pod) -> None:
+    choose(p, on_card(1, 8138))
+    async with repairing(p):
+        await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
+    assert recorded(p) == on_card(1, 8138)
+    assert p.annotations()["ALIYUN_COM_GPU_MEM_IDX"] == "1"
+    assert p.free() == [FULL, FULL - 8138]
+    assert p.writes() == ["PATCH /api/v1/namespaces/default/pods/p"]
+    p.see()
+    assert p.events == []
+
+
+async def test_a_choice_of_the_planned_card_is_confirmed(p: Plane, pod: Pod) -> None:
+    choose(p, on_card(0, 8138))
+    async with repairing(p):
+        await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
+    assert recorded(p) == on_card(0, 8138)
+
+
+async def test_a_choice_without_room_is_refused_with_an_event_and_changes_nothing(p: Plane, pod: Pod) -> None:
+    in_use(p.ledger, "n1", 0, 10_000)
+    choose(p, on_card(1, 8138))
+    async with repairing(p):
+        await until(lambda: p.events)
+    assert recorded(p) == on_card(0, 8138)
+    assert placement.CHOICE_ANNOTATION in p.annotations()
+    assert p.free() == [FULL - 8138, FULL - 10_000]
+    assert p.events == [
+        (
+            "p",
+            "CardTaken",
+            "kubelet chose other cards than planned, and card 1 has 6276 MiB and 100 % of its cores free, "
+            "8138 MiB and 0 % are needed",
+        )
+    ]
+
+
+async def test_a_refused_choice_is_granted_as_soon_as_there_is_room_and_told_once(p: Plane, pod: Pod) -> None:
+    in_use(p.ledger, "n1", 0, 10_000)
+    choose(p, on_card(1, 8138))
+    async with repairing(p):
+        await until(lambda: p.events)
+        await asyncio.sleep(0.1)
+        p.feed.gone(PodUID("filler-n1-1"))
+        await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
+    assert recorded(p) == on_card(1, 8138)
+    assert p.free() == [FULL, FULL - 8138]
+    assert len(p.events) == 1
+
+
+async def test_a_refused_choice_that_was_withdrawn_is_not_granted_later(p: Plane, pod: Pod) -> None:
+    in_use(p.ledger, "n1", 0, 10_000)
+    choose(p, on_card(1, 8138))
+    async with repairing(p):
+        await until(lambda: p.events)
+        p.annotate({placement.CHOICE_ANNOTATION: None})
+        p.feed.gone(PodUID("filler-n1-1"))
+        await asyncio.sleep(0.1)
+    assert p.free() == [FULL - 8138, FULL]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("nonsense", id="malformed"),
+        pytest.param(placement.encode(on_card(0, 8138, node="n2")), id="another node"),
+        pytest.param(placement.encode(on_card(1, 1)), id="less than asked"),
+        pytest.param(placement.encode(on_card(1, 16_000)), id="more than asked"),
+    ],
+)
+async def test_a_choice_that_makes_no_sense_moves_nothing_and_is_removed(p: Plane, pod: Pod, text: str) -> None:
+    p.annotate({placement.CHOICE_ANNOTATION: text})
+    p.see()
+    async with repairing(p):
+        await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
+    assert recorded(p) == on_card(0, 8138)
+    assert p.free() == [FULL - 8138, FULL]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", placement.encode(on_card(1, 8138)), placement.encode(on_card(0, 1)), None]
+)
+async def test_an_edited_placement_is_written_anew_from_the_ledger(p: Plane, pod: Pod, text: str | None) -> None:
+    p.annotate({placement.ANNOTATION: text, "ALIYUN_COM_GPU_MEM_IDX": "7"})
+    p.see()
+    async with repairing(p):
+        await until(lambda: p.writes())
+    assert recorded(p) == on_card(0, 8138)
+    assert p.annotations()["ALIYUN_COM_GPU_MEM_IDX"] == "0"
+    assert p.free() == [FULL - 8138, FULL]
+    assert [reason for _, reason, _ in p.events] == ["PlacementIgnored"]
+    p.see()
+    assert len(p.events) == 1
+
+
+async def test_a_repair_does_not_take_back_that_the_card_was_handed_over(p: Plane, pod: Pod) -> None:
+    p.annotate({placement.ANNOTATION: "nonsense", ASSIGNED: "true"})
+    p.see()
+    async with repairing(p):
+        await until(lambda: p.annotations()[placement.ANNOTATION] != "nonsense")
+    assert p.annotations()[ASSIGNED] == "true"
+
+
+async def test_a_write_that_fails_is_tried_again(p: Plane, pod: Pod) -> None:
+    p.server.inject(
+        Fault(method="PATCH", status=500, times=5),
+        Fault(method="PATCH", status=403),
+        Fault(method="PATCH", drop="before", times=5),
+    )
+    choose(p, on_card(1, 8138))
+    async with repairing(p):
+        await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
+    assert recorded(p) == on_card(1, 8138)
+    assert p.free() == [FULL, FULL - 8138]
+
+
+async def test_a_pod_deleted_meanwhile_is_left_alone(p: Plane, pod: Pod) -> None:
+    choose(p, on_card(1, 8138))
+    p.server.delete(paths.pod("default", "p"))
+    async with repairing(p):
+        await until(lambda: p.writes())
+        p.feed.gone(PodUID(pod.metadata.uid))
+        await asyncio.sleep(0.1)
+    assert len(p.writes()) == 1
+    assert p.free() == [FULL, FULL]
+
+
+async def test_a_later_pod_of_the_same_name_is_not_given_the_placement(p: Plane, pod: Pod) -> None:
+    choose(p, on_card(1, 8138))
+    p.server.delete(paths.pod("default", "p"))
+    p.create("p")
+    async with repairing(p):
+        await until(lambda: p.writes())
+        await asyncio.sleep(0.05)
+    assert placement.ANNOTATION not in p.annotations()
+    assert len(p.writes()) == 1

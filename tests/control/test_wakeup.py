@@ -1,0 +1,152 @@
+"""Making kube-scheduler look again at the pods that wait, as soon as there is room."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from fractile.control import wakeup as module
+from fractile.control.wakeup import ANNOTATION
+from fractile.kube import paths
+from fractile.model.units import NodeName, PodUID
+from tests.builders import CARD_MEMORY, card, container, in_use, on_card, pod, resource
+from tests.control.plane import NOW_NS, Plane, plane, until
+from tests.fakes.apiserver import Fault
+
+FULL = CARD_MEMORY
+N1 = NodeName("n1")
+
+
+@pytest.fixture
+async def p(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Plane, None]:
+    monkeypatch.setattr(module, "_GATHER", 0.01)
+    monkeypatch.setattr(module, "_AGAIN", 0.05)
+    async with plane() as made:
+        in_use(made.ledger, "n1", FULL, FULL)
+        yield made
+
+
+@asynccontextmanager
+async def waking(p: Plane) -> AsyncGenerator[None, None]:
+    task = asyncio.create_task(p.wakeup.run())
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def wait_in_line(p: Plane, name: str, memory: int, *, second: int) -> None:
+    found = p.create(name, container(memory=memory))  # the server stamps the time of creation, the same for all
+    meta = msgspec.structs.replace(found.metadata, creation_timestamp=f"2026-01-01T00:00:{second:02d}Z")
+    p.feed.changed(msgspec.structs.replace(found, metadata=meta))
+
+
+def candidates(p: Plane, *nodes: str) -> list[str]:
+    return [pod.name for pod in p.wakeup.candidates([NodeName(n) for n in nodes or ("n1",)])]
+
+
+def leave(p: Plane, index: int) -> None:
+    p.feed.gone(PodUID(f"filler-n1-{index}"))
+
+
+async def test_the_oldest_pods_that_fit_are_chosen_in_order(p: Plane) -> None:
+    wait_in_line(p, "young", 100, second=9)
+    wait_in_line(p, "too-large", FULL + 1, second=1)
+    wait_in_line(p, "old", 100, second=2)
+    assert candidates(p) == []
+    leave(p, 0)
+    assert candidates(p) == ["old", "young"]
+
+
+async def test_a_pod_whose_binding_is_on_its_way_is_left_alone(p: Plane) -> None:
+    found = p.submit("p")
+    leave(p, 0)
+    assert candidates(p) == ["p"]
+    assert p.ledger.assume(PodUID(found.metadata.uid), on_card(0, 8138)) is None
+    assert candidates(p) == []
+
+
+async def test_a_pod_that_makes_no_sense_is_left_alone(p: Plane) -> None:
+    p.submit("p", container(memory="-1"))
+    leave(p, 0)
+    assert candidates(p) == []
+
+
+async def test_no_more_than_a_handful_is_touched_at_once(p: Plane) -> None:
+    for i in range(30):
+        wait_in_line(p, f"p{i}", 10, second=i)
+    leave(p, 0)
+    assert candidates(p) == [f"p{i}" for i in range(10)]
+
+
+async def test_a_node_that_vanished_wakes_nobody(p: Plane) -> None:
+    p.submit("p")
+    assert candidates(p, "n9") == []
+
+
+async def test_a_release_touches_the_pod_that_now_fits(p: Plane) -> None:
+    p.submit("p")
+    async with waking(p):
+        leave(p, 0)
+        await until(lambda: p.writes())
+    assert p.annotations()[ANNOTATION] == str(NOW_NS)
+    assert set(p.writes()) == {"PATCH /api/v1/namespaces/default/pods/p"}
+
+
+async def test_a_card_that_comes_touches_the_pod_that_now_fits(p: Plane) -> None:
+    p.submit("p")
+    async with waking(p):
+        p.cards.changed(resource(card("n3", 0), "n3"))
+        await until(lambda: p.writes())
+    assert ANNOTATION in p.annotations()
+
+
+async def test_a_pod_that_is_still_waiting_is_touched_a_few_times_and_no_more(p: Plane) -> None:
+    p.submit("p")
+    async with waking(p):
+        leave(p, 0)
+        await until(lambda: len(p.writes()) == 3)
+        await asyncio.sleep(0.2)
+    assert len(p.writes()) == 3
+
+
+async def test_nobody_waits_nobody_is_touched(p: Plane) -> None:
+    async with waking(p):
+        leave(p, 0)
+        await asyncio.sleep(0.05)
+        p.submit("late")
+        await asyncio.sleep(0.2)
+    assert p.writes() == []
+
+
+async def test_failures_of_the_server_do_not_end_the_loop(p: Plane) -> None:
+    p.server.inject(
+        Fault(method="PATCH", status=403),
+        Fault(method="PATCH", drop="before", times=5),
+    )
+    p.submit("p")
+    async with waking(p):
+        leave(p, 0)
+        await until(lambda: ANNOTATION in p.annotations())
+
+
+async def test_a_later_pod_of_the_same_name_is_not_touched_for_the_first(p: Plane) -> None:
+    p.submit("p")
+    p.server.delete(paths.pod("default", "p"))
+    p.create("p")
+    async with waking(p):
+        leave(p, 0)
+        await until(lambda: p.writes())
+    assert ANNOTATION not in p.annotations()
+
+
+async def test_thousands_of_equal_pods_that_do_not_fit_are_judged_at_once(p: Plane) -> None:
+    for i in range(3000):
+        p.feed.changed(pod(f"p{i}", container(memory=FULL + 1)))
+    for i in range(300):
+        p.node(f"m{i}", [card(f"m{i}", 0)])
+    started = time.perf_counter()
+    assert candidates(p, *(f"m{i}" for i in range(300))) == []
+    assert time.perf_counter() - started < 2.0  # 900,000 single decisions would take half a minute
