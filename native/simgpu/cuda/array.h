@@ -1,0 +1,18 @@
+#ifndef SIMGPU_ARRAY_H
+#define SIMGPU_ARRAY_H
+
+#include "local.h"
+
+struct sim_array {
+    uint32_t magic;
+    struct sim_ctx *ctx;
+    uint32_t charge;
+    bool level; /* belongs to a mipmapped array */
+    size_t row, rows, layers, size; /* bytes of a row, rows of a layer, layers, bytes in all */
+    CUDA_ARRAY3D_DESCRIPTOR desc;
+    struct sim_bytes *bytes;
+    unsigned level_count;
+    struct sim_array *levels[32];
+};
+
+#endif

@@ -1,0 +1,725 @@
+/* Graphs: nodes, capture of streams, instantiation and launch.
+ *
+ * A launched graph is one piece of work: it takes as long as its longest path. Memory of allocation nodes has fixed
+ * addresses from the node's creation on; the card's memory for it is taken at upload or first launch, as much as the
+ * graph holds at its fullest, is shared by all graphs of the process and device, and stays until it is trimmed. */
+#define _GNU_SOURCE
+#include "module.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_KERNEL, N_MEMCPY, N_MEMSET, N_HOST, N_GRAPH, N_EMPTY, N_WAIT_EVENT, N_RECORD, N_ALLOC = 10, N_FREE = 11 };
+
+struct sim_node {
+    uint32_t magic;
+    struct sim_graph *graph;
+    CUgraphNodeParams p;
+    void **params;      /* own copy of the kernel's arguments */
+    struct sim_node **before;
+    size_t before_count;
+    uint64_t at_us_ns;  /* end of the longest path to here, while launching */
+    struct sim_node *next;
+};
+
+struct sim_graph {
+    uint32_t magic;
+    struct sim_node *first, **last;
+    size_t count;
+};
+
+struct sim_exec {
+    uint32_t magic;
+    struct sim_graph *graph; /* own copy */
+    uint64_t need;           /* bytes held at the fullest */
+};
+
+struct sim_capture {
+    struct sim_graph *graph;
+    struct sim_stream *origin;
+    uint64_t id;
+    unsigned refs, mode;
+    struct tip { struct sim_stream *stream; struct sim_node **nodes; size_t count; struct tip *next; } *tips;
+};
+
+static unsigned captures;
+
+/* ---- building ---- */
+
+static struct sim_graph *new_graph(void)
+{
+    struct sim_graph *g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->magic = MAGIC_GRAPH;
+    g->last = &g->first;
+    return g;
+}
+
+static bool copy_params(struct sim_node *n)
+{
+    struct sim_function *f = n->p.kernel.func ? n->p.kernel.func : n->p.kernel.kern;
+    if (!SIM_VALID(f, FUNCTION)) return false;
+    n->p.kernel.func = f;
+    if (!n->p.kernel.kernelParams || !f->param_count) return true;
+    n->params = calloc(f->param_count, sizeof *n->params);
+    for (unsigned i = 0; n->params && i < f->param_count; i++) {
+        n->params[i] = malloc(f->param_size[i] ? f->param_size[i] : 1);
+        if (!n->params[i]) return false;
+        memcpy(n->params[i], n->p.kernel.kernelParams[i], f->param_size[i]);
+    }
+    n->p.kernel.kernelParams = n->params;
+    return n->params != NULL;
+}
+
+static struct sim_node *add_node(struct sim_graph *g, const CUgraphNodeParams *p, struct sim_node *const *before, size_t count)
+{
+    struct sim_node *n = calloc(1, sizeof *n);
+    if (!n) return NULL;
+    n->magic = MAGIC_NODE;
+    n->graph = g;
+    n->p = *p;
+    n->before = count ? malloc(count * sizeof *n->before) : NULL;
+    if (count && n->before) memcpy(n->before, before, count * sizeof *n->before);
+    n->before_count = count;
+    if (p->type == N_KERNEL && !copy_params(n)) return free(n->before), free(n), NULL;
+    *g->last = n;
+    g->last = &n->next;
+    g->count++;
+    return n;
+}
+
+static CUresult alloc_address(CUgraphNodeParams *p)
+{
+    int device = p->alloc.poolProps.location.id;
+    if (p->alloc.poolProps.location.type != CU_MEM_LOCATION_DEVICE || !sim_device_valid(device) || !p->alloc.bytesize) return CUDA_ERROR_INVALID_VALUE;
+    p->alloc.dptr = sim_reserve_address(p->alloc.bytesize);
+    return CUDA_SUCCESS;
+}
+
+static CUresult add(CUgraphNode *out, CUgraph g, const CUgraphNode *before, size_t count, CUgraphNodeParams *p)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!out || !SIM_VALID(g, GRAPH) || (count && !before)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (p->type == N_ALLOC) r = alloc_address(p);
+    bool known = p->type <= N_RECORD || p->type == N_ALLOC || p->type == N_FREE;
+    if (!known) r = CUDA_ERROR_NOT_SUPPORTED;
+    if (r) return sim_leave(r);
+    *out = add_node(g, p, before, count);
+    return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
+
+API CUresult cuGraphCreate(CUgraph *out, unsigned flags)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!out || flags) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    *out = new_graph();
+    return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+#define BEFORE CUgraphNode *out, CUgraph g, const CUgraphNode *before, size_t n
+
+static CUresult add_kernel(BEFORE, const CUDA_KERNEL_NODE_PARAMS *k, bool v2)
+{
+    if (!k) return CUDA_ERROR_INVALID_VALUE;
+    CUgraphNodeParams p = {.type = N_KERNEL};
+    memcpy(&p.kernel, k, v2 ? sizeof *k : offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
+    return add(out, g, before, n, &p);
+}
+API CUresult cuGraphAddKernelNode(BEFORE, const CUDA_KERNEL_NODE_PARAMS *k) { return add_kernel(out, g, before, n, k, false); }
+API CUresult cuGraphAddKernelNode_v2(BEFORE, const CUDA_KERNEL_NODE_PARAMS *k) { return add_kernel(out, g, before, n, k, true); }
+
+API CUresult cuGraphAddMemcpyNode(BEFORE, const CUDA_MEMCPY3D *c, CUcontext ctx)
+{
+    CUgraphNodeParams p = {.type = N_MEMCPY};
+    if (!c) return CUDA_ERROR_INVALID_VALUE;
+    p.memcpy.copyParams = *c;
+    p.memcpy.copyCtx = ctx;
+    return add(out, g, before, n, &p);
+}
+API CUresult cuGraphAddMemsetNode(BEFORE, const CUDA_MEMSET_NODE_PARAMS *m, CUcontext ctx)
+{
+    (void)ctx;
+    CUgraphNodeParams p = {.type = N_MEMSET};
+    if (!m) return CUDA_ERROR_INVALID_VALUE;
+    p.memset = *m;
+    return add(out, g, before, n, &p);
+}
+API CUresult cuGraphAddHostNode(BEFORE, const CUDA_HOST_NODE_PARAMS *h)
+{
+    CUgraphNodeParams p = {.type = N_HOST};
+    if (!h) return CUDA_ERROR_INVALID_VALUE;
+    p.host = *h;
+    return add(out, g, before, n, &p);
+}
+API CUresult cuGraphAddEmptyNode(BEFORE)
+{
+    CUgraphNodeParams p = {.type = N_EMPTY};
+    return add(out, g, before, n, &p);
+}
+API CUresult cuGraphAddChildGraphNode(BEFORE, CUgraph child)
+{
+    CUgraphNodeParams p = {.type = N_GRAPH};
+    if (!SIM_VALID(child, GRAPH)) return CUDA_ERROR_INVALID_VALUE;
+    p.child.graph = child;
+    return add(out, g, before, n, &p);
+}
+API CUresult cuGraphAddMemAllocNode(BEFORE, CUDA_MEM_ALLOC_NODE_PARAMS *a)
+{
+    CUgraphNodeParams p = {.type = N_ALLOC};
+    if (!a) return CUDA_ERROR_INVALID_VALUE;
+    p.alloc = *a;
+    CUresult r = add(out, g, before, n, &p);
+    if (!r) a->dptr = p.alloc.dptr;
+    return r;
+}
+API CUresult cuGraphAddMemFreeNode(BEFORE, CUdeviceptr at)
+{
+    CUgraphNodeParams p = {.type = N_FREE, .free = {at}};
+    return add(out, g, before, n, &p);
+}
+
+static CUresult add_generic(BEFORE, CUgraphNodeParams *given)
+{
+    if (!given) return CUDA_ERROR_INVALID_VALUE;
+    CUresult r = add(out, g, before, n, given);
+    return r;
+}
+API CUresult cuGraphAddNode(BEFORE, CUgraphNodeParams *p) { return add_generic(out, g, before, n, p); }
+API CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *before, const void *edges, size_t n, CUgraphNodeParams *p)
+{
+    return (void)edges, add_generic(out, g, before, n, p);
+}
+
+API CUresult cuGraphNodeGetType(CUgraphNode n, int *out)
+{
+    if (!out || !SIM_VALID(n, NODE)) return CUDA_ERROR_INVALID_VALUE;
+    *out = n->p.type;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode n, CUDA_MEM_ALLOC_NODE_PARAMS *out)
+{
+    if (!out || !SIM_VALID(n, NODE) || n->p.type != N_ALLOC) return CUDA_ERROR_INVALID_VALUE;
+    *out = n->p.alloc;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode n, CUdeviceptr *out)
+{
+    if (!out || !SIM_VALID(n, NODE) || n->p.type != N_FREE) return CUDA_ERROR_INVALID_VALUE;
+    *out = n->p.free.dptr;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuGraphGetNodes(CUgraph g, CUgraphNode *out, size_t *count)
+{
+    if (!count || !SIM_VALID(g, GRAPH)) return CUDA_ERROR_INVALID_VALUE;
+    size_t i = 0;
+    for (struct sim_node *n = g->first; out && n && i < *count; n = n->next) out[i++] = n;
+    *count = out ? i : g->count;
+    return CUDA_SUCCESS;
+}
+
+static void free_nodes(struct sim_graph *g)
+{
+    for (struct sim_node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (n->params)
+            for (unsigned i = 0; i < n->p.kernel.func->param_count; i++) free(n->params[i]);
+        free(n->params);
+        free(n->before);
+        n->magic = 0;
+        free(n);
+    }
+    g->magic = 0;
+    free(g);
+}
+
+API CUresult cuGraphDestroy(CUgraph g)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    free_nodes(g);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- capture ---- */
+
+bool sim_capturing(struct sim_stream *st) { return st->capture != NULL; }
+bool sim_any_capture(void) { return captures > 0; }
+
+static struct tip *tip_of(struct sim_capture *c, struct sim_stream *st)
+{
+    for (struct tip *t = c->tips; t; t = t->next)
+        if (t->stream == st) return t;
+    struct tip *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->stream = st;
+    t->next = c->tips;
+    return c->tips = t;
+}
+
+static void set_tip(struct tip *t, struct sim_node *n)
+{
+    struct sim_node **one = realloc(t->nodes, sizeof *one);
+    if (!one) return;
+    one[0] = n;
+    t->nodes = one;
+    t->count = 1;
+}
+
+static void join_tip(struct tip *t, struct sim_node **nodes, size_t count)
+{
+    struct sim_node **all = realloc(t->nodes, (t->count + count + 1) * sizeof *all);
+    if (!all) return;
+    memcpy(all + t->count, nodes, count * sizeof *all);
+    t->nodes = all;
+    t->count += count;
+}
+
+CUresult sim_capture_node(struct sim_stream *st, const CUgraphNodeParams *p)
+{
+    struct tip *t = tip_of(st->capture, st);
+    struct sim_node *n = t ? add_node(st->capture->graph, p, t->nodes, t->count) : NULL;
+    if (!n) return CUDA_ERROR_INVALID_HANDLE;
+    set_tip(t, n);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_capture_alloc(struct sim_stream *st, size_t size, CUdeviceptr *out)
+{
+    CUgraphNodeParams p = {.type = N_ALLOC};
+    p.alloc.poolProps.location = (CUmemLocation){CU_MEM_LOCATION_DEVICE, st->ctx->device};
+    p.alloc.bytesize = size;
+    CUresult r = alloc_address(&p);
+    if (!r) r = sim_capture_node(st, &p);
+    if (!r) *out = p.alloc.dptr;
+    return r;
+}
+
+void sim_capture_event(struct sim_stream *st, struct sim_ev *e)
+{
+    struct tip *t = tip_of(st->capture, st);
+    struct sim_node **copy = t ? realloc(e->captured, (t->count + 1) * sizeof *copy) : NULL;
+    if (!copy) return;
+    memcpy(copy, t->nodes, t->count * sizeof *copy);
+    e->captured = copy;
+    e->captured_count = t->count;
+    e->capture = st->capture;
+}
+
+/* Waiting for an event of a capture draws the stream into it. */
+CUresult sim_capture_wait(struct sim_stream *st, struct sim_ev *e)
+{
+    if (!e->capture) return CUDA_SUCCESS; /* an event from outside: nothing within the graph depends on it */
+    if (st->capture && st->capture != e->capture) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (st->legacy) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    if (!st->capture) {
+        st->capture = e->capture;
+        st->capture->refs++;
+    }
+    struct tip *t = tip_of(st->capture, st);
+    if (t) join_tip(t, e->captured, e->captured_count);
+    return CUDA_SUCCESS;
+}
+
+static CUresult enter_stream(CUstream handle, struct sim_stream **st)
+{
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    *st = sim_stream_of(c, handle);
+    return *st ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+static CUresult begin(CUstream handle, unsigned mode)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (st->legacy) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    if (st->capture || mode > 2) return sim_leave(CUDA_ERROR_ILLEGAL_STATE);
+    struct sim_capture *c = calloc(1, sizeof *c);
+    if (!c || !(c->graph = new_graph())) return free(c), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    c->origin = st;
+    c->id = ++sim.next_number;
+    c->refs = 1;
+    c->mode = mode;
+    st->capture = c;
+    captures++;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuStreamBeginCapture(CUstream s) { return begin(s, 0); }
+API CUresult cuStreamBeginCapture_ptsz(CUstream s) { return begin(SIM_PER_THREAD(s), 0); }
+API CUresult cuStreamBeginCapture_v2(CUstream s, unsigned mode) { return begin(s, mode); }
+API CUresult cuStreamBeginCapture_v2_ptsz(CUstream s, unsigned mode) { return begin(SIM_PER_THREAD(s), mode); }
+
+static bool is_tip_of_origin(struct sim_capture *c, struct sim_node *n)
+{
+    struct tip *t = tip_of(c, c->origin);
+    for (size_t i = 0; t && i < t->count; i++) {
+        if (t->nodes[i] == n) return true;
+        for (size_t k = 0; k < t->nodes[i]->before_count; k++)
+            if (t->nodes[i]->before[k] == n) return true;
+    }
+    return false;
+}
+
+static bool all_joined(struct sim_capture *c)
+{
+    for (struct tip *t = c->tips; t; t = t->next)
+        for (size_t i = 0; t->stream != c->origin && i < t->count; i++) {
+            bool later = false; /* something after it is enough: it is a join through another stream */
+            for (struct sim_node *n = c->graph->first; n; n = n->next)
+                for (size_t k = 0; k < n->before_count; k++) later |= n->before[k] == t->nodes[i];
+            if (!later && !is_tip_of_origin(c, t->nodes[i])) return false;
+        }
+    return true;
+}
+
+static CUresult end(CUstream handle, CUgraph *out)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    struct sim_capture *c = st->capture;
+    if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!c) return sim_leave(CUDA_ERROR_ILLEGAL_STATE);
+    if (c->origin != st) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    bool joined = all_joined(c);
+    for (struct tip *t = c->tips, *next; t; t = next) {
+        next = t->next;
+        t->stream->capture = NULL;
+        free(t->nodes);
+        free(t);
+    }
+    st->capture = NULL;
+    captures--;
+    *out = joined ? c->graph : NULL;
+    if (!joined) free_nodes(c->graph);
+    /* The capture itself stays: events recorded in it still point to it. */
+    return sim_leave(joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+}
+
+API CUresult cuStreamEndCapture(CUstream s, CUgraph *out) { return end(s, out); }
+API CUresult cuStreamEndCapture_ptsz(CUstream s, CUgraph *out) { return end(SIM_PER_THREAD(s), out); }
+
+static CUresult status(CUstream handle, int *out, uint64_t *id)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    *out = st->capture ? 1 : 0;
+    if (id && st->capture) *id = st->capture->id;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuStreamIsCapturing(CUstream s, int *out) { return status(s, out, NULL); }
+API CUresult cuStreamIsCapturing_ptsz(CUstream s, int *out) { return status(SIM_PER_THREAD(s), out, NULL); }
+API CUresult cuStreamGetCaptureInfo(CUstream s, int *out, uint64_t *id) { return status(s, out, id); }
+API CUresult cuStreamGetCaptureInfo_ptsz(CUstream s, int *out, uint64_t *id) { return status(SIM_PER_THREAD(s), out, id); }
+
+static CUresult info(CUstream s, int *out, uint64_t *id, CUgraph *g, const CUgraphNode **nodes, const void **edges, size_t *count)
+{
+    struct sim_stream *st;
+    CUresult r = status(s, out, id);
+    if (r || !*out) return r;
+    if ((r = enter_stream(s, &st))) return r;
+    struct tip *t = st->capture ? tip_of(st->capture, st) : NULL;
+    if (g && t) *g = st->capture->graph;
+    if (nodes && t) *nodes = t->nodes;
+    if (edges) *edges = NULL;
+    if (count && t) *count = t->count;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuStreamGetCaptureInfo_v2(CUstream s, int *o, uint64_t *id, CUgraph *g, const CUgraphNode **n, size_t *c) { return info(s, o, id, g, n, NULL, c); }
+API CUresult cuStreamGetCaptureInfo_v2_ptsz(CUstream s, int *o, uint64_t *id, CUgraph *g, const CUgraphNode **n, size_t *c) { return info(SIM_PER_THREAD(s), o, id, g, n, NULL, c); }
+API CUresult cuStreamGetCaptureInfo_v3(CUstream s, int *o, uint64_t *id, CUgraph *g, const CUgraphNode **n, const void **e, size_t *c) { return info(s, o, id, g, n, e, c); }
+API CUresult cuStreamGetCaptureInfo_v3_ptsz(CUstream s, int *o, uint64_t *id, CUgraph *g, const CUgraphNode **n, const void **e, size_t *c) { return info(SIM_PER_THREAD(s), o, id, g, n, e, c); }
+
+API CUresult cuThreadExchangeStreamCaptureMode(unsigned *mode)
+{
+    static __thread unsigned current;
+    if (!mode || *mode > 2) return CUDA_ERROR_INVALID_VALUE;
+    unsigned was = current;
+    current = *mode;
+    *mode = was;
+    return CUDA_SUCCESS;
+}
+
+/* ---- instantiation ---- */
+
+static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANULE); }
+
+static size_t size_of_alloc(const struct sim_graph *g, CUdeviceptr at)
+{
+    for (const struct sim_node *n = g->first; n; n = n->next)
+        if (n->p.type == N_ALLOC && n->p.alloc.dptr == at) return granules(n->p.alloc.bytesize);
+    return 0;
+}
+
+/* Nodes are in an order in which they can run: each was added after those it depends on. */
+static uint64_t fullest(const struct sim_graph *g)
+{
+    uint64_t now = 0, most = 0;
+    for (const struct sim_node *n = g->first; n; n = n->next) {
+        if (n->p.type == N_ALLOC) now += granules(n->p.alloc.bytesize);
+        if (n->p.type == N_FREE) now -= size_of_alloc(g, n->p.free.dptr);
+        if (n->p.type == N_GRAPH && now + fullest(n->p.child.graph) > most) most = now + fullest(n->p.child.graph);
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+static struct sim_node *twin_of(const struct sim_graph *from, const struct sim_graph *to, const struct sim_node *n)
+{
+    struct sim_node *b = to->first;
+    for (const struct sim_node *a = from->first; a && b; a = a->next, b = b->next)
+        if (a == n) return b;
+    return NULL;
+}
+
+static struct sim_graph *clone(const struct sim_graph *g)
+{
+    struct sim_graph *copy = new_graph();
+    for (const struct sim_node *n = g->first; copy && n; n = n->next) {
+        struct sim_node *twin = add_node(copy, &n->p, n->before, n->before_count);
+        if (!twin) return free_nodes(copy), NULL;
+        for (size_t i = 0; i < twin->before_count; i++) twin->before[i] = twin_of(g, copy, twin->before[i]);
+        if (n->p.type == N_GRAPH) twin->p.child.graph = clone(n->p.child.graph);
+    }
+    return copy;
+}
+
+static CUresult instantiate(CUgraphExec *out, CUgraph g)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!out || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_exec *e = calloc(1, sizeof *e);
+    if (!e || !(e->graph = clone(g))) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    e->magic = MAGIC_EXEC;
+    e->need = fullest(g);
+    *out = e;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g); }
+API CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g); }
+API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags) { return (void)flags, instantiate(out, g); }
+
+static CUresult with_params(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
+{
+    if (!p) return CUDA_ERROR_INVALID_VALUE;
+    CUresult r = instantiate(out, g);
+    p->result_out = r ? 1 : 0;
+    return r;
+}
+API CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p) { return with_params(out, g, p); }
+API CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p) { return with_params(out, g, p); }
+
+API CUresult cuGraphClone(CUgraph *out, CUgraph g)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!out || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    *out = clone(g);
+    return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+API CUresult cuGraphExecDestroy(CUgraphExec e)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    free_nodes(e->graph);
+    e->magic = 0;
+    free(e);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- the memory of graphs ---- */
+
+static bool keep_charge(struct sim_device *d, uint32_t charge)
+{
+    uint32_t *grown = realloc(d->graph_charges, (d->graph_charge_count + 1) * sizeof *grown);
+    if (!grown) return false;
+    d->graph_charges = grown;
+    d->graph_charges[d->graph_charge_count++] = charge;
+    return true;
+}
+
+/* Makes sure that so much is reserved, in granules so that any part can go back. */
+static CUresult reserve(int device, uint64_t bytes)
+{
+    struct sim_device *d = &sim.devices[device];
+    while (d->graph_reserved < bytes) {
+        uint32_t charge = sim_take(d->card, SIM_GRAPH, SIM_GRANULE, 0);
+        if (!charge) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!keep_charge(d, charge)) return sim_give(charge), CUDA_ERROR_OUT_OF_MEMORY;
+        d->graph_reserved += SIM_GRANULE;
+    }
+    if (d->graph_reserved > d->graph_reserved_high) d->graph_reserved_high = d->graph_reserved;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    struct sim_device *d = &sim.devices[device];
+    while (d->graph_charge_count && d->graph_reserved > d->graph_used) {
+        sim_give(d->graph_charges[--d->graph_charge_count]);
+        d->graph_reserved -= SIM_GRANULE;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int what, void *out)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (!out || what < 0 || what > 3) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_device *d = &sim.devices[device];
+    *(uint64_t *)out = (uint64_t[]){d->graph_used, d->graph_used_high, d->graph_reserved, d->graph_reserved_high}[what];
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int what, void *value)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!sim_device_valid(device) || !value || *(uint64_t *)value || (what != 1 && what != 3)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_device *d = &sim.devices[device];
+    if (what == 1) d->graph_used_high = d->graph_used;
+    else d->graph_reserved_high = d->graph_reserved;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+static CUresult appear(struct sim_node *n, struct sim_ctx *ctx)
+{
+    struct sim_device *d = &sim.devices[ctx->device];
+    if (sim_region_at(n->p.alloc.dptr)) return CUDA_ERROR_INVALID_VALUE; /* still allocated by an earlier launch */
+    struct sim_region r = {.va = n->p.alloc.dptr, .size = n->p.alloc.bytesize, .kind = R_GRAPH, .ctx = ctx, .device = ctx->device,
+                           .bytes = sim_bytes_new(n->p.alloc.bytesize)};
+    if (!r.bytes || !sim_region_add(r)) return CUDA_ERROR_OUT_OF_MEMORY;
+    d->graph_used += granules(r.size);
+    if (d->graph_used > d->graph_used_high) d->graph_used_high = d->graph_used;
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_graph_free(struct sim_region *r)
+{
+    if (!r || r->kind != R_GRAPH) return CUDA_ERROR_INVALID_VALUE;
+    sim.devices[r->device].graph_used -= granules(r->size);
+    sim_bytes_drop(r->bytes);
+    sim_region_remove(r);
+    return CUDA_SUCCESS;
+}
+
+/* ---- launch ---- */
+
+struct launch {
+    struct sim_ctx *ctx;
+    struct sim_stream *stream;
+    uint32_t share;
+};
+
+static CUresult run_graph(struct sim_graph *g, struct launch *l, uint64_t from, uint64_t *until);
+
+static CUresult run_kernel(struct sim_node *n, struct launch *l, struct sim_item *item)
+{
+    const CUDA_KERNEL_NODE_PARAMS *k = &n->p.kernel;
+    unsigned grid[3] = {k->gridDimX, k->gridDimY, k->gridDimZ}, block[3] = {k->blockDimX, k->blockDimY, k->blockDimZ};
+    return sim_kernel_item(l->ctx, k->func, grid, block, k->kernelParams, k->extra, item);
+}
+
+static CUresult run_memset(struct sim_node *n, struct launch *l, struct sim_item *item)
+{
+    const CUDA_MEMSET_NODE_PARAMS *m = &n->p.memset;
+    *item = sim_fill_item(l->ctx, m->width * m->elementSize * m->height);
+    return sim_fill(m->dst, m->pitch, m->value, m->elementSize, m->width, m->height);
+}
+
+/* Does what the node does and says how long it takes. */
+static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, uint64_t *until)
+{
+    struct sim_item item = {0};
+    CUresult r = CUDA_SUCCESS;
+    switch (n->p.type) {
+    case N_KERNEL: r = run_kernel(n, l, &item); break;
+    case N_MEMCPY: r = sim_copy_3d(&n->p.memcpy.copyParams, l->ctx, &item); break;
+    case N_MEMSET: r = run_memset(n, l, &item); break;
+    case N_GRAPH: return run_graph(n->p.child.graph, l, start, until);
+    case N_ALLOC: r = appear(n, l->ctx); break;
+    case N_FREE: r = sim_graph_free(sim_region_at(n->p.free.dptr)); break;
+    default: break;
+    }
+    if (item.share > l->share) l->share = item.share;
+    *until = start + item.left_ns;
+    return r;
+}
+
+static CUresult run_graph(struct sim_graph *g, struct launch *l, uint64_t from, uint64_t *until)
+{
+    *until = from;
+    for (struct sim_node *n = g->first; n; n = n->next) {
+        uint64_t start = from;
+        for (size_t i = 0; i < n->before_count; i++)
+            if (n->before[i] && n->before[i]->at_us_ns > start) start = n->before[i]->at_us_ns;
+        CUresult r = run_node(n, l, start, &n->at_us_ns);
+        if (r) return r;
+        if (n->at_us_ns > *until) *until = n->at_us_ns;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult run_host_nodes(struct sim_graph *g, struct sim_stream *st)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (struct sim_node *n = g->first; n && !r; n = n->next)
+        if (n->p.type == N_HOST) r = sim_submit_host(st, n->p.host.fn, n->p.host.userData);
+    return r;
+}
+
+static CUresult launch(CUgraphExec e, CUstream handle)
+{
+    struct sim_stream *st;
+    uint64_t time;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (sim_capturing(st)) {
+        CUgraphNodeParams p = {.type = N_GRAPH, .child = {e->graph}};
+        return sim_leave(sim_capture_node(st, &p));
+    }
+    struct launch l = {st->ctx, st, 1};
+    r = reserve(st->ctx->device, sim.devices[st->ctx->device].graph_used + e->need);
+    if (!r) r = run_graph(e->graph, &l, 0, &time);
+    struct sim_item item = {.kind = SIM_KERNEL, .left_ns = r ? 0 : time, .share = (uint16_t)l.share};
+    if (!r) r = sim_submit(st, item, NULL);
+    return sim_leave(r ? r : run_host_nodes(e->graph, st));
+}
+
+API CUresult cuGraphLaunch(CUgraphExec e, CUstream s) { return launch(e, s); }
+API CUresult cuGraphLaunch_ptsz(CUgraphExec e, CUstream s) { return launch(e, SIM_PER_THREAD(s)); }
+
+static CUresult upload(CUgraphExec e, CUstream handle)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    return sim_leave(reserve(st->ctx->device, sim.devices[st->ctx->device].graph_used + e->need));
+}
+
+API CUresult cuGraphUpload(CUgraphExec e, CUstream s) { return upload(e, s); }
+API CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s) { return upload(e, SIM_PER_THREAD(s)); }

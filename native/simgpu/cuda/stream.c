@@ -1,0 +1,555 @@
+/* Streams, events, waiting, and host callbacks. */
+#define _GNU_SOURCE
+#include "local.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define MAX_NAP_NS 50000000ull
+
+/* ---- submitting work ---- */
+
+void sim_stream_init(struct sim_ctx *ctx, struct sim_stream *st, unsigned flags, int priority)
+{
+    *st = (struct sim_stream){.magic = MAGIC_STREAM, .ctx = ctx, .flags = flags, .priority = priority,
+                              .blocking = !(flags & 1), .id = ++sim.next_number};
+    st->queue = (uint16_t)(st == &ctx->legacy ? 0 : 1 + ctx->next_queue++ % (SIM_QUEUES - 1));
+}
+
+static struct sim_stream *per_thread_stream(struct sim_ctx *ctx)
+{
+    long thread = syscall(SYS_gettid);
+    for (struct sim_stream *s = ctx->streams; s; s = s->next)
+        if (s->per_thread && s->thread == thread) return s;
+    struct sim_stream *s = malloc(sizeof *s);
+    if (!s) return &ctx->legacy;
+    sim_stream_init(ctx, s, 0, 0);
+    s->per_thread = true;
+    s->thread = thread;
+    s->next = ctx->streams;
+    return ctx->streams = s;
+}
+
+struct sim_stream *sim_stream_of(struct sim_ctx *ctx, CUstream handle)
+{
+    if (!handle || handle == CU_STREAM_LEGACY) return &ctx->legacy;
+    if (handle == CU_STREAM_PER_THREAD) return per_thread_stream(ctx);
+    return SIM_VALID(handle, STREAM) && SIM_VALID(handle->ctx, CTX) ? handle : NULL;
+}
+
+/* A blocking stream that shares its queue with a non-blocking one makes both blocking: a false dependency, as on a card
+ * that has fewer queues than the program has streams. */
+static void order(struct sim_stream *st, struct sim_item *item)
+{
+    struct sim_ctx *c = st->ctx;
+    item->queue = st->queue;
+    if (st->legacy) item->barrier = 1;
+    else if (st->blocking) {
+        item->after = c->last_legacy;
+        sim.host.state->contexts[c->id].blocking |= 1u << st->queue;
+    }
+}
+
+/* Called with the mutex, which is let go while a full queue drains: a launch blocks then, as on a real card. */
+CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq)
+{
+    struct sim_ctx *c = st->ctx;
+    for (;;) {
+        uint64_t now = sim_now();
+        sim_lock(&sim.host);
+        sim_reap_sometimes(&sim.host, now);
+        sim_advance(&sim.host, now);
+        if (!sim_ring_full(&sim.host, c->id)) break;
+        uint64_t oldest = sim.host.state->contexts[c->id].tail;
+        uint64_t when = sim_earliest(&sim.host, c->id, oldest, now);
+        sim_unlock(&sim.host);
+        sim_pause();
+        sim_nap_until(when < now + MAX_NAP_NS ? when : now + MAX_NAP_NS);
+        sim_resume();
+    }
+    order(st, &item);
+    uint64_t given = sim_enqueue(&sim.host, c->id, item, sim.host.state->clock_ns);
+    sim_unlock(&sim.host);
+    st->last_seq = given;
+    if (st->legacy) c->last_legacy = given;
+    if (seq) *seq = given;
+    return CUDA_SUCCESS;
+}
+
+/* ---- waiting: called with the mutex, which is let go ---- */
+
+void sim_wait(uint32_t context, uint32_t generation, uint64_t seq)
+{
+    if (!seq) return;
+    sim_pause();
+    for (;;) {
+        uint64_t now = sim_now(), when = now;
+        sim_lock(&sim.host);
+        sim_reap_sometimes(&sim.host, now);
+        sim_advance(&sim.host, now);
+        bool done = sim_item_done(&sim.host, context, generation, seq);
+        if (!done) when = sim_earliest(&sim.host, context, seq, now);
+        sim_unlock(&sim.host);
+        if (done) break;
+        if (when <= now) when = now + 50000; /* waits for something whose time nobody knows */
+        sim_nap_until(when < now + MAX_NAP_NS ? when : now + MAX_NAP_NS);
+    }
+    sim_resume();
+}
+
+void sim_wait_context(struct sim_ctx *ctx)
+{
+    uint32_t id = ctx->id, generation = ctx->generation;
+    struct sim_context *shared = &sim.host.state->contexts[id];
+    uint64_t end = shared->head;
+    for (uint64_t seq = shared->tail; seq < end; seq = shared->tail > seq ? shared->tail : seq + 1) {
+        if (shared->generation != generation) return;
+        sim_wait(id, generation, seq);
+    }
+}
+
+static bool item_done_now(struct sim_ctx *c, uint64_t seq)
+{
+    if (!seq) return true;
+    sim_lock(&sim.host);
+    sim_advance(&sim.host, sim_now());
+    bool done = sim_item_done(&sim.host, c->id, c->generation, seq);
+    sim_unlock(&sim.host);
+    return done;
+}
+
+/* The last item of a stream; for the legacy stream, also of the blocking ones it waits for. */
+static uint64_t last_of(struct sim_stream *st)
+{
+    uint64_t last = st->last_seq;
+    for (struct sim_stream *s = st->legacy ? st->ctx->streams : NULL; s; s = s->next)
+        if (s->blocking && s->last_seq > last) last = s->last_seq;
+    return last;
+}
+
+bool sim_stream_idle(struct sim_stream *st) { return item_done_now(st->ctx, st->last_seq); }
+
+static void wait_stream(struct sim_stream *st)
+{
+    struct sim_ctx *c = st->ctx;
+    uint64_t last = last_of(st);
+    if (st->legacy)
+        for (struct sim_stream *s = c->streams; s; s = s->next)
+            if (s->blocking) sim_wait(c->id, c->generation, s->last_seq);
+    sim_wait(c->id, c->generation, last);
+}
+
+/* ---- the calls ---- */
+
+static CUresult enter_stream(CUstream handle, struct sim_stream **st)
+{
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    *st = sim_stream_of(c, handle);
+    return *st ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
+{
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    if (!out || flags > 1) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_stream *s = malloc(sizeof *s);
+    if (!s) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    sim_stream_init(c, s, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
+    s->next = c->streams;
+    *out = c->streams = s;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
+
+static CUresult destroy_stream(CUstream handle)
+{
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    struct sim_stream *s = (uintptr_t)handle > 2 ? sim_stream_of(c, handle) : NULL;
+    if (!s) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    for (struct sim_stream **p = &s->ctx->streams; *p; p = &(*p)->next)
+        if (*p == s) {
+            *p = s->next;
+            break;
+        }
+    s->magic = 0; /* its work goes on; the memory stays, because programs do use streams they destroyed */
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuStreamDestroy(CUstream s) { return destroy_stream(s); }
+API CUresult cuStreamDestroy_v2(CUstream s) { return destroy_stream(s); }
+
+static CUresult synchronize(CUstream handle)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (sim_capturing(st)) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    wait_stream(st);
+    sim_pools_at_sync();
+    return sim_leave(sim_context_check(st->ctx));
+}
+
+API CUresult cuStreamSynchronize(CUstream s) { return synchronize(s); }
+API CUresult cuStreamSynchronize_ptsz(CUstream s) { return synchronize(SIM_PER_THREAD(s)); }
+
+static CUresult query(CUstream handle)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (sim_capturing(st)) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    bool done = true;
+    for (struct sim_stream *s = st->legacy ? st->ctx->streams : NULL; s; s = s->next)
+        if (s->blocking) done &= sim_stream_idle(s);
+    return sim_leave(done && sim_stream_idle(st) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+}
+
+API CUresult cuStreamQuery(CUstream s) { return query(s); }
+API CUresult cuStreamQuery_ptsz(CUstream s) { return query(SIM_PER_THREAD(s)); }
+
+enum stream_fact { FLAGS, PRIORITY, ID, CONTEXT, DEVICE };
+
+static CUresult fact(CUstream handle, void *out, enum stream_fact which)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    switch (which) {
+    case FLAGS: *(unsigned *)out = st->flags; break;
+    case PRIORITY: *(int *)out = st->priority; break;
+    case ID: *(unsigned long long *)out = st->id; break;
+    case CONTEXT: *(CUcontext *)out = st->ctx; break;
+    case DEVICE: *(CUdevice *)out = st->ctx->device; break;
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+#define FACT(name, type, which)                                                                \
+    API CUresult name(CUstream s, type *out) { return fact(s, out, which); }                   \
+    API CUresult name##_ptsz(CUstream s, type *out) { return fact(SIM_PER_THREAD(s), out, which); }
+FACT(cuStreamGetFlags, unsigned, FLAGS)
+FACT(cuStreamGetPriority, int, PRIORITY)
+FACT(cuStreamGetId, unsigned long long, ID)
+FACT(cuStreamGetCtx, CUcontext, CONTEXT)
+FACT(cuStreamGetDevice, CUdevice, DEVICE)
+
+/* ---- events ---- */
+
+enum { EVENT_BLOCKING = 1, EVENT_NO_TIMING = 2, EVENT_INTERPROCESS = 4 };
+
+static struct sim_event *shared_event(const struct sim_ev *e) { return &sim.host.state->events[e->slot - 1]; }
+
+static uint32_t take_event(void)
+{
+    struct sim_state *s = sim.host.state;
+    sim_lock(&sim.host);
+    static uint32_t cursor;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < SIM_EVENTS && !found; i++) {
+        uint32_t at = (cursor + i) % SIM_EVENTS;
+        if (atomic_load(&s->events[at].state) == SIM_FREE) found = at + 1;
+    }
+    if (found) {
+        struct sim_event *e = &s->events[found - 1];
+        e->process = sim.host.slot;
+        e->generation = ++s->generation;
+        e->done = 1;
+        e->ipc = e->context = 0;
+        e->seq = e->end_ns = 0;
+        atomic_store(&e->state, SIM_HELD);
+        if (found > s->event_high) s->event_high = found;
+        cursor = found % SIM_EVENTS;
+    }
+    sim_unlock(&sim.host);
+    return found;
+}
+
+API CUresult cuEventCreate(CUevent *out, unsigned flags)
+{
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    bool bad = flags > 7 || ((flags & EVENT_INTERPROCESS) && !(flags & EVENT_NO_TIMING));
+    if (!out || bad) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_ev *e = calloc(1, sizeof *e);
+    uint32_t slot = e ? take_event() : 0;
+    if (!slot) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    *e = (struct sim_ev){.magic = MAGIC_EVENT, .slot = slot, .ctx = c, .flags = flags};
+    e->generation = shared_event(e)->generation;
+    *out = e;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+static CUresult destroy_event(CUevent e)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (!e->imported) atomic_store(&shared_event(e)->state, SIM_FREE);
+    e->magic = 0;
+    free(e->captured);
+    free(e);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuEventDestroy(CUevent e) { return destroy_event(e); }
+API CUresult cuEventDestroy_v2(CUevent e) { return destroy_event(e); }
+
+static CUresult record(CUevent e, CUstream handle)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (sim_capturing(st)) return sim_capture_event(st, e), sim_leave(CUDA_SUCCESS);
+    struct sim_item item = {.kind = SIM_MARK, .event = e->slot, .event_generation = e->generation};
+    e->recorded = true;
+    e->capture = NULL;
+    return sim_leave(sim_submit(st, item, NULL));
+}
+
+API CUresult cuEventRecord(CUevent e, CUstream s) { return record(e, s); }
+API CUresult cuEventRecord_ptsz(CUevent e, CUstream s) { return record(e, SIM_PER_THREAD(s)); }
+API CUresult cuEventRecordWithFlags(CUevent e, CUstream s, unsigned f) { return (void)f, record(e, s); }
+API CUresult cuEventRecordWithFlags_ptsz(CUevent e, CUstream s, unsigned f) { return (void)f, record(e, SIM_PER_THREAD(s)); }
+
+static bool event_done(const struct sim_ev *e)
+{
+    sim_lock(&sim.host);
+    sim_advance(&sim.host, sim_now());
+    bool done = shared_event(e)->done;
+    sim_unlock(&sim.host);
+    return done;
+}
+
+API CUresult cuEventQuery(CUevent e)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    return sim_leave(event_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+}
+
+API CUresult cuEventSynchronize(CUevent e)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    struct sim_event *shared = shared_event(e);
+    if (!event_done(e)) sim_wait(shared->context, shared->context_generation, shared->seq);
+    sim_pools_at_sync();
+    return sim_leave(CUDA_SUCCESS);
+}
+
+static CUresult elapsed(float *out, CUevent a, CUevent b)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!SIM_VALID(a, EVENT) || !SIM_VALID(b, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (!a->recorded || !b->recorded || ((a->flags | b->flags) & EVENT_NO_TIMING)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (!event_done(a) || !event_done(b)) return sim_leave(CUDA_ERROR_NOT_READY);
+    int64_t ns = (int64_t)(shared_event(b)->end_ns - shared_event(a)->end_ns);
+    *out = (float)((double)ns / 1e6);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuEventElapsedTime(float *out, CUevent a, CUevent b) { return elapsed(out, a, b); }
+API CUresult cuEventElapsedTime_v2(float *out, CUevent a, CUevent b) { return elapsed(out, a, b); }
+
+static CUresult wait_event(CUstream handle, CUevent e)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (e->capture || sim_capturing(st)) return sim_leave(sim_capture_wait(st, e));
+    const struct sim_event *shared = shared_event(e);
+    if (event_done(e)) return sim_leave(CUDA_SUCCESS);
+    struct sim_item item = {.kind = SIM_WAIT, .depends_context = shared->context,
+                            .depends_generation = shared->context_generation, .depends_seq = shared->seq};
+    return sim_leave(sim_submit(st, item, NULL));
+}
+
+API CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned f) { return (void)f, wait_event(s, e); }
+API CUresult cuStreamWaitEvent_ptsz(CUstream s, CUevent e, unsigned f) { return (void)f, wait_event(SIM_PER_THREAD(s), e); }
+
+/* ---- events of another process ---- */
+
+struct ipc_event { uint64_t magic; uint32_t slot, generation; };
+#define IPC_EVENT_MAGIC 0x5349475556454e54ull
+
+API CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent e)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!out || !SIM_VALID(e, EVENT) || !(e->flags & EVENT_INTERPROCESS)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    struct ipc_event h = {IPC_EVENT_MAGIC, e->slot, e->generation};
+    memset(out, 0, sizeof *out);
+    memcpy(out, &h, sizeof h);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle)
+{
+    struct sim_ctx *c;
+    struct ipc_event h;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    memcpy(&h, &handle, sizeof h);
+    if (!out || h.magic != IPC_EVENT_MAGIC || !h.slot || h.slot > SIM_EVENTS) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    const struct sim_event *shared = &sim.host.state->events[h.slot - 1];
+    if (atomic_load(&shared->state) != SIM_HELD || shared->generation != h.generation) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    struct sim_ev *e = calloc(1, sizeof *e);
+    if (!e) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    *e = (struct sim_ev){.magic = MAGIC_EVENT, .slot = h.slot, .generation = h.generation, .ctx = c,
+                         .flags = EVENT_NO_TIMING | EVENT_INTERPROCESS, .recorded = true, .imported = true};
+    *out = e;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- host callbacks: one thread of the process runs them in order of their turn ---- */
+
+struct callback {
+    CUhostFn fn;
+    CUstreamCallback stream_fn;
+    CUstream stream;
+    void *data;
+    uint32_t context, generation;
+    uint64_t seq;
+    struct callback *next;
+};
+
+static struct callback *callbacks;
+static pthread_cond_t callbacks_changed = PTHREAD_COND_INITIALIZER;
+static pthread_mutex_t callbacks_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pid_t runner_of;
+
+static bool turn_has_come(const struct callback *k)
+{
+    sim_lock(&sim.host);
+    sim_advance(&sim.host, sim_now());
+    struct sim_item *it = &sim.host.state->rings[k->context][k->seq % SIM_RING];
+    bool come = sim_item_done(&sim.host, k->context, k->generation, k->seq) || it->state == SIM_STARTED;
+    sim_unlock(&sim.host);
+    return come;
+}
+
+static void run_callback(struct callback *k)
+{
+    if (k->stream_fn) k->stream_fn(k->stream, CUDA_SUCCESS, k->data);
+    else k->fn(k->data);
+    sim_lock(&sim.host);
+    if (!sim_item_done(&sim.host, k->context, k->generation, k->seq)) sim_complete(&sim.host, k->context, k->seq, sim_now());
+    sim_unlock(&sim.host);
+    free(k);
+}
+
+/* Takes the first callback whose turn has come out of the list. */
+static struct callback *next_callback(void)
+{
+    for (struct callback **p = &callbacks; *p; p = &(*p)->next)
+        if (turn_has_come(*p)) {
+            struct callback *k = *p;
+            *p = k->next;
+            return k;
+        }
+    return NULL;
+}
+
+static void *run_callbacks(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&callbacks_mutex);
+    for (;;) {
+        while (!callbacks) pthread_cond_wait(&callbacks_changed, &callbacks_mutex);
+        struct callback *k = next_callback();
+        pthread_mutex_unlock(&callbacks_mutex);
+        if (k) run_callback(k);
+        else sim_nap_until(sim_now() + 50000);
+        pthread_mutex_lock(&callbacks_mutex);
+    }
+    return NULL;
+}
+
+static bool have_runner(void)
+{
+    pthread_t thread;
+    if (runner_of == getpid()) return true;
+    if (pthread_create(&thread, NULL, run_callbacks, NULL) != 0) return false;
+    pthread_detach(thread);
+    runner_of = getpid();
+    return true;
+}
+
+static CUresult submit_callback(struct sim_stream *st, struct callback what)
+{
+    struct callback *k = malloc(sizeof *k);
+    struct sim_item item = {.kind = SIM_HOST};
+    if (!k || !have_runner()) return free(k), CUDA_ERROR_OUT_OF_MEMORY;
+    *k = what;
+    k->context = st->ctx->id;
+    k->generation = st->ctx->generation;
+    CUresult r = sim_submit(st, item, &k->seq);
+    pthread_mutex_lock(&callbacks_mutex);
+    struct callback **p = &callbacks;
+    while (*p) p = &(*p)->next;
+    *p = k;
+    pthread_cond_signal(&callbacks_changed);
+    pthread_mutex_unlock(&callbacks_mutex);
+    return r;
+}
+
+CUresult sim_submit_host(struct sim_stream *st, CUhostFn fn, void *data)
+{
+    return submit_callback(st, (struct callback){.fn = fn, .data = data});
+}
+
+static CUresult launch_host(CUstream handle, CUhostFn fn, void *data)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!fn) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (sim_capturing(st)) {
+        CUgraphNodeParams p = {.type = 3, .host = {fn, data}};
+        return sim_leave(sim_capture_node(st, &p));
+    }
+    return sim_leave(sim_submit_host(st, fn, data));
+}
+
+API CUresult cuLaunchHostFunc(CUstream s, CUhostFn fn, void *data) { return launch_host(s, fn, data); }
+API CUresult cuLaunchHostFunc_ptsz(CUstream s, CUhostFn fn, void *data) { return launch_host(SIM_PER_THREAD(s), fn, data); }
+
+static CUresult add_callback(CUstream handle, CUstreamCallback fn, void *data, unsigned flags)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    if (!fn || flags) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (sim_capturing(st)) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    return sim_leave(submit_callback(st, (struct callback){.stream_fn = fn, .stream = handle, .data = data}));
+}
+
+API CUresult cuStreamAddCallback(CUstream s, CUstreamCallback f, void *d, unsigned x) { return add_callback(s, f, d, x); }
+API CUresult cuStreamAddCallback_ptsz(CUstream s, CUstreamCallback f, void *d, unsigned x)
+{
+    return add_callback(SIM_PER_THREAD(s), f, d, x);
+}
+
+API CUresult cuStreamAttachMemAsync(CUstream s, CUdeviceptr p, size_t n, unsigned f)
+{
+    return (void)s, (void)p, (void)n, (void)f, sim_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+API CUresult cuStreamAttachMemAsync_ptsz(CUstream s, CUdeviceptr p, size_t n, unsigned f) { return cuStreamAttachMemAsync(s, p, n, f); }

@@ -1,0 +1,190 @@
+/* Who holds how much of which card: the judge of every memory test. It knows nothing of the interposer. */
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+const char *const sim_kind_names[SIM_KINDS] = {"linear", "small", "managed", "pool", "vmm",
+                                               "array",  "graph", "context", "module"};
+
+uint64_t sim_free_bytes(const struct sim_card *card)
+{
+    uint64_t taken = card->used + card->reserved;
+    return taken < card->total ? card->total - taken : 0;
+}
+
+static void raise(struct sim_usage *u, uint64_t bytes)
+{
+    u->now += bytes;
+    if (u->now > u->peak) u->peak = u->now;
+}
+
+static void book(struct sim_state *s, uint32_t process, uint32_t card, uint64_t bytes)
+{
+    struct sim_process *p = &s->processes[process];
+    raise(&p->usage[card], bytes);
+    raise(&s->containers[p->container].usage[card], bytes);
+    s->cards[card].used += bytes;
+    if (s->cards[card].used > s->cards[card].peak) s->cards[card].peak = s->cards[card].used;
+}
+
+static void unbook(struct sim_state *s, uint32_t process, uint32_t card, uint64_t bytes)
+{
+    struct sim_process *p = &s->processes[process];
+    p->usage[card].now -= bytes;
+    s->containers[p->container].usage[card].now -= bytes;
+    s->cards[card].used -= bytes;
+}
+
+static uint32_t take_entry(struct sim_state *s)
+{
+    if (s->charge_free) {
+        uint32_t index = s->charge_free - 1;
+        s->charge_free = s->charges[index].next_free;
+        return index + 1;
+    }
+    return s->charge_high < SIM_CHARGES ? ++s->charge_high : 0;
+}
+
+static uint32_t fill(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t bytes, uint64_t asked,
+                     uint64_t object)
+{
+    struct sim_state *s = host->state;
+    uint32_t charge = take_entry(s);
+    if (!charge) return 0;
+    struct sim_charge *c = &s->charges[charge - 1];
+    c->card = (uint16_t)card;
+    c->process = (uint16_t)host->slot;
+    c->kind = (uint16_t)kind;
+    c->exported = 0;
+    c->bytes = bytes;
+    c->asked = asked;
+    c->object = object ? object : atomic_fetch_add(&s->next_object, 1);
+    atomic_store(&c->state, SIM_HELD); /* from here on the memory is held */
+    s->charge_count++;
+    book(s, host->slot, card, bytes);
+    return charge;
+}
+
+uint32_t sim_charge_memory(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t bytes, uint64_t asked)
+{
+    struct sim_card *c = &host->state->cards[card];
+    if (bytes > sim_free_bytes(c)) sim_reap(host); /* the dead may hold what is missing */
+    return bytes > sim_free_bytes(c) ? 0 : fill(host, card, kind, bytes, asked, 0);
+}
+
+uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object)
+{
+    uint32_t charge = fill(host, card, kind, 0, 0, object);
+    if (charge) host->state->charges[charge - 1].exported = 1;
+    return charge;
+}
+
+static struct sim_charge *other_holder(struct sim_state *s, const struct sim_charge *than)
+{
+    for (uint32_t i = 0; i < s->charge_high; i++) {
+        struct sim_charge *c = &s->charges[i];
+        if (c != than && atomic_load(&c->state) == SIM_HELD && c->object == than->object) return c;
+    }
+    return NULL;
+}
+
+bool sim_object_alive(struct sim_host *host, uint64_t object)
+{
+    struct sim_charge none = {.object = object};
+    return other_holder(host->state, &none) != NULL;
+}
+
+/* Card and size of a shared object, as its payer has them. */
+bool sim_object_find(struct sim_host *host, uint64_t object, uint32_t *card, uint64_t *size)
+{
+    for (uint32_t i = 0; i < host->state->charge_high; i++) {
+        const struct sim_charge *c = &host->state->charges[i];
+        if (atomic_load(&c->state) != SIM_HELD || c->object != object || !c->bytes || !c->exported) continue;
+        *card = c->card;
+        *size = c->asked ? c->asked : c->bytes;
+        return true;
+    }
+    return false;
+}
+
+/* The bytes go on being held by another process. */
+static void hand_over(struct sim_state *s, struct sim_charge *from, struct sim_charge *to)
+{
+    to->bytes = from->bytes;
+    to->asked = from->asked;
+    unbook(s, from->process, from->card, from->bytes);
+    book(s, to->process, to->card, to->bytes);
+    from->bytes = 0;
+}
+
+static void leave_object(struct sim_host *host, struct sim_charge *c)
+{
+    struct sim_charge *heir = other_holder(host->state, c);
+    char path[256];
+    if (heir && c->bytes) hand_over(host->state, c, heir);
+    if (heir) return;
+    sim_object_path(host, c->object, path, sizeof path);
+    unlink(path);
+}
+
+void sim_release(struct sim_host *host, uint32_t charge)
+{
+    struct sim_state *s = host->state;
+    if (!charge) return;
+    struct sim_charge *c = &s->charges[charge - 1];
+    if (c->exported) leave_object(host, c);
+    unbook(s, c->process, c->card, c->bytes);
+    atomic_store(&c->state, SIM_FREE);
+    c->next_free = s->charge_free;
+    s->charge_free = charge;
+    s->charge_count--;
+}
+
+void sim_share(struct sim_host *host, uint32_t charge)
+{
+    host->state->charges[charge - 1].exported = 1;
+}
+
+/* A process was killed inside the lock: sums and the free list are whatever they are, the state words are true.
+ * A hand-over that was cut in two may name the bytes twice; they count once. */
+static void drop_doubles(struct sim_state *s)
+{
+    for (uint32_t i = 0; i < s->charge_high; i++) {
+        struct sim_charge *c = &s->charges[i];
+        if (atomic_load(&c->state) != SIM_HELD || !c->exported || !c->bytes) continue;
+        for (uint32_t k = i + 1; k < s->charge_high; k++) {
+            struct sim_charge *d = &s->charges[k];
+            if (atomic_load(&d->state) == SIM_HELD && d->exported && d->object == c->object) d->bytes = 0;
+        }
+    }
+}
+
+static void clear_sums(struct sim_state *s)
+{
+    for (uint32_t card = 0; card < SIM_CARDS; card++) {
+        s->cards[card].used = 0;
+        for (uint32_t i = 0; i < SIM_PROCESSES; i++) s->processes[i].usage[card].now = 0;
+        for (uint32_t i = 0; i < SIM_CONTAINERS; i++) s->containers[i].usage[card].now = 0;
+    }
+    s->charge_free = 0;
+    s->charge_count = 0;
+}
+
+void sim_ledger_rebuild(struct sim_host *host)
+{
+    struct sim_state *s = host->state;
+    drop_doubles(s);
+    clear_sums(s);
+    for (uint32_t i = 0; i < s->charge_high; i++) {
+        struct sim_charge *c = &s->charges[i];
+        if (atomic_load(&c->state) == SIM_HELD) {
+            book(s, c->process, c->card, c->bytes);
+            s->charge_count++;
+        } else {
+            c->next_free = s->charge_free;
+            s->charge_free = i + 1;
+        }
+    }
+}
