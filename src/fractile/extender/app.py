@@ -6,6 +6,7 @@ Every answer to kube-scheduler is a 200: it does not read the body of anything e
 
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from time import perf_counter
 
 from starlette.applications import Starlette
@@ -15,6 +16,7 @@ from starlette.routing import Route
 
 from fractile.dialects.table import parse_pod
 from fractile.errors import FractileError, WireError
+from fractile.extender import openapi
 from fractile.extender.bind import Binder
 from fractile.extender.expected import Expected
 from fractile.extender.filter import filter_nodes
@@ -91,9 +93,8 @@ class Extender:
             return wire.encode(BindingResult(str(e)))
         error = refusal.message if refusal else ""
         log.info(
-            "bind pod=%s/%s node=%s error=%r ms=%.2f",
-            args.pod_namespace,
-            args.pod_name,
+            "bind pod=%r node=%r error=%r ms=%.2f",
+            f"{args.pod_namespace}/{args.pod_name}",
             args.node,
             error,
             (perf_counter() - started) * 1000,
@@ -117,11 +118,10 @@ def _log_filter(args: ExtenderArgs, names: list[str], result: FilterResult, star
     if not log.isEnabledFor(logging.INFO):
         return
     assert args.pod is not None
-    refused = next(iter((result.failed | result.unresolvable).values()), "") if not result.node_names else ""
+    refused = next(chain(result.failed.values(), result.unresolvable.values()), "") if not result.node_names else ""
     log.info(
-        "filter pod=%s/%s asked=%d fit=%d reason=%r ms=%.2f",
-        args.pod.metadata.namespace,
-        args.pod.metadata.name,
+        "filter pod=%r asked=%d fit=%d reason=%r ms=%.2f",
+        f"{args.pod.metadata.namespace}/{args.pod.metadata.name}",
         len(names),
         len(result.node_names or ()),
         refused,
@@ -144,6 +144,9 @@ def application(extender: Extender, *, prefix: str = "/scheduler") -> Starlette:
     async def readyz(_: Request) -> Response:
         return PlainTextResponse("ok") if extender.ready() else PlainTextResponse("rebuilding the ledger", 503)
 
+    async def described(_: Request) -> Response:
+        return _json(openapi.document(prefix))
+
     return Starlette(
         routes=[
             Route(f"{prefix}/filter", _verb(filter, wire.encode_error), methods=["POST"]),
@@ -151,6 +154,7 @@ def application(extender: Extender, *, prefix: str = "/scheduler") -> Starlette:
             Route(f"{prefix}/bind", _verb(extender.bind, wire.encode_error), methods=["POST"]),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
+            Route("/openapi.json", described),
         ]
     )
 
