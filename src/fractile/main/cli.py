@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import click
 
@@ -70,13 +70,24 @@ def main(argv: list[str] | None = None, prog: str = "fractile") -> None:
         sys.exit(130)
     except (FractileError, OSError) as e:
         _fail(e, str(e), debug=debug)
-    except Exception as e:  # the last resort: a bug, reported without a wall of text
-        _fail(e, f"unexpected {type(e).__name__}: {e}; run again with --debug and report it", debug=debug)
+    except Exception as e:
+        cause = _cause(e)
+        if isinstance(cause, FractileError | OSError):
+            _fail(e, str(cause), debug=debug)
+        # The last resort: a bug, reported without a wall of text.
+        _fail(e, f"unexpected {type(cause).__name__}: {cause}; run again with --debug and report it", debug=debug)
     else:
         sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(error: Exception, sentence: str, *, debug: bool) -> None:
+def _cause(error: BaseException) -> BaseException:
+    """What a TaskGroup wraps: the first of the errors that ended it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+    return error
+
+
+def _fail(error: Exception, sentence: str, *, debug: bool) -> NoReturn:
     if debug:
         raise error
     click.echo(f"fractile: {sentence}", err=True)

@@ -9,14 +9,12 @@ import time
 from pathlib import Path
 
 import click
-import uvicorn
 
 from fractile.control.doubt import Doubt
 from fractile.control.feed import CardFeed, PodFeed
 from fractile.control.repair import Repair
 from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
-from fractile.errors import SetupError
 from fractile.extender.app import Extender, application
 from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
@@ -26,6 +24,7 @@ from fractile.kube.events import EventRecorder
 from fractile.kube.reflector import Reflector
 from fractile.ledger.ledger import Ledger
 from fractile.main.logs import set_up_logging
+from fractile.main.serving import Options, serve
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Pod
@@ -58,11 +57,11 @@ def command(
     answers while the process lives, /readyz once the ledger is rebuilt from the API server.
     """
     set_up_logging(log_level)
-    server = uvicorn.Server(_server_config(listen, tls_cert, tls_key))
-    asyncio.run(run(server, kubeconfig=kubeconfig, unit=MemoryUnit[memory_unit]))
+    options = Options(listen, tls_cert, tls_key)
+    asyncio.run(run(options, kubeconfig=kubeconfig, unit=MemoryUnit[memory_unit]))
 
 
-async def run(server: uvicorn.Server, *, kubeconfig: Path | None, unit: MemoryUnit) -> None:
+async def run(options: Options, *, kubeconfig: Path | None, unit: MemoryUnit) -> None:
     """Build the objects, connect them, run until the server is told to stop."""
     async with KubeClient(credentials.load(kubeconfig)) as client:
         ledger = Ledger(time.monotonic)
@@ -107,7 +106,6 @@ async def run(server: uvicorn.Server, *, kubeconfig: Path | None, unit: MemoryUn
         extender = Extender(
             ledger=ledger, binder=binder, expected=Expected(time.monotonic), unit=unit, ready=ready.is_set
         )
-        server.config.app = application(extender)
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
@@ -120,7 +118,7 @@ async def run(server: uvicorn.Server, *, kubeconfig: Path | None, unit: MemoryUn
                     events.run(),
                 )
             ]
-            await server.serve()
+            await serve(application(extender), options)
             for loop in loops:
                 loop.cancel()
 
@@ -140,32 +138,6 @@ async def _rebuild(
         gc.freeze()
         ready.set()
         log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), time.monotonic() - started)
-
-
-def _server_config(listen: str, cert: Path | None, key: Path | None) -> uvicorn.Config:
-    host, separator, port = listen.rpartition(":")
-    if not (separator and port.isdigit()):
-        raise SetupError(f"--listen {listen!r} is not HOST:PORT; write for example 0.0.0.0:8443")
-    if (cert is None) != (key is None):
-        raise SetupError("--tls-cert and --tls-key go together; give both or neither")
-    for file in (cert, key):
-        if file is not None and not file.is_file():
-            raise SetupError(f"{file} does not exist; give the PEM file of the serving certificate or key")
-    return uvicorn.Config(
-        app=_not_wired,
-        host=host.strip("[]"),
-        port=int(port),
-        ssl_certfile=cert,
-        ssl_keyfile=key,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=3,
-    )
-
-
-async def _not_wired(*_: object) -> None:
-    raise AssertionError("replaced before the server starts")
 
 
 def _crash_point(wanted: str):
