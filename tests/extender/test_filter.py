@@ -130,6 +130,18 @@ def test_the_fullest_are_found_among_a_few_of_very_many_nodes() -> None:
     assert set(found.node_names) <= set(names)
 
 
+def test_the_fullest_that_are_not_asked_about_do_not_crowd_out_the_others() -> None:
+    # kube-scheduler leaves out the nodes without CPU, which are likely the fullest ones.
+    ledger = many(1000)
+    for i in range(450):
+        in_use(ledger, f"n{i}", 8000)
+    in_use(ledger, "n999", 4000)
+    found = filter_nodes(request(), [f"n{i}" for i in range(450, 1000)], ledger)
+    assert found.node_names is not None
+    assert len(found.node_names) == BEST
+    assert found.node_names[0] == "n999"
+
+
 def test_a_name_that_is_asked_twice_is_answered_once() -> None:
     ledger = many(150)
     for names in (["n1"] * 120, ["n1", "n2"] * 150):
