@@ -6,7 +6,7 @@ the same cause share one sentence when they are many, which names the best of th
 """
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import compress, islice
 
 import numpy as np
 
@@ -49,6 +49,8 @@ def _best(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> 
     """The best nodes among those named, at most BEST; fewer when there are no more, or when each must be looked at."""
     arrays = ledger.arrays
     fitting = scan.now(arrays, need)
+    if np.count_nonzero(fitting) < BEST:
+        return []
     if 2 * len(names) > len(arrays):
         # Most nodes are named: rank all, then see which of the best are. Three times as fast as finding each name.
         best = _named(request, need, fitting.nonzero()[0], names, ledger)
@@ -123,4 +125,4 @@ def _refuse(result: FilterResult, names: Sequence[str], refusal: Refusal) -> Non
 
 
 def _pick(names: list[str], mask: Bools) -> list[str]:
-    return [names[i] for i in mask.nonzero()[0].tolist()]
+    return list(compress(names, mask.tolist()))
