@@ -152,3 +152,19 @@ async def test_a_malformed_object_does_not_end_it(server: FakeApiServer, tmp_pat
         await asyncio.sleep(0.3)
         assert sorted(await fitting(running, submit(server, "q"), ["n1", "n2"])) == ["n1", "n2"]
     assert extended_resource.PLURAL == "extendedresources"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"metadata":{},"items":[{"metadata":{"name":"\xff"}}]}', id="no UTF-8"),
+        pytest.param(b'{"metadata":{},"items":[{"metadata":null}]}', id="an object without metadata"),
+        pytest.param(b'{"metadata":{},"items":[7]}', id="a number"),
+        pytest.param(b"<html>\xe9</html>", id="no JSON"),
+    ],
+)
+async def test_a_damaged_list_is_asked_for_again(server: FakeApiServer, tmp_path: Path, body: bytes) -> None:
+    server.inject(Fault(method="GET", path="/api/v1/pods", watch=False, status=200, body=body))
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:
+        await running.ready()
+        assert await fitting(running, submit(server, "p")) == ["n1"]

@@ -85,6 +85,9 @@ class OnlyMeta(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+# What msgspec raises for bytes that are not what is declared; text that is no UTF-8 is not a DecodeError to it.
+DAMAGED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _line = msgspec.json.Decoder(_Line)
 _page = msgspec.json.Decoder(_RawPage)
 _only_meta = msgspec.json.Decoder(OnlyMeta)
@@ -248,7 +251,7 @@ def _decode(body: bytes, type: type[T], path: str) -> T:
 def _decode_with(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, path: str) -> T:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError) as e:
+    except DAMAGED as e:
         raise WireError(_not_kubernetes(path, e)) from None
 
 
@@ -284,9 +287,15 @@ def _event(line: bytes, decoder: msgspec.json.Decoder[K], path: str) -> WatchEve
 
 
 def decode_leniently(decoder: msgspec.json.Decoder[K], raw: msgspec.Raw) -> tuple[ObjectMeta, K | None]:
-    """The object, or None when its fields are not what the type declares: one such object must not stop a stream."""
+    """The object, or None when its fields are not what the type declares: one such object must not stop a stream.
+
+    WireError when it has not even metadata, which no API server sends: the answer is damaged.
+    """
     try:
         decoded = decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        return _only_meta.decode(raw).metadata, None
+    except DAMAGED:
+        try:
+            return _only_meta.decode(raw).metadata, None
+        except DAMAGED as e:
+            raise WireError(f"an object of the API server's answer is damaged: {e}") from None
     return decoded.metadata, decoded

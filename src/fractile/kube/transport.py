@@ -187,7 +187,7 @@ def status_error(body: bytes | msgspec.Raw) -> ApiError | None:
     """The error that a metav1.Status describes; None when the bytes are something else."""
     try:
         status = msgspec.json.decode(body, type=_Status)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if status.kind != "Status" or not status.code:
         return None
