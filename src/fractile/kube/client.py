@@ -280,13 +280,13 @@ def _event(line: bytes, decoder: msgspec.json.Decoder[K], path: str) -> WatchEve
         kind = EventType(raw.type)
         if kind is EventType.BOOKMARK:
             return WatchEvent(kind, _only_meta.decode(raw.object).metadata, None)
-        metadata, decoded = decode_leniently(decoder, raw.object)
+        metadata, decoded = decode_leniently(decoder, raw.object, f"watch of {path}")
     except (msgspec.DecodeError, RecursionError, ValueError) as e:
         raise WireError(f"a line of the watch of {path} is no event: {e}") from None
     return WatchEvent(kind, metadata, decoded)
 
 
-def decode_leniently(decoder: msgspec.json.Decoder[K], raw: msgspec.Raw) -> tuple[ObjectMeta, K | None]:
+def decode_leniently(decoder: msgspec.json.Decoder[K], raw: msgspec.Raw, source: str) -> tuple[ObjectMeta, K | None]:
     """The object, or None when its fields are not what the type declares: one such object must not stop a stream.
 
     WireError when it has not even metadata, which no API server sends: the answer is damaged.
@@ -297,5 +297,5 @@ def decode_leniently(decoder: msgspec.json.Decoder[K], raw: msgspec.Raw) -> tupl
         try:
             return _only_meta.decode(raw).metadata, None
         except DAMAGED as e:
-            raise WireError(f"an object of the API server's answer is damaged: {e}") from None
+            raise WireError(f"an object in the {source} is damaged: {e}") from None
     return decoded.metadata, decoded

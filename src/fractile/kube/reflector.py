@@ -144,7 +144,7 @@ class Reflector(Generic[K]):
                 if page.first:
                     seen.clear()
                 for raw in page.items:
-                    metadata, decoded = decode_leniently(decoder, raw)
+                    metadata, decoded = decode_leniently(decoder, raw, f"list of {self._path}")
                     seen.add(self._see(metadata, decoded))
                 version = page.resource_version
         self._complete(seen, version)
