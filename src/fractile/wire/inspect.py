@@ -144,7 +144,7 @@ def decode(text: str | bytes) -> Inspection:
     """The report; WireError on anything but this version of it."""
     try:
         found = _decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"this is not a report of fractile inspect: {e}") from None
     if (found.api_version, found.kind) != (API_VERSION, KIND):
         raise WireError(f"this is {found.kind} {found.api_version}; expected {KIND} {API_VERSION}")

@@ -58,7 +58,7 @@ def decode(text: bytes) -> tuple[Recorded, ...]:
     """The entries. The tens of thousands of registered ids in the same file are skipped unread."""
     try:
         raw = _decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
     return tuple(_recorded(entry) for entry in raw.data.pod_device_entries or ())
 
@@ -67,7 +67,7 @@ def registered(text: bytes) -> dict[str, list[str]]:
     """The healthy ids of each resource; what a kubelet, played or real, had registered."""
     try:
         raw = _full_decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError) as e:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
     return raw.data.registered_devices or {}
 
