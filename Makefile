@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo test bench dist lint format clean up down
+.PHONY: help install demo test bench dist lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ lint: $(INSTALLED) ## check format, style, the rings of the architecture, and ty
 
 format: $(INSTALLED) ## format the code
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+proto: $(INSTALLED) ## generate kubelet's messages anew from src/fractile/agent/api/*.proto
+	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/fractile/agent/api/*.proto
 
 up: $(INSTALLED) ## start a local cluster: make up ARGS="--nodes 3"
 	@$(BIN)/fractile up $(ARGS)

@@ -6,7 +6,7 @@ tests/contract/test_kubelet.py runs them on the fake; the end-to-end tests run t
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -282,7 +282,7 @@ async def the_end_of_an_old_stream_disconnects_its_successor(world: KubeletWorld
         await _until(lambda: _offers(recorder, 0))
 
 
-Scenario = Callable[[KubeletWorld], Awaitable[None]]
+Scenario = Callable[[KubeletWorld], Coroutine[None, None, None]]
 
 SCENARIOS: tuple[Scenario, ...] = (
     options_are_asked_before_register_is_answered_and_devices_after,
