@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from fractile.errors import WireError
 from fractile.model.units import CardUUID
-from fractile.wire.devices import device_id, split
+from fractile.wire.devices import MAX_PER_RESOURCE, device_id, split
 
 Numbers = dict[CardUUID, list[int]]
 
@@ -18,16 +18,36 @@ def prefer(
     Ids that are not of our form are never chosen. Fewer than ``size`` come back when there are no more.
     """
     must = list(dict.fromkeys(must_include))
+    free = set(available).difference(must)
     missing = max(size - len(must), 0)
-    free = _numbers(set(available) - set(must))
     held = {card: len(numbers) for card, numbers in _numbers(must).items()}
     chosen: list[str] = []
     for card, count in wanted.items():
-        chosen += _take(free, card, min(count - held.get(card, 0), missing - len(chosen)))
+        chosen += _lowest(free, card, min(count - held.get(card, 0), missing - len(chosen)))
+    rest = missing - len(chosen)
+    return must + chosen + (_packed(free.difference(chosen), rest, held) if rest else [])
+
+
+def _lowest(free: set[str], card: CardUUID, count: int) -> list[str]:
+    """Looks for the ids it wants instead of taking all apart: kubelet sends up to 60,000 and admits nobody meanwhile."""
+    found: list[str] = []
+    for k in range(MAX_PER_RESOURCE):
+        if len(found) >= count:
+            break
+        device = device_id(card, k)
+        if device in free:
+            found.append(device)
+    return found
+
+
+def _packed(available: set[str], missing: int, held: Mapping[CardUUID, int]) -> list[str]:
+    """So many ids of as few cards as possible."""
+    free = _numbers(available)
+    chosen: list[str] = []
     while len(chosen) < missing and any(free.values()):
         rest = missing - len(chosen)
         chosen += _take(free, _next_card(free, rest, held), rest)
-    return must + chosen
+    return chosen
 
 
 def _next_card(free: Numbers, missing: int, held: Mapping[CardUUID, int]) -> CardUUID:
