@@ -29,7 +29,7 @@ def prefer(
 
 
 def _lowest(free: set[str], card: CardUUID, count: int) -> list[str]:
-    """Looks for the ids it wants instead of taking all apart: kubelet sends up to 60,000 and admits nobody meanwhile."""
+    """Looks for the ids it wants instead of taking all apart: kubelet sends up to 60,000 and waits for the answer."""
     found: list[str] = []
     for k in range(MAX_PER_RESOURCE):
         if len(found) >= count:
