@@ -8,7 +8,6 @@
  *     simgpu-ctl reset [--force]        forget everything; refused while a process uses a card
  *
  * CARD is a UUID or an index. */
-#define _GNU_SOURCE
 #include "state/state.h"
 
 #include <dirent.h>

@@ -2,7 +2,6 @@
  *
  * Device addresses are numbers from a range that the host does not use, so host code that follows one crashes, as on a
  * real machine. Ranges are given in powers of two and reused, so the range cannot run out before the card does. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <fcntl.h>

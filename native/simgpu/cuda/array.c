@@ -1,5 +1,4 @@
 /* Arrays and mipmapped arrays. Sizes are in bytes of elements, every level counts. */
-#define _GNU_SOURCE
 #include "array.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* Contexts: the per-thread stack, primary contexts, what a context costs, and what a fault does to it. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* Copies and fills. Bytes move when the call is made, time passes on the engines: a program that orders its accesses
  * with streams and events sees the values it would see on a card. */
-#define _GNU_SOURCE
 #include "array.h"
 
 #include <string.h>

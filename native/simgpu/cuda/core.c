@@ -1,5 +1,4 @@
 /* Entering and leaving the simulated driver: initialisation, fork, the process's mutex. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <pthread.h>

@@ -1,5 +1,4 @@
 /* Facts about devices. Values that the model does not care about are those of an A100. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <ctype.h>

@@ -1,5 +1,4 @@
 /* Names and descriptions of results. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #define E(name, text) {CUDA_##name, "CUDA_" #name, text}

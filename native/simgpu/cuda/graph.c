@@ -3,7 +3,6 @@
  * A launched graph is one piece of work: it takes as long as its longest path. Memory of allocation nodes has fixed
  * addresses from the node's creation on; the card's memory for it is taken at upload or first launch, as much as the
  * graph holds at its fullest, is shared by all graphs of the process and device, and stays until it is trimmed. */
-#define _GNU_SOURCE
 #include "module.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* Launching kernels. A simulated kernel computes nothing: it takes time and a share of the SMs. */
-#define _GNU_SOURCE
 #include "module.h"
 
 #include <stdlib.h>

@@ -3,7 +3,6 @@
  * A card gives memory in granules of 2 MiB. An allocation of 1 MiB and more takes whole granules; smaller ones of one
  * context share granules, in units of 512 bytes, and a shared granule goes back when its last piece is freed.
  * SIMGPU_GRANULE=N turns the sharing off and rounds every allocation up to N bytes. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <stdlib.h>

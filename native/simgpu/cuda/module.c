@@ -1,6 +1,5 @@
 /* Modules and libraries: what they hold of the card. Variables are there from the load on; code is loaded with the first
  * use of one of its functions (CUDA_MODULE_LOADING=EAGER: with the module), as since CUDA 12.2. */
-#define _GNU_SOURCE
 #include "module.h"
 
 #include <elf.h>

@@ -3,7 +3,6 @@
  *
  *      piece:  FREE --alloc--> USED --free in a stream--> FREE: for that stream at once, for others when its work is done
  */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* cuGetProcAddress. The key is the triple of name, version and stream mode: of the forms of a name, the newest that is
  * no newer than the version asked for; with the per-thread flag, the _ptsz or _ptds form where the name has one. */
-#define _GNU_SOURCE
 #include "answers.h"
 #include "local.h"
 

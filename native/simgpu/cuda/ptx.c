@@ -3,7 +3,6 @@
  *     // simgpu: time_us=$1                     the number of microseconds is parameter 1
  *     // simgpu: per_wave_us=20 blocks_per_sm=4 as many waves as the grid needs, 20 us each
  * A remark is a comment to the real compiler, so the same text runs on a real card. */
-#define _GNU_SOURCE
 #include "module.h"
 
 #include <ctype.h>

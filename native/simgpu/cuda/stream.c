@@ -1,5 +1,4 @@
 /* Streams, events, waiting, and host callbacks. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <pthread.h>

@@ -1,6 +1,5 @@
 /* Virtual memory management: handles, reserved addresses, mappings; export to and import from other processes, and the
  * older IPC handles. A handle's memory lives until its last reference and its last mapping are gone, in all processes. */
-#define _GNU_SOURCE
 #include "local.h"
 
 #include <fcntl.h>

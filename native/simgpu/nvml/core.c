@@ -1,5 +1,4 @@
 /* NVML: start and end, the cards and their names. */
-#define _GNU_SOURCE
 #include "nvml.h"
 
 #include <pthread.h>

@@ -1,5 +1,4 @@
 /* NVML: memory, processes, utilisation, errors and events. */
-#define _GNU_SOURCE
 #include "nvml.h"
 
 #include <linux/futex.h>

@@ -5,7 +5,6 @@
  *       "timeSliceUs": 2000, "switchUs": 25, "hostGBps": 25, "memoryGBps": 1500}]
  *
  * It is read again whenever a process starts and the file has changed: a card may come, go away, or change. */
-#define _GNU_SOURCE
 #include "state.h"
 #include "json.h"
 

@@ -10,7 +10,6 @@
  *
  *      item:  QUEUED --may_start, room--> STARTED --its time is over--> DONE --all before it done--> retired (below tail)
  */
-#define _GNU_SOURCE
 #include "state.h"
 
 #include <string.h>

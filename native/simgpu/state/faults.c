@@ -1,5 +1,4 @@
 /* Faults that a test injects while programs run: XID events, ECC errors, a card that falls off the bus. */
-#define _GNU_SOURCE
 #include "state.h"
 
 #include <linux/futex.h>

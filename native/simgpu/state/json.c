@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "json.h"
 
 #include <ctype.h>

@@ -1,5 +1,4 @@
 /* Who holds how much of which card: the judge of every memory test. It knows nothing of the interposer. */
-#define _GNU_SOURCE
 #include "state.h"
 
 #include <fcntl.h>

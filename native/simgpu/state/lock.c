@@ -1,7 +1,6 @@
 /* The lock of the shared state. A plain word with the holder's slot in it: a waiter that waits long asks the kernel
  * whether the holder's byte lock still stands, and takes the word over when it does not. Robust mutexes would not do:
  * they name the holder by its thread id, which differs between the pid namespaces of containers. */
-#define _GNU_SOURCE
 #include "state.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 /* Joining a simulated host: map the state, take a slot, say who we are. */
-#define _GNU_SOURCE
 #include "state.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
 /* What a dead process held comes back. Any live process does it: when memory is short, when one starts, every few
  * milliseconds of activity, and when somebody reads the ledger. */
-#define _GNU_SOURCE
 #include "state.h"
 
 #include <stdio.h>

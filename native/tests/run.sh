@@ -1,0 +1,41 @@
+#!/bin/sh
+# Runs every test in a simulated host of its own; ends with the sum. OUT and PYTHON come from the Makefile.
+here=$(cd "$(dirname "$0")" && pwd)
+OUT=$(cd "$OUT" && pwd)
+export OUT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0 failed=0 skipped=0
+
+host() { # a fresh host with two cards
+    SIMGPU_DIR="$work/$1"
+    export SIMGPU_DIR
+    mkdir -p "$SIMGPU_DIR"
+    cp "$here/simgpu/cards.json" "$SIMGPU_DIR/cards.json"
+}
+
+count() { # from the last line of the test's output
+    line=$(tail -n 1 "$work/log")
+    p=$(expr "$line" : '\([0-9]*\) passed') || p=0
+    s=$(expr "$line" : '.* \([0-9]*\) skipped') || s=0
+    f=$(expr "$line" : '.* \([0-9]*\) failed') || f=0
+    [ "$1" -eq 0 ] || [ "$f" -gt 0 ] || { echo "$2 ended with status $1"; f=1; }
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+}
+
+run() { # name, command ...
+    name=$1
+    shift
+    host "$name"
+    echo "== $name"
+    timeout 60 "$@" >"$work/log" 2>&1
+    status=$?
+    cat "$work/log"
+    count $status "$name"
+}
+
+for test in "$OUT"/tests/simgpu/*_test; do run "$(basename "$test")" "$test"; done
+for test in "$here"/simgpu/*_test.py; do run "$(basename "$test")" "$PYTHON" "$test"; done
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
