@@ -3,6 +3,7 @@
 #include "answers.h"
 #include "local.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 CUresult cuDriverGetVersion(int *out);
@@ -48,15 +49,27 @@ static CUresult resolve(const char *name, void **out, int version, uint64_t flag
     return CUDA_SUCCESS;
 }
 
+/* SIMGPU_TRACE=1 tells every question and its answer. */
+static CUresult traced(const char *name, void **out, int version, uint64_t flags, int *status)
+{
+    int found;
+    CUresult r = resolve(name, out, version, flags, &found);
+    static const char *const words[] = {"found", "unknown", "too-old"};
+    if (getenv("SIMGPU_TRACE"))
+        sim_complain("simgpu: lookup %s %d %llu %s", name && *name ? name : "''", version, (unsigned long long)flags, words[found]);
+    if (status) *status = found;
+    return r;
+}
+
 API CUresult cuGetProcAddress(const char *name, void **out, int version, uint64_t flags)
 {
-    return resolve(name, out, version, flags, NULL);
+    return traced(name, out, version, flags, NULL);
 }
 
 /* The newer form says by status what is missing, and calls it success. */
 API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status)
 {
-    CUresult r = resolve(name, out, version, flags, status);
+    CUresult r = traced(name, out, version, flags, status);
     return r == CUDA_ERROR_NOT_FOUND && status ? CUDA_SUCCESS : r;
 }
 

@@ -95,10 +95,13 @@ static void finish(struct sim_state *s, uint32_t context, struct sim_item *it, u
 {
     struct sim_context *c = &s->contexts[context];
     it->state = SIM_DONE;
+    SIM_POINT();
     it->end_ns = t;
     mark_event(s, context, it, t);
     c->queue_head[it->queue] = it->next;
+    SIM_POINT();
     if (!it->next) c->queue_tail[it->queue] = 0;
+    SIM_POINT();
     if (it->kind == SIM_COPY) s->cards[c->card].copies--;
     if (crosses(it, context)) {
         c->cross_waits--;
@@ -158,6 +161,7 @@ static void start_kernels(struct sim_state *s, struct sim_card *card, uint64_t t
         it->state = SIM_STARTED;
         it->end_ns = (t > card->begin_ns ? t : card->begin_ns) + it->left_ns;
         c->running[c->running_count++] = it->seq;
+        SIM_POINT();
         c->share_used += it->share;
         c->ready--;
         c->launches++;
@@ -175,6 +179,7 @@ static void finish_kernels(struct sim_state *s, uint32_t context, uint64_t t)
         }
         c->share_used -= it->share;
         c->running[i] = c->running[--c->running_count];
+        SIM_POINT();
         finish(s, context, it, it->end_ns);
     }
 }
@@ -258,7 +263,9 @@ static void start_copies(struct sim_state *s, struct sim_card *card, uint64_t t)
         if (!it) continue;
         it->state = SIM_STARTED;
         it->end_ns = t + it->left_ns;
+        SIM_POINT();
         engine->context = context;
+        SIM_POINT();
         engine->seq = it->seq;
         engine->end_ns = it->end_ns;
         engine->busy_ns += it->left_ns;
@@ -438,8 +445,10 @@ uint64_t sim_enqueue(struct sim_host *host, uint32_t context, struct sim_item it
         e->seq = item.seq;
         e->done = 0;
     }
+    SIM_POINT();
     atomic_thread_fence(memory_order_release);
     c->head++;
+    SIM_POINT();
     append(s, context, it);
     if (c->queue_head[item.queue] == item.seq) {
         account(s, &s->cards[c->card], t);
@@ -549,7 +558,9 @@ uint32_t sim_context_new(struct sim_host *host, uint32_t card)
         if (i >= s->context_high) s->context_high = i + 1;
         reset_context(c, host->slot, card, ++s->generation);
         atomic_store(&c->state, SIM_HELD);
+        SIM_POINT();
         k->contexts[k->context_count++] = (uint16_t)i;
+        SIM_POINT();
         s->processes[host->slot].contexts[card]++;
         return i;
     }
@@ -578,13 +589,16 @@ void sim_context_drop(struct sim_host *host, uint32_t context)
     struct sim_card *card = &s->cards[c->card];
     sim_advance(host, sim_now());
     forget_work(s, card, context);
+    SIM_POINT();
     atomic_store(&c->state, SIM_FREE);
+    SIM_POINT();
     for (uint32_t i = 0; i < card->context_count; i++)
         if (card->contexts[i] == context) {
             memmove(&card->contexts[i], &card->contexts[i + 1], (card->context_count - i - 1) * sizeof(uint16_t));
             card->context_count--;
             break;
         }
+    SIM_POINT();
     s->processes[c->process].contexts[c->card]--;
     settle(s, card, s->clock_ns);
     rescan_waiters(s, s->clock_ns);

@@ -22,7 +22,9 @@ static void raise(struct sim_usage *u, uint64_t bytes)
 static void book(struct sim_state *s, uint32_t process, uint32_t card, uint64_t bytes)
 {
     struct sim_process *p = &s->processes[process];
+    SIM_POINT();
     raise(&p->usage[card], bytes);
+    SIM_POINT();
     raise(&s->containers[p->container].usage[card], bytes);
     s->cards[card].used += bytes;
     if (s->cards[card].used > s->cards[card].peak) s->cards[card].peak = s->cards[card].used;
@@ -32,7 +34,9 @@ static void unbook(struct sim_state *s, uint32_t process, uint32_t card, uint64_
 {
     struct sim_process *p = &s->processes[process];
     p->usage[card].now -= bytes;
+    SIM_POINT();
     s->containers[p->container].usage[card].now -= bytes;
+    SIM_POINT();
     s->cards[card].used -= bytes;
 }
 
@@ -58,9 +62,12 @@ static uint32_t fill(struct sim_host *host, uint32_t card, enum sim_kind kind, u
     c->kind = (uint16_t)kind;
     c->exported = 0;
     c->bytes = bytes;
+    SIM_POINT();
     c->asked = asked;
     c->object = object ? object : atomic_fetch_add(&s->next_object, 1);
+    SIM_POINT();
     atomic_store(&c->state, SIM_HELD); /* from here on the memory is held */
+    SIM_POINT();
     s->charge_count++;
     book(s, host->slot, card, bytes);
     return charge;
@@ -112,9 +119,11 @@ bool sim_object_find(struct sim_host *host, uint64_t object, uint32_t *card, uin
 static void hand_over(struct sim_state *s, struct sim_charge *from, struct sim_charge *to)
 {
     to->bytes = from->bytes;
+    SIM_POINT();
     to->asked = from->asked;
     unbook(s, from->process, from->card, from->bytes);
     book(s, to->process, to->card, to->bytes);
+    SIM_POINT();
     from->bytes = 0;
 }
 
@@ -135,9 +144,13 @@ void sim_release(struct sim_host *host, uint32_t charge)
     struct sim_charge *c = &s->charges[charge - 1];
     if (c->exported) leave_object(host, c);
     unbook(s, c->process, c->card, c->bytes);
+    SIM_POINT();
     atomic_store(&c->state, SIM_FREE);
+    SIM_POINT();
     c->next_free = s->charge_free;
+    SIM_POINT();
     s->charge_free = charge;
+    SIM_POINT();
     s->charge_count--;
 }
 

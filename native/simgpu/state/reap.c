@@ -42,6 +42,7 @@ void sim_reap_slot(struct sim_host *host, uint32_t slot)
         drop_charges(host, slot);
         drop_events(host, slot);
     }
+    SIM_POINT();
     atomic_store(&p->state, SIM_DEAD); /* last: killed before, the next one reaps the rest */
     host->state->reaped++;
 }

@@ -170,6 +170,14 @@ struct sim_host {
     char error[256]; /* why sim_open failed */
 };
 
+/* In the build with crash points, SIMGPU_CRASH_AT=N kills the process when it comes to its N-th point. */
+#ifdef SIM_CRASH_POINTS
+void sim_point(void);
+#define SIM_POINT() sim_point()
+#else
+#define SIM_POINT() ((void)0)
+#endif
+
 /* open.c */
 bool sim_open(struct sim_host *host, bool nvml);
 void sim_close(struct sim_host *host);

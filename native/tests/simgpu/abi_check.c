@@ -1,0 +1,97 @@
+/* Compiled, never run, where a cuda.h is at hand: our layouts against the vendor's. The vendor's names are used here, so
+ * ours are taken from abi.h under other names. */
+#include <cuda.h>
+#include <stddef.h>
+
+#define SAME_SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #theirs)
+#define SAME_PLACE(ours, theirs, field) _Static_assert(offsetof(ours, field) == offsetof(theirs, field), #theirs "." #field)
+
+#undef CU_STREAM_LEGACY
+#undef CU_STREAM_PER_THREAD
+#define CUresult o_CUresult
+#define CUdevice o_CUdevice
+#define CUdeviceptr o_CUdeviceptr
+#define CUcontext o_CUcontext
+#define CUmodule o_CUmodule
+#define CUlibrary o_CUlibrary
+#define CUfunction o_CUfunction
+#define CUkernel o_CUkernel
+#define CUstream o_CUstream
+#define CUevent o_CUevent
+#define CUarray o_CUarray
+#define CUmipmappedArray o_CUmipmappedArray
+#define CUmemoryPool o_CUmemoryPool
+#define CUgraph o_CUgraph
+#define CUgraphNode o_CUgraphNode
+#define CUgraphExec o_CUgraphExec
+#define CUmemGenericAllocationHandle o_CUmemGenericAllocationHandle
+#define CUhostFn o_CUhostFn
+#define CUstreamCallback o_CUstreamCallback
+#define CUuuid o_CUuuid
+#define CUipcMemHandle o_CUipcMemHandle
+#define CUipcEventHandle o_CUipcEventHandle
+#define CUmemLocation o_CUmemLocation
+#define CUmemAccessDesc o_CUmemAccessDesc
+#define CUmemAllocationProp o_CUmemAllocationProp
+#define CUmemPoolProps o_CUmemPoolProps
+#define CUDA_ARRAY_DESCRIPTOR o_CUDA_ARRAY_DESCRIPTOR
+#define CUDA_ARRAY3D_DESCRIPTOR o_CUDA_ARRAY3D_DESCRIPTOR
+#define CUDA_ARRAY_MEMORY_REQUIREMENTS o_CUDA_ARRAY_MEMORY_REQUIREMENTS
+#define CUlaunchConfig o_CUlaunchConfig
+#define CUDA_KERNEL_NODE_PARAMS o_CUDA_KERNEL_NODE_PARAMS
+#define CUDA_MEM_ALLOC_NODE_PARAMS o_CUDA_MEM_ALLOC_NODE_PARAMS
+#define CUDA_MEMSET_NODE_PARAMS o_CUDA_MEMSET_NODE_PARAMS
+#define CUDA_HOST_NODE_PARAMS o_CUDA_HOST_NODE_PARAMS
+#define CUDA_MEMCPY2D o_CUDA_MEMCPY2D
+#define CUDA_MEMCPY3D o_CUDA_MEMCPY3D
+#define CUgraphNodeParams o_CUgraphNodeParams
+#define CUDA_GRAPH_INSTANTIATE_PARAMS o_CUDA_GRAPH_INSTANTIATE_PARAMS
+#define CU_MEMORYTYPE_HOST o_CU_MEMORYTYPE_HOST
+#define CU_MEMORYTYPE_DEVICE o_CU_MEMORYTYPE_DEVICE
+#define CU_MEMORYTYPE_ARRAY o_CU_MEMORYTYPE_ARRAY
+#define CU_MEMORYTYPE_UNIFIED o_CU_MEMORYTYPE_UNIFIED
+#define CU_MEM_HANDLE_TYPE_NONE o_CU_MEM_HANDLE_TYPE_NONE
+#define CU_MEM_ALLOCATION_TYPE_PINNED o_CU_MEM_ALLOCATION_TYPE_PINNED
+#define CU_MEM_ALLOCATION_TYPE_MANAGED o_CU_MEM_ALLOCATION_TYPE_MANAGED
+/* Our result codes live in an enum of their own; the preprocessor keeps them apart by what they are called there. */
+#define SIMGPU_ABI_CHECK
+#include "cuda/abi.h"
+#undef CUDA_MEMCPY2D
+#undef CUDA_MEMCPY3D
+#undef CUmemPoolProps
+#undef CUmemAllocationProp
+#undef CUDA_ARRAY_DESCRIPTOR
+#undef CUDA_ARRAY3D_DESCRIPTOR
+#undef CUDA_ARRAY_MEMORY_REQUIREMENTS
+#undef CUlaunchConfig
+#undef CUDA_MEM_ALLOC_NODE_PARAMS
+#undef CUmemAccessDesc
+#undef CUmemLocation
+#undef CUgraphNodeParams
+#undef CUDA_KERNEL_NODE_PARAMS
+
+SAME_SIZE(o_CUDA_MEMCPY2D, CUDA_MEMCPY2D);
+SAME_PLACE(o_CUDA_MEMCPY2D, CUDA_MEMCPY2D, dstArray);
+SAME_PLACE(o_CUDA_MEMCPY2D, CUDA_MEMCPY2D, Height);
+SAME_SIZE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D);
+SAME_PLACE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D, dstMemoryType);
+SAME_PLACE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D, WidthInBytes);
+SAME_PLACE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D, Depth);
+SAME_SIZE(o_CUmemLocation, CUmemLocation);
+SAME_SIZE(o_CUmemAccessDesc, CUmemAccessDesc);
+SAME_SIZE(o_CUmemPoolProps, CUmemPoolProps);
+SAME_SIZE(o_CUmemAllocationProp, CUmemAllocationProp);
+SAME_PLACE(o_CUmemAllocationProp, CUmemAllocationProp, location);
+SAME_SIZE(o_CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR);
+SAME_SIZE(o_CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR);
+SAME_SIZE(o_CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY_MEMORY_REQUIREMENTS);
+SAME_SIZE(o_CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS);
+SAME_PLACE(o_CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS, dptr);
+SAME_SIZE(o_CUlaunchConfig, CUlaunchConfig);
+SAME_PLACE(o_CUlaunchConfig, CUlaunchConfig, hStream);
+#if CUDA_VERSION >= 12000
+SAME_SIZE(o_CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS);
+#endif
+#if CUDA_VERSION >= 12020
+SAME_SIZE(o_CUgraphNodeParams, CUgraphNodeParams);
+#endif

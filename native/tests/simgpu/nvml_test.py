@@ -1,0 +1,157 @@
+"""NVIDIA's own Python binding, unmodified, on the simulated NVML; skipped where nvidia-ml-py is not installed."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+LIBRARIES = Path(os.environ["OUT"]) / "simgpu"
+CTL = LIBRARIES / "simgpu-ctl"
+
+try:
+    import pynvml as nvml
+except ImportError:
+    print("nvidia-ml-py is not installed")
+    print("0 passed, 0 failed, 1 skipped")
+    sys.exit(0)
+
+if os.environ.get("LD_LIBRARY_PATH", "").split(":")[0] != str(LIBRARIES):
+    os.environ["LD_LIBRARY_PATH"] = str(LIBRARIES)
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+MIB = 2**20
+FIRST = "GPU-00000000-0000-4000-8000-000000000001"
+
+
+def ctl(*arguments: str) -> str:
+    return subprocess.run([str(CTL), *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def first():
+    return nvml.nvmlDeviceGetHandleByIndex(0)
+
+
+def test_cards_of_the_file_are_found_by_index_uuid_and_bus_id() -> None:
+    assert nvml.nvmlDeviceGetCount() == 2
+    assert nvml.nvmlDeviceGetUUID(first()) == FIRST
+    assert nvml.nvmlDeviceGetName(first()) == "NVIDIA A100-SXM4-40GB"
+    bus_id = nvml.nvmlDeviceGetPciInfo(first()).busId
+    assert bus_id == "00000000:07:00.0"
+    for handle in (nvml.nvmlDeviceGetHandleByUUID(FIRST), nvml.nvmlDeviceGetHandleByPciBusId(bus_id)):
+        assert nvml.nvmlDeviceGetIndex(handle) == 0
+    assert nvml.nvmlDeviceGetHandleBySerial(nvml.nvmlDeviceGetSerial(first()))
+
+
+def test_unknown_cards_are_not_found() -> None:
+    for call, argument in ((nvml.nvmlDeviceGetHandleByIndex, 7), (nvml.nvmlDeviceGetHandleByUUID, "GPU-nothing")):
+        try:
+            call(argument)
+            raise AssertionError("found")
+        except (nvml.NVMLError_InvalidArgument, nvml.NVMLError_NotFound):
+            pass
+
+
+def test_memory_and_processes_are_those_of_the_ledger() -> None:
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+    assert cuda.cuInit(0) == 0
+    assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(100 * MIB)) == 0
+    assert nvml.nvmlDeviceGetMemoryInfo(first()).used == 356 * MIB
+    v2 = nvml.nvmlDeviceGetMemoryInfo(first(), version=nvml.nvmlMemory_v2)
+    assert (v2.total, v2.reserved, v2.used) == (4096 * MIB, 0, 356 * MIB)
+    [process] = nvml.nvmlDeviceGetComputeRunningProcesses(first())
+    assert (process.pid, process.usedGpuMemory) == (os.getpid(), 356 * MIB)
+    assert nvml.nvmlDeviceGetGraphicsRunningProcesses(first()) == []
+    ledger = json.loads(ctl("json"))
+    [ours] = [p for p in ledger["processes"] if p["pid"] == os.getpid()]
+    assert ours["cards"][FIRST]["now"] == 356 * MIB
+    assert ours["kinds"] == {"linear": 100 * MIB, "context": 256 * MIB}
+    assert sum(c["cards"].get(FIRST, {"now": 0})["now"] for c in ledger["containers"]) == 356 * MIB
+    assert cuda.cuCtxDestroy_v2(context) == 0
+    assert nvml.nvmlDeviceGetMemoryInfo(first()).used == 0
+
+
+def test_injected_xid_events_reach_a_waiting_set() -> None:
+    events = nvml.nvmlEventSetCreate()
+    nvml.nvmlDeviceRegisterEvents(first(), nvml.nvmlEventTypeXidCriticalError, events)
+    timer = threading.Timer(0.2, ctl, ("xid", "0", "63"))
+    timer.start()
+    started = time.monotonic()
+    event = nvml.nvmlEventSetWait_v2(events, 5000)
+    assert time.monotonic() - started < 2
+    assert (event.eventType, event.eventData) == (nvml.nvmlEventTypeXidCriticalError, 63)
+    timer.join()
+    try:
+        nvml.nvmlEventSetWait_v2(events, 10)
+        raise AssertionError("told twice")
+    except nvml.NVMLError_Timeout:
+        pass
+    nvml.nvmlEventSetFree(events)
+
+
+def test_ecc_errors_are_counted() -> None:
+    ctl("ecc", "0", "corrected", "5")
+    ctl("ecc", FIRST, "uncorrected", "2")
+    volatile = nvml.NVML_VOLATILE_ECC
+    assert nvml.nvmlDeviceGetTotalEccErrors(first(), nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile) == 5
+    assert nvml.nvmlDeviceGetTotalEccErrors(first(), nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, volatile) == 2
+
+
+def test_a_lost_card_hides_itself_only_and_comes_back() -> None:
+    ctl("xid", "0", "79")
+    try:
+        first()
+        raise AssertionError("a lost card answered")
+    except nvml.NVMLError_GpuIsLost:
+        pass
+    assert nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(1))
+    ctl("heal", "0")
+    assert nvml.nvmlDeviceGetName(first())
+
+
+def test_what_is_not_modelled_says_not_supported() -> None:
+    try:
+        nvml.nvmlDeviceGetEncoderUtilization(first())
+        raise AssertionError("supported")
+    except nvml.NVMLError_NotSupported:
+        pass
+
+
+def test_topology_follows_the_interconnect() -> None:
+    second = nvml.nvmlDeviceGetHandleByIndex(1)
+    assert nvml.nvmlDeviceGetP2PStatus(first(), second, nvml.NVML_P2P_CAPS_INDEX_NVLINK) == nvml.NVML_P2P_STATUS_OK
+    assert nvml.nvmlDeviceGetNvLinkState(first(), 11) == nvml.NVML_FEATURE_ENABLED
+
+
+def test_a_wrong_cards_file_is_a_clear_refusal() -> None:
+    wrong = Path(os.environ["SIMGPU_DIR"]) / "wrong.json"
+    for text in ('[{"uuid": "GPU-1"}]', "[", '[{"uuid": "x", "index": 0}]', "[1]", '[{"index": 01}]', "{}", '["\\ud800"]', ""):
+        wrong.write_text(text)
+        environment = dict(os.environ, SIMGPU_CARDS=str(wrong), SIMGPU_DIR=str(wrong.parent / "other"))
+        result = subprocess.run([str(CTL)], env=environment, capture_output=True, text=True)
+        assert result.returncode == 1 and "wrong.json" in result.stderr, (text, result)
+
+
+def main() -> int:
+    nvml.nvmlInit()
+    failed = 0
+    tests = [(name, test) for name, test in globals().items() if name.startswith("test_")]
+    for name, test in tests:
+        try:
+            test()
+            print(f"ok   {name}")
+        except Exception as error:
+            failed += 1
+            print(f"FAIL {name}: {error!r}")
+    nvml.nvmlShutdown()
+    print(f"{len(tests) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
