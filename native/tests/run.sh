@@ -2,7 +2,9 @@
 # Runs every test in a simulated host of its own; ends with the sum. OUT and PYTHON come from the Makefile.
 here=$(cd "$(dirname "$0")" && pwd)
 OUT=$(cd "$OUT" && pwd)
-export OUT
+SYMBOLS="$here/../symbols"
+ASAN_OPTIONS=detect_leaks=0 # handles of destroyed objects stay, as programs do use them
+export OUT SYMBOLS ASAN_OPTIONS
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 passed=0 failed=0 skipped=0

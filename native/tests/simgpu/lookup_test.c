@@ -63,7 +63,7 @@ static unsigned exported(const char *list, void *library)
 {
     char path[512], name[128];
     unsigned n = 0;
-    snprintf(path, sizeof path, "%s/../symbols/%s", getenv("OUT") ? getenv("OUT") : "build", list);
+    snprintf(path, sizeof path, "%s/%s", getenv("SYMBOLS") ? getenv("SYMBOLS") : "symbols", list);
     FILE *f = fopen(path, "r");
     while (f && fscanf(f, "%127s %*s %*s", name) == 1) {
         n++;

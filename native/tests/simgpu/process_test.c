@@ -2,6 +2,7 @@
  * started anew: like the real one, the simulated driver does not work in the child of a process that uses it. */
 #include "check.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -108,6 +109,34 @@ static int open_an_ipc_handle(void)
 }
 
 /* ---- tests ---- */
+
+static void *allocate_and_free(void *context)
+{
+    CUdeviceptr p[16];
+    if (cuCtxSetCurrent(context)) return (void *)1;
+    for (unsigned round = 0; round < 200; round++) {
+        for (unsigned i = 0; i < 16; i++)
+            if (cuMemAlloc_v2(&p[i], (i + 1) * 77777)) return (void *)1;
+        for (unsigned i = 0; i < 16; i++)
+            if (cuMemFree_v2(p[i])) return (void *)1;
+    }
+    return NULL;
+}
+
+static void threads_of_one_process_do_not_disturb_each_other(void)
+{
+    pthread_t threads[4];
+    CUcontext c;
+    void *result;
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+    for (int i = 0; i < 4; i++) EXPECT_EQ(pthread_create(&threads[i], NULL, allocate_and_free, c), 0);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], &result);
+        EXPECT(!result);
+    }
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+}
 
 static void what_a_killed_process_held_comes_back(void)
 {
@@ -221,6 +250,7 @@ int main(int argc, char **argv)
     if (argc > 1 && !strcmp(argv[1], "import")) return import_a_handle();
     if (argc > 1 && !strcmp(argv[1], "ipc")) return open_an_ipc_handle();
     setup();
+    RUN(threads_of_one_process_do_not_disturb_each_other);
     RUN(what_a_killed_process_held_comes_back);
     RUN(memory_held_by_the_dead_does_not_make_the_living_fail);
     RUN(exported_memory_is_charged_once_and_lives_with_its_last_holder);
