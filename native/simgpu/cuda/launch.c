@@ -142,3 +142,24 @@ API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, CUfu
 {
     return (void)shared, (void)flags, active_blocks(out, f, threads);
 }
+
+/* The largest block, and the grid that fills the card with it. */
+static CUresult potential(int *grid, int *block, CUfunction f, int limit)
+{
+    int per_sm;
+    int threads = limit > 0 && limit < 1024 ? limit : 1024;
+    CUresult r = active_blocks(&per_sm, f, threads);
+    if (r || !grid || !block) return r ? r : CUDA_ERROR_INVALID_VALUE;
+    *block = threads;
+    *grid = per_sm * (int)sim_card_of(sim_current()->device)->sm_count;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, CUfunction f, void *sizes, size_t shared, int limit)
+{
+    return (void)sizes, (void)shared, potential(grid, block, f, limit);
+}
+API CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, CUfunction f, void *sizes, size_t shared, int limit, unsigned flags)
+{
+    return (void)sizes, (void)shared, (void)flags, potential(grid, block, f, limit);
+}

@@ -125,6 +125,8 @@ CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned);
 CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
 CUresult cuStreamEndCapture(CUstream, CUgraph *);
 CUresult cuLaunchHostFunc(CUstream, CUhostFn, void *);
+CUresult cuStreamWriteValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
+CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
 CUresult cuEventCreate(CUevent *, unsigned);
 CUresult cuEventRecord(CUevent, CUstream);
 CUresult cuEventSynchronize(CUevent);

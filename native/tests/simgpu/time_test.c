@@ -122,6 +122,26 @@ static void host_callbacks_run_in_the_order_of_the_stream(void)
     EXPECT_EQ(calls, 1);
 }
 
+static void a_stream_writes_a_word_in_its_turn_and_waits_for_one(void)
+{
+    volatile uint32_t *words;
+    CUdeviceptr at;
+    EXPECT_EQ(cuMemHostAlloc((void **)&words, 4096, 0), CUDA_SUCCESS);
+    at = (uint64_t)(uintptr_t)words;
+    double from = seconds();
+    EXPECT_EQ(spin_in(spin, 20000, NULL) + cuStreamWriteValue32_v2(NULL, at, 7, 0) + spin_in(spin, 100000, NULL), CUDA_SUCCESS);
+    EXPECT_EQ(words[0], 0);
+    while (words[0] != 7 && seconds() - from < 1) usleep(200);
+    EXPECT(seconds() - from >= 0.0199 && seconds() - from < 0.1); /* the work behind it goes on meanwhile */
+    EXPECT_EQ(cuStreamWaitValue32_v2(NULL, at + 4, 5, 0), CUDA_SUCCESS);
+    EXPECT_EQ(spin_in(spin, 1, NULL), CUDA_SUCCESS);
+    usleep(150000);
+    EXPECT_EQ(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    words[1] = 6;
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFreeHost((void *)words), CUDA_SUCCESS);
+}
+
 static void a_graph_takes_as_long_as_its_longest_path(void)
 {
     CUstream a, b;
@@ -197,6 +217,7 @@ int main(void)
     RUN(copies_run_beside_kernels);
     RUN(a_launch_waits_when_the_queue_is_full);
     RUN(host_callbacks_run_in_the_order_of_the_stream);
+    RUN(a_stream_writes_a_word_in_its_turn_and_waits_for_one);
     RUN(a_graph_takes_as_long_as_its_longest_path);
     FINISH;
 }
