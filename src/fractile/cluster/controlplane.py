@@ -98,7 +98,7 @@ def write_scheduler_config(place: Layout, state: State, secrets: Secrets) -> Pat
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
-        "weight": 10,
+        "weight": 100,  # one step of ten outweighs kube-scheduler spreading of equal pods, which undoes packing
         "enableHTTPS": True,
         "tlsConfig": {"caFile": str(secrets.ca)},
         "httpTimeout": "5s",
