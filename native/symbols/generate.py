@@ -32,6 +32,7 @@ PROFILER = ("cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop")
 # Names whose newer form is not "the same name with a number".
 RENAMED = {("cuGraphInstantiate", 12000, 0): "cuGraphInstantiateWithFlags"}
 
+
 def preprocess(header: Path, flags: list[str]) -> str:
     """The header after the preprocessor, without what it includes from elsewhere being needed: only names matter."""
     text = header.read_text(errors="replace")
@@ -68,7 +69,9 @@ def typedefs(root: Path) -> set[tuple[str, int, int]]:
     """(name, version, thread mode) of every function pointer type."""
     keys = set()
     for path in sorted(root.rglob("cuda*Typedefs.h")):
-        for name, version, thread in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", path.read_text(errors="replace")):
+        for name, version, thread in re.findall(
+            r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", path.read_text(errors="replace")
+        ):
             keys.add((name, int(version), 2 if thread else 0))
     return keys
 

@@ -130,7 +130,16 @@ def test_topology_follows_the_interconnect() -> None:
 
 def test_a_wrong_cards_file_is_a_clear_refusal() -> None:
     wrong = Path(os.environ["SIMGPU_DIR"]) / "wrong.json"
-    for text in ('[{"uuid": "GPU-1"}]', "[", '[{"uuid": "x", "index": 0}]', "[1]", '[{"index": 01}]', "{}", '["\\ud800"]', ""):
+    for text in (
+        '[{"uuid": "GPU-1"}]',
+        "[",
+        '[{"uuid": "x", "index": 0}]',
+        "[1]",
+        '[{"index": 01}]',
+        "{}",
+        '["\\ud800"]',
+        "",
+    ):
         wrong.write_text(text)
         environment = dict(os.environ, SIMGPU_CARDS=str(wrong), SIMGPU_DIR=str(wrong.parent / "other"))
         result = subprocess.run([str(CTL)], env=environment, capture_output=True, text=True)

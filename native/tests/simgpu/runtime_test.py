@@ -46,7 +46,9 @@ def lookups(command: list[str]) -> tuple[list[str], list[str]]:
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
     assert result.returncode == 0, result.stderr[-500:]
     lines = [line.split()[2:] for line in result.stderr.splitlines() if line.startswith("simgpu: lookup")]
-    return [" ".join(line) for line in lines if line[-1] == "found"], [" ".join(line) for line in lines if line[-1] != "found"]
+    return [" ".join(line) for line in lines if line[-1] == "found"], [
+        " ".join(line) for line in lines if line[-1] != "found"
+    ]
 
 
 def build(work: Path, static: Path | None) -> str:
@@ -67,7 +69,13 @@ def test_structs_have_the_layout_of_the_headers() -> None:
     for generation in GENERATIONS:
         header = find(generation, "cuda.h")
         assert header
-        command = ["gcc", "-fsyntax-only", f"-I{header.parent}", f"-I{NATIVE / 'simgpu'}", str(NATIVE / "tests/simgpu/abi_check.c")]
+        command = [
+            "gcc",
+            "-fsyntax-only",
+            f"-I{header.parent}",
+            f"-I{NATIVE / 'simgpu'}",
+            str(NATIVE / "tests/simgpu/abi_check.c"),
+        ]
         subprocess.run(command, check=True)
 
 
