@@ -210,7 +210,7 @@ def _kubelet(place: Layout, node: NodeState, pair: KeyPair, ca: Path) -> str:
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
         # With it a plugin that registers again is compared device by device with every id that pods hold, under the
-        # lock that admission needs: 32,552 ids with 14,000 held took kubelet 1.36.3 two minutes (docs/node.md).
+        # lock that admission needs: 32,552 ids with 14,000 held took kubelet 1.36.3 two minutes (docs/performance.md).
         "featureGates": {"ResourceHealthStatus": False, "ResourceHealthStatusMessage": False},
         "failSwapOn": False,
         "localStorageCapacityIsolation": False,
