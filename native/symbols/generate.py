@@ -3,8 +3,8 @@
     python3 native/symbols/generate.py HEADERS/11.8 HEADERS/12.9 HEADERS/13.5 [--check]
 
 Each HEADERS/<generation> is a directory that somewhere below holds cuda.h, cudaTypedefs.h and nvml.h of that
-generation: what the wheels nvidia-cuda-runtime(-cu11, -cu12) and nvidia-nvml-dev(-cu11, -cu12) unpack to. The headers stay outside
-the repository, the lists are committed:
+generation: what the wheels nvidia-cuda-runtime(-cu11, -cu12) and nvidia-nvml-dev(-cu11, -cu12) unpack to. The headers
+stay outside the repository, the lists are committed:
 
     cuda.txt         symbol, generation in which it first appears, generation in which it was last seen
     nvml.txt         the same for NVML
