@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from fractile.model.units import MemoryUnit
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.http1 import Exchange, Server
 from tests.fakes.kubelet import FakeKubelet
@@ -65,7 +66,12 @@ class ListServer:
 
 async def measure() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="fractile-bench-") as folder:
-        return [*await _control_plane(Path(folder)), await _agent(Path(folder))]
+        rows = await _control_plane(Path(folder))
+        for unit, size in ((MemoryUnit.GiB, 16_384), (MemoryUnit.MiB, 7_400)):  # MiB: just below 60,000 ids
+            place = Path(folder) / unit.name
+            place.mkdir()
+            rows.append(await _agent(place, unit, size))
+        return rows
 
 
 async def _control_plane(folder: Path) -> list[Row]:
@@ -90,14 +96,14 @@ async def _control_plane(folder: Path) -> list[Row]:
         ]
 
 
-async def _agent(folder: Path) -> Row:
-
+async def _agent(folder: Path, unit: MemoryUnit, size: int) -> Row:
+    """The agent at rest on a node with CARDS cards of ``size`` MiB, with the ids that the unit makes of them."""
     file = folder / "cards.json"
     cards = [card_of(0, slot) for slot in range(CARDS)]
     file.write_bytes(
         msgspec.json.encode(
             [
-                {"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory, "pciBusID": c.pci_bus_id}
+                {"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": size, "pciBusID": c.pci_bus_id}
                 for c in cards
             ]
         )
@@ -106,7 +112,7 @@ async def _agent(folder: Path) -> Row:
         server.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", PROGRAM, "agent", "--node-name", "n1"),
-            *("--kubeconfig", str(server.write_kubeconfig(folder / "agent.kubeconfig")), "--memory-unit", "GiB"),
+            *("--kubeconfig", str(server.write_kubeconfig(folder / "agent.kubeconfig")), "--memory-unit", unit.name),
             *("--device-plugin-dir", str(kubelet.plugin_directory), "--state-dir", str(folder / "state")),
             *("--pod-resources-socket", str(kubelet.pod_resources_socket), "--simulated-cards", str(file)),
             stdout=asyncio.subprocess.DEVNULL,
@@ -120,7 +126,8 @@ async def _agent(folder: Path) -> Row:
         finally:
             process.kill()
             await process.wait()
-    return Row("agent: RSS at rest", resident, "MB", AGENT, "8 cards of 16 GiB, unit GiB, registered")
+    note = f"{CARDS} cards of {size} MiB, unit {unit.name}, {CARDS * (size // unit):,} ids registered"
+    return Row(f"agent: RSS at rest, unit {unit.name}", resident, "MB", AGENT, note)
 
 
 def _memory(pid: int) -> tuple[float, float]:
