@@ -4,7 +4,7 @@
 #define SIMGPU_LOCAL_H
 
 #include "../state/state.h"
-#include "abi.h"
+#include "cuda_abi.h"
 
 #define API __attribute__((visibility("default")))
 

@@ -1,5 +1,5 @@
 /* Compiled, never run, where a cuda.h is at hand: our layouts against the vendor's. The vendor's names are used here, so
- * ours are taken from abi.h under other names. */
+ * ours are taken from cuda_abi.h under other names. */
 #include <cuda.h>
 #include <stddef.h>
 
@@ -55,7 +55,7 @@
 #define CU_MEM_ALLOCATION_TYPE_MANAGED o_CU_MEM_ALLOCATION_TYPE_MANAGED
 /* Our result codes live in an enum of their own; the preprocessor keeps them apart by what they are called there. */
 #define SIMGPU_ABI_CHECK
-#include "cuda/abi.h"
+#include "cuda_abi.h"
 #undef CUDA_MEMCPY2D
 #undef CUDA_MEMCPY3D
 #undef CUmemPoolProps

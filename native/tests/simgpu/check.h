@@ -2,7 +2,7 @@
 #ifndef CHECK_H
 #define CHECK_H
 
-#include "abi.h"
+#include "cuda_abi.h"
 
 
 #include <stdbool.h>

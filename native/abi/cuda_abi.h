@@ -1,7 +1,7 @@
 /* The part of the driver API's binary interface that is modelled, in our own words: names as the API has them, layouts
- * checked against the vendor's headers by tests/abi_check.c where those are at hand. */
-#ifndef SIMGPU_ABI_H
-#define SIMGPU_ABI_H
+ * checked against the vendor's headers by tests/simgpu/abi_check.c where those are at hand. */
+#ifndef FRACTILE_CUDA_ABI_H
+#define FRACTILE_CUDA_ABI_H
 
 #include <stddef.h>
 #include <stdint.h>

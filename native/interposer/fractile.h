@@ -1,0 +1,126 @@
+/* The inside of libfractile.so: what its parts offer each other.
+ *
+ * A call of the application takes this way:
+ *
+ *      symbol / dlsym / cuGetProcAddress       resolve.c dl.c: every way to a driver function ends at our function of that name
+ *        -> hook                               memory.c pool.c vmm.c ...: one function per symbol that the table classifies
+ *             fr_begin: room in the ledger?    ledger.c: the container's sum, lock-free, survives kill -9 anywhere
+ *             REAL(symbol)(...)                the driver, with no lock held
+ *             fr_end: keep what it really took
+ *
+ * Nothing here calls malloc, stdio or a lock that could be held across a driver call; what a process must remember of
+ * its allocations stands in tables of its own (records.c) that a forked child drops. */
+#ifndef FRACTILE_H
+#define FRACTILE_H
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HOOK __attribute__((visibility("default")))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* ---- resolve.c: the real functions. gen/symbols.h has FR_<symbol> for every symbol of the table. ----
+ * A slot starts at a stub that finds the driver and the function, so a call through it always works; what the driver
+ * does not have answers CUDA_ERROR_NOT_FOUND (NVML: FUNCTION_NOT_FOUND). Asking whether it has it: fr_has. */
+#include "symbols.h"
+extern void *fr_real[FR_SYMBOLS];
+#define REAL(name) ((__typeof__(&name))__atomic_load_n(&fr_real[FR_##name], __ATOMIC_RELAXED))
+bool fr_has(int symbol);
+
+/* ---- process.c: this process and its container ---- */
+enum fr_state {
+    FR_ENFORCE = 1, /* limits are known: count and refuse */
+    FR_OFF = 2,     /* the administrator switched isolation off for this container: count only */
+    FR_CLOSED = 3,  /* no usable limits or region: every allocation is refused, said once on stderr */
+};
+enum fr_state fr_process(void); /* sets the process up when it is new, also after a fork; a load and a compare otherwise */
+extern _Atomic uint32_t fr_era; /* another number in a forked child: what is remembered from before is void */
+
+/* ---- limits.c: the agent's page. A read costs a copy of one card; live changes are seen by the next call. ---- */
+struct fr_quota {
+    uint64_t memory, context, unaccounted;
+    uint32_t cores, cores_limit, weight, flags;
+};
+int fr_card_count(void);
+const char *fr_card_uuid(int card);
+void fr_quota(int card, struct fr_quota *out);
+
+/* ---- devices.c: the driver's devices are the container's cards, by UUID, whatever CUDA_VISIBLE_DEVICES says ---- */
+#define FR_NO_CARD (-1)
+int fr_card_of(CUdevice device);             /* index into the limits; FR_NO_CARD: this container has no part of it */
+int fr_card_here(CUdevice *device);          /* card of the calling thread's current context; FR_NO_CARD without one */
+int fr_card_of_context(CUcontext context, CUdevice *device);
+
+/* ---- ledger.c: what this process holds, and the container's sum. Bytes are rounded up to whole units. ----
+ * An operation announces itself (others wait for it before they call themselves out of memory), reserves the most that
+ * the call can take, and in the end keeps what it did take:
+ *
+ *      struct fr_op op;
+ *      CUresult r = fr_begin(&op, card, worst);      0, or the error that the application gets
+ *      if (!r) { r = REAL(cuMemAlloc_v2)(out, n); fr_end(&op, r ? 0 : took); }
+ *
+ * fr_begin says CUDA_ERROR_OUT_OF_MEMORY only after the dead were reaped, calls on their way (of any process of the
+ * container) were given time to end, and it still does not fit. It always announces on 0, never on an error. */
+struct fr_op {
+    int card;
+    uint64_t reserved; /* bytes, whole units */
+};
+CUresult fr_begin(struct fr_op *op, int card, uint64_t worst);
+bool fr_more(struct fr_op *op, uint64_t bytes);       /* reserve more inside the operation; false: does not fit now */
+void fr_end(struct fr_op *op, uint64_t kept);         /* kept <= reserved; the rest goes back */
+void fr_free_begin(struct fr_op *op, int card);       /* before the driver is told to free: card FR_NO_CARD is harmless */
+void fr_free_end(struct fr_op *op, uint64_t bytes);   /* it did: bytes go back; 0 when it refused */
+void fr_charge(int card, uint64_t bytes);             /* the driver took it already and it cannot be undone: count it, also above the quota */
+uint64_t fr_used(int card);                           /* the container's sum, bytes; the dead are reaped at most 50 ms late */
+uint64_t fr_used_here(int card);                      /* this process's part */
+
+/* ---- objects.c: allocations that several processes of the container hold (IPC, exported handles, shared pools) ----
+ * The maker's account covers the bytes as long as it holds on; when it lets go or dies while others hold on, the object
+ * gets an account of its own, until the last holder is gone. A number >= 0 names an object. */
+#define FR_NO_OBJECT (-1)
+struct fr_key { uint64_t a, b; };
+int fr_object_share(int card, uint64_t bytes, struct fr_key key);  /* the maker; again with the same key: the same object. FR_NO_OBJECT: table full */
+int fr_object_join(struct fr_key key);                             /* an importer; FR_NO_OBJECT: nobody in this container made it */
+void fr_object_leave(int object, struct fr_op *op);                /* a holder lets go for good. The maker passes the fr_op of its free, and then frees 0 bytes when
+                                                                      the object lives on: returns by op what is still to be freed */
+bool fr_object_covers(int object);                                 /* are the bytes in this process's account? */
+
+/* ---- records.c: what this process must remember ---- */
+enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT };
+struct fr_record {
+    enum fr_class class;
+    int card, object;       /* FR_NO_OBJECT unless shared */
+    uint64_t key;           /* address or handle */
+    uint64_t bytes;         /* charged for it */
+    CUcontext context;      /* dies with it; NULL: with nothing */
+    uint64_t a, b;          /* the class's own */
+};
+bool fr_record_put(struct fr_record record);                                   /* false: no memory for the table; replaces an equal key */
+bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /* removes it: who takes it frees it */
+bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
+bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) holds the address */
+bool fr_record_take_of(CUcontext context, struct fr_record *out);              /* any one that dies with this context */
+
+/* ---- lock.c: a lock of this process for its own tables; a handful of instructions long, never across a driver call ---- */
+struct fr_lock { _Atomic uint32_t word; _Atomic uint32_t era; };
+void fr_lock(struct fr_lock *lock);
+void fr_unlock(struct fr_lock *lock);
+
+/* ---- message.c: one line on stderr, once per topic and process ---- */
+enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_SET, FR_TOPICS };
+void fr_say(enum fr_topic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- points: in the build with crash points, FRACTILE_CRASH_AT=N kills the process at its N-th point ---- */
+#ifdef FR_CRASH_POINTS
+void fr_point(void);
+#define FR_POINT() fr_point()
+#else
+#define FR_POINT() ((void)0)
+#endif
+
+#endif
