@@ -73,7 +73,7 @@ def test_structs_have_the_layout_of_the_headers() -> None:
             "gcc",
             "-fsyntax-only",
             f"-I{header.parent}",
-            f"-I{NATIVE / 'simgpu'}",
+            f"-I{NATIVE / 'abi'}",
             str(NATIVE / "tests/simgpu/abi_check.c"),
         ]
         subprocess.run(command, check=True)
