@@ -106,6 +106,34 @@ bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
 bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) holds the address */
 bool fr_record_take_of(CUcontext context, struct fr_record *out);              /* any one that dies with this context */
 
+/* ---- linear.c: memory at an address that cuMemFree gives back; small pieces share granules of 2 MiB ---- */
+#define FR_GRANULE (2ull << 20)
+struct fr_linear { /* a free on its way */
+    struct fr_op op;
+    struct fr_record record;
+    bool known;
+};
+CUresult fr_linear_alloc(CUdeviceptr *out, size_t size);            /* what cuMemAlloc_v2 does, in the current context; also the last resort of pools */
+bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p);      /* before any driver call that frees p; false: not linear memory, nothing to end */
+void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* what that call answered */
+bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /* what an IPC export of p shares: the allocation, or the whole granule
+                                                                       of a small one; false: p is not ours */
+bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
+
+/* ---- context.c ---- */
+void fr_context_died(CUcontext context, struct fr_op *op);          /* takes all records of it; their bytes are added to op->reserved for the caller to free */
+
+/* ---- function.c: code that the driver loads when a function is used for the first time. Call it before a launch. ---- */
+extern _Atomic uintptr_t fr_functions_loaded[];
+CUresult fr_function_load(CUfunction function);
+#define FR_FUNCTION_PLACES 1024
+#define FR_FUNCTION_PLACE(f) (((uintptr_t)(f) >> 4 ^ (uintptr_t)(f) >> 14) % FR_FUNCTION_PLACES)
+static inline CUresult fr_function_used(CUfunction f)
+{
+    if (likely(atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == (uintptr_t)f)) return CUDA_SUCCESS;
+    return fr_function_load(f);
+}
+
 /* ---- lock.c: a lock of this process for its own tables; a handful of instructions long, never across a driver call ---- */
 struct fr_lock { _Atomic uint32_t word; _Atomic uint32_t era; };
 void fr_lock(struct fr_lock *lock);
