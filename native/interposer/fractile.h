@@ -41,6 +41,12 @@ enum fr_state {
 enum fr_state fr_process(void); /* sets the process up when it is new, also after a fork; a load and a compare otherwise */
 extern _Atomic uint32_t fr_era; /* another number in a forked child: what is remembered from before is void */
 
+/* Page and region mapped, or NULL when there is none to read: no slot is taken, so a process that uses no card stays
+ * unseen (NVML: nvidia-smi is no tenant). fr_card_count, fr_card_uuid, fr_quota and fr_used answer after it. Slot n's
+ * accounts stand behind the slots as in region.h; a slot that fr_used has not reaped lately is alive. */
+struct fr_region;
+struct fr_region *fr_look(void);
+
 /* ---- limits.c: the agent's page. A read costs a copy of one card; live changes are seen by the next call. ---- */
 struct fr_quota {
     uint64_t memory, context, unaccounted;
