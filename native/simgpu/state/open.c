@@ -96,23 +96,15 @@ static bool map_state(struct sim_host *host, const char *path)
     return ok;
 }
 
-/* A slot whose byte is free belongs to nobody alive; but see alive_by_pid in lock.c. */
+/* A slot whose byte is free belongs to nobody alive. */
 static bool claim_slot(struct sim_host *host)
 {
-    struct sim_state *s = host->state;
-    uint32_t start = s->slot_cursor;
+    uint32_t start = host->state->slot_cursor;
     for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
-        uint32_t slot = (start + i) % SIM_PROCESSES;
-        if (!byte_lock(host->fd, slot, F_WRLCK, false)) continue;
-        host->slot = SIM_PROCESSES; /* not ours yet: ask about it as a stranger would */
-        bool live = atomic_load(&s->processes[slot].state) == SIM_LIVE;
-        if (live) {
-            byte_lock(host->fd, slot, F_UNLCK, false);
-            if (sim_slot_alive(host, slot) || !byte_lock(host->fd, slot, F_WRLCK, false)) continue;
-        }
-        host->slot = slot;
-        return true;
+        host->slot = (start + i) % SIM_PROCESSES;
+        if (byte_lock(host->fd, host->slot, F_WRLCK, false)) return true;
     }
+    host->slot = SIM_PROCESSES;
     snprintf(host->error, sizeof host->error, "all %d process slots are in use", SIM_PROCESSES);
     return false;
 }

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAGIC 0x53494d4750550003ull /* "SIMGPU", layout 3 */
+#define SIM_MAGIC 0x53494d4750550004ull /* "SIMGPU", layout 4 */
 #define SIM_CARDS 32
 #define SIM_PROCESSES 1024
 #define SIM_CONTAINERS 512
@@ -30,6 +30,7 @@
 #define SIM_RING 1024  /* launches a context can have pending before a launch blocks */
 #define SIM_QUEUES 32  /* hardware queues of a context; more streams share them, as on a card */
 #define SIM_RUNNING 32 /* kernels of one context that run at the same time */
+#define SIM_HISTORY 131072 /* remembered changes of what containers hold */
 #define SIM_FAULTS 64  /* remembered XID and ECC events of a card */
 #define SIM_BUCKETS 64 /* of utilisation, SIM_BUCKET_NS each */
 #define SIM_BUCKET_NS 100000000ull
@@ -73,6 +74,11 @@ struct sim_process {
 struct sim_container {
     char name[128];
     struct sim_usage usage[SIM_CARDS];
+};
+
+struct sim_change {
+    uint32_t container, card;
+    uint64_t now; /* bytes that the container holds from then on */
 };
 
 struct sim_fault {
@@ -158,6 +164,8 @@ struct sim_state {
     struct sim_event events[SIM_EVENTS];
     struct sim_context contexts[SIM_CONTEXTS];
     struct sim_item rings[SIM_CONTEXTS][SIM_RING];
+    _Atomic uint64_t changes; /* ever; the last SIM_HISTORY of them follow, the n-th at n % SIM_HISTORY */
+    struct sim_change history[SIM_HISTORY];
 };
 
 /* One open host: the mapping and this process's slot in it. */
