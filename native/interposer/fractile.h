@@ -70,8 +70,8 @@ int fr_card_of_context(CUcontext context, CUdevice *device);
  *      CUresult r = fr_begin(&op, card, worst);      0, or the error that the application gets
  *      if (!r) { r = REAL(cuMemAlloc_v2)(out, n); fr_end(&op, r ? 0 : took); }
  *
- * fr_begin says CUDA_ERROR_OUT_OF_MEMORY only after the dead were reaped, calls on their way (of any process of the
- * container) were given time to end, and it still does not fit. It always announces on 0, never on an error. */
+ * fr_begin says CUDA_ERROR_OUT_OF_MEMORY only after the dead were reaped, and after calls that were on their way (of any
+ * process of the container) and may still give back what is missing were given 100 ms to end. */
 struct fr_op {
     int card;
     uint64_t reserved; /* bytes, whole units */
@@ -84,17 +84,29 @@ void fr_free_end(struct fr_op *op, uint64_t bytes);   /* it did: bytes go back; 
 void fr_charge(int card, uint64_t bytes);             /* the driver took it already and it cannot be undone: count it, also above the quota */
 uint64_t fr_used(int card);                           /* the container's sum, bytes; the dead are reaped at most 50 ms late */
 uint64_t fr_used_here(int card);                      /* this process's part */
+void fr_contexts_add(int card, int change);           /* account.contexts */
+void fr_escape(void);                                 /* region.escapes: a call was seen that cannot be counted */
 
 /* ---- objects.c: allocations that several processes of the container hold (IPC, exported handles, shared pools) ----
  * The maker's account covers the bytes as long as it holds on; when it lets go or dies while others hold on, the object
- * gets an account of its own, until the last holder is gone. A number >= 0 names an object. */
+ * gets an account of its own, until the last holder is gone. A number >= 0 names an object. A process may hold an object
+ * several times (exported and imported again): share and join count, leave counts down.
+ *
+ *      export:  object = fr_object_share(card, bytes, key)       once for an allocation: its record keeps the number
+ *      import:  object = fr_object_join(key)                     before the driver imports; leave again when that fails
+ *               FR_NO_OBJECT: nobody here holds it, so the importer pays: fr_begin, import, fr_object_share, fr_end; and
+ *               when fr_object_covers then says no, another importer was first: fr_end keeps 0
+ *      free:    bytes = object < 0 ? record.bytes : fr_object_leave(object)     after the driver let go
+ *               fr_free_end(&op, bytes)
+ *      pool that grew or shrank:  fr_object_resize(object, bytes)               by the maker, beside its fr_end */
 #define FR_NO_OBJECT (-1)
 struct fr_key { uint64_t a, b; };
-int fr_object_share(int card, uint64_t bytes, struct fr_key key);  /* the maker; again with the same key: the same object. FR_NO_OBJECT: table full */
-int fr_object_join(struct fr_key key);                             /* an importer; FR_NO_OBJECT: nobody in this container made it */
-void fr_object_leave(int object, struct fr_op *op);                /* a holder lets go for good. The maker passes the fr_op of its free, and then frees 0 bytes when
-                                                                      the object lives on: returns by op what is still to be freed */
-bool fr_object_covers(int object);                                 /* are the bytes in this process's account? */
+int fr_object_share(int card, uint64_t bytes, struct fr_key key); /* an object with this key: that one, held once more. FR_NO_OBJECT: table full */
+int fr_object_join(struct fr_key key);
+uint64_t fr_object_leave(int object);                /* what now leaves this process's account, for fr_free_end: all its bytes when this
+                                                        process covered them and nobody else holds on; 0 in every other case */
+bool fr_object_covers(int object);                   /* are the bytes in this process's account? */
+void fr_object_resize(int object, uint64_t bytes);
 
 /* ---- records.c: what this process must remember ---- */
 enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT };
@@ -125,9 +137,6 @@ void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* what that
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /* what an IPC export of p shares: the allocation, or the whole granule
                                                                        of a small one; false: p is not ours */
 bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
-
-/* ---- context.c ---- */
-void fr_context_died(CUcontext context, struct fr_op *op);          /* takes all records of it; their bytes are added to op->reserved for the caller to free */
 
 /* ---- function.c: code that the driver loads when a function is used for the first time. Call it before a launch. ---- */
 extern _Atomic uintptr_t fr_functions_loaded[];

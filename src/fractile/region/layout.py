@@ -90,17 +90,20 @@ LIMITS: Final = Layout(
     },
 )
 ACCOUNT: Final = Layout(
-    64,
+    128,
     {
         "charged": Field(0, 8, "Q", 1),
         "intent": Field(8, 8, "Q", 1),
         "applied": Field(16, 8, "Q", 1),
-        "busy": Field(24, 4, "I", 1),
-        "contexts": Field(28, 4, "I", 1),
-        "gpu_ns": Field(32, 8, "Q", 1),
-        "launches": Field(40, 8, "Q", 1),
-        "waited_ns": Field(48, 8, "Q", 1),
-        "throttled_ns": Field(56, 8, "Q", 1),
+        "slack": Field(24, 8, "Q", 1),
+        "frees": Field(32, 4, "I", 1),
+        "contexts": Field(36, 4, "I", 1),
+        "reserved": Field(40, 24, "Q", 3),
+        "gpu_ns": Field(64, 8, "Q", 1),
+        "launches": Field(72, 8, "Q", 1),
+        "waited_ns": Field(80, 8, "Q", 1),
+        "throttled_ns": Field(88, 8, "Q", 1),
+        "reserved2": Field(96, 32, "Q", 4),
     },
 )
 REGION_CARD: Final = Layout(
@@ -125,7 +128,7 @@ SLOT: Final = Layout(
     },
 )
 OBJECT: Final = Layout(
-    256,
+    320,
     {
         "state": Field(0, 4, "I", 1),
         "card": Field(4, 4, "I", 1),
@@ -135,7 +138,7 @@ OBJECT: Final = Layout(
         "units": Field(32, 8, "Q", 1),
         "reserved": Field(40, 24, "Q", 3),
         "holders": Field(64, 128, "Q", 16),
-        "own": Field(192, 64, "", 1),
+        "own": Field(192, 128, "", 1),
     },
 )
 REGION: Final = Layout(
