@@ -25,11 +25,18 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* ---- resolve.c: the real functions. gen/symbols.h has FR_<symbol> for every symbol of the table. ----
- * A slot starts at a stub that finds the driver and the function, so a call through it always works; what the driver
- * does not have answers CUDA_ERROR_NOT_FOUND (NVML: FUNCTION_NOT_FOUND). Asking whether it has it: fr_has. */
+ * A place of fr_real is empty until its first use; REAL finds the driver and the function then, so a call through it always
+ * works. What the driver does not have answers CUDA_ERROR_NOT_FOUND, without a driver CUDA_ERROR_NO_DEVICE (NVML:
+ * FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND). Asking whether it has it: fr_has. */
 #include "symbols.h"
 extern void *fr_real[FR_SYMBOLS];
-#define REAL(name) ((__typeof__(&name))__atomic_load_n(&fr_real[FR_##name], __ATOMIC_RELAXED))
+void *fr_resolve(int symbol); /* never NULL */
+static inline void *fr_real_function(int symbol)
+{
+    void *function = __atomic_load_n(&fr_real[symbol], __ATOMIC_RELAXED);
+    return likely(function) ? function : fr_resolve(symbol);
+}
+#define REAL(name) ((__typeof__(&name))fr_real_function(FR_##name))
 bool fr_has(int symbol);
 
 /* ---- process.c: this process and its container ---- */

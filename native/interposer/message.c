@@ -1,0 +1,28 @@
+/* What a person should know: one line on stderr, once per topic and process. No stdio and no allocation, so that it may
+ * be said from anywhere; a program that has closed stderr hears nothing and goes on. */
+#include "fractile.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Atomic int said_by[FR_TOPICS];
+
+void fr_say(enum fr_topic topic, const char *format, ...)
+{
+    int before = errno, self = (int)getpid();
+    if (atomic_exchange(&said_by[topic], self) == self) return;
+    char line[512] = "fractile: ";
+    size_t length = strlen(line);
+    va_list arguments;
+    va_start(arguments, format);
+    int more = vsnprintf(line + length, sizeof line - length - 1, format, arguments);
+    va_end(arguments);
+    if (more > 0) length += (size_t)more;
+    if (length > sizeof line - 2) length = sizeof line - 2;
+    line[length++] = '\n';
+    if (write(STDERR_FILENO, line, length) < 0) { /* nobody to tell */ }
+    errno = before;
+}
