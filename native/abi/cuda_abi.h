@@ -9,6 +9,7 @@
 typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
+typedef unsigned CUdeviceptr_v1; /* of CUDA 3.1 and before */
 typedef struct sim_ctx *CUcontext;
 typedef struct sim_module *CUmodule, *CUlibrary;
 typedef struct sim_function *CUfunction, *CUkernel;
@@ -19,6 +20,9 @@ typedef struct sim_pool *CUmemoryPool;
 typedef struct sim_graph *CUgraph;
 typedef struct sim_node *CUgraphNode;
 typedef struct sim_exec *CUgraphExec;
+typedef struct sim_external *CUexternalMemory;
+typedef struct sim_green *CUgreenCtx;
+typedef struct sim_resource *CUgraphicsResource;
 typedef unsigned long long CUmemGenericAllocationHandle;
 typedef void (*CUhostFn)(void *data);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
@@ -66,14 +70,36 @@ enum {
 
 enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_ARRAY = 3, CU_MEMORYTYPE_UNIFIED = 4 };
 enum { CU_MEM_LOCATION_DEVICE = 1, CU_MEM_LOCATION_HOST = 2, CU_MEM_LOCATION_HOST_NUMA = 3, CU_MEM_LOCATION_HOST_NUMA_CURRENT = 4 };
-enum { CU_MEM_HANDLE_TYPE_NONE = 0, CU_MEM_HANDLE_TYPE_POSIX_FD = 1 };
+enum { CU_MEM_HANDLE_TYPE_NONE = 0, CU_MEM_HANDLE_TYPE_POSIX_FD = 1, CU_MEM_HANDLE_TYPE_FABRIC = 8 };
 enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_ALLOCATION_TYPE_MANAGED = 2 };
 
 typedef struct { char bytes[16]; } CUuuid;
 typedef struct { char reserved[64]; } CUipcMemHandle, CUipcEventHandle;
+typedef struct { unsigned char reserved[64]; } CUmemPoolPtrExportData;
 
 typedef struct { int type; int id; } CUmemLocation;
 typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
+typedef struct { unsigned char data[64]; } CUmemFabricHandle;
+typedef struct { unsigned numDevices; size_t size; unsigned long long handleTypes, flags; } CUmulticastObjectProp;
+
+/* One tile, or a piece of the tail of small levels, of a sparse array: mapped to memory, or no longer. */
+typedef struct {
+    int resourceType; /* CUarray or CUmipmappedArray */
+    union { CUmipmappedArray mipmap; CUarray array; } resource;
+    int subresourceType;
+    union {
+        struct { unsigned level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight, extentDepth; } sparseLevel;
+        struct { unsigned layer; unsigned long long offset, size; } miptail;
+    } subresource;
+    int memOperationType, memHandleType;
+    union { CUmemGenericAllocationHandle memHandle; } memHandle;
+    unsigned long long offset;
+    unsigned deviceBitMask, flags, reserved[2];
+} CUarrayMapInfo;
+
+enum { CU_RESOURCE_TYPE_ARRAY = 0, CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1 };
+enum { CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL = 0, CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL = 1 };
+enum { CU_MEM_OPERATION_TYPE_MAP = 1, CU_MEM_OPERATION_TYPE_UNMAP = 2 };
 
 typedef struct {
     int type;
@@ -95,7 +121,19 @@ typedef struct {
 
 typedef struct { size_t Width, Height; int Format; unsigned NumChannels; } CUDA_ARRAY_DESCRIPTOR;
 typedef struct { size_t Width, Height, Depth; int Format; unsigned NumChannels, Flags; } CUDA_ARRAY3D_DESCRIPTOR;
+typedef struct { unsigned Width, Height; int Format; unsigned NumChannels; } CUDA_ARRAY_DESCRIPTOR_v1;
+typedef struct { unsigned Width, Height, Depth; int Format; unsigned NumChannels, Flags; } CUDA_ARRAY3D_DESCRIPTOR_v1;
 typedef struct { size_t size, alignment; unsigned reserved[4]; } CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+enum { CUDA_ARRAY3D_LAYERED = 0x01, CUDA_ARRAY3D_CUBEMAP = 0x04, CUDA_ARRAY3D_SPARSE = 0x40, CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80 };
+enum { CU_LIMIT_STACK_SIZE = 0, CU_LIMIT_PRINTF_FIFO_SIZE = 1, CU_LIMIT_MALLOC_HEAP_SIZE = 2 };
+
+typedef struct {
+    int type;
+    union { int fd; struct { void *handle; const void *name; } win32; const void *nvSciBufObject; } handle;
+    unsigned long long size;
+    unsigned flags, reserved[16];
+} CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
 
 typedef struct {
     unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
@@ -171,5 +209,11 @@ typedef struct {
 } CUgraphNodeParams;
 
 typedef struct { uint64_t flags; CUstream hUploadStream; CUgraphNode hErrNode_out; int result_out; } CUDA_GRAPH_INSTANTIATE_PARAMS;
+typedef struct { int result; CUgraphNode errorNode, errorFromNode; } CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO;
+
+enum { CU_GRAPH_NODE_TYPE_KERNEL = 0, CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_NODE_TYPE_MEM_FREE = 11 };
+enum { CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
+enum { CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2 };
+enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5, CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7 };
 
 #endif

@@ -1,0 +1,126 @@
+/* The driver's devices are the container's cards: matched by UUID, so neither CUDA_VISIBLE_DEVICES nor the order in which
+ * the driver counts can give one card's limit to another. A device that the limits do not name has a quota of zero and is
+ * not shown; the driver's own CUdevice values stay what they are. */
+#include "api_memory.h"
+#include "fractile.h"
+
+#include <string.h>
+
+#define DEVICES 64
+#define PREFIX 4 /* "GPU-", "MIG-" */
+
+static _Atomic int known[DEVICES]; /* card + 2, so 0 is unknown and 1 is none */
+static _Atomic uint32_t known_in;  /* the era of what is known */
+
+static int nibble(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : ((c | 0x20) - 'a' + 10) & 15;
+}
+
+static bool same_uuid(const char *text, const CUuuid *uuid)
+{
+    unsigned char bytes[16] = {0};
+    unsigned count = 0;
+    if (strnlen(text, PREFIX) < PREFIX) return false;
+    for (const char *p = text + PREFIX; *p && count < 32; p++) {
+        if (*p == '-') continue;
+        bytes[count / 2] |= (unsigned char)(nibble(*p) << (count % 2 ? 0 : 4));
+        count++;
+    }
+    return count == 32 && !memcmp(bytes, uuid->bytes, sizeof bytes);
+}
+
+/* The second version names the MIG instance; the first one its card, which the limits may name too. */
+static int find_card(CUdevice device)
+{
+    CUuuid instance, card;
+    bool has_instance = fr_has(FR_cuDeviceGetUuid_v2) && !REAL(cuDeviceGetUuid_v2)(&instance, device);
+    bool has_card = fr_has(FR_cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(&card, device);
+    int count = fr_card_count();
+    for (int i = 0; i < count && has_instance; i++)
+        if (same_uuid(fr_card_uuid(i), &instance)) return i;
+    for (int i = 0; i < count && has_card; i++)
+        if (same_uuid(fr_card_uuid(i), &card)) return i;
+    return has_instance || has_card ? FR_NO_CARD : FR_NO_CARD - 1; /* the driver is not ready: ask again next time */
+}
+
+int fr_card_of(CUdevice device)
+{
+    if (device < 0 || fr_process() == FR_CLOSED) return FR_NO_CARD;
+    if (unlikely(atomic_load(&known_in) != atomic_load(&fr_era))) {
+        for (int i = 0; i < DEVICES; i++) atomic_store(&known[i], 0);
+        atomic_store(&known_in, atomic_load(&fr_era));
+    }
+    int seen = device < DEVICES ? atomic_load_explicit(&known[device], memory_order_relaxed) : 0;
+    if (likely(seen)) return seen - 2;
+    int card = find_card(device);
+    if (card < FR_NO_CARD) return FR_NO_CARD;
+    if (device < DEVICES) atomic_store(&known[device], card + 2);
+    return card;
+}
+
+int fr_card_here(CUdevice *device)
+{
+    *device = -1;
+    if (REAL(cuCtxGetDevice)(device)) {
+        *device = -1;
+        return FR_NO_CARD;
+    }
+    return fr_card_of(*device);
+}
+
+int fr_card_of_context(CUcontext context, CUdevice *device)
+{
+    CUcontext current = NULL, popped;
+    if (!context || (!REAL(cuCtxGetCurrent)(&current) && current == context)) return fr_card_here(device);
+    *device = -1;
+    if (REAL(cuCtxPushCurrent_v2)(context)) return FR_NO_CARD;
+    int card = fr_card_here(device);
+    REAL(cuCtxPopCurrent_v2)(&popped);
+    return card;
+}
+
+/* ---- what programs see ---- */
+
+/* Without limits nothing can be allocated, so hiding the devices would only hide the reason. */
+static bool shown(CUdevice device)
+{
+    return fr_process() != FR_ENFORCE || fr_card_of(device) != FR_NO_CARD;
+}
+
+HOOK CUresult cuDeviceGetCount(int *out)
+{
+    int all = 0, mine = 0;
+    CUresult r = REAL(cuDeviceGetCount)(out ? &all : NULL);
+    if (r || !out) return r;
+    for (int i = 0; i < all; i++) {
+        CUdevice device;
+        mine += !REAL(cuDeviceGet)(&device, i) && shown(device);
+    }
+    *out = mine;
+    return CUDA_SUCCESS;
+}
+
+HOOK CUresult cuDeviceGet(CUdevice *out, int ordinal)
+{
+    int all = 0;
+    CUdevice device;
+    if (!out || ordinal < 0 || REAL(cuDeviceGetCount)(&all)) return REAL(cuDeviceGet)(out, ordinal);
+    for (int i = 0; i < all; i++) {
+        CUresult r = REAL(cuDeviceGet)(&device, i);
+        if (r || !shown(device) || ordinal--) continue;
+        *out = device;
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+HOOK CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *id)
+{
+    CUdevice device = -1;
+    CUresult r = REAL(cuDeviceGetByPCIBusId)(out ? &device : NULL, id);
+    if (r || !out) return r;
+    if (!shown(device)) return CUDA_ERROR_INVALID_DEVICE;
+    *out = device;
+    return CUDA_SUCCESS;
+}

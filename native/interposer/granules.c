@@ -1,0 +1,312 @@
+/* The driver packs allocations below 1 MiB into granules of 2 MiB, one set for each context: a granule is charged when its
+ * first piece lands and refunded with its last. Here stands which units of 512 bytes of which granule are taken.
+ *
+ * An allocation reserves a whole granule before the call. When the quota has none left, it may still fit into a hole. That
+ * must be sure before the call, whatever other threads do meanwhile, and without a lock across the call:
+ *   - it claims room: a hole counts only when all small allocations on their way in this context fit into it together;
+ *   - while any is on its way, a granule that turns out not to be needed (an allocation with a reservation landed in the
+ *     hole, or a last piece was freed) is not given back but kept as the group's spare, for whoever was pushed out;
+ *   - a granule whose pieces are all being freed may be gone already: its charge can be taken over at once ("owed"). */
+#include "granules.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define UNIT 512
+#define UNITS (FR_GRANULE / UNIT)
+#define BUCKETS 4096
+#define GROUPS 64
+#define ARENA (256 * 1024)
+
+struct granule {
+    uint64_t base, taken[UNITS / 64];
+    CUcontext context;
+    int card, object;
+    uint32_t pieces, freeing, units;
+    bool owed; /* its charge was taken over by another granule */
+    struct granule *next, *next_of; /* in the bucket; in the list of all */
+    struct granule **at_of;
+};
+
+struct group {
+    CUcontext context;
+    uint32_t on_way, units, spare;
+};
+
+static struct fr_lock lock;
+static uint32_t era;
+static struct granule *buckets[BUCKETS], *all, *unused;
+static struct group groups[GROUPS];
+
+static void enter(void)
+{
+    fr_lock(&lock);
+    uint32_t now = atomic_load(&fr_era);
+    if (era == now) return;
+    memset(buckets, 0, sizeof buckets); /* a forked child has none of its parent's memory */
+    memset(groups, 0, sizeof groups);
+    all = unused = NULL;
+    era = now;
+}
+
+static void leave(void) { fr_unlock(&lock); }
+
+static struct granule **bucket_of(uint64_t base) { return &buckets[(base / FR_GRANULE) % BUCKETS]; }
+
+static struct granule *find(uint64_t base)
+{
+    struct granule *g = *bucket_of(base);
+    while (g && g->base != base) g = g->next;
+    return g;
+}
+
+static struct granule *take_entry(void)
+{
+    if (!unused) {
+        struct granule *fresh = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (fresh == MAP_FAILED) return NULL;
+        for (size_t i = 0; i < ARENA / sizeof *fresh; i++) fresh[i].next = unused, unused = &fresh[i];
+    }
+    struct granule *g = unused;
+    unused = g->next;
+    return g;
+}
+
+static struct granule *add(uint64_t base, CUcontext context, int card)
+{
+    struct granule *g = take_entry();
+    if (!g) return NULL;
+    *g = (struct granule){.base = base, .context = context, .card = card, .object = FR_NO_OBJECT, .next = *bucket_of(base),
+                          .next_of = all, .at_of = &all};
+    *bucket_of(base) = g;
+    if (all) all->at_of = &g->next_of;
+    return all = g;
+}
+
+static void drop(struct granule *g)
+{
+    struct granule **p = bucket_of(g->base);
+    while (*p != g) p = &(*p)->next;
+    *p = g->next;
+    *g->at_of = g->next_of;
+    if (g->next_of) g->next_of->at_of = g->at_of;
+    g->next = unused;
+    unused = g;
+}
+
+/* ---- units ---- */
+
+static bool taken(const struct granule *g, uint32_t i) { return g->taken[i / 64] >> (i % 64) & 1; }
+
+static void mark(struct granule *g, uint32_t from, uint32_t end, bool on)
+{
+    for (uint32_t i = from; i < end; i = (i / 64 + 1) * 64) {
+        uint32_t in_word = end - i < 64 - i % 64 ? end - i : 64 - i % 64;
+        uint64_t *word = &g->taken[i / 64], bits = (in_word == 64 ? UINT64_MAX : (1ull << in_word) - 1) << (i % 64);
+        g->units -= (uint32_t)__builtin_popcountll(*word);
+        *word = on ? *word | bits : *word & ~bits;
+        g->units += (uint32_t)__builtin_popcountll(*word);
+    }
+}
+
+/* The part of [p, p + size) that lies in this granule. */
+static void mark_part(struct granule *g, CUdeviceptr p, uint64_t size, bool on)
+{
+    uint64_t from = p > g->base ? p - g->base : 0, to = p + size - g->base;
+    mark(g, (uint32_t)(from / UNIT), (uint32_t)((to < FR_GRANULE ? to + UNIT - 1 : FR_GRANULE) / UNIT), on);
+}
+
+static bool has_hole(const struct granule *g, uint32_t wanted)
+{
+    uint32_t run = 0;
+    if (UNITS - g->units < wanted) return false;
+    for (uint32_t i = 0; i < UNITS; i++) {
+        if (i % 64 == 0 && g->taken[i / 64] == UINT64_MAX) {
+            run = 0, i += 63;
+            continue;
+        }
+        run = taken(g, i) ? 0 : run + 1;
+        if (run >= wanted) return true;
+    }
+    return false;
+}
+
+static bool hole_in(CUcontext context, uint32_t wanted)
+{
+    for (struct granule *g = all; g; g = g->next_of)
+        if (g->context == context && g->pieces > g->freeing && has_hole(g, wanted)) return true;
+    return false;
+}
+
+/* ---- groups: the small allocations of a context that are on their way ---- */
+
+static struct group *group_of(CUcontext context)
+{
+    for (int i = 0; i < GROUPS; i++)
+        if (groups[i].on_way && groups[i].context == context) return &groups[i];
+    return NULL;
+}
+
+static struct group *join(CUcontext context)
+{
+    struct group *g = group_of(context);
+    for (int i = 0; i < GROUPS && !g; i++)
+        if (!groups[i].on_way) *(g = &groups[i]) = (struct group){.context = context};
+    return g;
+}
+
+static uint32_t units_of(uint64_t size) { return (uint32_t)((size + UNIT - 1) / UNIT); }
+
+bool fr_small_enter(struct fr_small *s, CUcontext context, int card, uint64_t size, uint32_t own)
+{
+    *s = (struct fr_small){.context = context, .card = card, .units = units_of(size), .own = own};
+    enter();
+    struct group *g = join(context);
+    bool sure = own || (g && hole_in(context, g->units + s->units));
+    if (sure && g) {
+        g->on_way++;
+        g->units += s->units;
+        s->in_group = true;
+    }
+    leave();
+    return sure;
+}
+
+/* A granule of this context whose last pieces are being freed: perhaps the driver dropped it already. */
+static bool take_over(CUcontext context)
+{
+    for (struct granule *g = all; g; g = g->next_of)
+        if (g->context == context && g->freeing == g->pieces && !g->owed && g->object == FR_NO_OBJECT) return g->owed = true;
+    return false;
+}
+
+static uint32_t new_granules(CUdeviceptr p, uint64_t size)
+{
+    uint32_t count = 0;
+    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) count += !find(base);
+    return count;
+}
+
+static bool book(const struct fr_small *s, CUdeviceptr p, uint64_t size)
+{
+    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) {
+        struct granule *g = find(base);
+        if (!g && !(g = add(base, s->context, s->card))) return false;
+        mark_part(g, p, size, true);
+        g->pieces++;
+    }
+    return true;
+}
+
+static void settle(const struct fr_small *s, uint32_t needed, uint32_t had, uint32_t *spare, uint32_t *kept)
+{
+    struct group *g = s->in_group ? group_of(s->context) : NULL;
+    *spare = g ? g->spare : 0;
+    *kept = needed > had ? needed - had : 0; /* what was taken over is kept already */
+    if (!g) return;
+    g->spare = 0;
+    g->units -= s->units;
+    if (--g->on_way == 0) return;
+    g->spare = s->own + *spare - *kept; /* somebody may still need it */
+    *kept = s->own + *spare;
+}
+
+bool fr_small_leave(struct fr_small *s, CUdeviceptr p, uint64_t size, uint32_t *missing, uint32_t *spare, uint32_t *kept)
+{
+    enter();
+    struct group *g = s->in_group ? group_of(s->context) : NULL;
+    uint32_t needed = p ? new_granules(p, size) : 0, had = 0, there = s->own + (g ? g->spare : 0);
+    *spare = *kept = 0;
+    while (needed > there + had && take_over(s->context)) had++;
+    *missing = needed > there + had ? needed - there - had : 0;
+    bool booked = *missing || !p || book(s, p, size);
+    if (!*missing) settle(s, booked ? needed : 0, had, spare, kept);
+    leave();
+    return booked;
+}
+
+void fr_small_freeing(CUdeviceptr p, uint64_t size)
+{
+    enter();
+    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) {
+        struct granule *g = find(base);
+        if (g) g->freeing++;
+    }
+    leave();
+}
+
+/* The driver refused to free it. Whoever took the charge over owes it now. */
+void fr_small_stays(CUdeviceptr p, uint64_t size, uint32_t *owed)
+{
+    *owed = 0;
+    enter();
+    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) {
+        struct granule *g = find(base);
+        if (!g) continue;
+        g->freeing--;
+        *owed += g->owed;
+        g->owed = false;
+    }
+    leave();
+}
+
+void fr_small_freed(CUcontext context, CUdeviceptr p, uint64_t size, uint32_t *back, int *object)
+{
+    *back = 0;
+    *object = FR_NO_OBJECT;
+    enter();
+    struct group *group = group_of(context);
+    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) {
+        struct granule *g = find(base);
+        if (!g) continue;
+        mark_part(g, p, size, false);
+        g->freeing--;
+        if (--g->pieces) continue;
+        if (g->object != FR_NO_OBJECT) *object = g->object;
+        else if (group && !g->owed) group->spare++;
+        else *back += !g->owed;
+        drop(g);
+    }
+    leave();
+}
+
+/* ---- sharing, and the end of a context ---- */
+
+bool fr_small_object(CUdeviceptr p, int *card, int *object)
+{
+    enter();
+    struct granule *g = find(p & ~(FR_GRANULE - 1));
+    if (g) *card = g->card, *object = g->object;
+    leave();
+    return g != NULL;
+}
+
+bool fr_small_set_object(CUdeviceptr p, int object)
+{
+    enter();
+    struct granule *g = find(p & ~(FR_GRANULE - 1));
+    if (g) g->object = object;
+    leave();
+    return g != NULL;
+}
+
+void fr_small_rename(CUcontext from, CUcontext to)
+{
+    enter();
+    for (struct granule *g = all; g; g = g->next_of)
+        if (g->context == from) g->context = to;
+    leave();
+}
+
+bool fr_small_drop(CUcontext context, int *object)
+{
+    enter();
+    struct granule *g = all;
+    while (g && g->context != context) g = g->next_of;
+    if (g) {
+        *object = g->object;
+        drop(g);
+    }
+    leave();
+    return g != NULL;
+}
