@@ -1,4 +1,5 @@
 /* Entering and leaving the simulated driver: initialisation, fork, the process's mutex. */
+#include "clock.h"
 #include "local.h"
 
 #include <pthread.h>
@@ -33,6 +34,7 @@ void sim_complain(const char *format, ...)
 static void in_child(void)
 {
     bool was = sim.initialised;
+    clock_after_fork();
     sim_after_fork(&sim.host);
     memset(&sim, 0, sizeof sim);
     sim.forked = was;
@@ -74,8 +76,12 @@ CUresult sim_stub(const char *name)
     return sim.initialised ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+/* Under the virtual clock the waking takes WAKE_NS, about what it takes on a machine; under the real one it takes what it takes. */
+#define WAKE_NS 10000
+
 void sim_nap_until(uint64_t when)
 {
+    if (clock_is_virtual()) return clock_sleep_until(when + WAKE_NS);
     uint64_t now = sim_now();
     if (when <= now + 30000) { /* a sleep would take longer than this */
         sched_yield();

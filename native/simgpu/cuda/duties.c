@@ -1,10 +1,10 @@
 /* What the host must do for a stream when its turn comes: callbacks, writing a word, looking at a word until it is right.
  * One thread of the process does it all. A callback and a wait hold up their stream; a write does not. */
+#include "clock.h"
 #include "local.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define POLL_NS 50000ull
 #define MAX_NAP_NS 20000000ull
@@ -26,7 +26,7 @@ struct duty {
 };
 
 static struct duty *duties;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static _Atomic uint32_t changed; /* a futex: moves with every new duty */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool running;
 
@@ -98,26 +98,18 @@ static struct duty *next_due(uint64_t *when)
     return NULL;
 }
 
-static void nap(uint64_t when)
-{
-    struct timespec t = {(time_t)(when / 1000000000ull), (long)(when % 1000000000ull)};
-    pthread_cond_clockwait(&changed, &mutex, CLOCK_MONOTONIC, &t);
-}
-
 static void *attend(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&mutex);
     for (;;) {
-        while (!duties) pthread_cond_wait(&changed, &mutex);
+        uint32_t heard = atomic_load(&changed);
         uint64_t when = sim_now() + MAX_NAP_NS;
         struct duty *d = next_due(&when);
-        if (!d) {
-            nap(when);
-            continue;
-        }
+        bool none = !duties;
         pthread_mutex_unlock(&mutex);
-        perform(d);
+        if (d) perform(d);
+        else clock_wait(&changed, heard, none ? 0 : when);
         pthread_mutex_lock(&mutex);
     }
     return NULL;
@@ -148,8 +140,9 @@ static CUresult submit(struct sim_stream *st, struct duty what)
     struct duty **p = &duties;
     while (*p) p = &(*p)->next;
     *p = d;
-    pthread_cond_signal(&changed);
+    atomic_fetch_add(&changed, 1);
     pthread_mutex_unlock(&mutex);
+    clock_wake(&changed);
     return r;
 }
 

@@ -1,6 +1,7 @@
 /* The lock of the shared state. A plain word with the holder's slot in it: a waiter that waits long asks the kernel
  * whether the holder's byte lock still stands, and takes the word over when it does not. Robust mutexes would not do:
  * they name the holder by its thread id, which differs between the pid namespaces of containers. */
+#include "clock.h"
 #include "state.h"
 
 #include <errno.h>
@@ -14,12 +15,7 @@
 #define SPINS 200
 #define PATIENCE_NS 2000000
 
-uint64_t sim_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
+uint64_t sim_now(void) { return clock_now(); }
 
 /* The mapping holds the lock's open file as well as the descriptor does: a program that closes every descriptor lives on. */
 bool sim_slot_alive(struct sim_host *host, uint32_t slot)
@@ -53,9 +49,9 @@ static void lock_slowly(struct sim_host *host)
             continue;
         }
         if (!(seen & WAITERS) && !atomic_compare_exchange_strong(word, &seen, seen | WAITERS)) continue;
-        uint64_t before = sim_now();
+        uint64_t before = clock_real.now(); /* who holds the lock computes: the virtual clock stands */
         wait_on(word, seen | WAITERS);
-        if (sim_now() - before >= PATIENCE_NS && try_take_over(host, seen | WAITERS)) {
+        if (clock_real.now() - before >= PATIENCE_NS && try_take_over(host, seen | WAITERS)) {
             sim_recover(host);
             return;
         }

@@ -1,0 +1,379 @@
+/* The virtual clock: a page that all participants share.
+ *
+ *      thread:  OUT --first use--> RUNNING <--wait / wake, deadline--> WAITING
+ *                                     '-- found asleep elsewhere (a join, a pipe) --> PARKED --next use--> RUNNING
+ *
+ * `running` counts the threads that compute, `messages` what was sent and not yet received. Who goes to wait as the last one
+ * moves the clock. A waker counts the woken as running before it returns, so the clock cannot run ahead of a wake.
+ *
+ * Participants die (tests kill them) and block where the clock does not see it. When nothing has moved for some real
+ * milliseconds, a waiter looks at the threads that count as running: who is dead is taken out, who sleeps is parked. */
+#include "clock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef CLOCK_VIRTUAL
+
+#define THREADS 4096
+#define MAGIC 0x314b434f4c4356ull
+#define STALL_NS 3000000l /* of real time, before a waiter looks what is wrong */
+#define STALLS_LOST 20    /* so many looks with nothing but messages on their way: their receiver is gone */
+#define STALLS_STUCK 700  /* about two seconds: say so */
+#define NEVER UINT64_MAX
+
+enum { OUT, RUNNING, WAITING, POLLING, PARKED };
+
+struct thread {
+    _Atomic uint32_t state; /* a futex: its thread sleeps on it */
+    int pid, tid;
+    uint32_t key; /* offset in its page of the word it waits for */
+    uint64_t deadline;
+};
+
+struct page {
+    uint64_t magic;
+    _Atomic uint64_t now;
+    pthread_mutex_t mutex; /* robust: its holder may be killed */
+    int32_t running, messages;
+    uint32_t high; /* threads[0..high) were ever used */
+    _Atomic uint32_t moves; /* anything happened */
+    uint32_t stuck_said;
+    struct thread threads[THREADS];
+};
+
+static struct page *page;
+static __thread struct thread *self;
+static __thread int bell = -1; /* a pipe by name, so that others can end our poll */
+static pthread_key_t at_exit;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+static void path_of(char *out, size_t size, const char *what, long number)
+{
+    const char *directory = getenv("SIMGPU_DIR");
+    int n = snprintf(out, size, "%s/%s", directory ? directory : "/tmp/simgpu", what);
+    if (number >= 0 && n > 0 && (size_t)n < size) snprintf(out + n, size - (size_t)n, ".%ld", number);
+}
+
+/* ---- the page ---- */
+
+static void recount(void)
+{
+    page->running = 0;
+    for (uint32_t i = 0; i < page->high; i++) page->running += atomic_load(&page->threads[i].state) == RUNNING;
+}
+
+static void lock(void)
+{
+    if (pthread_mutex_lock(&page->mutex) != EOWNERDEAD) return;
+    pthread_mutex_consistent(&page->mutex);
+    recount();
+}
+
+static void unlock(void) { pthread_mutex_unlock(&page->mutex); }
+
+static void make(struct page *p)
+{
+    pthread_mutexattr_t how;
+    pthread_mutexattr_init(&how);
+    pthread_mutexattr_setpshared(&how, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&how, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&p->mutex, &how);
+    atomic_store(&p->now, 1000000000ull); /* not zero: zero means "no deadline" */
+    p->magic = MAGIC;
+}
+
+static void leave(void *of);
+
+static void open_page(void)
+{
+    char path[256];
+    path_of(path, sizeof path, "clock", -1);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0 || flock(fd, LOCK_EX) != 0 || ftruncate(fd, sizeof *page) != 0) {
+        fprintf(stderr, "the virtual clock needs %s: %s\n", path, strerror(errno));
+        abort();
+    }
+    struct page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) abort();
+    if (p->magic != MAGIC) make(p);
+    flock(fd, LOCK_UN);
+    close(fd);
+    pthread_key_create(&at_exit, leave);
+    page = p;
+}
+
+/* ---- joining and leaving ---- */
+
+static void join(void)
+{
+    pthread_mutex_lock(&opening);
+    if (!page) open_page();
+    pthread_mutex_unlock(&opening);
+    lock();
+    for (uint32_t i = 0; i < THREADS && !self; i++)
+        if (atomic_load(&page->threads[i].state) == OUT) {
+            self = &page->threads[i];
+            *self = (struct thread){.pid = getpid(), .tid = (int)syscall(SYS_gettid)};
+            if (i >= page->high) page->high = i + 1;
+            atomic_store(&self->state, RUNNING);
+            page->running++;
+        }
+    unlock();
+    if (!self) abort();
+    pthread_setspecific(at_exit, self);
+}
+
+static inline void present(void)
+{
+    if (!self) join();
+    if (atomic_load_explicit(&self->state, memory_order_relaxed) == RUNNING) return;
+    lock(); /* parked while it was elsewhere */
+    if (atomic_exchange(&self->state, RUNNING) != RUNNING) page->running++;
+    unlock();
+}
+
+/* ---- moving ---- */
+
+static void ring(struct thread *t)
+{
+    char path[256];
+    uint32_t was = atomic_exchange(&t->state, RUNNING);
+    page->running++;
+    if (t == self) return; /* its own deadline was the next */
+    if (was == WAITING) syscall(SYS_futex, &t->state, FUTEX_WAKE, 1, NULL, NULL, 0);
+    if (was != POLLING) return;
+    path_of(path, sizeof path, "clock-bell", t - page->threads);
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return;
+    if (write(fd, "", 1) < 0) {}
+    close(fd);
+}
+
+static bool asleep(const struct thread *t)
+{
+    uint32_t state = atomic_load(&t->state);
+    return state == WAITING || state == POLLING;
+}
+
+/* With the lock held: if nobody computes and nothing is on its way, the next deadline is now. */
+static void advance(void)
+{
+    if (page->running > 0 || page->messages > 0) return;
+    uint64_t next = NEVER;
+    for (uint32_t i = 0; i < page->high; i++)
+        if (asleep(&page->threads[i]) && page->threads[i].deadline < next) next = page->threads[i].deadline;
+    if (next == NEVER) return;
+    if (next > atomic_load(&page->now)) atomic_store(&page->now, next);
+    for (uint32_t i = 0; i < page->high; i++)
+        if (asleep(&page->threads[i]) && page->threads[i].deadline <= next) ring(&page->threads[i]);
+}
+
+static void settle(struct thread *t, uint32_t state)
+{
+    if (atomic_exchange(&t->state, state) == RUNNING) page->running--;
+    atomic_fetch_add(&page->moves, 1);
+}
+
+static void leave(void *of)
+{
+    struct thread *t = of;
+    lock();
+    settle(t, OUT);
+    advance();
+    unlock();
+    self = NULL;
+    if (bell >= 0) close(bell);
+    bell = -1;
+}
+
+void clock_after_fork(void)
+{
+    self = NULL;
+    if (bell >= 0) close(bell);
+    bell = -1;
+}
+
+/* ---- when nothing moves ---- */
+
+/* 'R', 'S' ... of a thread, 'X' when there is none. */
+static char condition(const struct thread *t)
+{
+    char path[64], text[512], *end;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", t->pid, t->tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 'X';
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    return (end = strrchr(text, ')')) && end[1] ? end[2] : 'X';
+}
+
+static void look_after(struct thread *t)
+{
+    uint32_t state = atomic_load(&t->state);
+    if (t == self || state == OUT) return;
+    char now = condition(t);
+    if (now == 'X' || now == 'Z') settle(t, OUT);
+    else if (state == RUNNING && (now == 'S' || now == 'T')) settle(t, PARKED);
+}
+
+static void say_stuck(void)
+{
+    fprintf(stderr, "virtual clock: nobody computes, no deadline, %d messages on their way; waiting:", page->messages);
+    for (uint32_t i = 0; i < page->high; i++)
+        if (atomic_load(&page->threads[i].state) != OUT)
+            fprintf(stderr, " %d/%d(%u)", page->threads[i].pid, page->threads[i].tid, atomic_load(&page->threads[i].state));
+    fputc('\n', stderr);
+}
+
+static void look(uint32_t *stalls, uint32_t *seen)
+{
+    uint32_t moves = atomic_load(&page->moves);
+    *stalls = moves == *seen ? *stalls + 1 : 0;
+    *seen = moves;
+    lock();
+    if (*stalls) {
+        for (uint32_t i = 0; i < page->high; i++) look_after(&page->threads[i]);
+        if (*stalls >= STALLS_LOST && page->running <= 0) page->messages = 0;
+        if (*stalls == STALLS_STUCK && !page->stuck_said++) say_stuck();
+        advance();
+    }
+    unlock();
+}
+
+/* ---- the calls ---- */
+
+static uint64_t now(void)
+{
+    present();
+    return atomic_load(&page->now);
+}
+
+static uint32_t key_of(const void *word) { return (uint32_t)((uintptr_t)word & 4095); }
+
+static void begin_wait(uint32_t state, uint32_t key, uint64_t deadline)
+{
+    self->key = key;
+    self->deadline = deadline ? deadline : NEVER;
+    settle(self, state);
+    advance();
+}
+
+static void sleep_until_rung(void)
+{
+    uint32_t stalls = 0, seen = atomic_load(&page->moves);
+    struct timespec patience = {0, STALL_NS};
+    while (atomic_load(&self->state) == WAITING)
+        if (syscall(SYS_futex, &self->state, FUTEX_WAIT, WAITING, &patience, NULL, 0) != 0 && errno == ETIMEDOUT) look(&stalls, &seen);
+}
+
+static void wait_on(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline)
+{
+    present();
+    if (deadline && deadline <= atomic_load(&page->now)) return;
+    lock();
+    bool go = atomic_load(word) == expected;
+    if (go) begin_wait(WAITING, key_of(word), deadline);
+    unlock();
+    if (go) sleep_until_rung();
+}
+
+static void wake(_Atomic uint32_t *word)
+{
+    present();
+    lock();
+    for (uint32_t i = 0; i < page->high; i++)
+        if (atomic_load(&page->threads[i].state) == WAITING && page->threads[i].key == key_of(word)) ring(&page->threads[i]);
+    atomic_fetch_add(&page->moves, 1);
+    unlock();
+}
+
+static void count_messages(int by)
+{
+    lock();
+    page->messages += by;
+    if (page->messages < 0) page->messages = 0;
+    atomic_fetch_add(&page->moves, 1);
+    unlock();
+}
+
+static ssize_t send_counted(int fd, const void *message, size_t size, int flags)
+{
+    present();
+    count_messages(1);
+    ssize_t sent = send(fd, message, size, flags);
+    if (sent < 0) count_messages(-1);
+    return sent;
+}
+
+/* A receive that would block waits as a poll does. */
+static ssize_t receive_counted(int fd, void *message, size_t size, int flags)
+{
+    present();
+    for (;;) {
+        ssize_t n = recv(fd, message, size, flags | MSG_DONTWAIT);
+        int error = errno;
+        if (n > 0) count_messages(-1);
+        bool would_block = n < 0 && (error == EAGAIN || error == EWOULDBLOCK);
+        errno = error;
+        if (!would_block || (flags & MSG_DONTWAIT) || (fcntl(fd, F_GETFL) & O_NONBLOCK)) return n;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        if (clock_page.poll(&p, 1, 0) < 0) return -1;
+    }
+}
+
+static bool have_bell(void)
+{
+    char path[256];
+    if (bell >= 0) return true;
+    path_of(path, sizeof path, "clock-bell", self - page->threads);
+    if (mkfifo(path, 0666) != 0 && errno != EEXIST) return false;
+    bell = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    return bell >= 0;
+}
+
+static void wake_up(void)
+{
+    char bytes[16];
+    lock();
+    if (atomic_exchange(&self->state, RUNNING) != RUNNING) page->running++;
+    atomic_fetch_add(&page->moves, 1);
+    unlock();
+    while (read(bell, bytes, sizeof bytes) > 0) {}
+}
+
+static int poll_counted(struct pollfd *fds, nfds_t count, uint64_t deadline)
+{
+    struct pollfd all[65];
+    uint32_t stalls = 0, seen;
+    present();
+    int ready = poll(fds, count, 0);
+    if (ready || (deadline && deadline <= atomic_load(&page->now))) return ready;
+    if (count > 64 || !have_bell()) return errno = EINVAL, -1;
+    memcpy(all, fds, count * sizeof *fds);
+    all[count] = (struct pollfd){.fd = bell, .events = POLLIN};
+    lock();
+    begin_wait(POLLING, 0, deadline);
+    seen = atomic_load(&page->moves);
+    unlock();
+    while (atomic_load(&self->state) == POLLING && (ready = poll(all, count + 1, (int)(STALL_NS / 1000000))) == 0)
+        look(&stalls, &seen);
+    wake_up();
+    return ready < 0 ? -1 : poll(fds, count, 0);
+}
+
+const struct clock_calls clock_page = {now, wait_on, wake, send_counted, receive_counted, poll_counted};
+#endif
