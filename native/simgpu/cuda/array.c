@@ -63,6 +63,7 @@ API CUresult cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d)
 
 static void destroy_one(struct sim_array *a)
 {
+    sim_tiles_forget(a);
     sim_give(a->charge);
     sim_bytes_drop(a->bytes);
     a->magic = 0;

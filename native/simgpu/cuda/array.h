@@ -15,4 +15,6 @@ struct sim_array {
     struct sim_array *levels[32];
 };
 
+void sim_tiles_forget(struct sim_array *a);
+
 #endif

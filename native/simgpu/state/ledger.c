@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 const char *const sim_kind_names[SIM_KINDS] = {"linear", "small", "managed", "pool", "vmm",
-                                               "array",  "graph", "context", "module"};
+                                               "array",  "graph", "context", "module", "multicast"};
 
 uint64_t sim_free_bytes(const struct sim_card *card)
 {
@@ -27,27 +27,27 @@ static void remember(struct sim_state *s, uint32_t container, uint32_t card)
     atomic_store_explicit(&s->changes, n + 1, memory_order_release);
 }
 
-static void book(struct sim_state *s, uint32_t process, uint32_t card, uint64_t bytes)
+static void book(struct sim_state *s, const struct sim_charge *c)
 {
-    struct sim_process *p = &s->processes[process];
     SIM_POINT();
-    raise(&p->usage[card], bytes);
+    if (c->process == SIM_NOBODY) s->unclaimed++;
+    else raise(&s->processes[c->process].usage[c->card], c->bytes);
     SIM_POINT();
-    raise(&s->containers[p->container].usage[card], bytes);
-    remember(s, p->container, card);
-    s->cards[card].used += bytes;
-    if (s->cards[card].used > s->cards[card].peak) s->cards[card].peak = s->cards[card].used;
+    raise(&s->containers[c->container].usage[c->card], c->bytes);
+    remember(s, c->container, c->card);
+    s->cards[c->card].used += c->bytes;
+    if (s->cards[c->card].used > s->cards[c->card].peak) s->cards[c->card].peak = s->cards[c->card].used;
 }
 
-static void unbook(struct sim_state *s, uint32_t process, uint32_t card, uint64_t bytes)
+static void unbook(struct sim_state *s, const struct sim_charge *c)
 {
-    struct sim_process *p = &s->processes[process];
-    p->usage[card].now -= bytes;
+    if (c->process == SIM_NOBODY) s->unclaimed--;
+    else s->processes[c->process].usage[c->card].now -= c->bytes;
     SIM_POINT();
-    s->containers[p->container].usage[card].now -= bytes;
-    remember(s, p->container, card);
+    s->containers[c->container].usage[c->card].now -= c->bytes;
+    remember(s, c->container, c->card);
     SIM_POINT();
-    s->cards[card].used -= bytes;
+    s->cards[c->card].used -= c->bytes;
 }
 
 static uint32_t take_entry(struct sim_state *s)
@@ -69,7 +69,8 @@ static uint32_t fill(struct sim_host *host, uint32_t card, enum sim_kind kind, u
     struct sim_charge *c = &s->charges[charge - 1];
     c->card = (uint16_t)card;
     c->process = (uint16_t)host->slot;
-    c->kind = (uint16_t)kind;
+    c->container = (uint16_t)s->processes[host->slot].container;
+    c->kind = (uint8_t)kind;
     c->exported = 0;
     c->bytes = bytes;
     SIM_POINT();
@@ -79,7 +80,7 @@ static uint32_t fill(struct sim_host *host, uint32_t card, enum sim_kind kind, u
     atomic_store(&c->state, SIM_HELD); /* from here on the memory is held */
     SIM_POINT();
     s->charge_count++;
-    book(s, host->slot, card, bytes);
+    book(s, c);
     return charge;
 }
 
@@ -99,9 +100,10 @@ uint32_t sim_charge_memory(struct sim_host *host, uint32_t card, enum sim_kind k
     return bytes > sim_free_bytes(c) ? 0 : fill(host, card, kind, bytes, asked, 0);
 }
 
-uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object)
+/* A multicast object has a size and no bytes: every holder remembers the size. */
+uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object, uint64_t size)
 {
-    uint32_t charge = fill(host, card, kind, 0, 0, object);
+    uint32_t charge = fill(host, card, kind, 0, kind == SIM_MULTICAST ? size : 0, object);
     if (charge) host->state->charges[charge - 1].exported = 1;
     return charge;
 }
@@ -115,18 +117,14 @@ static struct sim_charge *other_holder(struct sim_state *s, const struct sim_cha
     return NULL;
 }
 
-bool sim_object_alive(struct sim_host *host, uint64_t object)
-{
-    struct sim_charge none = {.object = object};
-    return other_holder(host->state, &none) != NULL;
-}
-
-/* Card and size of a shared object, as its payer has them. */
-bool sim_object_find(struct sim_host *host, uint64_t object, uint32_t *card, uint64_t *size)
+/* Kind, card and size of a shared object, as its payer has them. */
+bool sim_object_find(struct sim_host *host, uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size)
 {
     for (uint32_t i = 0; i < host->state->charge_high; i++) {
         const struct sim_charge *c = &host->state->charges[i];
-        if (atomic_load(&c->state) != SIM_HELD || c->object != object || !c->bytes || !c->exported) continue;
+        if (atomic_load(&c->state) != SIM_HELD || c->object != object || !c->exported) continue;
+        if (!c->bytes && c->kind != SIM_MULTICAST) continue;
+        *kind = c->kind;
         *card = c->card;
         *size = c->asked ? c->asked : c->bytes;
         return true;
@@ -137,23 +135,42 @@ bool sim_object_find(struct sim_host *host, uint64_t object, uint32_t *card, uin
 /* The bytes go on being held by another process. */
 static void hand_over(struct sim_state *s, struct sim_charge *from, struct sim_charge *to)
 {
+    unbook(s, to);
+    unbook(s, from);
     to->bytes = from->bytes;
     SIM_POINT();
     to->asked = from->asked;
-    unbook(s, from->process, from->card, from->bytes);
-    book(s, to->process, to->card, to->bytes);
     SIM_POINT();
     from->bytes = 0;
+    SIM_POINT();
+    book(s, from);
+    book(s, to);
 }
 
-static void leave_object(struct sim_host *host, struct sim_charge *c)
+/* The bytes go on being held by an open descriptor. */
+static void leave_to_nobody(struct sim_state *s, struct sim_charge *c)
+{
+    unbook(s, c);
+    SIM_POINT();
+    c->process = SIM_NOBODY;
+    SIM_POINT();
+    book(s, c);
+}
+
+/* True when the charge stays. */
+static bool leave_object(struct sim_host *host, struct sim_charge *c)
 {
     struct sim_charge *heir = other_holder(host->state, c);
     char path[256];
     if (heir && c->bytes) hand_over(host->state, c, heir);
-    if (heir) return;
+    if (heir) return false;
+    if (sim_descriptor_open(host, c->object)) {
+        if (c->process != SIM_NOBODY) leave_to_nobody(host->state, c);
+        return true;
+    }
     sim_object_path(host, c->object, path, sizeof path);
     unlink(path);
+    return false;
 }
 
 void sim_release(struct sim_host *host, uint32_t charge)
@@ -161,8 +178,8 @@ void sim_release(struct sim_host *host, uint32_t charge)
     struct sim_state *s = host->state;
     if (!charge) return;
     struct sim_charge *c = &s->charges[charge - 1];
-    if (c->exported) leave_object(host, c);
-    unbook(s, c->process, c->card, c->bytes);
+    if (c->exported && leave_object(host, c)) return;
+    unbook(s, c);
     SIM_POINT();
     atomic_store(&c->state, SIM_FREE);
     SIM_POINT();
@@ -171,6 +188,18 @@ void sim_release(struct sim_host *host, uint32_t charge)
     s->charge_free = charge;
     SIM_POINT();
     s->charge_count--;
+}
+
+/* What only descriptors held, and no longer do. */
+void sim_release_unclaimed(struct sim_host *host)
+{
+    struct sim_state *s = host->state;
+    for (uint32_t i = 0, left = s->unclaimed; left && i < s->charge_high; i++) {
+        struct sim_charge *c = &s->charges[i];
+        if (atomic_load(&c->state) != SIM_HELD || c->process != SIM_NOBODY) continue;
+        left--;
+        if (!sim_descriptor_open(host, c->object)) sim_release(host, i + 1);
+    }
 }
 
 void sim_share(struct sim_host *host, uint32_t charge)
@@ -201,6 +230,7 @@ static void clear_sums(struct sim_state *s)
     }
     s->charge_free = 0;
     s->charge_count = 0;
+    s->unclaimed = 0;
 }
 
 void sim_ledger_rebuild(struct sim_host *host)
@@ -211,7 +241,7 @@ void sim_ledger_rebuild(struct sim_host *host)
     for (uint32_t i = 0; i < s->charge_high; i++) {
         struct sim_charge *c = &s->charges[i];
         if (atomic_load(&c->state) == SIM_HELD) {
-            book(s, c->process, c->card, c->bytes);
+            book(s, c);
             s->charge_count++;
         } else {
             c->next_free = s->charge_free;

@@ -52,6 +52,7 @@ void sim_reap(struct sim_host *host)
     struct sim_state *s = host->state;
     for (uint32_t slot = 0; slot < SIM_PROCESSES; slot++)
         if (atomic_load(&s->processes[slot].state) == SIM_LIVE && !sim_slot_alive(host, slot)) sim_reap_slot(host, slot);
+    if (s->unclaimed) sim_release_unclaimed(host);
     s->reap_checked_ns = sim_now();
 }
 

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAGIC 0x53494d4750550004ull /* "SIMGPU", layout 4 */
+#define SIM_MAGIC 0x53494d4750550005ull /* "SIMGPU", layout 5 */
 #define SIM_CARDS 32
 #define SIM_PROCESSES 1024
 #define SIM_CONTAINERS 512
@@ -37,9 +37,10 @@
 #define SIM_MIB 1048576ull
 #define SIM_GRANULE (2 * SIM_MIB)
 #define SIM_NO_CONTEXT UINT32_MAX
+#define SIM_NOBODY 0xffffu /* holder of what only a descriptor keeps alive */
 
 enum sim_kind {
-    SIM_LINEAR, SIM_SLAB, SIM_MANAGED, SIM_POOL, SIM_VMM, SIM_ARRAY, SIM_GRAPH, SIM_CONTEXT, SIM_MODULE, SIM_KINDS
+    SIM_LINEAR, SIM_SLAB, SIM_MANAGED, SIM_POOL, SIM_VMM, SIM_ARRAY, SIM_GRAPH, SIM_CONTEXT, SIM_MODULE, SIM_MULTICAST, SIM_KINDS
 };
 extern const char *const sim_kind_names[SIM_KINDS];
 
@@ -47,10 +48,12 @@ enum { SIM_FREE = 0, SIM_HELD = 1 };
 enum { SIM_SLOT_FREE = 0, SIM_LIVE = 1, SIM_DEAD = 2 };
 
 /* One piece of a card's memory. Importers of a shared object hold a charge of zero bytes with the same object number;
- * the bytes move to one of them when the payer lets go. */
+ * the bytes move to one of them when the payer lets go. When there is none but an exported descriptor is still open
+ * somewhere, the charge stays, in the payer's container and with nobody as its process, until that is closed. */
 struct sim_charge {
     _Atomic uint32_t state;
-    uint16_t card, process, kind, exported;
+    uint16_t card, process, container;
+    uint8_t kind, exported;
     uint32_t next_free;
     uint64_t bytes, asked, object;
 };
@@ -155,7 +158,7 @@ struct sim_state {
     uint64_t recoveries, reaped, reap_checked_ns, cards_mtime, cards_size, clock_ns;
     _Atomic uint64_t next_object;
     uint32_t card_count, container_count, slot_cursor;
-    uint32_t charge_high, charge_free, charge_count; /* free list: index + 1 */
+    uint32_t charge_high, charge_free, charge_count, unclaimed; /* free list: index + 1; unclaimed: held by nobody */
     uint32_t context_high, event_high, generation, cross_waits, must_rescan;
     struct sim_card cards[SIM_CARDS];
     struct sim_container containers[SIM_CONTAINERS];
@@ -207,13 +210,17 @@ void sim_reap_slot(struct sim_host *host, uint32_t slot);
 void sim_recover(struct sim_host *host);
 void sim_object_path(const struct sim_host *host, uint64_t object, char *out, size_t size);
 
+/* descriptor.c */
+bool sim_descriptor_mark(int fd);
+bool sim_descriptor_open(const struct sim_host *host, uint64_t object);
+
 /* ledger.c: with the lock held; charges are index + 1, 0 means there was no room */
 uint32_t sim_charge_memory(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t bytes, uint64_t asked);
-uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object);
+uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object, uint64_t size);
 void sim_release(struct sim_host *host, uint32_t charge);
 void sim_share(struct sim_host *host, uint32_t charge);
-bool sim_object_alive(struct sim_host *host, uint64_t object);
-bool sim_object_find(struct sim_host *host, uint64_t object, uint32_t *card, uint64_t *size);
+void sim_release_unclaimed(struct sim_host *host);
+bool sim_object_find(struct sim_host *host, uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size);
 uint64_t sim_free_bytes(const struct sim_card *card);
 void sim_ledger_rebuild(struct sim_host *host);
 

@@ -60,6 +60,16 @@
 #define CUDA_MEMCPY3D o_CUDA_MEMCPY3D
 #define CUgraphNodeParams o_CUgraphNodeParams
 #define CUDA_GRAPH_INSTANTIATE_PARAMS o_CUDA_GRAPH_INSTANTIATE_PARAMS
+#define CUmemFabricHandle o_CUmemFabricHandle
+#define CUmulticastObjectProp o_CUmulticastObjectProp
+#define CUarrayMapInfo o_CUarrayMapInfo
+#define CU_MEM_HANDLE_TYPE_FABRIC o_CU_MEM_HANDLE_TYPE_FABRIC
+#define CU_RESOURCE_TYPE_ARRAY o_CU_RESOURCE_TYPE_ARRAY
+#define CU_RESOURCE_TYPE_MIPMAPPED_ARRAY o_CU_RESOURCE_TYPE_MIPMAPPED_ARRAY
+#define CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL o_CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL
+#define CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL o_CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_MIPTAIL
+#define CU_MEM_OPERATION_TYPE_MAP o_CU_MEM_OPERATION_TYPE_MAP
+#define CU_MEM_OPERATION_TYPE_UNMAP o_CU_MEM_OPERATION_TYPE_UNMAP
 #define CU_MEMORYTYPE_HOST o_CU_MEMORYTYPE_HOST
 #define CU_MEMORYTYPE_DEVICE o_CU_MEMORYTYPE_DEVICE
 #define CU_MEMORYTYPE_ARRAY o_CU_MEMORYTYPE_ARRAY
@@ -72,6 +82,9 @@
 #include "cuda_abi.h"
 #undef CUDA_MEMCPY2D
 #undef CUDA_MEMCPY3D
+#undef CUmemFabricHandle
+#undef CUmulticastObjectProp
+#undef CUarrayMapInfo
 #undef CUmemPoolProps
 #undef CUmemAllocationProp
 #undef CUDA_ARRAY_DESCRIPTOR
@@ -111,4 +124,13 @@ SAME_SIZE(o_CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS);
 #endif
 #if CUDA_VERSION >= 12020
 SAME_SIZE(o_CUgraphNodeParams, CUgraphNodeParams);
+#endif
+SAME_SIZE(o_CUarrayMapInfo, CUarrayMapInfo);
+SAME_PLACE(o_CUarrayMapInfo, CUarrayMapInfo, subresource);
+SAME_PLACE(o_CUarrayMapInfo, CUarrayMapInfo, memHandle);
+SAME_PLACE(o_CUarrayMapInfo, CUarrayMapInfo, deviceBitMask);
+#if CUDA_VERSION >= 12010
+SAME_SIZE(o_CUmulticastObjectProp, CUmulticastObjectProp);
+SAME_PLACE(o_CUmulticastObjectProp, CUmulticastObjectProp, handleTypes);
+SAME_SIZE(o_CUmemFabricHandle, CUmemFabricHandle);
 #endif
