@@ -114,6 +114,16 @@ uint64_t fr_object_leave(int object);                /* what now leaves this pro
                                                         process covered them and nobody else holds on; 0 in every other case */
 bool fr_object_covers(int object);                   /* are the bytes in this process's account? */
 void fr_object_resize(int object, uint64_t bytes);
+bool fr_object_also(int object, struct fr_key key);  /* a second name of it: another kind of handle, another small piece of a shared granule.
+                                                        Goes with the object; false: table full, importers by this name pay */
+
+/* ---- descriptor.c: an exported descriptor says itself which object it stands for, wherever it is sent ---- */
+#define FR_KEY_DESCRIPTOR 0x66642d6f626a6563ull      /* key.a of an object that descriptors keep alive */
+struct fr_key fr_descriptor_key(void);               /* a new one */
+bool fr_descriptor_mark(int fd, struct fr_key key);  /* until its last copy is closed */
+bool fr_descriptor_read(int fd, struct fr_key *key); /* false: nobody marked it */
+bool fr_descriptor_open(struct fr_key key);          /* is a marked one still open in any process, or in a message on its way? The driver keeps the
+                                                        memory while it is, so objects.c asks before the last bytes of an object go */
 
 /* ---- records.c: what this process must remember ---- */
 enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT };
