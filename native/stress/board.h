@@ -1,0 +1,69 @@
+/* What the supervisor, the judge and all workers of a stress run share: one file, mapped by all.
+ *
+ * A lane is one thread of control that calls the driver: a worker has its main thread, two more threads, and a child.
+ * Before each operation a lane says the most that it may add to a card, then makes its sequence odd; after it, even:
+ *
+ *      sequence:  2n (idle) --say the most, begin--> 2n + 1 (in the driver) --end--> 2n + 2
+ *
+ * So whoever was refused memory can tell what the others may be taking at that moment: judge.c. */
+#ifndef STRESS_BOARD_H
+#define STRESS_BOARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WORKERS 256
+#define LANES_EACH 4
+#define LANES (WORKERS * LANES_EACH)
+#define REMEMBERED 4 /* announcements of a lane */
+#define CARDS 2
+#define CONTAINERS_MOST 16
+#define MIB 1048576ull
+#define GRANULE (2 * MIB)
+#define CHUNK (32 * MIB)        /* by which a pool grows */
+#define LARGEST (224 * MIB)     /* no operation adds more */
+
+enum lane_place { LANE_MAIN = 0, LANE_THREAD = 1, LANE_CHILD = 3 };
+enum lane_state { LANE_OFF, LANE_RUNS, LANE_PAUSED, LANE_WAITS };
+enum exam_step { EXAM_NONE, EXAM_TIDY, EXAM_TIDIED, EXAM_DECLINED, EXAM_ASK, EXAM_DONE };
+
+struct announcement {
+    _Atomic uint32_t card;
+    _Atomic uint64_t most;
+};
+
+struct lane {
+    _Atomic uint32_t state, pid;
+    _Atomic uint64_t ops;
+    struct announcement said[REMEMBERED]; /* of operation n at n % REMEMBERED */
+};
+
+/* One worker is asked, while all others stand still, for exactly what is left, and for a granule more. */
+struct exam {
+    _Atomic uint32_t step, lane;
+    _Atomic uint32_t card;       /* answer: where the examined worker is */
+    _Atomic uint64_t held;       /* question: what the container holds there, by the driver's own ledger */
+    _Atomic uint32_t info_wrong, refused, passed_over;
+    _Atomic uint64_t free_shown;
+};
+
+struct board {
+    uint64_t seed, quota[CARDS], context_bytes, ops_wanted;
+    uint32_t workers, containers;
+    _Atomic uint32_t pause, stop;
+    _Atomic uint64_t refusals, false_oom, judged_late, unexpected;
+    struct exam exam;
+    _Atomic uint32_t sequence[LANES];
+    struct lane lanes[LANES];
+};
+
+static inline uint32_t dice(uint64_t *seed, uint32_t sides)
+{
+    *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(*seed >> 33) % sides;
+}
+
+static inline int container_of(const struct board *b, int worker) { return worker % (int)b->containers; }
+
+#endif

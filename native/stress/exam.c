@@ -1,0 +1,47 @@
+/* While everybody stands still one worker asks for exactly what is left, which it must get, and for a granule more, which
+ * it must not. What cuMemGetInfo shows must be what is left. */
+#include "lane.h"
+
+/* Nothing that asking for memory could give back first: what is held must not change under the question. */
+static void tidy(void)
+{
+    CUmemoryPool pool;
+    cuCtxSynchronize();
+    cuDeviceGraphMemTrim(self.device);
+    if (self.pool) cuMemPoolTrimTo(self.pool, 0);
+    if (!cuDeviceGetDefaultMemPool(&pool, self.device)) cuMemPoolTrimTo(pool, 0);
+    atomic_store(&board->exam.card, (uint32_t)self.card);
+    atomic_store(&board->exam.step, EXAM_TIDIED);
+}
+
+static void look(uint64_t left)
+{
+    size_t free_bytes = 0, total = 0;
+    CUresult r = cuMemGetInfo_v2(&free_bytes, &total);
+    atomic_store(&board->exam.free_shown, free_bytes);
+    if (r || free_bytes != left || total != board->quota[self.card]) atomic_fetch_add(&board->exam.info_wrong, 1);
+}
+
+static void ask(void)
+{
+    uint64_t quota = board->quota[self.card], held = atomic_load(&board->exam.held);
+    uint64_t left = held < quota ? quota - held : 0, whole = left / GRANULE * GRANULE;
+    CUdeviceptr p;
+    look(left);
+    if (whole && cuMemAlloc_v2(&p, whole)) atomic_fetch_add(&board->exam.refused, 1);
+    else if (whole) cuMemFree_v2(p);
+    if (!cuMemAlloc_v2(&p, whole + GRANULE)) {
+        atomic_fetch_add(&board->exam.passed_over, 1);
+        cuMemFree_v2(p);
+    }
+    atomic_store(&board->exam.step, EXAM_DONE);
+}
+
+void exam_take_part(void)
+{
+    uint32_t step = atomic_load(&board->exam.step);
+    if ((int)atomic_load(&board->exam.lane) != self.number) return;
+    if (step == EXAM_TIDY && !self.context) atomic_store(&board->exam.step, EXAM_DECLINED);
+    else if (step == EXAM_TIDY) tidy();
+    if (step == EXAM_ASK) ask();
+}

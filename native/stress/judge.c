@@ -1,0 +1,89 @@
+/* Was a refusal right? The question is put so that the answer "no" cannot be argued away.
+ *
+ * A request was refused falsely when it would have fitted at every moment of the call, even if everything that the other
+ * workers may still be taking had been taken already:
+ *
+ *      most that the container held at any moment of the call          the driver's own ledger remembers every change
+ *    + for every other lane of the container that is in an operation   said before the operation began, in board.h
+ *      when the refusal returns, the most that it may add
+ *    + the request, rounded as the driver rounds                       <= quota      -> a false out-of-memory
+ *
+ * What others reserved inside the call and gave back, or had not taken when they were done, is no excuse: the library
+ * promises to wait for them. When the call took so long that the driver's memory of changes ran over, the container's
+ * highest peak stands for it; such refusals are counted as judged late. */
+#include "judge.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void judge_open(struct judge *j, const char *directory, struct board *board, int container)
+{
+    char path[300];
+    *j = (struct judge){.board = board, .container_number = container, .index = SIM_CONTAINERS};
+    snprintf(j->container, sizeof j->container, "stress-%d", container);
+    snprintf(path, sizeof path, "%s/state", directory);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *p = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(struct sim_state), PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) perror(path), _exit(3);
+    close(fd);
+    j->sim = p;
+}
+
+bool judge_index(struct judge *j)
+{
+    for (uint32_t i = 0; j->index == SIM_CONTAINERS && i < j->sim->container_count; i++)
+        if (!strcmp(j->sim->containers[i].name, j->container)) j->index = i;
+    return j->index != SIM_CONTAINERS;
+}
+
+uint64_t judge_held(struct judge *j, int card)
+{
+    return judge_index(j) ? __atomic_load_n(&j->sim->containers[j->index].usage[card].now, __ATOMIC_ACQUIRE) : 0;
+}
+
+uint64_t judge_peak(struct judge *j, int card)
+{
+    return judge_index(j) ? __atomic_load_n(&j->sim->containers[j->index].usage[card].peak, __ATOMIC_ACQUIRE) : 0;
+}
+
+void judge_window(struct judge *j, int card, struct window *w)
+{
+    w->changes = atomic_load(&j->sim->changes);
+    w->held = judge_held(j, card);
+}
+
+/* The most that the container held from the window's opening to now. */
+static uint64_t most_held(struct judge *j, const struct window *w, int card, bool *known)
+{
+    uint64_t end = atomic_load(&j->sim->changes), most = w->held;
+    for (uint64_t n = w->changes; n < end && end - w->changes < SIM_HISTORY; n++) {
+        const struct sim_change *c = &j->sim->history[n % SIM_HISTORY];
+        if (c->container == j->index && c->card == (uint32_t)card && c->now > most) most = c->now;
+    }
+    *known = atomic_load(&j->sim->changes) - w->changes < SIM_HISTORY;
+    return *known ? most : judge_peak(j, card);
+}
+
+/* What a lane may be adding to the card at this moment. */
+static uint64_t announced(const struct board *b, uint32_t lane, int card)
+{
+    uint32_t n = atomic_load(&b->sequence[lane]);
+    const struct announcement *a = &b->lanes[lane].said[n / 2 % REMEMBERED];
+    if (!(n & 1) || atomic_load(&a->card) != (uint32_t)card) return 0;
+    uint64_t most = atomic_load(&a->most);
+    return n == atomic_load(&b->sequence[lane]) ? most : LARGEST; /* it went on meanwhile: anything is possible */
+}
+
+uint64_t judge_bound(struct judge *j, const struct window *w, int card, int lane, bool *known)
+{
+    uint64_t coming = 0;
+    uint32_t lanes = j->board->workers * LANES_EACH;
+    for (uint32_t i = 0; i < lanes; i++)
+        if ((int)i != lane && container_of(j->board, (int)(i / LANES_EACH)) == j->container_number)
+            coming += announced(j->board, i, card);
+    return coming + most_held(j, w, card, known); /* in this order: who ends in between is in the ledger */
+}

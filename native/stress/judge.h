@@ -1,0 +1,27 @@
+#ifndef STRESS_JUDGE_H
+#define STRESS_JUDGE_H
+
+#include "../simgpu/state/state.h"
+#include "board.h"
+
+/* How things stood before a call. */
+struct window {
+    uint64_t changes, held;
+};
+
+struct judge {
+    struct board *board;
+    const struct sim_state *sim;
+    int container_number; /* of the stress run */
+    char container[32];
+    uint32_t index;       /* in the driver's ledger; SIM_CONTAINERS while it is not known there */
+};
+
+void judge_open(struct judge *j, const char *directory, struct board *board, int container);
+void judge_window(struct judge *j, int card, struct window *w);
+uint64_t judge_bound(struct judge *j, const struct window *w, int card, int lane, bool *known);
+bool judge_index(struct judge *j);
+uint64_t judge_held(struct judge *j, int card);
+uint64_t judge_peak(struct judge *j, int card);
+
+#endif

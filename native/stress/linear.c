@@ -1,0 +1,113 @@
+/* Things that a context holds: plain, pitched and managed memory, arrays, modules. */
+#include "lane.h"
+
+#include <stdio.h>
+
+static uint64_t granules(uint64_t bytes) { return roundup(bytes, GRANULE); }
+
+static bool alloc(struct thing *t, size_t size)
+{
+    CUdeviceptr p;
+    begin(self.card, granules(size));
+    if (end("cuMemAlloc", cuMemAlloc_v2(&p, size), granules(size), 0)) return false;
+    t->at = p;
+    t->size = size;
+    return true;
+}
+
+static bool make_small(struct thing *t) { return alloc(t, 1 + roll(roll(3) ? 20000 : MIB - 1)); }
+static bool make_large(struct thing *t) { return alloc(t, MIB + roll(roll(20) ? 12 * MIB : 60 * MIB)); }
+
+static void free_linear(struct thing *t)
+{
+    begin(self.card, 0);
+    end("cuMemFree", cuMemFree_v2(t->at), 0, 0);
+}
+
+static bool make_pitched(struct thing *t)
+{
+    CUdeviceptr p;
+    size_t pitch, width = 1 + roll(4000), height = 1 + roll(3000);
+    uint64_t most = granules(roundup(width, 512) * height);
+    begin(self.card, most);
+    if (end("cuMemAllocPitch", cuMemAllocPitch_v2(&p, &pitch, width, height, 4u << roll(3)), most, 0)) return false;
+    t->at = p;
+    return true;
+}
+
+static bool make_managed(struct thing *t)
+{
+    CUdeviceptr p;
+    size_t size = 1 + roll(6 * MIB);
+    begin(self.card, granules(size));
+    if (end("cuMemAllocManaged", cuMemAllocManaged(&p, size, 1), granules(size), 0)) return false;
+    t->at = p;
+    return true;
+}
+
+static bool make_array(struct thing *t)
+{
+    CUarray a;
+    CUDA_ARRAY_DESCRIPTOR d = {1 + roll(1500), roll(1000), 0x20, 1u << roll(3)};
+    uint64_t most = granules(roundup(d.Width * 4 * d.NumChannels * (d.Height ? d.Height : 1), 65536));
+    begin(self.card, most);
+    if (end("cuArrayCreate", cuArrayCreate_v2(&a, &d), most, 0)) return false;
+    t->at = (uint64_t)(uintptr_t)a;
+    return true;
+}
+
+static void free_array(struct thing *t)
+{
+    begin(self.card, 0);
+    end("cuArrayDestroy", cuArrayDestroy((CUarray)(uintptr_t)t->at), 0, 0);
+}
+
+static bool make_mipmap(struct thing *t)
+{
+    CUmipmappedArray a;
+    CUDA_ARRAY3D_DESCRIPTOR d = {1 + roll(800), 1 + roll(800), 0, 0x01, 4, 0};
+    uint64_t most = granules(2 * d.Width * d.Height * 4 + 32 * 65536);
+    begin(self.card, most);
+    if (end("cuMipmappedArrayCreate", cuMipmappedArrayCreate(&a, &d, 1 + roll(5)), most, 0)) return false;
+    t->at = (uint64_t)(uintptr_t)a;
+    return true;
+}
+
+static void free_mipmap(struct thing *t)
+{
+    begin(self.card, 0);
+    end("cuMipmappedArrayDestroy", cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)t->at), 0, 0);
+}
+
+/* Variables come with the module, code with the first launch. */
+static bool make_module(struct thing *t)
+{
+    char ptx[300];
+    CUmodule m;
+    CUfunction f;
+    unsigned bytes = roll(3) ? 4 : roll(3 * MIB) + 4;
+    uint64_t most = granules(bytes) + GRANULE;
+    snprintf(ptx, sizeof ptx, ".version 7.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 table[%u];\n"
+             "// simgpu: time_us=1 share=0.1\n.visible .entry touch()\n{\n ret;\n}\n", bytes);
+    begin(self.card, most);
+    if (end("cuModuleLoadData", cuModuleLoadData(&m, ptx), most, 0)) return false;
+    begin(self.card, 0);
+    CUresult r = end("cuModuleGetFunction", cuModuleGetFunction(&f, m, "touch"), GRANULE, 0);
+    begin(self.card, most);
+    if (!r) end("cuLaunchKernel", cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, self.streams[0], NULL, NULL), GRANULE, 0);
+    t->at = (uint64_t)(uintptr_t)m;
+    return true;
+}
+
+static void free_module(struct thing *t)
+{
+    begin(self.card, 0);
+    end("cuModuleUnload", cuModuleUnload((CUmodule)(uintptr_t)t->at), 0, 0);
+}
+
+const struct kind linear_kinds[] = {
+    {"small", 30, false, make_small, free_linear},       {"large", 16, false, make_large, free_linear},
+    {"pitched", 5, false, make_pitched, free_linear},    {"managed", 5, false, make_managed, free_linear},
+    {"array", 5, false, make_array, free_array},         {"mipmap", 3, false, make_mipmap, free_mipmap},
+    {"module", 2, false, make_module, free_module},      {0},
+};

@@ -1,0 +1,175 @@
+/* Makes the directory of a run, and takes it away again, also when the supervisor is killed. */
+#include "place.h"
+
+#include "region.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SLOTS_EACH 512
+#define OBJECTS_EACH 1024
+
+static _Noreturn void fail(const char *what)
+{
+    perror(what);
+    exit(3);
+}
+
+static int remove_one(const char *path, const struct stat *s, int type, struct FTW *f)
+{
+    (void)s, (void)type, (void)f;
+    return remove(path);
+}
+
+/* A process that waits for the supervisor's end, whatever that is, and then removes the directory. */
+static void start_janitor(const char *directory)
+{
+    int end[2];
+    char byte;
+    if (pipe2(end, O_CLOEXEC)) fail("pipe");
+    if (fork()) {
+        close(end[0]);
+        return;
+    }
+    close(end[1]);
+    setsid();
+    signal(SIGINT, SIG_IGN);
+    prctl(PR_SET_NAME, "stress-janitor");
+    fclose(stdout);
+    while (read(end[0], &byte, 1) > 0) {}
+    for (int tries = 0; tries < 50 && nftw(directory, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0; tries++) usleep(100000);
+    _exit(0);
+}
+
+static void *map_new(const char *path, size_t size)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 || ftruncate(fd, (off_t)size)) fail(path);
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) fail(path);
+    close(fd);
+    return p;
+}
+
+static void uuid(char *out, size_t size, int card) { snprintf(out, size, "GPU-00000000-0000-4000-8000-%012d", card + 1); }
+
+static void write_cards(const struct place *p, uint64_t card_mib, uint64_t context_mib)
+{
+    char path[300], id[64];
+    snprintf(path, sizeof path, "%s/host", p->directory);
+    if (mkdir(path, 0777)) fail(path);
+    snprintf(path, sizeof path, "%s/host/cards.json", p->directory);
+    FILE *f = fopen(path, "w");
+    if (!f) fail(path);
+    for (int i = 0; i < CARDS; i++) {
+        uuid(id, sizeof id, i);
+        fprintf(f, "%s{\"uuid\": \"%s\", \"index\": %d, \"model\": \"NVIDIA A100-SXM4-40GB\", \"memoryMiB\": %llu, \"contextMiB\": %llu, "
+                   "\"pciBusID\": \"00000000:0%d:00.0\", \"smCount\": 108, \"interconnect\": \"NV12\"}",
+                i ? ",\n" : "[", id, i, (unsigned long long)card_mib, (unsigned long long)context_mib, i + 1);
+    }
+    fputs("]\n", f);
+    fclose(f);
+}
+
+/* ---- what the node agent writes for a container ---- */
+
+static size_t region_size(size_t account_size)
+{
+    return sizeof(struct fr_region) + CARDS * sizeof(struct fr_region_card) +
+           SLOTS_EACH * (sizeof(struct fr_slot) + CARDS * account_size) + OBJECTS_EACH * sizeof(struct fr_object);
+}
+
+static struct fr_region *make_region(const char *directory, uint64_t generation)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/shared", directory);
+    if (mkdir(path, 0777)) fail(path);
+    snprintf(path, sizeof path, "%s/shared/region", directory);
+    struct fr_region *r = map_new(path, region_size(sizeof(struct fr_account)));
+    *r = (struct fr_region){.magic = FR_REGION_MAGIC, .version = FR_LAYOUT_VERSION, .header_size = sizeof *r,
+                            .size = region_size(sizeof(struct fr_account)), .generation = generation, .card_count = CARDS,
+                            .slot_count = SLOTS_EACH, .object_count = OBJECTS_EACH, .account_size = sizeof(struct fr_account)};
+    return r;
+}
+
+static void make_limits(const struct place *p, const char *directory, int container, uint64_t generation)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/limits", directory);
+    struct fr_limits *l = map_new(path, sizeof *l);
+    l->magic = FR_LIMITS_MAGIC;
+    l->version = FR_LAYOUT_VERSION;
+    l->size = sizeof *l;
+    l->card_count = CARDS;
+    l->region_generation = generation;
+    snprintf(l->pod_name, sizeof l->pod_name, "stress-%d", container);
+    for (int i = 0; i < CARDS; i++) {
+        uuid(l->cards[i].uuid, sizeof l->cards[i].uuid, i);
+        l->cards[i].memory = p->board->quota[i];
+        l->cards[i].context = p->board->context_bytes;
+    }
+    l->end = FR_END_MAGIC;
+    munmap(l, sizeof *l);
+}
+
+static void make_container(struct place *p, int container)
+{
+    char directory[250];
+    snprintf(directory, sizeof directory, "%s/container-%d", p->directory, container);
+    if (mkdir(directory, 0777)) fail(directory);
+    uint64_t generation = 0x5712E55ull + (uint64_t)container;
+    p->regions[container] = make_region(directory, generation);
+    make_limits(p, directory, container, generation);
+}
+
+/* The board's settings are the caller's; it is copied into the file that the workers map. */
+void place_make(struct place *p, uint64_t card_mib, uint64_t context_mib)
+{
+    char path[300];
+    const struct board settings = {.seed = p->board->seed, .quota = {p->board->quota[0], p->board->quota[1]},
+                                   .context_bytes = context_mib * MIB, .ops_wanted = p->board->ops_wanted,
+                                   .workers = p->board->workers, .containers = p->board->containers};
+    snprintf(p->directory, sizeof p->directory, "%s/stress-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    if (!mkdtemp(p->directory)) fail(p->directory);
+    start_janitor(p->directory);
+    snprintf(path, sizeof path, "%s/board", p->directory);
+    p->board = map_new(path, sizeof *p->board);
+    memcpy(p->board, &settings, sizeof settings);
+    write_cards(p, card_mib, context_mib);
+    for (int i = 0; i < (int)p->board->containers; i++) make_container(p, i);
+}
+
+/* What a program in the container finds in its environment. */
+void place_environment(const struct place *p, int container)
+{
+    char text[300];
+    setenv("STRESS_DIR", p->directory, 1);
+    snprintf(text, sizeof text, "%s/host", p->directory);
+    setenv("SIMGPU_DIR", text, 1);
+    snprintf(text, sizeof text, "stress-%d", container);
+    setenv("SIMGPU_CONTAINER", text, 1);
+    snprintf(text, sizeof text, "%s/container-%d", p->directory, container);
+    setenv("FRACTILE_DIR", text, 1);
+    if (p->library) setenv("LD_PRELOAD", p->library, 1);
+    else unsetenv("LD_PRELOAD");
+}
+
+static struct fr_region_card *region_card(const struct place *p, int container, int card)
+{
+    return (struct fr_region_card *)(p->regions[container] + 1) + card;
+}
+
+uint64_t place_used(const struct place *p, int container, int card)
+{
+    return (atomic_load(&region_card(p, container, card)->used) >> 30) * FR_UNIT_BYTES;
+}
+
+uint64_t place_escapes(const struct place *p, int container) { return atomic_load(&p->regions[container]->escapes); }

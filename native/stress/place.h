@@ -1,0 +1,19 @@
+#ifndef STRESS_PLACE_H
+#define STRESS_PLACE_H
+
+#include "board.h"
+
+/* The directory of a run: a simulated host, the board, and the two files of each container, as the node agent writes them. */
+struct place {
+    char directory[200];
+    struct board *board;
+    const char *library; /* NULL: none, the plain driver */
+    struct fr_region *regions[CONTAINERS_MOST];
+};
+
+void place_make(struct place *p, uint64_t card_mib, uint64_t context_mib);
+void place_environment(const struct place *p, int container);
+uint64_t place_used(const struct place *p, int container, int card); /* as the library counts */
+uint64_t place_escapes(const struct place *p, int container);
+
+#endif

@@ -1,0 +1,97 @@
+/* Things that streams order: memory of pools, and graphs that allocate. */
+#include "lane.h"
+
+static CUstream some_stream(void) { return roll(8) ? self.streams[roll(STREAMS)] : NULL; }
+
+/* A pool grows by whole chunks where it can; where it cannot, what is asked for is enough. */
+static bool from_pool(struct thing *t, bool own)
+{
+    CUdeviceptr p;
+    size_t size = 1 + roll(roll(3) ? 300000 : roll(10) ? 6 * MIB : 50 * MIB);
+    begin(self.card, roundup(size, CHUNK));
+    CUresult r = own ? cuMemAllocFromPoolAsync(&p, size, self.pool, some_stream()) : cuMemAllocAsync(&p, size, some_stream());
+    if (end(own ? "cuMemAllocFromPoolAsync" : "cuMemAllocAsync", r, roundup(size, GRANULE), 0)) return false;
+    t->at = p;
+    return true;
+}
+
+static bool have_pool(void)
+{
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_DEVICE, self.device}};
+    uint64_t keep = roll(2) ? 0 : 64 * MIB;
+    if (self.pool) return true;
+    begin(self.card, 0);
+    if (end("cuMemPoolCreate", cuMemPoolCreate(&self.pool, &props), 0, 0)) return self.pool = NULL, false;
+    begin(self.card, 0);
+    end("cuMemPoolSetAttribute", cuMemPoolSetAttribute(self.pool, 4, &keep), 0, 0);
+    return true;
+}
+
+static bool make_async(struct thing *t) { return from_pool(t, false); }
+static bool make_pooled(struct thing *t) { return have_pool() && from_pool(t, true); }
+
+static void free_async(struct thing *t)
+{
+    begin(self.card, 0);
+    if (roll(6)) end("cuMemFreeAsync", cuMemFreeAsync(t->at, some_stream()), 0, 0);
+    else end("cuMemFree", cuMemFree_v2(t->at), 0, 0);
+}
+
+/* ---- graphs ---- */
+
+/* Inside a capture nothing is taken; what is asked for there is what the launch takes. */
+static CUresult capture(CUstream s, CUgraph *graph, uint64_t *need)
+{
+    CUdeviceptr p[3];
+    unsigned n = 1 + roll(3);
+    CUresult r = cuStreamBeginCapture_v2(s, 2);
+    if (r) return r;
+    *need = 0;
+    for (unsigned i = 0; i < n && !r; i++) {
+        size_t size = 1 + roll(roll(2) ? 100000 : 5 * MIB);
+        r = cuMemAllocAsync(&p[i], size, s);
+        *need += roundup(size, GRANULE);
+    }
+    for (unsigned i = 0; i < n && !r; i++) r = cuMemFreeAsync(p[i], s);
+    CUresult ended = cuStreamEndCapture(s, graph);
+    return r ? r : ended;
+}
+
+static bool launch(const struct thing *t)
+{
+    begin(self.card, t->size);
+    return !end("cuGraphLaunch", cuGraphLaunch((CUgraphExec)(uintptr_t)t->at, self.streams[roll(STREAMS)]), t->size, 0);
+}
+
+static bool make_graph(struct thing *t)
+{
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    begin(self.card, 0);
+    if (end("capture", capture(self.streams[0], &graph, &t->size), 0, 0)) return false;
+    begin(self.card, t->size);
+    CUresult r = end("cuGraphInstantiate", cuGraphInstantiateWithFlags(&exec, graph, 0), t->size, 0);
+    begin(self.card, 0);
+    end("cuGraphDestroy", cuGraphDestroy(graph), 0, 0);
+    if (r) return false;
+    t->at = (uint64_t)(uintptr_t)exec;
+    launch(t);
+    return true;
+}
+
+static void free_graph(struct thing *t)
+{
+    if (roll(2)) launch(t);
+    begin(self.card, 0);
+    end("cuGraphExecDestroy", cuGraphExecDestroy((CUgraphExec)(uintptr_t)t->at), 0, 0);
+    begin(self.card, 0);
+    if (!roll(3)) end("cuDeviceGraphMemTrim", cuDeviceGraphMemTrim(self.device), 0, 0);
+    else end("cuStreamSynchronize", cuStreamSynchronize(self.streams[0]), 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+const struct kind stream_kinds[] = {
+    {"async", 16, false, make_async, free_async},
+    {"pooled", 6, false, make_pooled, free_async},
+    {"graph", 5, false, make_graph, free_graph},
+    {0},
+};

@@ -1,0 +1,114 @@
+/* stress: many processes do everything that takes a card's memory, at random, and are killed at random; the simulated
+ * driver's own ledger is the judge. The last line says what was found; status 0 means nothing.
+ *
+ *     stress WORKER-PROGRAM [LIBRARY]         PROCS, OPS, SEED, QUOTA (MiB per card and container), CONTAINERS, KILLS from the environment
+ *
+ * overcommit_bytes  the most by which a container's peak, context overhead included, was above its quota on a card
+ * false_oom         refusals of what would have fitted (judge.c), and wrong answers at quiet points
+ * leaked_bytes      what the library counts and the driver does not hold, or the other way round, at quiet points; all of both at the end
+ * hangs             workers without progress for ten seconds */
+#include "watch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t setting(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void settle(struct board *b)
+{
+    b->workers = (uint32_t)setting("PROCS", 64);
+    b->containers = (uint32_t)setting("CONTAINERS", 1);
+    b->ops_wanted = setting("OPS", 1000000);
+    b->seed = setting("SEED", 1);
+    if (b->workers < 1 || b->workers > WORKERS || b->containers < 1 || b->containers > CONTAINERS_MOST || b->containers > b->workers ||
+        b->workers % b->containers) {
+        fprintf(stderr, "stress: PROCS from 1 to %d, a multiple of CONTAINERS, which goes to %d\n", WORKERS, CONTAINERS_MOST);
+        exit(2);
+    }
+    uint64_t each = b->workers / b->containers, quota = setting("QUOTA", 16 * each + 64) * MIB;
+    for (int card = 0; card < CARDS; card++) b->quota[card] = quota + (uint64_t)card * 32 * MIB;
+}
+
+static void report(const struct watch *w, double seconds)
+{
+    const struct board *b = w->herd->place->board;
+    bool terminal = isatty(STDERR_FILENO);
+    fprintf(stderr, "%s%.0f s: %llu operations, %llu refusals, %llu kills, %llu quiet points, %llu exams%s", terminal ? "\r" : "", seconds,
+            (unsigned long long)herd_ops(w->herd), (unsigned long long)atomic_load(&b->refusals), (unsigned long long)w->herd->kills,
+            (unsigned long long)w->found.quiet_points, (unsigned long long)w->found.exams, terminal ? " " : "\n");
+}
+
+/* Kills and quiet points come by operations, so that a slow machine sees as many of them. */
+static void run(struct watch *w)
+{
+    struct herd *h = w->herd;
+    uint64_t wanted = h->place->board->ops_wanted, kills = setting("KILLS", wanted / 500), quiet_points = 20, from = sim_now(), second = 1;
+    uint64_t next_kill = 0, next_quiet = wanted / (quiet_points + 1);
+    for (uint64_t ops; (ops = herd_ops(h)) < wanted;) {
+        herd_tend(h, true);
+        if (kills && ops >= next_kill) {
+            herd_kill_some(h);
+            next_kill = ops + dice(&h->seed, (uint32_t)(2 * wanted / kills + 2) * 2);
+        }
+        if (ops >= next_quiet) {
+            watch_quiet_point(w);
+            next_quiet += wanted / (quiet_points + 1);
+        }
+        watch_peaks(w);
+        watch_hangs(w);
+        if (sim_now() - from >= second * 1000000000ull) report(w, (double)second), second = (sim_now() - from) / 1000000000ull + 1;
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    herd_end(h);
+    report(w, (double)(sim_now() - from) / 1e9);
+    if (isatty(STDERR_FILENO)) fputc('\n', stderr);
+}
+
+static int verdict(struct watch *w)
+{
+    const struct board *b = w->herd->place->board;
+    struct findings *f = &w->found;
+    f->false_oom += atomic_load(&b->false_oom);
+    if (atomic_load(&b->judged_late)) fprintf(stderr, "%llu refusals were judged late\n", (unsigned long long)atomic_load(&b->judged_late));
+    printf("overcommit_bytes=%llu false_oom=%llu leaked_bytes=%llu hangs=%llu kills=%llu ops=%llu\n", (unsigned long long)f->overcommit,
+           (unsigned long long)f->false_oom, (unsigned long long)f->leaked, (unsigned long long)f->hangs, (unsigned long long)w->herd->kills,
+           (unsigned long long)herd_ops(w->herd));
+    bool strange = atomic_load(&b->unexpected) || w->herd->crashes;
+    if (strange) fprintf(stderr, "%llu unexpected answers, %llu crashes\n", (unsigned long long)atomic_load(&b->unexpected), (unsigned long long)w->herd->crashes);
+    return f->overcommit || f->false_oom || f->leaked || f->hangs || strange;
+}
+
+int main(int argc, char **argv)
+{
+    static struct board settings;
+    static struct place place = {.board = &settings};
+    static struct herd herd = {.place = &place};
+    static struct watch watch;
+    static struct sim_host sim;
+    if (argc < 2) return 2;
+    herd.program = argv[1];
+    place.library = argc > 2 && *argv[2] ? argv[2] : NULL;
+    settle(&settings);
+    uint64_t quotas = settings.quota[CARDS - 1] * settings.containers;
+    place_make(&place, quotas / MIB * 4 + 16384, setting("CONTEXT", 8));
+    place_environment(&place, 0);
+    unsetenv("LD_PRELOAD");
+    herd.seed = settings.seed;
+    if (!sim_open(&sim, true)) return fprintf(stderr, "stress: %s\n", sim.error), 3;
+    watch_open(&watch, &herd, &sim);
+    herd_start_all(&herd);
+    run(&watch);
+    watch_last(&watch);
+    int status = verdict(&watch);
+    sim_close(&sim);
+    return status;
+}

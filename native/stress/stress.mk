@@ -1,0 +1,26 @@
+# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [QUOTA=MiB] [CONTAINERS=n] [KILLS=n] [LIBRARY=]: stress.c says what it prints.
+# LIBRARY= runs it on the plain driver, which must end in an overcommit.
+
+STRESS_GEN := $(OUT)/gen/stress
+STRESS_JUDGE := $(OUT)/stress/judge.o
+STRESS_SUPERVISOR := $(patsubst %,$(OUT)/stress/%.o,stress watch herd place) $(STRESS_JUDGE)
+STRESS_WORKER := $(patsubst %,$(OUT)/stress/%.o,worker lane things linear stream context share family exam) $(STRESS_JUDGE)
+LIBRARY ?= $(abspath $(INTERPOSER))
+
+$(STRESS_GEN)/region.h: region/generate.py region/schema.toml
+	@mkdir -p $(@D)
+	@$(PYTHON) region/generate.py c $@
+
+$(OUT)/stress/place.o: $(STRESS_GEN)/region.h
+$(OUT)/stress/place.o: override CFLAGS += -I$(STRESS_GEN)
+
+$(OUT)/stress/stress: $(STRESS_SUPERVISOR) $(STATE)
+	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $^ -o $@
+
+$(OUT)/stress/stress-worker: $(STRESS_WORKER) $(OUT)/simgpu/libcuda.so.1
+	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(STRESS_WORKER) -o $@ -L$(OUT)/simgpu -lcuda
+
+.PHONY: stress
+stress: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
+	@LD_LIBRARY_PATH=$(abspath $(OUT)/simgpu) PROCS=$(PROCS) OPS=$(OPS) SEED=$(SEED) QUOTA=$(QUOTA) CONTAINERS=$(CONTAINERS) KILLS=$(KILLS) \
+	    $(OUT)/stress/stress $(OUT)/stress/stress-worker $(LIBRARY)

@@ -1,0 +1,225 @@
+/* Compares what the library counts with what the driver holds: peaks always, all of it while everybody stands still. */
+#include "watch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HANG_NS 10000000000ull
+
+static struct board *board_of(const struct watch *w) { return w->herd->place->board; }
+
+static void nap(void) { nanosleep(&(struct timespec){0, 1000000}, NULL); }
+
+void watch_open(struct watch *w, struct herd *h, struct sim_host *sim)
+{
+    char host[250];
+    w->herd = h;
+    w->sim = sim;
+    snprintf(host, sizeof host, "%s/host", h->place->directory);
+    for (int i = 0; i < (int)board_of(w)->containers; i++) judge_open(&w->judges[i], host, board_of(w), i);
+}
+
+void watch_peaks(struct watch *w)
+{
+    for (int i = 0; i < (int)board_of(w)->containers; i++)
+        for (int card = 0; card < CARDS; card++) {
+            uint64_t peak = judge_peak(&w->judges[i], card), quota = board_of(w)->quota[card];
+            uint64_t over = peak > quota ? peak - quota : 0;
+            bool news = over > 2 * w->found.overcommit;
+            if (over > w->found.overcommit) w->found.overcommit = over;
+            if (!news) continue;
+            fprintf(stderr, "overcommit: container %d held %.1f MiB of card %d, its quota is %.1f MiB\n", i, (double)peak / MIB, card,
+                    (double)quota / MIB);
+        }
+}
+
+/* ---- hangs ---- */
+
+static uint32_t progress(const struct watch *w, int worker)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < LANES_EACH; i++) sum += atomic_load(&board_of(w)->sequence[worker * LANES_EACH + i]);
+    return sum;
+}
+
+static void show_stack(pid_t pid)
+{
+    char command[300];
+    snprintf(command, sizeof command,
+             "if command -v gdb >/dev/null; then timeout 20 gdb -p %d -batch -nx -ex 'thread apply all bt 20' 2>/dev/null | grep -E '^(#|Thread)'; "
+             "else head -n 40 /proc/%d/wchan /proc/%d/stack /proc/%d/status; fi >&2", pid, pid, pid, pid);
+    if (system(command) < 0) perror("system");
+}
+
+void watch_hangs(struct watch *w)
+{
+    uint64_t now = sim_now();
+    for (int i = 0; i < (int)board_of(w)->workers; i++) {
+        uint32_t at = progress(w, i);
+        if (at != w->seen[i] || !w->since_ns[i] || !w->herd->pids[i]) {
+            w->seen[i] = at;
+            w->since_ns[i] = now;
+        } else if (now - w->since_ns[i] > HANG_NS) {
+            w->found.hangs++;
+            fprintf(stderr, "hang: worker %d, process %d, did nothing for 10 s\n", i, (int)w->herd->pids[i]);
+            show_stack(w->herd->pids[i]);
+            kill(w->herd->pids[i], SIGKILL);
+            w->herd->expected[i] = true;
+            w->since_ns[i] = now;
+        }
+    }
+}
+
+/* ---- quiet points ---- */
+
+static bool worker_is_still(const struct watch *w, int worker)
+{
+    const struct lane *lanes = &board_of(w)->lanes[worker * LANES_EACH];
+    if (!w->herd->pids[worker] || atomic_load(&lanes[LANE_MAIN].state) == LANE_OFF) return false;
+    for (int i = 0; i < LANES_EACH; i++)
+        if (atomic_load(&lanes[i].state) == LANE_RUNS) return false;
+    /* It waits for a child that has not said a word yet, or has said its last. */
+    bool waits = atomic_load(&lanes[LANE_MAIN].state) == LANE_WAITS, others = false;
+    for (int i = 1; i < LANES_EACH; i++) others |= atomic_load(&lanes[i].state) == LANE_PAUSED;
+    return !waits || others;
+}
+
+static bool all_still(struct watch *w)
+{
+    uint64_t from = sim_now();
+    for (;;) {
+        bool still = true;
+        herd_tend(w->herd, true);
+        for (int i = 0; i < (int)board_of(w)->workers && still; i++) still = worker_is_still(w, i);
+        if (still) return true;
+        if (sim_now() - from > HANG_NS) return false;
+        nap();
+    }
+}
+
+static void reap(struct watch *w)
+{
+    sim_lock(w->sim);
+    sim_reap(w->sim);
+    sim_unlock(w->sim);
+}
+
+static uint64_t compare(struct watch *w, const char *when)
+{
+    uint64_t sum = 0;
+    if (!w->herd->place->library) return 0;
+    for (int i = 0; i < (int)board_of(w)->containers; i++)
+        for (int card = 0; card < CARDS; card++) {
+            uint64_t counted = place_used(w->herd->place, i, card), held = judge_held(&w->judges[i], card);
+            if (counted == held) continue;
+            sum += counted > held ? counted - held : held - counted;
+            fprintf(stderr, "leak %s: container %d, card %d: the library counts %.3f MiB, the driver holds %.3f MiB\n", when, i, card,
+                    (double)counted / MIB, (double)held / MIB);
+        }
+    return sum;
+}
+
+static bool exam_step(struct watch *w, enum exam_step step, enum exam_step until)
+{
+    struct exam *e = &board_of(w)->exam;
+    uint64_t from = sim_now();
+    atomic_store(&e->step, step);
+    while (atomic_load(&e->step) == step && sim_now() - from < HANG_NS) nap();
+    return atomic_load(&e->step) == until;
+}
+
+static int someone(const struct watch *w)
+{
+    uint32_t workers = board_of(w)->workers, from = dice(&w->herd->seed, workers);
+    for (uint32_t i = 0; i < workers; i++) {
+        int lane = (int)((from + i) % workers) * LANES_EACH;
+        if (atomic_load(&board_of(w)->lanes[lane].state) == LANE_PAUSED) return lane;
+    }
+    return -1;
+}
+
+static void examine(struct watch *w, int lane)
+{
+    struct exam *e = &board_of(w)->exam;
+    int container = container_of(board_of(w), lane / LANES_EACH);
+    atomic_store(&e->held, judge_held(&w->judges[container], (int)atomic_load(&e->card)));
+    atomic_store(&e->info_wrong, 0), atomic_store(&e->refused, 0), atomic_store(&e->passed_over, 0);
+    if (!exam_step(w, EXAM_ASK, EXAM_DONE)) return;
+    w->found.exams++;
+    w->found.false_oom += atomic_load(&e->refused) + atomic_load(&e->info_wrong);
+    if (atomic_load(&e->refused) + atomic_load(&e->info_wrong) + atomic_load(&e->passed_over))
+        fprintf(stderr, "exam: container %d on card %u held %.1f of %.1f MiB; %s%s%s (cuMemGetInfo shows %.1f MiB free)\n", container,
+                atomic_load(&e->card), (double)atomic_load(&e->held) / MIB, (double)board_of(w)->quota[atomic_load(&e->card)] / MIB,
+                atomic_load(&e->refused) ? "what is left was refused; " : "", atomic_load(&e->info_wrong) ? "wrong free or total; " : "",
+                atomic_load(&e->passed_over) ? "a granule more was given" : "", (double)atomic_load(&e->free_shown) / MIB);
+}
+
+/* The examined worker tidies up first, which makes the library look for the dead as well. Who has no context declines. */
+static bool find_candidate(struct watch *w, int *lane)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        if ((*lane = someone(w)) < 0) return false;
+        atomic_store(&board_of(w)->exam.lane, (uint32_t)*lane);
+        if (exam_step(w, EXAM_TIDY, EXAM_TIDIED)) return true;
+    }
+    return false;
+}
+
+void watch_quiet_point(struct watch *w)
+{
+    struct board *b = board_of(w);
+    int lane;
+    atomic_store(&b->exam.step, EXAM_NONE);
+    atomic_store(&b->pause, 1);
+    if (all_still(w)) {
+        w->found.quiet_points++;
+        usleep(60000); /* the library looks for the dead every 50 ms */
+        bool candidate = find_candidate(w, &lane);
+        reap(w);
+        if (candidate) w->found.leaked += compare(w, "at a quiet point");
+        if (candidate) examine(w, lane);
+    } else {
+        fprintf(stderr, "no quiet point: somebody does not stand still\n");
+    }
+    atomic_store(&b->exam.step, EXAM_NONE);
+    atomic_store(&b->pause, 0);
+    for (int i = 0; i < WORKERS; i++) w->since_ns[i] = 0;
+}
+
+/* Nobody is left but one process that holds a context on each card: what is held or counted beyond that is lost. */
+static void audit(struct watch *w, int container)
+{
+    pid_t pid = herd_auditor(w->herd, container);
+    bool ready = exam_step(w, EXAM_NONE, EXAM_TIDIED);
+    uint64_t context = board_of(w)->context_bytes;
+    reap(w);
+    for (int card = 0; card < CARDS; card++) {
+        uint64_t held = judge_held(&w->judges[container], card), counted = place_used(w->herd->place, container, card);
+        if (!w->herd->place->library) counted = context;
+        if (held == context && counted == context) continue;
+        w->found.leaked += (held > context ? held - context : context - held) + (counted > context ? counted - context : context - counted);
+        fprintf(stderr, "leak at the end: container %d, card %d: the library counts %.3f MiB, the driver holds %.3f MiB, one context is %.3f\n",
+                container, card, (double)counted / MIB, (double)held / MIB, (double)context / MIB);
+    }
+    if (!ready) fprintf(stderr, "hang: the auditor does not start\n"), w->found.hangs++, kill(pid, SIGKILL);
+    atomic_store(&board_of(w)->exam.step, EXAM_DONE);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    if (ready && status) fprintf(stderr, "crash: the auditor ended with status %#x\n", status), w->herd->crashes++;
+}
+
+void watch_last(struct watch *w)
+{
+    reap(w);
+    for (int i = 0; i < (int)board_of(w)->containers; i++) {
+        uint64_t escapes = place_escapes(w->herd->place, i);
+        audit(w, i);
+        if (escapes) fprintf(stderr, "container %d: the library saw %llu calls that it could not count\n", i, (unsigned long long)escapes);
+    }
+    watch_peaks(w);
+}
