@@ -1,18 +1,13 @@
 # make -C native stress PROCS=64 OPS=1000000 [SEED=n] [QUOTA=MiB] [CONTAINERS=n] [KILLS=n] [LIBRARY=]: stress.c says what it prints.
 # LIBRARY= runs it on the plain driver, which must end in an overcommit.
 
-STRESS_GEN := $(OUT)/gen/stress
 STRESS_JUDGE := $(OUT)/stress/judge.o
 STRESS_SUPERVISOR := $(patsubst %,$(OUT)/stress/%.o,stress watch herd place) $(STRESS_JUDGE)
 STRESS_WORKER := $(patsubst %,$(OUT)/stress/%.o,worker lane things linear stream context share family exam) $(STRESS_JUDGE)
 LIBRARY ?= $(abspath $(INTERPOSER))
 
-$(STRESS_GEN)/region.h: region/generate.py region/schema.toml
-	@mkdir -p $(@D)
-	@$(PYTHON) region/generate.py c $@
-
-$(OUT)/stress/place.o: $(STRESS_GEN)/region.h
-$(OUT)/stress/place.o: override CFLAGS += -I$(STRESS_GEN)
+$(OUT)/stress/place.o: $(OUT)/gen/region.h
+$(OUT)/stress/place.o: override CFLAGS += -I$(OUT)/gen
 
 $(OUT)/stress/stress: $(STRESS_SUPERVISOR) $(STATE)
 	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $^ -o $@
