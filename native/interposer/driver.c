@@ -162,7 +162,6 @@ static void *open_library(bool nvml)
         atomic_store(&library->begin, extent.begin);
         atomic_store(&library->end, extent.end);
     }
-    if (!handle) fr_say(FR_SAY_DRIVER, "no %s on this machine: there is no GPU to use", file_names[nvml]);
     atomic_store(&library->handle, handle);
     atomic_store(&library->state, handle ? OPEN : ABSENT);
     errno = before;
@@ -174,6 +173,23 @@ static void *library_handle(bool nvml)
     struct library *library = &libraries[nvml];
     int state = atomic_load_explicit(&library->state, memory_order_acquire);
     return state == UNKNOWN ? open_library(nvml) : atomic_load_explicit(&library->handle, memory_order_relaxed);
+}
+
+static int needs(struct dl_phdr_info *seen, size_t size, void *file)
+{
+    (void)size;
+    const ElfW(Dyn) *at = NULL;
+    for (int i = 0; i < seen->dlpi_phnum; i++)
+        if (seen->dlpi_phdr[i].p_type == PT_DYNAMIC) at = (const ElfW(Dyn) *)(seen->dlpi_addr + seen->dlpi_phdr[i].p_vaddr);
+    const char *strings = fr_elf_place(seen->dlpi_addr, at, DT_STRTAB);
+    for (; strings && at->d_tag != DT_NULL; at++)
+        if (at->d_tag == DT_NEEDED && !strcmp(strings + at->d_un.d_val, file)) return 1;
+    return 0;
+}
+
+bool fr_driver_wanted(bool nvml)
+{
+    return atomic_load(&libraries[nvml].state) == OPEN || dl_iterate_phdr(needs, (void *)file_names[nvml]);
 }
 
 bool fr_driver_there(bool nvml) { return library_handle(nvml) != NULL; }

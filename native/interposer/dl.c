@@ -1,0 +1,136 @@
+/* dlsym and dlvsym. Names of the table, and the four dl names themselves, are looked up by the C library first; when what
+ * it found lies in a driver library (of any copy, by whatever path, in whatever namespace) the answer is our function of
+ * that name. What lies elsewhere, a wrapper of the application's own, stays the answer. */
+#include "dl.h"
+
+#include <string.h>
+
+/* ---- which object is it? ---- */
+
+static const struct link_map *object_of(const void *address)
+{
+    Dl_info info;
+    struct link_map *object = NULL;
+    return dladdr1(address, &info, (void **)&object, RTLD_DL_LINKMAP) ? object : NULL;
+}
+
+const struct link_map *fr_self(void)
+{
+    static const struct link_map *_Atomic self;
+    const struct link_map *known = atomic_load_explicit(&self, memory_order_relaxed);
+    if (!known) atomic_store(&self, known = object_of((const void *)fr_self));
+    return known;
+}
+
+const struct link_map *fr_instance(const struct link_map *here)
+{
+    while (here && here->l_prev) here = here->l_prev;
+    while (here && !fr_elf_ours(here->l_addr, here->l_ld)) here = here->l_next;
+    return here;
+}
+
+void *fr_own_libc_function(int number)
+{
+    switch (number) {
+    case FR_DLSYM: return (void *)dlsym;
+    case FR_DLVSYM: return (void *)dlvsym;
+    case FR_DLOPEN: return (void *)dlopen;
+    default: return (void *)dlmopen;
+    }
+}
+
+static bool is_libc(const struct link_map *object)
+{
+    const char *soname = fr_elf_soname(object->l_addr, object->l_ld);
+    return !strcmp(soname, "libc.so.6") || !strcmp(soname, "libdl.so.2");
+}
+
+/* ---- what the C library found -> what we answer ---- */
+
+struct wanted { const char *name, *version; int symbol, number; }; /* of the table, or of enum fr_libc */
+
+static void *ours(const struct wanted *w)
+{
+    return w->symbol >= 0 ? fr_function(w->symbol) : fr_own_libc_function(w->number);
+}
+
+static bool replaced(const struct wanted *w, const struct link_map *object)
+{
+    return w->symbol >= 0 ? fr_is_driver(object) : is_libc(object);
+}
+
+static void *in_place_of(const struct wanted *w, void *found)
+{
+    if (found == ours(w)) return found;
+    if (w->symbol >= 0 ? fr_driver_holds(found) : found == fr_libc((enum fr_libc)w->number)) return ours(w);
+    const struct link_map *object = object_of(found);
+    if (!object || !replaced(w, object)) return found;
+    const struct link_map *instance = fr_instance(object);
+    void *there = instance && instance != fr_self() ? fr_elf_symbol(instance->l_addr, instance->l_ld, w->name) : NULL;
+    return there ? there : ours(w);
+}
+
+/* ---- RTLD_NEXT: the C library would look from where its caller is, and we would be that. So we look ourselves. ---- */
+
+struct next { const struct wanted *wanted; uintptr_t caller; bool passed; void *found; };
+
+static const ElfW(Dyn) *dynamic_of(const struct dl_phdr_info *object, uintptr_t address, bool *holds)
+{
+    const ElfW(Dyn) *dynamic = NULL;
+    *holds = false;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &object->dlpi_phdr[i];
+        uintptr_t at = object->dlpi_addr + p->p_vaddr;
+        if (p->p_type == PT_DYNAMIC) dynamic = (const ElfW(Dyn) *)at;
+        if (p->p_type == PT_LOAD && address - at < p->p_memsz) *holds = true;
+    }
+    return dynamic;
+}
+
+static int look_behind(struct dl_phdr_info *object, size_t size, void *data)
+{
+    (void)size;
+    struct next *next = data;
+    bool holds;
+    const ElfW(Dyn) *dynamic = dynamic_of(object, next->caller, &holds);
+    if (!next->passed) {
+        next->passed = holds;
+        return 0;
+    }
+    next->found = dynamic ? fr_elf_symbol(object->dlpi_addr, dynamic, next->wanted->name) : NULL;
+    return next->found != NULL;
+}
+
+/* Behind us nobody has a driver's names unless by another way; the driver that we stand for is behind the caller. */
+static void *find_next(const struct wanted *w, const void *caller)
+{
+    struct next next = {w, (uintptr_t)caller, false, NULL};
+    dl_iterate_phdr(look_behind, &next);
+    if (next.found || w->symbol < 0) return next.found;
+    return fr_driver_function(w->symbol) ? ours(w) : NULL;
+}
+
+/* ---- the calls ---- */
+
+static void *look_up(const struct fr_call *call, const struct wanted *w)
+{
+    if (call->a == RTLD_NEXT) return find_next(w, call->caller);
+    if (!w->version) return fr_real_dlsym(call->a, w->name);
+    void *(*find)(void *, const char *, const char *) = (void *(*)(void *, const char *, const char *))fr_libc(FR_DLVSYM);
+    return find(call->a, w->name, w->version);
+}
+
+static void *find(struct fr_call *call, enum fr_libc function, const char *version)
+{
+    struct wanted w = {call->b, version, FR_NO_SYMBOL, -1};
+    if (unlikely(atomic_load_explicit(&fr_rebind_pending, memory_order_relaxed))) fr_rebind();
+    if (!w.name || fr_driver_holds(call->caller)) return fr_libc(function);
+    w.symbol = fr_symbol(w.name);
+    if (w.symbol < 0 && !strncmp(w.name, "dl", 2)) w.number = fr_libc_number(w.name);
+    if (w.symbol < 0 && w.number < 0) return fr_libc(function);
+    void *found = look_up(call, &w);
+    return found ? fr_answer(call, in_place_of(&w, found)) : fr_libc(function);
+}
+
+void *fr_on_dlsym(struct fr_call *call) { return find(call, FR_DLSYM, NULL); }
+void *fr_on_dlvsym(struct fr_call *call) { return find(call, FR_DLVSYM, call->c ? call->c : ""); }

@@ -1,0 +1,94 @@
+/* Objects opened with RTLD_DEEPBIND look into their own libraries first, and so find the C library's dlsym and dlopen (and
+ * a real libnvidia-ml) before ours. After such an object was loaded, what it and its libraries import of those names is
+ * bound to ours, place by place: what the loader would have written, had it looked in the usual order.
+ *
+ * Only constructors that ran in between have seen the others. */
+#include "dl.h"
+
+#include <elf.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+_Atomic bool fr_rebind_pending;
+
+#if defined(__x86_64__)
+enum { JUMP_SLOT = R_X86_64_JUMP_SLOT, GLOB_DAT = R_X86_64_GLOB_DAT, WORD = R_X86_64_64 };
+#else
+enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, WORD = R_AARCH64_ABS64 };
+#endif
+
+struct object { uintptr_t base, begin, end, relro, relro_end; const ElfW(Dyn) *dynamic; };
+
+static struct object read_object(const struct dl_phdr_info *seen)
+{
+    struct object o = {seen->dlpi_addr, UINTPTR_MAX, 0, 0, 0, NULL};
+    for (int i = 0; i < seen->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &seen->dlpi_phdr[i];
+        uintptr_t at = o.base + p->p_vaddr;
+        if (p->p_type == PT_DYNAMIC) o.dynamic = (const ElfW(Dyn) *)at;
+        if (p->p_type == PT_GNU_RELRO) o.relro = at, o.relro_end = at + p->p_memsz;
+        if (p->p_type == PT_LOAD && at < o.begin) o.begin = at;
+        if (p->p_type == PT_LOAD && at + p->p_memsz > o.end) o.end = at + p->p_memsz;
+    }
+    return o;
+}
+
+static void put(const struct object *o, void **place, void *value)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)place & -page;
+    bool closed = (uintptr_t)place >= o->relro && (uintptr_t)place < o->relro_end;
+    if (closed && mprotect((void *)at, page, PROT_READ | PROT_WRITE)) return;
+    __atomic_store_n(place, value, __ATOMIC_RELAXED);
+    if (closed) mprotect((void *)at, page, PROT_READ);
+}
+
+static bool in_driver(const void *address)
+{
+    Dl_info info;
+    struct link_map *object = NULL;
+    return fr_driver_holds(address) || (dladdr1(address, &info, (void **)&object, RTLD_DL_LINKMAP) && object && fr_is_driver(object));
+}
+
+/* What belongs into a place that now holds `value`; NULL: it is right, or not our concern. */
+static void *right_value(const struct object *o, const char *name, const void *value)
+{
+    bool unbound = (uintptr_t)value >= o->begin && (uintptr_t)value < o->end; /* lazy: still the object's own stub */
+    int number = strncmp(name, "dl", 2) ? -1 : fr_libc_number(name);
+    if (number >= 0) return unbound || value == fr_libc((enum fr_libc)number) ? fr_own_libc_function(number) : NULL;
+    int symbol = fr_symbol(name);
+    return symbol >= 0 && (unbound || in_driver(value)) ? fr_function(symbol) : NULL;
+}
+
+static void rebind_list(const struct object *o, const ElfW(Rela) *list, size_t bytes)
+{
+    const ElfW(Sym) *symbols = fr_elf_place(o->base, o->dynamic, DT_SYMTAB);
+    const char *strings = fr_elf_place(o->base, o->dynamic, DT_STRTAB);
+    for (size_t i = 0; list && symbols && strings && i < bytes / sizeof *list; i++) {
+        unsigned type = ELF64_R_TYPE(list[i].r_info);
+        const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(list[i].r_info)];
+        if ((type != JUMP_SLOT && type != GLOB_DAT && type != WORD) || symbol->st_shndx != SHN_UNDEF) continue;
+        void **place = (void **)(o->base + list[i].r_offset);
+        void *value = right_value(o, strings + symbol->st_name, *place);
+        if (value) put(o, place, value);
+    }
+}
+
+static int rebind_object(struct dl_phdr_info *seen, size_t size, void *data)
+{
+    (void)size, (void)data;
+    struct object o = read_object(seen);
+    struct link_map as_map = {.l_addr = o.base, .l_ld = (ElfW(Dyn) *)o.dynamic};
+    if (!o.dynamic || fr_elf_ours(o.base, o.dynamic) || fr_is_driver(&as_map)) return 0;
+    rebind_list(&o, fr_elf_place(o.base, o.dynamic, DT_JMPREL), fr_elf_number(o.dynamic, DT_PLTRELSZ));
+    rebind_list(&o, fr_elf_place(o.base, o.dynamic, DT_RELA), fr_elf_number(o.dynamic, DT_RELASZ));
+    return 0;
+}
+
+void fr_rebind(void)
+{
+    atomic_store(&fr_rebind_pending, false);
+    /* Somebody else's dlsym comes before ours in the usual order (a sanitizer's): then theirs is the right one. */
+    if (fr_real_dlsym(RTLD_DEFAULT, "dlsym") != (void *)dlsym) return;
+    dl_iterate_phdr(rebind_object, NULL);
+}

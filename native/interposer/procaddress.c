@@ -1,0 +1,196 @@
+/* cuGetProcAddress, and cuGetExportTable.
+ *
+ * The driver answers first. Which of our functions goes in place of its answer is read off the pointer: it is the driver's
+ * function for one of the table's symbols. The name alone would not do (cuMemAlloc is the 32-bit form up to version 3020
+ * and cuMemAlloc_v2 after it, and with per-thread streams many names mean another function again); it decides only where the
+ * pointer does not: when the driver has one function under several names, or one that it exports under no name.
+ *
+ * What a driver younger than the table has as a new form of a function that accounts is not found: the caller has older forms
+ * to fall back on, and an allocation past the ledger would be worse. */
+#include "resolve.h"
+
+#include <string.h>
+
+enum { PER_THREAD = 2 }; /* of the flags */
+enum { NOT_FOUND = 1 }; /* of the status */
+
+struct answer { uint16_t name; uint16_t version; uint8_t thread; uint16_t symbol; };
+static const struct answer answers[] = {
+#include "answers.inc"
+};
+enum { ANSWERS = sizeof answers / sizeof *answers };
+
+/* ---- the driver's pointer -> symbol ---- */
+
+enum { PLACES = 4096 }; /* a power of two, several times FR_CUDA_SYMBOLS */
+enum { SEVERAL = -2 };
+/* `symbol` is its number plus one: 0 is a place that somebody is about to fill */
+static struct place { void *_Atomic function; _Atomic int symbol; } places[PLACES];
+static _Atomic bool filled;
+
+static size_t start(const void *function) { return ((uintptr_t)function * 0x9E3779B97F4A7C15ull) >> 52; }
+
+/* Two threads may do this at the same time: they write the same. */
+static void enter(void *function, int symbol)
+{
+    for (size_t i = start(function);; i = (i + 1) % PLACES) {
+        void *seen = NULL;
+        int nothing = 0;
+        if (!atomic_compare_exchange_strong(&places[i].function, &seen, function) && seen != function) continue;
+        if (!atomic_compare_exchange_strong(&places[i].symbol, &nothing, symbol + 1) && nothing != symbol + 1)
+            atomic_store(&places[i].symbol, SEVERAL);
+        return;
+    }
+}
+
+static void fill(void)
+{
+    if (atomic_load_explicit(&filled, memory_order_acquire)) return;
+    for (int symbol = 0; symbol < FR_CUDA_SYMBOLS; symbol++) {
+        void *function = fr_driver_function(symbol);
+        if (function) enter(function, symbol);
+    }
+    atomic_store_explicit(&filled, true, memory_order_release);
+}
+
+static int symbol_of(const void *function)
+{
+    fill();
+    for (size_t i = start(function);; i = (i + 1) % PLACES) {
+        void *seen = atomic_load_explicit(&places[i].function, memory_order_relaxed);
+        if (!seen) return FR_NO_SYMBOL;
+        int symbol = atomic_load_explicit(&places[i].symbol, memory_order_relaxed);
+        if (seen == function) return symbol == SEVERAL ? SEVERAL : symbol - 1;
+    }
+}
+
+/* ---- (name, version, stream mode) -> symbol ---- */
+
+struct question { const char *name; int version; bool per_thread; };
+
+/* The newest form that is no newer than the version; the oldest there is, if all are. */
+static int form(int name, const struct question *q, int thread)
+{
+    const struct answer *newest = NULL, *oldest = NULL;
+    for (const struct answer *a = answers; a < answers + ANSWERS; a++) {
+        if (a->name != name || a->thread != thread) continue;
+        if (a->version <= q->version && (!newest || a->version >= newest->version)) newest = a;
+        if (!oldest || a->version < oldest->version) oldest = a;
+    }
+    return newest ? newest->symbol : oldest ? oldest->symbol : FR_NO_SYMBOL;
+}
+
+static int by_name(const struct question *q)
+{
+    int name = fr_symbol(q->name);
+    int symbol = name >= 0 && q->per_thread ? form(name, q, PER_THREAD) : FR_NO_SYMBOL;
+    return name >= 0 && symbol < 0 ? form(name, q, 0) : symbol;
+}
+
+static int newest_version(int name)
+{
+    int version = 0;
+    for (const struct answer *a = answers; a < answers + ANSWERS; a++)
+        if (a->name == name && a->version > version) version = a->version;
+    return version;
+}
+
+/* Is the driver's answer the form that the table knows as the newest, under an address that it does not export? */
+static bool still_the_newest(const struct question *q, uint64_t flags, const void *found)
+{
+    void *known = NULL;
+    int newest = newest_version(fr_symbol(q->name));
+    if (q->version <= newest) return true;
+    CUresult (*v2)(const char *, void **, int, uint64_t, int *) = fr_real_function(FR_cuGetProcAddress_v2);
+    CUresult (*v1)(const char *, void **, int, uint64_t) = fr_real_function(FR_cuGetProcAddress);
+    int status;
+    if (fr_has(FR_cuGetProcAddress_v2)) v2(q->name, &known, newest, flags, &status);
+    else v1(q->name, &known, newest, flags);
+    return known == found;
+}
+
+/* ---- the driver's answer -> ours ---- */
+
+static void *instead(int symbol, void *found)
+{
+    return symbol >= 0 && fr_group(symbol) != FR_PASS ? fr_function(symbol) : found;
+}
+
+static void *one_of_several(const struct question *q, void *found)
+{
+    int named = by_name(q);
+    if (named >= 0 && fr_driver_function(named) == found) return instead(named, found);
+    for (int symbol = 0; symbol < FR_CUDA_SYMBOLS; symbol++)
+        if (fr_group(symbol) != FR_PASS && fr_driver_function(symbol) == found) return fr_function(symbol);
+    return found;
+}
+
+/* NULL: this must not be given to the caller. */
+static void *ours(const struct question *q, uint64_t flags, void *found)
+{
+    int symbol = symbol_of(found);
+    if (symbol >= 0) return instead(symbol, found);
+    if (symbol == SEVERAL) return one_of_several(q, found);
+    int named = by_name(q);
+    if (named < 0 || fr_group(named) == FR_PASS) return found;
+    if (still_the_newest(q, flags, found)) return fr_function(named);
+    if (fr_group(named) != FR_ACCOUNT) return found;
+    fr_say(FR_SAY_SYMBOL, "the driver has a form of %s that is younger than this library; it is not given out", q->name);
+    return NULL;
+}
+
+static CUresult settle(struct question q, void **out, uint64_t flags, int *status, CUresult result)
+{
+    q.per_thread |= (flags & PER_THREAD) != 0;
+    if (result != CUDA_SUCCESS || !q.name || !out || !*out) return result;
+    *out = ours(&q, flags, *out);
+    if (*out) return CUDA_SUCCESS;
+    if (status) *status = NOT_FOUND;
+    return status ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuGetProcAddress(const char *name, void **out, int version, uint64_t flags);
+CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status);
+CUresult cuGetProcAddress_ptsz(const char *name, void **out, int version, uint64_t flags);
+CUresult cuGetProcAddress_v2_ptsz(const char *name, void **out, int version, uint64_t flags, int *status);
+CUresult cuGetExportTable(const void **out, const CUuuid *id);
+
+HOOK CUresult cuGetProcAddress(const char *name, void **out, int version, uint64_t flags)
+{
+    CUresult result = REAL(cuGetProcAddress)(name, out, version, flags);
+    return settle((struct question){name, version, false}, out, flags, NULL, result);
+}
+
+HOOK CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status)
+{
+    CUresult result = REAL(cuGetProcAddress_v2)(name, out, version, flags, status);
+    return settle((struct question){name, version, false}, out, flags, status, result);
+}
+
+HOOK CUresult cuGetProcAddress_ptsz(const char *name, void **out, int version, uint64_t flags)
+{
+    CUresult result = REAL(cuGetProcAddress_ptsz)(name, out, version, flags);
+    return settle((struct question){name, version, !flags}, out, flags, NULL, result);
+}
+
+HOOK CUresult cuGetProcAddress_v2_ptsz(const char *name, void **out, int version, uint64_t flags, int *status)
+{
+    CUresult result = REAL(cuGetProcAddress_v2_ptsz)(name, out, version, flags, status);
+    return settle((struct question){name, version, !flags}, out, flags, status, result);
+}
+
+/* ---- private tables: the runtime library cannot live without them, so they are passed on. Two of them hold functions
+ * that make contexts or reach a heap behind every hook: that they were asked for is counted. ---- */
+
+static bool goes_past_us(const CUuuid *id)
+{
+    static const unsigned char context_creation[] = {0x0c, 0xa5, 0x0b, 0x8c}, heap[] = {0x19, 0x5b, 0xcb, 0xf4};
+    return !memcmp(id->bytes, context_creation, 4) || !memcmp(id->bytes, heap, 4);
+}
+
+HOOK CUresult cuGetExportTable(const void **out, const CUuuid *id)
+{
+    CUresult result = REAL(cuGetExportTable)(out, id);
+    if (result == CUDA_SUCCESS && id && goes_past_us(id)) fr_escape();
+    return result;
+}
