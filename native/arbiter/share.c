@@ -1,0 +1,309 @@
+#include "share.h"
+
+#include <string.h>
+
+#define NOBODY (-1)
+#define SCALE 100
+#define BURST 10000000ll /* ns of virtual time at weight 100: what is kept for who was away */
+#define NEVER UINT64_MAX
+
+void share_init(struct share *s)
+{
+    memset(s, 0, sizeof *s);
+    for (uint32_t i = 0; i < SHARE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY;
+}
+
+static bool limited(const struct share_seat *t) { return t->terms.limit > 0 && t->terms.limit < 100; }
+static bool busy(const struct share_seat *t) { return t->present && (t->wants || t->holds || t->late); }
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* ---- accounts ---- */
+
+static int64_t most_credit(const struct share_seat *t)
+{
+    int64_t lease = (int64_t)(SHARE_LONGEST * t->terms.limit / 100);
+    return lease > 2 * (int64_t)SHARE_LEAST ? lease : 2 * (int64_t)SHARE_LEAST;
+}
+
+/* Brings a seat's account up to now. */
+static void charge(struct share_seat *t, uint64_t now)
+{
+    uint64_t since = now - t->charged_at;
+    if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
+    t->credit_at = now;
+    if (t->holds || t->late) {
+        t->held_ns += since;
+        t->virtual_time += (int64_t)(since * SCALE / t->terms.weight);
+        if (limited(t)) t->credit -= (int64_t)since;
+    } else if (t->wants) {
+        t->waited_ns += since;
+        if (limited(t) && t->credit < (int64_t)SHARE_LEAST) t->throttled_ns += since;
+    }
+    if (t->credit > most_credit(t)) t->credit = most_credit(t);
+    t->charged_at = now;
+}
+
+/* The least virtual time of the others that are there to use the card; own when there is nobody. */
+static int64_t least_of_others(const struct share *s, uint32_t card, uint32_t tenant)
+{
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        const struct share_seat *t = &s->seats[card][i];
+        if (i != tenant && busy(t) && t->virtual_time < least) least = t->virtual_time;
+    }
+    return least == INT64_MAX ? s->seats[card][tenant].virtual_time : least;
+}
+
+static uint32_t weights(const struct share *s, uint32_t card)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < s->tenants; i++)
+        if (busy(&s->seats[card][i])) sum += s->seats[card][i].terms.weight;
+    return sum ? sum : 1;
+}
+
+static uint64_t lease_of(const struct share *s, uint32_t card, const struct share_seat *t)
+{
+    uint64_t lease = SHARE_LONGEST * t->terms.weight / weights(s, card);
+    return lease < SHARE_SHORTEST ? SHARE_SHORTEST : lease;
+}
+
+/* ---- events ---- */
+
+void share_seat(struct share *s, uint32_t card, uint32_t tenant, struct share_terms terms, uint64_t now)
+{
+    struct share_seat *t = &s->seats[card][tenant];
+    if (card >= s->cards) s->cards = card + 1;
+    if (tenant >= s->tenants) s->tenants = tenant + 1;
+    if (!terms.weight) terms.weight = 1;
+    if (!t->present) {
+        memset(t, 0, sizeof *t);
+        t->charged_at = t->credit_at = now;
+        t->terms = terms;
+        t->present = true;
+        t->virtual_time = least_of_others(s, card, tenant);
+        return;
+    }
+    charge(t, now); /* by the old terms */
+    t->terms = terms;
+    if (t->credit > most_credit(t)) t->credit = most_credit(t);
+}
+
+static void let_go(struct share *s, uint32_t card, uint32_t tenant)
+{
+    if (s->holder[card] == (int)tenant) s->holder[card] = NOBODY;
+}
+
+static void unreserve(struct share *s, uint32_t tenant)
+{
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (s->reserved[i] == (int)tenant) s->reserved[i] = NOBODY;
+}
+
+void share_leave(struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
+{
+    charge(&s->seats[card][tenant], now);
+    let_go(s, card, tenant);
+    unreserve(s, tenant);
+    memset(&s->seats[card][tenant], 0, sizeof(struct share_seat));
+}
+
+void share_want(struct share *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
+{
+    struct share_seat *t = &s->seats[card][tenant];
+    if (!t->present) return;
+    charge(t, now);
+    t->gang = gang | 1ull << card;
+    if (t->wants) return;
+    if (!t->holds && !t->late) {
+        int64_t floor = least_of_others(s, card, tenant) - BURST * SCALE / t->terms.weight;
+        if (t->virtual_time < floor) t->virtual_time = floor;
+    }
+    t->wants = true;
+    t->wants_since = now;
+}
+
+void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now)
+{
+    struct share_seat *t = &s->seats[card][tenant];
+    if (!t->present) return;
+    charge(t, now);
+    if (t->over_at && now > t->over_at) {
+        uint64_t over = now - t->over_at;
+        t->overruns++;
+        t->longest_overrun = over > t->longest_overrun ? over : t->longest_overrun - t->longest_overrun / 16;
+    }
+    t->holds = t->late = t->recalled = false;
+    t->over_at = 0;
+    t->wants = wants_more;
+    let_go(s, card, tenant);
+    if (!wants_more) unreserve(s, tenant);
+}
+
+/* ---- who is next ---- */
+
+static bool may_hold(const struct share_seat *t)
+{
+    return t->present && t->wants && !t->holds && !t->late && (!limited(t) || t->credit >= (int64_t)SHARE_LEAST);
+}
+
+/* Priority counts only for who has not had more than its weight: else it would starve the rest. */
+static uint32_t rank(const struct share *s, uint32_t card, uint32_t tenant)
+{
+    const struct share_seat *t = &s->seats[card][tenant];
+    return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
+}
+
+static int next_of(const struct share *s, uint32_t card)
+{
+    int best = NOBODY;
+    uint32_t best_rank = 0;
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        const struct share_seat *t = &s->seats[card][i];
+        if (!may_hold(t)) continue;
+        uint32_t r = rank(s, card, i);
+        if (best < 0 || r > best_rank || (r == best_rank && t->virtual_time < s->seats[card][best].virtual_time)) best = (int)i, best_rank = r;
+    }
+    return best;
+}
+
+/* When will a tenant without credit have enough? */
+static uint64_t next_credit(const struct share *s, uint32_t card, uint64_t now)
+{
+    uint64_t when = NEVER;
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        const struct share_seat *t = &s->seats[card][i];
+        if (!t->present || !t->wants || t->holds || t->late || may_hold(t)) continue;
+        uint64_t missing = (uint64_t)((int64_t)SHARE_LEAST - t->credit);
+        when = sooner(when, now + missing * 100 / t->terms.limit + 1);
+    }
+    return when;
+}
+
+static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
+{
+    for (uint32_t i = 0; i < s->tenants; i++)
+        if (i != but && may_hold(&s->seats[card][i])) return true;
+    return false;
+}
+
+/* ---- the holder ---- */
+
+/* When should this lease end? At once, at a time, or NEVER as things stand. */
+static uint64_t end_of_lease(const struct share *s, uint32_t card, const struct share_seat *h, uint64_t now)
+{
+    uint64_t end = NEVER;
+    int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card);
+    if (limited(h)) end = h->credit > 0 ? now + (uint64_t)h->credit * 100 / (100 - h->terms.limit) + 1 : now;
+    if (next == NOBODY || &s->seats[card][next] == h) return end;
+    const struct share_seat *n = &s->seats[card][next];
+    uint64_t turn = h->granted_at + lease_of(s, card, h), least = h->granted_at + SHARE_LEAST;
+    if (rank(s, card, (uint32_t)next) > h->terms.priority) turn = now;
+    else if (n->virtual_time < h->virtual_time - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* long behind */
+    return sooner(end, turn > now ? turn : now);
+}
+
+static uint64_t grace_of(const struct share_seat *t)
+{
+    uint64_t known = t->longest_overrun + t->longest_overrun / 2;
+    if (known < SHARE_GRACE) return SHARE_GRACE;
+    return known < SHARE_LONG_GRACE ? known : SHARE_LONG_GRACE;
+}
+
+/* True when there is something to do about the holder; *again else. */
+static bool see_to_holder(struct share *s, uint32_t card, uint64_t now, struct share_decision *out, uint64_t *again)
+{
+    struct share_seat *h = &s->seats[card][s->holder[card]];
+    *out = (struct share_decision){.card = card, .tenant = (uint32_t)s->holder[card]};
+    if (!h->recalled) {
+        uint64_t end = h->over_at ? sooner(h->over_at, end_of_lease(s, card, h, now)) : end_of_lease(s, card, h, now);
+        if (end > now) return *again = sooner(*again, end), false;
+        h->recalled = true;
+        h->over_at = now;
+        out->what = SHARE_RECALL;
+        return true;
+    }
+    uint64_t patience = h->over_at + grace_of(h);
+    if (patience > now) return *again = sooner(*again, patience), false;
+    h->holds = false;
+    h->late = true;
+    h->lates++;
+    s->holder[card] = NOBODY;
+    out->what = SHARE_LATE;
+    return true;
+}
+
+/* ---- granting ---- */
+
+static void seat_holder(struct share *s, uint32_t card, uint32_t tenant, uint64_t now, struct share_decision *out)
+{
+    struct share_seat *t = &s->seats[card][tenant];
+    uint64_t until = somebody_waits(s, card, tenant) ? now + lease_of(s, card, t) : 0;
+    if (limited(t)) {
+        uint64_t end = now + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
+        until = until ? sooner(until, end) : end;
+    }
+    t->holds = true;
+    t->recalled = false;
+    t->granted_at = t->charged_at = now;
+    t->over_at = until;
+    t->leases++;
+    s->holder[card] = (int16_t)tenant;
+    *out = (struct share_decision){SHARE_GRANT, card, tenant, until};
+}
+
+/* A gang takes all its cards in one step. It reserves them first; who holds one of them is recalled by end_of_lease. Only one
+ * gang can have reserved any of these cards, so no two wait for each other. */
+static bool gang_may(const struct share *s, uint32_t tenant, uint64_t gang)
+{
+    for (uint32_t i = 0; i < s->cards; i++) {
+        if (!(gang >> i & 1) || s->holder[i] == (int)tenant) continue;
+        if (s->reserved[i] != NOBODY && s->reserved[i] != (int)tenant) return false;
+        if (!may_hold(&s->seats[i][tenant])) return false;
+    }
+    return true;
+}
+
+static bool gang_ready(struct share *s, uint32_t tenant, uint64_t gang)
+{
+    bool ready = true;
+    if (!gang_may(s, tenant, gang)) return unreserve(s, tenant), false;
+    for (uint32_t i = 0; i < s->cards; i++) {
+        if (!(gang >> i & 1) || s->holder[i] == (int)tenant) continue;
+        s->reserved[i] = (int16_t)tenant;
+        if (s->holder[i] != NOBODY) ready = false;
+    }
+    return ready;
+}
+
+/* The reserved one, else the next that can have its whole gang. */
+static int choose(struct share *s, uint32_t card)
+{
+    if (s->reserved[card] != NOBODY && !may_hold(&s->seats[card][s->reserved[card]])) unreserve(s, (uint32_t)s->reserved[card]);
+    return s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card);
+}
+
+static bool seat_next(struct share *s, uint32_t card, uint64_t now, struct share_decision *out)
+{
+    int next = choose(s, card);
+    if (next == NOBODY) return false;
+    uint64_t gang = s->seats[card][next].gang;
+    if ((gang & (gang - 1)) && !gang_ready(s, (uint32_t)next, gang)) return false;
+    seat_holder(s, card, (uint32_t)next, now, out);
+    s->reserved[card] = NOBODY;
+    return true;
+}
+
+bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uint64_t *again)
+{
+    uint64_t next = NEVER;
+    for (uint32_t card = 0; card < s->cards; card++) {
+        for (uint32_t i = 0; i < s->tenants; i++)
+            if (s->seats[card][i].present) charge(&s->seats[card][i], now);
+        if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
+        if (s->holder[card] == NOBODY && seat_next(s, card, now, out)) return true;
+        next = sooner(next, next_credit(s, card, now));
+    }
+    *again = next == NEVER ? 0 : next;
+    return false;
+}

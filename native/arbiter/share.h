@@ -1,0 +1,68 @@
+/* Who may feed which card, and for how long: the decisions of the arbiter, without a clock, a socket or a file.
+ *
+ *      seat (a tenant at a card):
+ *
+ *      AWAY --want--> WAITING --grant--> HOLDING --done--> AWAY or WAITING
+ *                        ^                  |
+ *                        |                  '--lease over and not back in time--> LATE --done--> AWAY or WAITING
+ *                        '-- limit used up: waits until its credit has grown
+ *
+ * Time held is charged from the grant until the tenant has let go, however long that takes: overrun is debt. Between tenants
+ * that want a card, the one with the least *virtual time* (time held / weight) is next, so that over any while all have
+ * held in proportion to their weights, whatever the length of their kernels. Who was away comes back at the least virtual time
+ * of those present, less a small credit: idle time is not saved up. A hard limit is a credit that grows by so many percent of the
+ * time, and is used up by holding. A tenant that works on several cards at once gets them together or not at all. */
+#ifndef FRACTILE_SHARE_H
+#define FRACTILE_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SHARE_CARDS 64
+#define SHARE_TENANTS 256
+#define SHARE_LONGEST 20000000ull  /* ns: a lease is this, times the tenant's share of the weights present ... */
+#define SHARE_SHORTEST 5000000ull  /* ... but not below this, unless a limit cuts it to ... */
+#define SHARE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
+#define SHARE_GRACE 100000000ull   /* after the end of a lease, before the next tenant is let in all the same ... */
+#define SHARE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
+
+struct share_terms {
+    uint32_t weight;   /* > 0 */
+    uint32_t limit;    /* percent of the time that is never passed; 0 or >= 100: none */
+    uint32_t priority; /* higher goes first, within its weight */
+};
+
+struct share_seat {
+    struct share_terms terms;
+    bool present, wants, holds, recalled, late;
+    uint64_t gang;        /* bit set of cards that it wants together, this one among them */
+    int64_t virtual_time; /* ns held at weight 100 */
+    int64_t credit;       /* ns that its limit still lets it hold */
+    uint64_t credit_at, charged_at, granted_at, over_at, wants_since, longest_overrun;
+    /* for people */
+    uint64_t held_ns, waited_ns, throttled_ns, leases, overruns, lates;
+};
+
+struct share {
+    uint32_t cards, tenants; /* highest number in use + 1 */
+    int16_t holder[SHARE_CARDS], reserved[SHARE_CARDS]; /* tenant, -1: nobody */
+    struct share_seat seats[SHARE_CARDS][SHARE_TENANTS];
+};
+
+enum share_what { SHARE_GRANT, SHARE_RECALL, SHARE_LATE };
+struct share_decision {
+    enum share_what what;
+    uint32_t card, tenant;
+    uint64_t until; /* of a grant: the end of the lease; 0: until it is recalled */
+};
+
+void share_init(struct share *s);
+void share_seat(struct share *s, uint32_t card, uint32_t tenant, struct share_terms terms, uint64_t now); /* also new terms */
+void share_leave(struct share *s, uint32_t card, uint32_t tenant, uint64_t now);
+void share_want(struct share *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now);
+void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now);
+
+/* The next thing to do, if any; call until false. Then nothing is due before *again (0: nothing until an event). */
+bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uint64_t *again);
+
+#endif

@@ -1,0 +1,302 @@
+/* The arbiter's decisions, with a clock made of a variable: tenants with kernels of any length, what each gets. */
+#include "check.h"
+#include "share.h"
+
+#define MS 1000000ull
+#define SECOND (1000 * MS)
+
+static struct share s;
+
+/* A tenant of the play: kernels of `kernel` ns one after the other while it is `active`; launches until its lease is over. */
+struct tenant {
+    uint64_t kernel, busy_until, lease_until, from, to, gpu;
+    bool holds, recalled, wants;
+    bool hostile; /* never gives a lease back */
+    uint64_t gang;
+    uint32_t cards; /* held now, of a gang */
+};
+
+static struct tenant tenants[8];
+static uint64_t now;
+static int count;
+
+static bool active(const struct tenant *t) { return now >= t->from && now < t->to; }
+
+static void play_decisions(uint64_t *again)
+{
+    struct share_decision d;
+    while (share_decide(&s, now, &d, again)) {
+        struct tenant *t = &tenants[d.tenant];
+        if (d.what == SHARE_GRANT) t->holds = true, t->recalled = false, t->lease_until = d.until, t->busy_until = now;
+        if (d.what == SHARE_RECALL) t->recalled = true;
+        if (d.what == SHARE_LATE) t->recalled = true;
+    }
+}
+
+/* One card. Time goes in the steps in which something happens. */
+static void play(uint64_t length)
+{
+    uint64_t end = now + length;
+    while (now < end) {
+        uint64_t again = 0, next = end;
+        for (int i = 0; i < count; i++) {
+            struct tenant *t = &tenants[i];
+            if (!t->wants && !t->holds && active(t)) share_want(&s, 0, (uint32_t)i, 1, now), t->wants = true;
+            if (!t->holds || now < t->busy_until || t->hostile) continue;
+            bool over = t->recalled || (t->lease_until && now >= t->lease_until) || !active(t);
+            if (over) {
+                t->holds = false;
+                t->wants = active(t);
+                share_done(&s, 0, (uint32_t)i, t->wants, now);
+            } else {
+                t->busy_until = now + t->kernel;
+                t->gpu += t->kernel;
+            }
+        }
+        play_decisions(&again);
+        if (again > now && again < next) next = again;
+        for (int i = 0; i < count; i++) {
+            struct tenant *t = &tenants[i];
+            if (t->holds && !t->hostile && t->busy_until < next) next = t->busy_until;
+            if (t->from > now && t->from < next) next = t->from;
+            if (t->to > now && t->to < next) next = t->to;
+        }
+        now = next > now ? next : now + 1;
+    }
+}
+
+static void scene(int n, const struct share_terms *terms, const uint64_t *kernels)
+{
+    share_init(&s);
+    memset(tenants, 0, sizeof tenants);
+    now = SECOND;
+    count = n;
+    for (int i = 0; i < n; i++) {
+        tenants[i] = (struct tenant){.kernel = kernels[i], .to = UINT64_MAX};
+        share_seat(&s, 0, (uint32_t)i, terms[i], now);
+    }
+}
+
+static double percent_of(int i, uint64_t length) { return 100.0 * (double)tenants[i].gpu / (double)length; }
+
+static const uint64_t lengths[] = {2000, 20000, 300000, 3 * MS, 30 * MS, 100 * MS};
+#define LENGTHS 6
+
+static void two_tenants_get_their_weights_whatever_the_length_of_their_kernels(void)
+{
+    static const uint32_t weights[][2] = {{50, 50}, {70, 30}, {90, 10}};
+    for (int w = 0; w < 3; w++)
+        for (int a = 0; a < LENGTHS; a++)
+            for (int b = 0; b < LENGTHS; b++) {
+                struct share_terms terms[] = {{weights[w][0], 0, 0}, {weights[w][1], 0, 0}};
+                uint64_t kernels[] = {lengths[a], lengths[b]};
+                scene(2, terms, kernels);
+                play(10 * SECOND);
+                double off = percent_of(0, 10 * SECOND) - weights[w][0], sum = percent_of(0, 10 * SECOND) + percent_of(1, 10 * SECOND);
+                EXPECT(off > -2 && off < 2);
+                EXPECT(sum > 98 && sum < 102);
+            }
+}
+
+static void a_hard_limit_holds_alone_and_beside_others(void)
+{
+    static const uint32_t limits[] = {10, 30, 50, 90};
+    for (int l = 0; l < 4; l++)
+        for (int a = 0; a < LENGTHS; a++)
+            for (int n = 1; n <= 2; n++) {
+                struct share_terms terms[] = {{limits[l], limits[l], 0}, {100 - limits[l], 0, 0}};
+                uint64_t kernels[] = {lengths[a], 300000};
+                scene(n, terms, kernels);
+                play(20 * SECOND);
+                double off = percent_of(0, 20 * SECOND) - limits[l];
+                EXPECT(off > -2 && off < 2);
+                if (n == 2) EXPECT(percent_of(1, 20 * SECOND) > 97 - limits[l]);
+            }
+}
+
+static void what_an_idle_tenant_leaves_is_used_by_the_others(void)
+{
+    struct share_terms terms[] = {{10, 0, 0}, {90, 0, 0}};
+    uint64_t kernels[] = {500000, 500000};
+    scene(2, terms, kernels);
+    tenants[1].to = now; /* never there */
+    play(10 * SECOND);
+    EXPECT(percent_of(0, 10 * SECOND) > 99);
+}
+
+static void who_was_away_gets_its_share_at_once_and_no_more(void)
+{
+    struct share_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
+    uint64_t kernels[] = {500000, 500000};
+    scene(2, terms, kernels);
+    tenants[1].from = now + 10 * SECOND;
+    play(10 * SECOND);
+    uint64_t before = tenants[0].gpu;
+    play(200 * MS);
+    double share = 100.0 * (double)(tenants[0].gpu - before) / (200.0 * MS);
+    EXPECT(share > 44 && share < 56);
+}
+
+static void a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one(void)
+{
+    struct share_terms terms[] = {{50, 0, 0}, {50, 0, 1}};
+    uint64_t kernels[] = {200000, 200000};
+    scene(2, terms, kernels);
+    uint64_t worst = 0;
+    for (int i = 0; i < 200; i++) {
+        tenants[1].from = now + 37 * MS;
+        tenants[1].to = now + 38 * MS;
+        play(37 * MS);
+        uint64_t asked = now;
+        play(MS / 2);
+        uint64_t waited = s.seats[0][1].holds ? s.seats[0][1].granted_at - asked : MS;
+        if (waited > worst) worst = waited;
+        play(3 * MS);
+    }
+    EXPECT(worst <= 200000); /* one kernel of the other */
+}
+
+static void a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbour(void)
+{
+    struct share_terms terms[] = {{70, 0, 0}, {30, 0, 5}};
+    uint64_t kernels[] = {200000, 200000};
+    scene(2, terms, kernels);
+    play(10 * SECOND);
+    EXPECT(percent_of(1, 10 * SECOND) < 33);
+}
+
+/* Both were charged for the ten seconds that the driver sliced between them: the light one owes for many turns. */
+static void who_does_not_come_back_is_passed_over_and_pays(void)
+{
+    struct share_terms terms[] = {{90, 0, 0}, {10, 0, 0}};
+    uint64_t kernels[] = {500000, 500000};
+    scene(2, terms, kernels);
+    tenants[1].hostile = true;
+    play(10 * SECOND);
+    EXPECT(percent_of(0, 10 * SECOND) > 95);
+    EXPECT_EQ(s.seats[0][1].lates, 1);
+    share_done(&s, 0, 1, true, now); /* back after all */
+    tenants[1] = (struct tenant){.kernel = 500000, .to = UINT64_MAX, .wants = true};
+    uint64_t before = tenants[0].gpu;
+    play(2 * SECOND);
+    EXPECT(100.0 * (double)(tenants[0].gpu - before) / (2.0 * SECOND) > 99);
+    play(120 * SECOND);
+    before = tenants[1].gpu;
+    play(10 * SECOND);
+    double off = 100.0 * (double)(tenants[1].gpu - before) / (10.0 * SECOND) - 10; /* paid: its share again */
+    EXPECT(off > -2 && off < 2);
+}
+
+static void new_weights_count_from_the_moment_they_are_known(void)
+{
+    struct share_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
+    uint64_t kernels[] = {500000, 500000};
+    scene(2, terms, kernels);
+    play(2 * SECOND);
+    uint64_t before = tenants[0].gpu;
+    share_seat(&s, 0, 0, (struct share_terms){90, 0, 0}, now);
+    share_seat(&s, 0, 1, (struct share_terms){10, 0, 0}, now);
+    play(SECOND);
+    double share = 100.0 * (double)(tenants[0].gpu - before) / (double)SECOND;
+    EXPECT(share > 85 && share < 95);
+}
+
+static void four_tenants_come_and_go_and_the_rest_share_by_weight(void)
+{
+    struct share_terms terms[] = {{40, 0, 0}, {30, 0, 0}, {20, 0, 0}, {10, 0, 0}};
+    uint64_t kernels[] = {300000, 5 * MS, 20000, 40 * MS};
+    scene(4, terms, kernels);
+    play(10 * SECOND);
+    for (int i = 0; i < 4; i++) {
+        double off = percent_of(i, 10 * SECOND) - terms[i].weight;
+        EXPECT(off > -2 && off < 2);
+    }
+    tenants[0].to = now;
+    uint64_t before[4];
+    for (int i = 0; i < 4; i++) before[i] = tenants[i].gpu;
+    play(10 * SECOND);
+    for (int i = 1; i < 4; i++) {
+        double off = 100.0 * (double)(tenants[i].gpu - before[i]) / (10.0 * SECOND) - terms[i].weight * 100.0 / 60;
+        EXPECT(off > -2 && off < 2);
+    }
+}
+
+/* ---- several cards: who holds what at every step ---- */
+
+static unsigned state = 12345;
+static unsigned chance(unsigned n) { return (state = state * 1103515245u + 12345u) / 65536u % n; }
+
+static void gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever(void)
+{
+    static const uint64_t gangs[] = {3, 6, 5, 1, 2, 4, 7, 2};
+    uint64_t again, held_at[8] = {0};
+    int turns[8] = {0};
+    share_init(&s);
+    now = SECOND;
+    for (uint32_t t = 0; t < 8; t++)
+        for (uint32_t c = 0; c < 3; c++)
+            if (gangs[t] >> c & 1) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now), share_want(&s, c, t, gangs[t], now);
+    for (int step = 0; step < 200000; step++) {
+        struct share_decision d;
+        while (share_decide(&s, now, &d, &again))
+            if (d.what == SHARE_GRANT) held_at[d.tenant] |= 1ull << d.card;
+        for (uint32_t t = 0; t < 8; t++) {
+            EXPECT(held_at[t] == 0 || held_at[t] == gangs[t]);
+            if (held_at[t] && s.seats[__builtin_ctzll(gangs[t])][t].granted_at + 8 * MS + chance(4) * MS < now) {
+                for (uint32_t c = 0; c < 3; c++)
+                    if (gangs[t] >> c & 1) share_done(&s, c, t, true, now);
+                held_at[t] = 0;
+                turns[t]++;
+            }
+        }
+        if (!ok_so_far) return;
+        now += 100000;
+    }
+    for (int t = 0; t < 8; t++) EXPECT(turns[t] > 50);
+}
+
+static void nonsense_in_any_order_breaks_nothing(void)
+{
+    share_init(&s);
+    now = SECOND;
+    for (int i = 0; i < 300000; i++) {
+        uint32_t card = chance(3), tenant = chance(6);
+        struct share_decision d;
+        uint64_t again;
+        switch (chance(6)) {
+        case 0: share_seat(&s, card, tenant, (struct share_terms){chance(120), chance(130), chance(3)}, now); break;
+        case 1: share_leave(&s, card, tenant, now); break;
+        case 2:
+        case 3: share_want(&s, card, tenant, chance(8), now); break;
+        case 4: share_done(&s, card, tenant, chance(2), now); break;
+        default: now += chance(30) * MS;
+        }
+        for (int n = 0; share_decide(&s, now, &d, &again); n++) {
+            EXPECT(n < 1000);
+            if (!ok_so_far) return;
+        }
+        EXPECT(again == 0 || again > now);
+        for (uint32_t c = 0; c < 3; c++) {
+            int holders = 0;
+            for (uint32_t t = 0; t < 6; t++) holders += s.seats[c][t].holds;
+            EXPECT_EQ(holders, s.holder[c] >= 0);
+        }
+        if (!ok_so_far) return;
+    }
+}
+
+int main(void)
+{
+    RUN(two_tenants_get_their_weights_whatever_the_length_of_their_kernels);
+    RUN(a_hard_limit_holds_alone_and_beside_others);
+    RUN(what_an_idle_tenant_leaves_is_used_by_the_others);
+    RUN(who_was_away_gets_its_share_at_once_and_no_more);
+    RUN(a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one);
+    RUN(a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbour);
+    RUN(who_does_not_come_back_is_passed_over_and_pays);
+    RUN(new_weights_count_from_the_moment_they_are_known);
+    RUN(four_tenants_come_and_go_and_the_rest_share_by_weight);
+    RUN(gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever);
+    RUN(nonsense_in_any_order_breaks_nothing);
+    FINISH;
+}
