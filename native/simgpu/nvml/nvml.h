@@ -1,13 +1,12 @@
-/* NVML's interface as far as it is modelled, in our own words. */
+/* What the parts of the simulated NVML offer each other, and the pieces of its interface that nobody else needs. */
 #ifndef SIMGPU_NVML_H
 #define SIMGPU_NVML_H
 
 #include "../state/state.h"
+#include "nvml_abi.h"
 
 #define API __attribute__((visibility("default")))
 
-typedef int nvmlReturn_t;
-typedef struct sim_card *nvmlDevice_t; /* a card of the mapped state */
 typedef struct sim_event_set *nvmlEventSet_t;
 
 enum {
@@ -17,12 +16,6 @@ enum {
 };
 
 struct pci_info { char busIdLegacy[16]; unsigned domain, bus, device, pciDeviceId, pciSubSystemId; char busId[32]; };
-struct memory { unsigned long long total, free, used; };
-struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
-struct utilization { unsigned gpu, memory; };
-struct process_v1 { unsigned pid; unsigned long long usedGpuMemory; };
-struct process_v2 { unsigned pid; unsigned long long usedGpuMemory; unsigned gpuInstanceId, computeInstanceId; };
-struct process_sample { unsigned pid; unsigned long long timeStamp; unsigned smUtil, memUtil, encUtil, decUtil; };
 struct event_data { nvmlDevice_t device; unsigned long long eventType, eventData; unsigned gpuInstanceId, computeInstanceId; };
 struct ecc_counts { unsigned long long l1Cache, l2Cache, deviceMemory, registerFile; };
 
@@ -33,6 +26,11 @@ nvmlReturn_t sim_nvml_card(nvmlDevice_t card); /* OK when it is one of ours that
 nvmlReturn_t sim_nvml_stub(const char *name);
 unsigned sim_nvml_count(void);
 nvmlDevice_t sim_nvml_at(unsigned i);
+uint64_t sim_nvml_look(void); /* takes the host's lock and brings ledger and clocks up to date; says the time */
+void sim_nvml_done(void);
+uint32_t sim_nvml_index(nvmlDevice_t card); /* in the host's state */
+bool sim_nvml_uses(const struct sim_process *process, uint32_t card);
+unsigned long long sim_nvml_wall_us(void);
 nvmlReturn_t sim_nvml_text(char *out, unsigned size, const char *text);
 
 #endif

@@ -14,7 +14,7 @@
 static struct sim_state *state(void) { return sim_nvml_host.state; }
 
 /* Takes the lock and brings ledger and clocks up to date. */
-static uint64_t look(void)
+uint64_t sim_nvml_look(void)
 {
     uint64_t now = sim_now();
     sim_lock(&sim_nvml_host);
@@ -23,44 +23,52 @@ static uint64_t look(void)
     return now;
 }
 
-static void done(void) { sim_unlock(&sim_nvml_host); }
+void sim_nvml_done(void) { sim_unlock(&sim_nvml_host); }
 
-static uint32_t index_of(nvmlDevice_t d) { return (uint32_t)(d - state()->cards); }
+uint32_t sim_nvml_index(nvmlDevice_t d) { return (uint32_t)(d - state()->cards); }
 
 /* ---- memory ---- */
 
-API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, struct memory *out)
+API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t d, nvmlMemory_t *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !out) return r ? r : INVALID_ARGUMENT;
-    look();
-    *out = (struct memory){d->total, sim_free_bytes(d), d->total - sim_free_bytes(d)}; /* the old form counts the reserve as used */
-    done();
+    sim_nvml_look();
+    *out = (nvmlMemory_t){d->total, sim_free_bytes(d), d->total - sim_free_bytes(d)}; /* the old form counts the reserve as used */
+    sim_nvml_done();
     return OK;
 }
 
-API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t d, struct memory_v2 *out)
+API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t d, nvmlMemory_v2_t *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !out) return r ? r : INVALID_ARGUMENT;
     if (out->version != (sizeof *out | 2u << 24)) return ARGUMENT_VERSION_MISMATCH;
-    look();
-    *out = (struct memory_v2){out->version, d->total, d->reserved, sim_free_bytes(d), d->used};
-    done();
+    sim_nvml_look();
+    *out = (nvmlMemory_v2_t){out->version, d->total, d->reserved, sim_free_bytes(d), d->used};
+    sim_nvml_done();
     return OK;
 }
 
-API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t d, struct memory *out)
+/* Every context has a window of 2 MiB open. */
+API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t d, nvmlBAR1Memory_t *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !out) return r ? r : INVALID_ARGUMENT;
-    *out = (struct memory){d->total, d->total, 0};
+    uint64_t used = 0;
+    sim_nvml_look();
+    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+        const struct sim_process *p = &state()->processes[i];
+        if (sim_nvml_uses(p, sim_nvml_index(d))) used += p->contexts[sim_nvml_index(d)] * SIM_GRANULE;
+    }
+    sim_nvml_done();
+    *out = (nvmlBAR1Memory_t){d->total, d->total - used, used};
     return OK;
 }
 
 /* ---- processes ---- */
 
-static bool has_context(const struct sim_process *p, uint32_t card)
+bool sim_nvml_uses(const struct sim_process *p, uint32_t card)
 {
     return atomic_load(&p->state) == SIM_LIVE && !p->is_nvml && p->contexts[card] > 0;
 }
@@ -71,25 +79,25 @@ static nvmlReturn_t processes(nvmlDevice_t d, unsigned *count, void *out, size_t
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !count) return r ? r : INVALID_ARGUMENT;
     unsigned room = *count, found = 0;
-    look();
+    sim_nvml_look();
     for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
         const struct sim_process *p = &state()->processes[i];
-        if (!has_context(p, index_of(d))) continue;
-        struct process_v2 info = {p->pid, p->usage[index_of(d)].now, NONE, NONE};
+        if (!sim_nvml_uses(p, sim_nvml_index(d))) continue;
+        nvmlProcessInfo_v2_t info = {p->pid, p->usage[sim_nvml_index(d)].now, NONE, NONE};
         if (out && found < room) memcpy((char *)out + found * size, &info, size);
         found++;
     }
-    done();
+    sim_nvml_done();
     *count = found;
     return found > room ? INSUFFICIENT_SIZE : OK;
 }
 
 #define PROCESSES(name)                                                                                                          \
-    API nvmlReturn_t name(nvmlDevice_t d, unsigned *n, void *out) { return processes(d, n, out, sizeof(struct process_v1)); }    \
-    API nvmlReturn_t name##_v2(nvmlDevice_t d, unsigned *n, void *out) { return processes(d, n, out, sizeof(struct process_v2)); } \
-    API nvmlReturn_t name##_v3(nvmlDevice_t d, unsigned *n, void *out) { return processes(d, n, out, sizeof(struct process_v2)); }
-#define NO_PROCESSES(name)                                                                                \
-    API nvmlReturn_t name(nvmlDevice_t d, unsigned *n, void *out)                                         \
+    API nvmlReturn_t name(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_v1_t *out) { return processes(d, n, out, sizeof *out); }      \
+    API nvmlReturn_t name##_v2(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_v2_t *out) { return processes(d, n, out, sizeof *out); } \
+    API nvmlReturn_t name##_v3(nvmlDevice_t d, unsigned *n, nvmlProcessInfo_v2_t *out) { return processes(d, n, out, sizeof *out); }
+#define NO_PROCESSES(name, type)                                                                          \
+    API nvmlReturn_t name(nvmlDevice_t d, unsigned *n, type *out)                                         \
     {                                                                                                     \
         (void)out;                                                                                        \
         if (!n) return INVALID_ARGUMENT;                                                                  \
@@ -97,47 +105,47 @@ static nvmlReturn_t processes(nvmlDevice_t d, unsigned *count, void *out, size_t
         return sim_nvml_card(d);                                                                          \
     }
 PROCESSES(nvmlDeviceGetComputeRunningProcesses)
-NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses)
-NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2)
-NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t)
 
 /* ---- utilisation: of the last whole second, as the real one averages ---- */
 
-API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, struct utilization *out)
+API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilization_t *out)
 {
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !out) return r ? r : INVALID_ARGUMENT;
-    uint64_t now = look();
+    uint64_t now = sim_nvml_look();
     unsigned busy = sim_busy_percent(d, now, WINDOW_NS);
-    *out = (struct utilization){busy, busy / 2};
-    done();
+    *out = (nvmlUtilization_t){busy, busy / 2};
+    sim_nvml_done();
     return OK;
 }
 
-static unsigned long long wall_us(void)
+unsigned long long sim_nvml_wall_us(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (unsigned long long)t.tv_sec * 1000000ull + (unsigned long long)t.tv_nsec / 1000;
 }
 
-API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, struct process_sample *out, unsigned *count, unsigned long long since)
+API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtilizationSample_t *out, unsigned *count, unsigned long long since)
 {
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !count) return r ? r : INVALID_ARGUMENT;
     unsigned room = *count, found = 0;
-    unsigned long long stamp = wall_us();
-    uint64_t now = look();
+    unsigned long long stamp = sim_nvml_wall_us();
+    uint64_t now = sim_nvml_look();
     for (uint32_t i = 0; i < SIM_PROCESSES && stamp > since; i++) {
         const struct sim_process *p = &state()->processes[i];
-        if (!has_context(p, index_of(d))) continue;
-        if (out && found < room) out[found] = (struct process_sample){p->pid, stamp, sim_process_busy_percent(p, index_of(d), now, WINDOW_NS), 0, 0, 0};
+        if (!sim_nvml_uses(p, sim_nvml_index(d))) continue;
+        if (out && found < room) out[found] = (nvmlProcessUtilizationSample_t){p->pid, stamp, sim_process_busy_percent(p, sim_nvml_index(d), now, WINDOW_NS), 0, 0, 0};
         found++;
     }
-    done();
+    sim_nvml_done();
     *count = found;
     if (!found) return NOT_FOUND;
     return !out || found > room ? INSUFFICIENT_SIZE : OK;
@@ -145,7 +153,7 @@ API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, struct process_
 
 API nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t d, unsigned *out)
 {
-    struct utilization u;
+    nvmlUtilization_t u;
     if (!out) return INVALID_ARGUMENT;
     nvmlReturn_t r = nvmlDeviceGetUtilizationRates(d, &u);
     if (!r) *out = 60000 + u.gpu * 3000;

@@ -67,6 +67,9 @@ def test_memory_and_processes_are_those_of_the_ledger() -> None:
     [process] = nvml.nvmlDeviceGetComputeRunningProcesses(first())
     assert (process.pid, process.usedGpuMemory) == (os.getpid(), 356 * MIB)
     assert nvml.nvmlDeviceGetGraphicsRunningProcesses(first()) == []
+    assert nvml.nvmlDeviceGetAccountingPids(first()) == [os.getpid()]
+    assert nvml.nvmlDeviceGetAccountingStats(first(), os.getpid()).maxMemoryUsage == 356 * MIB
+    assert nvml.nvmlDeviceGetBAR1MemoryInfo(first()).bar1Used == 2 * MIB
     ledger = json.loads(ctl("json"))
     [ours] = [p for p in ledger["processes"] if p["pid"] == os.getpid()]
     assert ours["cards"][FIRST]["now"] == 356 * MIB
@@ -112,6 +115,29 @@ def test_a_lost_card_hides_itself_only_and_comes_back() -> None:
     assert nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(1))
     ctl("heal", "0")
     assert nvml.nvmlDeviceGetName(first())
+
+
+def test_fields_and_samples_say_what_the_calls_say() -> None:
+    ctl("ecc", "1", "corrected", "3")
+    second = nvml.nvmlDeviceGetHandleByIndex(1)
+    [total, unknown] = nvml.nvmlDeviceGetFieldValues(
+        second, [nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, nvml.NVML_FI_DEV_MEMORY_TEMP]
+    )
+    assert (total.nvmlReturn, total.value.ullVal) == (0, 3)
+    assert unknown.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED
+    kind, [sample] = nvml.nvmlDeviceGetSamples(second, nvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
+    assert (kind, sample.sampleValue.uiVal) == (nvml.NVML_VALUE_TYPE_UNSIGNED_INT, 0)
+
+
+def test_the_nearest_card_is_the_other_one() -> None:
+    [other] = nvml.nvmlDeviceGetTopologyNearestGpus(first(), nvml.NVML_TOPOLOGY_SYSTEM)
+    assert nvml.nvmlDeviceGetIndex(other) == 1
+
+
+def test_there_are_no_partitions_and_no_limits_by_cgroup() -> None:
+    assert nvml.nvmlDeviceGetMaxMigDeviceCount(first()) == 0
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    assert library.nvmlDeviceGetMemoryLimits_v1(first(), (ctypes.c_uint64 * 4)()) == nvml.NVML_ERROR_NOT_SUPPORTED
 
 
 def test_what_is_not_modelled_says_not_supported() -> None:
