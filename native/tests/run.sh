@@ -36,9 +36,34 @@ run() { # name, command ...
     count $status "$name"
 }
 
+# A container of its own in the host: part of both cards. The library is preloaded by path; the driver is found as usual.
+# Scripts preload it into the programs that they start.
+LIBFRACTILE="$OUT/interposer/libfractile.so"
+SLICE="$OUT/interposer/fractile-slice"
+DRIVER="$OUT/simgpu"
+CARD_A=GPU-00000000-0000-4000-8000-000000000001 CARD_B=GPU-00000000-0000-4000-8000-000000000002
+export LIBFRACTILE SLICE DRIVER CARD_A CARD_B
+
+contained() { # name, command ...
+    FRACTILE_DIR="$work/$1/fractile"
+    export FRACTILE_DIR
+    mkdir -p "$FRACTILE_DIR"
+    [ ! -x "$SLICE" ] || "$SLICE" create "$FRACTILE_DIR" --card "$CARD_A=1GiB,context=256MiB" --card "$CARD_B=1GiB,context=100MiB" >/dev/null
+    run "$@"
+}
+
 for test in "$OUT"/tests/clock/*_test "$OUT"/tests/simgpu/*_test; do run "$(basename "$test")" "$test"; done
 # An instrumented library cannot be loaded into an interpreter that is not.
 [ -n "$SANITIZE" ] || for test in "$here"/simgpu/*_test.py; do run "$(basename "$test")" "$PYTHON" "$test"; done
+
+for test in "$OUT"/tests/interposer/*_test; do
+    [ -x "$test" ] || continue
+    case $test in
+    *_unit_test) contained "$(basename "$test")" "$test" ;;
+    *) contained "$(basename "$test")" env LD_LIBRARY_PATH="$DRIVER" LD_PRELOAD="$LIBFRACTILE" "$test" ;;
+    esac
+done
+[ -n "$SANITIZE" ] || for test in "$here"/interposer/*_test.py; do [ ! -e "$test" ] || contained "$(basename "$test")" "$PYTHON" "$test"; done
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]
