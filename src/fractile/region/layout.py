@@ -158,6 +158,8 @@ REGION: Final = Layout(
         "escapes": Field(56, 8, "Q", 1),
         "object_lock": Field(64, 4, "I", 1),
         "slot_high": Field(68, 4, "I", 1),
-        "reserved": Field(72, 56, "Q", 7),
+        "object_high": Field(72, 4, "I", 1),
+        "reserved": Field(76, 4, "I", 1),
+        "reserved2": Field(80, 48, "Q", 6),
     },
 )

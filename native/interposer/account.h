@@ -1,0 +1,29 @@
+/* One account of the ledger: see account.c. An account has a number: that of its slot, or 1024 + that of its object. */
+#ifndef FRACTILE_ACCOUNT_H
+#define FRACTILE_ACCOUNT_H
+
+#include "shared.h"
+
+#define FR_SEQUENCE_BITS 19
+#define FR_SEQUENCE_MASK ((1ull << FR_SEQUENCE_BITS) - 1)
+#define FR_ACCOUNT_BITS 11
+#define FR_UNITS_MOST (1ull << 33) /* 4 TiB on a card: more is no amount but damage */
+#define FR_OBJECT_ACCOUNT FR_MAX_SLOTS
+
+enum fr_added { FR_ADDED, FR_FULL, FR_DAMAGED };
+
+enum fr_added fr_account_add(uint32_t number, uint32_t card, int64_t units, uint64_t limit); /* the container's sum stays within limit */
+void fr_account_recover(uint32_t number, uint32_t card); /* finish or forget what its dead owner had begun */
+void fr_account_move(uint32_t number, uint32_t object);  /* units of the object: from this account to the object's own */
+
+static inline uint64_t fr_used_units(uint32_t card)
+{
+    return atomic_load_explicit(&fr_shared.cards[card].used, memory_order_acquire) >> (FR_ACCOUNT_BITS + FR_SEQUENCE_BITS);
+}
+
+static inline uint64_t fr_charged_units(struct fr_account *a)
+{
+    return atomic_load_explicit(&a->charged, memory_order_relaxed) >> FR_SEQUENCE_BITS;
+}
+
+#endif

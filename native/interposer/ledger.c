@@ -1,0 +1,169 @@
+/* What this process holds, and whether there is room for more. Threads of the process take turns at its account of a card
+ * for the few instructions of an operation; nothing is held while the driver works. */
+#include "account.h"
+#include "kernel.h"
+#include "ledger.h"
+
+#define LOOK_EVERY_MS 30
+
+static struct fr_lock turns[FR_MAX_CARDS];
+
+struct fr_account *fr_own(int card)
+{
+    return fr_slot_account(fr_shared.slot, (uint32_t)card);
+}
+
+static uint64_t units_of(uint64_t bytes)
+{
+    return bytes > FR_UNITS_MOST * FR_UNIT_BYTES ? FR_UNITS_MOST + 1 : (bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES;
+}
+
+static uint64_t limit_of(int card)
+{
+    struct fr_quota quota;
+    if (fr_is_off()) return FR_UNITS_MOST;
+    fr_quota(card, &quota);
+    return quota.memory / FR_UNIT_BYTES;
+}
+
+static bool add(int card, int64_t units, uint64_t limit)
+{
+    fr_lock(&turns[card]);
+    enum fr_added r = fr_account_add(fr_shared.slot, (uint32_t)card, units, limit);
+    fr_unlock(&turns[card]);
+    if (unlikely(r == FR_DAMAGED)) {
+        fr_escape();
+        fr_say(FR_SAY_REGION, "%s/shared/region is damaged: nothing more is granted on its card %d", fr_shared.directory, card);
+    }
+    return r == FR_ADDED;
+}
+
+/* Whatever may be given back at the end of the call is announced before it is taken. */
+bool fr_reserve(int card, uint64_t units)
+{
+    uint64_t limit = limit_of(card);
+    if (units > limit || fr_used_units((uint32_t)card) > limit - units) return false;
+    struct fr_account *a = fr_own(card);
+    atomic_fetch_add_explicit(&a->slack, units, memory_order_relaxed);
+    FR_POINT();
+    if (likely(add(card, (int64_t)units, limit))) return true;
+    atomic_fetch_sub_explicit(&a->slack, units, memory_order_relaxed);
+    return false;
+}
+
+static bool counts(int card) /* is there an account for it? */
+{
+    return fr_joined() && card >= 0 && card < (int)fr_shared.card_count;
+}
+
+CUresult fr_begin(struct fr_op *op, int card, uint64_t worst)
+{
+    uint64_t units = units_of(worst);
+    op->card = FR_NO_CARD;
+    op->reserved = 0;
+    if (unlikely(!counts(card))) return fr_is_off() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (unlikely(!fr_reserve(card, units)) && !fr_reserve_patiently(card, units)) {
+        atomic_fetch_add_explicit(&fr_shared.cards[card].refusals, 1, memory_order_relaxed);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->card = card;
+    op->reserved = units * FR_UNIT_BYTES;
+    return CUDA_SUCCESS;
+}
+
+bool fr_more(struct fr_op *op, uint64_t bytes)
+{
+    uint64_t units = units_of(bytes);
+    if (op->card < 0) return true;
+    if (!fr_reserve(op->card, units)) {
+        fr_reap();
+        if (!fr_reserve(op->card, units)) return false;
+    }
+    op->reserved += units * FR_UNIT_BYTES;
+    return true;
+}
+
+static void raise_peak(int card)
+{
+    struct fr_region_card *c = &fr_shared.cards[card];
+    uint64_t used = fr_used_units((uint32_t)card), seen = atomic_load_explicit(&c->peak, memory_order_relaxed);
+    while (unlikely(seen < used) && !atomic_compare_exchange_weak_explicit(&c->peak, &seen, used, memory_order_relaxed, memory_order_relaxed)) {}
+}
+
+void fr_end(struct fr_op *op, uint64_t kept)
+{
+    if (op->card < 0) return;
+    uint64_t reserved = op->reserved / FR_UNIT_BYTES, units = units_of(kept);
+    int card = op->card;
+    op->card = FR_NO_CARD;
+    if (units < reserved) add(card, (int64_t)units - (int64_t)reserved, 0);
+    FR_POINT();
+    atomic_fetch_sub_explicit(&fr_own(card)->slack, reserved, memory_order_release);
+    if (unlikely(units > reserved)) fr_charge(card, (units - reserved) * FR_UNIT_BYTES); /* the caller's worst case was none */
+    if (units) raise_peak(card);
+}
+
+void fr_free_begin(struct fr_op *op, int card)
+{
+    op->reserved = 0;
+    op->card = counts(card) ? card : FR_NO_CARD;
+    if (op->card >= 0) atomic_fetch_add_explicit(&fr_own(card)->frees, 1, memory_order_relaxed);
+}
+
+void fr_free_end(struct fr_op *op, uint64_t bytes)
+{
+    if (op->card < 0) return;
+    int card = op->card;
+    op->card = FR_NO_CARD;
+    if (bytes) add(card, -(int64_t)units_of(bytes), 0);
+    FR_POINT();
+    atomic_fetch_add_explicit(&fr_own(card)->frees, (1u << 16) - 1, memory_order_release);
+}
+
+void fr_charge(int card, uint64_t bytes)
+{
+    if (!bytes || !counts(card)) return;
+    add(card, (int64_t)units_of(bytes), FR_UNITS_MOST);
+    raise_peak(card);
+}
+
+/* Once for the whole container, and by whoever comes by. */
+static void reap_sometimes(void)
+{
+    _Atomic uint32_t *word = &fr_shared.region->reaped_ms;
+    uint32_t now = fr_coarse_ms(), last = atomic_load_explicit(word, memory_order_relaxed);
+    if (likely(now - last < LOOK_EVERY_MS)) return;
+    if (atomic_compare_exchange_strong(word, &last, now)) fr_reap();
+}
+
+uint64_t fr_used(int card)
+{
+    if (!fr_look() || card < 0 || card >= (int)fr_shared.card_count) return 0;
+    reap_sometimes();
+    uint64_t units = fr_used_units((uint32_t)card);
+    return (units < FR_UNITS_MOST ? units : FR_UNITS_MOST) * FR_UNIT_BYTES;
+}
+
+uint64_t fr_used_here(int card)
+{
+    return counts(card) ? fr_charged_units(fr_own(card)) * FR_UNIT_BYTES : 0;
+}
+
+void fr_contexts_add(int card, int change)
+{
+    if (counts(card)) atomic_fetch_add_explicit(&fr_own(card)->contexts, (uint32_t)change, memory_order_relaxed);
+}
+
+void fr_escape(void)
+{
+    if (fr_look()) atomic_fetch_add_explicit(&fr_shared.region->escapes, 1, memory_order_relaxed);
+}
+
+/* For objects.c: its part of this account becomes the object's own. */
+void fr_move_to_object(uint32_t object)
+{
+    int card = (int)fr_shared.objects[object].card;
+    fr_lock(&turns[card]);
+    fr_account_move(fr_shared.slot, object);
+    fr_unlock(&turns[card]);
+}

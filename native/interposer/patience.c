@@ -1,0 +1,99 @@
+/* Is it really out of memory? The sum may contain what the dead held, what calls on their way have reserved and will not
+ * need, and what frees on their way have given back to the driver but not yet to the ledger. A refusal is just when none
+ * of that can change it: at one instant (the sum's word unchanged while we look) even without all slack the request does
+ * not fit, and every free that had begun before the request has ended. */
+#include "account.h"
+#include "kernel.h"
+#include "ledger.h"
+
+#define PATIENCE_NS 100000000ull
+#define REAP_AGAIN_NS 2000000ull
+
+struct frees { /* of one card when the request came: what each slot's account said */
+    uint32_t seen[FR_MAX_SLOTS];
+    uint32_t count; /* slots from here on were not in use */
+    bool any;
+};
+
+static bool lives(uint32_t slot)
+{
+    return atomic_load_explicit(&fr_slot(slot)->state, memory_order_acquire) == FR_SLOT_LIVE;
+}
+
+static void note_frees(struct frees *f, int card)
+{
+    f->any = false;
+    f->count = fr_slots_in_use();
+    for (uint32_t n = 0; n < f->count; n++) {
+        uint32_t word = lives(n) ? atomic_load_explicit(&fr_slot_account(n, (uint32_t)card)->frees, memory_order_acquire) : 0;
+        f->seen[n] = word;
+        f->any |= (word & 0xFFFF) != 0;
+    }
+}
+
+/* Forgets those that have ended: nobody frees there now, or as many ended since as were on their way. */
+static bool frees_ended(struct frees *f, int card)
+{
+    if (!f->any) return true;
+    f->any = false;
+    for (uint32_t n = 0; n < f->count; n++) {
+        if (!(f->seen[n] & 0xFFFF)) continue;
+        uint32_t now = atomic_load_explicit(&fr_slot_account(n, (uint32_t)card)->frees, memory_order_acquire);
+        uint16_t ended = (uint16_t)((now >> 16) - (f->seen[n] >> 16));
+        if (!lives(n) || (now & 0xFFFF) == 0 || ended >= (f->seen[n] & 0xFFFF)) f->seen[n] = 0;
+        else f->any = true;
+    }
+    return !f->any;
+}
+
+/* What calls on their way may give back at most; false: somebody is about to give back what a dead process held. */
+static bool sum_slack(int card, uint64_t *units)
+{
+    *units = 0;
+    for (uint32_t n = 0, high = fr_slots_in_use(); n < high; n++) {
+        uint32_t state = atomic_load_explicit(&fr_slot(n)->state, memory_order_acquire);
+        if (state == FR_SLOT_REAPED || (state == FR_SLOT_LIVE && atomic_load_explicit(&fr_slot(n)->reaping, memory_order_acquire))) return false;
+        if (state == FR_SLOT_LIVE) *units += atomic_load_explicit(&fr_slot_account(n, (uint32_t)card)->slack, memory_order_acquire);
+    }
+    return true;
+}
+
+static bool cannot_fit(int card, uint64_t units)
+{
+    struct fr_quota quota;
+    uint64_t slack, before = atomic_load(&fr_shared.cards[card].used);
+    if (!sum_slack(card, &slack)) return false;
+    fr_quota(card, &quota);
+    uint64_t used = fr_used_units((uint32_t)card);
+    if (atomic_load(&fr_shared.cards[card].used) != before) return false;
+    return used > FR_UNITS_MOST || (used > slack ? used - slack : 0) + units > quota.memory / FR_UNIT_BYTES;
+}
+
+static void pause_after(unsigned round)
+{
+    if (round < 4) syscall(SYS_sched_yield);
+    else fr_sleep_us(round < 8 ? 50 : round < 16 ? 200 : 1000);
+}
+
+bool fr_reserve_patiently(int card, uint64_t units)
+{
+    struct fr_quota quota;
+    struct frees frees;
+    fr_quota(card, &quota);
+    if (!fr_is_off() && units > quota.memory / FR_UNIT_BYTES) return false;
+    int before = errno;
+    note_frees(&frees, card);
+    fr_reap();
+    bool fits = false;
+    uint64_t start = fr_clock_ns(CLOCK_MONOTONIC), reaped = start, now = start;
+    for (unsigned round = 0; !(fits = fr_reserve(card, units)) && now - start < PATIENCE_NS; round++) {
+        if (frees_ended(&frees, card) && cannot_fit(card, units)) break;
+        pause_after(round);
+        now = fr_clock_ns(CLOCK_MONOTONIC);
+        if (now - reaped < REAP_AGAIN_NS) continue;
+        fr_reap();
+        reaped = now;
+    }
+    errno = before;
+    return fits;
+}

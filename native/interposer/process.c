@@ -1,0 +1,123 @@
+/* Setting a process up, when it first asks and not before: the library is loaded into every program of the container, and
+ * most never touch a card. A forked child is a new process; the kernel wipes one page for it, by which it sees that. */
+#include "kernel.h"
+#include "shared.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+#define RETRY_MS 100 /* what failed may be put right: descriptors freed, a slot left, a page written */
+
+struct page {
+    _Atomic uint32_t looked, joined; /* the files are mapped; a slot is ours */
+    _Atomic uint32_t noted;          /* fr_era counts this process */
+    _Atomic uint32_t busy;           /* somebody is setting up */
+    _Atomic uint32_t look_again_ms, join_again_ms;
+};
+static struct page *_Atomic this_process;
+static _Atomic bool wiped_by_us;
+_Atomic uint32_t fr_era;
+
+/* What pthread_atfork calls; that itself is no symbol of libc.so. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) __attribute__((weak));
+
+static void in_child(void) /* on kernels before 4.14, and for what a child must not keep */
+{
+    struct page *p = atomic_load(&this_process);
+    if (p && atomic_load(&wiped_by_us)) memset(p, 0, sizeof *p);
+    fr_slot_after_fork();
+}
+
+static struct page *new_page(void)
+{
+    struct page *none = NULL, *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    if (madvise(p, sizeof *p, MADV_WIPEONFORK) != 0) atomic_store(&wiped_by_us, true);
+    if (atomic_compare_exchange_strong(&this_process, &none, p)) {
+        if (__register_atfork) __register_atfork(fr_slot_before_fork, NULL, in_child, NULL);
+        return p;
+    }
+    munmap(p, sizeof *p);
+    return none;
+}
+
+static struct page *page(void)
+{
+    struct page *p = atomic_load_explicit(&this_process, memory_order_acquire);
+    return likely(p != NULL) ? p : new_page();
+}
+
+static void begin(struct page *p)
+{
+    for (uint32_t nobody = 0; !atomic_compare_exchange_weak(&p->busy, &nobody, 1); nobody = 0) fr_sleep_us(20);
+    if (!atomic_exchange(&p->noted, 1)) atomic_fetch_add(&fr_era, 1);
+}
+
+static bool too_early(_Atomic uint32_t *again_ms)
+{
+    uint32_t at = atomic_load_explicit(again_ms, memory_order_relaxed);
+    return at && (int32_t)(fr_coarse_ms() - at) < 0;
+}
+
+static void not_before(_Atomic uint32_t *again_ms)
+{
+    atomic_store_explicit(again_ms, (fr_coarse_ms() + RETRY_MS) | 1, memory_order_relaxed);
+}
+
+static bool look(struct page *p)
+{
+    if (atomic_load(&p->looked)) return true;
+    if (too_early(&p->look_again_ms)) return false;
+    if (fr_limits_map() && fr_region_map()) atomic_store(&p->looked, 1);
+    else not_before(&p->look_again_ms);
+    return atomic_load(&p->looked);
+}
+
+static bool join(struct page *p)
+{
+    if (atomic_load(&p->joined)) return true;
+    if (!look(p) || too_early(&p->join_again_ms)) return false;
+    if (fr_slot_take()) atomic_store_explicit(&p->joined, 1, memory_order_release);
+    else not_before(&p->join_again_ms);
+    return atomic_load(&p->joined);
+}
+
+static bool slowly(struct page *p, bool (*step)(struct page *))
+{
+    int before = errno;
+    if (!p) return false;
+    begin(p);
+    bool done = step(p);
+    atomic_store(&p->busy, 0);
+    errno = before;
+    return done;
+}
+
+struct fr_region *fr_look(void)
+{
+    struct page *p = page();
+    if (likely(p && atomic_load_explicit(&p->looked, memory_order_acquire))) return fr_shared.region;
+    return slowly(p, look) ? fr_shared.region : NULL;
+}
+
+bool fr_joined(void)
+{
+    struct page *p = page();
+    return likely(p && atomic_load_explicit(&p->joined, memory_order_acquire)) || slowly(p, join);
+}
+
+enum fr_state fr_process(void)
+{
+    bool joined = fr_joined();
+    if (unlikely(fr_is_off())) return FR_OFF;
+    return likely(joined) ? FR_ENFORCE : FR_CLOSED;
+}
+
+bool fr_is_joined(void)
+{
+    struct page *p = atomic_load(&this_process);
+    return p && atomic_load(&p->joined);
+}

@@ -1,0 +1,148 @@
+/* A place in the region for this process. It keeps the OFD lock of the place's byte for life without keeping a descriptor:
+ * one page stays mapped through the open file that has the lock, so the lock goes when the process's memory goes, not
+ * when a program closes descriptors that it does not know. Children do not inherit that page. */
+#include "kernel.h"
+#include "shared.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+/* A child must not get the descriptor: the lock would live on in it. fork() waits, but not for ever: it may be called by
+ * a signal handler in our middle, and then the child closes it. */
+static _Atomic bool in_the_middle;
+static _Atomic int joining = -1;
+
+void fr_slot_before_fork(void)
+{
+    for (unsigned i = 0; i < 100 && atomic_load(&in_the_middle); i++) fr_sleep_us(100);
+}
+
+void fr_slot_after_fork(void)
+{
+    int fd = atomic_exchange(&joining, -1);
+    if (fd >= 0) fr_close(fd);
+    atomic_store(&in_the_middle, false);
+}
+
+static size_t read_text(const char *path, char *out, size_t size)
+{
+    int fd = fr_open(path, O_RDONLY);
+    long n = fd < 0 ? 0 : syscall(SYS_read, fd, out, size - 1);
+    if (fd >= 0) fr_close(fd);
+    out[n > 0 ? n : 0] = 0;
+    return n > 0 ? (size_t)n : 0;
+}
+
+static uint64_t start_time(void) /* field 22; the command in brackets may hold anything */
+{
+    char text[1024];
+    read_text("/proc/self/stat", text, sizeof text);
+    char *p = strrchr(text, ')');
+    for (int field = 2; p && field < 22; field++) p = strchr(p + 1, ' ');
+    uint64_t value = 0;
+    for (p = p ? p + 1 : text + strlen(text); *p >= '0' && *p <= '9'; p++) value = value * 10 + (uint64_t)(*p - '0');
+    return value;
+}
+
+static void describe(struct fr_slot *s)
+{
+    char command[sizeof s->command] = {0};
+    struct stat ns;
+    size_t n = read_text("/proc/self/comm", command, sizeof command);
+    if (n && command[n - 1] == '\n') command[n - 1] = 0;
+    memcpy(s->command, command, sizeof command);
+    __atomic_store_n(&s->pid, (uint32_t)syscall(SYS_getpid), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->start_time, start_time(), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->pid_namespace, stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0, __ATOMIC_RELAXED);
+}
+
+static void clear_statistics(uint32_t slot)
+{
+    for (uint32_t card = 0; card < fr_shared.card_count; card++) {
+        struct fr_account *a = fr_slot_account(slot, card);
+        atomic_store(&a->gpu_ns, 0);
+        atomic_store(&a->launches, 0);
+        atomic_store(&a->waited_ns, 0);
+        atomic_store(&a->throttled_ns, 0);
+    }
+}
+
+static void raise_high(uint32_t high)
+{
+    uint32_t seen = atomic_load(&fr_shared.region->slot_high);
+    while (seen < high && !atomic_compare_exchange_weak(&fr_shared.region->slot_high, &seen, high)) {}
+}
+
+/* The byte is locked by us. */
+static bool move_in(uint32_t slot)
+{
+    struct fr_slot *s = fr_slot(slot);
+    raise_high(slot + 1);
+    FR_POINT();
+    if (atomic_load(&s->state) != FR_SLOT_FREE && !fr_reap_slot(slot)) return false; /* of somebody who died */
+    atomic_store(&s->state, FR_SLOT_TAKEN);
+    FR_POINT();
+    describe(s);
+    clear_statistics(slot);
+    atomic_store(&s->reaping, 0);
+    atomic_fetch_add(&s->generation, 1);
+    FR_POINT();
+    atomic_store(&s->state, FR_SLOT_LIVE);
+    FR_POINT();
+    atomic_fetch_add(&fr_shared.region->sequence, 1);
+    return true;
+}
+
+/* First among the places that look free; a process that is about to take one has its byte. */
+static bool lock_some_slot(int fd, bool also_used, uint32_t *slot)
+{
+    for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
+        if (!also_used && atomic_load_explicit(&fr_slot(n)->state, memory_order_relaxed) != FR_SLOT_FREE) continue;
+        if (!fr_byte_lock(fd, n, F_WRLCK)) continue;
+        *slot = n;
+        return true;
+    }
+    return false;
+}
+
+static void *keep_lock(int fd)
+{
+    void *page = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    if (page == MAP_FAILED) return NULL;
+    if (madvise(page, 4096, MADV_DONTFORK) == 0) return page;
+    munmap(page, 4096);
+    return NULL;
+}
+
+static bool take(int fd)
+{
+    uint32_t slot = 0;
+    if (!lock_some_slot(fd, false, &slot) && !lock_some_slot(fd, true, &slot)) {
+        fr_say(FR_SAY_FULL, "all %u places for processes of this container are taken: this process may hold no GPU memory",
+               fr_shared.slot_count);
+        return false;
+    }
+    void *kept = keep_lock(fd);
+    if (kept && move_in(slot)) {
+        fr_shared.slot = slot;
+        return true;
+    }
+    if (kept) munmap(kept, 4096);
+    fr_say(FR_SAY_REGION, "%s/shared/region gives this process no place now: it may hold no GPU memory", fr_shared.directory);
+    return false;
+}
+
+bool fr_slot_take(void)
+{
+    bool taken = false;
+    atomic_store(&in_the_middle, true);
+    int fd = fr_region_open();
+    atomic_store(&joining, fd);
+    if (fd < 0) fr_say(FR_SAY_REGION, "%s/shared/region cannot be opened again: this process may hold no GPU memory", fr_shared.directory);
+    else taken = take(fd);
+    atomic_store(&joining, -1);
+    if (fd >= 0) fr_close(fd);
+    atomic_store(&in_the_middle, false);
+    return taken;
+}
