@@ -1,0 +1,199 @@
+/* Contexts that the application makes. Each costs the card hundreds of MiB, and what was allocated in it goes when it goes:
+ * all of it is given back after the driver destroyed it, and not before. */
+#include "context.h"
+#include "api_memory.h"
+#include "granules.h"
+#include "linear.h"
+
+CUcontext fr_context_doom(CUcontext context)
+{
+    static _Atomic uintptr_t names = 1; /* odd: no handle is */
+    CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2);
+    fr_context_spare(context, doomed);
+    return doomed;
+}
+
+void fr_context_spare(CUcontext from, CUcontext to)
+{
+    struct fr_record r;
+    while (fr_record_take_of(from, &r)) {
+        r.context = to;
+        fr_record_put(r);
+    }
+    fr_small_rename(from, to);
+}
+
+static uint64_t bytes_of(const struct fr_record *r) { return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object); }
+
+uint64_t fr_context_bury(CUcontext doomed, int card)
+{
+    struct fr_record r;
+    struct fr_op op;
+    int object;
+    uint64_t bytes = 0;
+    while (fr_record_take_of(doomed, &r)) {
+        if (r.card == card) {
+            bytes += bytes_of(&r);
+            continue;
+        }
+        fr_free_begin(&op, r.card); /* a peer's memory */
+        fr_free_end(&op, bytes_of(&r));
+    }
+    while (fr_small_drop(doomed, &object)) bytes += object == FR_NO_OBJECT ? FR_GRANULE : fr_object_leave(object);
+    return bytes;
+}
+
+/* ---- making ---- */
+
+static CUresult make(struct fr_context_call *c)
+{
+    struct fr_cost cost;
+    if (!c->out || !fr_device_exists(c->device)) return c->go(c);
+    CUresult r = fr_context_reserve(&cost, c->device);
+    if (r) return r;
+    if ((r = c->go(c))) {
+        fr_end(&cost.op, 0);
+        return r;
+    }
+    bool kept = fr_context_measure(&cost, c->device);
+    struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*c->out, .bytes = cost.bytes};
+    if (kept && fr_record_put(record)) {
+        fr_contexts_add(cost.op.card, 1);
+        fr_end(&cost.op, cost.bytes);
+        return CUDA_SUCCESS;
+    }
+    REAL(cuCtxDestroy_v2)(*c->out);
+    fr_end(&cost.op, 0);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult create(struct fr_context_call *c) { return REAL(cuCtxCreate)(c->out, c->flags, c->device); }
+static CUresult create_v2(struct fr_context_call *c) { return REAL(cuCtxCreate_v2)(c->out, c->flags, c->device); }
+static CUresult create_v3(struct fr_context_call *c) { return REAL(cuCtxCreate_v3)(c->out, c->params, c->count, c->flags, c->device); }
+static CUresult create_v4(struct fr_context_call *c) { return REAL(cuCtxCreate_v4)(c->out, c->params, c->flags, c->device); }
+static CUresult create_gl(struct fr_context_call *c) { return REAL(cuGLCtxCreate)(c->out, c->flags, c->device); }
+static CUresult create_gl_v2(struct fr_context_call *c) { return REAL(cuGLCtxCreate_v2)(c->out, c->flags, c->device); }
+
+HOOK CUresult cuCtxCreate(CUcontext *out, unsigned flags, CUdevice device)
+{
+    return make(&(struct fr_context_call){.go = create, .out = out, .flags = flags, .device = device});
+}
+HOOK CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
+{
+    return make(&(struct fr_context_call){.go = create_v2, .out = out, .flags = flags, .device = device});
+}
+HOOK CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags, CUdevice device)
+{
+    return make(&(struct fr_context_call){.go = create_v3, .out = out, .params = affinity, .count = count, .flags = flags, .device = device});
+}
+HOOK CUresult cuCtxCreate_v4(CUcontext *out, void *params, unsigned flags, CUdevice device)
+{
+    return make(&(struct fr_context_call){.go = create_v4, .out = out, .params = params, .flags = flags, .device = device});
+}
+HOOK CUresult cuGLCtxCreate(CUcontext *out, unsigned flags, CUdevice device)
+{
+    return make(&(struct fr_context_call){.go = create_gl, .out = out, .flags = flags, .device = device});
+}
+HOOK CUresult cuGLCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
+{
+    return make(&(struct fr_context_call){.go = create_gl_v2, .out = out, .flags = flags, .device = device});
+}
+
+/* VDPAU passes two things more: its device, and the function to ask it by. */
+static CUresult create_vdpau(struct fr_context_call *c)
+{
+    return REAL(cuVDPAUCtxCreate)(c->out, c->flags, c->device, c->mode, c->params);
+}
+static CUresult create_vdpau_v2(struct fr_context_call *c)
+{
+    return REAL(cuVDPAUCtxCreate_v2)(c->out, c->flags, c->device, c->mode, c->params);
+}
+HOOK CUresult cuVDPAUCtxCreate(CUcontext *out, unsigned flags, CUdevice device, unsigned vdp_device, void *get)
+{
+    return make(&(struct fr_context_call){.go = create_vdpau, .out = out, .flags = flags, .device = device, .mode = vdp_device, .params = get});
+}
+HOOK CUresult cuVDPAUCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device, unsigned vdp_device, void *get)
+{
+    return make(&(struct fr_context_call){.go = create_vdpau_v2, .out = out, .flags = flags, .device = device, .mode = vdp_device, .params = get});
+}
+
+/* ---- ending ---- */
+
+static CUresult end(struct fr_context_call *c)
+{
+    struct fr_record self;
+    struct fr_op op;
+    if (!fr_record_take(FR_CONTEXT, (uintptr_t)c->context, &self)) return c->go(c);
+    if (c->count && self.a) { /* cuCtxDetach of a context that was attached once more */
+        self.a--;
+        fr_record_put(self);
+        return c->go(c);
+    }
+    fr_free_begin(&op, self.card);
+    CUcontext doomed = fr_context_doom(c->context);
+    CUresult r = c->go(c);
+    if (r) {
+        fr_context_spare(doomed, c->context);
+        fr_record_put(self);
+        fr_free_end(&op, 0);
+        return r;
+    }
+    uint64_t bytes = self.bytes + fr_context_bury(doomed, self.card);
+    fr_contexts_add(self.card, -1);
+    fr_free_end(&op, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult destroy(struct fr_context_call *c) { return REAL(cuCtxDestroy)(c->context); }
+static CUresult destroy_v2(struct fr_context_call *c) { return REAL(cuCtxDestroy_v2)(c->context); }
+static CUresult detach(struct fr_context_call *c) { return REAL(cuCtxDetach)(c->context); }
+
+HOOK CUresult cuCtxDestroy(CUcontext context) { return end(&(struct fr_context_call){.go = destroy, .context = context}); }
+HOOK CUresult cuCtxDestroy_v2(CUcontext context) { return end(&(struct fr_context_call){.go = destroy_v2, .context = context}); }
+HOOK CUresult cuCtxDetach(CUcontext context) { return end(&(struct fr_context_call){.go = detach, .context = context, .count = 1}); }
+
+HOOK CUresult cuCtxAttach(CUcontext *out, unsigned flags)
+{
+    struct fr_record self;
+    CUresult r = REAL(cuCtxAttach)(out, flags);
+    if (r || !out || !fr_record_take(FR_CONTEXT, (uintptr_t)*out, &self)) return r;
+    self.a++;
+    fr_record_put(self);
+    return r;
+}
+
+/* ---- the heap of kernels and the buffer of their printf: their default sizes are part of what a context costs ----
+ * A record of its own says what is charged for them, under the context's handle with the lowest bit set; it dies with it.
+ * The driver may hold the old and the new one at once, so the whole of the new one is reserved. */
+
+static CUresult set_heap(const struct fr_place *at, int limit, size_t value, size_t sum, size_t before)
+{
+    struct fr_record heap = {.class = FR_CONTEXT, .card = at->card, .object = FR_NO_OBJECT, .key = (uintptr_t)at->context | 1, .context = at->context};
+    struct fr_op op;
+    if (!fr_record_find(FR_CONTEXT, heap.key, &heap)) heap.a = before;
+    uint64_t extra = sum > heap.a ? fr_granules(sum - heap.a) : 0;
+    CUresult r = fr_begin_here(&op, at, extra);
+    if (r) return r;
+    r = REAL(cuCtxSetLimit)(limit, value);
+    if (r) {
+        fr_end(&op, 0);
+        return r;
+    }
+    op.reserved += heap.bytes; /* of the old one */
+    heap.bytes = extra;
+    fr_record_put(heap);
+    fr_end(&op, extra);
+    return CUDA_SUCCESS;
+}
+
+HOOK CUresult cuCtxSetLimit(int limit, size_t value)
+{
+    struct fr_place at;
+    size_t heap, fifo;
+    bool counts = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE;
+    if (!counts || !fr_here(&at) || at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
+    if (REAL(cuCtxGetLimit)(&heap, CU_LIMIT_MALLOC_HEAP_SIZE) || REAL(cuCtxGetLimit)(&fifo, CU_LIMIT_PRINTF_FIFO_SIZE))
+        return REAL(cuCtxSetLimit)(limit, value);
+    size_t other = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? fifo : heap;
+    return set_heap(&at, limit, value, value > SIZE_MAX - other ? SIZE_MAX : value + other, heap + fifo);
+}

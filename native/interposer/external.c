@@ -1,0 +1,35 @@
+/* Memory that Vulkan or another interface made and CUDA imports. Nobody counted it when it was made, so the importer is
+ * charged for all of it, until it lets go. */
+#include "api_memory.h"
+#include "linear.h"
+
+HOOK CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
+{
+    struct fr_place at;
+    struct fr_op op;
+    if (!out || !description || !fr_here(&at)) return REAL(cuImportExternalMemory)(out, description);
+    uint64_t bytes = fr_granules(description->size);
+    CUresult r = fr_begin_here(&op, &at, bytes);
+    if (r) return r;
+    r = REAL(cuImportExternalMemory)(out, description);
+    struct fr_record record = {.class = FR_IMPORT, .card = at.card, .object = FR_NO_OBJECT, .bytes = bytes, .context = at.context};
+    if (!r) record.key = (uintptr_t)*out;
+    if (!r && !fr_record_put(record)) {
+        REAL(cuDestroyExternalMemory)(*out);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_end(&op, r ? 0 : bytes);
+    return r;
+}
+
+HOOK CUresult cuDestroyExternalMemory(CUexternalMemory memory)
+{
+    struct fr_record record;
+    struct fr_op op;
+    if (!fr_record_take(FR_IMPORT, (uintptr_t)memory, &record)) return REAL(cuDestroyExternalMemory)(memory);
+    fr_free_begin(&op, record.card);
+    CUresult r = REAL(cuDestroyExternalMemory)(memory);
+    if (r) fr_record_put(record);
+    fr_free_end(&op, r ? 0 : record.bytes);
+    return r;
+}

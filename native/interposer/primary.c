@@ -1,0 +1,199 @@
+/* The primary context of a device: made by the driver with the first retain, gone with the last release or a reset.
+ *
+ * Whether it lives is the driver's to say (cuDevicePrimaryCtxGetState), because its count is not ours to know. What we say
+ * between two of its answers is ordered by `turn`: it moves whenever a retain was booked, so who saw the context dead looks
+ * again when a retain came between. The count here only spares the common retain of a living context its reservation. */
+#include "api_memory.h"
+#include "context.h"
+
+#define DEVICES 64
+
+struct primary {
+    CUcontext context;
+    int card;
+    uint64_t bytes, turn;
+    uint32_t holders, leaving;
+    bool charged;
+};
+
+static struct primary primaries[DEVICES];
+static struct fr_lock lock;
+static uint32_t era;
+
+static struct primary *enter(CUdevice device)
+{
+    fr_lock(&lock);
+    if (era != atomic_load(&fr_era)) {
+        for (int i = 0; i < DEVICES; i++) primaries[i] = (struct primary){0};
+        era = atomic_load(&fr_era);
+    }
+    return &primaries[device];
+}
+
+/* It lives whatever others do: somebody holds it who is not about to let go. */
+static bool lives(CUdevice device)
+{
+    struct primary *p = enter(device);
+    bool sure = p->charged && p->holders > p->leaving;
+    if (sure) p->holders++;
+    fr_unlock(&lock);
+    return sure;
+}
+
+static void not_held(CUdevice device)
+{
+    enter(device)->holders--;
+    fr_unlock(&lock);
+}
+
+static uint64_t book(CUdevice device, CUcontext context, const struct fr_cost *cost)
+{
+    struct primary *p = enter(device);
+    bool new = !p->charged;
+    p->turn++;
+    p->holders++;
+    if (context) p->context = context;
+    if (new) p->charged = true, p->bytes = cost->bytes, p->card = cost->op.card;
+    fr_unlock(&lock);
+    if (new) fr_contexts_add(cost->op.card, 1);
+    return new ? cost->bytes : 0;
+}
+
+static CUresult hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
+{
+    struct fr_cost cost;
+    if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
+    if (lives(c->device)) {
+        CUresult r = c->go(c);
+        if (r) not_held(c->device);
+        return r;
+    }
+    CUresult r = fr_context_reserve(&cost, c->device);
+    if (r) return r;
+    r = c->go(c);
+    if (!r && !fr_context_measure(&cost, c->device)) {
+        undo(c);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_end(&cost.op, r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost));
+    return r;
+}
+
+static bool active(CUdevice device)
+{
+    unsigned flags;
+    int on = 0;
+    return REAL(cuDevicePrimaryCtxGetState)(device, &flags, &on) == CUDA_SUCCESS && on;
+}
+
+/* Did it die? Then its charge is the caller's to give back. */
+static bool died(CUdevice device, uint64_t *bytes)
+{
+    for (;;) {
+        uint64_t turn = enter(device)->turn;
+        fr_unlock(&lock);
+        bool on = active(device);
+        struct primary *p = enter(device);
+        bool settled = p->turn == turn, gone = settled && !on && p->charged;
+        *bytes = gone ? p->bytes : 0;
+        if (gone) p->charged = false, p->holders = 0;
+        fr_unlock(&lock);
+        if (settled) return gone;
+    }
+}
+
+static unsigned long long number_of(CUcontext context)
+{
+    unsigned long long id = 0;
+    return context && fr_has(FR_cuCtxGetId) && !REAL(cuCtxGetId)(context, &id) ? id : 0;
+}
+
+struct leaving {
+    struct fr_op op;
+    CUcontext context, doomed;
+    int card;
+    unsigned long long number;
+};
+
+static bool leave_begin(struct leaving *l, CUdevice device, bool all)
+{
+    struct primary *p = enter(device);
+    bool charged = p->charged;
+    *l = (struct leaving){.context = p->context, .card = p->card};
+    p->leaving++;
+    bool last = all || p->holders <= p->leaving;
+    fr_unlock(&lock);
+    if (!charged) return false;
+    fr_free_begin(&l->op, l->card);
+    l->number = number_of(l->context);
+    if (last && l->context) l->doomed = fr_context_doom(l->context);
+    return true;
+}
+
+static void left(CUdevice device, bool gone)
+{
+    struct primary *p = enter(device);
+    p->leaving--;
+    if (gone && p->holders) p->holders--;
+    fr_unlock(&lock);
+}
+
+static CUresult leave(struct fr_context_call *c, bool all)
+{
+    struct leaving l;
+    uint64_t bytes = 0;
+    if (c->device < 0 || c->device >= DEVICES) return c->go(c);
+    bool known = leave_begin(&l, c->device, all);
+    CUresult r = c->go(c);
+    left(c->device, !r);
+    if (!known) return r;
+    bool gone = !r && died(c->device, &bytes);
+    bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made anew meanwhile */
+    if (gone && !l.doomed) l.doomed = fr_context_doom(l.context);
+    if (gone || (another && l.doomed)) bytes += fr_context_bury(l.doomed, l.card);
+    else if (l.doomed) fr_context_spare(l.doomed, l.context);
+    if (gone) fr_contexts_add(l.card, -1);
+    fr_free_end(&l.op, bytes);
+    return r;
+}
+
+/* ---- the calls ---- */
+
+static CUresult retain(struct fr_context_call *c) { return REAL(cuDevicePrimaryCtxRetain)(c->out, c->device); }
+static CUresult release(struct fr_context_call *c) { return REAL(cuDevicePrimaryCtxRelease)(c->device); }
+static CUresult release_v2(struct fr_context_call *c) { return REAL(cuDevicePrimaryCtxRelease_v2)(c->device); }
+static CUresult reset(struct fr_context_call *c) { return REAL(cuDevicePrimaryCtxReset)(c->device); }
+static CUresult reset_v2(struct fr_context_call *c) { return REAL(cuDevicePrimaryCtxReset_v2)(c->device); }
+
+HOOK CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
+{
+    struct fr_context_call c = {.go = retain, .out = out, .device = device};
+    return out ? hold(&c, release_v2) : retain(&c);
+}
+HOOK CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return leave(&(struct fr_context_call){.go = release, .device = device}, false); }
+HOOK CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return leave(&(struct fr_context_call){.go = release_v2, .device = device}, false); }
+HOOK CUresult cuDevicePrimaryCtxReset(CUdevice device) { return leave(&(struct fr_context_call){.go = reset, .device = device}, true); }
+HOOK CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) { return leave(&(struct fr_context_call){.go = reset_v2, .device = device}, true); }
+
+/* A green context is a part of the primary one, and holds it. Which device it is on stands in a record of its own. */
+static CUresult green(struct fr_context_call *c) { return REAL(cuGreenCtxCreate)(c->green_out, c->params, c->device, c->flags); }
+static CUresult wither(struct fr_context_call *c) { return REAL(cuGreenCtxDestroy)(c->green_out ? *c->green_out : c->green); }
+
+HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned flags)
+{
+    struct fr_context_call c = {.go = green, .green_out = out, .params = description, .device = device, .flags = flags};
+    if (!out || !description) return green(&c);
+    CUresult r = hold(&c, wither);
+    struct fr_record record = {.class = FR_CONTEXT, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .a = (uint64_t)device};
+    if (!r) record.key = (uintptr_t)*out, fr_record_put(record);
+    return r;
+}
+
+HOOK CUresult cuGreenCtxDestroy(CUgreenCtx context)
+{
+    struct fr_record record;
+    struct fr_context_call c = {.go = wither, .green = context};
+    if (!context || !fr_record_take(FR_CONTEXT, (uintptr_t)context, &record)) return wither(&c);
+    c.device = (CUdevice)record.a;
+    return leave(&c, false);
+}
