@@ -155,6 +155,16 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /
                                                                        of a small one; false: p is not ours */
 bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
 
+/* ---- pool.c, pieces.c, graph.c: stream-ordered memory. Before and after any driver call that frees p at once; order 0:
+ * the work that used it is done. ---- */
+struct fr_piece { /* a free on its way */
+    uint64_t at, size, serial, cuts;
+};
+bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr p); /* false: not a pool's, or nothing to remember: nothing to end */
+void fr_piece_free_end(struct fr_piece *f, CUresult result, uint64_t order);
+void fr_pools_trim(int card);  /* pools of this process give the driver back what lies unused, also below their threshold */
+void fr_graphs_trim(int card); /* and what no graph uses */
+
 /* ---- function.c: code that the driver loads when a function is used for the first time. Call it before a launch. ---- */
 extern _Atomic uintptr_t fr_functions_loaded[];
 CUresult fr_function_load(CUfunction function);

@@ -114,9 +114,11 @@ HOOK CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
 HOOK CUresult cuMemFree_v2(CUdeviceptr p)
 {
     struct fr_linear f;
-    bool ours = fr_linear_free_begin(&f, p);
+    struct fr_piece piece;
+    bool ours = fr_linear_free_begin(&f, p), of_a_pool = !ours && fr_piece_free_begin(&piece, p);
     CUresult r = REAL(cuMemFree_v2)(p);
     if (ours) fr_linear_free_end(&f, r);
+    if (of_a_pool) fr_piece_free_end(&piece, r, 0);
     return r;
 }
 

@@ -1,0 +1,237 @@
+/* What this process knows for sure of the inside of its pools.
+ *
+ * Near the quota the 32 MiB by which a pool may grow do not fit any more, though most requests need no growth: they fit
+ * into a piece that was freed before. Such a request may go without a reservation when that is certain:
+ *
+ *      chunk:   the address of an allocation that alone made the pool grow is where the new chunk begins
+ *      hole:    the chunk's unused rest, or a piece freed in a stream and so at once usable in that stream again
+ *
+ * A chunk with a piece in use stays; one without may go back to the driver at any synchronisation. Whatever is doubtful
+ * is forgotten: what is not known costs time, what is known wrongly would cost the quota. */
+#include "pool.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define UNIT 512
+#define HOLES 24
+#define BLOCK 64 /* chunks that are taken from the system at a time */
+
+struct hole {
+    uint64_t at, size, order, when; /* order: the stream it was freed in; 0: nothing uses it any more */
+};
+
+struct chunk {
+    struct fr_pool *pool;
+    uint64_t base, size, serial, cuts;
+    uint32_t live, holes;
+    struct hole hole[HOLES];
+    struct chunk *next; /* unused ones */
+};
+
+static struct chunk **chunks; /* by address */
+static size_t count, room;
+static struct chunk *unused;
+static uint64_t serials, clock; /* clock: of frees */
+
+void fr_pieces_drop(void)
+{
+    chunks = NULL;
+    unused = NULL;
+    count = room = 0;
+}
+
+static void *from_system(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static struct chunk *new_chunk(void)
+{
+    if (!unused) {
+        struct chunk *more = from_system(BLOCK * sizeof *more);
+        for (int i = 0; more && i < BLOCK; i++) {
+            more[i].next = unused;
+            unused = &more[i];
+        }
+    }
+    struct chunk *c = unused;
+    if (c) unused = c->next;
+    return c;
+}
+
+static bool make_room(void)
+{
+    if (count < room) return true;
+    size_t more = room ? room * 2 : 512;
+    struct chunk **grown = from_system(more * sizeof *grown);
+    if (!grown) return false;
+    if (chunks) {
+        memcpy(grown, chunks, count * sizeof *grown);
+        munmap(chunks, room * sizeof *chunks);
+    }
+    chunks = grown;
+    room = more;
+    return true;
+}
+
+static size_t above(uint64_t at)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (chunks[middle]->base <= at) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static struct chunk *covering(uint64_t at)
+{
+    size_t i = above(at);
+    struct chunk *c = i ? chunks[i - 1] : NULL;
+    return c && at - c->base < c->size ? c : NULL;
+}
+
+static void forget(size_t i)
+{
+    chunks[i]->next = unused;
+    unused = chunks[i];
+    count--;
+    memmove(&chunks[i], &chunks[i + 1], (count - i) * sizeof *chunks);
+}
+
+void fr_chunk_forget(struct fr_pool *p, bool empty_only)
+{
+    for (size_t i = count; i-- > 0;)
+        if (chunks[i]->pool == p && (!empty_only || !chunks[i]->live)) forget(i);
+}
+
+/* Where a new chunk lies there is no old one any more. */
+void fr_chunk_add(struct fr_pool *p, uint64_t base, uint64_t size)
+{
+    for (size_t i = count; i-- > 0;)
+        if (chunks[i]->base < base + size && base < chunks[i]->base + chunks[i]->size) forget(i);
+    struct chunk *c = make_room() ? new_chunk() : NULL;
+    if (!c) return;
+    *c = (struct chunk){.pool = p, .base = base, .size = size, .serial = ++serials, .holes = 1, .hole = {{base, size, 0, 0}}};
+    size_t at = above(base);
+    memmove(&chunks[at + 1], &chunks[at], (count - at) * sizeof *chunks);
+    chunks[at] = c;
+    count++;
+}
+
+bool fr_chunk_waits(int card)
+{
+    for (size_t i = 0; i < count; i++)
+        if (chunks[i]->pool->card == card && !chunks[i]->live) return true;
+    return false;
+}
+
+/* ---- holes ---- */
+
+static void put_hole(struct chunk *c, struct hole h)
+{
+    if (!h.size) return;
+    if (c->holes < HOLES) {
+        c->hole[c->holes++] = h;
+        return;
+    }
+    struct hole *least = &c->hole[0];
+    for (uint32_t i = 1; i < HOLES; i++)
+        if (c->hole[i].size < least->size) least = &c->hole[i];
+    if (least->size < h.size) *least = h;
+}
+
+static uint64_t rounded(size_t size)
+{
+    return ((uint64_t)size + UNIT - 1) / UNIT * UNIT;
+}
+
+/* The driver gave [at, at + size) to somebody: no hole has any of it. */
+void fr_piece_given(uint64_t at, size_t size)
+{
+    struct chunk *c = covering(at);
+    uint64_t end = at + rounded(size);
+    if (!c) return;
+    c->live++;
+    c->cuts++;
+    for (uint32_t i = c->holes; i-- > 0;) {
+        struct hole h = c->hole[i];
+        if (h.at >= end || at >= h.at + h.size) continue;
+        c->hole[i] = c->hole[--c->holes];
+        if (h.at < at) put_hole(c, (struct hole){h.at, at - h.at, h.order, h.when});
+        if (h.at + h.size > end) put_hole(c, (struct hole){end, h.at + h.size - end, h.order, h.when});
+    }
+}
+
+bool fr_piece_fits(const struct fr_pool *p, size_t size, uint64_t order, bool empty_too)
+{
+    uint64_t wanted = rounded(size);
+    for (size_t i = 0; i < count; i++) {
+        const struct chunk *c = chunks[i];
+        if (c->pool != p || (!c->live && !empty_too)) continue;
+        for (uint32_t k = 0; k < c->holes; k++)
+            if (c->hole[k].size >= wanted && (!c->hole[k].order || c->hole[k].order == order)) return true;
+    }
+    return false;
+}
+
+uint64_t fr_pieces_now(void) { return clock; }
+
+/* What was freed in this stream (0: in any) until then is nobody's now: its work is done. */
+void fr_pieces_ordered(uint64_t order, uint64_t until)
+{
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < chunks[i]->holes; k++) {
+            struct hole *h = &chunks[i]->hole[k];
+            if ((!order || h->order == order) && h->when <= until) h->order = 0;
+        }
+}
+
+/* Neighbours of the same stream are one, as they are to the driver. */
+static void join(struct chunk *c, struct hole h)
+{
+    for (uint32_t i = c->holes; i-- > 0;) {
+        struct hole n = c->hole[i];
+        if (n.order != h.order || (n.at + n.size != h.at && h.at + h.size != n.at)) continue;
+        h = (struct hole){n.at < h.at ? n.at : h.at, n.size + h.size, h.order, n.when > h.when ? n.when : h.when};
+        c->hole[i] = c->hole[--c->holes];
+    }
+    put_hole(c, h);
+}
+
+/* ---- a free: the piece ceases to hold its chunk before the driver is told, and is a hole afterwards ---- */
+
+bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr at)
+{
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return false;
+    fr_pools_enter();
+    bool known = covering(at) != NULL;
+    fr_unlock(&fr_pools_lock);
+    if (!known || REAL(cuMemGetAddressRange_v2)(&base, &size, at) || base != at) return false;
+    fr_pools_enter();
+    struct chunk *c = covering(at);
+    bool taken = c && c->live;
+    if (taken) {
+        c->live--;
+        *f = (struct fr_piece){at, rounded(size), c->serial, c->cuts};
+    }
+    fr_unlock(&fr_pools_lock);
+    return taken;
+}
+
+/* When something of the chunk was given away meanwhile, it may have been this piece. */
+void fr_piece_free_end(struct fr_piece *f, CUresult r, uint64_t order)
+{
+    fr_pools_enter();
+    struct chunk *c = covering(f->at);
+    if (c && c->serial == f->serial) {
+        if (r) c->live++;
+        else if (c->cuts == f->cuts) join(c, (struct hole){f->at, f->size, order, ++clock});
+    }
+    fr_unlock(&fr_pools_lock);
+}
