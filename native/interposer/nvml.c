@@ -1,0 +1,222 @@
+/* NVML: which cards there are. A container sees its own cards, counted from 0 in the driver's order, and their handles are
+ * the driver's own: only what hands out a handle or a number is ours, all else takes the handle and goes on unchanged. */
+#include "nvml_view.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* ---- a handle's card, remembered: handles stay what they are as long as the driver's library is loaded ---- */
+
+static struct {
+    _Atomic(nvmlDevice_t) handle;
+    _Atomic uint32_t era;
+} known[FR_MAX_CARDS];
+
+static void remember(int card, nvmlDevice_t device)
+{
+    atomic_store_explicit(&known[card].handle, device, memory_order_relaxed);
+    atomic_store_explicit(&known[card].era, atomic_load(&fr_era) + 1, memory_order_release);
+}
+
+static int remembered(nvmlDevice_t device, int cards)
+{
+    uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed) + 1;
+    for (int i = 0; i < cards; i++)
+        if (atomic_load_explicit(&known[i].era, memory_order_acquire) == era &&
+            atomic_load_explicit(&known[i].handle, memory_order_relaxed) == device)
+            return i;
+    return FR_NO_CARD;
+}
+
+/* Cards are named by UUID; the container's list may change while we run, so a remembered card is held against it. */
+static int card_named(const char *uuid, int cards)
+{
+    for (int i = 0; i < cards; i++)
+        if (!strcasecmp(fr_card_uuid(i), uuid)) return i;
+    return FR_NO_CARD;
+}
+
+nvmlReturn_t fr_nvml_card(nvmlDevice_t device, int *card)
+{
+    char uuid[96];
+    unsigned index;
+    nvmlReturn_t r = REAL(nvmlDeviceGetIndex)(device, &index); /* also tells a handle that is none, and a lost card */
+    if (r == NVML_ERROR_NOT_SUPPORTED) r = NVML_SUCCESS;
+    if (r) return r;
+    int cards = fr_card_count();
+    *card = remembered(device, cards);
+    if (*card != FR_NO_CARD) return NVML_SUCCESS;
+    r = REAL(nvmlDeviceGetUUID)(device, uuid, sizeof uuid);
+    if (r) return r;
+    *card = card_named(uuid, cards);
+    if (*card == FR_NO_CARD) return NVML_ERROR_NO_PERMISSION;
+    remember(*card, device);
+    return NVML_SUCCESS;
+}
+
+/* ---- the container's cards in the driver's order ---- */
+
+static nvmlReturn_t real_at(unsigned index, nvmlDevice_t *out)
+{
+    return fr_has(FR_nvmlDeviceGetHandleByIndex_v2) ? REAL(nvmlDeviceGetHandleByIndex_v2)(index, out) : REAL(nvmlDeviceGetHandleByIndex)(index, out);
+}
+
+static nvmlReturn_t real_count(unsigned *out)
+{
+    return fr_has(FR_nvmlDeviceGetCount_v2) ? REAL(nvmlDeviceGetCount_v2)(out) : REAL(nvmlDeviceGetCount)(out);
+}
+
+/* A lost card has no UUID to be asked for; asked for by its UUID it says that it is lost. */
+static int a_lost_card(const bool *seen, int cards)
+{
+    nvmlDevice_t device;
+    for (int i = 0; i < cards; i++)
+        if (!seen[i] && REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(i), &device) == NVML_ERROR_GPU_IS_LOST) return i;
+    return FR_NO_CARD;
+}
+
+static int card_at(unsigned index, const bool *seen, int cards)
+{
+    char uuid[96];
+    nvmlDevice_t device;
+    nvmlReturn_t r = real_at(index, &device);
+    if (!r) r = REAL(nvmlDeviceGetUUID)(device, uuid, sizeof uuid);
+    if (r == NVML_ERROR_GPU_IS_LOST) return a_lost_card(seen, cards);
+    return r ? FR_NO_CARD : card_named(uuid, cards);
+}
+
+static nvmlReturn_t list(int order[FR_MAX_CARDS], unsigned *count)
+{
+    bool seen[FR_MAX_CARDS] = {false};
+    unsigned there;
+    int cards = fr_card_count();
+    nvmlReturn_t r = real_count(&there);
+    if (r) return r;
+    *count = 0;
+    for (unsigned i = 0; i < there; i++) {
+        int card = card_at(i, seen, cards);
+        if (card == FR_NO_CARD || seen[card]) continue;
+        seen[card] = true;
+        order[(*count)++] = card;
+    }
+    return NVML_SUCCESS;
+}
+
+static nvmlReturn_t device_count(unsigned *out)
+{
+    int order[FR_MAX_CARDS];
+    unsigned count;
+    nvmlReturn_t r = real_count(out); /* a missing place to answer to is the driver's to say */
+    if (!r) r = list(order, &count);
+    if (!r) *out = count;
+    return r;
+}
+HOOK nvmlReturn_t nvmlDeviceGetCount(unsigned *out) { return device_count(out); }
+HOOK nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *out) { return device_count(out); }
+
+/* ---- handles ---- */
+
+static nvmlReturn_t handle_of(int card, nvmlDevice_t *out)
+{
+    nvmlReturn_t r = REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), out);
+    if (!r) remember(card, *out);
+    if (!r) fr_busy_look(card);
+    return r;
+}
+
+static nvmlReturn_t by_index(unsigned index, nvmlDevice_t *out)
+{
+    int order[FR_MAX_CARDS];
+    unsigned count;
+    nvmlReturn_t r = list(order, &count);
+    if (r) return r;
+    return !out || index >= count ? NVML_ERROR_INVALID_ARGUMENT : handle_of(order[index], out);
+}
+HOOK nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *out) { return by_index(index, out); }
+HOOK nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out) { return by_index(index, out); }
+
+/* What the driver found, when it is the container's; else as if it did not exist. */
+static nvmlReturn_t ours_only(nvmlReturn_t r, nvmlDevice_t *out)
+{
+    int card;
+    if (r) return r;
+    r = fr_nvml_card(*out, &card);
+    if (r) *out = NULL;
+    else fr_busy_look(card);
+    return r == NVML_ERROR_NO_PERMISSION ? NVML_ERROR_NOT_FOUND : r;
+}
+
+HOOK nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out)
+{
+    return ours_only(REAL(nvmlDeviceGetHandleByUUID)(uuid, out), out);
+}
+HOOK nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_v1_t *uuid, nvmlDevice_t *out)
+{
+    return ours_only(REAL(nvmlDeviceGetHandleByUUIDV)(uuid, out), out);
+}
+HOOK nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *out)
+{
+    return ours_only(REAL(nvmlDeviceGetHandleByPciBusId)(id, out), out);
+}
+HOOK nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *out)
+{
+    return ours_only(REAL(nvmlDeviceGetHandleByPciBusId_v2)(id, out), out);
+}
+HOOK nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *out)
+{
+    return ours_only(REAL(nvmlDeviceGetHandleBySerial)(serial, out), out);
+}
+
+HOOK nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *out)
+{
+    int order[FR_MAX_CARDS], card;
+    unsigned count;
+    nvmlReturn_t r = REAL(nvmlDeviceGetIndex)(device, out);
+    if (!r) r = fr_nvml_card(device, &card);
+    if (!r) r = list(order, &count);
+    for (unsigned i = 0; !r && i < count; i++)
+        if (order[i] == card) return *out = i, NVML_SUCCESS;
+    return r ? r : NVML_ERROR_NOT_FOUND;
+}
+
+/* ---- lists of handles ---- */
+
+/* Asks once for all, into a place of our own, and hands on those that are the container's. */
+#define AT_MOST 256
+static nvmlReturn_t hand_on(nvmlReturn_t r, nvmlDevice_t *all, unsigned there, unsigned *count, nvmlDevice_t *out)
+{
+    unsigned room = *count, found = 0;
+    int card;
+    if (r) return r;
+    for (unsigned i = 0; i < there; i++) {
+        if (fr_nvml_card(all[i], &card)) continue;
+        if (out && found < room) out[found] = all[i];
+        found++;
+    }
+    *count = found;
+    return out && found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+HOOK nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, int level, unsigned *count, nvmlDevice_t *out)
+{
+    nvmlDevice_t all[AT_MOST];
+    unsigned there = AT_MOST;
+    if (!count) return REAL(nvmlDeviceGetTopologyNearestGpus)(device, level, count, out);
+    return hand_on(REAL(nvmlDeviceGetTopologyNearestGpus)(device, level, &there, all), all, there, count, out);
+}
+
+HOOK nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned *count, nvmlDevice_t *out)
+{
+    nvmlDevice_t all[AT_MOST];
+    unsigned there = AT_MOST;
+    if (!count) return REAL(nvmlSystemGetTopologyGpuSet)(cpu, count, out);
+    return hand_on(REAL(nvmlSystemGetTopologyGpuSet)(cpu, &there, all), all, there, count, out);
+}
+
+HOOK nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned *count, nvmlDevice_t *out)
+{
+    nvmlDevice_t all[AT_MOST];
+    unsigned there = AT_MOST;
+    if (!count) return REAL(nvmlUnitGetDevices)(unit, count, out);
+    return hand_on(REAL(nvmlUnitGetDevices)(unit, &there, all), all, there, count, out);
+}

@@ -1,0 +1,147 @@
+/* GPU time of late. The region counts the time that each process held the card since it started; a percentage is the growth
+ * between two looks. Two looks are kept per card, half a second apart or more, and a question is answered by the time since
+ * the older one, so that it covers at least that half second once a process has asked before. The very first question
+ * waits until a twentieth of a second has passed since the card's handle was given out. */
+#include "nvml_view.h"
+
+#include <sys/mman.h>
+#include <time.h>
+
+#define KEEP_NS 500000000ull
+#define SHORTEST_NS 50000000ull
+
+struct seen {
+    uint64_t ns;
+    uint32_t generation, here;
+};
+
+struct look {
+    uint64_t at_ns;
+    struct seen *slots;
+};
+
+static struct {
+    struct fr_lock lock; /* held for one walk over the slots */
+    struct look older, newer;
+    uint64_t window_ns;
+} cards[FR_MAX_CARDS];
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+unsigned long long fr_wall_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (unsigned long long)t.tv_sec * 1000000ull + (unsigned long long)t.tv_nsec / 1000;
+}
+
+static bool room(int card)
+{
+    size_t size = FR_MAX_SLOTS * sizeof(struct seen);
+    if (cards[card].older.slots) return true;
+    char *both = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (both == MAP_FAILED) return false;
+    cards[card].older.slots = (void *)both;
+    cards[card].newer.slots = (void *)(both + size);
+    return true;
+}
+
+static bool note(const struct fr_tenant *tenant, void *data)
+{
+    struct look *look = data;
+    if (tenant->slot < FR_MAX_SLOTS) look->slots[tenant->slot] = (struct seen){tenant->gpu_ns, tenant->generation, 1};
+    return true;
+}
+
+static void take(int card, struct look *look, uint64_t now)
+{
+    look->at_ns = now;
+    for (unsigned i = 0; i < FR_MAX_SLOTS; i++)
+        if (look->slots[i].here) look->slots[i].here = 0;
+    fr_tenants(card, note, look);
+}
+
+void fr_busy_look(int card)
+{
+    fr_lock(&cards[card].lock);
+    if (!cards[card].older.at_ns && room(card)) {
+        take(card, &cards[card].older, now_ns());
+        take(card, &cards[card].newer, now_ns());
+    }
+    fr_unlock(&cards[card].lock);
+}
+
+static uint64_t grown(const struct look *since, const struct fr_tenant *tenant)
+{
+    if (tenant->slot >= FR_MAX_SLOTS) return 0;
+    const struct seen *then = &since->slots[tenant->slot];
+    if (!then->here || then->generation != tenant->generation) return tenant->gpu_ns; /* younger than the look */
+    return tenant->gpu_ns > then->ns ? tenant->gpu_ns - then->ns : 0;
+}
+
+struct sum {
+    const struct look *since;
+    uint64_t ns;
+};
+
+static bool add(const struct fr_tenant *tenant, void *data)
+{
+    struct sum *sum = data;
+    sum->ns += grown(sum->since, tenant);
+    return true;
+}
+
+static unsigned percent(uint64_t ns, uint64_t window_ns)
+{
+    uint64_t n = window_ns ? (ns * 100 + window_ns / 2) / window_ns : 0;
+    return n > 100 ? 100 : (unsigned)n;
+}
+
+static void wait_for_a_window(int card)
+{
+    uint64_t age = now_ns() - __atomic_load_n(&cards[card].older.at_ns, __ATOMIC_RELAXED);
+    struct timespec t = {0, (long)(SHORTEST_NS - age)};
+    if (age < SHORTEST_NS) nanosleep(&t, NULL);
+}
+
+/* The newer look becomes the older one when it is old enough to be measured from. */
+static void step(int card, uint64_t now)
+{
+    struct look *older = &cards[card].older, *newer = &cards[card].newer, spare = *older;
+    if (now - newer->at_ns < KEEP_NS) return;
+    *older = *newer;
+    *newer = spare;
+    take(card, newer, now);
+}
+
+unsigned fr_busy_percent(int card)
+{
+    fr_busy_look(card);
+    wait_for_a_window(card);
+    fr_used(card); /* reaps the dead */
+    fr_lock(&cards[card].lock);
+    unsigned result = 0;
+    if (cards[card].older.at_ns) {
+        uint64_t now = now_ns();
+        step(card, now);
+        struct sum sum = {&cards[card].older, 0};
+        fr_tenants(card, add, &sum);
+        cards[card].window_ns = now - cards[card].older.at_ns;
+        result = percent(sum.ns, cards[card].window_ns);
+    }
+    fr_unlock(&cards[card].lock);
+    return result;
+}
+
+unsigned fr_busy_percent_of(int card, const struct fr_tenant *tenant)
+{
+    fr_lock(&cards[card].lock);
+    unsigned result = cards[card].older.at_ns ? percent(grown(&cards[card].older, tenant), cards[card].window_ns) : 0;
+    fr_unlock(&cards[card].lock);
+    return result;
+}

@@ -1,0 +1,71 @@
+/* NVML: a card's memory is the container's quota of it. */
+#include "nvml_view.h"
+#include "shared.h"
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+struct share {
+    uint64_t total, used, free;
+};
+
+/* Total and free are never more than the card has. Never more than the quota is shown as used, also while a lowered quota
+ * is below what is held: total - used is what programs compute, and it must not pass below zero. Nothing can be had without
+ * a region. */
+static struct share share_of(int card, uint64_t total_on_card, uint64_t free_on_card)
+{
+    struct fr_quota quota = {0};
+    if (fr_look()) fr_quota(card, &quota);
+    uint64_t total = least(quota.memory, total_on_card), used = least(fr_used(card) + quota.unaccounted, total);
+    return (struct share){total, used, least(total - used, free_on_card)};
+}
+
+HOOK nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out)
+{
+    int card;
+    nvmlReturn_t r = fr_nvml_card(device, &card);
+    if (r) return r;
+    r = REAL(nvmlDeviceGetMemoryInfo)(device, out);
+    if (r || fr_is_off()) return r;
+    struct share share = share_of(card, out->total, out->free);
+    *out = (nvmlMemory_t){share.total, share.free, share.used};
+    return NVML_SUCCESS;
+}
+
+HOOK nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out)
+{
+    int card;
+    nvmlReturn_t r = fr_nvml_card(device, &card);
+    if (r) return r;
+    if (out && out->version != NVML_VERSION(nvmlMemory_v2_t, 2)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    r = REAL(nvmlDeviceGetMemoryInfo_v2)(device, out);
+    if (r || fr_is_off()) return r;
+    struct share share = share_of(card, out->total, out->free);
+    *out = (nvmlMemory_v2_t){out->version, share.total, 0, share.free, share.used};
+    return NVML_SUCCESS;
+}
+
+/* The window through which the host sees the card's memory. How much of it is in use tells of the neighbours. */
+HOOK nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *out)
+{
+    int card;
+    nvmlReturn_t r = fr_nvml_card(device, &card);
+    if (r) return r;
+    r = REAL(nvmlDeviceGetBAR1MemoryInfo)(device, out);
+    if (r || fr_is_off()) return r;
+    struct share share = share_of(card, UINT64_MAX, UINT64_MAX);
+    uint64_t total = least(out->bar1Total, share.total), used = least(least(out->bar1Used, share.used), total);
+    *out = (nvmlBAR1Memory_t){total, total - used, used};
+    return NVML_SUCCESS;
+}
+
+/* The quota, whether or not this driver knows limits of its own: a program that asks wants to know what it may take. */
+HOOK nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *out)
+{
+    int card;
+    nvmlReturn_t r = fr_nvml_card(device, &card);
+    if (r) return r;
+    if (!out) return NVML_ERROR_INVALID_ARGUMENT;
+    struct share share = share_of(card, UINT64_MAX, UINT64_MAX);
+    *out = (nvmlGetMemoryLimits_v1_t){out->nameSpace, share.total, share.total, share.used};
+    return NVML_SUCCESS;
+}

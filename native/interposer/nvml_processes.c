@@ -1,0 +1,86 @@
+/* NVML: who uses a card. Only the container's processes exist, each with the pid by which it knows itself: the driver's own
+ * lists name the whole node's, by pids that differ between its open and its closed kernel module. */
+#include "account.h"
+#include "nvml_view.h"
+
+#include <string.h>
+
+/* ---- the region's slots ---- */
+
+static bool tenant_at(unsigned slot, unsigned card, struct fr_tenant *out)
+{
+    const struct fr_slot *s = fr_slot(slot);
+    struct fr_account *a = fr_slot_account(slot, card);
+    if (atomic_load(&s->state) != FR_SLOT_LIVE) return false;
+    uint64_t bytes = fr_charged_units(a) * FR_UNIT_BYTES;
+    if (!bytes && !atomic_load(&a->contexts)) return false;
+    *out = (struct fr_tenant){slot, __atomic_load_n(&s->pid, __ATOMIC_RELAXED), atomic_load(&s->generation),
+                              __atomic_load_n(&s->start_time, __ATOMIC_RELAXED), bytes, atomic_load(&a->gpu_ns), s->command};
+    return true;
+}
+
+void fr_tenants(int card, fr_each_tenant *each, void *data)
+{
+    struct fr_tenant tenant;
+    if (!fr_look() || card < 0 || (unsigned)card >= fr_shared.card_count) return;
+    uint32_t end = fr_slots_in_use();
+    for (uint32_t i = 0; i < end; i++)
+        if (tenant_at(i, (unsigned)card, &tenant) && !each(&tenant, data)) return;
+}
+
+/* ---- process lists: three generations, two layouts ---- */
+
+static bool put(const struct fr_tenant *tenant, void *data)
+{
+    struct fr_listing *l = data;
+    nvmlProcessDetail_v1_t info = {tenant->pid, tenant->bytes, NVML_NO_INSTANCE, NVML_NO_INSTANCE, 0};
+    if (l->out && l->found < l->room) memcpy(l->out + l->found * l->size, &info, l->size); /* the shorter ones are its beginning */
+    l->found++;
+    return true;
+}
+
+bool fr_fits(const struct fr_listing *l) { return !l->found || (l->out && l->found <= l->room); }
+
+/* `asked` is what the driver said when it was asked for the number only. */
+static nvmlReturn_t processes(nvmlReturn_t asked, nvmlDevice_t device, unsigned *count, void *out, size_t size, bool any)
+{
+    int card;
+    if (!count) return NVML_ERROR_INVALID_ARGUMENT;
+    if (asked && asked != NVML_ERROR_INSUFFICIENT_SIZE) return asked;
+    nvmlReturn_t r = fr_nvml_card(device, &card);
+    if (r) return r;
+    struct fr_listing l = {out, size, *count, 0};
+    fr_used(card); /* reaps the dead */
+    if (any) fr_tenants(card, put, &l);
+    *count = l.found;
+    return fr_fits(&l) ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+#define PROCESSES(name, type, any)                                                        \
+    HOOK nvmlReturn_t name(nvmlDevice_t device, unsigned *count, type *out)               \
+    {                                                                                     \
+        unsigned none = 0;                                                                \
+        nvmlReturn_t asked = REAL(name)(device, &none, NULL);                             \
+        return processes(asked, device, count, out, sizeof(type), any);                   \
+    }
+PROCESSES(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t, true)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, true)
+PROCESSES(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, true)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t, false)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
+PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, nvmlProcessInfo_v1_t, false)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfo_v2_t, false)
+PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfo_v2_t, false)
+/* Sessions of the video engines: those of the whole card, with pids; a container's own are not known. */
+PROCESSES(nvmlDeviceGetEncoderSessions, nvmlSession_t, false)
+PROCESSES(nvmlDeviceGetFBCSessions, nvmlSession_t, false)
+
+HOOK nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)
+{
+    if (!list || list->version != NVML_VERSION(*list, 1)) return REAL(nvmlDeviceGetRunningProcessDetailList)(device, list);
+    nvmlProcessDetailList_v1_t number = {list->version, list->mode, 0, NULL};
+    nvmlReturn_t asked = REAL(nvmlDeviceGetRunningProcessDetailList)(device, &number);
+    bool any = list->mode == NVML_PROCESS_COMPUTE || list->mode == NVML_PROCESS_ALL;
+    return processes(asked, device, &list->numProcArrayEntries, list->procArray, sizeof *list->procArray, any);
+}
