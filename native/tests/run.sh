@@ -52,7 +52,7 @@ contained() { # name, command ...
     run "$@"
 }
 
-for test in "$OUT"/tests/clock/*_test "$OUT"/tests/simgpu/*_test; do run "$(basename "$test")" "$test"; done
+for test in "$OUT"/tests/clock/*_test "$OUT"/tests/arbiter/*_test "$OUT"/tests/simgpu/*_test; do run "$(basename "$test")" "$test"; done
 # An instrumented library cannot be loaded into an interpreter that is not.
 [ -n "$SANITIZE" ] || for test in "$here"/simgpu/*_test.py; do run "$(basename "$test")" "$PYTHON" "$test"; done
 

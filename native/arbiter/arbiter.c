@@ -1,0 +1,199 @@
+/* fractile-arbiter: shares out the time of the cards of one node.
+ *
+ *      1. look at the slices: new ones, gone ones, changed terms        slices.c
+ *      2. hear the processes                                            peers.c
+ *      3. decide                                                        share.c
+ *      4. tell the processes, sleep until something is due
+ *
+ * One thread. Nothing that it needs survives it: after a restart the processes ask again. */
+#include "node.h"
+
+#include "clock.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define TERMS_NS 50000000ull /* changed weights and limits are looked for as often while anybody uses a card */
+#define ROUND 64             /* events before the next decision */
+
+static const char usage[] =
+    "usage: fractile-arbiter [--control SOCKET] --slices DIR      serve every slice directory in DIR, also those to come\n"
+    "       fractile-arbiter [--control SOCKET] SLICE...          serve these slice directories\n"
+    "       fractile-arbiter status --control SOCKET              print what a running one knows, as JSON\n"
+    "\n"
+    "Shares out the time of the cards of this node between containers, by the weights and limits in their limits pages.\n"
+    "A slice directory holds the page `limits`; the arbiter makes the socket `arbiter.sock` in it, which the library in the\n"
+    "container speaks to. --control defaults to arbiter.sock beside DIR. Stop it with SIGTERM: containers then go on with the\n"
+    "driver's own time slicing, and come back when it is started again.\n";
+
+static struct node node;
+static volatile sig_atomic_t stop;
+
+static void on_signal(int unused) { (void)unused, stop = 1; }
+
+bool node_watch(struct node *n, int fd, enum source what, uint32_t index)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint64_t)what << 32 | index};
+    return epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
+}
+
+/* ---- people ---- */
+
+static int unix_socket(const char *path, bool serve)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof name.sun_path) return errno = ENAMETOOLONG, -1;
+    strcpy(name.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (serve ? SOCK_NONBLOCK : 0), 0);
+    if (serve) unlink(path);
+    if (fd >= 0 && (serve ? bind(fd, (struct sockaddr *)&name, sizeof name) || chmod(path, 0600) || listen(fd, 16)
+                          : connect(fd, (struct sockaddr *)&name, sizeof name)) == 0)
+        return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+static void answer(struct node *n)
+{
+    int fd = accept4(n->control, NULL, NULL, SOCK_CLOEXEC);
+    struct timeval patience = {0, 200000};
+    if (fd < 0) return;
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    status_write(n, fd, clock_now());
+    close(fd);
+}
+
+static int print_status(const char *control)
+{
+    char text[65536];
+    ssize_t n;
+    int fd = unix_socket(control, false);
+    if (fd < 0) return fprintf(stderr, "no arbiter answers at %s (%s); is it running with this --control?\n", control, strerror(errno)), 1;
+    while ((n = read(fd, text, sizeof text)) > 0) fwrite(text, 1, (size_t)n, stdout);
+    close(fd);
+    return 0;
+}
+
+/* ---- the loop ---- */
+
+static void handle(struct node *n, const struct epoll_event *e)
+{
+    uint32_t index = (uint32_t)e->data.u64;
+    char changes[4096];
+    switch ((enum source)(e->data.u64 >> 32)) {
+    case FROM_INOTIFY:
+        while (read(n->inotify, changes, sizeof changes) > 0) {}
+        slices_scan(n);
+        break;
+    case FROM_CONTROL: answer(n); break;
+    case FROM_SLICE: if (n->slices[index].present) peer_accept(n, index); break;
+    case FROM_PEER: if (n->peers[index].fd >= 0) peer_hear(n, index); break;
+    }
+}
+
+static bool anybody_busy(const struct node *n)
+{
+    for (uint32_t c = 0; c < n->share.cards; c++)
+        if (n->share.holder[c] >= 0) return true;
+    return false;
+}
+
+static void decide(struct node *n, uint64_t *again)
+{
+    struct share_decision d;
+    uint64_t now = clock_now();
+    slices_terms(n, now);
+    while (share_decide(&n->share, now, &d, again)) peers_tell(n, &d, now);
+    if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
+}
+
+static void serve(struct node *n)
+{
+    struct epoll_event events[ROUND];
+    while (!stop) {
+        uint64_t again;
+        decide(n, &again);
+        struct pollfd p = {.fd = n->epoll, .events = POLLIN};
+        if (clock_poll(&p, 1, again) < 0 && errno != EINTR) break;
+        int ready = epoll_wait(n->epoll, events, ROUND, 0);
+        for (int i = 0; i < ready; i++) handle(n, &events[i]);
+    }
+}
+
+/* ---- beginning and end ---- */
+
+static bool begin(struct node *n, const char *control)
+{
+    n->epoll = epoll_create1(EPOLL_CLOEXEC);
+    n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    n->control = control[0] ? unix_socket(control, true) : -1;
+    share_init(&n->share);
+    for (int i = 0; i < PEERS; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < PEERS ? i + 1 : -1};
+    if (n->epoll < 0 || n->inotify < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
+    if (control[0] && n->control < 0) return fprintf(stderr, "fractile-arbiter: cannot listen at %s: %s\n", control, strerror(errno)), false;
+    if (n->control >= 0) node_watch(n, n->control, FROM_CONTROL, 0);
+    return node_watch(n, n->inotify, FROM_INOTIFY, 0);
+}
+
+static bool take_root(struct node *n, const char *root)
+{
+    /* A slice is complete when its directory appears by rename; its limits may come later, also by rename. */
+    if (strlen(root) >= sizeof n->root) return fprintf(stderr, "fractile-arbiter: the path %s is too long\n", root), false;
+    strcpy(n->root, root);
+    if (inotify_add_watch(n->inotify, root, IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_ONLYDIR) < 0)
+        return fprintf(stderr, "fractile-arbiter: cannot watch %s: %s\n", root, strerror(errno)), false;
+    slices_scan(n);
+    return true;
+}
+
+static void end(struct node *n, const char *control)
+{
+    char path[300];
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
+        if (!n->slices[i].present) continue;
+        snprintf(path, sizeof path, "%s/" ARBITER_SOCKET, n->slices[i].path);
+        unlink(path);
+        slice_remove(n, i);
+    }
+    if (n->control >= 0) unlink(control);
+}
+
+static int run(const char *root, const char *control, char **slices)
+{
+    signal(SIGTERM, on_signal);
+    signal(SIGINT, on_signal);
+    signal(SIGPIPE, SIG_IGN);
+    if (!begin(&node, control) || (root[0] && !take_root(&node, root))) return 1;
+    for (; *slices; slices++)
+        if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s)\n", *slices, strerror(errno)), 1;
+    serve(&node);
+    end(&node, control);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"help", 0, NULL, 'h'}, {0}};
+    char control[256] = "", root[256] = "";
+    for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+        if (o == 'h') return fputs(usage, stdout), 0;
+        if (o == 's') snprintf(root, sizeof root, "%s", optarg);
+        if (o == 'c') snprintf(control, sizeof control, "%s", optarg);
+        if (o == '?') return fputs(usage, stderr), 2;
+    }
+    bool status = optind < argc && !strcmp(argv[optind], "status");
+    if (!control[0] && root[0]) snprintf(control, sizeof control, "%.200s/../arbiter.sock", root);
+    if (status && control[0]) return print_status(control);
+    if (status || (!root[0] && optind == argc)) return fputs(usage, stderr), 2;
+    return run(root, control, argv + optind);
+}

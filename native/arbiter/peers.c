@@ -1,0 +1,185 @@
+/* The processes of the containers. Who they are is what the kernel says of their sockets; what they say is a wish. */
+#include "node.h"
+
+#include "clock.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ROUND 16 /* messages of one peer before the others are heard */
+#define SECOND 1000000000ull
+
+static struct slice *slice_of(struct node *n, const struct peer *p) { return &n->slices[p->slice]; }
+
+void peer_accept(struct node *n, uint32_t index)
+{
+    struct slice *s = &n->slices[index];
+    struct ucred who = {0};
+    socklen_t size = sizeof who;
+    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;
+    bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
+    if (!known || n->free_peer < 0 || s->peer_count >= PEERS_OF_A_SLICE) {
+        event_note(n, s, who.pid, "refused: too many processes");
+        close(fd);
+        return;
+    }
+    int at = n->free_peer;
+    struct peer *p = &n->peers[at];
+    n->free_peer = p->next;
+    *p = (struct peer){.fd = fd, .next = s->peers, .slice = index, .pid = who.pid};
+    s->peers = at;
+    s->peer_count++;
+    node_watch(n, fd, FROM_PEER, (uint32_t)at);
+}
+
+static bool anybody_wants(const struct node *n, const struct slice *s, uint32_t card)
+{
+    for (int i = s->peers; i >= 0; i = n->peers[i].next)
+        if (n->peers[i].wants >> card & 1) return true;
+    return false;
+}
+
+/* One process has nothing more on the card. */
+static void give_back(struct node *n, struct peer *p, uint32_t card)
+{
+    struct slice *s = slice_of(n, p);
+    if (!(p->granted >> card & 1)) return;
+    p->granted &= ~(1ull << card);
+    if (--s->outstanding[card]) return;
+    s->recalled[card] = false;
+    share_done(&n->share, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
+}
+
+void peer_drop(struct node *n, uint32_t index, const char *why)
+{
+    struct peer *p = &n->peers[index];
+    struct slice *s = slice_of(n, p);
+    if (why) event_note(n, s, p->pid, why);
+    uint64_t wanted = p->wants;
+    p->wants = 0;
+    for (uint32_t c = 0; c < s->cards; c++) {
+        bool held = p->granted >> c & 1;
+        give_back(n, p, c);
+        bool waits = s->card[c] >= 0 && (wanted >> c & 1) && !held && !s->outstanding[c];
+        if (waits && !anybody_wants(n, s, c)) share_done(&n->share, (uint32_t)s->card[c], p->slice, false, clock_now());
+    }
+    close(p->fd);
+    for (int *at = &s->peers; *at >= 0; at = &n->peers[*at].next)
+        if (*at == (int)index) {
+            *at = p->next;
+            break;
+        }
+    s->peer_count--;
+    *p = (struct peer){.fd = -1, .next = n->free_peer};
+    n->free_peer = (int)index;
+}
+
+static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_t card, uint64_t length)
+{
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = card, .lease = slice_of(n, p)->lease[card], .length_ns = length};
+    clock_send(p->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not read loses its own grant */
+}
+
+static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
+{
+    struct slice *s = slice_of(n, p);
+    p->granted |= 1ull << card;
+    s->outstanding[card]++;
+    tell(n, p, ARBITER_GRANT, card, s->until[card] ? s->until[card] - now : 0);
+}
+
+/* Cards as the node numbers them. */
+static uint64_t gang_of(const struct slice *s, uint64_t cards)
+{
+    uint64_t gang = 0;
+    for (uint32_t c = 0; c < s->cards; c++)
+        if ((cards >> c & 1) && s->card[c] >= 0) gang |= 1ull << s->card[c];
+    return gang;
+}
+
+static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
+{
+    struct slice *s = slice_of(n, p);
+    uint64_t now = clock_now();
+    p->wants |= 1ull << card;
+    if (p->granted >> card & 1) return;
+    bool open = s->outstanding[card] && !s->recalled[card] && (!s->until[card] || s->until[card] > now);
+    if (open) grant(n, p, card, now); /* its container has the lease */
+    else share_want(&n->share, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
+}
+
+static const char *obey(struct node *n, struct peer *p, const struct arbiter_message *m)
+{
+    struct slice *s = slice_of(n, p);
+    if (m->version != ARBITER_VERSION || m->card >= s->cards || s->card[m->card] < 0) return "nonsense";
+    if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), NULL;
+    if (m->kind != ARBITER_DONE) return "nonsense";
+    if (m->lease != s->lease[m->card]) return NULL; /* of an earlier lease: it crossed ours on the way */
+    if (!m->more) p->wants &= ~(1ull << m->card);
+    bool held = p->granted >> m->card & 1;
+    give_back(n, p, m->card);
+    if (held && m->more && s->outstanding[m->card]) want(n, p, m->card, m->gang); /* others of it go on */
+    return NULL;
+}
+
+static bool flood(struct peer *p, uint64_t now)
+{
+    if (now / SECOND != p->second) p->second = now / SECOND, p->heard = 0;
+    return ++p->heard > MESSAGES_A_SECOND;
+}
+
+void peer_hear(struct node *n, uint32_t index)
+{
+    struct peer *p = &n->peers[index];
+    for (int i = 0; i < ROUND && p->fd >= 0; i++) {
+        struct arbiter_message m;
+        ssize_t size = clock_receive(p->fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
+        if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (size <= 0) return peer_drop(n, index, NULL);
+        const char *wrong = size != sizeof m ? "nonsense" : flood(p, clock_now()) ? "flood" : obey(n, p, &m);
+        if (wrong) return peer_drop(n, index, wrong);
+    }
+}
+
+/* ---- decisions ---- */
+
+static int card_of_slice(const struct slice *s, uint32_t card)
+{
+    for (uint32_t c = 0; c < s->cards; c++)
+        if (s->card[c] == (int)card) return (int)c;
+    return -1;
+}
+
+static void tell_all(struct node *n, struct slice *s, enum arbiter_kind kind, uint32_t card)
+{
+    for (int i = s->peers; i >= 0; i = n->peers[i].next)
+        if (n->peers[i].granted >> card & 1) tell(n, &n->peers[i], kind, card, 0);
+}
+
+static void begin_lease(struct node *n, struct slice *s, uint32_t card, const struct share_decision *d, uint64_t now)
+{
+    s->lease[card] = ++n->next_lease;
+    s->until[card] = d->until;
+    s->recalled[card] = false;
+    s->outstanding[card] = 0;
+    for (int i = s->peers; i >= 0; i = n->peers[i].next) {
+        n->peers[i].granted &= ~(1ull << card);
+        if (n->peers[i].wants >> card & 1) grant(n, &n->peers[i], card, now);
+    }
+    if (!s->outstanding[card]) share_done(&n->share, d->card, d->tenant, false, now);
+}
+
+void peers_tell(struct node *n, const struct share_decision *d, uint64_t now)
+{
+    struct slice *s = &n->slices[d->tenant];
+    int card = card_of_slice(s, d->card);
+    if (card < 0) return;
+    if (d->what == SHARE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
+    if (d->what == SHARE_LATE) return event_note(n, s, 0, "late: did not give the card back");
+    s->recalled[card] = true;
+    tell_all(n, s, ARBITER_RECALL, (uint32_t)card);
+}

@@ -1,0 +1,32 @@
+/* What the library in a container and the arbiter say to each other, over <slice>/arbiter.sock: one struct per message
+ * (SOCK_SEQPACKET), both on one machine. Cards are numbered as in the slice's limits page. Times are lengths, not instants.
+ *
+ *      library                                arbiter
+ *        WANT card, gang     -->
+ *                            <--   GRANT card, lease, length (0: until recalled)
+ *        feeds the card, at most until the length is over
+ *                            <--   RECALL card, lease
+ *        DONE card, lease, more -->            nothing of this process is left on the card
+ *
+ * All processes of a container share its lease: each that wants the card gets the GRANT, and the lease is over when each
+ * has said DONE or is gone. Nothing that a message claims is believed beyond what it asks for. */
+#ifndef FRACTILE_ARBITER_PROTOCOL_H
+#define FRACTILE_ARBITER_PROTOCOL_H
+
+#include <stdint.h>
+
+#define ARBITER_VERSION 1u
+#define ARBITER_SOCKET "arbiter.sock" /* in the slice's directory */
+
+enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4 };
+
+struct arbiter_message {
+    uint32_t version, kind;
+    uint32_t card;
+    uint32_t more;      /* of DONE: wants the card again */
+    uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
+    uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together */
+    uint64_t length_ns; /* of GRANT */
+};
+
+#endif

@@ -1,0 +1,159 @@
+/* Containers: a directory each, in which lie the page of limits and our socket. Which container a process belongs to follows
+ * from the socket it comes by: the directory is mounted into that container only. */
+#include "node.h"
+
+#include "clock.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const struct fr_limits *map_limits(const char *directory)
+{
+    char path[300];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/limits", directory);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return NULL;
+    bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size >= sizeof(struct fr_limits);
+    void *at = whole ? mmap(NULL, sizeof(struct fr_limits), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (at == MAP_FAILED) return NULL;
+    const struct fr_limits *l = at;
+    bool good = l->magic == FR_LIMITS_MAGIC && l->version == FR_LAYOUT_VERSION && l->size == sizeof *l && l->end == FR_END_MAGIC &&
+                l->card_count <= FR_MAX_CARDS;
+    if (good) return l;
+    munmap(at, sizeof(struct fr_limits));
+    return NULL;
+}
+
+static int listen_in(const char *directory)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    char path[300];
+    snprintf(path, sizeof path, "%s/" ARBITER_SOCKET, directory);
+    unlink(path); /* of an arbiter before us */
+    int here = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* A socket's name has 108 bytes, a directory's may be longer: by way of its descriptor it is short. */
+    snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/" ARBITER_SOCKET, here);
+    bool good = here >= 0 && fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0 && chmod(path, 0666) == 0 && listen(fd, 1024) == 0;
+    if (here >= 0) close(here);
+    if (good) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+/* The node's number of a card; one more for a card not seen before. */
+static int card_number(struct node *n, const char *uuid)
+{
+    for (uint32_t i = 0; i < n->card_count; i++)
+        if (!strncmp(n->uuids[i], uuid, sizeof n->uuids[i])) return (int)i;
+    if (n->card_count == SHARE_CARDS) return -1;
+    memcpy(n->uuids[n->card_count], uuid, sizeof n->uuids[0] - 1);
+    return (int)n->card_count++;
+}
+
+static struct share_terms terms_of(const struct fr_limits *l, uint32_t card)
+{
+    const struct fr_limits_card *c = &l->cards[card];
+    uint32_t weight = c->cores ? c->cores : c->weight ? c->weight : 1;
+    return (struct share_terms){.weight = weight < 100000 ? weight : 100000, .limit = c->cores_limit, .priority = l->priority};
+}
+
+/* Under the sequence lock; false: the writer is at work, the next look will do. */
+static bool read_terms(const struct fr_limits *l, struct share_terms *out, uint32_t cards, uint32_t *sequence)
+{
+    *sequence = atomic_load_explicit(&l->sequence, memory_order_acquire);
+    if (*sequence & 1) return false;
+    for (uint32_t i = 0; i < cards; i++) out[i] = terms_of(l, i);
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&l->sequence, memory_order_relaxed) == *sequence;
+}
+
+static void renew_terms(struct node *n, uint32_t index, uint64_t now)
+{
+    struct slice *s = &n->slices[index];
+    struct share_terms terms[FR_MAX_CARDS];
+    uint32_t sequence;
+    if (atomic_load_explicit(&s->limits->sequence, memory_order_relaxed) == s->seen) return;
+    if (!read_terms(s->limits, terms, s->cards, &sequence)) return;
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (s->card[i] >= 0) share_seat(&n->share, (uint32_t)s->card[i], index, terms[i], now);
+    s->seen = sequence;
+}
+
+void slices_terms(struct node *n, uint64_t now)
+{
+    for (uint32_t i = 0; i < n->share.tenants; i++)
+        if (n->slices[i].present) renew_terms(n, i, now);
+    n->terms_checked = now;
+}
+
+static int free_slice(const struct node *n)
+{
+    for (int i = 0; i < SHARE_TENANTS; i++)
+        if (!n->slices[i].present) return i;
+    return -1;
+}
+
+bool slice_add(struct node *n, const char *path)
+{
+    int index = free_slice(n);
+    if (index < 0 || strlen(path) >= sizeof n->slices[0].path) return errno = ENOSPC, false;
+    const struct fr_limits *limits = map_limits(path);
+    if (!limits) return errno = EINVAL, false;
+    int fd = listen_in(path);
+    if (fd < 0) return munmap((void *)limits, sizeof *limits), false;
+    struct slice *s = &n->slices[index];
+    memset(s, 0, sizeof *s);
+    *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .seen = UINT32_MAX, .cards = limits->card_count};
+    strcpy(s->path, path);
+    for (uint32_t i = 0; i < s->cards; i++) s->card[i] = (int16_t)card_number(n, limits->cards[i].uuid);
+    if ((uint32_t)index >= n->share.tenants) n->share.tenants = (uint32_t)index + 1;
+    node_watch(n, fd, FROM_SLICE, (uint32_t)index);
+    for (int tries = 0; s->seen == UINT32_MAX && tries < 1000; tries++) renew_terms(n, (uint32_t)index, clock_now());
+    return true;
+}
+
+void slice_remove(struct node *n, uint32_t index)
+{
+    struct slice *s = &n->slices[index];
+    while (s->peers >= 0) peer_drop(n, (uint32_t)s->peers, NULL);
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (s->card[i] >= 0) share_leave(&n->share, (uint32_t)s->card[i], index, clock_now());
+    close(s->listener);
+    munmap((void *)s->limits, sizeof *s->limits);
+    s->present = false;
+}
+
+static bool known(const struct node *n, const char *path)
+{
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++)
+        if (n->slices[i].present && !strcmp(n->slices[i].path, path)) return true;
+    return false;
+}
+
+/* The files may be there before or after we are told; a slice without limits is none yet. */
+void slices_scan(struct node *n)
+{
+    struct stat st;
+    char path[520];
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++)
+        if (n->slices[i].present && stat(n->slices[i].path, &st) != 0 && errno == ENOENT) slice_remove(n, i);
+    DIR *d = n->root[0] ? opendir(n->root) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", n->root, e->d_name);
+        if (!known(n, path) && !slice_add(n, path)) inotify_add_watch(n->inotify, path, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
+    }
+    if (d) closedir(d);
+}
