@@ -1,5 +1,6 @@
 """Allocate and the plugin's answers to messages that kubelet should never send."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.catalog import Catalog
 from fractile.errors import SetupError, WireError
 from fractile.model.units import MemoryUnit
-from fractile.wire import limits
+from fractile.region import directory
 from fractile.wire.devices import device_ids
 from tests.agent.world import CARDS, COUNT, MEM, World, card, world
 
@@ -72,11 +73,15 @@ async def test_several_containers_in_one_request_get_an_answer_and_a_directory_e
         first, second = answer.container_responses
         assert (first.envs["NVIDIA_VISIBLE_DEVICES"], second.envs["NVIDIA_VISIBLE_DEVICES"]) == (A.uuid, B.uuid)
         assert first.mounts[0].host_path != second.mounts[0].host_path
-        assert first.mounts[0].container_path == limits.DIRECTORY
-        assert first.mounts[0].read_only
+        assert [(m.container_path, m.read_only) for m in first.mounts] == [
+            ("/etc/fractile", True),
+            ("/etc/fractile/shared", False),
+        ]
+        assert first.mounts[1].host_path == f"{first.mounts[0].host_path}/shared"
         text = (Path(first.mounts[0].host_path) / "ids").read_text()
         assert text == f"fractile-ids=1\nresource={MEM}\nids={A.uuid}::0-1\n"
-        assert not (Path(first.mounts[0].host_path) / limits.FILE_NAME).exists()
+        assert not (Path(first.mounts[0].host_path) / directory.LIMITS).exists()
+        assert os.listdir(first.mounts[1].host_path) == []
 
 
 async def test_an_unknown_owner_is_told_its_own_amount_as_the_pods() -> None:

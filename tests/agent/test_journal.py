@@ -4,16 +4,23 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fractile.agent.journal import Journal
-from fractile.model.placement import Slice
-from fractile.model.units import CardUUID, ContainerName, MiB, PodUID
-from fractile.wire import limits
-from fractile.wire.limits import Limits
+from fractile.model.units import CardUUID, ContainerName, PodUID
+from fractile.region import live, page
+from fractile.region.page import CardLimits, Limits
 
 IDS = frozenset({"GPU-a::0", "GPU-a::1"})
-TEXT = limits.encode(Limits(PodUID("u"), "n", "p", ContainerName("c"), (Slice(CardUUID("GPU-a"), MiB(2)),)))
+LIMITS = Limits(
+    pod_uid=PodUID("u"),
+    namespace="n",
+    pod="p",
+    container=ContainerName("c"),
+    cards=(CardLimits(uuid=CardUUID("GPU-a"), memory=2**21),),
+)
+OTHER = msgspec.structs.replace(LIMITS, pod="q")
 
 
 def tokens() -> Callable[[], str]:
@@ -37,24 +44,61 @@ def test_a_grant_is_found_again_by_its_ids_after_a_restart(journal: Journal, tmp
 
 def test_every_user_may_read_its_own_directory_and_nobody_may_list_them(journal: Journal) -> None:
     journal.create("a", "r", IDS)
-    journal.write_limits("a", TEXT)
-    assert journal.path("a").parent.stat().st_mode & 0o777 == 0o711
-    assert journal.path("a").stat().st_mode & 0o777 == 0o755
-    assert (journal.path("a") / "limits").stat().st_mode & 0o777 == 0o644
+    journal.write_limits("a", LIMITS)
+    modes = {name: (journal.path("a") / name).stat().st_mode & 0o777 for name in (".", "..", "limits", "shared")}
+    assert modes == {"..": 0o711, ".": 0o755, "limits": 0o644, "shared": 0o755}
+    assert (journal.path("a") / "shared" / "region").stat().st_mode & 0o777 == 0o666
 
 
-def test_limits_are_replaced_in_one_step_and_left_alone_when_equal(journal: Journal) -> None:
+def test_limits_are_changed_in_place_and_left_alone_when_equal(journal: Journal) -> None:
     journal.create("a", "r", IDS)
     assert journal.limits("a") is None
-    journal.write_limits("a", TEXT)
-    inode = (journal.path("a") / "limits").stat().st_ino
-    journal.write_limits("a", TEXT)
-    assert (journal.path("a") / "limits").stat().st_ino == inode
-    journal.write_limits("a", TEXT.replace("pod-name=p", "pod-name=q"))
+    journal.write_limits("a", LIMITS)
+    file = journal.path("a") / "limits"
+    before = file.stat().st_ino, file.read_bytes()
+    journal.write_limits("a", LIMITS)
+    assert (file.stat().st_ino, file.read_bytes()) == before
+    journal.write_limits("a", OTHER)
     read = journal.limits("a")
     assert read is not None
     assert read.pod == "q"
-    assert sorted(p.name for p in journal.path("a").iterdir()) == ["ids", "limits"]
+    assert file.stat().st_ino == before[0]
+    assert sorted(p.name for p in journal.path("a").iterdir()) == ["ids", "limits", "shared"]
+
+
+def test_a_change_that_a_crash_cut_off_is_finished_at_the_next_start(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.create("a", "r", IDS)
+    journal.write_limits("a", LIMITS)
+
+    def killed(_order: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as at_the_first_fence:
+        at_the_first_fence.setattr(live, "_fence", killed)
+        with pytest.raises(KeyboardInterrupt):
+            journal.write_limits("a", OTHER)
+    assert journal.limits("a") is None  # half changed
+    again = Journal(tmp_path / "slices", new_token=tokens())
+    read = again.limits("a")
+    assert read is not None
+    assert read.pod == "q"
+    assert sorted(p.name for p in again.path("a").iterdir()) == ["ids", "limits", "shared"]
+
+
+def test_a_text_of_the_first_release_grants_nothing_and_is_told_of_once(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal.create("a", "r", IDS)
+    (journal.path("a") / "limits").write_text("fractile-limits=1\npod-uid=u\ncards=0\nend=1\n")
+    assert journal.limits("a") is None
+    assert journal.limits("a") is None
+    assert [("earlier release" in m, "token=a" in m) for m in caplog.messages] == [(True, True)]
+    journal.write_limits("a", LIMITS)
+    read = journal.limits("a")
+    assert read is not None
+    assert read.pod == "p"
 
 
 def test_what_a_crash_left_half_made_is_cleared(journal: Journal, tmp_path: Path) -> None:
@@ -76,13 +120,13 @@ def test_strange_directories_are_passed_over(journal: Journal, tmp_path: Path) -
 
 def test_a_damaged_limits_file_counts_as_none(journal: Journal) -> None:
     journal.create("a", "r", IDS)
-    (journal.path("a") / "limits").write_text(TEXT[:-6])
+    (journal.path("a") / "limits").write_bytes(page.encode(LIMITS)[:-6])
     assert journal.limits("a") is None
 
 
 def test_a_removed_directory_is_gone(journal: Journal, tmp_path: Path) -> None:
     journal.create("a", "r", IDS)
-    journal.write_limits("a", TEXT)
+    journal.write_limits("a", LIMITS)
     journal.remove("a")
     assert list((tmp_path / "slices").iterdir()) == []
     assert not journal.exists("a")

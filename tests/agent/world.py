@@ -22,8 +22,9 @@ from fractile.model.placement import ContainerPlacement, Placement, Slice, charg
 from fractile.model.request import PodRequest, Role
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
 from fractile.nvml.simulated import SimulatedDriver
-from fractile.wire import limits, placement
-from fractile.wire.limits import Limits
+from fractile.region import directory
+from fractile.region.page import Limits
+from fractile.wire import placement
 from fractile.wire.objects import Pod
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.kubelet import FakeKubelet
@@ -172,7 +173,9 @@ class World:
         """What the container sees of its limits."""
         started = self.kubelet.started(pod, container)
         assert started is not None, f"{container} has not started"
-        return limits.decode((Path(started.mounts[limits.DIRECTORY]) / limits.FILE_NAME).read_text())
+        found = directory.read(Path(started.mounts[directory.MOUNT]))
+        assert found is not None, f"{container} has no limits"
+        return found
 
     def tokens(self) -> list[str]:
         return sorted(p.name for p in (self.root / "state" / "slices").iterdir())
@@ -193,7 +196,10 @@ class World:
                     pod.metadata.name,
                     asked.container,
                 )
-                assert sorted(seen.slices, key=str) == sorted(slices, key=str)
+                assert [(c.uuid, c.memory, c.cores) for c in seen.cards] == sorted(
+                    (s.card, s.memory * 2**20, s.cores) for s in slices
+                )
+                assert {c.context for c in seen.cards} == {256 * 2**20}  # what a simulated card says
                 env = self.env(pod, asked.container)
                 assert sorted(env["NVIDIA_VISIBLE_DEVICES"].split(",")) == sorted(s.card for s in slices)
                 if asked.resource == MEM:

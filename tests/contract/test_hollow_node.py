@@ -27,7 +27,7 @@ from fractile.cluster.hollow_kubelet import Started
 from fractile.errors import ApiError
 from fractile.kube import paths
 from fractile.model.units import MemoryUnit, NodeName
-from fractile.wire import limits
+from fractile.region import directory
 from fractile.wire.kubelet_checkpoint import FILE_NAME
 from fractile.wire.objects import Node, Pod
 from tests.agent.world import CARDS, MEM
@@ -52,7 +52,7 @@ async def agent(api: Api, node: NodeName, root: Path) -> None:
     kubelet = Kubelet(root / "pod-resources" / "kubelet.sock", root / "device-plugins" / FILE_NAME)
     pods = NodePods(api.client, node=node, unit=MemoryUnit.GiB)
     steer, assigned = Steer(kubelet, pods), Assigned(pods)
-    prestart = PreStart(kubelet, pods, Granter(journal), assigned, stock)
+    prestart = PreStart(kubelet, pods, Granter(journal, stock), assigned, stock)
     plugin = Plugin(MEM, stock=stock, steer=steer, allocator=Allocator(journal, steer), prestart=prestart)
     registrar = Registrar(root / "device-plugins", [plugin], new_token=lambda: f"{next(tokens):08x}")
     async with asyncio.TaskGroup() as tasks:
@@ -107,7 +107,8 @@ async def test_a_pod_runs_is_marked_assigned_and_is_finished_when_deleted(api: A
         file = root / "pods" / (await pod()).metadata.uid / "main.json"
         started = msgspec.json.decode(file.read_bytes(), type=Started)
         assert started.env["NVIDIA_VISIBLE_DEVICES"] == CARDS[1].uuid
-        granted = limits.decode((Path(started.mounts[limits.DIRECTORY]) / limits.FILE_NAME).read_text())
+        granted = directory.read(Path(started.mounts[directory.MOUNT]))
+        assert granted is not None
         assert granted.pod_uid == (await pod()).metadata.uid
         await api.client.delete(paths.pod(api.namespace, "a"))
         await until(gone)

@@ -61,6 +61,7 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "memory": 16276,
             "pci_bus_id": "00000000:00:04.0",
             "healthy": True,
+            "context": 0,
         },
         {
             "uuid": "GPU-00000002-0000-4000-8000-000000000000",
@@ -69,6 +70,7 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "memory": 81920,
             "pci_bus_id": "00000000:00:06.0",
             "healthy": True,
+            "context": 0,
         },
     ]
 

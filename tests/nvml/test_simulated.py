@@ -30,6 +30,11 @@ def test_cards_come_by_index_with_all_they_say(tmp_path: Path) -> None:
     assert second.uuid == "GPU-b"
 
 
+def test_what_a_context_costs_is_what_the_file_says_or_what_simgpu_takes(tmp_path: Path) -> None:
+    file = write(tmp_path, [CARD, {**CARD, "uuid": "GPU-b", "index": 1, "contextMiB": 300}])
+    assert [card.context for card in SimulatedDriver(file).cards()] == [256, 300]
+
+
 def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
     driver = SimulatedDriver(write(tmp_path, [CARD]))
     write(tmp_path, [])
@@ -41,6 +46,7 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
     [
         pytest.param("[", "is not a list of cards", id="no json"),
         pytest.param({}, "is not a list of cards", id="no list"),
+        pytest.param([{**CARD, "contextMiB": -1}], "contextMiB", id="a context that gives memory"),
         pytest.param([{**CARD, "memoryMiB": 0}], "memoryMiB", id="no memory"),
         pytest.param([{**CARD, "uuid": "GPU::a"}], "uuid", id="uuid that breaks ids"),
         pytest.param([{**CARD, "uuid": "GPU-a\n"}], "uuid", id="uuid with a line break"),

@@ -17,13 +17,13 @@ from fractile.model.placement import ContainerPlacement, Placement, Slice
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
+from fractile.region import page
 from fractile.wire import (
     devices,
     extended_resource,
     extender,
     inspect,
     kubelet_checkpoint,
-    limits,
     placement,
     quantity,
 )
@@ -136,7 +136,7 @@ DECODERS = [
     pytest.param(_args, "extender-args-nodes.json", id="args with nodes"),
     pytest.param(extender.decode_binding, "extender-bind.json", id="binding"),
     pytest.param(_card, "extended-resource.json", id="card"),
-    pytest.param(text(limits.decode), "limits-v1.txt", id="limits"),
+    pytest.param(page.decode, "limits-v2.bin", id="limits"),
     pytest.param(kubelet_checkpoint.decode, "kubelet-checkpoint-1.36.json", id="checkpoint"),
     pytest.param(kubelet_checkpoint.registered, "kubelet-checkpoint-1.36.json", id="registered"),
     pytest.param(inspect.decode, "inspection.json", id="inspection"),

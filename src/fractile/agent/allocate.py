@@ -7,6 +7,7 @@ wrong choice of ids can give a wrong card, which PreStart sees and repairs, but 
 
 import asyncio
 import logging
+from pathlib import Path
 
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.catalog import Catalog
@@ -15,7 +16,7 @@ from fractile.agent.steer import Steer
 from fractile.dialects import table
 from fractile.errors import WireError
 from fractile.model.units import CardUUID
-from fractile.wire import limits
+from fractile.region import directory
 from fractile.wire.devices import count_by_card, device_id, split
 
 log = logging.getLogger(__name__)
@@ -41,9 +42,17 @@ class Allocator:
         log.info(
             "allocate resource=%s token=%s cards=%s", resource, token, ",".join(f"{c}:{n}" for c, n in held.items())
         )
-        mount = dp.Mount(container_path=limits.DIRECTORY, host_path=str(self._journal.path(token)), read_only=True)
         envs = table.container_env(resource, held, cards=catalog.cards, unit=catalog.unit, pod_amount=pod_amount)
-        return dp.ContainerAllocateResponse(envs=envs, mounts=[mount])
+        return dp.ContainerAllocateResponse(envs=envs, mounts=_mounts(self._journal.path(token)))
+
+
+def _mounts(token_directory: Path) -> list[dp.Mount]:
+    """The token directory, read-only, and in it the part that the container's processes write; the outer one first."""
+    shared = directory.SHARED
+    return [
+        dp.Mount(container_path=directory.MOUNT, host_path=str(token_directory), read_only=True),
+        dp.Mount(container_path=f"{directory.MOUNT}/{shared}", host_path=str(token_directory / shared)),
+    ]
 
 
 def held_by_card(resource: str, ids: list[str], catalog: Catalog) -> dict[CardUUID, int]:

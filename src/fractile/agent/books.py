@@ -19,7 +19,8 @@ from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.api import podresources_pb2 as pr
 from fractile.errors import FractileError, WireError
 from fractile.model.units import ContainerName, PodUID
-from fractile.wire import kubelet_checkpoint, limits
+from fractile.region import directory
+from fractile.wire import kubelet_checkpoint
 from fractile.wire.kubelet_checkpoint import Recorded
 
 _CALL = 5.0  # seconds; measured 1-9 ms
@@ -127,7 +128,7 @@ def mounted(entry: Recorded) -> Path | None:
         answer = dp.ContainerAllocateResponse.FromString(entry.answer)
     except DecodeError:
         return None
-    return next((Path(m.host_path) for m in answer.mounts if m.container_path == limits.DIRECTORY), None)
+    return next((Path(m.host_path) for m in answer.mounts if m.container_path == directory.MOUNT), None)
 
 
 def _listed(pod: pr.PodResources) -> ListedPod:

@@ -3,12 +3,15 @@
 import logging
 
 from fractile.agent.books import Books, mounted
+from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.journal import Journal
 from fractile.agent.owner import Denied, Owned
-from fractile.model.placement import Placement
+from fractile.model.placement import Placement, Slice
 from fractile.model.request import ContainerRequest
-from fractile.wire import limits
-from fractile.wire.limits import Limits
+from fractile.model.units import CardUUID, Percent
+from fractile.region.page import CardLimits, Limits
+
+_MIB = 2**20
 
 log = logging.getLogger(__name__)
 
@@ -16,8 +19,9 @@ log = logging.getLogger(__name__)
 class Granter:
     """All its work is on files: run it in a thread."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, stock: Stock) -> None:
         self._journal = journal
+        self._stock = stock
 
     def grant(
         self, owned: Owned, placement: Placement, resource: str, ids: frozenset[str], books: Books
@@ -33,17 +37,15 @@ class Granter:
                     f"the token directory of container {container.container} is unknown; if the agent's --state-dir "
                     "was changed, delete the pod so that it is made anew"
                 )
-            text = limits.encode(
-                Limits(
-                    pod_uid=owned.uid,
-                    namespace=owned.request.namespace,
-                    pod=owned.request.name,
-                    container=container.container,
-                    slices=placement.slices_of(container.container),
-                )
+            limits = Limits(
+                pod_uid=owned.uid,
+                namespace=owned.request.namespace,
+                pod=owned.request.name,
+                container=container.container,
+                cards=card_limits(placement.slices_of(container.container), self._stock.catalog),
             )
             for token in tokens:
-                self._journal.write_limits(token, text)
+                self._journal.write_limits(token, limits)
         return None
 
     def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], books: Books) -> list[str]:
@@ -65,3 +67,22 @@ class Granter:
             if known is None or known.pod_uid == owned.uid:
                 found.append(grant.token)
         return found
+
+
+def card_limits(slices: tuple[Slice, ...], catalog: Catalog) -> tuple[CardLimits, ...]:
+    """What the slices allow on each card. Ordered by UUID, so that the same cards always have the same counters."""
+    memory: dict[CardUUID, int] = {}
+    cores: dict[CardUUID, int] = {}
+    for s in slices:
+        memory[s.card] = memory.get(s.card, 0) + s.memory * _MIB
+        cores[s.card] = min(100, cores.get(s.card, 0) + s.cores)
+    return tuple(
+        CardLimits(
+            uuid=uuid,
+            memory=memory[uuid],
+            context=card.context * _MIB if (card := catalog.card(uuid)) else 0,
+            cores=Percent(cores[uuid]),
+            weight=cores[uuid] or 1,
+        )
+        for uuid in sorted(memory)
+    )

@@ -1,25 +1,27 @@
 """Token directories: all that the agent keeps on disk, and what the containers see at /etc/fractile.
 
-    <state>/slices/<token>/ids      resource and ids of one Allocate, as ranges; written before kubelet is answered
-    <state>/slices/<token>/limits   written by PreStart; its absence means "no GPU" to the library
+    <state>/slices/<token>/ids            resource and ids of one Allocate, as ranges; written before kubelet's answer
+    <state>/slices/<token>/limits         written by PreStart; its absence means "no GPU" to the library
+    <state>/slices/<token>/shared/region  made by PreStart; what the container's processes use, written by them
 
 A token is random and never used twice. Everything appears by rename and is synced to disk, since kubelet re-uses its
 answer after a power failure: the directory must then still be there. Failure rule: an OSError of ``create`` or
-``write_limits`` goes to the caller; what cannot be read is passed over with a log line.
+``write_limits`` goes to the caller; what cannot be read is passed over with a log line, once for each directory.
 """
 
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from fractile.errors import WireError
-from fractile.wire import limits
+from fractile.region import directory as shared_directory
+from fractile.region.page import Limits
 from fractile.wire.devices import to_ranges
-from fractile.wire.limits import Limits
 
 _HEADER = "fractile-ids=1"
 _IDS = "ids"
@@ -41,11 +43,15 @@ class Journal:
 
     def __init__(self, root: Path, *, new_token: Callable[[], str]) -> None:
         self._root = root
+        self._writing = threading.Lock()
+        self._told: set[str] = set()  # tokens whose limits make no sense
         self.new_token = new_token
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
         for leftover in root.glob(".*"):
             shutil.rmtree(leftover, ignore_errors=True)
+        for directory in root.iterdir():
+            _finish(directory)
 
     def path(self, token: str) -> Path:
         return self._root / token
@@ -60,30 +66,24 @@ class Journal:
         staging = self._root / f".{token}"
         staging.mkdir()
         staging.chmod(0o755)
+        shared_directory.prepare(staging)
         _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
         staging.rename(self.path(token))
         _sync(self._root)
 
-    def write_limits(self, token: str, text: str) -> None:
-        """Put the limits file in place, in one step; does nothing when it says so already."""
-        directory = self.path(token)
-        target = directory / limits.FILE_NAME
-        if _read(target) == text:
-            return
-        staging = directory / f".{self.new_token()}"
-        _write(staging, text)
-        staging.rename(target)
-        _sync(directory)
+    def write_limits(self, token: str, limits: Limits) -> None:
+        """Grant: page and region say so when this returns; does nothing when they do already."""
+        with self._writing:
+            shared_directory.put(self.path(token), limits)
 
     def limits(self, token: str) -> Limits | None:
-        """What was granted to the token; None when nothing was yet."""
-        text = _read(self.path(token) / limits.FILE_NAME)
-        if text is None:
-            return None
+        """What was granted to the token; None when nothing was yet, or the page makes no sense."""
         try:
-            return limits.decode(text)
-        except WireError as e:
-            log.warning("limits file ignored token=%s reason=%s", token, e)
+            return shared_directory.read(self.path(token))
+        except (OSError, WireError) as e:
+            if token not in self._told:
+                log.warning("limits ignored token=%s reason=%s", token, e)
+            self._told.add(token)
             return None
 
     def grants(self) -> Iterator[Grant]:
@@ -107,6 +107,14 @@ class Journal:
         doomed = self._root / f".{token}"
         self.path(token).rename(doomed)
         shutil.rmtree(doomed)
+        self._told.discard(token)
+
+
+def _finish(directory: Path) -> None:
+    try:
+        shared_directory.finish(directory)
+    except OSError as e:
+        log.warning("change of limits not finished token=%s reason=%s", directory.name, e)
 
 
 def _grant(directory: Path) -> Grant | None:

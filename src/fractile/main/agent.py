@@ -110,7 +110,7 @@ async def run(
         pods = NodePods(client, node=node, unit=unit)
         steer = Steer(kubelet, pods)
         assigned = Assigned(pods)
-        prestart = PreStart(kubelet, pods, Granter(journal), assigned, stock)
+        prestart = PreStart(kubelet, pods, Granter(journal, stock), assigned, stock)
         allocator = Allocator(journal, steer)
         registrar = Registrar(
             plugins,

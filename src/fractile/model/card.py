@@ -6,7 +6,8 @@ from fractile.model.units import CardUUID, MiB, NodeName
 
 
 class Card(msgspec.Struct, frozen=True, gc=False):
-    """One physical GPU. ``index`` is NVML's index on its node; ``memory`` is the total that NVML reports, in MiB."""
+    """One physical GPU. ``index`` is NVML's index on its node; ``memory`` is the total that NVML reports, in MiB;
+    ``context`` what a CUDA context costs on it, 0 when that is not known."""
 
     uuid: CardUUID
     index: int
@@ -14,6 +15,7 @@ class Card(msgspec.Struct, frozen=True, gc=False):
     memory: MiB
     pci_bus_id: str = ""
     healthy: bool = True
+    context: MiB = MiB(0)
 
 
 class NodeCards(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from fractile.errors import SetupError
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, MiB
 
+_CONTEXT = 256  # MiB; as simgpu has it
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
@@ -21,6 +22,7 @@ class _Entry(msgspec.Struct, rename="camel"):
     model: _Text
     memory_mib: Annotated[int, msgspec.Meta(gt=0, le=2**30)] = msgspec.field(name="memoryMiB")
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+    context_mib: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = msgspec.field(default=_CONTEXT, name="contextMiB")
 
 
 _decoder = msgspec.json.Decoder(list[_Entry])
@@ -42,8 +44,18 @@ class SimulatedDriver:
             raise SetupError(f"{self._file} is not a list of cards: {e}") from None
         if len({e.uuid.lower() for e in entries}) < len(entries) or len({e.index for e in entries}) < len(entries):
             raise SetupError(f"{self._file} names a UUID or an index twice; each card needs its own")
-        cards = [Card(CardUUID(e.uuid), e.index, e.model, MiB(e.memory_mib), e.pci_bus_id) for e in entries]
-        return sorted(cards, key=lambda c: c.index)
+        return sorted(map(_card, entries), key=lambda c: c.index)
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _card(entry: _Entry) -> Card:
+    return Card(
+        uuid=CardUUID(entry.uuid),
+        index=entry.index,
+        model=entry.model,
+        memory=MiB(entry.memory_mib),
+        pci_bus_id=entry.pci_bus_id,
+        context=MiB(entry.context_mib),
+    )

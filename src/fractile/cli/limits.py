@@ -1,0 +1,81 @@
+"""`fractile limits`: what one container may use, and what its processes use; from the two files, without a cluster."""
+
+from pathlib import Path
+
+import click
+
+from fractile.cli import limits_text
+from fractile.errors import SetupError
+from fractile.region import directory
+from fractile.region.page import FLAG_OFF, CardLimits, Limits
+from fractile.region.usage import CardUsage, Process, Unreadable, Usage, usage
+from fractile.wire import slice_use
+from fractile.wire.slice_use import CardUse, Held, ProcessUse, SliceUse
+
+
+@click.command("limits")
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=Path(directory.MOUNT))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="json: the fields of docs/cli.md, in bytes.",
+)
+def command(folder: Path, output: str) -> None:
+    """Show what the container of DIR may use of its cards, and what its processes use.
+
+    DIR is a token directory on the node, /var/lib/fractile/slices/TOKEN. Inside a container it is not needed: the
+    default is /etc/fractile.
+    """
+    limits = _limits(folder)
+    found = usage(folder / directory.REGION, cards=len(limits.cards), generation=limits.generation)
+    use = report(limits, found, region=folder / directory.REGION)
+    click.echo(slice_use.encode(use) if output == "json" else limits_text.table(use), nl=output == "json")
+
+
+def report(limits: Limits, found: Usage | Unreadable, *, region: Path) -> SliceUse:
+    """The two files as one. Of an unreadable region only the reason is known."""
+    unknown = isinstance(found, Unreadable)
+    cards: tuple[CardUsage | None, ...] = (None,) * len(limits.cards) if unknown else found.cards
+    return SliceUse(
+        pod_uid=limits.pod_uid,
+        namespace=limits.namespace,
+        pod=limits.pod,
+        container=limits.container,
+        enforced=not limits.flags & FLAG_OFF,
+        cards=tuple(_card(limit, used) for limit, used in zip(limits.cards, cards, strict=True)),
+        processes=() if unknown else tuple(_process(process, limits) for process in found.processes),
+        problem=f"{region} cannot be used: {found.reason}" if unknown else "",
+    )
+
+
+def _limits(folder: Path) -> Limits:
+    found = directory.read(folder)
+    if found is None:
+        raise SetupError(f"{folder} holds no limits: nothing has been granted there, or it is no token directory")
+    return found
+
+
+def _card(limit: CardLimits, used: CardUsage | None) -> CardUse:
+    return CardUse(
+        uuid=limit.uuid,
+        memory_bytes=limit.memory,
+        context_bytes=limit.context,
+        unaccounted_bytes=limit.unaccounted,
+        cores=limit.cores,
+        cores_limit=limit.cores_limit,
+        weight=limit.weight,
+        used_bytes=used.used if used else None,
+        peak_bytes=used.peak if used else None,
+        shared_bytes=used.shared if used else None,
+        refusals=used.refusals if used else None,
+    )
+
+
+def _process(process: Process, limits: Limits) -> ProcessUse:
+    held = tuple(
+        Held(uuid=limits.cards[h.card].uuid, bytes=h.bytes, contexts=h.contexts, gpu_ns=h.gpu_ns) for h in process.held
+    )
+    return ProcessUse(pid=process.pid, command=process.command, cards=held)

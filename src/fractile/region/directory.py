@@ -1,0 +1,134 @@
+"""The directory of one container, which it sees at /etc/fractile: ``limits``, read-only, and ``shared/region``.
+
+Containers have both files mapped, so a page in use changes in place, never by rename, and a region in use is never made
+anew. A page on its way is first written whole as ``limits.next``: an agent killed in the middle of a change finds it
+at its next start and finishes (``finish``). Failure rule: an OSError goes to the caller; nothing half made is used.
+"""
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from fractile.errors import WireError
+from fractile.region import live, page, shared
+from fractile.region.page import Limits
+
+MOUNT = "/etc/fractile"  # where the container sees the directory
+SHARED = "shared"  # the part of it that the container may write
+LIMITS = "limits"
+REGION = f"{SHARED}/region"
+
+_NEXT = "limits.next"
+_NEW_REGION = "region.new"
+
+
+def random_generation() -> int:
+    """A number that no other region has."""
+    return secrets.randbits(63) + 1
+
+
+def prepare(directory: Path) -> None:
+    """Make the mount point of the part that is shared: the container's user must reach it, and write only the file."""
+    folder = directory / SHARED
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+
+
+def put(directory: Path, wanted: Limits, *, new_generation: Callable[[], int] = random_generation) -> None:
+    """Make the directory say ``wanted``, whose ``generation`` is ignored; changes nothing when it says so already."""
+    current = _readable(directory)
+    generation = _keep_region(directory, wanted, current)
+    if generation is None:
+        generation = new_generation()
+        _make_region(directory, cards=len(wanted.cards), generation=generation)
+    wanted = msgspec.structs.replace(wanted, generation=generation)
+    if current != wanted:
+        _write_page(directory, wanted)
+
+
+def read(directory: Path) -> Limits | None:
+    """What the container may use; None when nothing was granted yet. WireError when the page makes no sense."""
+    try:
+        return live.read(directory / LIMITS)
+    except FileNotFoundError:
+        return None
+
+
+def finish(directory: Path) -> None:
+    """Complete the change that a killed agent had begun, if there is one."""
+    pending = directory / _NEXT
+    try:
+        wanted = live.read(pending)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except WireError:
+        pending.unlink()  # killed before the change began: the page is as it was
+        return
+    _install(directory, wanted)
+
+
+def _readable(directory: Path) -> Limits | None:
+    try:
+        return read(directory)
+    except WireError:
+        return None
+
+
+def _keep_region(directory: Path, wanted: Limits, current: Limits | None) -> int | None:
+    """The generation of the region that is there, if it is good for these cards; None: a new one is needed."""
+    generation = shared.generation(directory / REGION, cards=len(wanted.cards))
+    if generation is None:
+        return None
+    if current is None:  # the agent died between region and page
+        return generation
+    same = [c.uuid for c in current.cards] == [c.uuid for c in wanted.cards]
+    return generation if same and current.generation == generation else None
+
+
+def _make_region(directory: Path, *, cards: int, generation: int) -> None:
+    target = directory / REGION
+    if shared.in_use(target):
+        raise OSError(f"processes still use {target}, which is damaged or of other cards; delete the pod")
+    prepare(directory)
+    staging = directory / _NEW_REGION  # the container cannot write here
+    try:
+        shared.create(staging, cards=cards, generation=generation)
+        staging.rename(target)
+    finally:
+        staging.unlink(missing_ok=True)
+    _sync(target.parent)
+
+
+def _write_page(directory: Path, wanted: Limits) -> None:
+    _write(directory / _NEXT, page.encode(wanted))
+    _sync(directory)
+    _install(directory, wanted)
+
+
+def _install(directory: Path, wanted: Limits) -> None:
+    """Put what stands in ``limits.next`` in force."""
+    if live.is_page(directory / LIMITS):
+        live.update(directory / LIMITS, wanted)
+        (directory / _NEXT).unlink()
+    else:  # none yet, or a text of the first release, which nobody has mapped
+        (directory / _NEXT).rename(directory / LIMITS)
+        _sync(directory)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(0o644)  # whatever the umask: the container's user must read it
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,73 @@
+"""Reading and changing a limits page while others have it mapped: a sequence lock.
+
+    writer   sequence odd ─> fields ─> sequence even        one writer: the agent
+    reader   sequence even? copy; the same sequence still? then the copy is of one moment
+
+The bytes go through a mapping and not through write(2), so that the word of the lock is stored in one piece. A writer
+that dies between the two stores leaves the word odd; the next one goes on from there.
+"""
+
+import mmap
+import os
+import struct
+import threading
+import time
+from pathlib import Path
+
+from fractile.errors import WireError
+from fractile.region import page
+from fractile.region.layout import LIMITS
+from fractile.region.page import Limits
+
+_WORD = LIMITS.fields["sequence"].offset
+_AFTER = _WORD + 4
+_TRIES = 200
+_PAUSE = 0.001  # seconds; a change takes microseconds
+
+
+def read(path: Path) -> Limits:
+    """The page as it is at one moment. FileNotFoundError; WireError when it makes no sense or stays half changed."""
+    with path.open("rb", buffering=0) as file:
+        for _ in range(_TRIES):
+            data = os.pread(file.fileno(), page.SIZE + 1, 0)
+            again = os.pread(file.fileno(), page.SIZE, 0)
+            if len(data) != page.SIZE or (_sequence(data) == _sequence(again) and _sequence(data) % 2 == 0):
+                return page.decode(data)
+            time.sleep(_PAUSE)
+    raise WireError(f"{path} is half changed: its writer died, or a page that never rests is no page")
+
+
+def is_page(path: Path) -> bool:
+    """Whether the file there is a page, of any content, that is to be changed in place."""
+    try:
+        return path.stat().st_size == page.SIZE
+    except FileNotFoundError:
+        return False
+
+
+def update(path: Path, limits: Limits) -> None:
+    """Change the page in place and on the disk; all who have it mapped see the old page or the new one."""
+    with path.open("r+b", buffering=0) as file, mmap.mmap(file.fileno(), page.SIZE) as mapped:
+        with memoryview(mapped) as view, view.cast("I") as words:
+            order = threading.Lock()
+            order.acquire()
+            odd = words[_WORD // 4] | 1
+            data = page.encode(limits)
+            words[_WORD // 4] = odd
+            _fence(order)
+            view[:_WORD] = data[:_WORD]
+            view[_AFTER:] = data[_AFTER:]
+            _fence(order)
+            words[_WORD // 4] = (odd + 1) % 2**32
+        os.fsync(file.fileno())
+
+
+def _fence(order: threading.Lock) -> None:
+    """What was stored before is seen before what is stored after, also on processors that reorder stores: giving a lock
+    back and taking it again are a release and an acquire."""
+    order.release()
+    order.acquire()
+
+
+def _sequence(data: bytes) -> int:
+    return struct.unpack_from("<I", data, _WORD)[0] if len(data) >= _AFTER else 0

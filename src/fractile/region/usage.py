@@ -1,0 +1,116 @@
+"""What the processes of a container hold, as they say themselves.
+
+Failure rule: a container can write any nonsense into its region; the answer is then Unreadable or numbers that make no
+sense, never an exception and never more work than a region of its size takes. Who is alive, the kernel says.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from fractile.region import layout, shared
+from fractile.region.layout import ACCOUNT, OBJECT, REGION_CARD, SLOT
+
+_USED_SHIFT = 30  # native/region/schema.toml: region_card.used
+_CHARGED_SHIFT = 19  # account.charged
+_OWN_ACCOUNT = 3  # object.state
+
+
+class CardUsage(msgspec.Struct, frozen=True):
+    """All processes together, on one card. Bytes; of ``used``, no single process answers for ``shared``."""
+
+    used: int
+    peak: int
+    refusals: int
+    shared: int
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One process on one card, by the card's place in the limits page."""
+
+    card: int
+    bytes: int
+    contexts: int
+    gpu_ns: int
+
+
+class Process(msgspec.Struct, frozen=True):
+    """A live process; ``pid`` as it sees itself. ``held`` names only cards on which it has done something."""
+
+    pid: int
+    command: str
+    held: tuple[Held, ...]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Cards as in the limits page; processes by slot."""
+
+    cards: tuple[CardUsage, ...]
+    processes: tuple[Process, ...]
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """The region says nothing; ``reason`` is the rest of a sentence that begins with its path."""
+
+    reason: str
+
+
+def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
+    """What the region says; ``generation`` is that of the limits page beside it."""
+    data = shared.read(path, cards=cards)
+    if isinstance(data, str):
+        return Unreadable(data)
+    if layout.REGION.get(data, 0, "generation") != generation:
+        return Unreadable("it belongs to other limits")
+    own = _own_accounts(data, cards)
+    live = sorted(shared.locked(path))
+    return Usage(
+        cards=tuple(_card(data, index, own[index]) for index in range(cards)),
+        processes=tuple(_process(data, slot, cards) for slot in live),
+    )
+
+
+def _card(data: bytes, index: int, shared_units: int) -> CardUsage:
+    at = shared.cards_at() + index * REGION_CARD.size
+    return CardUsage(
+        used=(REGION_CARD.get(data, at, "used") >> _USED_SHIFT) * layout.UNIT_BYTES,
+        peak=REGION_CARD.get(data, at, "peak") * layout.UNIT_BYTES,
+        refusals=REGION_CARD.get(data, at, "refusals"),
+        shared=shared_units * layout.UNIT_BYTES,
+    )
+
+
+def _own_accounts(data: bytes, cards: int) -> list[int]:
+    """Units per card that belong to objects whose maker has let go of them."""
+    units = [0] * cards
+    for number in range(shared.OBJECTS):
+        at = shared.objects_at(cards) + number * OBJECT.size
+        card = OBJECT.get(data, at, "card")
+        if OBJECT.get(data, at, "state") == _OWN_ACCOUNT and card < cards:
+            units[card] += ACCOUNT.get(data, at + OBJECT.fields["own"].offset, "charged") >> _CHARGED_SHIFT
+    return units
+
+
+def _process(data: bytes, slot: int, cards: int) -> Process:
+    at = shared.slots_at(cards) + slot * shared.slot_size(cards)
+    return Process(SLOT.get(data, at, "pid"), _command(data, at), tuple(_held(data, at + SLOT.size, cards)))
+
+
+def _command(data: bytes, at: int) -> str:
+    """Up to the first NUL; what could disturb a terminal or a log is replaced."""
+    text = SLOT.get_bytes(data, at, "command").split(b"\0")[0].decode("ascii", "replace")
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _held(data: bytes, at: int, cards: int) -> Iterator[Held]:
+    for card in range(cards):
+        account = at + card * ACCOUNT.size
+        held = Held(
+            card=card,
+            bytes=(ACCOUNT.get(data, account, "charged") >> _CHARGED_SHIFT) * layout.UNIT_BYTES,
+            contexts=ACCOUNT.get(data, account, "contexts"),
+            gpu_ns=ACCOUNT.get(data, account, "gpu_ns"),
+        )
+        if held.bytes or held.contexts or held.gpu_ns:
+            yield held
