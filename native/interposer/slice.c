@@ -1,0 +1,140 @@
+/* fractile-slice: makes, changes and shows the two files that tell libfractile.so what a container may use. The node agent
+ * does the same; this is for tests, and for people without Kubernetes. */
+#include "slice.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "fractile-slice: how much of each GPU the programs of one container may use.\n"
+    "\n"
+    "  fractile-slice create DIR --card UUID=AMOUNT[,KEY=VALUE...] ...   make DIR/limits and DIR/shared/region\n"
+    "  fractile-slice set DIR --card UUID=[AMOUNT][,KEY=VALUE...] ...    change limits while programs run; the rest stays\n"
+    "  fractile-slice show DIR                                          quota and use, by card and by process\n"
+    "  fractile-slice json DIR                                          the same for programs, amounts in bytes\n"
+    "\n"
+    "AMOUNT is a number of bytes, or one with KiB, MiB, GiB or TiB: 512MiB. Keys:\n"
+    "  context=AMOUNT      what a CUDA context costs on the card (0: the library measures it)\n"
+    "  unaccounted=AMOUNT  taken off what is shown as free\n"
+    "  cores=N             percent of the card's time that is guaranteed\n"
+    "  cores-limit=N       percent of the card's time that is never passed (0: no limit)\n"
+    "  weight=N            share of what is left over (default 1)\n"
+    "Options of create and set:\n"
+    "  --off, --on         count only, refuse nothing; or refuse again\n"
+    "Options of create:\n"
+    "  --slots N           processes at a time (default and most: 1024)\n"
+    "  --objects N         allocations that processes share (default and most: 1024)\n"
+    "\n"
+    "A program is put under the limits by running it with\n"
+    "  FRACTILE_DIR=DIR LD_PRELOAD=/path/to/libfractile.so PROGRAM\n"
+    "DIR must be an absolute path. A container that has the directory /etc/fractile uses that one, whatever FRACTILE_DIR says.\n"
+    "\n"
+    "Example:\n"
+    "  fractile-slice create /tmp/half --card GPU-8a1b0e5c-0000-0000-0000-000000000001=4GiB,cores=50\n";
+
+int slice_complain(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("fractile-slice: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    return 1;
+}
+
+static bool parse_number(const char *text, uint64_t most, const char **rest, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    *rest = end;
+    return *text >= '0' && *text <= '9' && errno == 0 && *out <= most;
+}
+
+static bool parse_amount(const char *text, uint64_t *out)
+{
+    static const struct { const char *unit; unsigned shift; } units[] = {{"", 0}, {"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+    const char *rest;
+    if (!parse_number(text, UINT64_MAX, &rest, out)) return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcmp(rest, units[i].unit) != 0) continue;
+        if (*out > UINT64_MAX >> units[i].shift) return false;
+        *out <<= units[i].shift;
+        return true;
+    }
+    return false;
+}
+
+static bool parse_count(const char *text, uint64_t most, uint32_t *out)
+{
+    const char *rest;
+    uint64_t value;
+    if (!parse_number(text, most, &rest, &value) || *rest) return false;
+    *out = (uint32_t)value;
+    return true;
+}
+
+/* AMOUNT or KEY=VALUE */
+static bool parse_item(char *item, struct slice_card *c)
+{
+    char *value = strchr(item, '=');
+    if (!value) return c->given |= GIVEN_MEMORY, parse_amount(item, &c->memory);
+    *value++ = 0;
+    if (!strcmp(item, "context")) return c->given |= GIVEN_CONTEXT, parse_amount(value, &c->context);
+    if (!strcmp(item, "unaccounted")) return c->given |= GIVEN_UNACCOUNTED, parse_amount(value, &c->unaccounted);
+    if (!strcmp(item, "cores")) return c->given |= GIVEN_CORES, parse_count(value, 100, &c->cores);
+    if (!strcmp(item, "cores-limit")) return c->given |= GIVEN_CORES_LIMIT, parse_count(value, 100, &c->cores_limit);
+    if (!strcmp(item, "weight")) return c->given |= GIVEN_WEIGHT, parse_count(value, UINT32_MAX, &c->weight);
+    return false;
+}
+
+static int parse_card(char *text, struct slice_request *r)
+{
+    char *equals = strchr(text, '='), *save = NULL;
+    if (r->card_count == FR_MAX_CARDS) return slice_complain("a container has at most %u cards", FR_MAX_CARDS);
+    struct slice_card *c = &r->cards[r->card_count];
+    if (!equals || equals == text || (size_t)(equals - text) >= sizeof c->uuid)
+        return slice_complain("--card %s: expected UUID=AMOUNT, with an UUID of at most 95 characters", text);
+    memset(c, 0, sizeof *c);
+    memcpy(c->uuid, text, (size_t)(equals - text));
+    for (uint32_t i = 0; i < r->card_count; i++)
+        if (!strcmp(r->cards[i].uuid, c->uuid)) return slice_complain("card %s is named twice", c->uuid);
+    for (char *item = strtok_r(equals + 1, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
+        if (!parse_item(item, c)) return slice_complain("card %s: %s is not something that --help names, or its value is wrong", c->uuid, item);
+    }
+    r->card_count++;
+    return 0;
+}
+
+static int parse_option(int count, char **arguments, int *at, struct slice_request *r, bool creating)
+{
+    const char *option = arguments[*at];
+    char *value = *at + 1 < count ? arguments[*at + 1] : NULL;
+    if (!strcmp(option, "--off") || !strcmp(option, "--on")) return r->off = !strcmp(option, "--off"), 0;
+    bool known = !strcmp(option, "--card") || (creating && (!strcmp(option, "--slots") || !strcmp(option, "--objects")));
+    if (!known) return slice_complain("%s is not an option here; see fractile-slice --help", option);
+    if (!value) return slice_complain("%s needs a value; see fractile-slice --help", option);
+    ++*at;
+    if (!strcmp(option, "--card")) return parse_card(value, r);
+    uint32_t *where = !strcmp(option, "--slots") ? &r->slots : &r->objects;
+    return parse_count(value, 1024, where) && *where ? 0 : slice_complain("%s takes a number from 1 to 1024, not %s", option, value);
+}
+
+int main(int count, char **arguments)
+{
+    struct slice_request r = {.slots = FR_MAX_SLOTS, .objects = FR_MAX_OBJECTS, .off = -1};
+    const char *command = count > 1 ? arguments[1] : "";
+    if (!strcmp(command, "--help") || !strcmp(command, "-h") || !strcmp(command, "help")) return fputs(help, stdout) == EOF;
+    bool creating = !strcmp(command, "create"), setting = !strcmp(command, "set"), json = !strcmp(command, "json");
+    if (!creating && !setting && !json && strcmp(command, "show") != 0)
+        return slice_complain("expected create, set, show or json; see fractile-slice --help"), 2;
+    if (count < 3 || arguments[2][0] == '-') return slice_complain("%s needs a directory; see fractile-slice --help", command), 2;
+    r.directory = arguments[2];
+    for (int i = 3; i < count; i++)
+        if (!creating && !setting ? slice_complain("%s takes no options", command) : parse_option(count, arguments, &i, &r, creating)) return 2;
+    return creating ? slice_create(&r) : setting ? slice_set(&r) : slice_show(r.directory, json);
+}
