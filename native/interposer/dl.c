@@ -133,4 +133,4 @@ static void *find(struct fr_call *call, enum fr_libc function, const char *versi
 }
 
 void *fr_on_dlsym(struct fr_call *call) { return find(call, FR_DLSYM, NULL); }
-void *fr_on_dlvsym(struct fr_call *call) { return find(call, FR_DLVSYM, call->c ? call->c : ""); }
+void *fr_on_dlvsym(struct fr_call *call) { return call->c ? find(call, FR_DLVSYM, call->c) : fr_libc(FR_DLVSYM); }
