@@ -52,7 +52,7 @@ static void start_janitor(const char *directory)
 static void *map_new(const char *path, size_t size)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 || ftruncate(fd, (off_t)size)) fail(path);
+    if (fd < 0 || posix_fallocate(fd, 0, (off_t)size)) fail(path); /* whole, lest a full disk shows up later */
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) fail(path);
     close(fd);

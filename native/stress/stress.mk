@@ -19,3 +19,13 @@ $(OUT)/stress/stress-worker: $(STRESS_WORKER) $(OUT)/simgpu/libcuda.so.1
 stress: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
 	@LD_LIBRARY_PATH=$(abspath $(OUT)/simgpu) PROCS=$(PROCS) OPS=$(OPS) SEED=$(SEED) QUOTA=$(QUOTA) CONTAINERS=$(CONTAINERS) KILLS=$(KILLS) \
 	    $(OUT)/stress/stress $(OUT)/stress/stress-worker $(LIBRARY)
+
+# ---- make -C native gpu-check: the same promises on a real card; GPU_CHECK_SIMULATED=1 tries the program itself on simgpu ----
+
+$(OUT)/stress/gpu-probe: stress/gpu_probe.c stress/driver.h $(OUT)/simgpu/libcuda.so.1 $(OUT)/simgpu/libnvidia-ml.so.1
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIE $< -o $@ -L$(OUT)/simgpu -lcuda -lnvidia-ml -ldl
+
+.PHONY: gpu-check
+gpu-check: all $(OUT)/stress/gpu-probe
+	@$(PYTHON) stress/gpu_check.py $(abspath $(OUT)/stress/gpu-probe) $(abspath $(INTERPOSER)) ../docs/results

@@ -1,20 +1,35 @@
 /* What a lane does next: fill an empty slot with a thing of a random kind, empty a full one, or something else. */
 #include "lane.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* KINDS=small,graph,child restricts a run to what is looked into. */
+static bool wanted(const char *name)
+{
+    static const char *list;
+    char word[40];
+    if (!list && !(list = getenv("KINDS"))) list = "";
+    snprintf(word, sizeof word, "%s", name);
+    for (const char *at = list; (at = strstr(at, word)); at++)
+        if ((at == list || at[-1] == ',') && (!at[strlen(word)] || at[strlen(word)] == ',')) return true;
+    return !*list;
+}
 
 static const struct kind *const all_kinds[] = {linear_kinds, stream_kinds, shared_kinds};
 
-static const struct kind *some_kind(void)
+static const struct kind *some_kind(void) /* by weight: the first pass adds them up */
 {
     unsigned sum = 0;
     for (unsigned pass = 0;; pass++) {
         unsigned at = pass ? roll(sum) : 0;
         for (unsigned i = 0; i < 3; i++)
             for (const struct kind *k = all_kinds[i]; k->name; k++) {
-                if (!pass) sum += k->weight;
-                else if (at < k->weight) return k;
-                else at -= k->weight;
+                unsigned weight = wanted(k->name) ? k->weight : 0;
+                if (!pass) sum += weight;
+                else if (at < weight) return k;
+                else at -= weight;
             }
     }
 }
@@ -72,19 +87,28 @@ static void settle(void)
     end("cuMemPoolTrimTo", cuMemPoolTrimTo(pool, roll(2) ? 0 : 40 * MIB), 0, 0);
 }
 
+/* What seldom happens, in thousandths, and who does it. */
+static const struct occasion {
+    const char *name;
+    unsigned per_mille;
+    bool main_only;
+    void (*act)(void);
+} occasions[] = {
+    {"info", 40, false, look_around},   {"settle", 30, false, settle},      {"share", 30, false, share_something},
+    {"share", 30, false, share_receive}, {"churn", 3, false, context_churn}, {"threads", 2, true, family_threads},
+    {"child", 2, true, family_child},   {"reset", 1, true, context_reset},
+};
+
 void one_operation(void)
 {
     unsigned what = roll(1000);
     struct thing *t = &self.things[roll(SLOTS)];
     bool main_thread = self.number % LANES_EACH == LANE_MAIN;
-    if (what < 40) look_around();
-    else if (what < 70) settle();
-    else if (what < 100) share_something();
-    else if (what < 130) share_receive();
-    else if (what < 133) context_churn();
-    else if (what < 135 && main_thread) family_threads();
-    else if (what < 137 && main_thread) family_child();
-    else if (what < 138 && main_thread) context_reset();
-    else if (t->kind) drop(t);
+    for (unsigned i = 0; i < sizeof occasions / sizeof *occasions; i++) {
+        const struct occasion *o = &occasions[i];
+        if (what < o->per_mille && (main_thread || !o->main_only) && wanted(o->name)) return o->act();
+        what = what < o->per_mille ? 1000 : what - o->per_mille;
+    }
+    if (t->kind) drop(t);
     else fill(t);
 }
