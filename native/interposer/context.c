@@ -169,21 +169,18 @@ HOOK CUresult cuCtxAttach(CUcontext *out, unsigned flags)
 static CUresult set_heap(const struct fr_place *at, int limit, size_t value, size_t sum, size_t before)
 {
     struct fr_record heap = {.class = FR_CONTEXT, .card = at->card, .object = FR_NO_OBJECT, .key = (uintptr_t)at->context | 1, .context = at->context};
-    struct fr_op op;
+    struct fr_op op, old;
     if (!fr_record_find(FR_CONTEXT, heap.key, &heap)) heap.a = before;
     uint64_t extra = sum > heap.a ? fr_granules(sum - heap.a) : 0;
     CUresult r = fr_begin_here(&op, at, extra);
     if (r) return r;
+    fr_free_begin(&old, at->card);
     r = REAL(cuCtxSetLimit)(limit, value);
-    if (r) {
-        fr_end(&op, 0);
-        return r;
-    }
-    op.reserved += heap.bytes; /* of the old one */
+    fr_end(&op, r ? 0 : extra);
+    fr_free_end(&old, r ? 0 : heap.bytes);
     heap.bytes = extra;
-    fr_record_put(heap);
-    fr_end(&op, extra);
-    return CUDA_SUCCESS;
+    if (!r) fr_record_put(heap);
+    return r;
 }
 
 HOOK CUresult cuCtxSetLimit(int limit, size_t value)

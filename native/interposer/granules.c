@@ -31,6 +31,7 @@ struct granule {
 struct group {
     CUcontext context;
     uint32_t on_way, units, spare;
+    struct fr_op free; /* announces the spare: it may go back soon */
 };
 
 static struct fr_lock lock;
@@ -96,7 +97,7 @@ static void drop(struct granule *g)
 
 /* ---- units ---- */
 
-static bool taken(const struct granule *g, uint32_t i) { return g->taken[i / 64] >> (i % 64) & 1; }
+static bool is_taken(const struct granule *g, uint32_t i) { return g->taken[i / 64] >> (i % 64) & 1; }
 
 static void mark(struct granule *g, uint32_t from, uint32_t end, bool on)
 {
@@ -125,7 +126,7 @@ static bool has_hole(const struct granule *g, uint32_t wanted)
             run = 0, i += 63;
             continue;
         }
-        run = taken(g, i) ? 0 : run + 1;
+        run = is_taken(g, i) ? 0 : run + 1;
         if (run >= wanted) return true;
     }
     return false;
@@ -151,7 +152,7 @@ static struct group *join(CUcontext context)
 {
     struct group *g = group_of(context);
     for (int i = 0; i < GROUPS && !g; i++)
-        if (!groups[i].on_way) *(g = &groups[i]) = (struct group){.context = context};
+        if (!groups[i].on_way) *(g = &groups[i]) = (struct group){.context = context, .free = {.card = FR_NO_CARD}};
     return g;
 }
 
@@ -198,31 +199,42 @@ static bool book(const struct fr_small *s, CUdeviceptr p, uint64_t size)
     return true;
 }
 
-static void settle(const struct fr_small *s, uint32_t needed, uint32_t had, uint32_t *spare, uint32_t *kept)
+static void keep_spare(struct group *g, int card, uint32_t count)
 {
-    struct group *g = s->in_group ? group_of(s->context) : NULL;
-    *spare = g ? g->spare : 0;
-    *kept = needed > had ? needed - had : 0; /* what was taken over is kept already */
-    if (!g) return;
-    g->spare = 0;
-    g->units -= s->units;
-    if (--g->on_way == 0) return;
-    g->spare = s->own + *spare - *kept; /* somebody may still need it */
-    *kept = s->own + *spare;
+    if (count && !g->spare) fr_free_begin(&g->free, card);
+    g->spare += count;
 }
 
-bool fr_small_leave(struct fr_small *s, CUdeviceptr p, uint64_t size, uint32_t *missing, uint32_t *spare, uint32_t *kept)
+/* Of `needed` granules, `taken` were taken over; the others come from its own, then from the spare ones. */
+static void settle(const struct fr_small *s, uint32_t needed, uint32_t taken, struct fr_small_end *end)
 {
+    struct group *g = s->in_group ? group_of(s->context) : NULL;
+    uint32_t from_own = needed - taken < s->own ? needed - taken : s->own;
+    end->kept = from_own;
+    if (!g) return;
+    g->spare -= needed - taken - from_own;
+    g->units -= s->units;
+    if (--g->on_way) {
+        end->kept = s->own; /* somebody may still need what is left over */
+        keep_spare(g, s->card, s->own - from_own);
+        return;
+    }
+    end->back = g->spare;
+    end->spare = g->free;
+}
+
+struct fr_small_end fr_small_leave(struct fr_small *s, CUdeviceptr p, uint64_t size)
+{
+    struct fr_small_end end = {.spare = {.card = FR_NO_CARD}};
     enter();
     struct group *g = s->in_group ? group_of(s->context) : NULL;
-    uint32_t needed = p ? new_granules(p, size) : 0, had = 0, there = s->own + (g ? g->spare : 0);
-    *spare = *kept = 0;
-    while (needed > there + had && take_over(s->context)) had++;
-    *missing = needed > there + had ? needed - there - had : 0;
-    bool booked = *missing || !p || book(s, p, size);
-    if (!*missing) settle(s, booked ? needed : 0, had, spare, kept);
+    uint32_t needed = p ? new_granules(p, size) : 0, taken = 0, there = s->own + (g ? g->spare : 0);
+    while (needed > there + taken && take_over(s->context)) taken++;
+    end.missing = needed > there + taken ? needed - there - taken : 0;
+    end.booked = end.missing || !p || book(s, p, size);
+    if (!end.missing) settle(s, end.booked ? needed : 0, end.booked ? taken : 0, &end);
     leave();
-    return booked;
+    return end;
 }
 
 void fr_small_freeing(CUdeviceptr p, uint64_t size)
@@ -263,7 +275,7 @@ void fr_small_freed(CUcontext context, CUdeviceptr p, uint64_t size, uint32_t *b
         g->freeing--;
         if (--g->pieces) continue;
         if (g->object != FR_NO_OBJECT) *object = g->object;
-        else if (group && !g->owed) group->spare++;
+        else if (group && !g->owed) keep_spare(group, g->card, 1);
         else *back += !g->owed;
         drop(g);
     }

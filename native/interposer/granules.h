@@ -15,10 +15,15 @@ struct fr_small {
 /* Before the driver's call. False: nothing is reserved for it and no hole is sure to be left for it. */
 bool fr_small_enter(struct fr_small *s, CUcontext context, int card, uint64_t size, uint32_t own);
 
-/* After it. p: where it landed, 0 when it did not. Granules that it takes and that nobody reserved are answered in
- * *missing: nothing is booked then. Else *spare granules more than `own` are to be released or kept with it: the caller
- * holds own + *spare, keeps *kept, and the rest goes back. False: no memory for the table. */
-bool fr_small_leave(struct fr_small *s, CUdeviceptr p, uint64_t size, uint32_t *missing, uint32_t *spare, uint32_t *kept);
+/* After it. p: where it landed, 0 when it did not. Granules that it takes and that nobody reserved are answered in missing:
+ * then nothing is booked, and it is to be called again. Else the operation keeps `kept` of its own granules, and what the
+ * others have left over goes back with `spare`. */
+struct fr_small_end {
+    uint32_t missing, kept, back;
+    struct fr_op spare; /* a free that was announced; ends with `back` granules */
+    bool booked;        /* false: no memory for the table */
+};
+struct fr_small_end fr_small_leave(struct fr_small *s, CUdeviceptr p, uint64_t size);
 
 /* A piece that is being freed, and was: answers whether its granule is to be given back, and the object that it was. */
 void fr_small_freeing(CUdeviceptr p, uint64_t size);

@@ -60,39 +60,44 @@ static CUresult whole(struct fr_request *q, const struct fr_place *at)
 
 /* ---- small ---- */
 
+static bool room_for_one(int card)
+{
+    struct fr_quota quota;
+    fr_quota(card, &quota);
+    return quota.memory >= FR_GRANULE && fr_used(card) <= quota.memory - FR_GRANULE;
+}
+
 /* A granule of its own, or a hole that is sure; the ledger waits for others only when there is neither. */
 static CUresult enter(struct fr_op *op, struct fr_small *s, const struct fr_place *at, uint64_t size)
 {
-    CUresult r = fr_begin_here(op, at, 0);
+    CUresult r = fr_begin(op, at->card, 0);
     if (r) return r;
-    bool own = fr_more(op, FR_GRANULE);
+    bool own = room_for_one(at->card) && fr_more(op, FR_GRANULE);
     if (fr_small_enter(s, at->context, at->card, size, own)) return CUDA_SUCCESS;
     fr_end(op, 0);
-    r = fr_begin_here(op, at, FR_GRANULE);
+    r = fr_begin(op, at->card, FR_GRANULE);
     if (!r) return fr_small_enter(s, at->context, at->card, size, 1), CUDA_SUCCESS;
-    CUresult again = fr_begin_here(op, at, 0); /* while it waited, a piece may have been freed */
-    if (again) return r;
-    if (fr_small_enter(s, at->context, at->card, size, 0)) return CUDA_SUCCESS;
+    if (fr_begin(op, at->card, 0)) return r;
+    if (fr_small_enter(s, at->context, at->card, size, 0)) return CUDA_SUCCESS; /* while it waited, a piece was freed */
     fr_end(op, 0);
     return r;
 }
 
 static bool leave(struct fr_op *op, struct fr_small *s, CUdeviceptr p, uint64_t size)
 {
-    uint32_t missing, spare, kept;
-    bool booked = fr_small_leave(s, p, size, &missing, &spare, &kept);
-    while (missing && fr_more(op, missing * FR_GRANULE)) {
-        s->own += missing;
-        booked = fr_small_leave(s, p, size, &missing, &spare, &kept);
+    struct fr_small_end end = fr_small_leave(s, p, size);
+    while (end.missing && fr_more(op, end.missing * FR_GRANULE)) {
+        s->own += end.missing;
+        end = fr_small_leave(s, p, size);
     }
-    bool good = booked && !missing;
+    bool good = end.booked && !end.missing;
     if (!good) {
         undo(p);
         fr_escape();
     }
-    if (missing) fr_small_leave(s, 0, 0, &missing, &spare, &kept);
-    op->reserved = (s->own + spare) * FR_GRANULE; /* what the group had left over is this one's now */
-    fr_end(op, kept * FR_GRANULE);
+    if (end.missing) end = fr_small_leave(s, 0, 0);
+    fr_end(op, end.kept * FR_GRANULE);
+    fr_free_end(&end.spare, end.back * FR_GRANULE);
     return good;
 }
 

@@ -1,0 +1,105 @@
+/* Scenarios in containers of their own. Each runs in a child process that has not used the library before: it gets its own
+ * quotas, and its own name in simgpu's ledger, which judges what was really held. */
+#ifndef CONTAINER_H
+#define CONTAINER_H
+
+#include "check.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define CARD_A "GPU-00000000-0000-4000-8000-000000000001" /* 4096 MiB, contexts of 256 MiB */
+#define CARD_B "GPU-00000000-0000-4000-8000-000000000002" /* 2048 MiB, contexts of 100 MiB */
+
+static char container_directory[512];
+
+static inline void shell(const char *format, ...)
+{
+    char line[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (system(line) != 0) fprintf(stderr, "failed: %s\n", line), abort();
+}
+
+/* cards: what follows --card, separated by blanks; empty: no limits at all. */
+static inline void new_container(const char *cards)
+{
+    static int number;
+    char name[64], line[1024] = "", copy[1024], *rest = copy;
+    snprintf(name, sizeof name, "c%d-%d", (int)getpid(), ++number);
+    snprintf(container_directory, sizeof container_directory, "%s/%s", getenv("SIMGPU_DIR"), name);
+    mkdir(container_directory, 0755);
+    snprintf(copy, sizeof copy, "%s", cards);
+    for (char *card = strsep(&rest, " "); card && *card; card = strsep(&rest, " "))
+        snprintf(line + strlen(line), sizeof line - strlen(line), " --card %s", card);
+    setenv("FRACTILE_DIR", container_directory, 1);
+    setenv("SIMGPU_CONTAINER", name, 1);
+    if (*cards) shell("LD_PRELOAD= %s create %s %s >/dev/null", getenv("SLICE"), container_directory, line);
+}
+
+static inline bool run_child(void (*scenario)(void))
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        ok_so_far = true;
+        scenario();
+        fflush(NULL);
+        _exit(ok_so_far ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) fprintf(stderr, "ended by signal %d\n", WTERMSIG(status));
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+#define IN(cards, test)                                                  \
+    do {                                                                 \
+        new_container(cards);                                            \
+        ok_so_far = run_child(test);                                     \
+        printf("%s %s\n", ok_so_far ? "ok  " : "FAIL", #test);           \
+        ok_so_far ? passed++ : failed++;                                 \
+    } while (0)
+
+/* What the simulated card says that this container holds on it, or held at most. */
+static inline unsigned long long judged(const char *card, const char *what)
+{
+    static char text[1 << 20];
+    char key[256];
+    snprintf(key, sizeof key, "LD_PRELOAD= %s/simgpu-ctl json", getenv("DRIVER"));
+    FILE *f = popen(key, "r");
+    size_t length = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[length] = 0;
+    if (!f || pclose(f) != 0) fprintf(stderr, "no answer from the ledger\n"), abort();
+    snprintf(key, sizeof key, "{\"name\": \"%s\", \"cards\"", getenv("SIMGPU_CONTAINER"));
+    char *at = strstr(text, key), *end = at ? strstr(at, "}}") : NULL;
+    if (end) *end = 0;
+    at = end ? strstr(at, card) : NULL;
+    snprintf(key, sizeof key, "\"%s\": ", what);
+    at = at ? strstr(at, key) : NULL;
+    return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+static inline unsigned long long held(const char *card) { return judged(card, "now"); }
+static inline unsigned long long peak(const char *card) { return judged(card, "peak"); }
+
+static inline unsigned long long free_bytes(void)
+{
+    size_t f = 0, t = 0;
+    EXPECT_EQ(cuMemGetInfo_v2(&f, &t), CUDA_SUCCESS);
+    return f;
+}
+
+static inline CUcontext context_on(CUdevice device)
+{
+    CUcontext c = NULL;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, device), CUDA_SUCCESS);
+    return c;
+}
+
+#endif
