@@ -139,13 +139,15 @@ def _opened(path: Path) -> Generator[int]:
 
 
 def _locked(descriptor: int) -> Generator[int]:
-    """Asks for the first lock from a slot on, as often as there are locks; takes none itself."""
-    slot = 0
-    while slot < SLOTS:
-        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, slot, SLOTS - slot, 0)
+    """Asks for any lock in a range, then in what is left on both sides of it: the kernel names locks in no order. Takes
+    none itself."""
+    ranges = [(0, SLOTS)]
+    while ranges:
+        begin, end = ranges.pop()
+        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, begin, end - begin, 0)
         kind, _, start, length, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, _GETLK, question))
         if kind == fcntl.F_UNLCK:
-            return
-        end = SLOTS if length == 0 else min(SLOTS, start + length)
-        yield from range(max(slot, start), end)
-        slot = max(slot + 1, end)
+            continue
+        first, last = max(begin, start), end if length == 0 else min(end, start + length)
+        yield from range(first, last)
+        ranges += [r for r in ((begin, first), (last, end)) if r[0] < r[1]]
