@@ -24,8 +24,6 @@ enum { NVML_PROCESS_COMPUTE = 0, NVML_PROCESS_GRAPHICS = 1, NVML_PROCESS_MPS = 2
 enum { NVML_SAMPLES_GPU = 1, NVML_SAMPLES_MEMORY = 2, NVML_VALUE_UNSIGNED = 1 };
 enum { NVML_UUID_ASCII = 1, NVML_UUID_BINARY = 2 };
 #define NVML_NO_INSTANCE 0xffffffffu
-#define NVML_NO_VALUE_32 0xffffffffu
-#define NVML_NO_VALUE_64 0xffffffffffffffffull
 
 /* The version word of a struct says its size and generation; a driver refuses any other. */
 #define NVML_VERSION(type, number) ((unsigned)sizeof(type) | (unsigned)(number) << 24)

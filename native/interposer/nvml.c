@@ -202,7 +202,8 @@ HOOK nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, int leve
     nvmlDevice_t all[AT_MOST];
     unsigned there = AT_MOST;
     if (!count) return REAL(nvmlDeviceGetTopologyNearestGpus)(device, level, count, out);
-    return hand_on(REAL(nvmlDeviceGetTopologyNearestGpus)(device, level, &there, all), all, there, count, out);
+    nvmlReturn_t r = REAL(nvmlDeviceGetTopologyNearestGpus)(device, level, &there, all);
+    return hand_on(r, all, there, count, out);
 }
 
 HOOK nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned *count, nvmlDevice_t *out)
@@ -210,7 +211,8 @@ HOOK nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned *count, nvm
     nvmlDevice_t all[AT_MOST];
     unsigned there = AT_MOST;
     if (!count) return REAL(nvmlSystemGetTopologyGpuSet)(cpu, count, out);
-    return hand_on(REAL(nvmlSystemGetTopologyGpuSet)(cpu, &there, all), all, there, count, out);
+    nvmlReturn_t r = REAL(nvmlSystemGetTopologyGpuSet)(cpu, &there, all);
+    return hand_on(r, all, there, count, out);
 }
 
 HOOK nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned *count, nvmlDevice_t *out)
@@ -218,5 +220,6 @@ HOOK nvmlReturn_t nvmlUnitGetDevices(nvmlUnit_t unit, unsigned *count, nvmlDevic
     nvmlDevice_t all[AT_MOST];
     unsigned there = AT_MOST;
     if (!count) return REAL(nvmlUnitGetDevices)(unit, count, out);
-    return hand_on(REAL(nvmlUnitGetDevices)(unit, &there, all), all, there, count, out);
+    nvmlReturn_t r = REAL(nvmlUnitGetDevices)(unit, &there, all);
+    return hand_on(r, all, there, count, out);
 }

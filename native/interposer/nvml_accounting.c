@@ -45,7 +45,8 @@ HOOK nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned le
     return NVML_SUCCESS;
 }
 
-/* ---- accounting: of those that run ---- */
+/* ---- accounting: of those that run. The most that a process ever held is not kept: it is at least what it holds, and a value
+ * that says "not known" is more than NVIDIA's own Python binding can take. ---- */
 
 static nvmlReturn_t accounted(nvmlDevice_t device, int *card)
 {
@@ -101,8 +102,7 @@ HOOK nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned pid
     if (!out) return NVML_ERROR_INVALID_ARGUMENT;
     if (!find(card, pid, &s)) return NVML_ERROR_NOT_FOUND;
     struct life life = life_of(&s.tenant);
-    *out = (nvmlAccountingStats_t){.gpuUtilization = life.percent, .memoryUtilization = NVML_NO_VALUE_32,
-                                   .maxMemoryUsage = NVML_NO_VALUE_64, .startTime = life.start_us, .isRunning = 1};
+    *out = (nvmlAccountingStats_t){.gpuUtilization = life.percent, .maxMemoryUsage = s.tenant.bytes, .startTime = life.start_us, .isRunning = 1};
     return NVML_SUCCESS;
 }
 
@@ -115,7 +115,6 @@ HOOK nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccou
     if (!out) return NVML_ERROR_INVALID_ARGUMENT;
     if (!find(card, out->pid, &s)) return NVML_ERROR_NOT_FOUND;
     struct life life = life_of(&s.tenant);
-    *out = (nvmlAccountingStats_v2_t){.pid = s.pid, .isRunning = 1, .gpuUtilization = life.percent, .memoryUtilization = NVML_NO_VALUE_32,
-                                      .maxMemoryUsage = NVML_NO_VALUE_64, .startTime = life.start_us};
+    *out = (nvmlAccountingStats_v2_t){.pid = s.pid, .isRunning = 1, .gpuUtilization = life.percent, .maxMemoryUsage = s.tenant.bytes, .startTime = life.start_us};
     return NVML_SUCCESS;
 }
