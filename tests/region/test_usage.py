@@ -2,26 +2,24 @@
 
 import errno
 import fcntl
-import mmap
 import os
 import random
 import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fractile.region import shared, usage
-from fractile.region.layout import ACCOUNT, OBJECT, REGION, REGION_CARD, SLOT
+from fractile.region.layout import ACCOUNT, OBJECT, REGION
 from fractile.region.usage import CardUsage, Held, Process, Unreadable, Usage
+from tests.region.writer import SETLK, alive, take, written
 
 CARDS = 2
 GENERATION = 99
-SETLK = 37  # F_OFD_SETLK
 HEADER = ("magic", "version", "header_size", "size", "card_count", "slot_count", "object_count", "account_size")
 
 
@@ -48,40 +46,6 @@ def why(region: Path) -> str:
     return found.reason
 
 
-@contextmanager
-def alive(region: Path, *slots: int) -> Generator[None]:
-    """The locks that the processes of these slots hold as long as they live."""
-    descriptor = os.open(region, os.O_RDWR)
-    try:
-        for slot in slots:
-            fcntl.fcntl(descriptor, SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, slot, 1, 0))
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def written(region: Path) -> Generator[mmap.mmap]:
-    with region.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
-        yield mapped
-
-
-def take(region: Path, slot: int, pid: int, command: bytes, *, card: int, units: int, contexts: int = 1) -> None:
-    at = shared.slots_at(CARDS) + slot * shared.slot_size(CARDS)
-    account = at + SLOT.size + card * ACCOUNT.size
-    with written(region) as mapped, memoryview(mapped) as view:
-        SLOT.put(view, at, "state", 2)
-        SLOT.put(view, at, "pid", pid)
-        SLOT.put_bytes(view, at, "command", command)
-        ACCOUNT.put(view, account, "charged", units << 19 | 7)
-        ACCOUNT.put(view, account, "contexts", contexts)
-        ACCOUNT.put(view, account, "gpu_ns", 5_000_000)
-        on_card = shared.cards_at() + card * REGION_CARD.size
-        used = REGION_CARD.get(view, on_card, "used") >> 30
-        REGION_CARD.put(view, on_card, "used", (used + units) << 30 | slot << 19 | 7)
-        REGION_CARD.put(view, on_card, "peak", used + units + 1)
-
-
 def test_a_new_region_is_wholly_on_the_disk_open_to_all_and_empty(region: Path) -> None:
     status = region.stat()
     assert status.st_size == shared.size(CARDS)
@@ -102,8 +66,8 @@ def test_the_umask_of_the_agent_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_live_processes_are_listed_with_what_they_hold(region: Path) -> None:
-    take(region, 0, 17, b"python", card=0, units=10)
-    take(region, 1023, 18, b"worker\0junk", card=1, units=4, contexts=2)
+    take(region, 0, 17, b"python", cards=CARDS, card=0, units=10)
+    take(region, 1023, 18, b"worker\0junk", cards=CARDS, card=1, units=4, contexts=2)
     with alive(region, 0, 1023):
         found = seen(region)
     assert found.processes == (
@@ -114,7 +78,7 @@ def test_live_processes_are_listed_with_what_they_hold(region: Path) -> None:
 
 
 def test_who_lives_is_what_the_kernel_says_and_not_the_region(region: Path) -> None:
-    take(region, 3, 17, b"dead", card=0, units=10)
+    take(region, 3, 17, b"dead", cards=CARDS, card=0, units=10)
     assert seen(region).processes == ()
     assert not shared.in_use(region)
     with alive(region, 4, 5):
