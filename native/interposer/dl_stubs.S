@@ -41,19 +41,19 @@ name:                                       \
     .hidden fr_on_##name;                   \
 name:                                       \
     .cfi_startproc;                         \
-    stp x29, x30, [sp, #-48]!;              \
+    stp x29, x30, [sp, -48]!;              \
     .cfi_def_cfa_offset 48;                 \
     .cfi_offset 29, -48;                    \
     .cfi_offset 30, -40;                    \
     mov x29, sp;                            \
-    stp x0, x1, [sp, #16];                  \
-    stp x2, x30, [sp, #32];                 \
-    add x0, sp, #16;                        \
+    stp x0, x1, [sp, 16];                  \
+    stp x2, x30, [sp, 32];                 \
+    add x0, sp, 16;                        \
     bl fr_on_##name;                        \
     mov x16, x0;                            \
-    ldp x0, x1, [sp, #16];                  \
-    ldr x2, [sp, #32];                      \
-    ldp x29, x30, [sp], #48;                \
+    ldp x0, x1, [sp, 16];                  \
+    ldr x2, [sp, 32];                      \
+    ldp x29, x30, [sp], 48;                \
     .cfi_def_cfa_offset 0;                  \
     .cfi_restore 29;                        \
     .cfi_restore 30;                        \

@@ -83,10 +83,10 @@ first_call: /* number in %r11d; keeps every register that can hold an argument *
     .weak name; .type name, %function;     \
 name:                                      \
     adrp x16, fr_real+8*index;             \
-    ldr x16, [x16, #:lo12:fr_real+8*index]; \
+    ldr x16, [x16, :lo12:fr_real+8*index]; \
     cbz x16, 1f;                           \
     br x16;                                \
-1:  mov w16, #index;                       \
+1:  mov w16, index;                       \
     b first_call;                          \
     .size name, . - name;
 
@@ -94,7 +94,7 @@ name:                                      \
     .p2align 2;                            \
     .weak name; .type name, %function;     \
 name:                                      \
-    mov w0, #4;                            \
+    mov w0, 4;                            \
     ret;                                   \
     .size name, . - name;
 
@@ -105,33 +105,33 @@ name:                                      \
     .type first_call, %function
 first_call: /* number in w16; keeps every register that can hold an argument */
     .cfi_startproc
-    stp x29, x30, [sp, #-224]!
+    stp x29, x30, [sp, -224]!
     .cfi_def_cfa_offset 224
     .cfi_offset 29, -224
     .cfi_offset 30, -216
     mov x29, sp
-    stp x0, x1, [sp, #16]
-    stp x2, x3, [sp, #32]
-    stp x4, x5, [sp, #48]
-    stp x6, x7, [sp, #64]
-    str x8, [sp, #80]
-    stp q0, q1, [sp, #96]
-    stp q2, q3, [sp, #128]
-    stp q4, q5, [sp, #160]
-    stp q6, q7, [sp, #192]
+    stp x0, x1, [sp, 16]
+    stp x2, x3, [sp, 32]
+    stp x4, x5, [sp, 48]
+    stp x6, x7, [sp, 64]
+    str x8, [sp, 80]
+    stp q0, q1, [sp, 96]
+    stp q2, q3, [sp, 128]
+    stp q4, q5, [sp, 160]
+    stp q6, q7, [sp, 192]
     mov w0, w16
     bl fr_resolve
     mov x16, x0
-    ldp x0, x1, [sp, #16]
-    ldp x2, x3, [sp, #32]
-    ldp x4, x5, [sp, #48]
-    ldp x6, x7, [sp, #64]
-    ldr x8, [sp, #80]
-    ldp q0, q1, [sp, #96]
-    ldp q2, q3, [sp, #128]
-    ldp q4, q5, [sp, #160]
-    ldp q6, q7, [sp, #192]
-    ldp x29, x30, [sp], #224
+    ldp x0, x1, [sp, 16]
+    ldp x2, x3, [sp, 32]
+    ldp x4, x5, [sp, 48]
+    ldp x6, x7, [sp, 64]
+    ldr x8, [sp, 80]
+    ldp q0, q1, [sp, 96]
+    ldp q2, q3, [sp, 128]
+    ldp q4, q5, [sp, 160]
+    ldp q6, q7, [sp, 192]
+    ldp x29, x30, [sp], 224
     .cfi_def_cfa_offset 0
     .cfi_restore 29
     .cfi_restore 30
