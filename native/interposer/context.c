@@ -55,7 +55,7 @@ static CUresult make(struct fr_context_call *c)
         fr_end(&cost.op, 0);
         return r;
     }
-    bool kept = fr_context_measure(&cost, c->device);
+    bool kept = fr_context_measure(&cost);
     struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*c->out, .bytes = cost.bytes};
     if (kept && fr_record_put(record)) {
         fr_contexts_add(cost.op.card, 1);

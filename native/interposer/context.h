@@ -20,10 +20,11 @@ struct fr_context_call {
 struct fr_cost {
     struct fr_op op;
     uint64_t bytes, before; /* bytes: as the agent says, or 0: measured */
+    bool measured;
 };
 bool fr_device_exists(CUdevice device);
 CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device);
-bool fr_context_measure(struct fr_cost *cost, CUdevice device);
+bool fr_context_measure(struct fr_cost *cost);
 
 /* What dies with a context gets another name before the call, so that a new context at the same address is not taken for it. */
 CUcontext fr_context_doom(CUcontext context);

@@ -20,14 +20,14 @@ bool fr_device_exists(CUdevice device)
     return !REAL(cuDeviceTotalMem_v2)(&bytes, device);
 }
 
-/* Bytes in use on the whole card; 0: cannot be told. */
-static uint64_t used_on_card(int card)
+static bool used_on_card(int card, uint64_t *bytes)
 {
     void *handle;
     struct nvml_memory m = {0};
-    if (!fr_has(FR_nvmlDeviceGetMemoryInfo) || REAL(nvmlInit_v2)()) return 0;
-    if (REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), &handle)) return 0;
-    return REAL(nvmlDeviceGetMemoryInfo)(handle, &m) ? 0 : m.used;
+    if (!fr_has(FR_nvmlDeviceGetMemoryInfo) || REAL(nvmlInit_v2)()) return false;
+    if (REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), &handle) || REAL(nvmlDeviceGetMemoryInfo)(handle, &m)) return false;
+    *bytes = m.used;
+    return true;
 }
 
 CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device)
@@ -44,17 +44,17 @@ CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device)
         fr_end(&cost->op, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    cost->before = used_on_card(at.card);
+    cost->measured = used_on_card(at.card, &cost->before);
     return CUDA_SUCCESS;
 }
 
-bool fr_context_measure(struct fr_cost *cost, CUdevice device)
+bool fr_context_measure(struct fr_cost *cost)
 {
-    (void)device;
     int card = cost->op.card;
     if (cost->bytes || card == FR_NO_CARD) return true;
-    uint64_t after = cost->before ? used_on_card(card) : 0;
-    cost->bytes = after > cost->before ? after - cost->before : MOST;
+    uint64_t after = 0;
+    bool seen = cost->measured && used_on_card(card, &after) && after > cost->before;
+    cost->bytes = seen ? after - cost->before : MOST;
     if (cost->bytes > 2 * MOST) cost->bytes = MOST; /* that was a neighbour */
     if (cost->bytes > cost->op.reserved && !fr_more(&cost->op, cost->bytes - cost->op.reserved)) return false;
     if (card < CARDS) atomic_store(&measured[card], cost->bytes);

@@ -71,7 +71,7 @@ static CUresult hold(struct fr_context_call *c, CUresult (*undo)(struct fr_conte
     CUresult r = fr_context_reserve(&cost, c->device);
     if (r) return r;
     r = c->go(c);
-    if (!r && !fr_context_measure(&cost, c->device)) {
+    if (!r && !fr_context_measure(&cost)) {
         undo(c);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -6,6 +6,23 @@
 enum { FLAG_SPARSE = 0x40, FLAG_DEFERRED = 0x80 };
 #define ALIGNMENT 65536
 
+static struct sim_array *arrays; /* without the levels of others */
+
+static void enlist(struct sim_array *a)
+{
+    a->next = arrays;
+    arrays = a;
+}
+
+static void delist(struct sim_array *a)
+{
+    for (struct sim_array **p = &arrays; *p; p = &(*p)->next)
+        if (*p == a) {
+            *p = a->next;
+            return;
+        }
+}
+
 static size_t format_size(int format)
 {
     switch (format) {
@@ -48,7 +65,7 @@ static CUresult create(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
     r = back(a, a->size);
     if (!r && !(a->bytes = sim_bytes_new(a->size))) r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r) sim_give(a->charge), free(a);
-    else *out = a;
+    else enlist(*out = a);
     return sim_leave(r);
 }
 
@@ -61,13 +78,30 @@ API CUresult cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d)
     return create(out, &wide);
 }
 
-static void destroy_one(struct sim_array *a)
+static void empty(struct sim_array *a)
 {
     sim_tiles_forget(a);
     sim_give(a->charge);
     sim_bytes_drop(a->bytes);
     a->magic = 0;
+}
+
+static void destroy_one(struct sim_array *a)
+{
+    empty(a);
     free(a);
+}
+
+/* They go with their context. The handles stay, to be told that they are none. */
+void sim_arrays_forget(struct sim_ctx *ctx)
+{
+    for (struct sim_array *a = arrays, *next; a; a = next) {
+        next = a->next;
+        if (a->ctx != ctx) continue;
+        delist(a);
+        for (unsigned i = 0; i < a->level_count; i++) empty(a->levels[i]);
+        empty(a);
+    }
 }
 
 static CUresult destroy(struct sim_array *a, bool mipmapped)
@@ -77,6 +111,7 @@ static CUresult destroy(struct sim_array *a, bool mipmapped)
     if (r) return r;
     if (!SIM_VALID(a, ARRAY) || a->level || mipmapped != (a->level_count > 0)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     sim_wait_context(c);
+    delist(a);
     for (unsigned i = 0; i < a->level_count; i++) destroy_one(a->levels[i]);
     destroy_one(a);
     return sim_leave(CUDA_SUCCESS);
@@ -115,7 +150,10 @@ API CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DE
     if (!a) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     a->size = add_levels(a, levels);
     r = a->size ? back(a, a->size) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (!r) return *out = a, sim_leave(CUDA_SUCCESS);
+    if (!r) {
+        enlist(*out = a);
+        return sim_leave(CUDA_SUCCESS);
+    }
     for (unsigned i = 0; i < a->level_count; i++) destroy_one(a->levels[i]);
     destroy_one(a);
     return sim_leave(r);

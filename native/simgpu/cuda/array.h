@@ -13,6 +13,7 @@ struct sim_array {
     struct sim_bytes *bytes;
     unsigned level_count;
     struct sim_array *levels[32];
+    struct sim_array *next; /* of all that hold memory or stand for some */
 };
 
 void sim_tiles_forget(struct sim_array *a);

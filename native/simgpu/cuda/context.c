@@ -84,6 +84,7 @@ static void free_memory_of(struct sim_ctx *c)
 void sim_context_free(struct sim_ctx *c)
 {
     sim_modules_forget(c);
+    sim_arrays_forget(c);
     free_memory_of(c);
     sim_lock(&sim.host);
     sim_context_drop(&sim.host, c->id);

@@ -181,6 +181,9 @@ void sim_capture_event(struct sim_stream *st, struct sim_ev *e);
 CUresult sim_capture_wait(struct sim_stream *st, struct sim_ev *e);
 CUresult sim_graph_free(struct sim_region *r);
 
+/* array.c */
+void sim_arrays_forget(struct sim_ctx *ctx);
+
 /* module.c */
 struct sim_module;
 void sim_modules_forget(struct sim_ctx *ctx);

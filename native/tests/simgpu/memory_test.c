@@ -107,6 +107,21 @@ static void arrays_count_bytes_of_elements_and_every_level(void)
     EXPECT_EQ(cuArrayDestroy(a), CUDA_SUCCESS);
 }
 
+static void arrays_go_with_their_context(void)
+{
+    CUcontext second;
+    CUarray a;
+    CUmipmappedArray m;
+    CUDA_ARRAY3D_DESCRIPTOR d = {1024, 1024, 0, 0x20, 1, 0};
+    EXPECT_EQ(cuCtxCreate_v2(&second, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuArray3DCreate_v2(&a, &d), CUDA_SUCCESS);
+    EXPECT_EQ(cuMipmappedArrayCreate(&m, &d, 4), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxDestroy_v2(second), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(ctx), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(cuArrayDestroy(a), CUDA_ERROR_INVALID_HANDLE);
+}
+
 static void contents_survive_copies_and_fills(void)
 {
     CUdeviceptr p, q;
@@ -289,6 +304,7 @@ int main(void)
     RUN(pitched_memory_costs_the_pitch_times_the_height);
     RUN(managed_memory_counts_and_host_memory_does_not);
     RUN(arrays_count_bytes_of_elements_and_every_level);
+    RUN(arrays_go_with_their_context);
     RUN(contents_survive_copies_and_fills);
     RUN(a_pool_is_charged_for_what_it_reserves_until_it_is_trimmed);
     RUN(an_endless_loop_of_async_allocations_never_grows);

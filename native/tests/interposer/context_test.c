@@ -1,0 +1,209 @@
+/* Contexts: what they cost, and that everything in them is given back when they go, and not before. */
+#include "container.h"
+
+#include <pthread.h>
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+CUresult cuCtxGetLimit(size_t *, int);
+CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
+
+static void a_context_is_charged_when_it_is_made_and_refunded_when_it_goes(void)
+{
+    CUcontext b, a = context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(cuCtxCreate_v4(&b, NULL, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 2 * CONTEXT);
+    EXPECT_EQ(held(CARD_A), 2 * CONTEXT);
+    EXPECT_EQ(cuCtxDestroy_v2(b), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(a), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(cuCtxDestroy_v2(b), CUDA_ERROR_INVALID_CONTEXT); /* once more: nothing is refunded */
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+static void a_quota_below_the_size_of_a_context_refuses_it_and_the_program_goes_on(void)
+{
+    CUcontext c = NULL;
+    size_t total = 0;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(cuDeviceTotalMem_v2(&total, 0), CUDA_SUCCESS);
+    EXPECT_EQ(total, 200 * MIB);
+    EXPECT_EQ(peak(CARD_A), 0);
+}
+
+static void a_quota_of_zero_refuses_everything(void)
+{
+    CUcontext c = NULL;
+    CUdeviceptr p;
+    size_t total = 1;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 1), 201); /* no context: that is the driver's own answer */
+    EXPECT_EQ(cuDeviceTotalMem_v2(&total, 0), CUDA_SUCCESS);
+    EXPECT_EQ(total, 0);
+}
+
+static void a_context_takes_all_that_was_in_it_along(void)
+{
+    CUdeviceptr p, small[100];
+    CUcontext b, a = context_on(0);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 10 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate_v2(&b, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 20 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAllocManaged(&p, 6 * MIB, 1), CUDA_SUCCESS);
+    for (int i = 0; i < 100; i++) EXPECT_EQ(cuMemAlloc_v2(&small[i], 50000), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 2 * CONTEXT + 42 * MIB);
+    EXPECT_EQ(held(CARD_A), 2 * CONTEXT + 42 * MIB);
+    EXPECT_EQ(cuCtxDestroy_v2(b), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(a), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 10 * MIB);
+    EXPECT_EQ(cuMemFree_v2(small[3]), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(used(), CONTEXT + 10 * MIB);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 10 * MIB);
+}
+
+static void the_primary_context_is_charged_once_and_counted_by_its_holders(void)
+{
+    CUcontext a, b;
+    CUdeviceptr p;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&a, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&b, 0), CUDA_SUCCESS); /* with a quota for one */
+    EXPECT(a == b);
+    EXPECT_EQ(cuCtxSetCurrent(a), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 30 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 30 * MIB);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 30 * MIB);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    EXPECT(cuDevicePrimaryCtxRelease_v2(0) != CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&a, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(a), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 44 * MIB), CUDA_SUCCESS); /* all is back */
+    EXPECT_EQ(peak(CARD_A), 300 * MIB);
+}
+
+static void a_reset_of_the_primary_context_gives_all_back_whoever_holds_it(void)
+{
+    CUcontext c;
+    CUdeviceptr p;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+        EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+        EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
+        EXPECT_EQ(cuMemAlloc_v2(&p, 40 * MIB), CUDA_SUCCESS);
+        EXPECT_EQ(cuMemAlloc_v2(&p, 40), CUDA_SUCCESS);
+        EXPECT_EQ(used(), CONTEXT + 42 * MIB);
+        EXPECT_EQ(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+        EXPECT_EQ(held(CARD_A), 0);
+    }
+    EXPECT_EQ(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS); /* there is none */
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+static void *hold_and_let_go(void *failures)
+{
+    CUcontext c;
+    CUdeviceptr p;
+    for (int i = 0; i < 300; i++) {
+        if (cuDevicePrimaryCtxRetain(&c, 0) != CUDA_SUCCESS) {
+            ++*(_Atomic int *)failures;
+            continue;
+        }
+        if (cuCtxSetCurrent(c) == CUDA_SUCCESS && cuMemAlloc_v2(&p, 4096) == CUDA_SUCCESS) cuMemFree_v2(p);
+        cuCtxSetCurrent(NULL);
+        EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    }
+    return NULL;
+}
+
+static void threads_that_hold_the_primary_context_in_turn_are_charged_for_one(void)
+{
+    pthread_t threads[4];
+    _Atomic int failures = 0;
+    CUcontext c;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, hold_and_let_go, &failures);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(failures, 0);
+    EXPECT_EQ(held(CARD_A), 0);
+    EXPECT(peak(CARD_A) <= 300 * MIB);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+static void a_larger_heap_is_charged_and_goes_with_its_context(void)
+{
+    size_t heap;
+    CUcontext b, a = context_on(0);
+    EXPECT_EQ(cuCtxGetLimit(&heap, 2), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetLimit(2, heap), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(cuCtxSetLimit(2, heap + 64 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 64 * MIB);
+    EXPECT_EQ(cuCtxSetLimit(1, 5 * MIB), CUDA_SUCCESS); /* the buffer of printf */
+    EXPECT_EQ(used(), CONTEXT + 68 * MIB);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 68 * MIB);
+    EXPECT_EQ(cuCtxSetLimit(2, heap + 32 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 36 * MIB);
+    EXPECT_EQ(cuCtxSetLimit(2, 1024 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(used(), CONTEXT + 36 * MIB);
+    EXPECT_EQ(cuCtxSetLimit(0, 4096), CUDA_SUCCESS); /* the stack */
+    EXPECT_EQ(cuCtxSetLimit(99, 1), CUDA_ERROR_UNSUPPORTED_LIMIT);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 36 * MIB);
+    EXPECT_EQ(cuCtxDestroy_v2(a), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    EXPECT_EQ(cuCtxCreate_v2(&b, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT(peak(CARD_A) <= 600 * MIB);
+}
+
+static void without_the_agents_figure_a_context_is_measured(void)
+{
+    CUcontext b;
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(cuCtxCreate_v2(&b, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 2 * CONTEXT);
+    EXPECT_EQ(held(CARD_A), 2 * CONTEXT);
+}
+
+static void wrong_arguments_get_the_drivers_answers(void)
+{
+    CUcontext c = NULL;
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_NOT_INITIALIZED);
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate_v2(NULL, 0, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 77), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, -1), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(NULL, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 77), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(77), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(-1), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cuDevicePrimaryCtxReset_v2(77), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cuCtxDestroy_v2(NULL), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+int main(void)
+{
+    static const char two[] = CARD_A "=600MiB,context=256MiB", one[] = CARD_A "=300MiB,context=256MiB";
+    IN(two, a_context_is_charged_when_it_is_made_and_refunded_when_it_goes);
+    IN(CARD_A "=200MiB,context=256MiB", a_quota_below_the_size_of_a_context_refuses_it_and_the_program_goes_on);
+    IN(CARD_A "=0MiB,context=256MiB", a_quota_of_zero_refuses_everything);
+    IN(two, a_context_takes_all_that_was_in_it_along);
+    IN(one, the_primary_context_is_charged_once_and_counted_by_its_holders);
+    IN(one, a_reset_of_the_primary_context_gives_all_back_whoever_holds_it);
+    IN(two, threads_that_hold_the_primary_context_in_turn_are_charged_for_one);
+    IN(two, a_larger_heap_is_charged_and_goes_with_its_context);
+    IN(CARD_A "=600MiB", without_the_agents_figure_a_context_is_measured);
+    IN(two, wrong_arguments_get_the_drivers_answers);
+    FINISH;
+}
