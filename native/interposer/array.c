@@ -2,6 +2,7 @@
  * is what the driver calls the array's memory requirements, where it has an answer for this kind of array, else the formula.
  * Sparse and deferred arrays hold nothing of their own: their memory comes from handles that cuMemCreate was charged for. */
 #include "api_memory.h"
+#include "holding.h"
 #include "linear.h"
 
 #define ALIGNMENT 65536
@@ -184,7 +185,7 @@ HOOK CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_D
 
 /* ---- and back ---- */
 
-HOOK CUresult cuArrayDestroy(CUarray array)
+static CUresult destroy_array(CUarray array)
 {
     struct fr_record record;
     struct fr_op op;
@@ -196,7 +197,7 @@ HOOK CUresult cuArrayDestroy(CUarray array)
     return r;
 }
 
-HOOK CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+static CUresult destroy_mipmap(CUmipmappedArray array)
 {
     struct fr_record record;
     struct fr_op op;
@@ -205,5 +206,23 @@ HOOK CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
     CUresult r = REAL(cuMipmappedArrayDestroy)(array);
     if (r) fr_record_put(record);
     fr_free_end(&op, r ? 0 : record.bytes);
+    return r;
+}
+
+HOOK CUresult cuArrayDestroy(CUarray array)
+{
+    struct fr_giving tiles;
+    fr_tiles_begin(&tiles, array);
+    CUresult r = destroy_array(array);
+    fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);
+    return r;
+}
+
+HOOK CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+    struct fr_giving tiles;
+    fr_tiles_begin(&tiles, array);
+    CUresult r = destroy_mipmap(array);
+    fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);
     return r;
 }

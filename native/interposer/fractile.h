@@ -109,9 +109,11 @@ void fr_escape(void);                                 /* region.escapes: a call 
 #define FR_NO_OBJECT (-1)
 struct fr_key { uint64_t a, b; };
 int fr_object_share(int card, uint64_t bytes, struct fr_key key); /* an object with this key: that one, held once more. FR_NO_OBJECT: table full */
+int fr_object_claim(int card, uint64_t bytes, struct fr_key key, bool *made); /* the same, and whether it is a new one */
 int fr_object_join(struct fr_key key);
 uint64_t fr_object_leave(int object);                /* what now leaves this process's account, for fr_free_end: all its bytes when this
                                                         process covered them and nobody else holds on; 0 in every other case */
+int fr_object_card(int object);
 bool fr_object_covers(int object);                   /* are the bytes in this process's account? */
 void fr_object_resize(int object, uint64_t bytes);
 bool fr_object_also(int object, struct fr_key key);  /* a second name of it: another kind of handle, another small piece of a shared granule.
@@ -126,7 +128,7 @@ bool fr_descriptor_open(struct fr_key key);          /* is a marked one still op
                                                         memory while it is, so objects.c asks before the last bytes of an object go */
 
 /* ---- records.c: what this process must remember ---- */
-enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT };
+enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC };
 struct fr_record {
     enum fr_class class;
     int card, object;       /* FR_NO_OBJECT unless shared */
@@ -159,6 +161,7 @@ bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now 
  * the work that used it is done. ---- */
 struct fr_piece { /* a free on its way */
     uint64_t at, size, serial, cuts;
+    bool joins; /* it lies beside another free one */
 };
 bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr p); /* false: not a pool's, or nothing to remember: nothing to end */
 void fr_piece_free_end(struct fr_piece *f, CUresult result, uint64_t order);
@@ -187,8 +190,13 @@ void fr_say(enum fr_topic topic, const char *format, ...) __attribute__((format(
 
 /* ---- points: in the build with crash points, FRACTILE_CRASH_AT=N kills the process at its N-th point ---- */
 #ifdef FR_CRASH_POINTS
-void fr_point(void);
-#define FR_POINT() fr_point()
+struct fr_site { const char *file; int line; };
+void fr_point(const struct fr_site *site);
+#define FR_POINT()                                                                                            \
+    do {                                                                                                      \
+        static const struct fr_site here __attribute__((section("fr_points"), used)) = {__FILE__, __LINE__};  \
+        fr_point(&here);                                                                                      \
+    } while (0)
 #else
 #define FR_POINT() ((void)0)
 #endif

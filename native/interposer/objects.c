@@ -2,7 +2,8 @@
  * one holds on (COVERED), then in an account of its own (OWN) until the last holder is gone.
  *
  *      FREE -> MADE -> COVERED -> FREE          the maker was the last
- *                         `-----> OWN -> FREE   others held on
+ *                         `-----> OWN -> FREE   others held on, or a descriptor that is open somewhere
+ *      FREE -> MADE -> NAME -> FREE             a second key of another object, and gone with it
  *
  * Changes are rare, and made by one process at a time: the lock word names its slot. When a holder of the lock dies, only
  * who reaps that slot may go on, and goes on with the lock; so every change is either finished or undone before anybody
@@ -16,6 +17,7 @@
 #define PATIENCE_NS 1000000000ull /* a holder that was stopped in the middle; nobody hangs for it */
 #define CHECK_EVERY 16            /* pauses: then ask whether the holder is alive */
 #define WORDS (FR_MAX_SLOTS / 64)
+#define FR_NOBODY FR_MAX_SLOTS
 
 static uint32_t times_held[FR_MAX_OBJECTS]; /* by this process; under the lock */
 static uint32_t times_of_era;
@@ -97,10 +99,24 @@ static bool held_by_others(struct fr_object *o, uint32_t slot)
     return false;
 }
 
+/* Somebody else, or a descriptor on its way to somebody, keeps the driver's memory alive. */
+static bool kept_by_others(struct fr_object *o, uint32_t slot)
+{
+    return held_by_others(o, slot) || fr_descriptor_open((struct fr_key){o->key[0], o->key[1]});
+}
+
 static void set_state(struct fr_object *o, enum fr_object_state state)
 {
     atomic_store(&o->state, state);
     FR_POINT();
+}
+
+/* Its names first: killed in between, what is left is an object that the next one frees, and no name of nothing. */
+static void free_object(uint32_t n)
+{
+    for (uint32_t i = 0, high = objects_in_use(); i < high; i++)
+        if (atomic_load(&object_at(i)->state) == FR_OBJECT_NAME && object_at(i)->units == n) set_state(object_at(i), FR_OBJECT_FREE);
+    set_state(object_at(n), FR_OBJECT_FREE);
 }
 
 /* The last holder is gone. */
@@ -110,7 +126,7 @@ static void release_own(uint32_t n)
     fr_account_recover(FR_OBJECT_ACCOUNT + n, o->card);
     uint64_t units = fr_charged_units(&o->own);
     if (units) fr_account_add(FR_OBJECT_ACCOUNT + n, o->card, -(int64_t)units, 0);
-    set_state(o, FR_OBJECT_FREE);
+    free_object(n);
 }
 
 static bool card_is_sound(const struct fr_object *o)
@@ -120,11 +136,20 @@ static bool card_is_sound(const struct fr_object *o)
 
 /* ---- made, found, let go ---- */
 
+static bool is_object(uint32_t n)
+{
+    if (n >= fr_shared.object_count || !card_is_sound(object_at(n))) return false;
+    uint32_t state = atomic_load(&object_at(n)->state);
+    return state == FR_OBJECT_COVERED || state == FR_OBJECT_OWN;
+}
+
 static int find(struct fr_key key)
 {
     for (uint32_t n = 0, high = objects_in_use(); n < high; n++) {
         struct fr_object *o = object_at(n);
-        if (atomic_load(&o->state) >= FR_OBJECT_COVERED && o->key[0] == key.a && o->key[1] == key.b && card_is_sound(o)) return (int)n;
+        if (atomic_load(&o->state) < FR_OBJECT_COVERED || o->key[0] != key.a || o->key[1] != key.b) continue;
+        uint32_t named = atomic_load(&o->state) == FR_OBJECT_NAME ? (uint32_t)o->units : n;
+        if (is_object(named)) return (int)named;
     }
     return FR_NO_OBJECT;
 }
@@ -139,15 +164,21 @@ static int find_free(void)
     return FR_NO_OBJECT;
 }
 
-static void make(uint32_t n, int card, uint64_t bytes, struct fr_key key)
+static struct fr_object *begin(uint32_t n, uint32_t card, struct fr_key key)
 {
     struct fr_object *o = object_at(n);
     set_state(o, FR_OBJECT_MADE);
-    o->card = (uint32_t)card;
+    o->card = card;
     o->origin = fr_shared.slot;
     o->origin_generation = atomic_load(&fr_slot(fr_shared.slot)->generation);
     o->key[0] = key.a;
     o->key[1] = key.b;
+    return o;
+}
+
+static void make(uint32_t n, int card, uint64_t bytes, struct fr_key key)
+{
+    struct fr_object *o = begin(n, (uint32_t)card, key);
     o->units = (bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES;
     for (uint32_t i = 0; i < WORDS; i++) atomic_store(&o->holders[i], 0);
     atomic_store(&o->own.charged, atomic_load(&o->own.intent) & FR_SEQUENCE_MASK);
@@ -162,17 +193,38 @@ static int hold(int object)
     return object;
 }
 
-int fr_object_share(int card, uint64_t bytes, struct fr_key key)
+int fr_object_claim(int card, uint64_t bytes, struct fr_key key, bool *made)
 {
+    *made = false;
     if (!lock_table()) return FR_NO_OBJECT;
     int object = find(key);
     if (object < 0 && card >= 0 && card < (int)fr_shared.card_count) {
         object = find_free();
         if (object >= 0) make((uint32_t)object, card, bytes, key);
+        *made = object >= 0;
     }
     hold(object);
     fr_objects_unlock();
     return object;
+}
+
+int fr_object_share(int card, uint64_t bytes, struct fr_key key)
+{
+    bool made;
+    return fr_object_claim(card, bytes, key, &made);
+}
+
+bool fr_object_also(int object, struct fr_key key)
+{
+    if (!lock_table()) return false;
+    int known = find(key), n = known == FR_NO_OBJECT && is_object((uint32_t)object) ? find_free() : FR_NO_OBJECT;
+    if (n >= 0) {
+        struct fr_object *o = begin((uint32_t)n, object_at((uint32_t)object)->card, key);
+        o->units = (uint64_t)object;
+        set_state(o, FR_OBJECT_NAME);
+    }
+    fr_objects_unlock();
+    return n >= 0 || known == object;
 }
 
 int fr_object_join(struct fr_key key)
@@ -192,12 +244,12 @@ static uint64_t let_go(uint32_t n)
 {
     struct fr_object *o = object_at(n);
     uint32_t slot = fr_shared.slot;
-    bool ours = is_covered_by(o, slot), others = held_by_others(o, slot);
+    bool ours = is_covered_by(o, slot), others = kept_by_others(o, slot);
     if (ours && others) fr_move_to_object(n);
     set_holder(o, slot, false);
     if (others) return 0;
     if (atomic_load(&o->state) == FR_OBJECT_OWN) release_own(n);
-    if (ours) set_state(o, FR_OBJECT_FREE);
+    if (ours) free_object(n);
     return ours ? o->units * FR_UNIT_BYTES : 0;
 }
 
@@ -213,6 +265,11 @@ uint64_t fr_object_leave(int object)
     if (is_held(object) && --times_held[object] == 0) bytes = let_go((uint32_t)object);
     fr_objects_unlock();
     return bytes;
+}
+
+int fr_object_card(int object)
+{
+    return object >= 0 && is_object((uint32_t)object) ? (int)object_at((uint32_t)object)->card : FR_NO_CARD;
 }
 
 bool fr_object_covers(int object)
@@ -236,16 +293,32 @@ void fr_objects_drop(uint32_t slot)
     for (uint32_t n = 0, high = objects_in_use(); n < high; n++) {
         struct fr_object *o = object_at(n);
         uint32_t state = atomic_load(&o->state);
-        if (state == FR_OBJECT_FREE) continue;
+        if (state == FR_OBJECT_FREE || state == FR_OBJECT_NAME) continue;
         if (state == FR_OBJECT_MADE || !card_is_sound(o)) {
             set_state(o, FR_OBJECT_FREE);
             continue;
         }
         if (is_covered_by(o, slot)) {
-            if (held_by_others(o, slot)) fr_account_move(slot, n);
-            else set_state(o, FR_OBJECT_FREE);
+            if (kept_by_others(o, slot)) fr_account_move(slot, n);
+            else free_object(n);
         }
         set_holder(o, slot, false);
-        if (atomic_load(&o->state) == FR_OBJECT_OWN && !held_by_others(o, slot)) release_own(n);
+        if (atomic_load(&o->state) == FR_OBJECT_OWN && !kept_by_others(o, slot)) release_own(n);
+    }
+}
+
+/* ---- what only descriptors kept ---- */
+
+static bool is_kept_by_nobody(uint32_t n)
+{
+    return atomic_load(&object_at(n)->state) == FR_OBJECT_OWN && card_is_sound(object_at(n)) && !kept_by_others(object_at(n), FR_NOBODY);
+}
+
+void fr_objects_settle(void)
+{
+    for (uint32_t n = 0, high = objects_in_use(); n < high; n++) {
+        if (!is_kept_by_nobody(n) || !lock_table()) continue;
+        if (is_kept_by_nobody(n)) release_own(n); /* nobody joined it meanwhile */
+        fr_objects_unlock();
     }
 }

@@ -56,6 +56,7 @@ void fr_reap(void)
     for (uint32_t n = 0, high = fd < 0 ? 0 : fr_slots_in_use(); n < high; n++)
         if (!(joined && n == fr_shared.slot) && atomic_load(&fr_slot(n)->state) != FR_SLOT_FREE) reap_if_dead(fd, n);
     if (fd >= 0) fr_close(fd);
+    if (joined) fr_objects_settle();
     announce(joined, (uint32_t)-1);
     errno = before;
 }

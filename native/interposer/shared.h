@@ -6,7 +6,7 @@
 #include "region.h"
 
 enum fr_slot_state { FR_SLOT_FREE = 0, FR_SLOT_TAKEN = 1, FR_SLOT_LIVE = 2, FR_SLOT_REAPED = 3 };
-enum fr_object_state { FR_OBJECT_FREE = 0, FR_OBJECT_MADE = 1, FR_OBJECT_COVERED = 2, FR_OBJECT_OWN = 3 };
+enum fr_object_state { FR_OBJECT_FREE = 0, FR_OBJECT_MADE = 1, FR_OBJECT_COVERED = 2, FR_OBJECT_OWN = 3, FR_OBJECT_NAME = 4 };
 
 /* The counts are copies, checked once: what stands in the file later, anybody in the container may have scribbled. */
 struct fr_shared {
@@ -62,5 +62,6 @@ bool fr_objects_lock_as(uint32_t slot);
 void fr_objects_unlock(void);
 void fr_objects_free_from(uint32_t slot); /* no longer in use: takes the lock from it if it stands there still */
 void fr_objects_drop(uint32_t slot);
+void fr_objects_settle(void); /* frees what only descriptors kept, when they are closed; of a process with a slot */
 
 #endif

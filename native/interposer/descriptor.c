@@ -1,0 +1,119 @@
+/* Exported descriptors. The driver keeps exported memory alive for as long as anybody has the descriptor open, and an importer
+ * must learn whose memory it is; but all descriptors of a real driver may be one device file, and nothing can be written into them.
+ *
+ * So the open file itself carries the object's number: a read lock of one byte, at that offset, that belongs to the open file
+ * description (fcntl, F_OFD_SETLK). It travels with the descriptor through sockets and fork, and the kernel drops it when the
+ * last copy is closed. /proc/self/fdinfo shows an importer the locks of the open file that it got; /proc/locks shows
+ * everybody which are left. Numbers are random and 62 bits long, so no other lock of the machine is taken for one of these.
+ *
+ * Where /proc/locks cannot be read, no descriptor is believed to be open: memory that only a descriptor keeps is then not
+ * counted, which is what the node agent's audit is for. */
+#include "fractile.h"
+#include "kernel.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#define FIRST (1ull << 62)
+#define LINE 256
+
+static uint64_t random_number(void)
+{
+    uint64_t n = 0;
+    if (syscall(SYS_getrandom, &n, sizeof n, GRND_NONBLOCK) == (long)sizeof n) return n;
+    static _Atomic uint64_t count;
+    n = fr_clock_ns(CLOCK_MONOTONIC) ^ (uint64_t)syscall(SYS_getpid) << 40 ^ atomic_fetch_add(&count, 1) << 20;
+    return n * 0x9e3779b97f4a7c15ull;
+}
+
+struct fr_key fr_descriptor_key(void)
+{
+    return (struct fr_key){FR_KEY_DESCRIPTOR, FIRST | (random_number() >> 2)};
+}
+
+bool fr_descriptor_mark(int fd, struct fr_key key)
+{
+    int before = errno;
+    struct flock l = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = (off_t)key.b, .l_len = 1};
+    bool ok = key.a == FR_KEY_DESCRIPTOR && syscall(SYS_fcntl, fd, F_OFD_SETLK, &l) == 0;
+    errno = before;
+    return ok;
+}
+
+/* ---- the kernel's lists of locks ---- */
+
+struct lines {
+    int fd;
+    size_t at, end;
+    char text[4096];
+};
+
+static bool next_line(struct lines *in, char out[LINE])
+{
+    size_t n = 0;
+    for (;;) {
+        if (in->at == in->end) {
+            long got = syscall(SYS_read, in->fd, in->text, sizeof in->text);
+            if (got <= 0) return false;
+            in->at = 0;
+            in->end = (size_t)got;
+        }
+        char c = in->text[in->at++];
+        if (c == '\n') break;
+        if (n < LINE - 1) out[n++] = c;
+    }
+    out[n] = 0;
+    return true;
+}
+
+static bool parse(const char *digits, uint64_t *out)
+{
+    uint64_t n = 0;
+    const char *p = digits;
+    for (; *p >= '0' && *p <= '9' && n < FIRST; p++) n = n * 10 + (uint64_t)(*p - '0');
+    *out = n;
+    return p > digits && *p == 0;
+}
+
+/* "... OFDLCK ADVISORY  READ -1 fe:00:1234 FROM TO", where from and to are one number of ours. */
+static bool number_of(char *line, uint64_t *out)
+{
+    uint64_t to;
+    if (!strstr(line, "OFDLCK") || !strstr(line, "READ")) return false;
+    char *last = strrchr(line, ' ');
+    if (!last || !parse(last + 1, &to)) return false;
+    *last = 0;
+    char *from = strrchr(line, ' ');
+    return from && parse(from + 1, out) && *out == to && to >= FIRST;
+}
+
+/* The first number of the list; with a key, whether it is among them. */
+static bool search(const char *path, const struct fr_key *wanted, uint64_t *found)
+{
+    int before = errno;
+    char line[LINE];
+    struct lines in = {.fd = fr_open(path, O_RDONLY)};
+    bool ok = false;
+    while (in.fd >= 0 && !ok && next_line(&in, line)) ok = number_of(line, found) && (!wanted || *found == wanted->b);
+    if (in.fd >= 0) fr_close(in.fd);
+    errno = before;
+    return ok;
+}
+
+bool fr_descriptor_read(int fd, struct fr_key *key)
+{
+    char path[40] = "/proc/self/fdinfo/", digits[12];
+    int n = 0, at = (int)strlen(path);
+    if (fd < 0) return false;
+    for (int v = fd; v || !n; v /= 10) digits[n++] = (char)('0' + v % 10);
+    while (n) path[at++] = digits[--n];
+    path[at] = 0;
+    key->a = FR_KEY_DESCRIPTOR;
+    return search(path, NULL, &key->b);
+}
+
+bool fr_descriptor_open(struct fr_key key)
+{
+    uint64_t seen;
+    return key.a == FR_KEY_DESCRIPTOR && search("/proc/locks", &key, &seen);
+}

@@ -1,0 +1,304 @@
+/* A physical allocation of the driver lives as long as anything holds it: references of its handles (cuMemCreate, an import,
+ * cuMemRetainAllocationHandle), mappings, binds to a multicast object, tiles of a sparse array. It is paid for until the last
+ * one is gone, and not a moment less.
+ *
+ * The driver's calls are made without a lock, and a number or an address may be given to another thread the moment that the
+ * driver has let go of it. So what a call is about to drop is taken off the tables before the call, or marked with the
+ * call's ticket; and a call on its way holds the allocation too, so that of two threads that drop the last two references
+ * the one that ends last gives back the bytes. */
+#include "holding.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define ARENA (64 * 1024)
+
+static struct fr_lock lock;
+static uint32_t era, tickets;
+static struct fr_memory *unused;
+static struct fr_bond *bonds;
+static size_t count, room;
+
+void fr_memory_lock(void)
+{
+    fr_lock(&lock);
+    uint32_t now = atomic_load(&fr_era);
+    if (era == now) return;
+    unused = NULL; /* a forked child has none of its parent's memory */
+    bonds = NULL;
+    count = room = 0;
+    era = now;
+}
+
+void fr_memory_unlock(void) { fr_unlock(&lock); }
+
+static struct fr_memory *take_entry(void)
+{
+    if (!unused) {
+        struct fr_memory *fresh = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (fresh == MAP_FAILED) return NULL;
+        for (size_t i = 0; i < ARENA / sizeof *fresh; i++) fresh[i].next = unused, unused = &fresh[i];
+    }
+    struct fr_memory *m = unused;
+    unused = m->next;
+    return m;
+}
+
+static void put_entry(struct fr_memory *m)
+{
+    m->next = unused;
+    unused = m;
+}
+
+/* ---- bonds ---- */
+
+static int order(const struct fr_bond *b, uint64_t owner, int device, uint64_t place)
+{
+    if (b->owner != owner) return b->owner < owner ? -1 : 1;
+    if (b->device != device) return b->device < device ? -1 : 1;
+    return b->place < place ? -1 : b->place > place;
+}
+
+/* Index of the first bond that does not stand before this place. */
+static size_t first(uint64_t owner, int device, uint64_t place)
+{
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (order(&bonds[middle], owner, device, place) < 0) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static bool grow(void)
+{
+    size_t more = room ? room * 2 : ARENA / sizeof *bonds;
+    void *grown = room ? mremap(bonds, room * sizeof *bonds, more * sizeof *bonds, MREMAP_MAYMOVE)
+                       : mmap(NULL, more * sizeof *bonds, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (grown == MAP_FAILED) return false;
+    bonds = grown;
+    room = more;
+    return true;
+}
+
+bool fr_bond_add(struct fr_bond bond)
+{
+    fr_memory_lock();
+    bool ok = count < room || grow();
+    if (ok) {
+        size_t at = first(bond.owner, bond.device, bond.place);
+        memmove(&bonds[at + 1], &bonds[at], (count - at) * sizeof *bonds);
+        bonds[at] = bond;
+        count++;
+        bond.memory->holds++;
+    }
+    fr_memory_unlock();
+    return ok;
+}
+
+static void remove_bond(size_t at)
+{
+    memmove(&bonds[at], &bonds[at + 1], (count - at - 1) * sizeof *bonds);
+    count--;
+}
+
+/* ---- giving back ---- */
+
+void fr_giving_begin(struct fr_giving *g)
+{
+    g->dead = NULL;
+    g->count = 0;
+    g->ticket = 0;
+}
+
+static int part_of(struct fr_giving *g, int card)
+{
+    for (int i = 0; i < g->count; i++)
+        if (g->part[i].card == card) return i;
+    if (g->count == FR_GIVING_CARDS) return 0;
+    g->part[g->count].card = card;
+    g->part[g->count].bytes = 0;
+    fr_free_begin(&g->part[g->count].op, card);
+    return g->count++;
+}
+
+/* What it may give back, and with a multicast object what that holds. */
+static void announce(struct fr_giving *g, const struct fr_memory *m)
+{
+    uint64_t owner = (uint64_t)(uintptr_t)m;
+    part_of(g, m->card);
+    for (size_t i = first(owner, -1, 0); i < count && bonds[i].owner == owner; i++) part_of(g, bonds[i].memory->card);
+}
+
+static void bury(struct fr_giving *g, struct fr_memory *m)
+{
+    if (m->holds || m->calls) return;
+    m->next = g->dead;
+    g->dead = m;
+    uint64_t owner = (uint64_t)(uintptr_t)m;
+    for (size_t i; i = first(owner, -1, 0), i < count && bonds[i].owner == owner;) {
+        struct fr_memory *held = bonds[i].memory;
+        remove_bond(i);
+        held->holds--;
+        bury(g, held);
+    }
+}
+
+void fr_giving_end(struct fr_giving *g)
+{
+    while (g->dead) {
+        struct fr_memory *m = g->dead;
+        g->dead = m->next;
+        int part = part_of(g, m->card);
+        g->part[part].bytes += m->object == FR_NO_OBJECT ? m->bytes : fr_object_leave(m->object);
+        fr_memory_lock();
+        put_entry(m);
+        fr_memory_unlock();
+    }
+    for (int i = 0; i < g->count; i++) fr_free_end(&g->part[i].op, g->part[i].bytes);
+}
+
+/* ---- allocations ---- */
+
+struct fr_memory *fr_memory_new(int card, uint64_t bytes, int object)
+{
+    fr_memory_lock();
+    struct fr_memory *m = take_entry();
+    if (m) *m = (struct fr_memory){.card = card, .bytes = bytes, .object = object, .calls = 1};
+    fr_memory_unlock();
+    return m;
+}
+
+static struct fr_memory *by_number(CUmemGenericAllocationHandle number, struct fr_record *r)
+{
+    return fr_record_find(FR_HANDLE, number, r) ? (struct fr_memory *)(uintptr_t)r->a : NULL;
+}
+
+struct fr_memory *fr_memory_pin(CUmemGenericAllocationHandle number)
+{
+    struct fr_record r;
+    fr_memory_lock();
+    struct fr_memory *m = by_number(number, &r);
+    if (m) m->calls++;
+    fr_memory_unlock();
+    return m;
+}
+
+struct fr_memory *fr_memory_pin_at(CUdeviceptr address)
+{
+    struct fr_memory *m = NULL;
+    fr_memory_lock();
+    for (size_t i = first(0, 0, address + 1); i-- > 0 && !m;) {
+        if (bonds[i].owner || address - bonds[i].place >= bonds[i].size) break;
+        if (!bonds[i].ticket) m = bonds[i].memory; /* beside it may stand one that is being unmapped */
+    }
+    if (m) m->calls++;
+    fr_memory_unlock();
+    return m;
+}
+
+void fr_memory_unpin(struct fr_memory *m)
+{
+    struct fr_giving g;
+    if (!m) return;
+    fr_giving_begin(&g);
+    fr_memory_lock();
+    m->calls--;
+    bury(&g, m);
+    fr_memory_unlock();
+    fr_giving_end(&g);
+}
+
+/* ---- handles ---- */
+
+bool fr_handle_add(CUmemGenericAllocationHandle number, struct fr_memory **m)
+{
+    struct fr_record r;
+    fr_memory_lock();
+    struct fr_memory *known = by_number(number, &r);
+    if (!known) r = (struct fr_record){.class = FR_HANDLE, .card = (*m)->card, .object = FR_NO_OBJECT, .key = number, .a = (uint64_t)(uintptr_t)*m};
+    r.b++;
+    bool ok = fr_record_put(r);
+    if (ok && known && known != *m) {
+        known->calls++;
+        known->holds++;
+    } else if (ok) {
+        (*m)->holds++;
+    }
+    fr_memory_unlock();
+    if (ok && known && known != *m) {
+        fr_memory_unpin(*m);
+        *m = known;
+    }
+    return ok;
+}
+
+struct fr_memory *fr_handle_leave(struct fr_giving *g, CUmemGenericAllocationHandle number)
+{
+    struct fr_record r;
+    fr_memory_lock();
+    struct fr_memory *m = by_number(number, &r);
+    if (m) {
+        r.b--;
+        if (r.b) fr_record_put(r);
+        else fr_record_take(FR_HANDLE, number, &r);
+        m->calls++;
+        announce(g, m);
+    }
+    fr_memory_unlock();
+    return m;
+}
+
+void fr_handle_left(struct fr_giving *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done)
+{
+    struct fr_memory *same = m;
+    if (!m) return;
+    fr_memory_lock();
+    m->holds--;
+    fr_memory_unlock();
+    if (!done) fr_handle_add(number, &same); /* the driver refused: everything is as it was */
+    fr_memory_lock();
+    same->calls--;
+    bury(g, same);
+    fr_memory_unlock();
+}
+
+/* ---- the end of bonds ---- */
+
+static bool in_range(size_t i, uint64_t owner, int device, uint64_t place, uint64_t size)
+{
+    return i < count && bonds[i].owner == owner && bonds[i].device == device && bonds[i].place - place <= size;
+}
+
+void fr_bonds_leave(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size)
+{
+    fr_memory_lock();
+    while (!g->ticket) g->ticket = ++tickets;
+    for (size_t i = first(owner, device, place); in_range(i, owner, device, place, size); i++) {
+        struct fr_bond *b = &bonds[i];
+        if (b->ticket || b->size > size - (b->place - place)) continue;
+        b->ticket = g->ticket;
+        b->memory->calls++;
+        announce(g, b->memory);
+    }
+    fr_memory_unlock();
+}
+
+void fr_bonds_left(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done)
+{
+    fr_memory_lock();
+    for (size_t i = first(owner, device, place); g->ticket && in_range(i, owner, device, place, size);) {
+        struct fr_memory *m = bonds[i].memory;
+        if (bonds[i].ticket != g->ticket) {
+            i++;
+            continue;
+        }
+        bonds[i].ticket = 0;
+        m->calls--;
+        if (done) remove_bond(i), m->holds--;
+        else i++;
+        bury(g, m); /* takes bonds away behind this place only: what is bound or mapped to an array owns no bonds itself */
+    }
+    fr_memory_unlock();
+}

@@ -1,0 +1,62 @@
+/* What keeps the driver's physical allocations alive in this process: see holding.c. */
+#ifndef FRACTILE_HOLDING_H
+#define FRACTILE_HOLDING_H
+
+#include "fractile.h"
+
+#define FR_GIVING_CARDS 64
+
+struct fr_memory {
+    int card, object;
+    uint64_t bytes;    /* charged for it; with an object, what the object says counts */
+    struct fr_key key; /* a is 0 until it is exported or imported */
+    bool unpaid;       /* from outside the container and of unknown size: paid for when it is mapped */
+    uint32_t holds;    /* references, mappings, binds, tiles */
+    uint32_t calls;    /* on their way, that may add one or drop one */
+    struct fr_memory *next;
+};
+
+/* A mapping, a bind or a tile. They stand in one order: by owner, device, place. */
+struct fr_bond {
+    uint64_t owner; /* 0: the address space; a multicast object; an array */
+    uint64_t place, size;
+    int device;
+    uint32_t ticket; /* of the call that is about to end it */
+    struct fr_memory *memory;
+};
+
+/* What a call gives back at its end. It is announced before the call, so that others wait for it. */
+struct fr_giving {
+    struct fr_memory *dead;
+    uint32_t ticket;
+    int count;
+    struct { struct fr_op op; int card; uint64_t bytes; } part[FR_GIVING_CARDS];
+};
+void fr_giving_begin(struct fr_giving *g);
+void fr_giving_end(struct fr_giving *g);
+
+/* A new allocation, and one found by its number or by an address, comes with a call on its way: until it is unpinned it does
+ * not die. NULL: no memory for the table; not ours. */
+struct fr_memory *fr_memory_new(int card, uint64_t bytes, int object);
+struct fr_memory *fr_memory_pin(CUmemGenericAllocationHandle number);
+struct fr_memory *fr_memory_pin_at(CUdeviceptr address);
+void fr_memory_unpin(struct fr_memory *m);
+
+/* One more reference by this number. *m may become the allocation that the number stands for already. */
+bool fr_handle_add(CUmemGenericAllocationHandle number, struct fr_memory **m);
+struct fr_memory *fr_handle_leave(struct fr_giving *g, CUmemGenericAllocationHandle number); /* before the driver drops it */
+void fr_handle_left(struct fr_giving *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done);
+
+bool fr_bond_add(struct fr_bond bond);
+void fr_bonds_leave(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it whole */
+void fr_bonds_left(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
+
+/* tiles.c: around the destruction of an array, whose tiles hold memory */
+void fr_tiles_begin(struct fr_giving *g, const void *array);
+void fr_tiles_end(struct fr_giving *g, const void *array, bool destroyed);
+
+/* One at a time for what concerns an allocation's key, object and payment; a few instructions long. */
+void fr_memory_lock(void);
+void fr_memory_unlock(void);
+
+#endif

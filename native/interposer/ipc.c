@@ -1,0 +1,136 @@
+/* IPC handles: 64 bytes that stand for linear memory in other processes. An opened one costs nothing while its maker, or another
+ * process of the container, pays; what nobody in the container made is charged to who opens it, in full.
+ *
+ * What is shared is what the driver shares. Of a small piece that is its whole granule: the importer keeps all of it, so the
+ * granule is the object, and each handle to one of its pieces is one more name of it. */
+#include "api_memory.h"
+#include "api_vmm.h"
+#include "linear.h"
+#include "share.h"
+
+/* ---- export ---- */
+
+static struct fr_lock exporting;
+
+static void publish(CUdeviceptr p, struct fr_key key)
+{
+    int card, object;
+    uint64_t bytes;
+    fr_lock(&exporting);
+    bool ours = fr_linear_shared(p, &card, &bytes, &object) && card != FR_NO_CARD;
+    if (ours && object == FR_NO_OBJECT) {
+        object = fr_object_share(card, bytes, key);
+        if (object != FR_NO_OBJECT && !fr_linear_set_object(p, object)) fr_let_go(object);
+    } else if (ours && !fr_object_also(object, key)) {
+        object = FR_NO_OBJECT;
+    }
+    fr_unlock(&exporting);
+    if (ours && object == FR_NO_OBJECT && fr_process() == FR_ENFORCE)
+        fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: importers pay for what they import");
+}
+
+HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
+{
+    CUresult r = REAL(cuIpcGetMemHandle)(out, p);
+    if (!r) publish(p, fr_key_of_bytes(out));
+    return r;
+}
+
+/* ---- import: FR_IPC, by address; b counts how often it was opened, as a driver may give one address twice ---- */
+
+static bool remember(const struct fr_record *fresh)
+{
+    struct fr_record r;
+    fr_memory_lock();
+    bool known = fr_record_find(FR_IPC, fresh->key, &r);
+    if (!known) r = *fresh;
+    r.b++;
+    bool ok = fr_record_put(r);
+    fr_memory_unlock();
+    if (ok && known) fr_let_go(fresh->object); /* held once for the address */
+    return ok;
+}
+
+/* True when this was the last time that it is closed. */
+static bool leave(CUdeviceptr p, struct fr_record *r)
+{
+    fr_memory_lock();
+    bool known = fr_record_take(FR_IPC, p, r);
+    if (known && --r->b) fr_record_put(*r);
+    fr_memory_unlock();
+    return known && !r->b;
+}
+
+/* Its size is what the driver says of the address; 0 when it does not. */
+static uint64_t size_of(CUdeviceptr p)
+{
+    CUdeviceptr base;
+    size_t size = 0;
+    if (REAL(cuMemGetAddressRange_v2)(&base, &size, p)) fr_escape();
+    return size;
+}
+
+static CUresult pay(CUdeviceptr p, const struct fr_place *at, struct fr_record *record, struct fr_key key)
+{
+    struct fr_op op;
+    uint64_t bytes = fr_granules(size_of(p));
+    CUresult r = fr_begin_here(&op, at, bytes);
+    if (r) return r;
+    bool made = true;
+    record->object = fr_object_claim(at->card, bytes, key, &made);
+    record->bytes = record->object == FR_NO_OBJECT || made ? bytes : 0;
+    fr_end(&op, record->bytes);
+    return CUDA_SUCCESS;
+}
+
+static void give_back(const struct fr_record *record)
+{
+    struct fr_op op;
+    fr_free_begin(&op, record->card);
+    fr_free_end(&op, record->object == FR_NO_OBJECT ? record->bytes : fr_object_leave(record->object));
+}
+
+typedef CUresult (*open_call)(CUdeviceptr *, CUipcMemHandle, unsigned);
+
+static CUresult open_handle(open_call call, CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
+{
+    struct fr_place at;
+    if (!out || !fr_here(&at)) return call(out, handle, flags);
+    struct fr_key key = fr_key_of_bytes(&handle);
+    struct fr_record record = {.class = FR_IPC, .card = at.card, .context = at.context, .object = fr_object_join(key)};
+    CUresult r = call(out, handle, flags);
+    if (r) {
+        fr_let_go(record.object);
+        return r;
+    }
+    record.key = *out;
+    if (record.object == FR_NO_OBJECT) r = pay(*out, &at, &record, key);
+    if (!r && remember(&record)) return CUDA_SUCCESS;
+    REAL(cuIpcCloseMemHandle)(*out);
+    if (!r) give_back(&record);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+HOOK CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle h, unsigned flags)
+{
+    return open_handle(REAL(cuIpcOpenMemHandle), out, h, flags);
+}
+
+HOOK CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle h, unsigned flags)
+{
+    return open_handle(REAL(cuIpcOpenMemHandle_v2), out, h, flags);
+}
+
+HOOK CUresult cuIpcCloseMemHandle(CUdeviceptr p)
+{
+    struct fr_record r;
+    struct fr_op op;
+    if (!leave(p, &r)) return REAL(cuIpcCloseMemHandle)(p);
+    fr_free_begin(&op, r.card);
+    CUresult result = REAL(cuIpcCloseMemHandle)(p);
+    uint64_t bytes = 0;
+    if (result) remember(&r); /* the driver refused */
+    else bytes = r.object != FR_NO_OBJECT ? fr_object_leave(r.object) : r.bytes;
+    fr_free_end(&op, bytes);
+    return result;
+}

@@ -1,0 +1,144 @@
+/* Multicast objects. A card that joins the team costs at most a granule, which is what is charged for it until the object is
+ * gone. Memory that is bound stays alive until it is unbound or the object is gone, whatever else becomes of it: a bind is a
+ * hold like a mapping (holding.c), with the object as its owner. */
+#include "api_vmm.h"
+#include "share.h"
+
+#include <stdint.h>
+
+#define MEMBER UINT64_MAX /* the place of a card's own overhead among what the object holds */
+
+static uint64_t owner_of(const struct fr_memory *team) { return (uint64_t)(uintptr_t)team; }
+
+HOOK CUresult cuMulticastCreate(CUmemGenericAllocationHandle *out, const CUmulticastObjectProp *prop)
+{
+    CUresult r = REAL(cuMulticastCreate)(out, prop);
+    if (r) return r;
+    struct fr_memory *team = fr_memory_new(FR_NO_CARD, 0, FR_NO_OBJECT);
+    if (!team || !fr_handle_add(*out, &team)) {
+        REAL(cuMemRelease)(*out);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_memory_unpin(team);
+    return r;
+}
+
+/* The object holds it from now on. */
+static bool hold(struct fr_memory *team, int device, uint64_t place, uint64_t size, struct fr_memory *m)
+{
+    return fr_bond_add((struct fr_bond){.owner = owner_of(team), .device = device, .place = place, .size = size, .memory = m});
+}
+
+static CUresult join(struct fr_memory *team, CUmemGenericAllocationHandle number, CUdevice device)
+{
+    struct fr_op op;
+    int card = fr_card_of(device);
+    if (fr_begin(&op, card, FR_GRANULE)) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct fr_memory *cost = fr_memory_new(card, FR_GRANULE, FR_NO_OBJECT);
+    CUresult r = cost ? REAL(cuMulticastAddDevice)(number, device) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!r && !hold(team, device, MEMBER, 0, cost)) r = CUDA_ERROR_OUT_OF_MEMORY;
+    if (r && cost) cost->bytes = 0; /* given back here */
+    fr_end(&op, r ? 0 : FR_GRANULE);
+    fr_memory_unpin(cost);
+    return r;
+}
+
+HOOK CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle number, CUdevice device)
+{
+    CUuuid uuid;
+    struct fr_memory *team = fr_memory_pin(number);
+    if (!team || REAL(cuDeviceGetUuid)(&uuid, device)) {
+        CUresult r = REAL(cuMulticastAddDevice)(number, device);
+        fr_memory_unpin(team);
+        return r;
+    }
+    CUresult r = join(team, number, device);
+    fr_memory_unpin(team);
+    return r;
+}
+
+/* ---- bind ---- */
+
+/* Of cuMulticastBindMem and cuMulticastBindAddr: the card is the memory's own, so any number will do as long as unbinding
+ * finds it; without one the bind stands under every card's number until it is unbound by its place. */
+struct bind {
+    CUmemGenericAllocationHandle object, memory;
+    CUdevice device;
+    CUdeviceptr address;
+    size_t at, from, size;
+    unsigned long long flags;
+    CUresult (*call)(const struct bind *b);
+};
+
+static CUresult bind_memory(const struct bind *b) { return REAL(cuMulticastBindMem)(b->object, b->at, b->memory, b->from, b->size, b->flags); }
+static CUresult bind_memory_2(const struct bind *b) { return REAL(cuMulticastBindMem_v2)(b->object, b->device, b->at, b->memory, b->from, b->size, b->flags); }
+static CUresult bind_address(const struct bind *b) { return REAL(cuMulticastBindAddr)(b->object, b->at, b->address, b->size, b->flags); }
+static CUresult bind_address_2(const struct bind *b) { return REAL(cuMulticastBindAddr_v2)(b->object, b->device, b->at, b->address, b->size, b->flags); }
+
+static CUresult run(struct bind *b, bool by_address)
+{
+    struct fr_memory *team = fr_memory_pin(b->object);
+    struct fr_memory *m = by_address ? fr_memory_pin_at(b->address) : fr_memory_pin(b->memory);
+    CUresult r = b->call(b);
+    if (!r && team && m && !hold(team, b->device, b->at, b->size, m)) {
+        REAL(cuMulticastUnbind)(b->object, b->device, b->at, b->size);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_memory_unpin(m);
+    fr_memory_unpin(team);
+    return r;
+}
+
+/* The device of memory by the driver's own word. */
+static CUdevice device_of(CUmemGenericAllocationHandle memory)
+{
+    CUmemAllocationProp prop;
+    return REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, memory) || prop.location.type != CU_MEM_LOCATION_DEVICE ? 0 : prop.location.id;
+}
+
+static CUdevice device_at(CUdeviceptr address)
+{
+    CUmemGenericAllocationHandle memory;
+    if (REAL(cuMemRetainAllocationHandle)(&memory, (void *)(uintptr_t)address)) return 0;
+    CUdevice device = device_of(memory);
+    REAL(cuMemRelease)(memory);
+    return device;
+}
+
+HOOK CUresult cuMulticastBindMem(CUmemGenericAllocationHandle o, size_t at, CUmemGenericAllocationHandle memory, size_t from, size_t size, unsigned long long flags)
+{
+    struct bind b = {.object = o, .memory = memory, .device = device_of(memory), .at = at, .from = from, .size = size, .flags = flags, .call = bind_memory};
+    return run(&b, false);
+}
+
+HOOK CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle o, CUdevice device, size_t at, CUmemGenericAllocationHandle memory, size_t from, size_t size,
+                                    unsigned long long flags)
+{
+    struct bind b = {.object = o, .memory = memory, .device = device, .at = at, .from = from, .size = size, .flags = flags, .call = bind_memory_2};
+    return run(&b, false);
+}
+
+HOOK CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle o, size_t at, CUdeviceptr address, size_t size, unsigned long long flags)
+{
+    struct bind b = {.object = o, .address = address, .device = device_at(address), .at = at, .size = size, .flags = flags, .call = bind_address};
+    return run(&b, true);
+}
+
+HOOK CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle o, CUdevice device, size_t at, CUdeviceptr address, size_t size, unsigned long long flags)
+{
+    struct bind b = {.object = o, .address = address, .device = device, .at = at, .size = size, .flags = flags, .call = bind_address_2};
+    return run(&b, true);
+}
+
+HOOK CUresult cuMulticastUnbind(CUmemGenericAllocationHandle number, CUdevice device, size_t at, size_t size)
+{
+    struct fr_giving g;
+    struct fr_memory *team = fr_memory_pin(number);
+    fr_giving_begin(&g);
+    if (team) fr_bonds_leave(&g, owner_of(team), device, at, size);
+    CUresult r = REAL(cuMulticastUnbind)(number, device, at, size);
+    if (team) fr_bonds_left(&g, owner_of(team), device, at, size, r == CUDA_SUCCESS);
+    fr_giving_end(&g);
+    fr_memory_unpin(team);
+    return r;
+}

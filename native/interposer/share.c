@@ -1,0 +1,138 @@
+/* Handles that leave the process, as descriptors or as 64 bytes for a fabric, and come back in another one.
+ *
+ * Exported memory is an object of the container: its importers pay nothing while somebody in the container does. Joined
+ * before the driver imports, so that the maker cannot let go of the bytes in between. What nobody here made, or what came
+ * by a descriptor that nobody marked, is charged to its first importer, in full; how much it is the driver says only when it
+ * is mapped. */
+#include "share.h"
+#include "api_vmm.h"
+
+#include <string.h>
+
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 29;
+}
+
+struct fr_key fr_key_of_bytes(const void *handle64)
+{
+    uint64_t words[8];
+    struct fr_key key = {0x6a09e667f3bcc908ull, 0xbb67ae8584caa73bull};
+    memcpy(words, handle64, sizeof words);
+    for (int i = 0; i < 8; i++) {
+        key.a = mix(key.a, words[i]);
+        key.b = mix(key.b, words[i] + key.a);
+    }
+    key.a &= ~1ull; /* never that of descriptors, which is odd */
+    return key;
+}
+
+void fr_let_go(int object)
+{
+    struct fr_op op;
+    if (object == FR_NO_OBJECT) return;
+    fr_free_begin(&op, fr_object_card(object));
+    fr_free_end(&op, fr_object_leave(object));
+}
+
+/* ---- export ---- */
+
+/* Two threads may export it at the same time: they agree on the key first, then on who holds the object. */
+static struct fr_key name(struct fr_memory *m)
+{
+    struct fr_key key = fr_descriptor_key();
+    fr_memory_lock();
+    if (m->key.a) key = m->key;
+    else m->key = key;
+    bool share = m->object == FR_NO_OBJECT && !m->unpaid;
+    fr_memory_unlock();
+    if (!share) return key;
+    bool counted = m->card != FR_NO_CARD; /* a multicast object is none of any card's memory */
+    int object = fr_object_share(counted ? m->card : 0, counted ? m->bytes : 0, key);
+    if (object == FR_NO_OBJECT) {
+        if (fr_process() == FR_ENFORCE) fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: importers pay for what they import");
+        return key;
+    }
+    fr_memory_lock();
+    bool twice = m->object != FR_NO_OBJECT;
+    if (!twice) m->object = object;
+    fr_memory_unlock();
+    if (twice) fr_let_go(object);
+    return key;
+}
+
+HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
+{
+    struct fr_memory *m = out ? fr_memory_pin(number) : NULL;
+    CUresult r = REAL(cuMemExportToShareableHandle)(out, number, type, flags);
+    if (!m) return r;
+    if (!r) {
+        struct fr_key key = name(m);
+        if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
+        if (type == CU_MEM_HANDLE_TYPE_FABRIC && m->object != FR_NO_OBJECT) fr_object_also(m->object, fr_key_of_bytes(out));
+    }
+    fr_memory_unpin(m);
+    return r;
+}
+
+/* ---- import ---- */
+
+static struct fr_key key_of(void *from, int type)
+{
+    struct fr_key key = {0, 0};
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC && from) return fr_key_of_bytes(from);
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FD) return key;
+    if (fr_descriptor_read((int)(intptr_t)from, &key)) return key;
+    key = fr_descriptor_key(); /* so that others who get a copy of it know it again */
+    return fr_descriptor_mark((int)(intptr_t)from, key) ? key : (struct fr_key){0, 0};
+}
+
+/* The driver tells where it is, if it is plain memory. What is not on a card, and a multicast object, costs nothing. */
+static struct fr_memory *describe(CUmemGenericAllocationHandle number, struct fr_key key, int object)
+{
+    CUmemAllocationProp prop;
+    bool plain = !REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, number);
+    struct fr_memory *m = fr_memory_new(plain ? fr_card_of_location(&prop.location) : FR_NO_CARD, 0, object);
+    if (!m) return NULL;
+    m->key = key;
+    m->unpaid = object == FR_NO_OBJECT && plain && (prop.location.type == CU_MEM_LOCATION_DEVICE || m->card != FR_NO_CARD);
+    return m;
+}
+
+HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
+{
+    struct fr_key key = out ? key_of(from, type) : (struct fr_key){0, 0};
+    int object = key.a ? fr_object_join(key) : FR_NO_OBJECT;
+    CUresult r = REAL(cuMemImportFromShareableHandle)(out, from, type);
+    struct fr_memory *m = r ? NULL : describe(*out, key, object);
+    if (!m) {
+        fr_let_go(object);
+        if (!r) REAL(cuMemRelease)(*out);
+        return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!fr_handle_add(*out, &m)) {
+        REAL(cuMemRelease)(*out);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_memory_unpin(m);
+    return r;
+}
+
+uint64_t fr_pay_for_import(struct fr_memory *m, uint64_t bytes)
+{
+    bool made = true;
+    int object = m->key.a ? fr_object_claim(m->card, bytes, m->key, &made) : FR_NO_OBJECT;
+    uint64_t kept = object == FR_NO_OBJECT || made ? bytes : 0;
+    fr_memory_lock();
+    bool first = m->unpaid;
+    if (first) {
+        m->unpaid = false;
+        m->bytes = kept;
+        m->object = object;
+    }
+    fr_memory_unlock();
+    if (first) return kept;
+    fr_let_go(object); /* another thread mapped it, and paid */
+    return 0;
+}

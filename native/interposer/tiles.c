@@ -1,0 +1,66 @@
+/* Tiles of sparse and deferred arrays: mapped to memory of cuMemCreate, they keep it alive as a mapping does (holding.c), with
+ * the array as owner, until another mapping takes the place, an unmapping empties it, or the array is destroyed. */
+#include "api_vmm.h"
+#include "holding.h"
+
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+    return h ^ h >> 31;
+}
+
+/* A number for the place within the array; the sizes are no part of it. */
+static uint64_t place_of(const CUarrayMapInfo *i)
+{
+    if (i->subresourceType != CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL)
+        return mix(mix(1, i->subresource.miptail.layer), i->subresource.miptail.offset);
+    uint64_t h = mix(mix(2, i->subresource.sparseLevel.level), i->subresource.sparseLevel.layer);
+    return mix(mix(mix(h, i->subresource.sparseLevel.offsetX), i->subresource.sparseLevel.offsetY), i->subresource.sparseLevel.offsetZ);
+}
+
+static uint64_t array_of(const CUarrayMapInfo *i) { return (uint64_t)(uintptr_t)i->resource.array; }
+
+static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *i, CUstream stream)
+{
+    struct fr_giving g;
+    struct fr_memory *m = i->memOperationType == CU_MEM_OPERATION_TYPE_MAP ? fr_memory_pin(i->memHandle.memHandle) : NULL;
+    fr_giving_begin(&g);
+    fr_bonds_leave(&g, array_of(i), 0, place_of(i), 0);
+    CUresult r = call(i, 1, stream);
+    if (!r && m && !fr_bond_add((struct fr_bond){.owner = array_of(i), .place = place_of(i), .memory = m})) fr_escape();
+    fr_bonds_left(&g, array_of(i), 0, place_of(i), 0, r == CUDA_SUCCESS);
+    fr_giving_end(&g);
+    fr_memory_unpin(m);
+    return r;
+}
+
+/* One by one, so that what was done before an error is known. */
+static CUresult map_all(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *list, unsigned count, CUstream stream)
+{
+    if (!list || count == 0) return call(list, count, stream);
+    CUresult r = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && !r; i++) r = map(call, &list[i], stream);
+    return r;
+}
+
+HOOK CUresult cuMemMapArrayAsync(CUarrayMapInfo *list, unsigned count, CUstream stream)
+{
+    return map_all(REAL(cuMemMapArrayAsync), list, count, stream);
+}
+
+HOOK CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUstream stream)
+{
+    return map_all(REAL(cuMemMapArrayAsync_ptsz), list, count, stream);
+}
+
+void fr_tiles_begin(struct fr_giving *g, const void *array)
+{
+    fr_giving_begin(g);
+    fr_bonds_leave(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX);
+}
+
+void fr_tiles_end(struct fr_giving *g, const void *array, bool destroyed)
+{
+    fr_bonds_left(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX, destroyed);
+    fr_giving_end(g);
+}

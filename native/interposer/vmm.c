@@ -1,0 +1,120 @@
+/* Virtual memory management: physical memory is charged when it is created, by where it is created, and refunded when its last
+ * reference and its last mapping are gone (holding.c). Addresses cost nothing. */
+#include "api_vmm.h"
+#include "share.h"
+
+static bool on_a_card(const CUmemLocation *l)
+{
+    return l->type == CU_MEM_LOCATION_DEVICE || l->type == CU_MEM_LOCATION_DEVICE_LOCALITY_DOMAIN;
+}
+
+static CUdevice device_of(const CUmemLocation *l)
+{
+    return l->type == CU_MEM_LOCATION_DEVICE ? l->id : (l->id & 0xff); /* beside the domain */
+}
+
+int fr_card_of_location(const CUmemLocation *l)
+{
+    return on_a_card(l) ? fr_card_of(device_of(l)) : FR_NO_CARD;
+}
+
+/* ---- create ---- */
+
+/* There is no room for it, but is it a request that the driver would grant? If not, its error is the answer. */
+static CUresult refuse(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    size_t granularity = 0;
+    bool good = !flags && size && !REAL(cuMemGetAllocationGranularity)(&granularity, prop, 0) && granularity && size % granularity == 0;
+    if (good && fr_card_of_location(&prop->location) == FR_NO_CARD && fr_process() == FR_ENFORCE)
+        fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", device_of(&prop->location));
+    if (good) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
+    if (r) return r;
+    REAL(cuMemRelease)(*out);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool remember(CUmemGenericAllocationHandle number, int card, uint64_t bytes)
+{
+    struct fr_memory *m = fr_memory_new(card, bytes, FR_NO_OBJECT);
+    if (!m) return false;
+    bool ok = fr_handle_add(number, &m);
+    if (!ok) m->bytes = 0; /* the caller's to give back */
+    fr_memory_unpin(m);
+    return ok;
+}
+
+HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    if (!out || !prop || !on_a_card(&prop->location)) return REAL(cuMemCreate)(out, size, prop, flags);
+    struct fr_op op;
+    int card = fr_card_of(device_of(&prop->location));
+    if (fr_begin(&op, card, size)) return refuse(out, size, prop, flags);
+    CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
+    if (!r && !remember(*out, card, size)) {
+        REAL(cuMemRelease)(*out);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_end(&op, r ? 0 : size);
+    return r;
+}
+
+HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle number)
+{
+    struct fr_giving g;
+    fr_giving_begin(&g);
+    struct fr_memory *m = fr_handle_leave(&g, number);
+    CUresult r = REAL(cuMemRelease)(number);
+    fr_handle_left(&g, number, m, r == CUDA_SUCCESS);
+    fr_giving_end(&g);
+    return r;
+}
+
+HOOK CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
+{
+    struct fr_memory *m = out ? fr_memory_pin_at((CUdeviceptr)(uintptr_t)address) : NULL;
+    CUresult r = REAL(cuMemRetainAllocationHandle)(out, address);
+    if (!m) return r;
+    if (!r && !fr_handle_add(*out, &m)) {
+        REAL(cuMemRelease)(*out);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_memory_unpin(m);
+    return r;
+}
+
+/* ---- map ---- */
+
+static CUresult map(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllocationHandle number, unsigned long long flags, struct fr_memory *m)
+{
+    CUresult r = REAL(cuMemMap)(va, size, offset, number, flags);
+    if (r || fr_bond_add((struct fr_bond){.place = va, .size = size, .memory = m})) return r;
+    REAL(cuMemUnmap)(va, size);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllocationHandle number, unsigned long long flags)
+{
+    struct fr_op op;
+    struct fr_memory *m = fr_memory_pin(number);
+    if (!m) return REAL(cuMemMap)(va, size, offset, number, flags);
+    bool unpaid = m->unpaid;
+    CUresult r = unpaid ? fr_begin(&op, m->card, size) : CUDA_SUCCESS;
+    if (!r) {
+        r = map(va, size, offset, number, flags, m);
+        if (unpaid) fr_end(&op, r ? 0 : fr_pay_for_import(m, size));
+    }
+    fr_memory_unpin(m);
+    return r;
+}
+
+HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
+{
+    struct fr_giving g;
+    fr_giving_begin(&g);
+    fr_bonds_leave(&g, 0, 0, va, size);
+    CUresult r = REAL(cuMemUnmap)(va, size);
+    fr_bonds_left(&g, 0, 0, va, size, r == CUDA_SUCCESS);
+    fr_giving_end(&g);
+    return r;
+}
