@@ -17,6 +17,7 @@
 #define LANES_EACH 4
 #define LANES (WORKERS * LANES_EACH)
 #define REMEMBERED 4 /* announcements of a lane */
+#define GONE 1024
 #define CARDS 2
 #define CONTAINERS_MOST 16
 #define MIB 1048576ull
@@ -48,12 +49,20 @@ struct exam {
     _Atomic uint64_t free_shown;
 };
 
+/* Processes that are seen to be gone for good, the last GONE of them. */
+struct gone {
+    _Atomic uint32_t pid;
+    _Atomic uint64_t ns;
+};
+
 struct board {
     uint64_t seed, quota[CARDS], context_bytes, ops_wanted;
     uint32_t workers, containers;
     _Atomic uint32_t pause, stop;
-    _Atomic uint64_t refusals, false_oom, judged_late, unexpected;
+    _Atomic uint64_t refusals, false_oom, judged_late, ending, unexpected;
     struct exam exam;
+    _Atomic uint32_t gone_count;
+    struct gone gone[GONE];
     _Atomic uint32_t sequence[LANES];
     struct lane lanes[LANES];
 };
@@ -62,6 +71,13 @@ static inline uint32_t dice(uint64_t *seed, uint32_t sides)
 {
     *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
     return (uint32_t)(*seed >> 33) % sides;
+}
+
+static inline void say_gone(struct board *b, uint32_t pid, uint64_t now_ns)
+{
+    struct gone *g = &b->gone[atomic_fetch_add(&b->gone_count, 1) % GONE];
+    atomic_store(&g->pid, pid);
+    atomic_store(&g->ns, now_ns);
 }
 
 static inline int container_of(const struct board *b, int worker) { return worker % (int)b->containers; }

@@ -2,10 +2,13 @@
  * it must not. What cuMemGetInfo shows must be what is left. */
 #include "lane.h"
 
-/* Nothing that asking for memory could give back first: what is held must not change under the question. */
+/* Nothing that asking for memory could give back first: what is held must not change under the question. And a look at
+ * what is free, for which the library looks for the dead. */
 static void tidy(void)
 {
     CUmemoryPool pool;
+    size_t free_bytes, total;
+    cuMemGetInfo_v2(&free_bytes, &total);
     cuCtxSynchronize();
     cuDeviceGraphMemTrim(self.device);
     if (self.pool) cuMemPoolTrimTo(self.pool, 0);

@@ -65,6 +65,7 @@ static bool child_ended(bool wait)
     int status = 0;
     if (!child) return true;
     if (waitpid(child, &status, wait ? 0 : WNOHANG) == 0) return false;
+    say_gone(board, (uint32_t)child, judge_now());
     child = 0;
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, well = WIFEXITED(status) && !WEXITSTATUS(status);
     if (killed || well) return true;

@@ -1,5 +1,6 @@
 /* Starts the workers, kills them at random moments, buries them, starts them again. */
 #include "herd.h"
+#include "judge.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -50,7 +51,7 @@ static void clear_lanes(struct herd *h, int worker)
     struct board *b = h->place->board;
     for (int i = worker * LANES_EACH; i < (worker + 1) * LANES_EACH; i++) {
         pid_t child = (pid_t)atomic_load(&b->lanes[i].pid);
-        if (i % LANES_EACH == LANE_CHILD && child) waitpid(child, NULL, 0);
+        if (i % LANES_EACH == LANE_CHILD && child && waitpid(child, NULL, 0) > 0) say_gone(b, (uint32_t)child, judge_now());
         atomic_store(&b->lanes[i].state, LANE_OFF);
         atomic_store(&b->lanes[i].pid, 0);
         if (atomic_load(&b->sequence[i]) & 1) atomic_fetch_add(&b->sequence[i], 1);
@@ -81,7 +82,10 @@ static void bury(struct herd *h, pid_t pid, int status, bool restart)
 void herd_tend(struct herd *h, bool restart)
 {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) bury(h, pid, status, restart);
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        say_gone(h->place->board, (uint32_t)pid, judge_now());
+        bury(h, pid, status, restart);
+    }
 }
 
 void herd_kill_some(struct herd *h)

@@ -8,6 +8,9 @@
  *      when the refusal returns, the most that it may add
  *    + the request, rounded as the driver rounds                       <= quota      -> a false out-of-memory
  *
+ * A process that ends is gone when its parent has buried it. For an instant before that the driver may have let go of its
+ * memory and the library not yet; what it held when it left counts as held until then.
+ *
  * What others reserved inside the call and gave back, or had not taken when they were done, is no excuse: the library
  * promises to wait for them. When the call took so long that the driver's memory of changes ran over, the container's
  * highest peak stands for it; such refusals are counted as judged late. */
@@ -18,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 void judge_open(struct judge *j, const char *directory, struct board *board, int container)
@@ -50,10 +54,18 @@ uint64_t judge_peak(struct judge *j, int card)
     return judge_index(j) ? __atomic_load_n(&j->sim->containers[j->index].usage[card].peak, __ATOMIC_ACQUIRE) : 0;
 }
 
+uint64_t judge_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
 void judge_window(struct judge *j, int card, struct window *w)
 {
     w->changes = atomic_load(&j->sim->changes);
     w->held = judge_held(j, card);
+    w->opened_ns = judge_now();
 }
 
 /* The most that the container held from the window's opening to now. */
@@ -66,6 +78,25 @@ static uint64_t most_held(struct judge *j, const struct window *w, int card, boo
     }
     *known = atomic_load(&j->sim->changes) - w->changes < SIM_HISTORY;
     return *known ? most : judge_peak(j, card);
+}
+
+static bool gone_before(const struct board *b, uint32_t pid, uint64_t ns)
+{
+    for (uint32_t i = 0; i < GONE; i++)
+        if (atomic_load(&b->gone[i].pid) == pid && atomic_load(&b->gone[i].ns) <= ns) return true;
+    return false;
+}
+
+/* Held by processes that the driver saw end, but which were not yet gone when the call began. */
+uint64_t judge_ending(struct judge *j, const struct window *w, int card)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+        const struct sim_process *p = &j->sim->processes[i];
+        bool ours = atomic_load(&p->state) == SIM_DEAD && p->container == j->index && p->left[card];
+        if (ours && p->left_ns + 1000000000ull > w->opened_ns && !gone_before(j->board, p->pid, w->opened_ns)) sum += p->left[card];
+    }
+    return sum;
 }
 
 /* What a lane may be adding to the card at this moment. */

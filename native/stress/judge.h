@@ -6,7 +6,7 @@
 
 /* How things stood before a call. */
 struct window {
-    uint64_t changes, held;
+    uint64_t changes, held, opened_ns;
 };
 
 struct judge {
@@ -20,6 +20,8 @@ struct judge {
 void judge_open(struct judge *j, const char *directory, struct board *board, int container);
 void judge_window(struct judge *j, int card, struct window *w);
 uint64_t judge_bound(struct judge *j, const struct window *w, int card, int lane, bool *known);
+uint64_t judge_ending(struct judge *j, const struct window *w, int card);
+uint64_t judge_now(void);
 bool judge_index(struct judge *j);
 uint64_t judge_held(struct judge *j, int card);
 uint64_t judge_peak(struct judge *j, int card);

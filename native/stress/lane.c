@@ -66,6 +66,10 @@ static void refused(const char *call, uint64_t request)
     atomic_fetch_add(&board->refusals, 1);
     if (!known) atomic_fetch_add(&board->judged_late, 1);
     if (!request || bound + request > quota) return;
+    if (bound + judge_ending(&judge, &self.window, card) + request > quota) {
+        atomic_fetch_add(&board->ending, 1);
+        return;
+    }
     atomic_fetch_add(&board->false_oom, 1);
     fprintf(stderr, "false out-of-memory: lane %d, %s of %.1f MiB on card %d, while the container can have held at most %.1f of %.1f MiB\n",
             self.number, call, (double)request / MIB, card, (double)bound / MIB, (double)quota / MIB);

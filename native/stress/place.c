@@ -172,4 +172,18 @@ uint64_t place_used(const struct place *p, int container, int card)
     return (atomic_load(&region_card(p, container, card)->used) >> 30) * FR_UNIT_BYTES;
 }
 
+/* Slots first, then objects. */
+uint64_t place_account(const struct place *p, int container, int card, int slot, uint32_t *pid)
+{
+    const size_t slot_size = sizeof(struct fr_slot) + CARDS * sizeof(struct fr_account);
+    char *slots = (char *)(region_card(p, container, 0) + CARDS);
+    struct fr_object *o = (struct fr_object *)(slots + SLOTS_EACH * slot_size) + (slot - SLOTS_EACH);
+    struct fr_slot *s = (struct fr_slot *)(slots + (size_t)slot * slot_size);
+    bool process = slot < SLOTS_EACH;
+    struct fr_account *a = process ? (struct fr_account *)(s + 1) + card : &o->own;
+    *pid = process ? s->pid : 0;
+    if (slot >= SLOTS_EACH + OBJECTS_EACH) return UINT64_MAX;
+    return process || o->card == (uint32_t)card ? (atomic_load(&a->charged) >> 19) * FR_UNIT_BYTES : 0;
+}
+
 uint64_t place_escapes(const struct place *p, int container) { return atomic_load(&p->regions[container]->escapes); }

@@ -14,6 +14,7 @@ struct place {
 void place_make(struct place *p, uint64_t card_mib, uint64_t context_mib);
 void place_environment(const struct place *p, int container);
 uint64_t place_used(const struct place *p, int container, int card); /* as the library counts */
+uint64_t place_account(const struct place *p, int container, int card, int slot, uint32_t *pid); /* bytes; pid 0: no process */
 uint64_t place_escapes(const struct place *p, int container);
 
 #endif

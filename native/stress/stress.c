@@ -79,6 +79,7 @@ static int verdict(struct watch *w)
     struct findings *f = &w->found;
     f->false_oom += atomic_load(&b->false_oom);
     if (atomic_load(&b->judged_late)) fprintf(stderr, "%llu refusals were judged late\n", (unsigned long long)atomic_load(&b->judged_late));
+    if (atomic_load(&b->ending)) fprintf(stderr, "%llu refusals came while a process was ending\n", (unsigned long long)atomic_load(&b->ending));
     printf("overcommit_bytes=%llu false_oom=%llu leaked_bytes=%llu hangs=%llu kills=%llu ops=%llu\n", (unsigned long long)f->overcommit,
            (unsigned long long)f->false_oom, (unsigned long long)f->leaked, (unsigned long long)f->hangs, (unsigned long long)w->herd->kills,
            (unsigned long long)herd_ops(w->herd));

@@ -109,6 +109,27 @@ static void reap(struct watch *w)
     sim_unlock(w->sim);
 }
 
+static uint64_t held_by(const struct watch *w, uint32_t pid, int card)
+{
+    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+        const struct sim_process *p = &w->sim->state->processes[i];
+        if (atomic_load(&p->state) == SIM_LIVE && p->pid == pid && !p->is_nvml) return p->usage[card].now;
+    }
+    return 0;
+}
+
+/* Whose account is it? */
+static void show_accounts(const struct watch *w, int container, int card)
+{
+    uint32_t pid;
+    uint64_t bytes;
+    for (int slot = 0; (bytes = place_account(w->herd->place, container, card, slot, &pid)) != UINT64_MAX; slot++) {
+        uint64_t held = pid ? held_by(w, pid, card) : 0;
+        if (bytes != held)
+            fprintf(stderr, "    account %d (process %u): counted %.3f MiB, held %.3f MiB\n", slot, pid, (double)bytes / MIB, (double)held / MIB);
+    }
+}
+
 static uint64_t compare(struct watch *w, const char *when)
 {
     uint64_t sum = 0;
@@ -120,6 +141,7 @@ static uint64_t compare(struct watch *w, const char *when)
             sum += counted > held ? counted - held : held - counted;
             fprintf(stderr, "leak %s: container %d, card %d: the library counts %.3f MiB, the driver holds %.3f MiB\n", when, i, card,
                     (double)counted / MIB, (double)held / MIB);
+            show_accounts(w, i, card);
         }
     return sum;
 }

@@ -33,10 +33,18 @@ static void drop_events(struct sim_host *host, uint32_t slot)
             atomic_store(&s->events[i].state, SIM_FREE);
 }
 
+static void note_end(struct sim_process *p)
+{
+    for (uint32_t card = 0; card < SIM_CARDS; card++)
+        if (p->usage[card].now > p->left[card]) p->left[card] = p->usage[card].now;
+    p->left_ns = sim_now();
+}
+
 void sim_reap_slot(struct sim_host *host, uint32_t slot)
 {
     struct sim_process *p = &host->state->processes[slot];
     if (atomic_load(&p->state) != SIM_LIVE) return;
+    note_end(p);
     if (!p->is_nvml) {
         drop_contexts(host, slot);
         drop_charges(host, slot);

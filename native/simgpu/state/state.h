@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAGIC 0x53494d4750550005ull /* "SIMGPU", layout 5 */
+#define SIM_MAGIC 0x53494d4750550006ull /* "SIMGPU", layout 6 */
 #define SIM_CARDS 32
 #define SIM_PROCESSES 1024
 #define SIM_CONTAINERS 512
@@ -68,6 +68,7 @@ struct sim_process {
     uint64_t start_time, pid_namespace;
     char command[32];
     struct sim_usage usage[SIM_CARDS];
+    uint64_t left_ns, left[SIM_CARDS]; /* when its end was seen, and what it held then */
     uint32_t contexts[SIM_CARDS];
     uint64_t gpu_ns[SIM_CARDS];
     uint64_t bucket_at[SIM_CARDS];                 /* number of the newest bucket */
