@@ -96,7 +96,9 @@ def wrong(answer: Answer) -> str | None:
         return None  # no header declares it, or this driver does not have it
     ours = file.endswith("/libfractile.so")
     if want in HOOKED:
-        return None if ours and symbol == want else f"{name} {version} {flags}: wanted our {want}, got {symbol} of {file}"
+        return (
+            None if ours and symbol == want else f"{name} {version} {flags}: wanted our {want}, got {symbol} of {file}"
+        )
     return f"{name} {version} {flags}: {want} is passed, but came as {symbol} of {file}" if ours else None
 
 

@@ -1,0 +1,186 @@
+"""The ways in which the library gets into a process, and what it does to a process that has no use for it."""
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import suite
+
+OUT, DRIVER, LIBRARY = (Path(os.environ[name]) for name in ("OUT", "DRIVER", "LIBFRACTILE"))
+FINDER = OUT / "tests/interposer/plugin_finder.so"
+
+# What a program finds: the file that the function of the driver lies in, and how many devices the driver shows it.
+PROBE = """
+import ctypes, sys
+class Info(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("at", ctypes.c_void_p)]
+libc = ctypes.CDLL(None)
+library = ctypes.CDLL(sys.argv[1])
+info = Info()
+libc.dladdr(ctypes.cast(library[sys.argv[2]], ctypes.c_void_p), ctypes.byref(info))
+print(info.file.decode())
+print(library.cuInit(0) if sys.argv[2].startswith("cu") else library.nvmlInit_v2())
+"""
+
+
+def environment(**changes: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
+    return kept | changes
+
+
+def probe(file: str, symbol: str, **changes: str) -> tuple[str, int]:
+    command = [sys.executable, "-c", PROBE, file, symbol]
+    result = subprocess.run(
+        command, env=environment(**changes), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert result.returncode == 0, result.stderr[-400:]
+    found, status = result.stdout.split()
+    return found, int(status)
+
+
+def ours(file: str) -> bool:
+    return Path(file).samefile(LIBRARY) or Path(file).read_bytes() == LIBRARY.read_bytes()
+
+
+def linked_program(work: Path) -> Path:
+    source, program = work / "linked.c", work / "linked"
+    source.write_text(
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\nint cuInit(unsigned);\n"
+        'int main(void) { Dl_info i; dladdr((void *)cuInit, &i); printf("%s %d\\n", i.dli_fname, cuInit(0)); return 0; }\n'
+    )
+    subprocess.run(["gcc", str(source), "-o", str(program), f"-L{DRIVER}", "-lcuda"], check=True)
+    return program
+
+
+def test_preloaded_it_stands_for_both_libraries() -> None:
+    for file, symbol in (("libcuda.so.1", "cuMemAlloc_v2"), ("libnvidia-ml.so.1", "nvmlInit_v2")):
+        found, status = probe(file, symbol, LD_PRELOAD=str(LIBRARY), LD_LIBRARY_PATH=str(DRIVER))
+        assert ours(found), found
+        assert status == 0
+
+
+def test_under_the_drivers_name_it_finds_the_real_one_elsewhere() -> None:
+    with tempfile.TemporaryDirectory() as work:
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            shutil.copy(LIBRARY, Path(work) / name)
+        for file, symbol in (("libcuda.so.1", "cuMemAlloc_v2"), ("libnvidia-ml.so.1", "nvmlInit_v2")):
+            found, status = probe(file, symbol, LD_LIBRARY_PATH=f"{work}:{DRIVER}")
+            assert ours(found), found
+            assert status == 0, "it did not find the driver behind itself"
+
+
+def test_a_link_under_the_drivers_name_works_too() -> None:
+    with tempfile.TemporaryDirectory() as work:
+        (Path(work) / "libcuda.so.1").symlink_to(LIBRARY)
+        found, status = probe("libcuda.so.1", "cuMemAlloc_v2", LD_LIBRARY_PATH=f"{work}:{DRIVER}")
+        assert ours(found), found
+        assert status == 0
+
+
+def test_a_linked_program_is_bound_to_it_either_way() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        program = linked_program(work)
+        (work / "own").mkdir()
+        shutil.copy(LIBRARY, work / "own/libcuda.so.1")
+        ways = [
+            {"LD_PRELOAD": str(LIBRARY), "LD_LIBRARY_PATH": str(DRIVER)},
+            {"LD_LIBRARY_PATH": f"{work}/own:{DRIVER}"},
+        ]
+        for way in ways:
+            result = subprocess.run([program], env=environment(**way), capture_output=True, text=True, check=True)
+            found, status = result.stdout.split()
+            assert ours(found), found
+            assert status == "0"
+
+
+def test_ld_so_preload_reaches_programs_without_an_environment() -> None:
+    if os.geteuid():
+        raise suite.Skip("needs root: /etc/ld.so.preload of a mount namespace of its own")
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        program = linked_program(work)
+        (work / "preload").write_text(f"{LIBRARY}\n")
+        script = (
+            f"mount -t tmpfs none {work}/t && mkdir {work}/t/u {work}/t/w && "
+            f"mount -t overlay none -o lowerdir=/etc,upperdir={work}/t/u,workdir={work}/t/w /etc && "
+            f"cp {work}/preload /etc/ld.so.preload && exec env -i LD_LIBRARY_PATH={DRIVER} SIMGPU_DIR={os.environ['SIMGPU_DIR']} {program}"
+        )
+        (work / "t").mkdir()
+        result = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
+        if "mount" in result.stderr or "unshare" in result.stderr:
+            raise suite.Skip(f"no mount namespace here: {result.stderr.strip()[:80]}")
+        assert result.returncode == 0, result.stderr
+        found, status = result.stdout.split()
+        assert ours(found), found
+        assert status == "0"
+
+
+def test_without_a_driver_programs_are_told_so() -> None:
+    code = (
+        "import ctypes\ntry: ctypes.CDLL('libcuda.so.1')\nexcept OSError as e: print('none:', e)\n"
+        "cuda = ctypes.CDLL(None)\nprint(cuda.cuInit(0), cuda.nvmlInit_v2(), cuda.cuMemAlloc_v2(None, 1))"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(
+        command, env=environment(LD_PRELOAD=str(LIBRARY)), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()
+    assert first.startswith("none:"), first
+    assert "libcuda" in first, first
+    assert second.split()[:2] == ["100", "12"], second
+    assert len([line for line in result.stderr.splitlines() if "NVIDIA driver is not there" in line]) == 1, (
+        result.stderr
+    )
+
+
+def test_a_program_without_cuda_opens_nothing_more() -> None:
+    with tempfile.TemporaryDirectory() as work:
+        source = Path(work) / "show.c"
+        source.write_text(
+            "#include <stdio.h>\n#include <stdlib.h>\n"
+            'int main(void) { return system("exec cat /proc/$PPID/maps; ls /proc/$PPID/fd"); }\n'
+        )
+        program = Path(work) / "show"
+        subprocess.run(["gcc", str(source), "-o", str(program)], check=True)
+        result = subprocess.run(
+            ["sh", "-c", f"{program}; true"],
+            env=environment(LD_PRELOAD=str(LIBRARY), LD_LIBRARY_PATH=str(DRIVER)),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "libfractile.so" in result.stdout
+        assert str(DRIVER) not in result.stdout, "the driver was loaded"
+        assert "/region" not in result.stdout, "the region was opened"
+        assert not result.stderr, result.stderr
+
+
+def milliseconds(command: list[str], rounds: int, **changes: str) -> float:
+    env = environment(**changes)
+    times: list[float] = []
+    for _ in range(rounds):
+        began = time.monotonic()
+        os.waitpid(os.posix_spawn(command[0], command, env), 0)
+        times.append((time.monotonic() - began) * 1000)
+    return statistics.median(times)
+
+
+def test_a_program_without_cuda_starts_as_fast_as_before() -> None:
+    without, with_it = [], []
+    for _ in range(5):  # alternating, so that a busy machine is busy for both
+        without.append(milliseconds(["/bin/true"], 40))
+        with_it.append(milliseconds(["/bin/true"], 40, LD_PRELOAD=str(LIBRARY)))
+    base, now = min(without), min(with_it)
+    print(f"     /bin/true: {base:.3f} ms, with the library {now:.3f} ms")
+    assert now - base < 1.0, f"{base:.3f} ms became {now:.3f} ms"
+
+
+if __name__ == "__main__":
+    sys.exit(suite.run(globals()))
