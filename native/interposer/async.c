@@ -126,8 +126,14 @@ static void nap(uint64_t ns)
 /* Is memory of this process on its way back to its pools? */
 static bool awaited(const struct request *q)
 {
-    if (REAL(cuStreamQuery)(q->stream) == CUDA_ERROR_NOT_READY) return true;
+    uint64_t order = fr_order(q->stream);
     fr_pools_enter();
+    uint64_t now = fr_pieces_now();
+    fr_unlock(&fr_pools_lock);
+    CUresult r = REAL(cuStreamQuery)(q->stream);
+    if (r == CUDA_ERROR_NOT_READY) return true;
+    fr_pools_enter();
+    if (!r) fr_pieces_ordered(order, now);
     bool waits = fr_chunk_waits(q->pool->card);
     fr_unlock(&fr_pools_lock);
     return waits;
@@ -177,6 +183,7 @@ static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUs
     if (fr_process() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD && p->device >= 0 && fr_process() != FR_OFF) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD) return REAL(cuMemAllocFromPoolAsync)(out, size, p->handle, s);
+    if (unlikely(p->tight) && claimed(&q)) return q.result;
     return reserved(&q) ? q.result : at_the_margin(&q);
 }
 
@@ -233,16 +240,27 @@ static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool
 HOOK CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool p, CUstream s) { return alloc_from_pool(out, size, p, s); }
 HOOK CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t size, CUmemoryPool p, CUstream s) { return alloc_from_pool(out, size, p, fr_per_thread(s)); }
 
+/* With nothing to do in the stream, before the free and after it, nothing uses the piece any more and the driver has
+ * joined it with its neighbours. Worth asking only where there are some, or where the quota is short. */
+static bool idle(const struct fr_piece *piece, CUstream s)
+{
+    return piece->asks && !atomic_load_explicit(&fr_captures, memory_order_relaxed) && !REAL(cuStreamQuery)(s);
+}
+
+static CUresult free_piece(struct fr_piece *piece, CUdeviceptr p, CUstream s)
+{
+    bool unused = idle(piece, s);
+    CUresult r = REAL(cuMemFreeAsync)(p, s);
+    fr_piece_free_end(piece, r, unused && idle(piece, s) ? 0 : fr_order(s));
+    return r;
+}
+
 static CUresult free_async(CUdeviceptr p, CUstream s)
 {
     struct fr_piece piece;
     struct fr_linear linear;
     if (!p || fr_capturing(s)) return REAL(cuMemFreeAsync)(p, s);
-    if (fr_piece_free_begin(&piece, p)) {
-        CUresult r = REAL(cuMemFreeAsync)(p, s);
-        fr_piece_free_end(&piece, r, fr_order(s));
-        return r;
-    }
+    if (fr_piece_free_begin(&piece, p)) return free_piece(&piece, p, s);
     if (!fr_linear_free_begin(&linear, p)) return REAL(cuMemFreeAsync)(p, s);
     CUresult r = REAL(cuMemFreeAsync)(p, s);
     fr_linear_free_end(&linear, r);

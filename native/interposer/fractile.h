@@ -128,7 +128,7 @@ bool fr_descriptor_open(struct fr_key key);          /* is a marked one still op
                                                         memory while it is, so objects.c asks before the last bytes of an object go */
 
 /* ---- records.c: what this process must remember ---- */
-enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC };
+enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED };
 struct fr_record {
     enum fr_class class;
     int card, object;       /* FR_NO_OBJECT unless shared */
@@ -161,7 +161,7 @@ bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now 
  * the work that used it is done. ---- */
 struct fr_piece { /* a free on its way */
     uint64_t at, size, serial, cuts;
-    bool joins; /* it lies beside another free one */
+    bool asks; /* it matters whether anything uses it yet */
 };
 bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr p); /* false: not a pool's, or nothing to remember: nothing to end */
 void fr_piece_free_end(struct fr_piece *f, CUresult result, uint64_t order);

@@ -190,16 +190,37 @@ void fr_pieces_ordered(uint64_t order, uint64_t until)
         }
 }
 
-/* Neighbours of the same stream are one, as they are to the driver. */
-static void join(struct chunk *c, struct hole h)
+static bool touches(const struct hole *n, uint64_t at, uint64_t size)
 {
-    for (uint32_t i = c->holes; i-- > 0;) {
-        struct hole n = c->hole[i];
-        if (n.order != h.order || (n.at + n.size != h.at && h.at + h.size != n.at)) continue;
-        h = (struct hole){n.at < h.at ? n.at : h.at, n.size + h.size, h.order, n.when > h.when ? n.when : h.when};
-        c->hole[i] = c->hole[--c->holes];
-    }
+    return n->at + n->size == at || at + size == n->at;
+}
+
+static bool has_neighbour(const struct chunk *c, uint64_t at, uint64_t size)
+{
+    for (uint32_t i = 0; i < c->holes; i++)
+        if (touches(&c->hole[i], at, size)) return true;
+    return false;
+}
+
+static bool join_any(struct chunk *c)
+{
+    for (uint32_t i = 0; i < c->holes; i++)
+        for (uint32_t k = i + 1; k < c->holes; k++) {
+            struct hole *a = &c->hole[i], *b = &c->hole[k];
+            if (a->order != b->order || !touches(a, b->at, b->size)) continue;
+            *a = (struct hole){a->at < b->at ? a->at : b->at, a->size + b->size, a->order, a->when > b->when ? a->when : b->when};
+            *b = c->hole[--c->holes];
+            return true;
+        }
+    return false;
+}
+
+/* The driver joins free neighbours of a chunk when a piece of it is freed: those of one stream, and those that nothing
+ * uses any more. */
+static void add_hole(struct chunk *c, struct hole h)
+{
     put_hole(c, h);
+    while (join_any(c)) {}
 }
 
 /* ---- a free: the piece ceases to hold its chunk before the driver is told, and is a hole afterwards ---- */
@@ -218,7 +239,7 @@ bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr at)
     bool taken = c && c->live;
     if (taken) {
         c->live--;
-        *f = (struct fr_piece){at, rounded(size), c->serial, c->cuts};
+        *f = (struct fr_piece){at, rounded(size), c->serial, c->cuts, c->pool->tight || has_neighbour(c, at, rounded(size))};
     }
     fr_unlock(&fr_pools_lock);
     return taken;
@@ -231,7 +252,7 @@ void fr_piece_free_end(struct fr_piece *f, CUresult r, uint64_t order)
     struct chunk *c = covering(f->at);
     if (c && c->serial == f->serial) {
         if (r) c->live++;
-        else if (c->cuts == f->cuts) join(c, (struct hole){f->at, f->size, order, ++clock});
+        else if (c->cuts == f->cuts) add_hole(c, (struct hole){f->at, f->size, order, ++clock});
     }
     fr_unlock(&fr_pools_lock);
 }

@@ -15,6 +15,7 @@
 
 #define BLOCK 32   /* places taken from the system at a time */
 #define PATIENCE 64
+#define TIGHT 256   /* allocations for which it is remembered that there was no room */
 
 struct fr_lock fr_pools_lock;
 _Atomic uint32_t fr_pools_any;
@@ -206,9 +207,13 @@ bool fr_pool_grow_begin(struct fr_pool *p, size_t size, struct fr_growth *g)
     if (p->claim > worst) worst = p->claim;
     fr_unlock(&fr_pools_lock);
     if (!fr_begin(&g->op, p->card, 0)) {
-        if (fr_more(&g->op, worst)) return true;
+        if (fr_more(&g->op, worst)) {
+            if (unlikely(p->tight)) p->tight--;
+            return true;
+        }
         fr_end(&g->op, 0);
     }
+    p->tight = TIGHT;
     leave(p);
     return false;
 }

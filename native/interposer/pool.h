@@ -16,6 +16,7 @@ struct fr_pool {
     uint64_t charged;          /* what of its reserved memory is in the ledger */
     uint64_t claim;            /* growth at worst of the call that goes without a reservation; 0: there is none */
     uint32_t calls, users;     /* allocations on their way; threads that use the handle */
+    _Atomic uint32_t tight;    /* not 0: lately there was no room for its growth */
     bool used, doomed;         /* place taken; destroyed by the application and not empty yet */
     bool made, imported;       /* by this process; from another one */
     bool exported, mistrusted; /* can go to other processes; grew when a piece was known to fit */

@@ -3,35 +3,10 @@
  * A launched graph is one piece of work: it takes as long as its longest path. Memory of allocation nodes has fixed
  * addresses from the node's creation on; the card's memory for it is taken at upload or first launch, as much as the
  * graph holds at its fullest, is shared by all graphs of the process and device, and stays until it is trimmed. */
-#include "module.h"
+#include "graph.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { N_KERNEL, N_MEMCPY, N_MEMSET, N_HOST, N_GRAPH, N_EMPTY, N_WAIT_EVENT, N_RECORD, N_ALLOC = 10, N_FREE = 11 };
-
-struct sim_node {
-    uint32_t magic;
-    struct sim_graph *graph;
-    CUgraphNodeParams p;
-    void **params;      /* own copy of the kernel's arguments */
-    struct sim_node **before;
-    size_t before_count;
-    uint64_t at_us_ns;  /* end of the longest path to here, while launching */
-    struct sim_node *next;
-};
-
-struct sim_graph {
-    uint32_t magic;
-    struct sim_node *first, **last;
-    size_t count;
-};
-
-struct sim_exec {
-    uint32_t magic;
-    struct sim_graph *graph; /* own copy */
-    uint64_t need;           /* bytes held at the fullest */
-};
 
 struct sim_capture {
     struct sim_graph *graph;
@@ -54,7 +29,7 @@ static struct sim_graph *new_graph(void)
     return g;
 }
 
-static bool copy_params(struct sim_node *n)
+bool sim_node_copy_params(struct sim_node *n)
 {
     struct sim_function *f = n->p.kernel.func ? n->p.kernel.func : n->p.kernel.kern;
     if (!SIM_VALID(f, FUNCTION)) return false;
@@ -80,7 +55,7 @@ static struct sim_node *add_node(struct sim_graph *g, const CUgraphNodeParams *p
     n->before = count ? malloc(count * sizeof *n->before) : NULL;
     if (count && n->before) memcpy(n->before, before, count * sizeof *n->before);
     n->before_count = count;
-    if (p->type == N_KERNEL && !copy_params(n)) return free(n->before), free(n), NULL;
+    if (p->type == N_KERNEL && !sim_node_copy_params(n)) return free(n->before), free(n), NULL;
     *g->last = n;
     g->last = &n->next;
     g->count++;
@@ -221,13 +196,18 @@ API CUresult cuGraphGetNodes(CUgraph g, CUgraphNode *out, size_t *count)
     return CUDA_SUCCESS;
 }
 
-static void free_nodes(struct sim_graph *g)
+void sim_node_drop_params(struct sim_node *n)
+{
+    for (unsigned i = 0; n->params && i < n->p.kernel.func->param_count; i++) free(n->params[i]);
+    free(n->params);
+    n->params = NULL;
+}
+
+void sim_graph_drop(struct sim_graph *g)
 {
     for (struct sim_node *n = g->first, *next; n; n = next) {
         next = n->next;
-        if (n->params)
-            for (unsigned i = 0; i < n->p.kernel.func->param_count; i++) free(n->params[i]);
-        free(n->params);
+        sim_node_drop_params(n);
         free(n->before);
         n->magic = 0;
         free(n);
@@ -241,7 +221,7 @@ API CUresult cuGraphDestroy(CUgraph g)
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    free_nodes(g);
+    sim_graph_drop(g);
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -399,7 +379,7 @@ static CUresult end(CUstream handle, CUgraph *out)
     st->capture = NULL;
     captures--;
     *out = joined ? c->graph : NULL;
-    if (!joined) free_nodes(c->graph);
+    if (!joined) sim_graph_drop(c->graph);
     /* The capture itself stays: events recorded in it still point to it. */
     return sim_leave(joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 }
@@ -456,22 +436,63 @@ API CUresult cuThreadExchangeStreamCaptureMode(unsigned *mode)
 
 static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANULE); }
 
-static size_t size_of_alloc(const struct sim_graph *g, CUdeviceptr at)
+static const struct sim_node *free_of(const struct sim_graph *g, CUdeviceptr at)
 {
     for (const struct sim_node *n = g->first; n; n = n->next)
-        if (n->p.type == N_ALLOC && n->p.alloc.dptr == at) return granules(n->p.alloc.bytesize);
-    return 0;
+        if (n->p.type == N_FREE && n->p.free.dptr == at) return n;
+    return NULL;
+}
+
+static void mark_before(struct sim_node *a)
+{
+    for (size_t i = 0; i < a->before_count; i++)
+        if (a->before[i] && !a->before[i]->is_before) {
+            a->before[i]->is_before = true;
+            mark_before(a->before[i]);
+        }
 }
 
 /* Nodes are in an order in which they can run: each was added after those it depends on. */
-static uint64_t fullest(const struct sim_graph *g)
+static void mark_after(struct sim_node *a)
 {
-    uint64_t now = 0, most = 0;
-    for (const struct sim_node *n = g->first; n; n = n->next) {
-        if (n->p.type == N_ALLOC) now += granules(n->p.alloc.bytesize);
-        if (n->p.type == N_FREE) now -= size_of_alloc(g, n->p.free.dptr);
-        if (n->p.type == N_GRAPH && now + fullest(n->p.child.graph) > most) most = now + fullest(n->p.child.graph);
-        if (now > most) most = now;
+    for (struct sim_node *n = a->next; n; n = n->next)
+        for (size_t i = 0; i < n->before_count; i++) n->is_after |= n->before[i] == a || (n->before[i] && n->before[i]->is_after);
+}
+
+/* What a node adds to what its graph holds, while it runs and afterwards. */
+static uint64_t held_by(struct sim_node *n, uint64_t *rest)
+{
+    *rest = 0;
+    if (n->p.type == N_GRAPH) return sim_graph_fullest(n->p.child.graph, rest);
+    if (n->p.type != N_ALLOC) return 0;
+    return *rest = granules(n->p.alloc.bytesize);
+}
+
+/* Memory is used again only where the edges put the free first; so everything else may be held when node a runs. */
+static uint64_t held_with(struct sim_graph *g, struct sim_node *a)
+{
+    uint64_t rest, sum = 0;
+    for (struct sim_node *n = g->first; n; n = n->next) n->is_before = n->is_after = false;
+    mark_before(a);
+    mark_after(a);
+    for (struct sim_node *n = g->first; n; n = n->next) {
+        if (n->is_after) continue;
+        const struct sim_node *f = n->p.type == N_ALLOC ? free_of(g, n->p.alloc.dptr) : NULL;
+        uint64_t bytes = f && f->is_before ? 0 : held_by(n, &rest);
+        if (bytes) sum += n->is_before ? rest : bytes;
+    }
+    return sum;
+}
+
+uint64_t sim_graph_fullest(struct sim_graph *g, uint64_t *rest)
+{
+    uint64_t most = 0, left, bytes;
+    *rest = 0;
+    for (struct sim_node *n = g->first; n; n = n->next) {
+        if (!(bytes = held_by(n, &left))) continue;
+        if (n->p.type == N_GRAPH || !free_of(g, n->p.alloc.dptr)) *rest += left;
+        bytes = held_with(g, n);
+        if (bytes > most) most = bytes;
     }
     return most;
 }
@@ -484,27 +505,28 @@ static struct sim_node *twin_of(const struct sim_graph *from, const struct sim_g
     return NULL;
 }
 
-static struct sim_graph *clone(const struct sim_graph *g)
+struct sim_graph *sim_graph_clone(const struct sim_graph *g)
 {
     struct sim_graph *copy = new_graph();
     for (const struct sim_node *n = g->first; copy && n; n = n->next) {
         struct sim_node *twin = add_node(copy, &n->p, n->before, n->before_count);
-        if (!twin) return free_nodes(copy), NULL;
+        if (!twin) return sim_graph_drop(copy), NULL;
         for (size_t i = 0; i < twin->before_count; i++) twin->before[i] = twin_of(g, copy, twin->before[i]);
-        if (n->p.type == N_GRAPH) twin->p.child.graph = clone(n->p.child.graph);
+        if (n->p.type == N_GRAPH) twin->p.child.graph = sim_graph_clone(n->p.child.graph);
     }
     return copy;
 }
 
 static CUresult instantiate(CUgraphExec *out, CUgraph g)
 {
+    uint64_t rest;
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     struct sim_exec *e = calloc(1, sizeof *e);
-    if (!e || !(e->graph = clone(g))) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    if (!e || !(e->graph = sim_graph_clone(g))) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     e->magic = MAGIC_EXEC;
-    e->need = fullest(g);
+    e->need = sim_graph_fullest(g, &rest);
     *out = e;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -513,10 +535,13 @@ API CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *n, cha
 API CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g); }
 API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags) { return (void)flags, instantiate(out, g); }
 
+CUresult cuGraphUpload(CUgraphExec e, CUstream s);
+CUresult cuGraphExecDestroy(CUgraphExec e);
 static CUresult with_params(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
 {
     if (!p) return CUDA_ERROR_INVALID_VALUE;
     CUresult r = instantiate(out, g);
+    if (!r && (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) && (r = cuGraphUpload(*out, p->hUploadStream))) cuGraphExecDestroy(*out);
     p->result_out = r ? 1 : 0;
     return r;
 }
@@ -528,7 +553,7 @@ API CUresult cuGraphClone(CUgraph *out, CUgraph g)
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *out = clone(g);
+    *out = sim_graph_clone(g);
     return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
@@ -537,7 +562,7 @@ API CUresult cuGraphExecDestroy(CUgraphExec e)
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    free_nodes(e->graph);
+    sim_graph_drop(e->graph);
     e->magic = 0;
     free(e);
     return sim_leave(CUDA_SUCCESS);

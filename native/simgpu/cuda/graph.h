@@ -1,0 +1,39 @@
+/* Graphs and their nodes, between graph.c and graph_update.c. */
+#ifndef SIMGPU_GRAPH_H
+#define SIMGPU_GRAPH_H
+
+#include "module.h"
+
+enum { N_KERNEL, N_MEMCPY, N_MEMSET, N_HOST, N_GRAPH, N_EMPTY, N_WAIT_EVENT, N_RECORD, N_ALLOC = 10, N_FREE = 11 };
+
+struct sim_node {
+    uint32_t magic;
+    struct sim_graph *graph;
+    CUgraphNodeParams p;
+    void **params;      /* own copy of the kernel's arguments */
+    struct sim_node **before;
+    size_t before_count;
+    uint64_t at_us_ns;  /* end of the longest path to here, while launching */
+    bool is_before, is_after; /* ... the node that is looked at, while the fullest moment is searched */
+    struct sim_node *next;
+};
+
+struct sim_graph {
+    uint32_t magic;
+    struct sim_node *first, **last;
+    size_t count;
+};
+
+struct sim_exec {
+    uint32_t magic;
+    struct sim_graph *graph; /* own copy */
+    uint64_t need;           /* bytes held at the fullest */
+};
+
+struct sim_graph *sim_graph_clone(const struct sim_graph *g);
+void sim_graph_drop(struct sim_graph *g);
+uint64_t sim_graph_fullest(struct sim_graph *g, uint64_t *rest);
+bool sim_node_copy_params(struct sim_node *n);
+void sim_node_drop_params(struct sim_node *n);
+
+#endif
