@@ -3,7 +3,9 @@
 #include "context.h"
 #include "api_memory.h"
 #include "granules.h"
+#include "holding.h"
 #include "linear.h"
+#include "module.h"
 
 CUcontext fr_context_doom(CUcontext context)
 {
@@ -32,6 +34,7 @@ uint64_t fr_context_bury(CUcontext doomed, int card)
     int object;
     uint64_t bytes = 0;
     while (fr_record_take_of(doomed, &r)) {
+        if (r.class == FR_TILED) fr_tiles_forget(r.key);
         if (r.card == card) {
             bytes += bytes_of(&r);
             continue;
@@ -39,6 +42,7 @@ uint64_t fr_context_bury(CUcontext doomed, int card)
         fr_free_begin(&op, r.card); /* a peer's memory */
         fr_free_end(&op, bytes_of(&r));
     }
+    fr_functions_forget();
     while (fr_small_drop(doomed, &object)) bytes += object == FR_NO_OBJECT ? FR_GRANULE : fr_object_leave(object);
     return bytes;
 }
