@@ -5,6 +5,7 @@
 #include "cuda_abi.h"
 
 CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
+CUresult cuCtxGetCurrent(CUcontext *);
 CUresult cuMemGetAllocationGranularity(size_t *, const CUmemAllocationProp *, int);
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *, CUmemGenericAllocationHandle);
 CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);

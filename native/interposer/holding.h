@@ -54,6 +54,7 @@ void fr_bonds_left(struct fr_giving *g, uint64_t owner, int device, uint64_t pla
 /* tiles.c: around the destruction of an array, whose tiles hold memory */
 void fr_tiles_begin(struct fr_giving *g, const void *array);
 void fr_tiles_end(struct fr_giving *g, const void *array, bool destroyed);
+void fr_tiles_forget(uint64_t array); /* it went with its context */
 
 /* One at a time for what concerns an allocation's key, object and payment; a few instructions long. */
 void fr_memory_lock(void);

@@ -20,6 +20,16 @@ static uint64_t place_of(const CUarrayMapInfo *i)
 
 static uint64_t array_of(const CUarrayMapInfo *i) { return (uint64_t)(uintptr_t)i->resource.array; }
 
+/* The tiles go with the array's context too; the array itself is charged nothing, so nobody else remembers it. */
+static void note(const CUarrayMapInfo *i)
+{
+    CUcontext context;
+    struct fr_record r = {.class = FR_TILED, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = array_of(i)};
+    if (REAL(cuCtxGetCurrent)(&context)) return;
+    r.context = context;
+    fr_record_put(r);
+}
+
 static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *i, CUstream stream)
 {
     struct fr_giving g;
@@ -28,6 +38,7 @@ static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUar
     fr_bonds_leave(&g, array_of(i), 0, place_of(i), 0);
     CUresult r = call(i, 1, stream);
     if (!r && m && !fr_bond_add((struct fr_bond){.owner = array_of(i), .place = place_of(i), .memory = m})) fr_escape();
+    if (!r && m) note(i);
     fr_bonds_left(&g, array_of(i), 0, place_of(i), 0, r == CUDA_SUCCESS);
     fr_giving_end(&g);
     fr_memory_unpin(m);
@@ -53,6 +64,15 @@ HOOK CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUst
     return map_all(REAL(cuMemMapArrayAsync_ptsz), list, count, stream);
 }
 
+void fr_tiles_forget(uint64_t array)
+{
+    struct fr_giving g;
+    fr_giving_begin(&g);
+    fr_bonds_leave(&g, array, 0, 0, UINT64_MAX);
+    fr_bonds_left(&g, array, 0, 0, UINT64_MAX, true);
+    fr_giving_end(&g);
+}
+
 void fr_tiles_begin(struct fr_giving *g, const void *array)
 {
     fr_giving_begin(g);
@@ -61,6 +81,8 @@ void fr_tiles_begin(struct fr_giving *g, const void *array)
 
 void fr_tiles_end(struct fr_giving *g, const void *array, bool destroyed)
 {
+    struct fr_record r;
+    if (destroyed) fr_record_take(FR_TILED, (uint64_t)(uintptr_t)array, &r);
     fr_bonds_left(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX, destroyed);
     fr_giving_end(g);
 }

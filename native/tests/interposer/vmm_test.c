@@ -312,6 +312,22 @@ static void a_tile_of_a_sparse_array_holds_its_memory(void)
     HOLDS(0);
 }
 
+static void tiles_go_with_their_context(void)
+{
+    CUDA_ARRAY3D_DESCRIPTOR d = {.Width = 1024, .Height = 1024, .Format = 1, .NumChannels = 4, .Flags = 0x40};
+    handle h;
+    CUarray a;
+    CUcontext c = context_on(0);
+    EXPECT_EQ(cuArray3DCreate_v2(&a, &d) + cuMemCreate(&h, 4 * MIB, &on_card, 0), 0);
+    CUarrayMapInfo i = {.memOperationType = 1, .deviceBitMask = 1, .resource.array = a, .memHandle.memHandle = h};
+    EXPECT_EQ(cuMemMapArrayAsync(&i, 1, NULL) + cuMemRelease(h), CUDA_SUCCESS);
+    HOLDS(4);
+    EXPECT_EQ(cuCtxDestroy_v2(c), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    context_on(0);
+    HOLDS(0);
+}
+
 #define A_GIGABYTE CARD_A "=1GiB,context=256MiB"
 
 int main(void)
@@ -332,5 +348,6 @@ int main(void)
     IN(A_GIGABYTE, a_team_that_would_pass_the_quota_is_not_joined);
     IN(A_GIGABYTE, memory_bound_by_address_is_held_by_the_team_alone);
     IN(A_GIGABYTE, a_tile_of_a_sparse_array_holds_its_memory);
+    IN(A_GIGABYTE, tiles_go_with_their_context);
     FINISH;
 }

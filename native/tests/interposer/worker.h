@@ -1,0 +1,206 @@
+/* Processes that share memory, moved step by step: each does what one letter tells it, and answers with the driver's result. */
+#ifndef WORKER_H
+#define WORKER_H
+
+#include "container.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#define MOST 32
+
+/* MAKE gives a handle of `size`; EXPORT its descriptor, FABRIC its fabric handle; IPC allocates `size` and gives its IPC handle. */
+enum what { MAKE = 'm', EXPORT = 'e', FABRIC = 'f', FREE = 'r', IMPORT = 'i', IMPORT_FABRIC = 'F', CLOSE = 'c', IPC = 'I', IPC_OPEN = 'O',
+            IPC_CLOSE = 'C', IPC_FREE = 'R', DROP_FD = 'd', ALLOC = 'a', GIVE = 'g', USED = 'u', END = 'q', FORK = 'k' };
+
+struct message {
+    char what;
+    int number; /* of the thing that is meant, in that process */
+    CUresult result;
+    unsigned long long size;
+    unsigned char handle[64];
+};
+
+struct worker {
+    pid_t pid;
+    int socket;
+};
+
+static inline int talk(int socket, struct message *m, int fd, bool send)
+{
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec v = {m, sizeof *m};
+    struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
+    if (!send || fd >= 0) h.msg_control = control, h.msg_controllen = sizeof control;
+    if (send && fd >= 0) {
+        struct cmsghdr *c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    if ((send ? sendmsg(socket, &h, MSG_NOSIGNAL) : recvmsg(socket, &h, MSG_CMSG_CLOEXEC)) != sizeof *m) return -2;
+    fd = -1;
+    if (!send && CMSG_FIRSTHDR(&h)) memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&h)), sizeof fd);
+    return fd;
+}
+
+/* ---- in the worker ---- */
+
+struct things {
+    CUmemGenericAllocationHandle made[MOST], imported[MOST];
+    CUdeviceptr mapped[MOST], linear[MOST], opened[MOST], plain[MOST];
+    size_t size[MOST];
+    int fd[MOST], device;
+};
+
+static inline CUresult import_one(struct things *t, struct message *m, void *from, int type)
+{
+    CUdeviceptr va;
+    CUresult r = cuMemImportFromShareableHandle(&t->imported[m->number], from, type);
+    if (!r && m->size) r = cuMemAddressReserve(&va, m->size, 0, 0, 0);
+    if (!r && m->size) r = cuMemMap(va, m->size, 0, t->imported[m->number], 0);
+    if (!r && m->size) t->mapped[m->number] = va, t->size[m->number] = m->size;
+    return r;
+}
+
+static inline CUresult drop_import(struct things *t, int n)
+{
+    CUresult r = t->mapped[n] ? cuMemUnmap(t->mapped[n], t->size[n]) : CUDA_SUCCESS;
+    t->mapped[n] = 0;
+    return r ? r : cuMemRelease(t->imported[n]);
+}
+
+static inline CUresult obey(struct things *t, struct message *m, int fd, int *answer)
+{
+    CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = 9, .location = {1, t->device}};
+    CUipcMemHandle ipc;
+    size_t free_now, total;
+    int n = m->number;
+    CUresult r;
+    switch (m->what) {
+    case MAKE: return cuMemCreate(&t->made[n], m->size, &prop, 0);
+    case EXPORT:
+        r = cuMemExportToShareableHandle(&t->fd[n], t->made[n], 1, 0);
+        *answer = r ? -1 : t->fd[n];
+        return r;
+    case FABRIC: return cuMemExportToShareableHandle(m->handle, t->made[n], 8, 0);
+    case FREE: return cuMemRelease(t->made[n]);
+    case IMPORT:
+        r = import_one(t, m, (void *)(intptr_t)fd, 1);
+        close(fd);
+        return r;
+    case IMPORT_FABRIC: return import_one(t, m, m->handle, 8);
+    case CLOSE: return drop_import(t, n);
+    case IPC:
+        r = t->linear[n] ? CUDA_SUCCESS : cuMemAlloc_v2(&t->linear[n], m->size);
+        if (!r) r = cuIpcGetMemHandle(&ipc, t->linear[n]);
+        if (!r) memcpy(m->handle, &ipc, sizeof ipc);
+        return r;
+    case IPC_OPEN: return memcpy(&ipc, m->handle, sizeof ipc), cuIpcOpenMemHandle_v2(&t->opened[n], ipc, 1);
+    case IPC_CLOSE: return cuIpcCloseMemHandle(t->opened[n]);
+    case IPC_FREE: r = cuMemFree_v2(t->linear[n]); return t->linear[n] = 0, r;
+    case DROP_FD: return close(t->fd[n]) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    case ALLOC: return cuMemAlloc_v2(&t->plain[n], m->size);
+    case GIVE: return cuMemFree_v2(t->plain[n]);
+    case USED: r = cuMemGetInfo_v2(&free_now, &total); return m->size = total - free_now, r;
+    default: return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static inline void work(int socket, int device)
+{
+    static struct things t;
+    struct message m;
+    CUcontext c;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    t.device = device;
+    for (;;) {
+        int answer = -1, fd = talk(socket, &m, -1, false);
+        if (fd == -2 || m.what == END) _exit(0);
+        if (m.what == 's') m.result = cuInit(0) || cuDevicePrimaryCtxRetain(&c, device) || cuCtxSetCurrent(c);
+        else m.result = obey(&t, &m, fd, &answer);
+        talk(socket, &m, answer, true);
+    }
+}
+
+/* ---- in the test ---- */
+
+static inline struct worker start(int device)
+{
+    int s[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
+    pid_t pid = fork();
+    if (pid == 0) work(s[1], device);
+    close(s[1]);
+    return (struct worker){pid, s[0]};
+}
+
+static inline CUresult tell(struct worker w, struct message *m, int fd, int *answer)
+{
+    talk(w.socket, m, fd, true);
+    int got = talk(w.socket, m, -1, false);
+    if (answer) *answer = got;
+    else if (got >= 0) close(got);
+    return got == -2 ? CUDA_ERROR_UNKNOWN : m->result;
+}
+
+static inline CUresult order(struct worker w, char what, int number, unsigned long long size)
+{
+    struct message m = {.what = what, .number = number, .size = size};
+    return tell(w, &m, -1, NULL);
+}
+
+/* A descriptor of what it made, which it closed itself. */
+static inline int export_fd(struct worker w, int number)
+{
+    int fd = -1;
+    struct message m = {.what = EXPORT, .number = number};
+    EXPECT_EQ(tell(w, &m, -1, &fd), CUDA_SUCCESS);
+    EXPECT_EQ(order(w, DROP_FD, number, 0), CUDA_SUCCESS);
+    return fd;
+}
+
+static inline CUresult import_fd(struct worker w, int number, unsigned long long size, int fd)
+{
+    struct message m = {.what = IMPORT, .number = number, .size = size};
+    return tell(w, &m, fd, NULL);
+}
+
+static inline struct message handle_of(struct worker w, char what, int number, unsigned long long size)
+{
+    struct message m = {.what = what, .number = number, .size = size};
+    EXPECT_EQ(tell(w, &m, -1, NULL), CUDA_SUCCESS);
+    return m;
+}
+
+static inline CUresult open_handle(struct worker w, char what, int number, unsigned long long size, const struct message *from)
+{
+    struct message m = *from;
+    m.what = what;
+    m.number = number;
+    m.size = size;
+    return tell(w, &m, -1, NULL);
+}
+
+static inline unsigned long long seen_by(struct worker w)
+{
+    struct message m = {.what = USED};
+    EXPECT_EQ(tell(w, &m, -1, NULL), CUDA_SUCCESS);
+    return m.size;
+}
+
+static inline void begin(struct worker w) { EXPECT_EQ(order(w, 's', 0, 0), CUDA_SUCCESS); }
+
+static inline void end(struct worker w, bool killed)
+{
+    int status;
+    if (killed) kill(w.pid, SIGKILL);
+    else talk(w.socket, &(struct message){.what = END}, -1, true);
+    waitpid(w.pid, &status, 0);
+    EXPECT(killed ? WIFSIGNALED(status) : status == 0);
+    close(w.socket);
+}
+
+#endif
