@@ -7,15 +7,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-_Atomic long fr_points_left = -1; /* until death; 0: for ever */
+_Atomic long fr_points_left = -1;             /* until death; 0: for ever; -1: as the environment says */
+const struct fr_site *_Atomic *fr_died_at;    /* where to note it */
 
-void fr_point(void)
+void fr_point(const struct fr_site *site)
 {
     long left = atomic_load_explicit(&fr_points_left, memory_order_relaxed);
     if (left < 0) {
         const char *set = getenv("FRACTILE_CRASH_AT");
         atomic_store(&fr_points_left, left = set ? atol(set) : 0);
     }
-    if (left > 0 && atomic_fetch_sub(&fr_points_left, 1) == 1) syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
+    if (left <= 0 || atomic_fetch_sub(&fr_points_left, 1) != 1) return;
+    if (fr_died_at) atomic_store(fr_died_at, site);
+    syscall(SYS_kill, syscall(SYS_getpid), SIGKILL);
 }
 #endif

@@ -138,6 +138,8 @@ int slice_set(const struct slice_request *r)
     for (uint32_t i = 0; i < r->card_count; i++) put_card(card_named(page, r->cards[i].uuid), &r->cards[i]);
     put_off(page, r->off);
     atomic_store(&page->sequence, sequence + 1);
+    flock(fd, LOCK_UN);
+    munmap(page, sizeof *page);
     close(fd);
     return 0;
 }
