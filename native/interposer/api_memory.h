@@ -87,5 +87,8 @@ CUresult cuFuncLoad(CUfunction);
 /* ---- memory that other interfaces made ---- */
 CUresult cuImportExternalMemory(CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *);
 CUresult cuDestroyExternalMemory(CUexternalMemory);
+CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *, unsigned *, CUgraphicsResource);
+CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *, size_t *, CUgraphicsResource);
+CUresult cuGraphicsUnregisterResource(CUgraphicsResource);
 
 #endif

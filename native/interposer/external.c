@@ -33,3 +33,55 @@ HOOK CUresult cuDestroyExternalMemory(CUexternalMemory memory)
     fr_free_end(&op, r ? 0 : record.bytes);
     return r;
 }
+
+/* ---- buffers of OpenGL and the like: their size is known when they are mapped, and charged until they are unregistered ---- */
+
+static CUresult mapped(CUgraphicsResource resource, uint64_t size)
+{
+    struct fr_place at;
+    struct fr_op op;
+    struct fr_record record = {.class = FR_IMPORT, .object = FR_NO_OBJECT, .key = (uintptr_t)resource};
+    uint64_t bytes = fr_granules(size);
+    if (!fr_here(&at)) return CUDA_SUCCESS;
+    fr_record_find(FR_IMPORT, record.key, &record);
+    if (record.bytes >= bytes) return CUDA_SUCCESS;
+    CUresult r = fr_begin_here(&op, &at, bytes - record.bytes);
+    if (r) return r;
+    uint64_t more = bytes - record.bytes;
+    record.card = at.card;
+    record.context = at.context;
+    record.bytes = bytes;
+    bool kept = fr_record_put(record);
+    fr_end(&op, kept ? more : 0);
+    return kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+HOOK CUresult cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *out, size_t *size, CUgraphicsResource resource)
+{
+    size_t bytes = 0;
+    CUresult r = REAL(cuGraphicsResourceGetMappedPointer_v2)(out, size ? &bytes : NULL, resource);
+    if (r) return r;
+    if (size) *size = bytes;
+    return mapped(resource, bytes);
+}
+
+HOOK CUresult cuGraphicsResourceGetMappedPointer(CUdeviceptr_v1 *out, unsigned *size, CUgraphicsResource resource)
+{
+    unsigned bytes = 0;
+    CUresult r = REAL(cuGraphicsResourceGetMappedPointer)(out, size ? &bytes : NULL, resource);
+    if (r) return r;
+    if (size) *size = bytes;
+    return mapped(resource, bytes);
+}
+
+HOOK CUresult cuGraphicsUnregisterResource(CUgraphicsResource resource)
+{
+    struct fr_record record;
+    struct fr_op op;
+    if (!fr_record_take(FR_IMPORT, (uintptr_t)resource, &record)) return REAL(cuGraphicsUnregisterResource)(resource);
+    fr_free_begin(&op, record.card);
+    CUresult r = REAL(cuGraphicsUnregisterResource)(resource);
+    if (r) fr_record_put(record);
+    fr_free_end(&op, r ? 0 : record.bytes);
+    return r;
+}
