@@ -294,6 +294,29 @@ HOOK CUresult cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUDA_GRAPH_EXEC_UPD
     return r;
 }
 
+/* What else the graph holds cannot be seen any more, so the new child comes on top. */
+static void add_child(CUgraphExec e, CUgraph child)
+{
+    struct fr_record r;
+    struct fr_need need = fr_graph_need(child);
+    if (!need.bytes) return;
+    if (may_have_memory(e) && fr_record_find(FR_GRAPH_EXEC, (uintptr_t)e, &r)) need.bytes += r.a;
+    remember(e, need);
+}
+
+HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
+{
+    CUresult r = REAL(cuGraphExecChildGraphNodeSetParams)(e, n, child);
+    if (!r) add_child(e, child);
+    return r;
+}
+HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
+{
+    CUresult r = REAL(cuGraphExecNodeSetParams)(e, n, p);
+    if (!r && p->type == CU_GRAPH_NODE_TYPE_GRAPH) add_child(e, p->child.graph);
+    return r;
+}
+
 HOOK CUresult cuGraphExecDestroy(CUgraphExec e)
 {
     struct fr_record old;
