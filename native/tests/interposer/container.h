@@ -29,6 +29,7 @@ static inline void shell(const char *format, ...)
 static inline void new_container(const char *cards)
 {
     static int number;
+    unsetenv("LD_PRELOAD"); /* we have it; the shells need not, least of all an instrumented one */
     char name[64], line[1024] = "", copy[1024], *rest = copy;
     snprintf(name, sizeof name, "c%d-%d", (int)getpid(), ++number);
     snprintf(container_directory, sizeof container_directory, "%s/%s", getenv("SIMGPU_DIR"), name);
@@ -38,7 +39,7 @@ static inline void new_container(const char *cards)
         snprintf(line + strlen(line), sizeof line - strlen(line), " --card %s", card);
     setenv("FRACTILE_DIR", container_directory, 1);
     setenv("SIMGPU_CONTAINER", name, 1);
-    if (*cards) shell("LD_PRELOAD= %s create %s %s >/dev/null", getenv("SLICE"), container_directory, line);
+    if (*cards) shell("%s create %s %s >/dev/null", getenv("SLICE"), container_directory, line);
 }
 
 static inline bool run_child(void (*scenario)(void))
@@ -70,7 +71,7 @@ static inline unsigned long long judged(const char *card, const char *what)
 {
     static char text[1 << 20];
     char key[256];
-    snprintf(key, sizeof key, "LD_PRELOAD= %s/simgpu-ctl json", getenv("DRIVER"));
+    snprintf(key, sizeof key, "%s/simgpu-ctl json", getenv("DRIVER"));
     FILE *f = popen(key, "r");
     size_t length = f ? fread(text, 1, sizeof text - 1, f) : 0;
     text[length] = 0;

@@ -125,13 +125,13 @@ static void using_more_than_the_quota_never_shows_terabytes_free(void)
     CUdeviceptr p;
     context_on(0);
     EXPECT_EQ(cuMemAlloc_v2(&p, 200 * MIB), CUDA_SUCCESS);
-    shell("LD_PRELOAD= %s set %s --card " CARD_A "=300MiB,context=256MiB >/dev/null", getenv("SLICE"), container_directory);
+    shell("%s set %s --card " CARD_A "=300MiB,context=256MiB >/dev/null", getenv("SLICE"), container_directory);
     EXPECT_EQ(total_bytes(), 300 * MIB);
     EXPECT_EQ(free_bytes(), 0);
     EXPECT_EQ(cuMemAlloc_v2(&p, 1), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
     EXPECT_EQ(free_bytes(), 44 * MIB);
-    shell("LD_PRELOAD= %s set %s --card " CARD_A "=1GiB,context=256MiB >/dev/null", getenv("SLICE"), container_directory);
+    shell("%s set %s --card " CARD_A "=1GiB,context=256MiB >/dev/null", getenv("SLICE"), container_directory);
     EXPECT_EQ(free_bytes(), 768 * MIB);
     EXPECT_EQ(cuMemAlloc_v2(&p, 768 * MIB), CUDA_SUCCESS);
 }
