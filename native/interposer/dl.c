@@ -3,8 +3,6 @@
  * that name. What lies elsewhere, a wrapper of the application's own, stays the answer. */
 #include "dl.h"
 
-#include <string.h>
-
 /* ---- which object is it? ---- */
 
 static const struct link_map *object_of(const void *address)
@@ -42,7 +40,7 @@ void *fr_own_libc_function(int number)
 static bool is_libc(const struct link_map *object)
 {
     const char *soname = fr_elf_soname(object->l_addr, object->l_ld);
-    return !strcmp(soname, "libc.so.6") || !strcmp(soname, "libdl.so.2");
+    return fr_same(soname, "libc.so.6") || fr_same(soname, "libdl.so.2");
 }
 
 /* ---- what the C library found -> what we answer ---- */
@@ -105,7 +103,7 @@ static int look_behind(struct dl_phdr_info *object, size_t size, void *data)
 static void *find_next(const struct wanted *w, const void *caller)
 {
     struct next next = {w, (uintptr_t)caller, false, NULL};
-    dl_iterate_phdr(look_behind, &next);
+    fr_each_object(look_behind, &next);
     if (next.found || w->symbol < 0) return next.found;
     return fr_driver_function(w->symbol) ? ours(w) : NULL;
 }
@@ -126,7 +124,7 @@ static void *find(struct fr_call *call, enum fr_libc function, const char *versi
     if (unlikely(atomic_load_explicit(&fr_rebind_pending, memory_order_relaxed))) fr_rebind();
     if (!w.name || fr_driver_holds(call->caller)) return fr_libc(function);
     w.symbol = fr_symbol(w.name);
-    if (w.symbol < 0 && !strncmp(w.name, "dl", 2)) w.number = fr_libc_number(w.name);
+    if (w.symbol < 0 && fr_begins(w.name, "dl")) w.number = fr_libc_number(w.name);
     if (w.symbol < 0 && w.number < 0) return fr_libc(function);
     void *found = look_up(call, &w);
     return found ? fr_answer(call, in_place_of(&w, found)) : fr_libc(function);

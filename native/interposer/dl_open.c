@@ -3,7 +3,6 @@
  * everything that is loaded into the namespace after it. */
 #include "dl.h"
 
-#include <string.h>
 #include <unistd.h>
 
 static void *real_dlmopen(Lmid_t namespace, const char *file, int mode)
@@ -23,11 +22,17 @@ static const char *own_name(void)
 
 enum kind { OTHER, DRIVER, NO_DRIVER };
 
+static bool has(const char *text, char wanted)
+{
+    while (*text && *text != wanted) text++;
+    return *text != 0;
+}
+
 static enum kind kind_of(const char *file, int mode)
 {
     bool nvml;
     if (!fr_driver_name(file, &nvml)) return OTHER;
-    if (strchr(file, '/') && access(file, F_OK)) return OTHER; /* the C library says why */
+    if (has(file, '/') && access(file, F_OK)) return OTHER; /* the C library says why */
     if ((mode & RTLD_NOLOAD) && !fr_driver_wanted(nvml)) return NO_DRIVER;
     return fr_driver_there(nvml) ? DRIVER : NO_DRIVER;
 }
@@ -42,7 +47,7 @@ static const char absent[] = "libcuda.so.1 or libnvidia-ml.so.1 of the NVIDIA dr
 static void *open_deeply(struct fr_call *call)
 {
     const char *file = call->a;
-    if (!strchr(file, '/') || strchr(file, '$')) {
+    if (!has(file, '/') || has(file, '$')) {
         atomic_store(&fr_rebind_pending, true);
         return fr_libc(FR_DLOPEN);
     }

@@ -6,7 +6,6 @@
 #include "dl.h"
 
 #include <elf.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -54,7 +53,7 @@ static bool in_driver(const void *address)
 static void *right_value(const struct object *o, const char *name, const void *value)
 {
     bool unbound = (uintptr_t)value >= o->begin && (uintptr_t)value < o->end; /* lazy: still the object's own stub */
-    int number = strncmp(name, "dl", 2) ? -1 : fr_libc_number(name);
+    int number = fr_begins(name, "dl") ? fr_libc_number(name) : -1;
     if (number >= 0) return unbound || value == fr_libc((enum fr_libc)number) ? fr_own_libc_function(number) : NULL;
     int symbol = fr_symbol(name);
     return symbol >= 0 && (unbound || in_driver(value)) ? fr_function(symbol) : NULL;
@@ -90,5 +89,5 @@ void fr_rebind(void)
     atomic_store(&fr_rebind_pending, false);
     /* Somebody else's dlsym comes before ours in the usual order (a sanitizer's): then theirs is the right one. */
     if (fr_real_dlsym(RTLD_DEFAULT, "dlsym") != (void *)dlsym) return;
-    dl_iterate_phdr(rebind_object, NULL);
+    fr_each_object(rebind_object, NULL);
 }

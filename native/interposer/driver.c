@@ -158,7 +158,7 @@ static void *open_library(bool nvml)
     int before = errno;
     void *handle = search(file_names[nvml]);
     struct extent extent = {0};
-    if (handle && !dlinfo(handle, RTLD_DI_LINKMAP, &extent.object) && dl_iterate_phdr(extent_of, &extent)) {
+    if (handle && !dlinfo(handle, RTLD_DI_LINKMAP, &extent.object) && fr_each_object(extent_of, &extent)) {
         atomic_store(&library->begin, extent.begin);
         atomic_store(&library->end, extent.end);
     }
@@ -183,13 +183,13 @@ static int needs(struct dl_phdr_info *seen, size_t size, void *file)
         if (seen->dlpi_phdr[i].p_type == PT_DYNAMIC) at = (const ElfW(Dyn) *)(seen->dlpi_addr + seen->dlpi_phdr[i].p_vaddr);
     const char *strings = fr_elf_place(seen->dlpi_addr, at, DT_STRTAB);
     for (; strings && at->d_tag != DT_NULL; at++)
-        if (at->d_tag == DT_NEEDED && !strcmp(strings + at->d_un.d_val, file)) return 1;
+        if (at->d_tag == DT_NEEDED && fr_same(strings + at->d_un.d_val, file)) return 1;
     return 0;
 }
 
 bool fr_driver_wanted(bool nvml)
 {
-    return atomic_load(&libraries[nvml].state) == OPEN || dl_iterate_phdr(needs, (void *)file_names[nvml]);
+    return atomic_load(&libraries[nvml].state) == OPEN || fr_each_object(needs, (void *)file_names[nvml]);
 }
 
 bool fr_driver_there(bool nvml) { return library_handle(nvml) != NULL; }
@@ -214,13 +214,15 @@ bool fr_driver_holds(const void *address)
 
 static bool is_name(const char *name, const char *stem)
 {
-    size_t length = strlen(stem);
-    return !strncmp(name, stem, length) && (!name[length] || name[length] == '.');
+    while (*stem && *name == *stem) name++, stem++;
+    return !*stem && (!*name || *name == '.');
 }
 
 bool fr_driver_name(const char *file, bool *nvml)
 {
-    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    const char *name = file;
+    for (const char *c = file; *c; c++)
+        if (*c == '/') name = c + 1;
     *nvml = is_name(name, "libnvidia-ml.so");
     return *nvml || is_name(name, "libcuda.so");
 }

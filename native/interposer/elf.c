@@ -3,7 +3,6 @@
 #include "resolve.h"
 
 #include <elf.h>
-#include <string.h>
 
 /* The C library has made d_ptr an address already, other loaders leave an offset. */
 const void *fr_elf_place(uintptr_t base, const ElfW(Dyn) *dynamic, int64_t tag)
@@ -34,7 +33,7 @@ static void *defined(const struct symbols *in, uint32_t i)
     const ElfW(Sym) *s = &in->table[i];
     unsigned type = ELF64_ST_TYPE(s->st_info);
     if (s->st_shndx == SHN_UNDEF || !s->st_value || (type != STT_FUNC && type != STT_OBJECT && type != STT_NOTYPE)) return NULL;
-    return strcmp(in->strings + s->st_name, in->name) ? NULL : (void *)(in->base + s->st_value);
+    return fr_same(in->strings + s->st_name, in->name) ? (void *)(in->base + s->st_value) : NULL;
 }
 
 static void *by_gnu_hash(const struct symbols *in, const uint32_t *table)
@@ -78,5 +77,5 @@ void *fr_elf_symbol(uintptr_t base, const ElfW(Dyn) *dynamic, const char *name)
 /* Nobody else calls itself libcuda.so.1 and exports dlsym. */
 bool fr_elf_ours(uintptr_t base, const ElfW(Dyn) *dynamic)
 {
-    return !strcmp(fr_elf_soname(base, dynamic), "libcuda.so.1") && fr_elf_symbol(base, dynamic, "dlsym");
+    return fr_same(fr_elf_soname(base, dynamic), "libcuda.so.1") && fr_elf_symbol(base, dynamic, "dlsym");
 }

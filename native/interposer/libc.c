@@ -1,38 +1,55 @@
-/* The C library's own dlsym, dlvsym, dlopen and dlmopen: read out of libc.so.6 (glibc 2.34 and later) or libdl.so.2 as they
- * are loaded in this namespace. dlvsym would have to know a version per glibc and architecture, and _dl_sym is private. */
+/* The C library's own dlsym, dlvsym, dlopen, dlmopen and dl_iterate_phdr: read out of libc.so.6 (glibc 2.34 and later) or
+ * libdl.so.2 as they are loaded in this namespace. dlvsym would have to know a version per glibc and architecture, _dl_sym is
+ * private, and a sanitizer's functions of these names do not work before it has found the real ones, which it does with
+ * dlsym: hence also not by dl_iterate_phdr, except in namespaces other than the program's, where no sanitizer is. */
 #include "resolve.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
-static const char *const function_names[FR_LIBC_FUNCTIONS] = {"dlsym", "dlvsym", "dlopen", "dlmopen"};
+static const char *const function_names[FR_LIBC_FUNCTIONS] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dl_iterate_phdr"};
 static void *functions[FR_LIBC_FUNCTIONS];
 
 int fr_libc_number(const char *name)
 {
-    for (int i = 0; i < FR_LIBC_FUNCTIONS; i++)
-        if (!strcmp(name, function_names[i])) return i;
+    for (int i = 0; i < FR_ITERATE; i++)
+        if (fr_same(name, function_names[i])) return i;
     return -1;
 }
 
-static const ElfW(Dyn) *dynamic_of(const struct dl_phdr_info *object)
+static void look_into(uintptr_t base, const ElfW(Dyn) *dynamic, void **found)
 {
-    for (int i = 0; i < object->dlpi_phnum; i++)
-        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC) return (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-    return NULL;
+    const char *soname = dynamic ? fr_elf_soname(base, dynamic) : "";
+    if (!fr_same(soname, "libc.so.6") && !fr_same(soname, "libdl.so.2")) return;
+    for (int i = 0; i < FR_LIBC_FUNCTIONS; i++) {
+        void *function = fr_elf_symbol(base, dynamic, function_names[i]);
+        if (function) found[i] = function;
+    }
 }
 
-static int look_into(struct dl_phdr_info *object, size_t size, void *found)
+static int look_into_seen(struct dl_phdr_info *seen, size_t size, void *found)
 {
     (void)size;
-    const ElfW(Dyn) *dynamic = dynamic_of(object);
-    const char *soname = dynamic ? fr_elf_soname(object->dlpi_addr, dynamic) : "";
-    if (strcmp(soname, "libc.so.6") && strcmp(soname, "libdl.so.2")) return 0;
-    for (int i = 0; i < FR_LIBC_FUNCTIONS; i++) {
-        void *function = fr_elf_symbol(object->dlpi_addr, dynamic, function_names[i]);
-        if (function) ((void **)found)[i] = function;
-    }
+    for (int i = 0; i < seen->dlpi_phnum; i++)
+        if (seen->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            look_into(seen->dlpi_addr, (const ElfW(Dyn) *)(seen->dlpi_addr + seen->dlpi_phdr[i].p_vaddr), found);
     return 0;
+}
+
+static bool in_programs_namespace(void)
+{
+    for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next)
+        if (m->l_ld == _DYNAMIC) return true;
+    return false;
+}
+
+static void look(void **found)
+{
+    if (!in_programs_namespace()) {
+        dl_iterate_phdr(look_into_seen, found);
+        return;
+    }
+    for (const struct link_map *m = _r_debug.r_map; m && !(found[FR_DLSYM] && found[FR_ITERATE]); m = m->l_next)
+        look_into(m->l_addr, m->l_ld, found);
 }
 
 void *fr_libc(enum fr_libc function)
@@ -40,7 +57,7 @@ void *fr_libc(enum fr_libc function)
     void *known = __atomic_load_n(&functions[function], __ATOMIC_RELAXED);
     if (likely(known)) return known;
     void *found[FR_LIBC_FUNCTIONS] = {0};
-    dl_iterate_phdr(look_into, found);
+    look(found);
     for (int i = 0; i < FR_LIBC_FUNCTIONS; i++) __atomic_store_n(&functions[i], found[i], __ATOMIC_RELAXED);
     return found[function];
 }
@@ -55,4 +72,11 @@ void *fr_real_dlsym(void *handle, const char *name)
 {
     void *(*find)(void *, const char *) = (void *(*)(void *, const char *))fr_libc(FR_DLSYM);
     return find ? find(handle, name) : NULL;
+}
+
+int fr_each_object(int (*look_at)(struct dl_phdr_info *, size_t, void *), void *data)
+{
+    int (*iterate)(int (*)(struct dl_phdr_info *, size_t, void *), void *) =
+        (int (*)(int (*)(struct dl_phdr_info *, size_t, void *), void *))fr_libc(FR_ITERATE);
+    return iterate ? iterate(look_at, data) : 0;
 }

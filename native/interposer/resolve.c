@@ -5,8 +5,6 @@
  * finds the same, so no lock is needed. */
 #include "resolve.h"
 
-#include <string.h>
-
 #include "lookup.inc"
 
 enum { NO_DEVICE = 100, CUDA_NOT_FOUND = 500, NVML_LIBRARY_NOT_FOUND = 12, NVML_FUNCTION_NOT_FOUND = 13 };
@@ -16,10 +14,10 @@ extern const int32_t fr_functions[FR_SYMBOLS]; /* thunks.S: distance of each fun
 
 int fr_symbol(const char *name)
 {
-    if (strncmp(name, "cu", 2) && strncmp(name, "nvml", 4)) return FR_NO_SYMBOL;
+    if (!fr_begins(name, "cu") && !fr_begins(name, "nvml")) return FR_NO_SYMBOL;
     int low = 0, high = FR_SYMBOLS - 1;
     while (low <= high) {
-        int middle = (low + high) / 2, order = strcmp(name, fr_symbol_name(middle));
+        int middle = (low + high) / 2, order = fr_order(name, fr_symbol_name(middle));
         if (!order) return middle;
         if (order < 0) high = middle - 1;
         else low = middle + 1;

@@ -6,6 +6,21 @@
 
 #include <link.h>
 
+/* A sanitizer replaces strcmp and the like, and calls dlsym to find them: what dlsym needs, it has to do by itself. */
+static inline int fr_order(const char *a, const char *b)
+{
+    while (*a && *a == *b) a++, b++;
+    return (unsigned char)*a - (unsigned char)*b;
+}
+
+static inline bool fr_same(const char *a, const char *b) { return !fr_order(a, b); }
+
+static inline bool fr_begins(const char *text, const char *start)
+{
+    while (*start && *text == *start) text++, start++;
+    return !*start;
+}
+
 #define FR_NO_SYMBOL (-1)
 enum fr_group { FR_PASS, FR_ACCOUNT, FR_PACE, FR_VIRTUALISE, FR_REFUSE };
 
@@ -32,9 +47,10 @@ const void *fr_elf_place(uintptr_t base, const ElfW(Dyn) *dynamic, int64_t tag);
 size_t fr_elf_number(const ElfW(Dyn) *dynamic, int64_t tag);
 
 /* ---- libc.c: the C library's own functions, whatever is exported under their names by others ---- */
-enum fr_libc { FR_DLSYM, FR_DLVSYM, FR_DLOPEN, FR_DLMOPEN, FR_LIBC_FUNCTIONS };
+enum fr_libc { FR_DLSYM, FR_DLVSYM, FR_DLOPEN, FR_DLMOPEN, FR_ITERATE, FR_LIBC_FUNCTIONS };
 void *fr_libc(enum fr_libc function);
-int fr_libc_number(const char *name); /* enum fr_libc, or -1 */
+int fr_libc_number(const char *name); /* enum fr_libc of the functions that we replace, or -1 */
+int fr_each_object(int (*look)(struct dl_phdr_info *, size_t, void *), void *data); /* dl_iterate_phdr */
 void *fr_real_dlopen(const char *file, int mode);
 void *fr_real_dlsym(void *handle, const char *name);
 

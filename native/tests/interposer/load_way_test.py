@@ -18,7 +18,7 @@ FINDER = OUT / "tests/interposer/plugin_finder.so"
 PROBE = """
 import ctypes, sys
 class Info(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("at", ctypes.c_void_p)]
+    _fields_ = [("file", ctypes.c_char_p), ("rest", ctypes.c_void_p * 3)]
 libc = ctypes.CDLL(None)
 library = ctypes.CDLL(sys.argv[1])
 info = Info()
@@ -50,8 +50,8 @@ def ours(file: str) -> bool:
 def linked_program(work: Path) -> Path:
     source, program = work / "linked.c", work / "linked"
     source.write_text(
-        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\nint cuInit(unsigned);\n"
-        'int main(void) { Dl_info i; dladdr((void *)cuInit, &i); printf("%s %d\\n", i.dli_fname, cuInit(0)); return 0; }\n'
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\nint cuInit(unsigned);\nint main(void)\n"
+        '{ Dl_info i; dladdr((void *)cuInit, &i); printf("%s %d\\n", i.dli_fname, cuInit(0)); return 0; }\n'
     )
     subprocess.run(["gcc", str(source), "-o", str(program), f"-L{DRIVER}", "-lcuda"], check=True)
     return program
@@ -106,10 +106,11 @@ def test_ld_so_preload_reaches_programs_without_an_environment() -> None:
         work = Path(name)
         program = linked_program(work)
         (work / "preload").write_text(f"{LIBRARY}\n")
+        bare = f"env -i LD_LIBRARY_PATH={DRIVER} SIMGPU_DIR={os.environ['SIMGPU_DIR']} {program}"
+        layers = f"lowerdir=/etc,upperdir={work}/t/u,workdir={work}/t/w"
         script = (
             f"mount -t tmpfs none {work}/t && mkdir {work}/t/u {work}/t/w && "
-            f"mount -t overlay none -o lowerdir=/etc,upperdir={work}/t/u,workdir={work}/t/w /etc && "
-            f"cp {work}/preload /etc/ld.so.preload && exec env -i LD_LIBRARY_PATH={DRIVER} SIMGPU_DIR={os.environ['SIMGPU_DIR']} {program}"
+            f"mount -t overlay none -o {layers} /etc && cp {work}/preload /etc/ld.so.preload && exec {bare}"
         )
         (work / "t").mkdir()
         result = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False)
@@ -160,6 +161,29 @@ def test_a_program_without_cuda_opens_nothing_more() -> None:
         assert str(DRIVER) not in result.stdout, "the driver was loaded"
         assert "/region" not in result.stdout, "the region was opened"
         assert not result.stderr, result.stderr
+
+
+def test_programs_with_sanitizers_start_under_it() -> None:
+    """Their start calls dlsym while strcmp is not there yet."""
+    source = (
+        '#include <dlfcn.h>\n#include <stdio.h>\nint main(void)\n{ void *h = dlopen("libcuda.so.1", 2);\n'
+        'int (*init)(unsigned) = (int (*)(unsigned))dlsym(h, "cuInit"); printf("%d\\n", init(0)); return 0; }\n'
+    )
+    started = 0
+    with tempfile.TemporaryDirectory() as work:
+        (Path(work) / "program.c").write_text(source)
+        for flags in (["address", "-static-libasan"], ["thread"], ["undefined"]):
+            build = ["gcc", f"-fsanitize={flags[0]}", *flags[1:], "program.c", "-o", "program", "-ldl"]
+            if subprocess.run(build, cwd=work, capture_output=True, check=False).returncode:
+                continue  # this compiler has no such runtime
+            env = environment(LD_PRELOAD=str(LIBRARY), LD_LIBRARY_PATH=str(DRIVER), ASAN_OPTIONS="detect_leaks=0")
+            result = subprocess.run(
+                [f"{work}/program"], env=env, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert result.stdout == "0\n", f"{flags[0]}: status {result.returncode}: {result.stderr[-300:]}"
+            started += 1
+    if not started:
+        raise suite.Skip("the compiler has no sanitizers")
 
 
 def milliseconds(command: list[str], rounds: int, **changes: str) -> float:

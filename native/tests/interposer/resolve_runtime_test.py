@@ -1,8 +1,8 @@
 """The vendor's runtime library, unmodified, under the library: what it is given for all it asks for.
 
-plugin_spy.so stands between the two and writes down each answer of cuGetProcAddress: name, version, flags, and the symbol
-and file that the answer lies in. Every name that the table hooks must come back as our function, in the form that was
-asked for; every other as the driver's own. See simgpu/runtime_test.py for where the wheels come from.
+plugin_spy.so stands between the two and writes down each answer of cuGetProcAddress: name, version, flags, symbol and
+file. Every name that the table hooks must come back as our function, in the form that was asked for; every other as the
+driver's own. See simgpu/runtime_test.py for where the wheels come from.
 """
 
 import os
