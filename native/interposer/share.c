@@ -6,6 +6,7 @@
  * is mapped. */
 #include "share.h"
 #include "api_vmm.h"
+#include "kernel.h"
 
 #include <string.h>
 
@@ -38,6 +39,19 @@ void fr_let_go(int object)
 
 /* ---- export ---- */
 
+static void say_full(void)
+{
+    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: no more handles can be exported");
+}
+
+/* What leaves the process uncounted could be held by others after it is refunded here: rather it does not leave. */
+static bool is_counted(const struct fr_memory *m)
+{
+    if (m->object != FR_NO_OBJECT || m->unpaid || fr_process() != FR_ENFORCE) return true;
+    say_full();
+    return false;
+}
+
 /* Two threads may export it at the same time: they agree on the key first, then on who holds the object. */
 static struct fr_key name(struct fr_memory *m)
 {
@@ -50,16 +64,23 @@ static struct fr_key name(struct fr_memory *m)
     if (!share) return key;
     bool counted = m->card != FR_NO_CARD; /* a multicast object is none of any card's memory */
     int object = fr_object_share(counted ? m->card : 0, counted ? m->bytes : 0, key);
-    if (object == FR_NO_OBJECT) {
-        if (fr_process() == FR_ENFORCE) fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: importers pay for what they import");
-        return key;
-    }
+    if (object == FR_NO_OBJECT) return key;
     fr_memory_lock();
     bool twice = m->object != FR_NO_OBJECT;
     if (!twice) m->object = object;
     fr_memory_unlock();
     if (twice) fr_let_go(object);
     return key;
+}
+
+/* Now others can find out whose it is. A kernel that cannot mark a descriptor makes importers pay. */
+static bool publish(const struct fr_memory *m, void *out, int type, struct fr_key key)
+{
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
+    if (type != CU_MEM_HANDLE_TYPE_FABRIC || m->object == FR_NO_OBJECT) return true;
+    if (fr_object_also(m->object, fr_key_of_bytes(out)) || fr_process() != FR_ENFORCE) return true;
+    say_full();
+    return false;
 }
 
 HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
@@ -69,8 +90,8 @@ HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHand
     if (!m) return r;
     if (!r) {
         struct fr_key key = name(m);
-        if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
-        if (type == CU_MEM_HANDLE_TYPE_FABRIC && m->object != FR_NO_OBJECT) fr_object_also(m->object, fr_key_of_bytes(out));
+        if (!is_counted(m) || !publish(m, out, type, key)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        if (r && type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_close(*(int *)out);
     }
     fr_memory_unpin(m);
     return r;
@@ -82,10 +103,16 @@ static struct fr_key key_of(void *from, int type)
 {
     struct fr_key key = {0, 0};
     if (type == CU_MEM_HANDLE_TYPE_FABRIC && from) return fr_key_of_bytes(from);
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FD) return key;
-    if (fr_descriptor_read((int)(intptr_t)from, &key)) return key;
-    key = fr_descriptor_key(); /* so that others who get a copy of it know it again */
-    return fr_descriptor_mark((int)(intptr_t)from, key) ? key : (struct fr_key){0, 0};
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FD && fr_descriptor_read((int)(intptr_t)from, &key)) return key;
+    return (struct fr_key){0, 0};
+}
+
+/* It came from where nobody marks them; who else here gets a copy of it shall know it again. */
+static struct fr_key mark(void *from, int type)
+{
+    struct fr_key key = fr_descriptor_key();
+    bool marked = type == CU_MEM_HANDLE_TYPE_POSIX_FD && fr_descriptor_mark((int)(intptr_t)from, key);
+    return marked ? key : (struct fr_key){0, 0};
 }
 
 /* The driver tells where it is, if it is plain memory. What is not on a card, and a multicast object, costs nothing. */
@@ -105,6 +132,7 @@ HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, 
     struct fr_key key = out ? key_of(from, type) : (struct fr_key){0, 0};
     int object = key.a ? fr_object_join(key) : FR_NO_OBJECT;
     CUresult r = REAL(cuMemImportFromShareableHandle)(out, from, type);
+    if (!r && !key.a) key = mark(from, type);
     struct fr_memory *m = r ? NULL : describe(*out, key, object);
     if (!m) {
         fr_let_go(object);

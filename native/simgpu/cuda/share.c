@@ -12,7 +12,7 @@
 #define FABRIC_MAGIC 0x53494d4641423031ull
 
 /* The object's number, after its charge is marked as shared and its bytes are where others find them. */
-static uint64_t publish(uint32_t charge, struct sim_bytes *bytes)
+uint64_t sim_publish(uint32_t charge, struct sim_bytes *bytes)
 {
     sim_lock(&sim.host);
     sim_share(&sim.host, charge);
@@ -29,7 +29,7 @@ struct fabric {
 
 static uint64_t publish_handle(struct sim_handle *h)
 {
-    if (h->bytes) return publish(h->charge, h->bytes);
+    if (h->bytes) return sim_publish(h->charge, h->bytes);
     sim_lock(&sim.host); /* a multicast object has no bytes of its own */
     sim_share(&sim.host, h->charge);
     uint64_t object = sim.host.state->charges[h->charge - 1].object;
@@ -38,7 +38,7 @@ static uint64_t publish_handle(struct sim_handle *h)
 }
 
 /* The descriptor keeps the memory alive until its last copy is closed. */
-static CUresult export_descriptor(int *out, uint64_t object)
+CUresult sim_export_descriptor(int *out, uint64_t object)
 {
     char path[256];
     sim_object_path(&sim.host, object, path, sizeof path);
@@ -65,11 +65,11 @@ API CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandl
     bool known = type == CU_MEM_HANDLE_TYPE_POSIX_FD || type == CU_MEM_HANDLE_TYPE_FABRIC;
     if (!out || flags || !h || !known || !(h->prop.requestedHandleTypes & type) || h->host) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     uint64_t object = publish_handle(h);
-    return sim_leave(type == CU_MEM_HANDLE_TYPE_FABRIC ? export_fabric(out, object) : export_descriptor(out, object));
+    return sim_leave(type == CU_MEM_HANDLE_TYPE_FABRIC ? export_fabric(out, object) : sim_export_descriptor(out, object));
 }
 
 /* Which object is behind a descriptor? Its file's name says it, wherever the directory is mounted. */
-static uint64_t object_of(int fd)
+uint64_t sim_object_of(int fd)
 {
     char link[64], path[300];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -80,7 +80,7 @@ static uint64_t object_of(int fd)
     return name && !strncmp(name, "/object-", 8) && !strstr(name, "(deleted)") ? strtoull(name + 8, NULL, 10) : 0;
 }
 
-static int device_of(uint32_t card)
+int sim_device_of(uint32_t card)
 {
     for (int i = 0; i < sim.device_count; i++)
         if (sim.devices[i].card == card) return i;
@@ -88,7 +88,7 @@ static int device_of(uint32_t card)
 }
 
 /* Holds on to another process's object; 0 when it is gone. */
-static uint32_t import(uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size)
+uint32_t sim_import(uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size)
 {
     uint32_t charge = 0;
     sim_lock(&sim.host);
@@ -103,8 +103,8 @@ static CUresult import_handle(CUmemGenericAllocationHandle *out, uint64_t object
     struct sim_handle h = {0};
     enum sim_kind kind = SIM_VMM;
     uint64_t size;
-    h.charge = import(object, &kind, &h.card, &size);
-    h.device = h.charge ? device_of(h.card) : -1;
+    h.charge = sim_import(object, &kind, &h.card, &size);
+    h.device = h.charge ? sim_device_of(h.card) : -1;
     if (!h.charge || h.device < 0) return sim_give(h.charge), CUDA_ERROR_INVALID_VALUE;
     h.size = (size_t)size;
     h.multicast = kind == SIM_MULTICAST;
@@ -122,7 +122,7 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, v
     struct fabric f;
     bool fabric = type == CU_MEM_HANDLE_TYPE_FABRIC;
     if (!out || (fabric && !from) || (!fabric && type != CU_MEM_HANDLE_TYPE_POSIX_FD)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!fabric) return sim_leave(import_handle(out, object_of((int)(intptr_t)from), type));
+    if (!fabric) return sim_leave(import_handle(out, sim_object_of((int)(intptr_t)from), type));
     memcpy(&f, from, sizeof f);
     return sim_leave(f.magic == FABRIC_MAGIC ? import_handle(out, f.object, type) : CUDA_ERROR_INVALID_HANDLE);
 }
@@ -131,7 +131,7 @@ API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, v
 
 struct ipc {
     uint64_t magic, object, whole, offset, size;
-    uint32_t process;
+    uint32_t process, unused; /* no gap: the same allocation gives the same bytes */
 };
 
 /* A small allocation shares its granule; the handle names the granule and the place in it. */
@@ -143,7 +143,7 @@ API CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
     struct sim_region *region = sim_region_find(p);
     if (!out || !region || (region->kind != R_LINEAR && region->kind != R_SMALL)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     uint32_t charge = region->kind == R_LINEAR ? region->charge : sim_slab_charge(region);
-    struct ipc h = {IPC_MAGIC, publish(charge, region->bytes), region->bytes->size, region->offset, region->size, sim.host.slot};
+    struct ipc h = {IPC_MAGIC, sim_publish(charge, region->bytes), region->bytes->size, region->offset, region->size, sim.host.slot, 0};
     if (!h.object) return sim_leave(CUDA_ERROR_OPERATING_SYSTEM);
     memset(out, 0, sizeof *out);
     memcpy(out, &h, sizeof h);
@@ -162,8 +162,8 @@ static CUresult open_ipc(CUdeviceptr *out, CUipcMemHandle handle)
     memcpy(&h, &handle, sizeof h);
     if (!out || h.magic != IPC_MAGIC) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (h.process == sim.host.slot) return sim_leave(CUDA_ERROR_INVALID_CONTEXT); /* not within one process */
-    uint32_t charge = import(h.object, &kind, &card, &size);
-    int device = charge ? device_of(card) : -1;
+    uint32_t charge = sim_import(h.object, &kind, &card, &size);
+    int device = charge ? sim_device_of(card) : -1;
     if (device < 0) return sim_give(charge), sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_region region = {.va = sim_reserve_address((size_t)h.size), .size = (size_t)h.size, .offset = (size_t)h.offset,
                                 .kind = R_IPC, .ctx = c, .device = device, .charge = charge,

@@ -116,6 +116,8 @@ static inline void work(int socket, int device)
     CUcontext c;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     t.device = device;
+    for (int fd = 3; fd < 256; fd++) /* what was being passed around when it was started is none of its business */
+        if (fd != socket) close(fd);
     for (;;) {
         int answer = -1, fd = talk(socket, &m, -1, false);
         if (fd == -2 || m.what == END) _exit(0);

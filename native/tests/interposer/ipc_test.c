@@ -1,0 +1,200 @@
+/* IPC handles between processes of a container: what the driver shares is counted once, as long as anybody has it open, whoever
+ * dies when. Of a small allocation the driver shares the whole granule. */
+#include "worker.h"
+
+#define QUOTA (4096 * MIB)
+#define CARDS CARD_A "=4GiB,context=256MiB"
+
+static struct worker a, b, c;
+
+static void three(void)
+{
+    a = start(0), b = start(0), c = start(0);
+    begin(a), begin(b), begin(c);
+}
+
+static void agree(int line, unsigned contexts, unsigned long long mib)
+{
+    unsigned long long expected = contexts * CONTEXT + mib * MIB, driver, container;
+    double from = seconds();
+    do driver = held(CARD_A), container = seen_by(c);
+    while ((driver != expected || container != expected) && seconds() - from < 0.1);
+    if (driver == expected && container == expected) return;
+    fprintf(stderr, "line %d: the driver holds %.1f MiB, the container believes %.1f, expected %.1f\n", line, (double)driver / MIB, (double)container / MIB,
+            (double)expected / MIB);
+    ok_so_far = false;
+}
+#define HOLDS(contexts, mib) agree(__LINE__, contexts, mib)
+
+static void rest_is_exact(unsigned contexts, unsigned long long mib)
+{
+    unsigned long long rest = QUOTA - contexts * CONTEXT - mib * MIB;
+    EXPECT_EQ(order(c, ALLOC, 0, rest + 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(order(c, ALLOC, 0, rest), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), QUOTA);
+    EXPECT_EQ(order(c, GIVE, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(peak(CARD_A), QUOTA);
+}
+
+static void who_opens_pays_nothing_while_the_maker_pays(void)
+{
+    three();
+    struct message h = handle_of(a, IPC, 0, 64 * MIB), again = handle_of(a, IPC, 0, 0);
+    EXPECT(!memcmp(h.handle, again.handle, sizeof h.handle));
+    EXPECT_EQ(open_handle(b, IPC_OPEN, 0, 0, &h) + open_handle(b, IPC_OPEN, 1, 0, &h), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    rest_is_exact(3, 64);
+    EXPECT_EQ(order(b, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(order(a, IPC_FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 64); /* opened twice, closed once */
+    rest_is_exact(3, 64);
+    EXPECT_EQ(order(b, IPC_CLOSE, 1, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    EXPECT(order(b, IPC_CLOSE, 1, 0) != CUDA_SUCCESS);
+    EXPECT(open_handle(b, IPC_OPEN, 0, 0, &h) != CUDA_SUCCESS);
+    HOLDS(3, 0);
+    end(a, false), end(b, false), end(c, false);
+}
+
+static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void)
+{
+    enum { FREES, ENDS, KILLED, WAYS };
+    c = start(0);
+    begin(c);
+    for (int way = 0; way < WAYS * WAYS * 2; way++) {
+        int how_a = way % WAYS, how_b = way / WAYS % WAYS;
+        bool a_first = way / WAYS / WAYS;
+        a = start(0), b = start(0);
+        begin(a), begin(b);
+        struct message h = handle_of(a, IPC, 0, way % 2 ? 32 * MIB : 31 * MIB);
+        EXPECT_EQ(open_handle(b, IPC_OPEN, 0, 0, &h), CUDA_SUCCESS);
+        unsigned alive = 3;
+        for (int step = 0; step < 2; step++) {
+            bool is_a = a_first == (step == 0);
+            int how = is_a ? how_a : how_b;
+            if (how == FREES) EXPECT_EQ(order(is_a ? a : b, is_a ? IPC_FREE : IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+            else end(is_a ? a : b, how == KILLED), alive--;
+            HOLDS(alive, step == 0 ? 32 : 0);
+        }
+        if (how_a == FREES) end(a, false);
+        if (how_b == FREES) end(b, false);
+        if (!ok_so_far) fprintf(stderr, "maker %d, importer %d, %s first\n", how_a, how_b, a_first ? "maker" : "importer");
+        HOLDS(1, 0);
+    }
+    rest_is_exact(1, 0);
+    end(c, false);
+}
+
+/* Pieces 0 and 1 lie in one granule; b has opened one of them, c the other. */
+static void small_pieces_share_their_granule_and_it_is_counted_once(void)
+{
+    three();
+    struct message first = handle_of(a, IPC, 0, 1000), second = handle_of(a, IPC, 1, 100000);
+    HOLDS(3, 2);
+    EXPECT_EQ(open_handle(b, IPC_OPEN, 0, 0, &first) + open_handle(c, IPC_OPEN, 0, 0, &second), CUDA_SUCCESS);
+    HOLDS(3, 2);
+    EXPECT_EQ(order(a, IPC_FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 2);
+    EXPECT_EQ(order(a, IPC_FREE, 1, 0), CUDA_SUCCESS);
+    HOLDS(3, 2);
+    rest_is_exact(3, 2);
+    EXPECT_EQ(order(a, ALLOC, 0, 1000), CUDA_SUCCESS); /* a new granule: that one is the importers' */
+    HOLDS(3, 4);
+    EXPECT_EQ(order(b, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 4);
+    EXPECT_EQ(order(c, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 2);
+    end(a, true);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+static void a_granule_lives_on_with_its_maker_when_one_piece_is_closed_and_freed(void)
+{
+    three();
+    struct message h = handle_of(a, IPC, 0, 1000);
+    EXPECT_EQ(order(a, ALLOC, 0, 5000), CUDA_SUCCESS);
+    EXPECT_EQ(open_handle(b, IPC_OPEN, 0, 0, &h) + order(a, IPC_FREE, 0, 0) + order(b, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 2);
+    EXPECT_EQ(order(a, GIVE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    end(a, false), end(b, false), end(c, false);
+}
+
+static void an_importers_context_takes_what_it_opened_along(void)
+{
+    int go[2], done[2];
+    char byte = 0;
+    EXPECT_EQ(pipe(go) + pipe(done), 0);
+    pid_t pid = fork();
+    if (pid == 0) { /* opens, then destroys its context, and lives on */
+        CUipcMemHandle h;
+        CUdeviceptr p;
+        CUcontext own;
+        bool ok = read(go[0], &h, sizeof h) == sizeof h && !cuInit(0) && !cuCtxCreate_v2(&own, 0, 0) && !cuIpcOpenMemHandle_v2(&p, h, 1);
+        if (write(done[1], "o", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(1);
+        ok = ok && !cuCtxDestroy_v2(own);
+        if (write(done[1], "d", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(1);
+        _exit(ok ? 0 : 1);
+    }
+    a = start(0), c = start(0);
+    begin(a), begin(c);
+    struct message h = handle_of(a, IPC, 0, 64 * MIB);
+    EXPECT_EQ(write(go[1], h.handle, sizeof h.handle), (long)sizeof h.handle);
+    EXPECT_EQ(read(done[0], &byte, 1), 1);
+    EXPECT_EQ(order(a, IPC_FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    EXPECT_EQ(write(go[1], "x", 1) + read(done[0], &byte, 1), 2);
+    HOLDS(2, 0);
+    int status = write(go[1], "x", 1) != 1;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+    end(a, false), end(c, false);
+}
+
+/* With the table of shared allocations full, importers pay: too much is counted, never too little, and all of it comes back. */
+static void a_full_table_of_shared_allocations_never_lets_a_byte_through(void)
+{
+    shell("rm -r %s && LD_PRELOAD= %s create %s --objects 4 --card " CARDS " >/dev/null", container_directory, getenv("SLICE"), container_directory);
+    three();
+    for (int i = 0; i < 4; i++) EXPECT_EQ(order(a, IPC, i, 2 * MIB), CUDA_SUCCESS);
+    struct message h = handle_of(a, IPC, 9, 64 * MIB);
+    EXPECT_EQ(open_handle(b, IPC_OPEN, 0, 0, &h), CUDA_SUCCESS);
+    EXPECT(seen_by(c) >= held(CARD_A));
+    EXPECT_EQ(order(a, IPC_FREE, 9, 0), CUDA_SUCCESS);
+    EXPECT(seen_by(c) >= held(CARD_A));
+    EXPECT_EQ(order(b, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 8);
+    end(a, true), end(b, true);
+    HOLDS(1, 0);
+    end(c, false);
+}
+
+static void wrong_arguments_get_the_drivers_own_answer(void)
+{
+    CUipcMemHandle h = {{1, 2, 3}};
+    CUdeviceptr p;
+    context_on(0);
+    EXPECT_EQ(cuIpcGetMemHandle(NULL, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuIpcGetMemHandle(&h, 4096), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuIpcOpenMemHandle_v2(NULL, h, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuIpcOpenMemHandle_v2(&p, h, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuIpcCloseMemHandle(4096), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuMemAlloc_v2(&p, MIB) + cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
+    EXPECT_EQ(cuIpcOpenMemHandle_v2(&p, h, 1), CUDA_ERROR_INVALID_CONTEXT); /* not within one process */
+    EXPECT_EQ(held(CARD_A), CONTEXT + 2 * MIB);
+    EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+    EXPECT_EQ(QUOTA - free_bytes(), CONTEXT);
+}
+
+int main(void)
+{
+    IN(CARDS, who_opens_pays_nothing_while_the_maker_pays);
+    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, small_pieces_share_their_granule_and_it_is_counted_once);
+    IN(CARDS, a_granule_lives_on_with_its_maker_when_one_piece_is_closed_and_freed);
+    IN(CARDS, an_importers_context_takes_what_it_opened_along);
+    IN(CARDS, a_full_table_of_shared_allocations_never_lets_a_byte_through);
+    IN(CARDS, wrong_arguments_get_the_drivers_own_answer);
+    FINISH;
+}

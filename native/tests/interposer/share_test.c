@@ -1,0 +1,313 @@
+/* Exported handles between processes of a container: counted once, as long as anybody holds them, whoever dies when. The judge is
+ * simgpu's ledger; what the container believes must be the same, at the latest 100 ms after somebody died. */
+#include "worker.h"
+
+#define QUOTA (4096 * MIB)
+#define CARDS CARD_A "=4GiB,context=256MiB"
+
+/* Two that share, and one that looks on. */
+static struct worker a, b, c;
+
+static void three(void)
+{
+    a = start(0), b = start(0), c = start(0);
+    begin(a), begin(b), begin(c);
+}
+
+static void agree(int line, unsigned contexts, unsigned long long mib)
+{
+    unsigned long long expected = contexts * CONTEXT + mib * MIB, driver, container;
+    double from = seconds();
+    do driver = held(CARD_A), container = seen_by(c);
+    while ((driver != expected || container != expected) && seconds() - from < 0.1);
+    if (driver == expected && container == expected) return;
+    fprintf(stderr, "line %d: the driver holds %.1f MiB, the container believes %.1f, expected %.1f\n", line, (double)driver / MIB, (double)container / MIB,
+            (double)expected / MIB);
+    ok_so_far = false;
+}
+#define HOLDS(contexts, mib) agree(__LINE__, contexts, mib)
+
+/* The last byte can be had, and not one more. */
+static void rest_is_exact(unsigned contexts, unsigned long long mib)
+{
+    unsigned long long rest = QUOTA - contexts * CONTEXT - mib * MIB;
+    EXPECT_EQ(order(c, ALLOC, 0, rest + 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(order(c, ALLOC, 0, rest), CUDA_SUCCESS);
+    EXPECT_EQ(order(c, ALLOC, 1, 2 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(held(CARD_A), QUOTA);
+    EXPECT_EQ(order(c, GIVE, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(peak(CARD_A), QUOTA);
+}
+
+static void an_importer_pays_nothing_while_the_maker_pays(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0);
+    EXPECT_EQ(import_fd(b, 0, 64 * MIB, fd) + import_fd(b, 1, 0, fd), CUDA_SUCCESS);
+    close(fd);
+    HOLDS(3, 64);
+    rest_is_exact(3, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0) + order(b, CLOSE, 1, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    end(a, false), end(b, false), end(c, false);
+    EXPECT_EQ(held(CARD_A), 0);
+}
+
+static void what_the_maker_lets_go_of_stays_charged_until_the_importer_does_too(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0);
+    EXPECT_EQ(import_fd(b, 0, 64 * MIB, fd), CUDA_SUCCESS);
+    close(fd);
+    EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    rest_is_exact(3, 64);
+    end(a, false);
+    HOLDS(2, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+static void a_descriptor_keeps_memory_charged_until_its_last_copy_is_closed(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0), copy = dup(fd);
+    EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    rest_is_exact(3, 64);
+    close(fd);
+    HOLDS(3, 64);
+    EXPECT_EQ(import_fd(b, 0, 64 * MIB, copy), CUDA_SUCCESS); /* from a descriptor alone */
+    close(copy);
+    HOLDS(3, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    rest_is_exact(3, 0);
+    end(a, false), end(b, false), end(c, false);
+}
+
+static void a_descriptor_that_outlives_everybody_keeps_memory_charged(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0);
+    EXPECT_EQ(import_fd(b, 0, 64 * MIB, fd), CUDA_SUCCESS);
+    end(a, true);
+    HOLDS(2, 64);
+    end(b, true);
+    HOLDS(1, 64);
+    rest_is_exact(1, 64);
+    close(fd);
+    HOLDS(1, 0);
+    rest_is_exact(1, 0);
+    end(c, false);
+}
+
+/* All orders of who lets go how: the maker and the importer, each in good order, by ending, or killed. */
+static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void)
+{
+    enum { FREES, ENDS, KILLED, WAYS };
+    c = start(0);
+    begin(c);
+    for (int way = 0; way < WAYS * WAYS * 2; way++) {
+        int how_a = way % WAYS, how_b = way / WAYS % WAYS;
+        bool a_first = way / WAYS / WAYS;
+        a = start(0), b = start(0);
+        begin(a), begin(b);
+        EXPECT_EQ(order(a, MAKE, 0, 32 * MIB), CUDA_SUCCESS);
+        int fd = export_fd(a, 0);
+        EXPECT_EQ(import_fd(b, 0, 32 * MIB, fd), CUDA_SUCCESS);
+        close(fd);
+        unsigned alive = 3;
+        for (int step = 0; step < 2; step++) {
+            bool is_a = a_first == (step == 0);
+            int how = is_a ? how_a : how_b;
+            if (how == FREES) EXPECT_EQ(order(is_a ? a : b, is_a ? FREE : CLOSE, 0, 0), CUDA_SUCCESS);
+            else end(is_a ? a : b, how == KILLED), alive--;
+            HOLDS(alive, step == 0 ? 32 : 0);
+        }
+        if (how_a == FREES) end(a, false);
+        if (how_b == FREES) end(b, false);
+        if (!ok_so_far) fprintf(stderr, "maker %d, importer %d, %s first\n", how_a, how_b, a_first ? "maker" : "importer");
+        HOLDS(1, 0);
+    }
+    rest_is_exact(1, 0);
+    end(c, false);
+}
+
+static void both_killed_at_once_leave_nothing(void)
+{
+    c = start(0);
+    begin(c);
+    for (int round = 0; round < 5; round++) {
+        a = start(0), b = start(0);
+        begin(a), begin(b);
+        EXPECT_EQ(order(a, MAKE, 0, 32 * MIB) + order(a, MAKE, 1, 8 * MIB), CUDA_SUCCESS);
+        int fd = export_fd(a, 0);
+        EXPECT_EQ(import_fd(b, 0, 32 * MIB, fd), CUDA_SUCCESS);
+        close(fd);
+        kill(round % 2 ? a.pid : b.pid, SIGKILL);
+        kill(round % 2 ? b.pid : a.pid, SIGKILL);
+        end(a, true), end(b, true);
+        EXPECT_EQ(order(c, ALLOC, 0, QUOTA - CONTEXT), CUDA_SUCCESS); /* at once */
+        EXPECT_EQ(order(c, GIVE, 0, 0), CUDA_SUCCESS);
+        HOLDS(1, 0);
+    }
+    EXPECT_EQ(peak(CARD_A), QUOTA);
+    end(c, false);
+}
+
+static void a_fabric_handle_is_counted_like_a_descriptor_and_keeps_nothing_alive(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    struct message fabric = handle_of(a, FABRIC, 0, 0);
+    EXPECT_EQ(open_handle(b, IMPORT_FABRIC, 0, 64 * MIB, &fabric), CUDA_SUCCESS);
+    int fd = export_fd(a, 0); /* both kinds of the same memory */
+    EXPECT_EQ(import_fd(b, 1, 64 * MIB, fd), CUDA_SUCCESS);
+    close(fd);
+    HOLDS(3, 64);
+    end(a, true);
+    HOLDS(2, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 64);
+    EXPECT_EQ(order(b, CLOSE, 1, 0), CUDA_SUCCESS);
+    HOLDS(2, 0);
+    EXPECT(open_handle(b, IMPORT_FABRIC, 0, 64 * MIB, &fabric) != CUDA_SUCCESS);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+static void an_importer_may_export_what_it_imported(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0);
+    EXPECT_EQ(import_fd(a, 5, 64 * MIB, fd), CUDA_SUCCESS); /* by its own maker too */
+    EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    EXPECT_EQ(import_fd(b, 0, 64 * MIB, fd), CUDA_SUCCESS);
+    close(fd);
+    EXPECT_EQ(order(a, CLOSE, 5, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    end(a, true);
+    HOLDS(2, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+/* Memory of another container is charged to who imports it here: in full, once, and only what the quota has room for. */
+static void memory_of_another_container_is_charged_in_full_and_once(void)
+{
+    char ours[512], name[128];
+    snprintf(ours, sizeof ours, "%s", container_directory);
+    snprintf(name, sizeof name, "%s", getenv("SIMGPU_CONTAINER"));
+    new_container(CARDS);
+    struct worker stranger = start(0);
+    begin(stranger);
+    EXPECT_EQ(order(stranger, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(stranger, 0);
+    struct message ipc = handle_of(stranger, IPC, 1, 3 * MIB);
+    setenv("FRACTILE_DIR", ours, 1);
+    setenv("SIMGPU_CONTAINER", name, 1);
+    b = start(0), c = start(0);
+    begin(b), begin(c);
+    EXPECT_EQ(import_fd(b, 0, 64 * MIB, fd) + import_fd(c, 0, 64 * MIB, fd) + import_fd(b, 1, 64 * MIB, fd), CUDA_SUCCESS);
+    EXPECT_EQ(seen_by(c), 2 * CONTEXT + 64 * MIB);
+    EXPECT_EQ(open_handle(b, IPC_OPEN, 0, 0, &ipc) + open_handle(c, IPC_OPEN, 0, 0, &ipc), CUDA_SUCCESS);
+    EXPECT_EQ(seen_by(c), 2 * CONTEXT + 68 * MIB);
+    end(stranger, true);
+    EXPECT(held(CARD_A) <= 2 * CONTEXT + 68 * MIB);
+    end(b, true);
+    usleep(60000);
+    EXPECT_EQ(seen_by(c), CONTEXT + 68 * MIB);
+    EXPECT_EQ(order(c, CLOSE, 0, 0), CUDA_SUCCESS);
+    close(fd);
+    HOLDS(1, 4);
+    EXPECT_EQ(order(c, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(1, 0);
+    end(c, false);
+}
+
+static void foreign_memory_beyond_the_quota_is_out_of_memory(void)
+{
+    char ours[512], name[128];
+    snprintf(ours, sizeof ours, "%s", container_directory);
+    snprintf(name, sizeof name, "%s", getenv("SIMGPU_CONTAINER"));
+    new_container(CARDS);
+    struct worker stranger = start(0);
+    begin(stranger);
+    EXPECT_EQ(order(stranger, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(stranger, 0);
+    struct message ipc = handle_of(stranger, IPC, 1, 64 * MIB);
+    setenv("FRACTILE_DIR", ours, 1);
+    setenv("SIMGPU_CONTAINER", name, 1);
+    c = start(0);
+    begin(c);
+    EXPECT_EQ(import_fd(c, 0, 64 * MIB, fd), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(open_handle(c, IPC_OPEN, 0, 0, &ipc), CUDA_ERROR_OUT_OF_MEMORY);
+    close(fd);
+    HOLDS(1, 0);
+    end(c, false), end(stranger, false);
+}
+
+/* The kernel's list of locks is what tells that a descriptor is still open: nothing else of the machine is taken for one. */
+static void a_program_that_closes_all_descriptors_after_exporting_loses_nothing(void)
+{
+    three();
+    for (int i = 0; i < 20; i++) EXPECT_EQ(order(a, MAKE, i, 4 * MIB), CUDA_SUCCESS);
+    int fds[20];
+    for (int i = 0; i < 20; i++) fds[i] = export_fd(a, i);
+    for (int i = 0; i < 20; i += 2) EXPECT_EQ(import_fd(b, i, 4 * MIB, fds[i]), CUDA_SUCCESS);
+    for (int i = 0; i < 20; i++) EXPECT_EQ(order(a, FREE, i, 0), CUDA_SUCCESS);
+    HOLDS(3, 80);
+    for (int i = 0; i < 20; i++) close(fds[i]);
+    HOLDS(3, 40);
+    end(b, true);
+    HOLDS(2, 0);
+    end(a, false), end(c, false);
+}
+
+static void what_the_full_table_cannot_count_is_not_exported(void)
+{
+    shell("rm -r %s && LD_PRELOAD= %s create %s --objects 3 --card " CARDS " >/dev/null", container_directory, getenv("SLICE"), container_directory);
+    three();
+    for (int i = 0; i < 4; i++) EXPECT_EQ(order(a, MAKE, i, 8 * MIB), CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++) close(export_fd(a, i));
+    EXPECT_EQ(order(a, EXPORT, 3, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(order(a, FABRIC, 3, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(order(a, FABRIC, 0, 0), CUDA_ERROR_OUT_OF_MEMORY); /* a second name needs a place, too */
+    HOLDS(3, 32);
+    EXPECT_EQ(order(a, FREE, 3, 0), CUDA_SUCCESS);
+    HOLDS(3, 24);
+    EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 16);
+    EXPECT_EQ(order(a, FABRIC, 1, 0), CUDA_SUCCESS);
+    end(a, true);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+int main(void)
+{
+    IN(CARDS, an_importer_pays_nothing_while_the_maker_pays);
+    IN(CARDS, what_the_maker_lets_go_of_stays_charged_until_the_importer_does_too);
+    IN(CARDS, a_descriptor_keeps_memory_charged_until_its_last_copy_is_closed);
+    IN(CARDS, a_descriptor_that_outlives_everybody_keeps_memory_charged);
+    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, both_killed_at_once_leave_nothing);
+    IN(CARDS, a_fabric_handle_is_counted_like_a_descriptor_and_keeps_nothing_alive);
+    IN(CARDS, an_importer_may_export_what_it_imported);
+    IN(CARD_A "=2GiB,context=256MiB", memory_of_another_container_is_charged_in_full_and_once);
+    IN(CARD_A "=300MiB,context=256MiB", foreign_memory_beyond_the_quota_is_out_of_memory);
+    IN(CARDS, a_program_that_closes_all_descriptors_after_exporting_loses_nothing);
+    IN(CARDS, what_the_full_table_cannot_count_is_not_exported);
+    FINISH;
+}
