@@ -1,0 +1,68 @@
+/* One of many processes that start: tells when its first allocation was there, what that took of the CPU, and its memory.
+ * Built with IDLE it is a program that knows nothing of the driver. */
+#include "bench.h"
+#include "record.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+int cuInit(unsigned);
+int cuCtxCreate_v2(void **, unsigned, int);
+int cuMemAlloc_v2(unsigned long long *, size_t);
+
+static double cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double kib(const char *text, const char *name)
+{
+    const char *p = strstr(text, name);
+    return p ? strtod(p + strlen(name), NULL) : 0;
+}
+
+static void memory(struct record *out)
+{
+    char text[4096] = {0};
+    int fd = open("/proc/self/smaps_rollup", O_RDONLY);
+    if (fd < 0 || read(fd, text, sizeof text - 1) < 0) return;
+    close(fd);
+    out->private_bytes = 1024 * (kib(text, "Private_Clean:") + kib(text, "Private_Dirty:"));
+    memset(text, 0, sizeof text);
+    fd = open("/proc/self/status", O_RDONLY);
+    if (fd >= 0 && read(fd, text, sizeof text - 1) > 0) out->peak_bytes = 1024 * kib(text, "VmHWM:");
+    if (fd >= 0) close(fd);
+}
+
+#ifdef IDLE
+static void work(void) {}
+#else
+static void work(void)
+{
+    void *context;
+    unsigned long long pointer;
+    must(cuInit(0), "cuInit");
+    must(cuCtxCreate_v2(&context, 0, 0), "cuCtxCreate");
+    must(cuMemAlloc_v2(&pointer, 1 << 20), "cuMemAlloc");
+}
+#endif
+
+int main(int count, char **arguments) /* when it was started */
+{
+    struct record r = {0};
+    if (count != 2) return 2;
+    r.main_ns = now_ns();
+    work();
+    r.done_ns = now_ns();
+    r.cpu_ns = cpu_ns();
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    r.slept = (double)usage.ru_nvcsw;
+    memory(&r);
+    double started = strtod(arguments[1], NULL);
+    r.done_ns -= started, r.main_ns -= started;
+    return write(1, &r, sizeof r) == sizeof r ? 0 : 1;
+}
