@@ -10,9 +10,15 @@
 
 #define MOST 32
 
-/* MAKE gives a handle of `size`; EXPORT its descriptor, FABRIC its fabric handle; IPC allocates `size` and gives its IPC handle. */
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);
+CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle, CUdevice);
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, size_t, unsigned long long);
+
+/* MAKE gives a handle of `size`; EXPORT its descriptor, FABRIC its fabric handle; IPC allocates `size` and gives its IPC handle.
+ * TEAM makes a multicast object; JOIN adds the process's card to one that it imported, BIND binds `size` of its first handle. */
 enum what { MAKE = 'm', EXPORT = 'e', FABRIC = 'f', FREE = 'r', IMPORT = 'i', IMPORT_FABRIC = 'F', CLOSE = 'c', IPC = 'I', IPC_OPEN = 'O',
-            IPC_CLOSE = 'C', IPC_FREE = 'R', DROP_FD = 'd', ALLOC = 'a', GIVE = 'g', USED = 'u', END = 'q', FORK = 'k' };
+            IPC_CLOSE = 'C', IPC_FREE = 'R', DROP_FD = 'd', ALLOC = 'a', GIVE = 'g', USED = 'u', END = 'q',
+            TEAM = 'T', JOIN = 'J', BIND = 'B' };
 
 struct message {
     char what;
@@ -104,6 +110,9 @@ static inline CUresult obey(struct things *t, struct message *m, int fd, int *an
     case DROP_FD: return close(t->fd[n]) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
     case ALLOC: return cuMemAlloc_v2(&t->plain[n], m->size);
     case GIVE: return cuMemFree_v2(t->plain[n]);
+    case TEAM: return cuMulticastCreate(&t->made[n], &(CUmulticastObjectProp){.numDevices = 2, .size = m->size, .handleTypes = 1});
+    case JOIN: return cuMulticastAddDevice(t->imported[n], t->device);
+    case BIND: return cuMulticastBindMem(t->imported[n], 0, t->made[0], 0, m->size, 0);
     case USED: r = cuMemGetInfo_v2(&free_now, &total); return m->size = total - free_now, r;
     default: return CUDA_ERROR_INVALID_VALUE;
     }
