@@ -105,12 +105,15 @@ void fr_pool_done(struct fr_pool *p)
     fr_pools_enter();
     bool last = !--p->users && empty && !p->charged && !p->calls;
     CUmemoryPool handle = p->handle;
+    int object = p->object;
     if (last) {
         fr_chunk_forget(p, false);
         p->used = false;
     }
     fr_unlock(&fr_pools_lock);
-    if (last) REAL(cuMemPoolDestroy)(handle);
+    if (!last) return;
+    if (object != FR_NO_OBJECT) fr_object_leave(object); /* it has no bytes any more */
+    REAL(cuMemPoolDestroy)(handle);
 }
 
 void fr_pool_leave(struct fr_pool *p)
@@ -155,9 +158,9 @@ static bool enter_with_size(struct fr_pool *p, uint64_t *now)
     return false;
 }
 
-static void resize_object(struct fr_pool *p)
+void fr_pool_resize_object(struct fr_pool *p)
 {
-    if (p->object != FR_NO_OBJECT) fr_object_resize(p->object, p->charged);
+    if (unlikely(p->object != FR_NO_OBJECT)) fr_object_resize(p->object, p->charged);
 }
 
 static void settle(struct fr_pool *p)
@@ -169,7 +172,7 @@ static void settle(struct fr_pool *p)
     if (enter_with_size(p, &now)) c = compare(p, now, 0, false);
     if (c.back) fr_chunk_forget(p, true);
     fr_unlock(&fr_pools_lock);
-    if (c.back || c.beyond) resize_object(p);
+    if (c.back || c.beyond) fr_pool_resize_object(p);
     fr_free_end(&op, c.back);
     if (c.beyond) fr_charge(p->card, c.beyond);
 }
@@ -257,7 +260,7 @@ bool fr_pool_end(struct fr_pool *p, struct fr_growth *g, CUdeviceptr at)
     if (at) learn(p, g, at, sure && now > before ? now - before : 0);
     if (g->claimed && c.beyond) p->mistrusted = true;
     fr_unlock(&fr_pools_lock);
-    if (c.kept || c.back || c.beyond) resize_object(p);
+    if (c.kept || c.back || c.beyond) fr_pool_resize_object(p);
     fr_end(&g->op, c.kept);
     if (c.back) {
         fr_free_begin(&g->op, p->card);

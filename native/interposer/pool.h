@@ -20,6 +20,7 @@ struct fr_pool {
     bool used, doomed;         /* place taken; destroyed by the application and not empty yet */
     bool made, imported;       /* by this process; from another one */
     bool exported, mistrusted; /* can go to other processes; grew when a piece was known to fit */
+    struct fr_key key;         /* what exporter and importer know it by; a 0: it was never exported */
     struct fr_pool *next;
 };
 
@@ -38,10 +39,12 @@ void fr_pools_enter(void);            /* takes the lock; in a forked child drops
 struct fr_pool *fr_pool_use(CUmemoryPool handle); /* NULL: unknown; else end with fr_pool_done */
 struct fr_pool *fr_pool_adopt(CUmemoryPool handle, CUdevice device, int card);
 void fr_pool_done(struct fr_pool *p);
+void fr_pool_resize_object(struct fr_pool *p);
 void fr_pool_leave(struct fr_pool *p); /* ... and its place is free */
 bool fr_pool_grow_begin(struct fr_pool *p, size_t size, struct fr_growth *g); /* false: not room enough in the ledger just now */
 bool fr_pool_claim_begin(struct fr_pool *p, size_t size, uint64_t order, struct fr_growth *g); /* false: no piece is known to fit */
 bool fr_pool_end(struct fr_pool *p, struct fr_growth *g, CUdeviceptr at); /* at 0: it failed. false: it grew without a reservation */
+CUresult fr_pool_import_ends(struct fr_pool *p); /* pool_share.c: the application destroys an imported pool */
 void fr_pools_settle(int card);       /* charges become what the pools have now; FR_NO_CARD: on all cards */
 
 /* Around a call after which pools may be smaller. */

@@ -79,7 +79,7 @@ HOOK CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     uint64_t nothing = 0;
     struct fr_pool *p = fr_pool_use(pool);
-    if (p && p->imported) return fr_pool_leave(p), REAL(cuMemPoolDestroy)(pool);
+    if (p && p->imported) return fr_pool_import_ends(p);
     if (!p || !p->made || p->doomed || p->card == FR_NO_CARD) {
         if (p) fr_pool_done(p);
         return p && p->doomed ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolDestroy)(pool);

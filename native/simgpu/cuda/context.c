@@ -73,7 +73,7 @@ static void free_memory_of(struct sim_ctx *c)
 {
     for (size_t i = sim_region_count(); i-- > 0;) {
         struct sim_region *r = sim_region_number(i);
-        bool tied = r->kind != R_MAPPED && r->kind != R_POOL && r->kind != R_GRAPH; /* those outlive a context */
+        bool tied = r->kind != R_MAPPED && r->kind != R_POOL && r->kind != R_POOL_IMPORT && r->kind != R_GRAPH; /* those outlive a context */
         if (r->ctx == c && tied) sim_free_region(r);
         else if (r->ctx == c) r->ctx = NULL;
         if (i > sim_region_count()) i = sim_region_count();

@@ -64,7 +64,7 @@ struct sim_bytes {
     uint64_t object; /* shared with other processes through a file when not 0 */
 };
 
-enum sim_region_kind { R_LINEAR, R_SMALL, R_MANAGED, R_HOST, R_REGISTERED, R_POOL, R_MAPPED, R_IPC, R_GRAPH };
+enum sim_region_kind { R_LINEAR, R_SMALL, R_MANAGED, R_HOST, R_REGISTERED, R_POOL, R_MAPPED, R_IPC, R_GRAPH, R_POOL_IMPORT };
 
 struct sim_region {
     uint64_t va;

@@ -152,6 +152,7 @@ void sim_free_region(struct sim_region *r)
     case R_GRAPH: sim_graph_free(r); return;
     case R_LINEAR:
     case R_IPC:
+    case R_POOL_IMPORT:
     case R_MAPPED: break;
     }
     sim_give(r->charge);

@@ -3,7 +3,7 @@
  *
  *      piece:  FREE --alloc--> USED --free in a stream--> FREE: for that stream at once, for others when its work is done
  */
-#include "local.h"
+#include "pool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,39 +11,9 @@
 #define CHUNK (32 * SIM_MIB)
 #define UNIT 512
 
-struct piece {
-    struct sim_pool *pool; /* first: cuPointerGetAttribute reads it here */
-    struct chunk *chunk;
-    size_t offset, size;
-    bool used;
-    uint32_t context, generation; /* freed in a stream of this context ... */
-    uint64_t seq, stream;         /* ... after this work */
-    struct piece *next;
-};
-
-struct chunk {
-    uint32_t charge;
-    uint64_t va;
-    size_t size;
-    struct sim_bytes *bytes;
-    struct piece *pieces; /* by offset, without gaps */
-    struct chunk *next;
-};
-
-struct sim_pool {
-    uint32_t magic;
-    int device;
-    bool is_default, destroyed;
-    CUmemPoolProps props;
-    uint64_t threshold, reserved, reserved_high, used, used_high, max_size;
-    int reuse[3];
-    struct chunk *chunks;
-    struct sim_pool *next;
-};
-
 static struct sim_pool *pools;
 
-static struct sim_pool *make_pool(int device, const CUmemPoolProps *props)
+struct sim_pool *sim_pool_make(int device, const CUmemPoolProps *props)
 {
     struct sim_pool *p = calloc(1, sizeof *p);
     if (!p) return NULL;
@@ -56,7 +26,7 @@ static struct sim_pool *make_pool(int device, const CUmemPoolProps *props)
 struct sim_pool *sim_default_pool(int device)
 {
     struct sim_device *d = &sim.devices[device];
-    if (!d->default_pool && (d->default_pool = make_pool(device, NULL))) d->default_pool->is_default = true;
+    if (!d->default_pool && (d->default_pool = sim_pool_make(device, NULL))) d->default_pool->is_default = true;
     return d->default_pool;
 }
 
@@ -67,7 +37,7 @@ static struct sim_pool *current_pool(int device)
 
 /* ---- pieces ---- */
 
-static bool work_done(const struct piece *p)
+static bool work_done(const struct sim_piece *p)
 {
     if (!p->seq) return true;
     sim_lock(&sim.host);
@@ -77,18 +47,18 @@ static bool work_done(const struct piece *p)
     return done;
 }
 
-static struct piece *find_piece(struct sim_pool *pool, size_t size, const struct sim_stream *st)
+static struct sim_piece *find_piece(struct sim_pool *pool, size_t size, const struct sim_stream *st)
 {
-    for (struct chunk *c = pool->chunks; c; c = c->next)
-        for (struct piece *p = c->pieces; p; p = p->next)
+    for (struct sim_chunk *c = pool->chunks; c; c = c->next)
+        for (struct sim_piece *p = c->pieces; p; p = p->next)
             if (!p->used && p->size >= size && (p->stream == st->id || work_done(p))) return p;
     return NULL;
 }
 
-static void split(struct piece *p, size_t size)
+static void split(struct sim_piece *p, size_t size)
 {
     if (p->size == size) return;
-    struct piece *rest = malloc(sizeof *rest);
+    struct sim_piece *rest = malloc(sizeof *rest);
     if (!rest) return; /* the piece is given whole */
     *rest = *p;
     rest->offset += size;
@@ -98,10 +68,10 @@ static void split(struct piece *p, size_t size)
 }
 
 /* Neighbours that may be used under the same condition become one. */
-static void join_free(struct chunk *c)
+static void join_free(struct sim_chunk *c)
 {
-    for (struct piece *p = c->pieces; p && p->next;) {
-        struct piece *n = p->next;
+    for (struct sim_piece *p = c->pieces; p && p->next;) {
+        struct sim_piece *n = p->next;
         bool same = p->stream == n->stream || (work_done(p) && work_done(n));
         if (p->used || n->used || !same) {
             p = n;
@@ -116,34 +86,34 @@ static void join_free(struct chunk *c)
 
 /* ---- chunks ---- */
 
-static bool chunk_free(const struct chunk *c)
+static bool chunk_free(const struct sim_chunk *c)
 {
-    for (const struct piece *p = c->pieces; p; p = p->next)
+    for (const struct sim_piece *p = c->pieces; p; p = p->next)
         if (p->used || !work_done(p)) return false;
     return true;
 }
 
-static void drop_chunk(struct sim_pool *pool, struct chunk **at)
+static void drop_chunk(struct sim_pool *pool, struct sim_chunk **at)
 {
-    struct chunk *c = *at;
+    struct sim_chunk *c = *at;
     *at = c->next;
     pool->reserved -= c->size;
     sim_give(c->charge);
     sim_release_address(c->va, c->size);
     sim_bytes_drop(c->bytes);
-    for (struct piece *p = c->pieces, *next; p; p = next) next = p->next, free(p);
+    for (struct sim_piece *p = c->pieces, *next; p; p = next) next = p->next, free(p);
     free(c);
 }
 
 static void trim(struct sim_pool *pool, uint64_t keep)
 {
-    for (struct chunk **at = &pool->chunks; *at && pool->reserved > keep;) {
+    for (struct sim_chunk **at = &pool->chunks; *at && pool->reserved > keep;) {
         if (chunk_free(*at)) drop_chunk(pool, at);
         else at = &(*at)->next;
     }
 }
 
-static void bury(struct sim_pool *pool)
+void sim_pool_bury(struct sim_pool *pool)
 {
     for (struct sim_pool **p = &pools; *p; p = &(*p)->next)
         if (*p == pool) {
@@ -151,6 +121,7 @@ static void bury(struct sim_pool *pool)
             break;
         }
     pool->magic = 0;
+    sim_give(pool->name);
     free(pool);
 }
 
@@ -159,23 +130,23 @@ void sim_pools_at_sync(void)
     for (struct sim_pool *p = pools, *next; p; p = next) {
         next = p->next;
         if (p->reserved > p->threshold) trim(p, p->destroyed ? 0 : p->threshold);
-        if (p->destroyed && !p->chunks) bury(p);
+        if (p->destroyed && !p->chunks) sim_pool_bury(p);
     }
 }
 
-static struct chunk *add_chunk(struct sim_pool *pool, size_t size)
+static struct sim_chunk *add_chunk(struct sim_pool *pool, size_t size)
 {
     if (pool->max_size && pool->reserved + size > pool->max_size) return NULL;
-    struct chunk *c = calloc(1, sizeof *c);
-    struct piece *p = calloc(1, sizeof *p);
+    struct sim_chunk *c = calloc(1, sizeof *c);
+    struct sim_piece *p = calloc(1, sizeof *p);
     struct sim_bytes *b = sim_bytes_new(size);
     uint32_t charge = c && p && b ? sim_take(sim.devices[pool->device].card, SIM_POOL, size, 0) : 0;
     if (!charge) {
         sim_bytes_drop(b);
         return free(c), free(p), NULL;
     }
-    *p = (struct piece){.pool = pool, .chunk = c, .size = size};
-    *c = (struct chunk){.charge = charge, .va = sim_reserve_address(size), .size = size, .bytes = b, .pieces = p, .next = pool->chunks};
+    *p = (struct sim_piece){.pool = pool, .chunk = c, .size = size};
+    *c = (struct sim_chunk){.charge = charge, .va = sim_reserve_address(size), .size = size, .bytes = b, .pieces = p, .next = pool->chunks};
     pool->chunks = c;
     pool->reserved += size;
     if (pool->reserved > pool->reserved_high) pool->reserved_high = pool->reserved;
@@ -194,9 +165,10 @@ static bool grow(struct sim_pool *pool, size_t size)
 
 CUresult sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_stream *st, CUdeviceptr *out)
 {
+    if (pool && pool->imported) return CUDA_ERROR_INVALID_VALUE; /* the exporter allocates */
     if (!pool || size > 1ull << 50) return CUDA_ERROR_OUT_OF_MEMORY;
     size_t rounded = (size_t)sim_round(size, UNIT);
-    struct piece *p = find_piece(pool, rounded, st);
+    struct sim_piece *p = find_piece(pool, rounded, st);
     if (!p && grow(pool, rounded)) p = find_piece(pool, rounded, st);
     if (!p) return CUDA_ERROR_OUT_OF_MEMORY;
     split(p, rounded);
@@ -213,7 +185,7 @@ CUresult sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_stream *s
 /* Without a stream: the caller has waited for the work. */
 CUresult sim_pool_free(struct sim_region *r, struct sim_stream *st)
 {
-    struct piece *p = r->owner;
+    struct sim_piece *p = r->owner;
     p->used = false;
     p->seq = st ? st->last_seq : 0;
     p->stream = st ? st->id : 0;
@@ -259,6 +231,7 @@ static CUresult free_async(CUdeviceptr p, CUstream handle)
     struct sim_region *region = sim_region_at(p);
     if (region && region->kind == R_POOL) return sim_leave(sim_pool_free(region, st));
     if (region && region->kind == R_GRAPH) return sim_leave(sim_graph_free(region));
+    if (region && region->kind == R_POOL_IMPORT) return sim_free_region(region), sim_leave(CUDA_SUCCESS);
     if (!region || (region->kind != R_LINEAR && region->kind != R_SMALL)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     sim_wait_context(c);
     if ((region = sim_region_at(p))) sim_free_region(region);
@@ -275,7 +248,7 @@ API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (props->location.type != CU_MEM_LOCATION_DEVICE) return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
     if (!sim_device_valid(props->location.id)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    *out = make_pool(props->location.id, props);
+    *out = sim_pool_make(props->location.id, props);
     return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
@@ -288,7 +261,7 @@ API CUresult cuMemPoolDestroy(CUmemoryPool pool)
     trim(pool, 0);
     pool->destroyed = true;
     pool->threshold = 0;
-    if (!pool->chunks) bury(pool);
+    if (!pool->chunks) sim_pool_bury(pool);
     return sim_leave(CUDA_SUCCESS);
 }
 

@@ -23,6 +23,13 @@ struct sim_handle *sim_handle_find(CUmemGenericAllocationHandle number);
 CUmemGenericAllocationHandle sim_handle_add(struct sim_handle h);
 void sim_handle_drop_if_unused(struct sim_handle *h);
 
+/* share.c: a charge's number as an object that others may hold, with its bytes where they find them; a descriptor of it; and back */
+uint64_t sim_publish(uint32_t charge, struct sim_bytes *bytes);
+CUresult sim_export_descriptor(int *out, uint64_t object);
+uint64_t sim_object_of(int fd);
+uint32_t sim_import(uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size);
+int sim_device_of(uint32_t card);
+
 /* multicast.c */
 void sim_multicast_forget(struct sim_handle *h);
 

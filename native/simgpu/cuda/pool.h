@@ -1,0 +1,41 @@
+/* Pools, between pool.c and pool_share.c. */
+#ifndef SIMGPU_POOL_H
+#define SIMGPU_POOL_H
+
+#include "local.h"
+
+struct sim_piece {
+    struct sim_pool *pool; /* first: cuPointerGetAttribute reads it here */
+    struct sim_chunk *chunk;
+    size_t offset, size;
+    bool used;
+    uint32_t context, generation; /* freed in a stream of this context ... */
+    uint64_t seq, stream;         /* ... after this work */
+    struct sim_piece *next;
+};
+
+struct sim_chunk {
+    uint32_t charge;
+    uint64_t va;
+    size_t size;
+    struct sim_bytes *bytes;
+    struct sim_piece *pieces; /* by offset, without gaps */
+    struct sim_chunk *next;
+};
+
+struct sim_pool {
+    uint32_t magic;
+    int device;
+    bool is_default, destroyed, imported;
+    uint32_t name; /* charge of no bytes whose object other processes know the pool by */
+    CUmemPoolProps props;
+    uint64_t threshold, reserved, reserved_high, used, used_high, max_size;
+    int reuse[3];
+    struct sim_chunk *chunks;
+    struct sim_pool *next;
+};
+
+struct sim_pool *sim_pool_make(int device, const CUmemPoolProps *props);
+void sim_pool_bury(struct sim_pool *pool);
+
+#endif
