@@ -9,9 +9,11 @@
 
 _Atomic long fr_points_left = -1;             /* until death; 0: for ever; -1: as the environment says */
 const struct fr_site *_Atomic *fr_died_at;    /* where to note it */
+const struct fr_site *fr_only_at;             /* count this point only */
 
 void fr_point(const struct fr_site *site)
 {
+    if (fr_only_at && fr_only_at != site) return;
     long left = atomic_load_explicit(&fr_points_left, memory_order_relaxed);
     if (left < 0) {
         const char *set = getenv("FRACTILE_CRASH_AT");

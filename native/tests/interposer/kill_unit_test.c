@@ -1,0 +1,362 @@
+/* Processes die at every instruction between two writes to the shared region, alone and in chains, while others go on
+ * working. After every round: the accounts add up to the sum, nobody passed the quota, those who live have exactly what
+ * they think they have. KILLS says how many must die. */
+#include "ledger_check.h"
+
+#include <sys/prctl.h>
+
+#define CARDS 2
+#define QUOTA (256 * MIB)
+#define WORKERS 3      /* go on working, and are killed at random moments */
+#define VICTIMS 3      /* die at a chosen point of their work */
+#define BLOCKS 16
+#define KEYS 8
+
+extern _Atomic long fr_points_left;
+extern const struct fr_site *_Atomic *fr_died_at, *fr_only_at;
+extern const struct fr_site __start_fr_points[], __stop_fr_points[];
+
+static struct board {
+    _Atomic uint32_t pause, paused, mistakes, above_quota;
+    _Atomic uint64_t keys[KEYS];
+    const struct fr_site *_Atomic died_at[VICTIMS];
+    uint32_t deaths_at[256];
+} *board;
+
+/* ---- what a process does ---- */
+
+struct block { uint64_t bytes; int card, object; };
+struct life {
+    struct block blocks[BLOCKS]; /* bytes 0: none */
+    int joined[BLOCKS];
+    unsigned seed, number;
+};
+
+static unsigned dice(struct life *l, unsigned sides)
+{
+    l->seed = l->seed * 1664525u + 1013904223u;
+    return (l->seed >> 8) % sides;
+}
+
+static void allocate(struct life *l, struct block *b)
+{
+    struct fr_op op;
+    uint64_t worst = (dice(l, 40) ? dice(l, 24) + 1ull : 250) * MIB, kept = dice(l, 3) ? worst : worst * dice(l, 8) / 8;
+    b->card = (int)dice(l, CARDS);
+    if (fr_begin(&op, b->card, worst) != CUDA_SUCCESS) return;
+    if (dice(l, 8) == 0 && fr_more(&op, MIB)) kept += MIB;
+    fr_end(&op, kept);
+    b->bytes = kept;
+    b->object = FR_NO_OBJECT;
+}
+
+static void release(struct block *b)
+{
+    struct fr_op op;
+    fr_free_begin(&op, b->card);
+    fr_free_end(&op, b->object == FR_NO_OBJECT ? b->bytes : fr_object_leave(b->object));
+    b->bytes = 0;
+    b->object = FR_NO_OBJECT;
+}
+
+static void share(struct life *l, struct block *b)
+{
+    uint64_t key = (uint64_t)getpid() << 32 | ++l->number;
+    b->object = fr_object_share(b->card, b->bytes, (struct fr_key){key, 1});
+    if (b->object >= 0 && dice(l, 4) == 0) fr_object_also(b->object, (struct fr_key){key, 2});
+    atomic_store(&board->keys[dice(l, KEYS)], key);
+}
+
+static void join(struct life *l, int *place)
+{
+    struct fr_op op;
+    if (*place >= 0) {
+        fr_free_begin(&op, fr_object_card(*place));
+        fr_free_end(&op, fr_object_leave(*place));
+        *place = -1;
+    } else {
+        *place = fr_object_join((struct fr_key){atomic_load(&board->keys[dice(l, KEYS)]), dice(l, 4) ? 1 : 2});
+    }
+}
+
+static void one_thing(struct life *l)
+{
+    struct block *b = &l->blocks[dice(l, BLOCKS)];
+    switch (dice(l, 8)) {
+    case 0: case 1: case 2: case 3:
+        if (b->bytes) release(b);
+        else allocate(l, b);
+        break;
+    case 4:
+        if (b->bytes && b->object == FR_NO_OBJECT) share(l, b);
+        break;
+    case 5: case 6:
+        join(l, &l->joined[dice(l, BLOCKS)]);
+        break;
+    default:
+        if (dice(l, 8)) fr_used((int)dice(l, CARDS));
+        else fr_reap();
+    }
+    for (uint32_t card = 0; card < CARDS; card++)
+        if (fr_used_units(card) * FR_UNIT_BYTES > QUOTA) atomic_fetch_add(&board->above_quota, 1);
+}
+
+/* Shared objects that are in our account, whichever way we hold them. */
+static uint64_t covered_units(uint32_t card)
+{
+    uint64_t units = 0;
+    for (uint32_t n = 0; n < fr_shared.object_count; n++) {
+        struct fr_object *o = &fr_shared.objects[n];
+        if (atomic_load(&o->state) == FR_OBJECT_COVERED && o->origin == fr_shared.slot && o->card == card) units += o->units;
+    }
+    return units;
+}
+
+static void mistake(const char *what)
+{
+    fprintf(stderr, "%s\n", what);
+    atomic_fetch_add(&board->mistakes, 1);
+}
+
+static bool is_counted(int object)
+{
+    struct fr_object *o = &fr_shared.objects[object];
+    uint32_t state = atomic_load(&o->state);
+    bool ours = atomic_load(&o->holders[fr_shared.slot / 64]) >> fr_shared.slot % 64 & 1;
+    return ours && (state == FR_OBJECT_COVERED || state == FR_OBJECT_OWN);
+}
+
+static void look_at_oneself(struct life *l)
+{
+    for (int i = 0; i < BLOCKS; i++)
+        if (l->joined[i] >= 0 && !is_counted(l->joined[i])) mistake("what we joined is in nobody's account");
+    for (uint32_t card = 0; card < CARDS; card++) {
+        uint64_t held = covered_units(card) * FR_UNIT_BYTES;
+        for (struct block *b = l->blocks; b < l->blocks + BLOCKS; b++)
+            if (b->card == (int)card && b->object == FR_NO_OBJECT) held += (b->bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES * FR_UNIT_BYTES;
+        if (fr_used_here((int)card) == held) continue;
+        fprintf(stderr, "card %u: %llu charged, %llu held\n", card, (unsigned long long)fr_used_here((int)card), (unsigned long long)held);
+        mistake("its account is not what a process holds");
+    }
+}
+
+static void begin_life(struct life *l, unsigned seed)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    memset(l, 0, sizeof *l);
+    for (int i = 0; i < BLOCKS; i++) l->joined[i] = l->blocks[i].object = FR_NO_OBJECT;
+    l->seed = seed;
+}
+
+static void work(unsigned seed)
+{
+    static struct life l;
+    begin_life(&l, seed);
+    for (;;) {
+        for (int i = 0; i < 20; i++) one_thing(&l);
+        if (!atomic_load(&board->pause)) {
+            usleep(dice(&l, 200)); /* two processors for all */
+            continue;
+        }
+        look_at_oneself(&l);
+        atomic_fetch_add(&board->paused, 1);
+        while (atomic_load(&board->pause)) usleep(50);
+    }
+}
+
+/* At its N-th point, or at its N-th time at one of them. */
+struct fate { long points; const struct fr_site *only_at; bool reaps_first; };
+
+static void be_victim(unsigned seed, struct fate fate, const struct fr_site *_Atomic *died_at)
+{
+    static struct life l;
+    begin_life(&l, seed);
+    fr_died_at = died_at;
+    fr_only_at = fate.only_at;
+    atomic_store(&fr_points_left, fate.points);
+    if (fate.reaps_first) fr_reap();
+    for (int i = 0; i < 600; i++) one_thing(&l);
+}
+
+/* ---- the parent ---- */
+
+static pid_t start_worker(unsigned seed)
+{
+    return IN_CHILD(work(seed));
+}
+
+static bool note_death(int status, unsigned victim)
+{
+    if (!WIFSIGNALED(status)) return false;
+    const struct fr_site *site = atomic_exchange(&board->died_at[victim], NULL);
+    if (site) board->deaths_at[site - __start_fr_points]++;
+    return true;
+}
+
+static struct fate fate_of(unsigned round, unsigned victim)
+{
+    unsigned sites = (unsigned)(__stop_fr_points - __start_fr_points);
+    if (victim == 0) return (struct fate){1 + round % 120, NULL, true}; /* reaps what the round before has left, and dies at it */
+    if (round % 3 == 0) return (struct fate){1 + (round * 7 + victim) % 400, NULL, false};
+    return (struct fate){1 + round / sites % 3, &__start_fr_points[(round + victim * 5) % sites], victim == 1};
+}
+
+static unsigned round_of_victims(unsigned round)
+{
+    pid_t pids[VICTIMS];
+    unsigned kills = 0;
+    for (unsigned v = 0; v < VICTIMS; v++) pids[v] = IN_CHILD(be_victim(round * 31 + v, fate_of(round, v), &board->died_at[v]));
+    for (unsigned v = 0; v < VICTIMS; v++) {
+        int status = wait_for(pids[v]);
+        EXPECT(status != -1); /* hung */
+        kills += note_death(status, v);
+    }
+    return kills;
+}
+
+static bool pause_workers(void)
+{
+    atomic_store(&board->paused, 0);
+    atomic_store(&board->pause, 1);
+    for (double end = seconds() + 10; atomic_load(&board->paused) < WORKERS; usleep(50))
+        if (seconds() > end) return false;
+    return true;
+}
+
+static bool has_holders(struct fr_object *o)
+{
+    for (uint32_t i = 0; i < FR_MAX_SLOTS / 64; i++)
+        if (atomic_load(&o->holders[i])) return true;
+    return false;
+}
+
+/* Shared memory is in the account of its maker, who lives, or in its own. */
+static void check_objects(void)
+{
+    for (uint32_t n = 0; n < fr_shared.object_count; n++) {
+        struct fr_object *o = &fr_shared.objects[n];
+        uint32_t state = atomic_load(&o->state);
+        EXPECT(state != FR_OBJECT_MADE);
+        if (state == FR_OBJECT_COVERED) EXPECT(o->origin_generation == atomic_load(&fr_slot(o->origin)->generation));
+        if (state == FR_OBJECT_COVERED) EXPECT_EQ(atomic_load(&fr_slot(o->origin)->state), FR_SLOT_LIVE);
+        if (state == FR_OBJECT_OWN) EXPECT_EQ(fr_charged_units(&o->own), o->units);
+        if (state == FR_OBJECT_COVERED || state == FR_OBJECT_OWN) EXPECT(has_holders(o));
+    }
+}
+
+/* Everybody stands still, the dead are reaped: is every unit in one account, and in one only? */
+static void check_sums(uint32_t alive)
+{
+    check_objects();
+    for (uint32_t card = 0; card < CARDS; card++) {
+        EXPECT_EQ(fr_used_units(card) * FR_UNIT_BYTES, sum_of_charges(card));
+        EXPECT(fr_used_units(card) * FR_UNIT_BYTES <= QUOTA);
+    }
+    uint32_t live = 0;
+    for (uint32_t n = 0; n < fr_shared.slot_count; n++) live += atomic_load(&fr_slot(n)->state) != FR_SLOT_FREE;
+    EXPECT_EQ(live, alive);
+    EXPECT_EQ(atomic_load(&fr_shared.region->object_lock), 0);
+}
+
+/* What the dead held, by the accounts of slots whose process is gone. */
+static bool dead_hold_something(const pid_t *workers)
+{
+    for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
+        bool lives = false;
+        for (int w = 0; w < WORKERS; w++) lives |= fr_slot(n)->pid == (uint32_t)workers[w];
+        if (!lives && (fr_charged_units(fr_slot_account(n, 0)) || fr_charged_units(fr_slot_account(n, 1)))) return true;
+    }
+    return false;
+}
+
+static double slowest_return;
+
+static void wait_until_charges_are_back(const pid_t *workers, double died)
+{
+    while (dead_hold_something(workers) && seconds() - died < 1) {
+        fr_used(0); /* whoever looks */
+        usleep(500);
+    }
+    double took = seconds() - died;
+    if (took > slowest_return) slowest_return = took;
+}
+
+static void replace_one(pid_t *worker, unsigned seed)
+{
+    kill(*worker, SIGKILL);
+    EXPECT(wait_for(*worker) != -1);
+    *worker = start_worker(seed);
+}
+
+static unsigned kill_at(const struct fr_site *site, unsigned seed)
+{
+    int status = wait_for(IN_CHILD(be_victim(seed, (struct fate){1, site, false}, &board->died_at[0])));
+    EXPECT(status != -1);
+    return note_death(status, 0);
+}
+
+/* One dies at this point, the next over what it left at that one; then somebody finds what both left. */
+static void killed_at_every_pair_of_points_one_after_the_other_nothing_is_left(void)
+{
+    unsigned kills = 0, sites = (unsigned)(__stop_fr_points - __start_fr_points);
+    for (unsigned pair = 0; pair < sites * sites && ok_so_far; pair++) {
+        kills += kill_at(&__start_fr_points[pair / sites], pair) + kill_at(&__start_fr_points[pair % sites], pair + 1);
+        fr_reap();
+        check_sums(0);
+        EXPECT_EQ(fr_used_units(0) + fr_used_units(1), 0);
+    }
+    printf("     %u kills at %u pairs of points\n", kills, sites * sites);
+}
+
+static void killed_anywhere_nobody_loses_or_keeps_a_byte(void)
+{
+    unsigned wanted = getenv("KILLS") ? (unsigned)atoi(getenv("KILLS")) : 1000, kills = 0, round = 0;
+    pid_t workers[WORKERS];
+    for (unsigned w = 0; w < WORKERS; w++) workers[w] = start_worker(w);
+    for (; kills < wanted && ok_so_far; round++) {
+        kills += round_of_victims(round);
+        if (round % 4 == 0) replace_one(&workers[round / 4 % WORKERS], round), kills++;
+        if (round % 3) continue; /* what died now is found by the victims of the next round */
+        double died = seconds();
+        EXPECT(pause_workers());
+        if (round % 30 == 0) wait_until_charges_are_back(workers, died);
+        fr_reap();
+        check_sums(WORKERS);
+        atomic_store(&board->pause, 0);
+    }
+    for (unsigned w = 0; w < WORKERS; w++) kill(workers[w], SIGKILL), wait_for(workers[w]);
+    fr_reap();
+    EXPECT_EQ(fr_used_units(0) + fr_used_units(1), 0);
+    EXPECT_EQ(board->mistakes, 0);
+    EXPECT_EQ(board->above_quota, 0);
+    EXPECT(slowest_return < 0.1);
+    printf("     %u kills in %u rounds; charges were back after %.0f ms at most\n", kills, round, slowest_return * 1e3);
+}
+
+static void every_point_was_died_at(void)
+{
+    unsigned least = ~0u, sites = 0;
+    for (const struct fr_site *s = __start_fr_points; s < __stop_fr_points; s++, sites++) {
+        unsigned deaths = board->deaths_at[s - __start_fr_points];
+        if (deaths < least) least = deaths;
+        if (deaths == 0) fprintf(stderr, "nobody died at %s:%d\n", s->file, s->line);
+    }
+    EXPECT(least > 0);
+    printf("     %u points, each died at %u times or more\n", sites, least);
+}
+
+static int tests(void)
+{
+    make_container(QUOTA, CARDS, 32);
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!fr_look()) return 1;
+    RUN(killed_at_every_pair_of_points_one_after_the_other_nothing_is_left);
+    RUN(killed_anywhere_nobody_loses_or_keeps_a_byte);
+    RUN(every_point_was_died_at);
+    FINISH;
+}
+
+int main(void)
+{
+    return with_directory(tests);
+}
