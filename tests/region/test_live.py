@@ -87,6 +87,16 @@ def test_a_page_that_stays_half_changed_is_refused_after_a_while(file: Path) -> 
         live.read(file)
 
 
+def test_a_reader_that_comes_in_the_middle_of_a_change_waits_for_its_end(file: Path) -> None:
+    file.write_bytes(page.encode(numbered(0), sequence=1))
+    end = threading.Timer(0.05, live.update, (file, EXAMPLE))
+    end.start()
+    try:
+        assert live.read(file) == EXAMPLE
+    finally:
+        end.join()
+
+
 def test_nothing_is_written_when_the_new_page_makes_no_sense(file: Path) -> None:
     with pytest.raises(WireError):
         live.update(file, msgspec.structs.replace(EXAMPLE, pod="a b"))
