@@ -1,9 +1,10 @@
 /* The hooks of stream-ordered memory.
  *
- * A request reserves the 32 MiB steps by which its pool may grow at worst. Near the quota those do not fit, and then, in
- * this order: a piece of the pool that is known to be free and needs no growth; what the driver gave back by itself; what
- * the pools of this process can give back, once the work of the stream is done; the bare request from linear memory,
- * which takes granules of 2 MiB and may be freed by cuMemFreeAsync as well. Only then is memory out.
+ * A request for which a piece of the pool is known to be free needs no growth and goes as it is. Any other reserves the
+ * 32 MiB steps by which the pool may grow at worst. Near the quota those do not fit, and then, in this order: what the
+ * driver gave back by itself; what the pools of this process can give back, once the work of the stream is done; the bare
+ * request from linear memory, which takes granules of 2 MiB and may be freed by cuMemFreeAsync as well. Only then is
+ * memory out.
  *
  * A capturing stream allocates nothing: the request becomes a node of the graph (graph.c). Such a stream is never asked
  * whether its work is done, and calls that a capture forbids to other streams are made in relaxed mode. */
@@ -183,8 +184,7 @@ static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUs
     if (fr_process() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD && p->device >= 0 && fr_process() != FR_OFF) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD) return REAL(cuMemAllocFromPoolAsync)(out, size, p->handle, s);
-    if (unlikely(p->tight) && claimed(&q)) return q.result;
-    return reserved(&q) ? q.result : at_the_margin(&q);
+    return claimed(&q) || reserved(&q) ? q.result : at_the_margin(&q);
 }
 
 /* The pool that serves the stream is the current one of its device. */

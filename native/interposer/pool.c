@@ -225,8 +225,8 @@ bool fr_pool_grow_begin(struct fr_pool *p, size_t size, struct fr_growth *g)
 bool fr_pool_claim_begin(struct fr_pool *p, size_t size, uint64_t order, struct fr_growth *g)
 {
     uint64_t worst = growth_of(size);
-    *g = (struct fr_growth){.size = size, .claimed = true};
-    if (worst < size || fr_begin(&g->op, p->card, 0)) return false;
+    *g = (struct fr_growth){.op = {.card = FR_NO_CARD}, .size = size, .claimed = true};
+    if (worst < size) return false;
     fr_pools_enter();
     bool ok = !p->claim && !p->mistrusted && (worst <= FR_CHUNK || !p->calls) && fr_piece_fits(p, size, order, !lulls);
     if (ok) {
@@ -234,7 +234,6 @@ bool fr_pool_claim_begin(struct fr_pool *p, size_t size, uint64_t order, struct 
         begin(p, g);
     }
     fr_unlock(&fr_pools_lock);
-    if (!ok) fr_end(&g->op, 0);
     return ok;
 }
 
@@ -245,6 +244,15 @@ static void learn(struct fr_pool *p, const struct fr_growth *g, CUdeviceptr at, 
     bool chunk = g->alone && (grown == growth_of(g->size) || grown == least) && at % FR_GRANULE == 0;
     if (grown && chunk) fr_chunk_add(p, at, grown);
     fr_piece_given(at, g->size);
+}
+
+static bool charge_if_it_fits(int card, uint64_t bytes)
+{
+    struct fr_op op;
+    if (fr_begin(&op, card, 0)) return false;
+    bool fits = fr_more(&op, bytes);
+    fr_end(&op, fits ? bytes : 0);
+    return fits;
 }
 
 bool fr_pool_end(struct fr_pool *p, struct fr_growth *g, CUdeviceptr at)
@@ -266,8 +274,9 @@ bool fr_pool_end(struct fr_pool *p, struct fr_growth *g, CUdeviceptr at)
         fr_free_begin(&g->op, p->card);
         fr_free_end(&g->op, c.back);
     }
-    if (c.beyond) fr_charge(p->card, c.beyond);
-    return !c.beyond || !g->claimed;
+    bool room = !c.beyond || charge_if_it_fits(p->card, c.beyond);
+    if (!room) fr_charge(p->card, c.beyond);
+    return room || !g->claimed;
 }
 
 /* ---- all pools ---- */
