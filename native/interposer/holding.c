@@ -288,17 +288,19 @@ void fr_bonds_leave(struct fr_giving *g, uint64_t owner, int device, uint64_t pl
 void fr_bonds_left(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done)
 {
     fr_memory_lock();
-    for (size_t i = first(owner, device, place); g->ticket && in_range(i, owner, device, place, size);) {
-        struct fr_memory *m = bonds[i].memory;
-        if (bonds[i].ticket != g->ticket) {
-            i++;
-            continue;
+    size_t i = first(owner, device, place), kept = i;
+    for (; g->ticket && in_range(i, owner, device, place, size); i++) {
+        struct fr_bond b = bonds[i];
+        bool ours = b.ticket == g->ticket;
+        if (ours) {
+            b.ticket = 0;
+            b.memory->calls--;
+            b.memory->holds -= done;
         }
-        bonds[i].ticket = 0;
-        m->calls--;
-        if (done) remove_bond(i), m->holds--;
-        else i++;
-        bury(g, m); /* takes bonds away behind this place only: what is bound or mapped to an array owns no bonds itself */
+        if (!ours || !done) bonds[kept++] = b;
+        if (ours) bury(g, b.memory); /* takes away bonds behind all these, if any: what is mapped to an array or bound owns none */
     }
+    memmove(&bonds[kept], &bonds[i], (count - i) * sizeof *bonds);
+    count -= i - kept;
     fr_memory_unlock();
 }

@@ -203,6 +203,21 @@ static void an_importer_may_export_what_it_imported(void)
     end(b, false), end(c, false);
 }
 
+static void an_import_that_is_not_mapped_holds_the_memory_too(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0);
+    EXPECT_EQ(import_fd(b, 0, 0, fd), CUDA_SUCCESS);
+    close(fd);
+    EXPECT_EQ(order(a, FREE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    rest_is_exact(3, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    end(a, false), end(b, false), end(c, false);
+}
+
 /* Memory of another container is charged to who imports it here: in full, once, and only what the quota has room for. */
 static void memory_of_another_container_is_charged_in_full_and_once(void)
 {
@@ -305,6 +320,7 @@ int main(void)
     IN(CARDS, both_killed_at_once_leave_nothing);
     IN(CARDS, a_fabric_handle_is_counted_like_a_descriptor_and_keeps_nothing_alive);
     IN(CARDS, an_importer_may_export_what_it_imported);
+    IN(CARDS, an_import_that_is_not_mapped_holds_the_memory_too);
     IN(CARD_A "=2GiB,context=256MiB", memory_of_another_container_is_charged_in_full_and_once);
     IN(CARD_A "=300MiB,context=256MiB", foreign_memory_beyond_the_quota_is_out_of_memory);
     IN(CARDS, a_program_that_closes_all_descriptors_after_exporting_loses_nothing);
