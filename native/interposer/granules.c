@@ -1,5 +1,7 @@
 /* The driver packs allocations below 1 MiB into granules of 2 MiB, one set for each context: a granule is charged when its
- * first piece lands and refunded with its last. Here stands which units of 512 bytes of which granule are taken.
+ * first piece lands and refunded with its last. Here stands which units of 512 bytes of which granule are taken, and how
+ * often: a piece is booked after the driver gave it, and unbooked after the driver took it back, so the next piece may be
+ * booked at the same place before the last one is unbooked.
  *
  * An allocation reserves a whole granule before the call. When the quota has none left, it may still fit into a hole. That
  * must be sure before the call, whatever other threads do meanwhile, and without a lock across the call:
@@ -16,10 +18,11 @@
 #define UNITS (FR_GRANULE / UNIT)
 #define BUCKETS 4096
 #define GROUPS 64
-#define ARENA (256 * 1024)
+#define ARENA (512 * 1024)
 
 struct granule {
-    uint64_t base, taken[UNITS / 64];
+    uint64_t base;
+    uint8_t taken[UNITS];
     CUcontext context;
     int card, object;
     uint32_t pieces, freeing, units;
@@ -97,16 +100,13 @@ static void drop(struct granule *g)
 
 /* ---- units ---- */
 
-static bool is_taken(const struct granule *g, uint32_t i) { return g->taken[i / 64] >> (i % 64) & 1; }
-
 static void mark(struct granule *g, uint32_t from, uint32_t end, bool on)
 {
-    for (uint32_t i = from; i < end; i = (i / 64 + 1) * 64) {
-        uint32_t in_word = end - i < 64 - i % 64 ? end - i : 64 - i % 64;
-        uint64_t *word = &g->taken[i / 64], bits = (in_word == 64 ? UINT64_MAX : (1ull << in_word) - 1) << (i % 64);
-        g->units -= (uint32_t)__builtin_popcountll(*word);
-        *word = on ? *word | bits : *word & ~bits;
-        g->units += (uint32_t)__builtin_popcountll(*word);
+    for (uint32_t i = from; i < end; i++) {
+        if (g->taken[i] == UINT8_MAX) continue; /* so many that nobody knows any more: taken for good */
+        g->units -= g->taken[i] != 0;
+        g->taken[i] = (uint8_t)(on ? g->taken[i] + 1 : g->taken[i] - (g->taken[i] != 0));
+        g->units += g->taken[i] != 0;
     }
 }
 
@@ -119,15 +119,12 @@ static void mark_part(struct granule *g, CUdeviceptr p, uint64_t size, bool on)
 
 static bool has_hole(const struct granule *g, uint32_t wanted)
 {
-    uint32_t run = 0;
     if (UNITS - g->units < wanted) return false;
-    for (uint32_t i = 0; i < UNITS; i++) {
-        if (i % 64 == 0 && g->taken[i / 64] == UINT64_MAX) {
-            run = 0, i += 63;
-            continue;
-        }
-        run = is_taken(g, i) ? 0 : run + 1;
-        if (run >= wanted) return true;
+    for (const uint8_t *at = g->taken, *end = g->taken + UNITS; at < end;) {
+        const uint8_t *hole = memchr(at, 0, (size_t)(end - at));
+        if (!hole) return false;
+        for (at = hole; at < end && !*at; at++) {}
+        if (at - hole >= (ptrdiff_t)wanted) return true;
     }
     return false;
 }
@@ -201,7 +198,7 @@ static bool book(const struct fr_small *s, CUdeviceptr p, uint64_t size)
 
 static void keep_spare(struct group *g, int card, uint32_t count)
 {
-    if (count && !g->spare) fr_free_begin(&g->free, card);
+    if (count && g->free.card == FR_NO_CARD) fr_free_begin(&g->free, card);
     g->spare += count;
 }
 
