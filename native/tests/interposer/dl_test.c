@@ -82,6 +82,7 @@ static void opening_the_driver_gives_ours(void)
 
 static void opening_the_driver_by_its_path_gives_ours(void)
 {
+    EXPECT(dlopen(driver_path("libcuda.so.1"), RTLD_NOW) == dlopen("libcuda.so.1", RTLD_NOW));
     EXPECT(ours(dlsym(dlopen(driver_path("libcuda.so.1"), RTLD_NOW), "cuMemAlloc_v2")));
     EXPECT(ours(dlsym(dlopen(driver_path("libnvidia-ml.so.1"), RTLD_NOW), "nvmlInit_v2")));
 }
@@ -167,7 +168,7 @@ static void errors_are_the_linkers_own(void)
 
 static void a_deeply_bound_library_gets_ours(void)
 {
-    void *finder = plugin("finder", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    void *finder = plugin("deep", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     find_fn find = function(finder, "finder_open_and_find");
     EXPECT(ours(find("libcuda.so.1", "cuMemAlloc_v2")));
     EXPECT(ours(find(driver_path("libcuda.so.1"), "cuMemAlloc_v2")));
@@ -189,7 +190,7 @@ static void a_deeply_bound_library_that_is_linked_with_the_driver_gets_ours(void
 
 static void a_deeply_bound_library_beside_the_caller_gets_ours(void)
 {
-    void *finder = dlopen("$ORIGIN/plugin_finder.so", RTLD_NOW | RTLD_DEEPBIND);
+    void *finder = dlopen("$ORIGIN/plugin_beside.so", RTLD_NOW | RTLD_DEEPBIND);
     EXPECT(finder != NULL);
     EXPECT(ours(function(finder, "finder_open_and_find")(driver_path("libcuda.so.1"), "cuMemAlloc_v2")));
 }
