@@ -81,10 +81,12 @@ static inline int wait_for(pid_t pid)
 
 #define IN_CHILD(statement)                             \
     __extension__({                                     \
+        fflush(stdout);                                 \
         pid_t pid_ = fork();                            \
         if (pid_ == 0) {                                \
             ok_so_far = true;                           \
             statement;                                  \
+            fflush(stdout);                             \
             _exit(ok_so_far ? 0 : 1);                   \
         }                                               \
         pid_;                                           \
