@@ -37,6 +37,39 @@ tests() { # name, pytest arguments...
     printf '  %-34s ok (%s)\n' "$name" "$(seconds "$began")" >>"$summary"
 }
 
+compiler() { # whether there is one; as root it is installed where there is apt-get
+    command -v cc >/dev/null && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 && return
+    [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return
+    echo "installing a C compiler"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get -q install -y build-essential || { apt-get -q update && apt-get -q install -y build-essential; }; } >"$log" 2>&1
+}
+
+why_skipped() { # of the output of the native tests: each test that was skipped, and its reason
+    awk '/^== / { name = $2; told = 0; before = "" }
+         /^skip / { print "    SKIPPED " name ": " substr($0, 6); told = 1 }
+         /^[0-9]+ passed.* [1-9][0-9]* skipped/ && name && !told {
+             print "    SKIPPED " name ": " (match($0, /skipped: /) ? substr($0, RSTART + 9) : before)
+         }
+         /^[0-9]+ passed/ { name = "" }
+         { before = $0 }' "$1"
+}
+
+native() { # what is written in C; every failure is shown, of the rest only what was skipped and the sum
+    local name="native (make -C native check)" began=$EPOCHREALTIME
+    if ! compiler; then
+        printf '  %-34s SKIPPED: no C compiler; install one (Debian: apt-get install build-essential)\n' "$name" | tee -a "$summary"
+        return
+    fi
+    if ! make -C native -j"$(nproc)" check >"$log" 2>&1; then
+        cat "$log"
+        printf '  %-34s FAILED (%s)\n' "$name" "$(seconds "$began")"
+        exit 1
+    fi
+    printf '  %-34s ok (%s): %s\n' "$name" "$(seconds "$began")" "$(grep -E '^[0-9]+ passed' "$log" | tail -n 1)" | tee -a "$summary"
+    why_skipped "$log" | tee -a "$summary"
+}
+
 check "format (ruff)" "$bin/ruff" format --check --quiet .
 check "style (ruff)" "$bin/ruff" check --quiet .
 check "rings (import-linter)" "$bin/lint-imports"
@@ -53,6 +86,7 @@ else
 fi
 tests "unit, property, contract (pytest)" tests --ignore tests/e2e -q
 first=$(tail -n 1 "$log")
+native
 tests "end to end (pytest)" tests/e2e
 last=$(tail -n 1 "$log")
 
