@@ -253,6 +253,7 @@ def test_the_lists_of_all_generations_keep_the_drivers_protocol_of_sizes() -> No
             assert (call(handle(3), ctypes.byref(count), None), count.value) == (7, 2)
             count.value = 1
             assert (call(handle(3), ctypes.byref(count), space), count.value) == (7, 2)
+            assert set(space[words:]) == {9}, "written behind the end"
             count.value = 3
             assert (call(handle(3), ctypes.byref(count), space), count.value) == (0, 2)
             assert {space[0] & 0xFFFFFFFF, space[words] & 0xFFFFFFFF} == {first.pid, second.pid}
@@ -307,6 +308,10 @@ def test_utilisation_is_the_containers_gpu_time_of_late() -> None:
         assert nvml.nvmlDeviceGetUtilizationRates(handle(1)).gpu == 0
         info = nvml.nvmlDeviceGetProcessesUtilizationInfo(handle(3), 0)
         assert {p.pid for p in info} == {first.pid, second.pid}
+        for _ in range(3):  # what was long ago counts no more
+            time.sleep(0.6)
+            rates = nvml.nvmlDeviceGetUtilizationRates(handle(3))
+        assert rates.gpu == 0
 
 
 def test_utilisation_of_nobody_is_not_found() -> None:
