@@ -17,6 +17,7 @@ from fractile.cluster.local import LocalCluster
 from fractile.cluster.stage import LocalStage
 from fractile.cluster.workload import Manifest, Workload
 from fractile.dialects import aliyun
+from fractile.region import page, shared
 from fractile.wire import placement
 
 
@@ -86,6 +87,45 @@ def test_containers_of_a_pod_use_several_cards_when_no_single_one_has_room(
     for name, card in cards.items():
         assert work.environment("two", name)[aliyun.VISIBLE] == card
     demos.check_kubelet_record(LocalStage(cluster), work.namespace, {"two": pod})
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+def test_a_container_reads_its_limits_and_may_write_nothing_but_its_region(
+    cluster: LocalCluster, work: Workload, user: int
+) -> None:
+    container = w.container(memory=4069) | {"securityContext": {"runAsUser": user}}
+    work.apply([w.pod("mounts", container, nodes=["n1"])])
+    pod = work.wait_running("mounts")["mounts"]
+
+    def inside(script: str) -> str:
+        return cluster.kubectl("-n", work.namespace, "exec", "mounts", "--", "sh", "-c", script)
+
+    seen = page.decode(bytes.fromhex(inside("od -An -v -tx1 /etc/fractile/limits")))
+    assert (seen.pod_uid, seen.pod, seen.container) == (pod["metadata"]["uid"], "mounts", "main")
+    assert [(c.uuid, c.memory, c.context) for c in seen.cards] == [(card_of(pod), 4069 * 2**20, 256 * 2**20)]
+
+    tried = ["/etc/fractile/limits", "/etc/fractile/ids", "/etc/fractile/new", "/etc/fractile/shared/region"]
+    written = inside("".join(f"(: >>{path}) 2>/dev/null && echo {path}\n" for path in tried) + "true").split()
+    assert written == ["/etc/fractile/shared/region"]
+    assert int(inside("stat -c %s /etc/fractile/shared/region")) == shared.size(1)
+    header = bytes.fromhex(inside("od -An -v -tx1 -N 128 /etc/fractile/shared/region"))
+    assert header == shared.header(1, seen.generation)
+
+
+def test_a_container_that_starts_again_finds_the_same_page_and_region(cluster: LocalCluster, work: Workload) -> None:
+    work.apply([w.pod("again", w.container(memory=4069), nodes=["n1"])])
+    work.wait_running("again")
+    look = ("-n", work.namespace, "exec", "again", "--", "sh", "-c")
+    files = "cd /etc/fractile; stat -c %i limits shared/region; md5sum limits"
+    before = cluster.kubectl(*look, files)
+    cluster.kubectl(*look, "kill -TERM 1")
+
+    def restarted() -> bool:
+        status = work.pods()["again"]["status"]["containerStatuses"][0]
+        return status["restartCount"] == 1 and "running" in status["state"]
+
+    work.wait_until(60, "the container to run again", restarted)
+    assert cluster.kubectl(*look, files) == before
 
 
 def test_inspect_counts_what_is_held_also_while_the_control_plane_is_down(
