@@ -105,6 +105,42 @@ static void what_the_driver_refuses_to_drop_is_held_as_before(void)
     EXPECT_EQ(fr_used_here(0), 0);
 }
 
+static void what_is_being_mapped_outlives_the_release_of_its_handle(void)
+{
+    struct fr_giving g;
+    create(4);
+    struct fr_memory *m = fr_memory_pin(4); /* cuMemMap begins */
+    fr_giving_begin(&g);
+    fr_handle_left(&g, 4, fr_handle_leave(&g, 4), true);
+    fr_giving_end(&g);
+    EXPECT_EQ(fr_used_here(0), SIZE);
+    EXPECT(fr_bond_add((struct fr_bond){.place = 64 * MIB, .size = SIZE, .memory = m}));
+    fr_memory_unpin(m);
+    EXPECT_EQ(fr_used_here(0), SIZE);
+    fr_giving_begin(&g);
+    fr_bonds_leave(&g, 0, 0, 64 * MIB, SIZE);
+    fr_bonds_left(&g, 0, 0, 64 * MIB, SIZE, true);
+    fr_giving_end(&g);
+    EXPECT_EQ(fr_used_here(0), 0);
+}
+
+static void of_two_that_unmap_the_same_range_one_gives_it_back(void)
+{
+    struct fr_giving one, other;
+    struct fr_memory *m = create(5);
+    EXPECT(fr_bond_add((struct fr_bond){.place = 64 * MIB, .size = SIZE, .memory = m}));
+    fr_giving_begin(&one), fr_giving_begin(&other);
+    fr_handle_left(&one, 5, fr_handle_leave(&one, 5), true);
+    fr_bonds_leave(&one, 0, 0, 64 * MIB, SIZE);
+    fr_bonds_leave(&other, 0, 0, 64 * MIB, SIZE);
+    fr_bonds_left(&other, 0, 0, 64 * MIB, SIZE, false); /* it came too late, the driver said */
+    fr_giving_end(&other);
+    EXPECT_EQ(fr_used_here(0), SIZE);
+    fr_bonds_left(&one, 0, 0, 64 * MIB, SIZE, true);
+    fr_giving_end(&one);
+    EXPECT_EQ(fr_used_here(0), 0);
+}
+
 static void thousands_of_mappings_are_found_in_any_order(void)
 {
     enum { N = 40000 };
@@ -131,6 +167,8 @@ int main(void)
     RUN(a_number_that_the_driver_gives_again_is_another_allocation);
     RUN(an_address_that_is_mapped_again_is_another_mapping);
     RUN(what_the_driver_refuses_to_drop_is_held_as_before);
+    RUN(what_is_being_mapped_outlives_the_release_of_its_handle);
+    RUN(of_two_that_unmap_the_same_range_one_gives_it_back);
     RUN(thousands_of_mappings_are_found_in_any_order);
     FINISH;
 }
