@@ -32,12 +32,12 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
 
 /* ---- capture ---- */
-CUresult cuStreamBeginCapture(CUstream, int);
-CUresult cuStreamBeginCapture_ptsz(CUstream, int);
-CUresult cuStreamBeginCapture_v2(CUstream, int);
-CUresult cuStreamBeginCapture_v2_ptsz(CUstream, int);
-CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, int);
-CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, int);
+CUresult cuStreamBeginCapture(CUstream, unsigned);
+CUresult cuStreamBeginCapture_ptsz(CUstream, unsigned);
+CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
+CUresult cuStreamBeginCapture_v2_ptsz(CUstream, unsigned);
+CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, unsigned);
+CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, unsigned);
 CUresult cuStreamEndCapture(CUstream, CUgraph *);
 CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
 CUresult cuStreamIsCapturing(CUstream, int *);

@@ -48,11 +48,11 @@ bool fr_capturing(CUstream s)
         if (r) atomic_fetch_sub(&fr_captures, 1);                         \
         return r;                                                         \
     }
-#define TO_GRAPH (CUstream s, CUgraph g, const CUgraphNode *from, const void *edges, size_t n, int mode)
-BEGIN(cuStreamBeginCapture, (CUstream s, int mode), s, mode)
-BEGIN(cuStreamBeginCapture_ptsz, (CUstream s, int mode), s, mode)
-BEGIN(cuStreamBeginCapture_v2, (CUstream s, int mode), s, mode)
-BEGIN(cuStreamBeginCapture_v2_ptsz, (CUstream s, int mode), s, mode)
+#define TO_GRAPH (CUstream s, CUgraph g, const CUgraphNode *from, const void *edges, size_t n, unsigned mode)
+BEGIN(cuStreamBeginCapture, (CUstream s, unsigned mode), s, mode)
+BEGIN(cuStreamBeginCapture_ptsz, (CUstream s, unsigned mode), s, mode)
+BEGIN(cuStreamBeginCapture_v2, (CUstream s, unsigned mode), s, mode)
+BEGIN(cuStreamBeginCapture_v2_ptsz, (CUstream s, unsigned mode), s, mode)
 BEGIN(cuStreamBeginCaptureToGraph, TO_GRAPH, s, g, from, edges, n, mode)
 BEGIN(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH, s, g, from, edges, n, mode)
 
