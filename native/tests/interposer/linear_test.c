@@ -162,10 +162,10 @@ static void pitched_memory_is_charged_by_the_pitch_that_comes_back(void)
     CUdeviceptr p;
     size_t pitch;
     context_on(0);
-    EXPECT_EQ(cuMemAllocPitch_v2(&p, &pitch, 1025, 4096, 4), CUDA_SUCCESS);
-    EXPECT_EQ(pitch, 1536);
-    EXPECT_EQ(used(), CONTEXT + 6 * MIB);
-    EXPECT_EQ(held(CARD_A), CONTEXT + 6 * MIB);
+    EXPECT_EQ(cuMemAllocPitch_v2(&p, &pitch, 513, 8192, 4), CUDA_SUCCESS);
+    EXPECT_EQ(pitch, 1024);
+    EXPECT_EQ(used(), CONTEXT + 8 * MIB);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 8 * MIB);
     EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAllocPitch_v2(&p, &pitch, 1, 100, 4), CUDA_SUCCESS); /* 100 rows of 512: a piece */
     EXPECT_EQ(used(), CONTEXT + 2 * MIB);
@@ -173,12 +173,12 @@ static void pitched_memory_is_charged_by_the_pitch_that_comes_back(void)
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(cuMemAllocPitch_v2(&p, &pitch, 1025, 200000, 4), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(cuMemAllocPitch_v2(&p, &pitch, 1ull << 62, 1ull << 62, 4), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(peak(CARD_A), CONTEXT + 6 * MIB);
+    EXPECT_EQ(peak(CARD_A), CONTEXT + 8 * MIB);
 }
 
 static void managed_memory_counts_in_full_and_host_memory_never(void)
 {
-    CUdeviceptr p;
+    CUdeviceptr p, q;
     void *h;
     context_on(0);
     EXPECT_EQ(cuMemAllocManaged(&p, 10 * MIB + 1, 1), CUDA_SUCCESS);
@@ -192,8 +192,11 @@ static void managed_memory_counts_in_full_and_host_memory_never(void)
     EXPECT_EQ(cuMemFreeHost(h), CUDA_SUCCESS);
     EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAllocManaged(&p, 1, 1), CUDA_SUCCESS); /* managed memory is never packed */
-    EXPECT_EQ(used(), CONTEXT + 2 * MIB);
+    EXPECT_EQ(cuMemAllocManaged(&q, 1, 1), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 4 * MIB);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 4 * MIB);
     EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(cuMemAllocManaged(&p, 300 * MIB, 1), CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(peak(CARD_A), CONTEXT + 12 * MIB);
