@@ -223,6 +223,16 @@ static void a_library_in_a_new_namespace_gets_ours(void)
     EXPECT(dlsym(dlmopen(there, driver_path("libcuda.so.1"), RTLD_NOW), "cuMemAlloc_v2") == found);
 }
 
+static void a_copy_of_the_driver_in_a_new_namespace_gives_the_instance_there(void)
+{
+    char copy[4096];
+    snprintf(copy, sizeof copy, "%s/another-name.so", getenv("SIMGPU_DIR")); /* made by an earlier test */
+    void *library = dlmopen(LM_ID_NEWLM, copy, RTLD_NOW);
+    EXPECT(library != NULL);
+    void *found = dlsym(library, "cuMemAlloc_v2");
+    EXPECT(ours(found) && found != (void *)cuMemAlloc_v2);
+}
+
 static void namespaces_can_be_opened_and_closed_for_ever(void)
 {
     char path[4096];
@@ -269,6 +279,7 @@ int main(void)
     RUN(a_deeply_bound_library_beside_the_caller_gets_ours);
     RUN(a_new_namespace_has_an_instance_of_ours);
     RUN(a_library_in_a_new_namespace_gets_ours);
+    RUN(a_copy_of_the_driver_in_a_new_namespace_gives_the_instance_there);
     RUN(namespaces_can_be_opened_and_closed_for_ever);
     RUN(every_name_of_the_lists_is_ours);
     FINISH;

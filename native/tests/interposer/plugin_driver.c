@@ -30,7 +30,7 @@ static void *find(const char *name, int version)
     if (same(name, "cuMemAlloc")) return version < 3020 ? (void *)cuMemAlloc : version < 14000 ? (void *)cuMemAlloc_v2 : (void *)young;
     if (same(name, "cuLaunchKernel")) return version < 14000 ? (void *)cuLaunchKernel : (void *)young;
     if (same(name, "cuMemFree") || same(name, "cuMemHostAlloc")) return (void *)unnamed;
-    if (same(name, "cuMemAllocAsync")) return (void *)cuMemAllocAsync;
+    if (same(name, "cuMemAllocAsync") || same(name, "cuMemAllocAsyncFuture")) return (void *)cuMemAllocAsync;
     if (same(name, "cuMemAllocFuture")) return (void *)young;
     return NULL;
 }

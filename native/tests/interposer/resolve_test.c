@@ -160,6 +160,7 @@ static void one_function_under_several_names_is_told_by_name_and_flags(void)
 {
     EXPECT(get("cuMemAllocAsync", 12000, 0) == symbol("cuMemAllocAsync"));
     EXPECT(get("cuMemAllocAsync", 12000, 2) == symbol("cuMemAllocAsync_ptsz"));
+    EXPECT(ours(get("cuMemAllocAsyncFuture", 14000, 0))); /* a new name for a function that we count */
 }
 
 static void functions_that_the_driver_lacks_answer_not_found(void)
