@@ -36,8 +36,9 @@ bool fr_reap_slot(uint32_t slot)
 static void reap_if_dead(int fd, uint32_t slot)
 {
     if (!fr_byte_lock(fd, slot, F_WRLCK)) return;
-    if (atomic_load(&fr_slot(slot)->state) != FR_SLOT_FREE) fr_reap_slot(slot);
-    fr_objects_free_from(slot);
+    bool over = atomic_load(&fr_slot(slot)->state) == FR_SLOT_FREE || fr_slot_over(fr_slot(slot));
+    if (over && atomic_load(&fr_slot(slot)->state) != FR_SLOT_FREE) fr_reap_slot(slot);
+    if (over) fr_objects_free_from(slot);
     fr_byte_lock(fd, slot, F_UNLCK);
 }
 

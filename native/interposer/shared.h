@@ -54,6 +54,7 @@ void fr_slot_after_fork(void);
 
 /* reap.c */
 void fr_reap(void);                     /* gives back what the dead held */
+bool fr_slot_over(const struct fr_slot *s); /* its byte is free: has its process really ended? */
 bool fr_reap_slot(uint32_t slot);       /* whose byte the caller has locked; false: not now, somebody holds on to the objects */
 void fr_reap_if_dead(uint32_t slot);
 

@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#define DYING 0x4 /* PF_EXITING of the kernel, in field 9 */
+
 /* A child must not get the descriptor: the lock would live on in it. fork() waits, but not for ever: it may be called by
  * a signal handler in our middle, and then the child closes it. */
 static _Atomic bool in_the_middle;
@@ -34,15 +36,53 @@ static size_t read_text(const char *path, char *out, size_t size)
     return n > 0 ? (size_t)n : 0;
 }
 
-static uint64_t start_time(void) /* field 22; the command in brackets may hold anything */
+static uint64_t number(const char *p)
+{
+    uint64_t value = 0;
+    for (; *p >= '0' && *p <= '9'; p++) value = value * 10 + (uint64_t)(*p - '0');
+    return value;
+}
+
+/* A field of a stat file, from 3 on; the command in brackets before them may hold anything. */
+static const char *field_of(const char *text, int wanted)
+{
+    const char *p = strrchr(text, ')');
+    for (int field = 2; p && field < wanted; field++) p = strchr(p + 1, ' ');
+    return p ? p + 1 : "";
+}
+
+static uint64_t start_time(void)
 {
     char text[1024];
     read_text("/proc/self/stat", text, sizeof text);
-    char *p = strrchr(text, ')');
-    for (int field = 2; p && field < 22; field++) p = strchr(p + 1, ' ');
-    uint64_t value = 0;
-    for (p = p ? p + 1 : text + strlen(text); *p >= '0' && *p <= '9'; p++) value = value * 10 + (uint64_t)(*p - '0');
-    return value;
+    return number(field_of(text, 22));
+}
+
+static char *append(char *at, const char *text)
+{
+    while (*text) *at++ = *text++;
+    *at = 0;
+    return at;
+}
+
+/* Its byte lock is free: the lock goes with the process's memory, at exec or while it dies. But of several threads that die, one
+ * may still have to close the descriptors by which the driver knows the process. Over is what is not dying (it is gone, or
+ * another program now), or a zombie of which no thread is left. Where we cannot see the process the lock has to do. */
+bool fr_slot_over(const struct fr_slot *s)
+{
+    char path[40], digits[12], text[1024];
+    struct stat ns;
+    uint32_t pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED);
+    uint64_t space = __atomic_load_n(&s->pid_namespace, __ATOMIC_RELAXED), start = __atomic_load_n(&s->start_time, __ATOMIC_RELAXED);
+    if (!space || !start || stat("/proc/self/ns/pid", &ns) != 0 || ns.st_ino != space) return true;
+    char *digit = digits + sizeof digits - 1;
+    *digit = 0;
+    for (; pid; pid /= 10) *--digit = (char)('0' + pid % 10);
+    append(append(append(path, "/proc/"), digit), "/stat");
+    if (!read_text(path, text, sizeof text) || number(field_of(text, 22)) != start) return true;
+    char state = *field_of(text, 3);
+    bool dying = number(field_of(text, 9)) & DYING;
+    return !dying || ((state == 'Z' || state == 'X') && number(field_of(text, 20)) <= 1);
 }
 
 static void describe(struct fr_slot *s)
@@ -80,7 +120,7 @@ static bool move_in(uint32_t slot)
     struct fr_slot *s = fr_slot(slot);
     raise_high(slot + 1);
     FR_POINT();
-    if (atomic_load(&s->state) != FR_SLOT_FREE && !fr_reap_slot(slot)) return false; /* of somebody who died */
+    if (atomic_load(&s->state) != FR_SLOT_FREE && !(fr_slot_over(s) && fr_reap_slot(slot))) return false; /* of somebody who died */
     atomic_store(&s->state, FR_SLOT_TAKEN);
     FR_POINT();
     describe(s);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@ static pid_t run(const struct herd *h, int worker, const char *what)
     place_environment(h->place, container_of(h->place->board, worker));
     setenv("STRESS_SUPERVISOR", self, 1);
     if (posix_spawn(&pid, h->program, NULL, NULL, argv, environ)) perror(h->program), exit(3);
+    setpriority(PRIO_PROCESS, (id_t)pid, 0); /* not ours */
     unsetenv("LD_PRELOAD");
     return pid;
 }

@@ -105,7 +105,7 @@ static bool all_still(struct watch *w)
 static void reap(struct watch *w)
 {
     sim_lock(w->sim);
-    sim_reap(w->sim);
+    sim_reap_all(w->sim);
     sim_unlock(w->sim);
 }
 

@@ -96,7 +96,7 @@ uint32_t sim_charge_memory(struct sim_host *host, uint32_t card, enum sim_kind k
 {
     struct sim_card *c = &host->state->cards[card];
     bool short_of = bytes > sim_free_bytes(c); /* the dead may hold what is missing */
-    if (short_of || would_be_a_peak(host, card, bytes)) sim_reap(host);
+    if (short_of || would_be_a_peak(host, card, bytes)) sim_reap_all(host);
     return bytes > sim_free_bytes(c) ? 0 : fill(host, card, kind, bytes, asked, 0);
 }
 

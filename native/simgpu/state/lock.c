@@ -7,6 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +27,26 @@ bool sim_slot_alive(struct sim_host *host, uint32_t slot)
     struct flock probe = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
     if (fcntl(host->fd, F_OFD_GETLK, &probe) != 0) return true;
     return probe.l_type != F_UNLCK;
+}
+
+/* A forked child keeps its parent's lock until its own handler of the fork has run, though the parent is dead. Where it matters,
+ * /proc knows: gone, or a zombie of which no thread is left. Without a common pid namespace only the lock can tell. */
+bool sim_process_gone(const struct sim_process *p)
+{
+    struct stat ns;
+    char path[40], text[1024], state;
+    unsigned long long threads, start;
+    if (stat("/proc/self/ns/pid", &ns) != 0 || ns.st_ino != p->pid_namespace) return false;
+    snprintf(path, sizeof path, "/proc/%u/stat", p->pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    char *at = strrchr(text, ')'); /* the command may contain anything */
+    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %llu %*d %llu", &state, &threads, &start) != 3)
+        return n <= 0;
+    return (p->start_time && start != p->start_time) || ((state == 'Z' || state == 'X') && threads <= 1);
 }
 
 static void wait_on(_Atomic uint32_t *word, uint32_t value)

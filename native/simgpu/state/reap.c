@@ -64,6 +64,15 @@ void sim_reap(struct sim_host *host)
     s->reap_checked_ns = sim_now();
 }
 
+void sim_reap_all(struct sim_host *host)
+{
+    sim_reap(host);
+    for (uint32_t slot = 0; slot < SIM_PROCESSES; slot++) {
+        const struct sim_process *p = &host->state->processes[slot];
+        if (slot != host->slot && atomic_load(&p->state) == SIM_LIVE && sim_process_gone(p)) sim_reap_slot(host, slot);
+    }
+}
+
 void sim_reap_sometimes(struct sim_host *host, uint64_t now)
 {
     if (now - host->state->reap_checked_ns >= REAP_EVERY_NS) sim_reap(host);

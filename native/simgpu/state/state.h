@@ -201,11 +201,13 @@ bool sim_keep_descriptor(struct sim_host *host);
 void sim_lock(struct sim_host *host);
 void sim_unlock(struct sim_host *host);
 bool sim_slot_alive(struct sim_host *host, uint32_t slot);
+bool sim_process_gone(const struct sim_process *p);
 void sim_adopt_lock(struct sim_host *host);
 uint64_t sim_now(void);
 
 /* reap.c: with the lock held */
 void sim_reap(struct sim_host *host);
+void sim_reap_all(struct sim_host *host); /* also those whose lock a child has */
 void sim_reap_sometimes(struct sim_host *host, uint64_t now);
 void sim_reap_slot(struct sim_host *host, uint32_t slot);
 void sim_recover(struct sim_host *host);
