@@ -123,8 +123,8 @@ static bool has_hole(const struct granule *g, uint32_t wanted)
     for (const uint8_t *at = g->taken, *end = g->taken + UNITS; at < end;) {
         const uint8_t *hole = memchr(at, 0, (size_t)(end - at));
         if (!hole) return false;
-        for (at = hole; at < end && !*at; at++) {}
-        if (at - hole >= (ptrdiff_t)wanted) return true;
+        for (at = hole; at < end && !*at && at - hole < (ptrdiff_t)wanted; at++) {}
+        if (at - hole == (ptrdiff_t)wanted) return true;
     }
     return false;
 }
