@@ -306,6 +306,13 @@ void fr_pools_trim(int card)
     fr_lull_end(&l, FR_NO_ORDER);
 }
 
+/* Others who are short of memory wait for what is announced, so only what may come back is. */
+static bool could_shrink(const struct fr_pool *p)
+{
+    uint64_t reserved = p->charged ? reserved_by(p) : 0;
+    return reserved > attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && reserved > attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
+}
+
 void fr_lull_begin(struct fr_lull *l)
 {
     l->cards = 0;
@@ -313,9 +320,9 @@ void fr_lull_begin(struct fr_lull *l)
     lulls++;
     l->begun = begun;
     l->freed = fr_pieces_now();
-    for (struct fr_pool *p = pools; p; p = p->next)
-        if (p->used && p->card >= 0 && p->charged) l->cards |= 1ull << p->card;
     fr_unlock(&fr_pools_lock);
+    for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD))
+        if (could_shrink(p)) l->cards |= 1ull << p->card;
     for (int card = 0; card < 64; card++)
         if (l->cards >> card & 1) fr_free_begin(&l->op[card], card);
 }
