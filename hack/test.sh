@@ -84,9 +84,9 @@ if "$bin/fractile" prepare; then
 else
     printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
 fi
+native
 tests "unit, property, contract (pytest)" tests --ignore tests/e2e -q
 first=$(tail -n 1 "$log")
-native
 tests "end to end (pytest)" tests/e2e
 last=$(tail -n 1 "$log")
 

@@ -114,7 +114,7 @@ def test_every_field_of_the_json_is_documented(token: Path, run: Run) -> None:
 
 
 def test_a_region_that_the_container_has_damaged_is_told_and_the_quota_still_shown(token: Path, run: Run) -> None:
-    os.truncate(token / directory.REGION, 5)
+    os.truncate(token / directory.REGION, 5000)
     code, out, _ = run(token)
     assert code == 0
     assert f"{FIRST}       8138         -         -    30%        -" in out

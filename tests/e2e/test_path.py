@@ -107,9 +107,9 @@ def test_a_container_reads_its_limits_and_may_write_nothing_but_its_region(
     tried = ["/etc/fractile/limits", "/etc/fractile/ids", "/etc/fractile/new", "/etc/fractile/shared/region"]
     written = inside("".join(f"(: >>{path}) 2>/dev/null && echo {path}\n" for path in tried) + "true").split()
     assert written == ["/etc/fractile/shared/region"]
-    assert int(inside("stat -c %s /etc/fractile/shared/region")) == shared.size(1)
+    assert int(inside("stat -c %s /etc/fractile/shared/region")) == shared.Shape(1).size
     header = bytes.fromhex(inside("od -An -v -tx1 -N 128 /etc/fractile/shared/region"))
-    assert header == shared.header(1, seen.generation)
+    assert header == shared.header(shared.Shape(1), seen.generation)
 
 
 def test_a_container_that_starts_again_finds_the_same_page_and_region(cluster: LocalCluster, work: Workload) -> None:

@@ -70,7 +70,7 @@ def test_a_region_without_a_page_is_kept_as_a_crash_left_it(tmp_path: Path) -> N
     assert generation(tmp_path) == 7
 
 
-@pytest.mark.parametrize("damage", [b"", b"x" * 40, b"\0" * shared.size(2)])
+@pytest.mark.parametrize("damage", [b"", b"x" * 40, b"\0" * shared.Shape(2).size])
 def test_a_damaged_region_that_nobody_uses_is_made_anew(tmp_path: Path, damage: bytes) -> None:
     put(tmp_path)
     (tmp_path / directory.REGION).write_bytes(damage)

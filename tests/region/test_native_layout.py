@@ -71,11 +71,7 @@ def test_c_finds_every_part_of_a_region_where_python_puts_it(tmp_path: Path) -> 
     printf("%zu %zu\\n", (size_t)objects, (size_t)(objects + FR_MAX_OBJECTS));
     return 0;"""
     for cards in (1, 3, 64):
-        places = (
-            shared.cards_at(),
-            shared.slots_at(cards),
-            shared.slot_size(cards),
-            shared.objects_at(cards),
-            shared.size(cards),
-        )
+        shape = shared.Shape(cards)
+        slot = shape.slot_at(1) - shape.slot_at(0)
+        places = shape.card_at(0), shape.slot_at(0), slot, shape.object_at(0), shape.size
         assert run(body, tmp_path, str(cards)) == [" ".join(map(str, places))]

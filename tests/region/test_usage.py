@@ -20,6 +20,7 @@ from tests.region.writer import SETLK, alive, take, written
 
 CARDS = 2
 GENERATION = 99
+SHAPE = shared.Shape(CARDS)
 HEADER = ("magic", "version", "header_size", "size", "card_count", "slot_count", "object_count", "account_size")
 
 
@@ -48,7 +49,7 @@ def why(region: Path) -> str:
 
 def test_a_new_region_is_wholly_on_the_disk_open_to_all_and_empty(region: Path) -> None:
     status = region.stat()
-    assert status.st_size == shared.size(CARDS)
+    assert status.st_size == SHAPE.size
     assert status.st_blocks * 512 >= status.st_size
     assert status.st_mode & 0o777 == 0o666
     assert set(region.read_bytes()[REGION.size :]) == {0}
@@ -124,7 +125,7 @@ def test_one_lock_over_all_slots_makes_them_all_live_and_no_endless_work(region:
 def test_what_objects_hold_by_themselves_is_told_apart(region: Path) -> None:
     with written(region) as mapped, memoryview(mapped) as view:
         for number, (state, card) in enumerate([(3, 0), (3, 1), (2, 0), (3, 4_000_000_000)]):
-            at = shared.objects_at(CARDS) + number * OBJECT.size
+            at = SHAPE.object_at(number)
             OBJECT.put(view, at, "state", state)
             OBJECT.put(view, at, "card", card)
             ACCOUNT.put(view, at + OBJECT.fields["own"].offset, "charged", 8 << 19 | 1)
@@ -154,7 +155,7 @@ def test_a_header_that_does_not_agree_is_refused(region: Path, name: str) -> Non
 
 def test_a_region_of_other_limits_is_refused(region: Path) -> None:
     assert usage.usage(region, cards=CARDS, generation=1) == Unreadable("it belongs to other limits")
-    assert usage.usage(region, cards=1, generation=GENERATION) == Unreadable("it has not the size that it must have")
+    assert usage.usage(region, cards=1, generation=GENERATION) == Unreadable("its header makes no sense")
 
 
 def _truncate(region: Path) -> None:

@@ -36,8 +36,9 @@ def take(
     region: Path, slot: int, pid: int, command: bytes, *, cards: int, card: int, units: int, contexts: int = 1
 ) -> None:
     """What a process writes that holds so many units; more than the region says it held already."""
-    at = shared.slots_at(cards) + slot * shared.slot_size(cards)
-    account = at + SLOT.size + card * ACCOUNT.size
+    shape = shared.Shape(cards)
+    at = shape.slot_at(slot)
+    account = shape.account_at(slot, card)
     with written(region) as mapped, memoryview(mapped) as view:
         SLOT.put(view, at, "state", 2)
         SLOT.put(view, at, "pid", pid)
@@ -45,7 +46,7 @@ def take(
         ACCOUNT.put(view, account, "charged", units << 19 | 7)
         ACCOUNT.put(view, account, "contexts", contexts)
         ACCOUNT.put(view, account, "gpu_ns", 5_000_000)
-        on_card = shared.cards_at() + card * REGION_CARD.size
+        on_card = shape.card_at(card)
         used = REGION_CARD.get(view, on_card, "used") >> 30
         REGION_CARD.put(view, on_card, "used", (used + units) << 30 | slot << 19 | 7)
         REGION_CARD.put(view, on_card, "peak", used + units + 1)

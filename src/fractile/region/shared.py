@@ -13,6 +13,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from fractile.region import layout
 from fractile.region.layout import ACCOUNT, OBJECT, REGION, REGION_CARD, SLOT
 
@@ -25,31 +27,44 @@ _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid on 64-bit Linux
 
 
-def cards_at() -> int:
-    return REGION.size
+class Shape(msgspec.Struct, frozen=True):
+    """How many of everything a region has, and where it stands: header, cards, slots with an account for each card,
+    objects."""
+
+    cards: int
+    slots: int = SLOTS
+    objects: int = OBJECTS
+
+    def card_at(self, card: int) -> int:
+        return REGION.size + card * REGION_CARD.size
+
+    def slot_at(self, slot: int) -> int:
+        return self.card_at(self.cards) + slot * (SLOT.size + self.cards * ACCOUNT.size)
+
+    def account_at(self, slot: int, card: int) -> int:
+        return self.slot_at(slot) + SLOT.size + card * ACCOUNT.size
+
+    def object_at(self, number: int) -> int:
+        return self.slot_at(self.slots) + number * OBJECT.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self.object_at(self.objects)
 
 
-def slot_size(cards: int) -> int:
-    return SLOT.size + cards * ACCOUNT.size
+class Region(msgspec.Struct, frozen=True):
+    """A copy of a region whose header makes sense."""
+
+    shape: Shape
+    generation: int
+    data: bytes
 
 
-def slots_at(cards: int) -> int:
-    return REGION.size + cards * REGION_CARD.size
-
-
-def objects_at(cards: int) -> int:
-    return slots_at(cards) + SLOTS * slot_size(cards)
-
-
-def size(cards: int) -> int:
-    """Bytes of the whole file."""
-    return objects_at(cards) + OBJECTS * OBJECT.size
-
-
-def header(cards: int, generation: int) -> bytes:
+def header(shape: Shape, generation: int) -> bytes:
     """The first bytes of a new region; all else is zero."""
     data = bytearray(REGION.size)
-    for name, value in _facts(cards).items():
+    for name, value in _facts(shape).items():
         REGION.put(data, 0, name, value)
     REGION.put(data, 0, "generation", generation)
     return bytes(data)
@@ -58,11 +73,12 @@ def header(cards: int, generation: int) -> bytes:
 def create(path: Path, *, cards: int, generation: int) -> None:
     """A new region at ``path``, which must be out of the container's reach. Every block of it is there, since a process
     that writes to a page for which the disk has no room is killed by SIGBUS."""
-    wanted = size(cards)
+    shape = Shape(cards)
+    wanted = shape.size
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, wanted)
-        os.pwrite(descriptor, header(cards, generation), 0)
+        os.pwrite(descriptor, header(shape, generation), 0)
         os.fchmod(descriptor, _MODE)  # whatever the umask
         os.fsync(descriptor)
         reserved = os.fstat(descriptor).st_blocks * _BLOCK >= wanted
@@ -78,22 +94,26 @@ def create(path: Path, *, cards: int, generation: int) -> None:
 
 def generation(path: Path, *, cards: int) -> int | None:
     """That of the region there; None when there is none that is good for so many cards."""
-    data = read(path, cards=cards, length=REGION.size)
-    return REGION.get(data, 0, "generation") if isinstance(data, bytes) else None
+    found = read(path, cards=cards, length=REGION.size)
+    return found.generation if isinstance(found, Region) else None
 
 
-def read(path: Path, *, cards: int, length: int | None = None) -> bytes | str:
-    """The first ``length`` bytes, or all, with a header that makes sense for so many cards; else why not."""
+def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
+    """The region for so many cards, all of it or its first ``length`` bytes; else why it cannot be read."""
     try:
         with _opened(path) as descriptor:
-            if os.fstat(descriptor).st_size != size(cards):
+            head = os.pread(descriptor, REGION.size, 0)
+            shape = _shape(head)
+            if shape is None or shape.cards != cards:
+                return "its header makes no sense"
+            if os.fstat(descriptor).st_size != shape.size:
                 return "it has not the size that it must have"
-            data = os.pread(descriptor, size(cards) if length is None else length, 0)
+            data = os.pread(descriptor, shape.size if length is None else length, 0)
     except OSError as e:
         return e.strerror or str(e)
-    if len(data) < REGION.size or any(REGION.get(data, 0, name) != value for name, value in _facts(cards).items()):
-        return "its header makes no sense"
-    return data
+    if len(data) < (shape.size if length is None else length):
+        return "it is being cut short"
+    return Region(shape, REGION.get(head, 0, "generation"), data)
 
 
 def locked(path: Path) -> frozenset[int]:
@@ -109,15 +129,26 @@ def in_use(path: Path) -> bool:
     return bool(locked(path))
 
 
-def _facts(cards: int) -> dict[str, int]:
+def _shape(head: bytes) -> Shape | None:
+    """What the header says; None when its facts do not agree."""
+    if len(head) < REGION.size:
+        return None
+    cards, slots, objects = (REGION.get(head, 0, name) for name in ("card_count", "slot_count", "object_count"))
+    shape = Shape(cards, slots, objects)
+    possible = cards <= layout.MAX_CARDS and 0 < slots <= SLOTS and objects <= OBJECTS
+    agree = all(REGION.get(head, 0, name) == value for name, value in _facts(shape).items())
+    return shape if possible and agree else None
+
+
+def _facts(shape: Shape) -> dict[str, int]:
     return {
         "magic": layout.REGION_MAGIC,
         "version": layout.VERSION,
         "header_size": REGION.size,
-        "size": size(cards),
-        "card_count": cards,
-        "slot_count": SLOTS,
-        "object_count": OBJECTS,
+        "size": shape.size,
+        "card_count": shape.cards,
+        "slot_count": shape.slots,
+        "object_count": shape.objects,
         "account_size": ACCOUNT.size,
     }
 

@@ -11,6 +11,7 @@ import msgspec
 
 from fractile.region import layout, shared
 from fractile.region.layout import ACCOUNT, OBJECT, REGION_CARD, SLOT
+from fractile.region.shared import Region
 
 _USED_SHIFT = 30  # native/region/schema.toml: region_card.used
 _CHARGED_SHIFT = 19  # account.charged
@@ -58,43 +59,44 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
     """What the region says; ``generation`` is that of the limits page beside it."""
-    data = shared.read(path, cards=cards)
-    if isinstance(data, str):
-        return Unreadable(data)
-    if layout.REGION.get(data, 0, "generation") != generation:
+    found = shared.read(path, cards=cards)
+    if isinstance(found, str):
+        return Unreadable(found)
+    if found.generation != generation:
         return Unreadable("it belongs to other limits")
-    own = _own_accounts(data, cards)
-    live = sorted(shared.locked(path))
+    own = _own_accounts(found)
+    live = sorted(slot for slot in shared.locked(path) if slot < found.shape.slots)
     return Usage(
-        cards=tuple(_card(data, index, own[index]) for index in range(cards)),
-        processes=tuple(_process(data, slot, cards) for slot in live),
+        cards=tuple(_card(found, index, own[index]) for index in range(cards)),
+        processes=tuple(_process(found, slot) for slot in live),
     )
 
 
-def _card(data: bytes, index: int, shared_units: int) -> CardUsage:
-    at = shared.cards_at() + index * REGION_CARD.size
+def _card(region: Region, index: int, shared_units: int) -> CardUsage:
+    at = region.shape.card_at(index)
     return CardUsage(
-        used=(REGION_CARD.get(data, at, "used") >> _USED_SHIFT) * layout.UNIT_BYTES,
-        peak=REGION_CARD.get(data, at, "peak") * layout.UNIT_BYTES,
-        refusals=REGION_CARD.get(data, at, "refusals"),
+        used=(REGION_CARD.get(region.data, at, "used") >> _USED_SHIFT) * layout.UNIT_BYTES,
+        peak=REGION_CARD.get(region.data, at, "peak") * layout.UNIT_BYTES,
+        refusals=REGION_CARD.get(region.data, at, "refusals"),
         shared=shared_units * layout.UNIT_BYTES,
     )
 
 
-def _own_accounts(data: bytes, cards: int) -> list[int]:
+def _own_accounts(region: Region) -> list[int]:
     """Units per card that belong to objects whose maker has let go of them."""
-    units = [0] * cards
-    for number in range(shared.OBJECTS):
-        at = shared.objects_at(cards) + number * OBJECT.size
-        card = OBJECT.get(data, at, "card")
-        if OBJECT.get(data, at, "state") == _OWN_ACCOUNT and card < cards:
-            units[card] += ACCOUNT.get(data, at + OBJECT.fields["own"].offset, "charged") >> _CHARGED_SHIFT
+    units = [0] * region.shape.cards
+    for number in range(region.shape.objects):
+        at = region.shape.object_at(number)
+        card = OBJECT.get(region.data, at, "card")
+        if OBJECT.get(region.data, at, "state") == _OWN_ACCOUNT and card < region.shape.cards:
+            own = at + OBJECT.fields["own"].offset
+            units[card] += ACCOUNT.get(region.data, own, "charged") >> _CHARGED_SHIFT
     return units
 
 
-def _process(data: bytes, slot: int, cards: int) -> Process:
-    at = shared.slots_at(cards) + slot * shared.slot_size(cards)
-    return Process(SLOT.get(data, at, "pid"), _command(data, at), tuple(_held(data, at + SLOT.size, cards)))
+def _process(region: Region, slot: int) -> Process:
+    at = region.shape.slot_at(slot)
+    return Process(SLOT.get(region.data, at, "pid"), _command(region.data, at), tuple(_held(region, slot)))
 
 
 def _command(data: bytes, at: int) -> str:
@@ -103,14 +105,14 @@ def _command(data: bytes, at: int) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def _held(data: bytes, at: int, cards: int) -> Iterator[Held]:
-    for card in range(cards):
-        account = at + card * ACCOUNT.size
+def _held(region: Region, slot: int) -> Iterator[Held]:
+    for card in range(region.shape.cards):
+        at = region.shape.account_at(slot, card)
         held = Held(
             card=card,
-            bytes=(ACCOUNT.get(data, account, "charged") >> _CHARGED_SHIFT) * layout.UNIT_BYTES,
-            contexts=ACCOUNT.get(data, account, "contexts"),
-            gpu_ns=ACCOUNT.get(data, account, "gpu_ns"),
+            bytes=(ACCOUNT.get(region.data, at, "charged") >> _CHARGED_SHIFT) * layout.UNIT_BYTES,
+            contexts=ACCOUNT.get(region.data, at, "contexts"),
+            gpu_ns=ACCOUNT.get(region.data, at, "gpu_ns"),
         )
         if held.bytes or held.contexts or held.gpu_ns:
             yield held
