@@ -154,13 +154,14 @@ static void work(unsigned seed)
     begin_life(&l, seed);
     for (;;) {
         for (int i = 0; i < 20; i++) one_thing(&l);
-        if (!atomic_load(&board->pause)) {
+        uint32_t pause = atomic_load(&board->pause); /* odd: stand still */
+        if (!(pause & 1)) {
             usleep(dice(&l, 200)); /* two processors for all */
             continue;
         }
         look_at_oneself(&l);
         atomic_fetch_add(&board->paused, 1);
-        while (atomic_load(&board->pause)) usleep(50);
+        while (atomic_load(&board->pause) == pause) usleep(50);
     }
 }
 
@@ -214,12 +215,25 @@ static unsigned round_of_victims(unsigned round)
     return kills;
 }
 
+static void say_where_everybody_is(void)
+{
+    fprintf(stderr, "lock of objects %u, paused %u\n", atomic_load(&fr_shared.region->object_lock), atomic_load(&board->paused));
+    for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
+        struct fr_slot *s = fr_slot(n);
+        if (atomic_load(&s->state) == FR_SLOT_FREE) continue;
+        char command[128];
+        fprintf(stderr, "slot %u: state %u, pid %u, reaping %u\n", n, atomic_load(&s->state), s->pid, atomic_load(&s->reaping));
+        snprintf(command, sizeof command, "cut -c1-60 /proc/%u/stat; cat /proc/%u/wchan; echo; cat /proc/%u/syscall", s->pid, s->pid, s->pid);
+        if (system(command)) fprintf(stderr, "is gone\n");
+    }
+}
+
 static bool pause_workers(void)
 {
     atomic_store(&board->paused, 0);
-    atomic_store(&board->pause, 1);
+    atomic_fetch_add(&board->pause, 1);
     for (double end = seconds() + 10; atomic_load(&board->paused) < WORKERS; usleep(50))
-        if (seconds() > end) return false;
+        if (seconds() > end) return say_where_everybody_is(), false;
     return true;
 }
 
@@ -322,7 +336,7 @@ static void killed_anywhere_nobody_loses_or_keeps_a_byte(void)
         if (round % 30 == 0) wait_until_charges_are_back(workers, died);
         fr_reap();
         check_sums(WORKERS);
-        atomic_store(&board->pause, 0);
+        atomic_fetch_add(&board->pause, 1);
     }
     for (unsigned w = 0; w < WORKERS; w++) kill(workers[w], SIGKILL), wait_for(workers[w]);
     fr_reap();

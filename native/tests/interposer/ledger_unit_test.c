@@ -382,7 +382,9 @@ static void costs(void)
     for (unsigned i = 0; i < TIMES; i++) sum += fr_used(0);
     EXPECT_EQ(sum, TIMES * MIB);
     printf("     fr_begin + fr_end of nothing %.0f ns; of 1 MiB with its free %.0f ns; fr_used %.1f ns\n", empty, pair, nanoseconds_each(start, TIMES));
+#ifndef __SANITIZE_THREAD__
     EXPECT(pair < 2000 && nanoseconds_each(start, TIMES) < 1000);
+#endif
 }
 
 static int tests(void)
