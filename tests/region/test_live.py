@@ -104,7 +104,7 @@ def test_nothing_is_written_when_the_new_page_makes_no_sense(file: Path) -> None
 
 
 def test_a_reader_in_c_never_sees_a_mixture_of_two_pages(file: Path, tmp_path: Path) -> None:
-    last = 2000
+    last = 600
     with subprocess.Popen(
         [compiled(READER, tmp_path), str(file), str(last)], stdout=subprocess.PIPE, text=True
     ) as reader:
@@ -120,7 +120,7 @@ def test_a_reader_in_python_never_sees_a_mixture_of_two_pages(file: Path) -> Non
     done = threading.Event()
 
     def write() -> None:
-        for number in range(1, 400):
+        for number in range(1, 200):
             live.update(file, numbered(number))
         done.set()
 
