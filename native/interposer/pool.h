@@ -11,13 +11,15 @@
 struct fr_pool {
     CUmemoryPool handle;
     CUdevice device;
-    int card, object;          /* card FR_NO_CARD: its memory is the host's, or another process's */
+    int card;                  /* FR_NO_CARD: its memory is the host's, or another process's */
+    _Atomic int object;        /* of a pool that others use */
     _Atomic uint64_t version;  /* moves when an allocation begins and whenever the charge is looked at anew */
-    uint64_t charged;          /* what of its reserved memory is in the ledger */
+    _Atomic uint64_t charged;  /* what of its reserved memory is in the ledger */
     uint64_t claim;            /* growth at worst of the call that goes without a reservation; 0: there is none */
     uint32_t calls, users;     /* allocations on their way; threads that use the handle */
     _Atomic uint32_t tight;    /* not 0: lately there was no room for its growth */
-    bool used, doomed;         /* place taken; destroyed by the application and not empty yet */
+    bool used;                 /* the place is taken */
+    _Atomic bool doomed;       /* destroyed by the application and not empty yet */
     bool made, imported;       /* by this process; from another one */
     bool exported, mistrusted; /* can go to other processes; grew when a piece was known to fit */
     struct fr_key key;         /* what exporter and importer know it by; a 0: it was never exported */
