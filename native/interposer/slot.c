@@ -134,14 +134,17 @@ static bool move_in(uint32_t slot)
     return true;
 }
 
-/* First among the places that look free; a process that is about to take one has its byte. */
-static bool lock_some_slot(int fd, bool also_used, uint32_t *slot)
+/* First among the places that look free, then among those whose process may be dead. */
+static bool find_place(int fd, bool also_used)
 {
     for (uint32_t n = 0; n < fr_shared.slot_count; n++) {
         if (!also_used && atomic_load_explicit(&fr_slot(n)->state, memory_order_relaxed) != FR_SLOT_FREE) continue;
-        if (!fr_byte_lock(fd, n, F_WRLCK)) continue;
-        *slot = n;
-        return true;
+        if (!fr_byte_lock(fd, n, F_WRLCK)) continue; /* somebody's, or about to be */
+        if (move_in(n)) {
+            fr_shared.slot = n;
+            return true;
+        }
+        fr_byte_lock(fd, n, F_UNLCK);
     }
     return false;
 }
@@ -157,19 +160,14 @@ static void *keep_lock(int fd)
 
 static bool take(int fd)
 {
-    uint32_t slot = 0;
-    if (!lock_some_slot(fd, false, &slot) && !lock_some_slot(fd, true, &slot)) {
-        fr_say(FR_SAY_FULL, "all %u places for processes of this container are taken: this process may hold no GPU memory",
-               fr_shared.slot_count);
+    void *kept = keep_lock(fd);
+    if (!kept) {
+        fr_say(FR_SAY_REGION, "%s/shared/region cannot be mapped: this process may hold no GPU memory", fr_shared.directory);
         return false;
     }
-    void *kept = keep_lock(fd);
-    if (kept && move_in(slot)) {
-        fr_shared.slot = slot;
-        return true;
-    }
-    if (kept) munmap(kept, 4096);
-    fr_say(FR_SAY_REGION, "%s/shared/region gives this process no place now: it may hold no GPU memory", fr_shared.directory);
+    if (find_place(fd, false) || find_place(fd, true)) return true;
+    munmap(kept, 4096);
+    fr_say(FR_SAY_FULL, "all %u places for processes of this container are taken: this process may hold no GPU memory", fr_shared.slot_count);
     return false;
 }
 
