@@ -285,14 +285,17 @@ static void a_page_that_is_never_finished_is_not_used(void)
 
 static _Atomic bool stop;
 
-static void *write_pairs(void *request)
+/* As slice_set does, and much faster. */
+static void *write_pairs(void *unused)
 {
-    struct slice_request *r = request;
-    for (uint64_t i = 1; !atomic_load(&stop); i++) {
-        r->cards[0].memory = i * MIB;
-        r->cards[0].context = i * MIB;
-        r->cards[0].given = GIVEN_MEMORY | GIVEN_CONTEXT;
-        slice_set(r);
+    (void)unused;
+    struct fr_limits *page = slice_map(container, "limits", true, sizeof *page, NULL, NULL);
+    for (uint64_t i = 1; page && !atomic_load(&stop); i++) {
+        uint32_t sequence = atomic_fetch_add(&page->sequence, 1);
+        __atomic_store_n(&page->cards[0].memory, i * MIB, __ATOMIC_RELEASE);
+        __atomic_store_n(&page->cards[0].weight, (uint32_t)i, __ATOMIC_RELEASE);
+        atomic_store(&page->sequence, sequence + 2);
+        if (i % 256 == 0) sched_yield();
     }
     return NULL;
 }
@@ -301,15 +304,12 @@ static void a_reader_never_sees_a_mixture(void)
 {
     pthread_t t;
     struct fr_quota q;
-    struct slice_request *r = make_container(MIB, 1, 4);
-    r->cards[0].given |= GIVEN_CONTEXT;
-    r->cards[0].context = MIB;
-    slice_set(r);
-    pthread_create(&t, NULL, write_pairs, r);
+    make_container(MIB, 1, 4); /* and the weight is 1 */
+    pthread_create(&t, NULL, write_pairs, NULL);
     uint64_t changes = 0, last = 0;
     for (double end = seconds() + 0.3; seconds() < end;) {
         fr_quota(0, &q);
-        EXPECT_EQ(q.memory, q.context);
+        EXPECT_EQ(q.memory, q.weight * MIB);
         changes += q.memory != last;
         last = q.memory;
     }
