@@ -271,7 +271,7 @@ static void a_writer_that_died_in_the_middle_leaves_the_last_good_numbers(void)
     patch_u64("limits", LIMITS_AT(cards) + (long)offsetof(struct fr_limits_card, memory), 100 * MIB);
     double start = seconds();
     for (int i = 0; i < 1000; i++) EXPECT(!take(0, MIB));
-    EXPECT(seconds() - start < 1);
+    EXPECT(seconds() - start < 5);
     patch_u32("limits", LIMITS_AT(sequence), sequence + 2);
     EXPECT(take(0, 98 * MIB));
 }
@@ -307,7 +307,7 @@ static void a_reader_never_sees_a_mixture(void)
     make_container(MIB, 1, 4); /* and the weight is 1 */
     pthread_create(&t, NULL, write_pairs, NULL);
     uint64_t changes = 0, last = 0;
-    for (double end = seconds() + 0.3; seconds() < end;) {
+    for (double end = seconds() + 1; seconds() < end;) {
         fr_quota(0, &q);
         EXPECT_EQ(q.memory, q.weight * MIB);
         changes += q.memory != last;
