@@ -2,7 +2,7 @@
 # is above its bar.
 
 .PHONY: bench
-bench: all $(OUT)/bench/calls $(OUT)/bench/starts $(OUT)/bench/program $(OUT)/bench/idle
+bench: all $(OUT)/bench/calls $(OUT)/bench/starts $(OUT)/bench/program $(OUT)/bench/idle $(OUT)/bench/null/libcuda.so.1
 	@OUT=$(abspath $(OUT)) sh bench/bench.sh
 
 $(OUT)/bench/calls: bench/calls.c bench/bench.h
@@ -20,3 +20,7 @@ $(OUT)/bench/program: bench/program.c bench/bench.h bench/record.h $(OUT)/simgpu
 $(OUT)/bench/idle: bench/program.c bench/bench.h bench/record.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DIDLE -fPIE $< -o $@
+
+$(OUT)/bench/null/libcuda.so.1: bench/null_driver.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -shared -Wl,-soname,libcuda.so.1 $< -o $@

@@ -8,5 +8,5 @@ card=GPU-00000000-0000-4000-8000-00000000be0c
 echo "[{\"uuid\": \"$card\", \"index\": 0, \"model\": \"NVIDIA A100-SXM4-40GB\", \"memoryMiB\": 40960, \"contextMiB\": 256}]" >"$work/cards.json"
 "$OUT/interposer/fractile-slice" create "$FRACTILE_DIR" --card $card=32GiB,context=256MiB >/dev/null || exit 1
 "$OUT/bench/calls" "$OUT/simgpu/libcuda.so.1" "$OUT/interposer/libfractile.so" && one=0 || one=$?
-"$OUT/bench/starts" "$OUT/bench/program" "$OUT/bench/idle" "$OUT/interposer/libfractile.so" && two=0 || two=$?
+LD_LIBRARY_PATH=$OUT/bench/null "$OUT/bench/starts" "$OUT/bench/program" "$OUT/bench/idle" "$OUT/interposer/libfractile.so" && two=0 || two=$?
 [ "$one" = 0 ] && [ "$two" = 0 ]
