@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,7 +111,7 @@ int slice_create(const struct slice_request *r)
     for (uint32_t i = 0; i < r->card_count; i++)
         if (!(r->cards[i].given & GIVEN_MEMORY)) return slice_complain("card %s: how much memory?", r->cards[i].uuid);
     while (generation == 0)
-        if (getrandom(&generation, sizeof generation, 0) != sizeof generation) generation = (uint64_t)time(NULL) << 20 | (uint64_t)getpid();
+        if (syscall(SYS_getrandom, &generation, sizeof generation, 0) != (long)sizeof generation) generation = (uint64_t)time(NULL) << 20 | (uint64_t)getpid();
     if (make_directories(r->directory)) return 1;
     return make_region(r, generation) || make_limits(r, generation);
 }

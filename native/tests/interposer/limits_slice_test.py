@@ -1,0 +1,177 @@
+"""fractile-slice as people use it: what it makes, changes, shows, and says when something is wrong."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+SLICE = os.environ.get("SLICE", str(Path(__file__).parents[2] / "build/interposer/fractile-slice"))
+MIB = 1 << 20
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([SLICE, *map(str, arguments)], capture_output=True, text=True, timeout=20)
+
+
+def ok(*arguments: object) -> str:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refused(*arguments: object) -> str:
+    done = run(*arguments)
+    assert done.returncode != 0, done.stdout
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("fractile-slice: "), done.stderr
+    return lines[0]
+
+
+def what_was_asked_for_is_what_json_says(directory: Path) -> None:
+    ok(
+        "create",
+        directory / "a/b",
+        "--card",
+        "GPU-1=512MiB,context=100MiB,cores=30,cores-limit=50,weight=7",
+        "--card",
+        "GPU-2=3",
+    )
+    said = json.loads(ok("json", directory / "a/b"))
+    one, two = said["cards"]
+    assert one["uuid"] == "GPU-1" and one["quota"] == 512 * MIB and one["context"] == 100 * MIB
+    assert (one["cores"], one["coresLimit"], one["weight"]) == (30, 50, 7)
+    assert two["quota"] == 3 and two["weight"] == 1 and two["used"] == 0
+    assert said["off"] is False and said["processes"] == []
+
+
+def set_changes_what_is_named_and_nothing_else(directory: Path) -> None:
+    ok("create", directory, "--card", "GPU-1=1GiB,cores=30", "--card", "GPU-2=1GiB")
+    before = (directory / "limits").stat().st_ino
+    ok("set", directory, "--card", "GPU-1=cores=10,unaccounted=5MiB", "--off")
+    said = json.loads(ok("json", directory))
+    assert said["off"] and said["cards"][0]["quota"] == 1 << 30 and said["cards"][0]["cores"] == 10
+    assert said["cards"][0]["unaccounted"] == 5 * MIB and said["cards"][1]["cores"] == 0
+    ok("set", directory, "--card", "GPU-2=2GiB", "--on")
+    said = json.loads(ok("json", directory))
+    assert not said["off"] and said["cards"][1]["quota"] == 2 << 30
+    assert (directory / "limits").stat().st_ino == before, "programs have the page mapped"
+
+
+def everybody_may_write_the_region_and_nobody_the_limits(directory: Path) -> None:
+    ok("create", directory, "--card", "GPU-1=1GiB")
+    assert (directory / "limits").stat().st_mode & 0o777 == 0o644
+    assert (directory / "shared/region").stat().st_mode & 0o777 == 0o666
+    region = (directory / "shared/region").stat()
+    assert region.st_blocks * 512 >= region.st_size
+
+
+def a_new_container_has_a_new_region(directory: Path) -> None:
+    generations: set[bytes] = set()
+    for _ in range(3):
+        ok("create", directory, "--card", "GPU-1=1GiB")
+        generations.add((directory / "shared/region").read_bytes()[24:32])
+    assert len(generations) == 3
+    assert sorted(p.name for p in directory.iterdir()) == ["limits", "shared"]
+
+
+def show_is_a_table_of_cards_and_processes(directory: Path) -> None:
+    ok("create", directory, "--card", "GPU-1=512MiB", "--card", "GPU-2=2GiB")
+    lines = ok("show", directory).splitlines()
+    assert lines[0].split() == ["CARD", "QUOTA", "USED", "PEAK", "REFUSALS", "CORES", "LIMIT"]
+    assert lines[1].split()[:3] == ["GPU-1", "512", "MiB"] and lines[2].split()[:3] == ["GPU-2", "2", "GiB"]
+    assert lines[4].split() == ["PID", "COMMAND", "ALIVE", "CARD", "0", "CARD", "1"]
+
+
+def mistakes_are_told_in_one_sentence(directory: Path) -> None:
+    place = directory / "d"
+    assert "expected create, set, show or json" in refused()
+    assert "expected create" in refused("make", place)
+    assert "needs a directory" in refused("create")
+    assert "expected UUID=AMOUNT" in refused("create", place, "--card", "512MiB")
+    assert "how much memory" in refused("create", place, "--card", "GPU-1=cores=3")
+    assert "named twice" in refused("create", place, "--card", "GPU-1=1", "--card", "GPU-1=2")
+    assert "needs a value" in refused("create", place, "--card")
+    assert "is not an option" in refused("create", place, "--quota", "3")
+    assert "from 1 to 1024" in refused("create", place, "--slots", "0")
+    for wrong in (
+        "-1",
+        "1.5GiB",
+        "4Q",
+        "99999999999999999999",
+        "16777216TiB",
+        "1,cores=101",
+        "1,cores=x",
+        "1,colour=red",
+    ):
+        assert "its value is wrong" in refused("create", place, "--card", f"GPU-1={wrong}"), wrong
+    assert not place.exists()
+    assert "No such file" in refused("show", place)
+    ok("create", place, "--card", "GPU-1=1GiB")
+    assert "has no card GPU-9" in refused("set", place, "--card", "GPU-9=1")
+    assert "takes no options" in refused("show", place, "--off")
+
+
+def damaged_files_are_told_and_crash_nothing(directory: Path) -> None:
+    ok("create", directory, "--card", "GPU-1=1GiB")
+    region = directory / "shared/region"
+    whole = region.read_bytes()
+    for damage in (
+        b"",
+        whole[:100],
+        whole[:5000],
+        bytes(len(whole)),
+        b"\xff" * len(whole),
+        whole[:36] + b"\xff\xff\xff\xff" + whole[40:],
+    ):
+        region.write_bytes(damage)
+        refused("show", directory)
+        refused("json", directory)
+    region.write_bytes(whole[:128] + b"\xff" * (len(whole) - 128))
+    assert json.loads(ok("json", directory))["cards"][0]["quota"] == 1 << 30
+    (directory / "limits").write_bytes(b"fractile-limits=1\n")
+    assert "cut short" in refused("show", directory)
+    assert "cut short" in refused("set", directory, "--on")
+
+
+def help_names_every_command_and_key(directory: Path) -> None:
+    text = ok("--help")
+    for word in (
+        "create",
+        "set",
+        "show",
+        "json",
+        "--card",
+        "--off",
+        "--slots",
+        "cores-limit",
+        "LD_PRELOAD",
+        "/etc/fractile",
+    ):
+        assert word in text, word
+
+
+TESTS: list[Callable[[Path], None]] = [
+    what_was_asked_for_is_what_json_says,
+    set_changes_what_is_named_and_nothing_else,
+    everybody_may_write_the_region_and_nobody_the_limits,
+    a_new_container_has_a_new_region,
+    show_is_a_table_of_cards_and_processes,
+    mistakes_are_told_in_one_sentence,
+    damaged_files_are_told_and_crash_nothing,
+    help_names_every_command_and_key,
+]
+
+if __name__ == "__main__":
+    failed = 0
+    for test in TESTS:
+        with tempfile.TemporaryDirectory() as place:
+            try:
+                test(Path(place))
+                print(f"ok   {test.__name__}")
+            except Exception as error:
+                failed += 1
+                print(f"FAIL {test.__name__}: {error!r}")
+    print(f"{len(TESTS) - failed} passed, {failed} failed")
+    raise SystemExit(failed > 0)
