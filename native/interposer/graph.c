@@ -153,6 +153,7 @@ static void withdraw(struct launch *l)
     stores[l->device].needs -= l->need;
     atomic_fetch_add(&stores[l->device].version, 1);
     fr_unlock(&lock);
+    settle(l->device);
 }
 
 static bool reserved(struct launch *l, bool patiently)
