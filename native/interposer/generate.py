@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
     table = read_table()
     if arguments[:1] == ["--check"]:
         if lacking := check(table, Path(arguments[2])):
-            print(f"libfractile.so: classified, but without a function: {' '.join(lacking)}", file=sys.stderr)
+            raise SystemExit(f"table.txt: neither passed nor written: {' '.join(lacking)}")
         return 0
     out = Path(arguments[0])
     write(out, "symbols.h", symbols_h(table))
