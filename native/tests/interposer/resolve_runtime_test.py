@@ -108,9 +108,9 @@ def expect_hooks(command: list[str], least: int) -> None:
     assert not mistakes, mistakes[:5]
     hooked = [a for a in seen if expected(*a[:3]) in HOOKED]
     assert len(seen) >= least, f"only {len(seen)} questions were seen"
-    assert len(hooked) > 100, f"only {len(hooked)} of them were hooked"
+    assert len(hooked) > 60, f"only {len(hooked)} of them were hooked"
     per_thread = sum(a[2] == 2 for a in hooked)
-    assert per_thread > 30 and per_thread < len(hooked), "both kinds of stream have to be asked for"
+    assert 5 < per_thread < len(hooked), "both kinds of stream have to be asked for"
     print(f"     {len(seen)} questions, {len(hooked)} hooked, {per_thread} of these for per-thread streams")
 
 
