@@ -93,7 +93,8 @@ class World:
 
     async def restart_agent(self) -> None:
         await self.stop_agent()
-        await self.kubelet.registered(MEM, 0)
+        for resource in (MEM, COUNT):  # kubelet notices the one after the other
+            await self.kubelet.registered(resource, 0)
         self.start_agent()
 
     async def ready(self) -> None:
