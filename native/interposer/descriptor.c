@@ -16,6 +16,7 @@
 
 #define FIRST (1ull << 62)
 #define LINE 256
+#define LOOKS 12
 
 static uint64_t random_number(void)
 {
@@ -112,8 +113,13 @@ bool fr_descriptor_read(int fd, struct fr_key *key)
     return search(path, NULL, &key->b);
 }
 
+/* The kernel gives the list a page at a time, and by position: where a lock goes from the front between two pages, another is
+ * passed over. On a machine where locks come and go all the time one look in eight missed what was there, so a descriptor
+ * is closed when many looks have missed it. One that is open is seen by the first, nearly always. */
 bool fr_descriptor_open(struct fr_key key)
 {
     uint64_t seen;
-    return key.a == FR_KEY_DESCRIPTOR && search("/proc/locks", &key, &seen);
+    for (int look = 0; look < LOOKS && key.a == FR_KEY_DESCRIPTOR; look++)
+        if (search("/proc/locks", &key, &seen)) return true;
+    return false;
 }

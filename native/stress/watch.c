@@ -24,20 +24,6 @@ void watch_open(struct watch *w, struct herd *h, struct sim_host *sim)
     for (int i = 0; i < (int)board_of(w)->containers; i++) judge_open(&w->judges[i], host, board_of(w), i);
 }
 
-void watch_peaks(struct watch *w)
-{
-    for (int i = 0; i < (int)board_of(w)->containers; i++)
-        for (int card = 0; card < CARDS; card++) {
-            uint64_t peak = judge_peak(&w->judges[i], card), quota = board_of(w)->quota[card];
-            uint64_t over = peak > quota ? peak - quota : 0;
-            bool news = over > 2 * w->found.overcommit;
-            if (over > w->found.overcommit) w->found.overcommit = over;
-            if (!news) continue;
-            fprintf(stderr, "overcommit: container %d held %.1f MiB of card %d, its quota is %.1f MiB\n", i, (double)peak / MIB, card,
-                    (double)quota / MIB);
-        }
-}
-
 /* ---- hangs ---- */
 
 static uint32_t progress(const struct watch *w, int worker)
@@ -128,6 +114,21 @@ static void show_accounts(const struct watch *w, int container, int card)
         if (bytes != held)
             fprintf(stderr, "    account %d (process %u): counted %.3f MiB, held %.3f MiB\n", slot, pid, (double)bytes / MIB, (double)held / MIB);
     }
+}
+
+void watch_peaks(struct watch *w)
+{
+    for (int i = 0; i < (int)board_of(w)->containers; i++)
+        for (int card = 0; card < CARDS; card++) {
+            uint64_t peak = judge_peak(&w->judges[i], card), quota = board_of(w)->quota[card];
+            uint64_t over = peak > quota ? peak - quota : 0;
+            bool news = over > 2 * w->found.overcommit;
+            if (over > w->found.overcommit) w->found.overcommit = over;
+            if (!news) continue;
+            fprintf(stderr, "overcommit: container %d held %.1f MiB of card %d, its quota is %.1f MiB\n", i, (double)peak / MIB, card,
+                    (double)quota / MIB);
+            show_accounts(w, i, card);
+        }
 }
 
 static uint64_t compare(struct watch *w, const char *when)
