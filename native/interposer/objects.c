@@ -99,10 +99,11 @@ static bool held_by_others(struct fr_object *o, uint32_t slot)
     return false;
 }
 
-/* Somebody else, or a descriptor on its way to somebody, keeps the driver's memory alive. */
-static bool kept_by_others(struct fr_object *o, uint32_t slot)
+/* A descriptor on its way to somebody keeps the driver's memory alive too. To look for one takes long and is done without the
+ * lock: a closed one stays closed, and what was open and is not any more is found out by the next who settles. */
+static bool descriptor_open(const struct fr_object *o)
 {
-    return held_by_others(o, slot) || fr_descriptor_open((struct fr_key){o->key[0], o->key[1]});
+    return fr_descriptor_open((struct fr_key){o->key[0], o->key[1]});
 }
 
 static void set_state(struct fr_object *o, enum fr_object_state state)
@@ -240,11 +241,11 @@ static bool is_covered_by(struct fr_object *o, uint32_t slot)
     return atomic_load(&o->state) == FR_OBJECT_COVERED && o->origin == slot;
 }
 
-static uint64_t let_go(uint32_t n)
+static uint64_t let_go(uint32_t n, bool open)
 {
     struct fr_object *o = object_at(n);
     uint32_t slot = fr_shared.slot;
-    bool ours = is_covered_by(o, slot), others = kept_by_others(o, slot);
+    bool ours = is_covered_by(o, slot), others = open || held_by_others(o, slot);
     if (ours && others) fr_move_to_object(n);
     set_holder(o, slot, false);
     if (others) return 0;
@@ -261,8 +262,9 @@ static bool is_held(int object)
 uint64_t fr_object_leave(int object)
 {
     uint64_t bytes = 0;
+    bool open = object >= 0 && object < (int)fr_shared.object_count && descriptor_open(object_at((uint32_t)object));
     if (!lock_table()) return 0;
-    if (is_held(object) && --times_held[object] == 0) bytes = let_go((uint32_t)object);
+    if (is_held(object) && --times_held[object] == 0) bytes = let_go((uint32_t)object, open);
     fr_objects_unlock();
     return bytes;
 }
@@ -288,6 +290,12 @@ void fr_object_resize(int object, uint64_t bytes)
     fr_objects_unlock();
 }
 
+/* What a descriptor may keep is left to who settles, which every reaper does. */
+static bool may_be_kept(struct fr_object *o, uint32_t slot)
+{
+    return o->key[0] == FR_KEY_DESCRIPTOR || held_by_others(o, slot);
+}
+
 void fr_objects_drop(uint32_t slot)
 {
     for (uint32_t n = 0, high = objects_in_use(); n < high; n++) {
@@ -299,26 +307,28 @@ void fr_objects_drop(uint32_t slot)
             continue;
         }
         if (is_covered_by(o, slot)) {
-            if (kept_by_others(o, slot)) fr_account_move(slot, n);
+            if (may_be_kept(o, slot)) fr_account_move(slot, n);
             else free_object(n);
         }
         set_holder(o, slot, false);
-        if (atomic_load(&o->state) == FR_OBJECT_OWN && !kept_by_others(o, slot)) release_own(n);
+        if (atomic_load(&o->state) == FR_OBJECT_OWN && !may_be_kept(o, slot)) release_own(n);
     }
 }
 
 /* ---- what only descriptors kept ---- */
 
-static bool is_kept_by_nobody(uint32_t n)
+static bool is_held_by_nobody(uint32_t n)
 {
-    return atomic_load(&object_at(n)->state) == FR_OBJECT_OWN && card_is_sound(object_at(n)) && !kept_by_others(object_at(n), FR_NOBODY);
+    return atomic_load(&object_at(n)->state) == FR_OBJECT_OWN && card_is_sound(object_at(n)) && !held_by_others(object_at(n), FR_NOBODY);
 }
 
 void fr_objects_settle(void)
 {
     for (uint32_t n = 0, high = objects_in_use(); n < high; n++) {
-        if (!is_kept_by_nobody(n) || !lock_table()) continue;
-        if (is_kept_by_nobody(n)) release_own(n); /* nobody joined it meanwhile */
+        struct fr_object *o = object_at(n);
+        uint64_t key = o->key[1];
+        if (!is_held_by_nobody(n) || descriptor_open(o) || !lock_table()) continue;
+        if (is_held_by_nobody(n) && o->key[1] == key) release_own(n); /* nobody joined it meanwhile, and it is still the same */
         fr_objects_unlock();
     }
 }

@@ -29,3 +29,5 @@ $(OUT)/stress/gpu-probe: stress/gpu_probe.c stress/driver.h $(OUT)/simgpu/libcud
 .PHONY: gpu-check
 gpu-check: all $(OUT)/stress/gpu-probe
 	@$(PYTHON) stress/gpu_check.py $(abspath $(OUT)/stress/gpu-probe) $(abspath $(INTERPOSER)) ../docs/results
+
+check: $(addprefix $(OUT)/stress/,stress stress-worker gpu-probe)

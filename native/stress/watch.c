@@ -131,19 +131,17 @@ void watch_peaks(struct watch *w)
         }
 }
 
-static uint64_t compare(struct watch *w, const char *when)
+static uint64_t compare(struct watch *w, int container)
 {
     uint64_t sum = 0;
-    if (!w->herd->place->library) return 0;
-    for (int i = 0; i < (int)board_of(w)->containers; i++)
-        for (int card = 0; card < CARDS; card++) {
-            uint64_t counted = place_used(w->herd->place, i, card), held = judge_held(&w->judges[i], card);
-            if (counted == held) continue;
-            sum += counted > held ? counted - held : held - counted;
-            fprintf(stderr, "leak %s: container %d, card %d: the library counts %.3f MiB, the driver holds %.3f MiB\n", when, i, card,
-                    (double)counted / MIB, (double)held / MIB);
-            show_accounts(w, i, card);
-        }
+    for (int card = 0; card < CARDS && w->herd->place->library; card++) {
+        uint64_t counted = place_used(w->herd->place, container, card), held = judge_held(&w->judges[container], card);
+        if (counted == held) continue;
+        sum += counted > held ? counted - held : held - counted;
+        fprintf(stderr, "leak at a quiet point: container %d, card %d: the library counts %.3f MiB, the driver holds %.3f MiB\n", container,
+                card, (double)counted / MIB, (double)held / MIB);
+        show_accounts(w, container, card);
+    }
     return sum;
 }
 
@@ -156,12 +154,13 @@ static bool exam_step(struct watch *w, enum exam_step step, enum exam_step until
     return atomic_load(&e->step) == until;
 }
 
-static int someone(const struct watch *w)
+static int someone(const struct watch *w, int container)
 {
     uint32_t workers = board_of(w)->workers, from = dice(&w->herd->seed, workers);
     for (uint32_t i = 0; i < workers; i++) {
-        int lane = (int)((from + i) % workers) * LANES_EACH;
-        if (atomic_load(&board_of(w)->lanes[lane].state) == LANE_PAUSED) return lane;
+        int worker = (int)((from + i) % workers), lane = worker * LANES_EACH;
+        bool ours = container_of(board_of(w), worker) == container;
+        if (ours && atomic_load(&board_of(w)->lanes[lane].state) == LANE_PAUSED) return lane;
     }
     return -1;
 }
@@ -183,32 +182,37 @@ static void examine(struct watch *w, int lane)
 }
 
 /* The examined worker tidies up first, which makes the library look for the dead as well. Who has no context declines. */
-static bool find_candidate(struct watch *w, int *lane)
+static int find_candidate(struct watch *w, int container)
 {
     for (int tries = 0; tries < 20; tries++) {
-        if ((*lane = someone(w)) < 0) return false;
-        atomic_store(&board_of(w)->exam.lane, (uint32_t)*lane);
-        if (exam_step(w, EXAM_TIDY, EXAM_TIDIED)) return true;
+        int lane = someone(w, container);
+        if (lane < 0) return -1;
+        atomic_store(&board_of(w)->exam.lane, (uint32_t)lane);
+        if (exam_step(w, EXAM_TIDY, EXAM_TIDIED)) return lane;
     }
-    return false;
+    return -1;
+}
+
+static void inspect(struct watch *w)
+{
+    w->found.quiet_points++;
+    usleep(60000); /* the library looks for the dead every 50 ms */
+    for (int i = 0; i < (int)board_of(w)->containers; i++) {
+        int lane = find_candidate(w, i);
+        reap(w);
+        if (lane < 0) continue;
+        w->found.leaked += compare(w, i);
+        examine(w, lane);
+    }
 }
 
 void watch_quiet_point(struct watch *w)
 {
     struct board *b = board_of(w);
-    int lane;
     atomic_store(&b->exam.step, EXAM_NONE);
     atomic_store(&b->pause, 1);
-    if (all_still(w)) {
-        w->found.quiet_points++;
-        usleep(60000); /* the library looks for the dead every 50 ms */
-        bool candidate = find_candidate(w, &lane);
-        reap(w);
-        if (candidate) w->found.leaked += compare(w, "at a quiet point");
-        if (candidate) examine(w, lane);
-    } else {
-        fprintf(stderr, "no quiet point: somebody does not stand still\n");
-    }
+    if (all_still(w)) inspect(w);
+    else fprintf(stderr, "no quiet point: somebody does not stand still\n");
     atomic_store(&b->exam.step, EXAM_NONE);
     atomic_store(&b->pause, 0);
     for (int i = 0; i < WORKERS; i++) w->since_ns[i] = 0;
