@@ -1,7 +1,6 @@
 # The arbiter; build/virtual/arbiter/ has the one that runs under simgpu's virtual clock.
 
 ARBITER_C := $(wildcard arbiter/*.c)
-REAL_CLOCK := $(patsubst %.c,$(OUT)/%.o,$(wildcard clock/*.c))
 ARBITER := $(OUT)/arbiter/fractile-arbiter $(OUT)/virtual/arbiter/fractile-arbiter
 
 all: $(ARBITER)
@@ -18,3 +17,12 @@ $(OUT)/virtual/arbiter/fractile-arbiter: $(ARBITER_C:%.c=$(OUT)/virtual/%.o) $(C
 $(OUT)/tests/arbiter/share_test: tests/arbiter/share_test.c tests/simgpu/check.h $(OUT)/arbiter/share.o
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Iarbiter -Itests/simgpu -fPIE $< $(OUT)/arbiter/share.o -o $@
+
+# The library under the virtual clock, for measurements of shares only.
+VIRTUAL_LIBRARY := $(OUT)/virtual/interposer/libfractile.so
+VIRTUAL_OBJECTS := $(INTERPOSER_C:%.c=$(OUT)/virtual/%.o) $(INTERPOSER_S:%.S=$(OUT)/%.o) $(CLOCK)
+all: $(VIRTUAL_LIBRARY)
+$(VIRTUAL_OBJECTS): override CFLAGS += $(INTERPOSER_FLAGS)
+$(VIRTUAL_OBJECTS): | $(INTERPOSER_GEN)/stamp $(OUT)/gen/region.h
+$(VIRTUAL_LIBRARY): $(VIRTUAL_OBJECTS)
+	$(CC) $(filter-out -Wl$(comma)--no-undefined,$(LIBFLAGS)) -Wl,-z,lazy $(if $(SANITIZE),,-nostartfiles) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(INTERPOSER_GEN)/interposer.map $^ -o $@

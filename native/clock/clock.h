@@ -2,8 +2,8 @@
  *
  * In a real build these are the monotonic clock, futexes and sockets. Built with CLOCK_VIRTUAL and started with
  * SIMGPU_CLOCK=virtual, time is a number on a page that all participants share ($SIMGPU_DIR/clock): it stands while any of
- * them computes, or a message between them is on its way, and jumps to the earliest deadline when all wait. Ten seconds of
- * a simulated card then last as long as the work of computing them, and no other load of the machine can be seen in them. */
+ * them computes, and jumps to the earliest deadline when all wait. Ten seconds of a simulated card then last as long as the
+ * work of computing them, and no other load of the machine can be seen in them. */
 #ifndef FRACTILE_CLOCK_H
 #define FRACTILE_CLOCK_H
 
@@ -21,7 +21,7 @@ void clock_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline);
 void clock_wake(_Atomic uint32_t *word);
 void clock_sleep_until(uint64_t when);
 
-/* As send, recv and poll. What was sent is on its way until it is received, or its receiver is gone. */
+/* As send, recv and poll: the clock does not pass between a message and whoever polls for it. */
 ssize_t clock_send(int fd, const void *message, size_t size, int flags);
 ssize_t clock_receive(int fd, void *message, size_t size, int flags);
 int clock_poll(struct pollfd *fds, nfds_t count, uint64_t deadline);

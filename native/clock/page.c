@@ -3,8 +3,9 @@
  *      thread:  OUT --first use--> RUNNING <--wait / wake, deadline--> WAITING
  *                                     '-- found asleep elsewhere (a join, a pipe) --> PARKED --next use--> RUNNING
  *
- * `running` counts the threads that compute, `messages` what was sent and not yet received. Who goes to wait as the last one
- * moves the clock. A waker counts the woken as running before it returns, so the clock cannot run ahead of a wake.
+ * `running` counts the threads that compute. Who goes to wait as the last one moves the clock. A waker counts the woken as
+ * running before it returns, so the clock cannot run ahead of a wake; the same goes for who sends a message and whoever of the
+ * receiving process polls.
  *
  * Participants die (tests kill them) and block where the clock does not see it. When nothing has moved for some real
  * milliseconds, a waiter looks at the threads that count as running: who is dead is taken out, who sleeps is parked. */
@@ -30,7 +31,6 @@
 #define THREADS 4096
 #define MAGIC 0x314b434f4c4356ull
 #define STALL_NS 3000000l /* of real time, before a waiter looks what is wrong */
-#define STALLS_LOST 20    /* so many looks with nothing but messages on their way: their receiver is gone */
 #define STALLS_STUCK 700  /* about two seconds: say so */
 #define NEVER UINT64_MAX
 
@@ -47,7 +47,7 @@ struct page {
     uint64_t magic;
     _Atomic uint64_t now;
     pthread_mutex_t mutex; /* robust: its holder may be killed */
-    int32_t running, messages;
+    int32_t running;
     uint32_t high; /* threads[0..high) were ever used */
     _Atomic uint32_t moves; /* anything happened */
     uint32_t stuck_said;
@@ -117,22 +117,37 @@ static void open_page(void)
 
 /* ---- joining and leaving ---- */
 
+/* A process may carry this code twice (in simgpu and in what is tested on it): a thread takes part once. */
+static struct thread *find(int tid)
+{
+    for (uint32_t i = 0; i < page->high; i++)
+        if (atomic_load(&page->threads[i].state) != OUT && page->threads[i].tid == tid) return &page->threads[i];
+    return NULL;
+}
+
+static struct thread *take_place(int tid)
+{
+    for (uint32_t i = 0; i < THREADS; i++) {
+        struct thread *t = &page->threads[i];
+        if (atomic_load(&t->state) != OUT) continue;
+        *t = (struct thread){.pid = getpid(), .tid = tid};
+        if (i >= page->high) page->high = i + 1;
+        atomic_store(&t->state, RUNNING);
+        page->running++;
+        return t;
+    }
+    abort();
+}
+
 static void join(void)
 {
+    int tid = (int)syscall(SYS_gettid);
     pthread_mutex_lock(&opening);
     if (!page) open_page();
     pthread_mutex_unlock(&opening);
     lock();
-    for (uint32_t i = 0; i < THREADS && !self; i++)
-        if (atomic_load(&page->threads[i].state) == OUT) {
-            self = &page->threads[i];
-            *self = (struct thread){.pid = getpid(), .tid = (int)syscall(SYS_gettid)};
-            if (i >= page->high) page->high = i + 1;
-            atomic_store(&self->state, RUNNING);
-            page->running++;
-        }
+    if (!(self = find(tid))) self = take_place(tid);
     unlock();
-    if (!self) abort();
     pthread_setspecific(at_exit, self);
 }
 
@@ -171,7 +186,7 @@ static bool asleep(const struct thread *t)
 /* With the lock held: if nobody computes and nothing is on its way, the next deadline is now. */
 static void advance(void)
 {
-    if (page->running > 0 || page->messages > 0) return;
+    if (page->running > 0) return;
     uint64_t next = NEVER;
     for (uint32_t i = 0; i < page->high; i++)
         if (asleep(&page->threads[i]) && page->threads[i].deadline < next) next = page->threads[i].deadline;
@@ -191,7 +206,7 @@ static void leave(void *of)
 {
     struct thread *t = of;
     lock();
-    settle(t, OUT);
+    if (t->tid == (int)syscall(SYS_gettid)) settle(t, OUT);
     advance();
     unlock();
     self = NULL;
@@ -232,7 +247,7 @@ static void look_after(struct thread *t)
 
 static void say_stuck(void)
 {
-    fprintf(stderr, "virtual clock: nobody computes, no deadline, %d messages on their way; waiting:", page->messages);
+    fprintf(stderr, "virtual clock: nobody computes and nobody has a deadline; waiting:");
     for (uint32_t i = 0; i < page->high; i++)
         if (atomic_load(&page->threads[i].state) != OUT)
             fprintf(stderr, " %d/%d(%u)", page->threads[i].pid, page->threads[i].tid, atomic_load(&page->threads[i].state));
@@ -247,7 +262,6 @@ static void look(uint32_t *stalls, uint32_t *seen)
     lock();
     if (*stalls) {
         for (uint32_t i = 0; i < page->high; i++) look_after(&page->threads[i]);
-        if (*stalls >= STALLS_LOST && page->running <= 0) page->messages = 0;
         if (*stalls == STALLS_STUCK && !page->stuck_said++) say_stuck();
         advance();
     }
@@ -301,32 +315,37 @@ static void wake(_Atomic uint32_t *word)
     unlock();
 }
 
-static void count_messages(int by)
+/* The process at the other end; -1 when that may be any, as with a pair of sockets that was shared by a fork. */
+static int peer_of(int fd)
 {
-    lock();
-    page->messages += by;
-    if (page->messages < 0) page->messages = 0;
-    atomic_fetch_add(&page->moves, 1);
-    unlock();
+    struct ucred who = {0};
+    socklen_t size = sizeof who;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid != getpid() ? who.pid : -1;
 }
 
-static ssize_t send_counted(int fd, const void *message, size_t size, int flags)
+static ssize_t send_and_ring(int fd, const void *message, size_t size, int flags)
 {
     present();
-    count_messages(1);
     ssize_t sent = send(fd, message, size, flags);
-    if (sent < 0) count_messages(-1);
+    int error = errno, peer = peer_of(fd);
+    lock();
+    for (uint32_t i = 0; i < page->high; i++) {
+        struct thread *t = &page->threads[i];
+        if (atomic_load(&t->state) == POLLING && (peer < 0 || t->pid == peer)) ring(t);
+    }
+    atomic_fetch_add(&page->moves, 1);
+    unlock();
+    errno = error;
     return sent;
 }
 
 /* A receive that would block waits as a poll does. */
-static ssize_t receive_counted(int fd, void *message, size_t size, int flags)
+static ssize_t receive_waiting(int fd, void *message, size_t size, int flags)
 {
     present();
     for (;;) {
         ssize_t n = recv(fd, message, size, flags | MSG_DONTWAIT);
         int error = errno;
-        if (n > 0) count_messages(-1);
         bool would_block = n < 0 && (error == EAGAIN || error == EWOULDBLOCK);
         errno = error;
         if (!would_block || (flags & MSG_DONTWAIT) || (fcntl(fd, F_GETFL) & O_NONBLOCK)) return n;
@@ -355,25 +374,31 @@ static void wake_up(void)
     while (read(bell, bytes, sizeof bytes) > 0) {}
 }
 
-static int poll_counted(struct pollfd *fds, nfds_t count, uint64_t deadline)
+/* Until something is ready, or somebody rang. */
+static void wait_polling(struct pollfd *fds, nfds_t count, uint64_t deadline)
 {
     struct pollfd all[65];
     uint32_t stalls = 0, seen;
-    present();
-    int ready = poll(fds, count, 0);
-    if (ready || (deadline && deadline <= atomic_load(&page->now))) return ready;
-    if (count > 64 || !have_bell()) return errno = EINVAL, -1;
     memcpy(all, fds, count * sizeof *fds);
     all[count] = (struct pollfd){.fd = bell, .events = POLLIN};
     lock();
     begin_wait(POLLING, 0, deadline);
     seen = atomic_load(&page->moves);
     unlock();
-    while (atomic_load(&self->state) == POLLING && (ready = poll(all, count + 1, (int)(STALL_NS / 1000000))) == 0)
-        look(&stalls, &seen);
+    while (atomic_load(&self->state) == POLLING && poll(all, count + 1, (int)(STALL_NS / 1000000)) == 0) look(&stalls, &seen);
     wake_up();
-    return ready < 0 ? -1 : poll(fds, count, 0);
 }
 
-const struct clock_calls clock_page = {now, wait_on, wake, send_counted, receive_counted, poll_counted};
+static int poll_waiting(struct pollfd *fds, nfds_t count, uint64_t deadline)
+{
+    present();
+    if (count > 64 || !have_bell()) return errno = EINVAL, -1;
+    for (;;) {
+        int ready = poll(fds, count, 0);
+        if (ready || (deadline && deadline <= atomic_load(&page->now))) return ready;
+        wait_polling(fds, count, deadline);
+    }
+}
+
+const struct clock_calls clock_page = {now, wait_on, wake, send_and_ring, receive_waiting, poll_waiting};
 #endif

@@ -60,47 +60,7 @@ HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
     return out && c.handle ? fr_module_load_parts(&c) : REAL(cuKernelGetFunction)(out, kernel);
 }
 
-/* ---- launches ---- */
-
-HOOK CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                             CUstream s, void **params, void **extra)
-{
-    CUresult r = fr_function_used(f);
-    return r ? r : REAL(cuLaunchKernel)(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
-}
-
-HOOK CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                                  CUstream s, void **params, void **extra)
-{
-    CUresult r = fr_function_used(f);
-    return r ? r : REAL(cuLaunchKernel_ptsz)(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
-}
-
-HOOK CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
-{
-    CUresult r = fr_function_used(f);
-    return r ? r : REAL(cuLaunchKernelEx)(config, f, params, extra);
-}
-
-HOOK CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
-{
-    CUresult r = fr_function_used(f);
-    return r ? r : REAL(cuLaunchKernelEx_ptsz)(config, f, params, extra);
-}
-
-HOOK CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                                        unsigned shared, CUstream s, void **params)
-{
-    CUresult r = fr_function_used(f);
-    return r ? r : REAL(cuLaunchCooperativeKernel)(f, gx, gy, gz, bx, by, bz, shared, s, params);
-}
-
-HOOK CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                                             unsigned shared, CUstream s, void **params)
-{
-    CUresult r = fr_function_used(f);
-    return r ? r : REAL(cuLaunchCooperativeKernel_ptsz)(f, gx, gy, gz, bx, by, bz, shared, s, params);
-}
+/* ---- kernels of graphs; those that are launched: launch.c ---- */
 
 HOOK CUresult cuGraphAddKernelNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, const CUDA_KERNEL_NODE_PARAMS *params)
 {

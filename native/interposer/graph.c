@@ -6,6 +6,7 @@
  *
  * is made true; the last launch on its way brings the charge to what the driver has. A graph without memory nodes costs
  * a look at one bit. */
+#include "pace.h"
 #include "pool.h"
 
 #define DEVICES 64
@@ -17,7 +18,7 @@ struct store {
     _Atomic uint64_t version;
     uint64_t charged, needs, promised;
     uint32_t calls;
-    bool any;
+    _Atomic bool any;
 };
 
 static struct fr_lock lock;
@@ -146,6 +147,7 @@ static uint64_t announce(struct launch *l)
     return wanted > have ? wanted - have : 0;
 }
 
+/* A launch that ended meanwhile may have reserved for this one's need too, and left it to the last one to settle. */
 static void withdraw(struct launch *l)
 {
     enter();
@@ -211,14 +213,20 @@ static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(
     return result;
 }
 
-HOOK CUresult cuGraphLaunch(CUgraphExec e, CUstream s)
-{
-    return likely(!may_have_memory(e)) ? REAL(cuGraphLaunch)(e, s) : run(e, s, s, REAL(cuGraphLaunch));
-}
-HOOK CUresult cuGraphLaunch_ptsz(CUgraphExec e, CUstream s)
-{
-    return likely(!may_have_memory(e)) ? REAL(cuGraphLaunch_ptsz)(e, s) : run(e, fr_per_thread(s), s, REAL(cuGraphLaunch_ptsz));
-}
+/* A launch is one piece of work on the card, to be paced as a kernel is. */
+#define LAUNCH(name, stream, own)                                                                               \
+    HOOK CUresult name(CUgraphExec e, CUstream s)                                                               \
+    {                                                                                                           \
+        if (fr_unpaced()) return likely(!may_have_memory(e)) ? REAL(name)(e, s) : run(e, stream, s, REAL(name)); \
+        struct fr_ticket t;                                                                                     \
+        fr_pace_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                       \
+        CUresult r = !may_have_memory(e) ? REAL(name)(e, s) : run(e, stream, s, REAL(name));                    \
+        fr_pace_leave(&t, r);                                                                                   \
+        return r;                                                                                               \
+    }
+LAUNCH(cuGraphLaunch, s, false)
+LAUNCH(cuGraphLaunch_ptsz, fr_per_thread(s), true)
+
 HOOK CUresult cuGraphUpload(CUgraphExec e, CUstream s)
 {
     return likely(!may_have_memory(e)) ? REAL(cuGraphUpload)(e, s) : run(e, s, s, REAL(cuGraphUpload));

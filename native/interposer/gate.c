@@ -1,0 +1,170 @@
+/* May this launch go now? A card that is shared out is this container's for a turn; a launch goes when the turn is open, what
+ * is in flight leaves room in the queue, and it should end before the turn does. What is longer than a whole turn goes as the
+ * first of one: the arbiter counts what it takes. Who may not go waits on the gate, without spinning. */
+#include "pace.h"
+#include "shared.h"
+
+#include "clock.h"
+
+#define LITTLE_NS 300000ull
+#define DRY_NS 50000ull /* so long after all should be done, the stream has run dry */
+
+static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
+const _Atomic uint32_t *_Atomic fr_pace_sequence = &never;
+_Atomic uint32_t fr_unpaced_at = 0;
+struct fr_pace fr_paces[FR_MAX_CARDS];
+
+static _Atomic uint32_t looked_at = 1, looked_in; /* sequence and era of what `must` says */
+static _Atomic uint64_t must;                     /* bit set of cards */
+static struct fr_lock look_lock;
+
+static bool is_paced(const struct fr_quota *q)
+{
+    bool capped = q->cores_limit > 0 && q->cores_limit < 100, shared = q->cores > 0 && q->cores < 100;
+    return capped || shared || (q->flags & FR_CARD_PACED);
+}
+
+static void start_over(uint32_t era)
+{
+    for (uint32_t i = 0; i < FR_MAX_CARDS; i++) fr_paces[i] = (struct fr_pace){0};
+    fr_pacer_after_fork();
+    atomic_store(&looked_in, era);
+}
+
+static void look_again(uint32_t sequence)
+{
+    uint64_t cards = 0;
+    fr_lock(&look_lock);
+    uint32_t era = atomic_load(&fr_era);
+    if (atomic_load(&looked_in) != era) start_over(era);
+    for (int i = 0; i < fr_card_count() && i < (int)FR_MAX_CARDS; i++) {
+        struct fr_quota q;
+        fr_quota(i, &q);
+        if (is_paced(&q)) cards |= 1ull << i;
+    }
+    atomic_store(&must, cards);
+    atomic_store(&looked_at, sequence);
+    atomic_store(&fr_unpaced_at, cards ? 1u : sequence); /* 1 is no page's sequence */
+    atomic_store(&fr_pace_sequence, &fr_shared.limits->sequence);
+    fr_unlock(&look_lock);
+}
+
+/* The sequence is read before the cards: what changes in between is looked at with the next launch. */
+bool fr_pace_must(int card)
+{
+    if (fr_process() != FR_ENFORCE) return false;
+    uint32_t sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
+    bool known = sequence == atomic_load(&looked_at) && atomic_load(&looked_in) == atomic_load(&fr_era);
+    if (unlikely(!known) && !(sequence & 1)) look_again(sequence);
+    return atomic_load_explicit(&must, memory_order_relaxed) >> card & 1;
+}
+
+struct fr_account *fr_account_of_pace(const struct fr_pace *pace)
+{
+    return fr_is_joined() ? fr_slot_account(fr_shared.slot, (uint32_t)(pace - fr_paces)) : NULL;
+}
+
+/* ---- one launch ---- */
+
+enum answer { GO, ROOM, OVER };
+
+static enum answer may_go(struct fr_pace *p, uint64_t ns, uint64_t now)
+{
+    uint64_t in = atomic_load(&p->in_flight), queue = atomic_load(&p->queue_end), end = atomic_load(&p->end);
+    uint64_t ahead = queue > now ? queue - now : 0, finish = now + (in < ahead ? in : ahead) + ns;
+    bool first = atomic_load(&p->launched_now) == 0;
+    if (end && finish > end && !first) return in > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
+    return in == 0 || in + ns <= FR_WINDOW_NS ? GO : ROOM;
+}
+
+static void wait_at(struct fr_pace *p, uint32_t seen)
+{
+    struct fr_account *a = fr_account_of_pace(p);
+    uint64_t from = clock_now();
+    atomic_fetch_add(&p->waiting, 1);
+    if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, 0);
+    atomic_fetch_sub(&p->waiting, 1);
+    if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
+}
+
+/* Through a closed gate: asks if nobody has, and waits. */
+static void knock(struct fr_pace *p, uint32_t seen)
+{
+    int card = (int)(p - fr_paces);
+    atomic_fetch_add(&p->waiting, 1);
+    if (seen == FR_GATE_IDLE && atomic_compare_exchange_strong(&p->gate, &seen, FR_GATE_ASKED)) {
+        seen = FR_GATE_ASKED;
+        fr_pacer_wake(card);
+    }
+    atomic_fetch_sub(&p->waiting, 1);
+    if (seen != FR_GATE_OPEN && seen != FR_GATE_FREE) wait_at(p, seen);
+}
+
+static void close_gate(struct fr_pace *p)
+{
+    uint32_t open = FR_GATE_OPEN;
+    if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_pacer_wake((int)(p - fr_paces));
+}
+
+/* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
+static uint64_t pass(struct fr_pace *p, struct fr_lane *lane, uint64_t ns)
+{
+    for (;;) {
+        atomic_fetch_add(&p->inside, 1);
+        uint32_t gate = atomic_load(&p->gate);
+        uint64_t now = clock_now();
+        enum answer a = gate == FR_GATE_FREE ? GO : gate == FR_GATE_OPEN ? may_go(p, ns, now) : OVER;
+        if (a == GO) {
+            atomic_fetch_add(&p->in_flight, ns);
+            atomic_fetch_add(&p->launched_now, 1);
+            return now;
+        }
+        atomic_fetch_sub(&p->inside, 1);
+        if (a == ROOM) fr_lane_wait(lane, p);
+        else if (gate == FR_GATE_OPEN) close_gate(p);
+        else knock(p, gate);
+    }
+}
+
+void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
+{
+    CUdevice device;
+    int card = fr_card_here(&device);
+    *t = (struct fr_ticket){0};
+    if (card < 0 || card >= (int)FR_MAX_CARDS || !fr_pace_must(card)) return;
+    struct fr_pace *p = &fr_paces[card];
+    if (!(t->lane = fr_lane_of(p, w))) return;
+    fr_pacer_start(card);
+    t->guess = fr_guess_of(w->a, w->b);
+    t->ns = w->fixed_ns ? w->fixed_ns : fr_guess_ns(t->guess);
+    t->pace = p;
+    uint64_t now = pass(p, t->lane, t->ns);
+    fr_lane_before(t->lane, now > atomic_load(&p->queue_end) + DRY_NS);
+}
+
+void fr_pace_leave(struct fr_ticket *t, CUresult result)
+{
+    struct fr_pace *p = t->pace;
+    if (!p) return;
+    uint64_t now = clock_now(), queue = atomic_load(&p->queue_end), end;
+    do {
+        end = (queue > now ? queue : now) + (result ? 0 : t->ns);
+    } while (!atomic_compare_exchange_weak(&p->queue_end, &queue, end));
+    atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
+    fr_lane_after(t->lane, p, t->guess, result ? 0 : t->ns);
+    if (result) atomic_fetch_sub(&p->in_flight, t->ns);
+    atomic_fetch_sub(&p->inside, 1);
+}
+
+/* Cards that are used together are held together. */
+#define TOGETHER_NS 100000000ull
+uint64_t fr_pace_gang(uint64_t now)
+{
+    uint64_t cards = 0;
+    for (int i = 0; i < fr_card_count() && i < (int)FR_MAX_CARDS; i++) {
+        struct fr_pace *p = &fr_paces[i];
+        bool lately = atomic_load(&p->last_launch) + TOGETHER_NS > now && atomic_load(&p->last_launch);
+        if (lately || atomic_load(&p->waiting)) cards |= 1ull << i;
+    }
+    return cards;
+}

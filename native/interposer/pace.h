@@ -1,0 +1,93 @@
+/* The pacing of one process: what its launches go through on cards whose time is shared out.
+ *
+ *      launch.c   a hook per launch call: unpaced, one look and on; else  enter -> the driver -> leave
+ *      gate.c     may this launch go now? Waits until the container holds the card and there is room in the queue
+ *      lanes.c    how much work is in flight, by stream; marks (events) that say when it is done and how long it took
+ *      predict.c  how long a kernel takes, learned by function and shape
+ *      pacer.c    the process's thread that speaks to the arbiter and gives leases back
+ */
+#ifndef FRACTILE_PACE_H
+#define FRACTILE_PACE_H
+
+#include "api_memory.h"
+#include "api_pace.h"
+#include "fractile.h"
+#include "region.h"
+
+#define FR_CARD_PACED 1u /* flag of a card in the limits: its neighbours have shares, so this container is paced too */
+
+/* ---- gate.c ---- */
+enum fr_gate {
+    FR_GATE_FREE = 0, /* not paced: no shares on this card, or no arbiter */
+    FR_GATE_IDLE,     /* the container's turn was not asked for */
+    FR_GATE_ASKED,
+    FR_GATE_OPEN,     /* launches may go until `end` */
+    FR_GATE_CLOSED,   /* the turn is over: what is in flight runs out, nothing is added */
+};
+
+struct fr_pace {
+    _Atomic uint32_t gate;   /* a futex */
+    _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
+    _Atomic uint32_t waiting;
+    _Atomic uint64_t end, granted, lease;       /* of the turn; end 0: until recalled */
+    _Atomic uint64_t in_flight, queue_end;      /* predicted ns not known to be done; when they should be */
+    _Atomic uint64_t last_launch, launched_now; /* when; how many in this turn */
+};
+extern struct fr_pace fr_paces[FR_MAX_CARDS];
+
+/* Unpaced is the usual case and must cost next to nothing: the limits page changes its sequence with every change, and at
+ * this sequence nothing was to be paced. */
+extern const _Atomic uint32_t *_Atomic fr_pace_sequence;
+extern _Atomic uint32_t fr_unpaced_at;
+static inline bool fr_unpaced(void)
+{
+    const _Atomic uint32_t *sequence = atomic_load_explicit(&fr_pace_sequence, memory_order_relaxed);
+    return likely(atomic_load_explicit(sequence, memory_order_relaxed) == atomic_load_explicit(&fr_unpaced_at, memory_order_relaxed));
+}
+
+struct fr_work { /* what is about to be launched */
+    uint64_t a, b;     /* the function or graph; its shape */
+    CUstream stream;
+    bool per_thread;   /* the stream named NULL is the thread's own */
+    uint32_t fixed_ns; /* known without learning; 0: learn */
+};
+struct fr_ticket {
+    struct fr_pace *pace; /* NULL: not paced */
+    struct fr_lane *lane;
+    struct fr_guess *guess;
+    uint64_t ns;
+};
+void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w);
+void fr_pace_leave(struct fr_ticket *t, CUresult result);
+bool fr_pace_must(int card); /* as the limits say now */
+
+/* ---- predict.c ---- */
+struct fr_guess {
+    _Atomic uint64_t key;
+    _Atomic uint32_t ns, samples;
+};
+struct fr_guess *fr_guess_of(uint64_t a, uint64_t b);
+uint64_t fr_guess_ns(const struct fr_guess *g);
+void fr_guess_learn(struct fr_guess *g, double ratio, uint64_t measured); /* a batch of only g took measured for each; or ratio x what was thought */
+
+/* ---- lanes.c ---- */
+struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
+void fr_lane_before(struct fr_lane *lane, bool dry);                       /* a batch begins: its first mark. dry: nothing should be in flight */
+void fr_lane_after(struct fr_lane *lane, struct fr_pace *pace, struct fr_guess *guess, uint64_t ns);
+void fr_lane_wait(struct fr_lane *lane, struct fr_pace *pace); /* until some of what is in flight is done */
+void fr_lanes_drain(struct fr_pace *pace);                     /* until all is; by the pacer */
+void fr_lanes_forget(CUcontext context);                       /* it is about to be destroyed */
+
+/* ---- pacer.c ---- */
+void fr_pacer_start(int card); /* a thread per card that this process uses and that is paced */
+void fr_pacer_wake(int card);  /* the gate is ASKED or CLOSED: see to it */
+void fr_pacer_after_fork(void);
+uint64_t fr_pace_gang(uint64_t now); /* cards that this process has used lately, bit set */
+struct fr_account *fr_account_of_pace(const struct fr_pace *pace); /* NULL: none */
+
+#define FR_WINDOW_NS 10000000ull   /* of work in flight, when no end of the turn is known: what a newcomer waits at most */
+#define FR_IDLE_NS 200000ull       /* nothing new for so long after the last is done: the turn is given back to who waits */
+#define FR_ALONE_NS 20000000ull    /* ... when nobody was waiting */
+#define FR_UNKNOWN_NS 2000000ull   /* taken for a kernel that was never seen */
+
+#endif

@@ -1,0 +1,248 @@
+/* The thread, one per shared card that this process uses, that holds the connection to the arbiter and gives turns back.
+ *
+ *      gate   IDLE --a launch knocks--> ASKED --GRANT--> OPEN --end, RECALL, nothing to do--> CLOSED --drained, DONE--> IDLE or ASKED
+ *             any --the arbiter is gone--> FREE --it is back--> IDLE
+ *
+ * Without an arbiter nobody waits: the driver's own time slicing then shares the card. The thread blocks all signals, is
+ * gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open. */
+#include "pace.h"
+#include "shared.h"
+
+#include "clock.h"
+#include "protocol.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
+
+struct socket {
+    int fd;
+    uint64_t inode;
+};
+
+struct pacer {
+    _Atomic uint32_t started;
+    struct socket arbiter, ours, theirs; /* a message into `theirs` wakes us */
+    uint64_t again;
+    bool asked; /* WANT was said for this turn */
+};
+static struct pacer pacers[FR_MAX_CARDS];
+
+static struct socket own(int fd)
+{
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) != 0) return (struct socket){-1, 0};
+    return (struct socket){fd, st.st_ino};
+}
+
+static bool still(const struct socket *s)
+{
+    struct stat st;
+    return s->fd >= 0 && fstat(s->fd, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_ino == s->inode;
+}
+
+static void drop(struct socket *s)
+{
+    if (still(s)) close(s->fd);
+    s->fd = -1;
+}
+
+static int card_of(const struct pacer *me) { return (int)(me - pacers); }
+static struct fr_pace *pace_of(const struct pacer *me) { return &fr_paces[card_of(me)]; }
+
+static void set_gate(struct fr_pace *p, enum fr_gate gate)
+{
+    atomic_store(&p->gate, gate);
+    clock_wake(&p->gate);
+}
+
+/* ---- the arbiter ---- */
+
+static void connect_to_arbiter(struct pacer *me)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    size_t length = strlen(fr_shared.directory);
+    if (length + sizeof "/" ARBITER_SOCKET > sizeof name.sun_path) return;
+    memcpy(name.sun_path, fr_shared.directory, length);
+    memcpy(name.sun_path + length, "/" ARBITER_SOCKET, sizeof "/" ARBITER_SOCKET);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return;
+    if (connect(fd, (struct sockaddr *)&name, sizeof name) != 0) close(fd);
+    else me->arbiter = own(fd);
+}
+
+static void lose_arbiter(struct pacer *me)
+{
+    drop(&me->arbiter);
+    me->again = clock_now() + AGAIN_NS;
+    me->asked = false;
+    set_gate(pace_of(me), FR_GATE_FREE);
+}
+
+static void say(struct pacer *me, enum arbiter_kind kind, bool more)
+{
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me), .more = more};
+    m.lease = atomic_load(&pace_of(me)->lease);
+    m.gang = fr_pace_gang(clock_now()) | 1ull << card_of(me);
+    if (!still(&me->arbiter) || clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) != sizeof m) lose_arbiter(me);
+}
+
+static void take_grant(struct pacer *me, const struct arbiter_message *m)
+{
+    struct fr_pace *p = pace_of(me);
+    uint64_t now = clock_now();
+    atomic_store(&p->lease, m->lease);
+    if (atomic_load(&p->gate) != FR_GATE_ASKED) return say(me, ARBITER_DONE, false);
+    me->asked = false;
+    atomic_store(&p->granted, now);
+    atomic_store(&p->end, m->length_ns ? now + m->length_ns : 0);
+    atomic_store(&p->launched_now, 0);
+    set_gate(p, FR_GATE_OPEN);
+}
+
+static void close_gate(struct fr_pace *p)
+{
+    uint32_t open = FR_GATE_OPEN;
+    atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED);
+}
+
+static void hear(struct pacer *me)
+{
+    struct arbiter_message m;
+    while (still(&me->arbiter)) {
+        ssize_t n = clock_receive(me->arbiter.fd, &m, sizeof m, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n != sizeof m || m.version != ARBITER_VERSION) return lose_arbiter(me);
+        if (m.kind == ARBITER_GRANT) take_grant(me, &m);
+        if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&pace_of(me)->lease)) close_gate(pace_of(me));
+    }
+    lose_arbiter(me);
+}
+
+/* ---- the turn ---- */
+
+/* When it ends by itself: at its end, or when nothing has been in flight for a while. */
+static uint64_t turn_ends(const struct fr_pace *p)
+{
+    uint64_t end = atomic_load(&p->end), quiet = atomic_load(&p->granted);
+    uint64_t queue = atomic_load(&p->queue_end), last = atomic_load(&p->last_launch);
+    if (queue > quiet) quiet = queue;
+    if (last > quiet) quiet = last;
+    quiet += end ? FR_IDLE_NS : FR_ALONE_NS;
+    return end && end < quiet ? end : quiet;
+}
+
+static void give_back(struct pacer *me)
+{
+    struct fr_pace *p = pace_of(me);
+    while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
+    fr_lanes_drain(p);
+    atomic_store(&p->queue_end, 0);
+    bool more = atomic_load(&p->waiting) > 0;
+    atomic_store(&p->gate, more ? FR_GATE_ASKED : FR_GATE_IDLE);
+    me->asked = more; /* DONE says it */
+    say(me, ARBITER_DONE, more);
+    clock_wake(&p->gate);
+}
+
+static uint64_t see_to_gate(struct pacer *me)
+{
+    struct fr_pace *p = pace_of(me);
+    if (atomic_load(&p->gate) == FR_GATE_OPEN && clock_now() >= turn_ends(p)) close_gate(p);
+    if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
+    if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
+        me->asked = true;
+        say(me, ARBITER_WANT, true);
+    }
+    return atomic_load(&p->gate) == FR_GATE_OPEN ? turn_ends(p) : 0;
+}
+
+static bool connected(struct pacer *me)
+{
+    if (still(&me->arbiter)) return true;
+    if (me->arbiter.fd >= 0) lose_arbiter(me);
+    if (clock_now() < me->again) return false;
+    me->again = clock_now() + AGAIN_NS;
+    connect_to_arbiter(me);
+    if (me->arbiter.fd < 0) return false;
+    set_gate(pace_of(me), FR_GATE_IDLE);
+    return true;
+}
+
+static void *work(void *of)
+{
+    struct pacer *me = of;
+    char byte[8];
+    int mode = 2; /* relaxed: what this thread asks the driver disturbs no capture */
+    REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    for (;;) {
+        uint64_t until = connected(me) ? see_to_gate(me) : me->again;
+        if (me->arbiter.fd < 0) until = me->again;
+        struct pollfd fds[2] = {{.fd = still(&me->ours) ? me->ours.fd : -1, .events = POLLIN},
+                                {.fd = still(&me->arbiter) ? me->arbiter.fd : -1, .events = POLLIN}};
+        if (fds[0].fd < 0 && (!until || until > clock_now() + AGAIN_NS)) until = clock_now() + AGAIN_NS; /* nobody can wake us */
+        clock_poll(fds, 2, until);
+        if (fds[0].fd >= 0 && fds[0].revents) clock_receive(me->ours.fd, byte, sizeof byte, MSG_DONTWAIT);
+        if (me->arbiter.fd >= 0 && fds[1].revents) hear(me);
+    }
+    return NULL;
+}
+
+/* ---- beginning and end ---- */
+
+static void begin(struct pacer *me)
+{
+    int ends[2];
+    pthread_t thread;
+    sigset_t all, before;
+    me->arbiter.fd = -1;
+    me->again = 0;
+    me->asked = false;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+    me->ours = own(ends[0]);
+    me->theirs = own(ends[1]);
+    if (connected(me)) {} /* the first launch finds the gate as it will be */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    if (pthread_create(&thread, NULL, work, me) == 0) pthread_detach(thread);
+    else lose_arbiter(me), me->again = UINT64_MAX;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void fr_pacer_start(int card)
+{
+    struct pacer *me = &pacers[card];
+    uint32_t no = 0;
+    if (likely(atomic_load_explicit(&me->started, memory_order_acquire) == 2)) return;
+    if (atomic_compare_exchange_strong(&me->started, &no, 1)) {
+        begin(me);
+        atomic_store_explicit(&me->started, 2, memory_order_release);
+    }
+    while (atomic_load(&me->started) == 1) clock_sleep_until(clock_now() + 10000);
+}
+
+void fr_pacer_wake(int card)
+{
+    char byte = 1;
+    struct pacer *me = &pacers[card];
+    if (still(&me->theirs)) clock_send(me->theirs.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void fr_pacer_after_fork(void)
+{
+    clock_after_fork();
+    for (uint32_t i = 0; i < FR_MAX_CARDS; i++) {
+        if (!atomic_load(&pacers[i].started)) continue;
+        drop(&pacers[i].arbiter);
+        drop(&pacers[i].ours);
+        drop(&pacers[i].theirs);
+        atomic_store(&pacers[i].started, 0);
+    }
+}
