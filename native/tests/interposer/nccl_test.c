@@ -25,7 +25,7 @@ static void agree(int line)
         unsigned long long driver, container;
         double from = seconds();
         do driver = held(card[d]), container = seen_by(onlooker[d]);
-        while (driver != container && seconds() - from < 0.1);
+        while (driver != container && seconds() - from < soon());
         if (driver == container) continue;
         fprintf(stderr, "line %d: on card %d the driver holds %.1f MiB, the container believes %.1f\n", line, d, (double)driver / MIB, (double)container / MIB);
         ok_so_far = false;

@@ -82,7 +82,7 @@ static bool one_death(int point, CUipcMemHandle own, int own_fd)
     EXPECT(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0);
     unsigned long long expected = CONTEXT + 16 * MIB + (h || f ? 4 * MIB : 0) + (p ? 6 * MIB : 0);
     double from = seconds();
-    while (believed() != expected && seconds() - from < 0.1) usleep(1000);
+    while (believed() != expected && seconds() - from < soon()) usleep(1000);
     EXPECT_EQ(believed(), expected);
     if (point % 8 == 0) EXPECT_EQ(held(CARD_A), expected);
     if (h) EXPECT_EQ(cuMemRelease(h), CUDA_SUCCESS);

@@ -19,7 +19,7 @@ static void agree(int line, unsigned contexts, unsigned long long mib)
     unsigned long long expected = contexts * CONTEXT + mib * MIB, driver, container;
     double from = seconds();
     do driver = held(CARD_A), container = seen_by(c);
-    while ((driver != expected || container != expected) && seconds() - from < 0.1);
+    while ((driver != expected || container != expected) && seconds() - from < soon());
     if (driver == expected && container == expected) return;
     fprintf(stderr, "line %d: the driver holds %.1f MiB, the container believes %.1f, expected %.1f\n", line, (double)driver / MIB, (double)container / MIB,
             (double)expected / MIB);

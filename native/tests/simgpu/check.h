@@ -56,6 +56,17 @@ static inline double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* What the design promises within 100 ms takes longer where every process waits for a processor: so much longer. */
+static inline double soon(void)
+{
+    double load = 0;
+    FILE *f = fopen("/proc/loadavg", "re");
+    if (f && fscanf(f, "%lf", &load) != 1) load = 0;
+    if (f) fclose(f);
+    double queue = load / (double)sysconf(_SC_NPROCESSORS_ONLN);
+    return queue > 1 ? 0.1 + 0.1 * queue : 0.1;
+}
+
 /* ---- the driver API, as far as the tests use it ---- */
 
 CUresult cuInit(unsigned);

@@ -81,10 +81,10 @@ static void every_declared_name_is_exported(void)
 
 static void what_is_not_modelled_says_so(void)
 {
-    CUresult (*multicast)(void) = (CUresult(*)(void))symbol("cuMulticastCreate");
-    EXPECT_EQ(multicast(), CUDA_ERROR_NOT_INITIALIZED);
+    CUresult (*encode)(void) = (CUresult(*)(void))symbol("cuTensorMapEncodeTiled");
+    EXPECT_EQ(encode(), CUDA_ERROR_NOT_INITIALIZED);
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
-    EXPECT_EQ(multicast(), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(encode(), CUDA_ERROR_NOT_SUPPORTED);
 }
 
 int main(void)
