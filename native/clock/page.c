@@ -40,6 +40,7 @@ struct thread {
     _Atomic uint32_t state; /* a futex: its thread sleeps on it */
     int pid, tid;
     uint32_t key; /* offset in its page of the word it waits for */
+    _Atomic uint32_t at_lock; /* asleep there, it still computes */
     uint64_t deadline;
 };
 
@@ -57,6 +58,7 @@ struct page {
 static struct page *page;
 static __thread struct thread *self;
 static __thread int bell = -1; /* a pipe by name, so that others can end our poll */
+static _Atomic uint32_t *same_process; /* zero in a forked child */
 static pthread_key_t at_exit;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -77,9 +79,12 @@ static void recount(void)
 
 static void lock(void)
 {
-    if (pthread_mutex_lock(&page->mutex) != EOWNERDEAD) return;
-    pthread_mutex_consistent(&page->mutex);
-    recount();
+    if (self) atomic_store(&self->at_lock, 1);
+    if (pthread_mutex_lock(&page->mutex) == EOWNERDEAD) {
+        pthread_mutex_consistent(&page->mutex);
+        recount();
+    }
+    if (self) atomic_store(&self->at_lock, 0);
 }
 
 static void unlock(void) { pthread_mutex_unlock(&page->mutex); }
@@ -109,6 +114,8 @@ static void open_page(void)
     struct page *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) abort();
     if (p->magic != MAGIC) make(p);
+    same_process = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (same_process == MAP_FAILED || madvise(same_process, 4096, MADV_WIPEONFORK) != 0) abort();
     flock(fd, LOCK_UN);
     close(fd);
     pthread_key_create(&at_exit, leave);
@@ -121,7 +128,7 @@ static void open_page(void)
 static struct thread *find(int tid)
 {
     for (uint32_t i = 0; i < page->high; i++)
-        if (atomic_load(&page->threads[i].state) != OUT && page->threads[i].tid == tid) return &page->threads[i];
+        if (atomic_load(&page->threads[i].state) != OUT && page->threads[i].tid == tid && page->threads[i].pid == getpid()) return &page->threads[i];
     return NULL;
 }
 
@@ -130,7 +137,7 @@ static struct thread *take_place(int tid)
     for (uint32_t i = 0; i < THREADS; i++) {
         struct thread *t = &page->threads[i];
         if (atomic_load(&t->state) != OUT) continue;
-        *t = (struct thread){.pid = getpid(), .tid = tid};
+        *t = (struct thread){.pid = getpid(), .tid = tid}; /* OUT */
         if (i >= page->high) page->high = i + 1;
         atomic_store(&t->state, RUNNING);
         page->running++;
@@ -145,6 +152,7 @@ static void join(void)
     pthread_mutex_lock(&opening);
     if (!page) open_page();
     pthread_mutex_unlock(&opening);
+    atomic_store(same_process, 1);
     lock();
     if (!(self = find(tid))) self = take_place(tid);
     unlock();
@@ -153,6 +161,7 @@ static void join(void)
 
 static inline void present(void)
 {
+    if (same_process && !atomic_load_explicit(same_process, memory_order_relaxed)) clock_after_fork();
     if (!self) join();
     if (atomic_load_explicit(&self->state, memory_order_relaxed) == RUNNING) return;
     lock(); /* parked while it was elsewhere */
@@ -242,7 +251,7 @@ static void look_after(struct thread *t)
     if (t == self || state == OUT) return;
     char now = condition(t);
     if (now == 'X' || now == 'Z') settle(t, OUT);
-    else if (state == RUNNING && (now == 'S' || now == 'T')) settle(t, PARKED);
+    else if (state == RUNNING && (now == 'S' || now == 'T') && !atomic_load(&t->at_lock)) settle(t, PARKED);
 }
 
 static void say_stuck(void)
@@ -374,19 +383,24 @@ static void wake_up(void)
     while (read(bell, bytes, sizeof bytes) > 0) {}
 }
 
-/* Until something is ready, or somebody rang. */
-static void wait_polling(struct pollfd *fds, nfds_t count, uint64_t deadline)
+/* Until something is ready, or somebody rang; false: a signal came. */
+static bool wait_polling(struct pollfd *fds, nfds_t count, uint64_t deadline)
 {
     struct pollfd all[65];
     uint32_t stalls = 0, seen;
     memcpy(all, fds, count * sizeof *fds);
     all[count] = (struct pollfd){.fd = bell, .events = POLLIN};
     lock();
-    begin_wait(POLLING, 0, deadline);
+    bool go = poll(fds, count, 0) == 0; /* who sends, sends before it takes the lock to ring */
+    if (go) begin_wait(POLLING, 0, deadline);
     seen = atomic_load(&page->moves);
     unlock();
-    while (atomic_load(&self->state) == POLLING && poll(all, count + 1, (int)(STALL_NS / 1000000)) == 0) look(&stalls, &seen);
+    if (!go) return true;
+    int ready = 0;
+    while (atomic_load(&self->state) == POLLING && (ready = poll(all, count + 1, (int)(STALL_NS / 1000000))) == 0) look(&stalls, &seen);
+    bool signal = ready < 0 && errno == EINTR;
     wake_up();
+    return !signal;
 }
 
 static int poll_waiting(struct pollfd *fds, nfds_t count, uint64_t deadline)
@@ -396,7 +410,7 @@ static int poll_waiting(struct pollfd *fds, nfds_t count, uint64_t deadline)
     for (;;) {
         int ready = poll(fds, count, 0);
         if (ready || (deadline && deadline <= atomic_load(&page->now))) return ready;
-        wait_polling(fds, count, deadline);
+        if (!wait_polling(fds, count, deadline)) return errno = EINTR, -1;
     }
 }
 

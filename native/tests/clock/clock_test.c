@@ -24,7 +24,6 @@ static pid_t child(void (*what)(int), int argument)
         shared->here = 0;
         return pid;
     }
-    clock_after_fork();
     clock_now();
     shared->here = 1;
     what(argument);
@@ -136,6 +135,32 @@ static void a_poll_ends_at_its_deadline(void)
     close(ends[0]), close(ends[1]);
 }
 
+static void note_signal(int unused) { (void)unused; }
+
+static void poll_until_signal(int unused)
+{
+    (void)unused;
+    struct pollfd none = {.fd = -1};
+    signal(SIGTERM, note_signal);
+    shared->word = 1;
+    _exit(clock_poll(&none, 1, 0) < 0 && errno == EINTR ? 7 : 8);
+}
+
+static void a_signal_ends_a_poll(void)
+{
+    int status = 0;
+    shared->word = 0;
+    pid_t a = child(poll_until_signal, 0);
+    while (!shared->word) usleep(1000);
+    double from = seconds();
+    while (waitpid(a, &status, WNOHANG) == 0 && seconds() - from < 5) {
+        kill(a, SIGTERM);
+        usleep(20000);
+    }
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    if (!WIFEXITED(status)) kill(a, SIGKILL), end_of(a);
+}
+
 static void forever(int computing)
 {
     if (!computing) clock_sleep_until(clock_now() + 1000000000 * MS);
@@ -201,6 +226,7 @@ int main(void)
     RUN(who_is_woken_runs_before_the_clock_goes_on);
     RUN(messages_take_no_time_and_hold_the_clock_while_they_are_on_their_way);
     RUN(a_poll_ends_at_its_deadline);
+    RUN(a_signal_ends_a_poll);
     RUN(a_killed_participant_does_not_stop_the_clock);
     RUN(a_thread_that_joins_another_is_not_waited_for);
     RUN(jumping_is_quick);
