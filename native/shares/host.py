@@ -1,0 +1,131 @@
+"""Runs one case: a simulated host of its own in a temporary directory, slices for its containers, the arbiter or not, and
+the conductor, which prints what simgpu's books say. Everything under the virtual clock."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+CARD = "GPU-00000000-0000-4000-8000-000000000001"
+CARDS = [{"uuid": CARD, "index": 0, "model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "pciBusID": "00000000:07:00.0", "smCount": 108}]
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A container of a case. cores and limit are percent of the card's time; 0 means none."""
+
+    work: str
+    cores: int = 0
+    limit: int = 0
+    arrive: int = 0  # ms
+    depart: int | None = None  # ms; None: stays
+    processes: int = 1
+
+
+@dataclass(frozen=True)
+class Books:
+    """What simgpu booked, at each sample: ms since the start, GPU ns and kernels started of every tenant since then."""
+
+    at: list[int]
+    gpu: list[list[int]]  # per tenant, per sample
+    launches: list[list[int]]
+    latencies: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    seconds: float = 0.0  # of real time
+
+    def share(self, tenant: int, begin: int, end: int) -> float:
+        """Part of the card's time from begin to end (ms, both sampled)."""
+        i, j = self.at.index(begin), self.at.index(end)
+        return (self.gpu[tenant][j] - self.gpu[tenant][i]) / ((end - begin) * 1e6)
+
+    def work(self, tenant: int, begin: int, end: int, by_launches: bool) -> float:
+        """Work done: kernels where several run at once, else time."""
+        i, j = self.at.index(begin), self.at.index(end)
+        book = self.launches if by_launches else self.gpu
+        return float(book[tenant][j] - book[tenant][i])
+
+
+class CaseFailed(Exception):
+    """The conductor ended badly or took too long; the text is its last words."""
+
+
+def run(build: Path, tenants: list[Tenant], mode: str, window: int, sample: int, patience: float = 300.0) -> Books:
+    """mode: none (the driver alone), fractile, or bucket (the baseline)."""
+    shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    root = Path(tempfile.mkdtemp(prefix="shares-", dir=shm))
+    began = time.monotonic()
+    try:
+        (root / "cards.json").write_text(json.dumps(CARDS))
+        text = _case(build, root, tenants, mode, window, sample)
+        out = _conduct(build, root, text, patience)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return _parse(out, len(tenants), time.monotonic() - began)
+
+
+def _case(build: Path, root: Path, tenants: list[Tenant], mode: str, window: int, sample: int) -> str:
+    lines = [f"window {window}", f"sample {sample}"]
+    preload = {"none": "-", "fractile": build / "virtual/interposer/libfractile.so", "bucket": build / "shares/bucket.so"}[mode]
+    for i, t in enumerate(tenants):
+        (root / f"slices/t{i}").mkdir(parents=True)
+        if mode == "fractile":
+            _slice(build, root / f"slices/t{i}", t)
+        if mode == "bucket":
+            (root / f"slices/t{i}/bucket").write_text(f"{t.limit or t.cores} {0 if t.limit else 100 if t.cores else 0}\n")
+    if mode == "fractile":
+        lines.append(f"arbiter {build / 'virtual/arbiter/fractile-arbiter'} {root / 'slices'}")
+    for i, t in enumerate(tenants):
+        depart = window if t.depart is None else t.depart
+        lines.append(f"tenant t{i} {root / f'slices/t{i}'} {preload} {t.arrive} {depart} {t.processes} {t.work}")
+    return "\n".join(lines) + "\n"
+
+
+def _slice(build: Path, directory: Path, t: Tenant) -> None:
+    terms = f"{CARD}=8GiB,context=256MiB,cores={t.cores},cores-limit={t.limit}"
+    command = [build / "interposer/fractile-slice", "create", directory, "--slots", "64", "--objects", "64", "--card", terms]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _conduct(build: Path, root: Path, case: str, patience: float) -> str:
+    environment = dict(os.environ, SIMGPU_DIR=str(root), SIMGPU_CLOCK="virtual", LD_LIBRARY_PATH=str(build / "simgpu"))
+    with (root / "err").open("wb+") as err:
+        command = [build / "shares/conductor", build / "shares/tenant"]
+        p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=environment)
+        try:
+            out, _ = p.communicate(case.encode(), timeout=patience)
+        except subprocess.TimeoutExpired:
+            p.send_signal(signal.SIGKILL)  # its children die with it
+            p.communicate()
+            raise CaseFailed(f"not done after {patience:.0f} s: {_last_words(err)}") from None
+        if p.returncode != 0:
+            raise CaseFailed(_last_words(err) or f"the conductor ended with {p.returncode}")
+    return out.decode()
+
+
+def _last_words(err: BinaryIO) -> str:
+    err.seek(0)
+    return err.read()[-600:].decode(errors="replace").strip().replace("\n", " | ")
+
+
+def _parse(out: str, tenants: int, seconds: float) -> Books:
+    at: list[int] = []
+    gpu: list[list[int]] = [[] for _ in range(tenants)]
+    launches: list[list[int]] = [[] for _ in range(tenants)]
+    latencies: dict[int, list[int]] = {}
+    for line in out.splitlines():
+        words = line.split()
+        if words[0] == "at":
+            at.append(int(words[1]))
+            for i in range(tenants):
+                gpu[i].append(int(words[2 + 2 * i]))
+                launches[i].append(int(words[3 + 2 * i]))
+        elif words[0] == "latency":
+            latencies[int(words[1][1:])] = [int(w) for w in words[2:]]
+    return Books(at, gpu, launches, latencies, seconds)

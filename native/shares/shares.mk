@@ -1,0 +1,32 @@
+# make -C native shares          the matrix of shares, beside the baseline: minutes; the last line is JSON
+# make -C native shares-quick    a part of it that is run with every check
+# make -C native density         services, one and three to a card
+# shares/run.py --help tells the options; SHARES= hands them over.
+
+SHARES_TENANT := $(OUT)/shares/tenant
+SHARES_CONDUCTOR := $(OUT)/shares/conductor
+SHARES_BUCKET := $(OUT)/shares/bucket.so
+SHARES_PROGRAMS := $(SHARES_TENANT) $(SHARES_CONDUCTOR) $(SHARES_BUCKET)
+SHARES ?=
+
+$(SHARES_TENANT): shares/tenant.c shares/board.h shares/driver.h $(CLOCK) $(OUT)/simgpu/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIE $< $(CLOCK) -o $@ -L$(OUT)/simgpu -lcuda -lm
+
+$(SHARES_CONDUCTOR): shares/conductor.c shares/board.h $(STATE)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -Isimgpu -fPIE $< $(STATE) -o $@
+
+$(SHARES_BUCKET): shares/baseline/bucket.c $(CLOCK) $(OUT)/simgpu/libcuda.so.1 $(OUT)/simgpu/libnvidia-ml.so.1
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -shared $< $(CLOCK) -o $@ -L$(OUT)/simgpu -lnvidia-ml -ldl
+
+.PHONY: shares shares-quick density
+shares: all $(SHARES_PROGRAMS)
+	@$(PYTHON) shares/run.py --build $(abspath $(OUT)) $(SHARES)
+
+shares-quick: all $(SHARES_PROGRAMS)
+	@$(PYTHON) shares/run.py --build $(abspath $(OUT)) --quick $(SHARES)
+
+density: all $(SHARES_PROGRAMS)
+	@$(PYTHON) shares/density.py --build $(abspath $(OUT)) $(SHARES)
