@@ -182,6 +182,7 @@ int main(int count, char **arguments)
 {
     uint64_t window = 10000, sample = 100;
     if (count != 2) return fprintf(stderr, "usage: conductor TENANT < case\n"), 2;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     make_board();
     read_case(arguments[1], &window, &sample);
     if (!seats || !sample) fail("a case needs tenants");

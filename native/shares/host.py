@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 CARD = "GPU-00000000-0000-4000-8000-000000000001"
-CARDS = [{"uuid": CARD, "index": 0, "model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "pciBusID": "00000000:07:00.0", "smCount": 108}]
+CARDS = [
+    {
+        "uuid": CARD,
+        "index": 0,
+        "model": "NVIDIA A100-SXM4-40GB",
+        "memoryMiB": 40960,
+        "pciBusID": "00000000:07:00.0",
+        "smCount": 108,
+    }
+]
 
 
 @dataclass(frozen=True)
@@ -56,29 +65,48 @@ class CaseFailed(Exception):
     """The conductor ended badly or took too long; the text is its last words."""
 
 
-def run(build: Path, tenants: list[Tenant], mode: str, window: int, sample: int, patience: float = 300.0) -> Books:
+_busy: dict[Path, subprocess.Popen[bytes] | None] = {}
+
+
+def end_all(number: int, _frame: object) -> None:
+    """A handler of signals: no process and no file stays behind."""
+    for root, p in list(_busy.items()):
+        if p is not None:
+            p.send_signal(signal.SIGKILL)
+        shutil.rmtree(root, ignore_errors=True)
+    os._exit(128 + number)
+
+
+def run(build: Path, tenants: list[Tenant], mode: str, window: int, sample: int, patience: float = 60.0) -> Books:
     """mode: none (the driver alone), fractile, or bucket (the baseline)."""
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="shares-", dir=shm))
-    began = time.monotonic()
+    began, _busy[root] = time.monotonic(), None
     try:
         (root / "cards.json").write_text(json.dumps(CARDS))
         text = _case(build, root, tenants, mode, window, sample)
         out = _conduct(build, root, text, patience)
     finally:
         shutil.rmtree(root, ignore_errors=True)
+        _busy.pop(root, None)
     return _parse(out, len(tenants), time.monotonic() - began)
 
 
 def _case(build: Path, root: Path, tenants: list[Tenant], mode: str, window: int, sample: int) -> str:
     lines = [f"window {window}", f"sample {sample}"]
-    preload = {"none": "-", "fractile": build / "virtual/interposer/libfractile.so", "bucket": build / "shares/bucket.so"}[mode]
+    preload = {
+        "none": "-",
+        "fractile": build / "virtual/interposer/libfractile.so",
+        "bucket": build / "shares/bucket.so",
+    }[mode]
     for i, t in enumerate(tenants):
         (root / f"slices/t{i}").mkdir(parents=True)
         if mode == "fractile":
             _slice(build, root / f"slices/t{i}", t)
         if mode == "bucket":
-            (root / f"slices/t{i}/bucket").write_text(f"{t.limit or t.cores} {0 if t.limit else 100 if t.cores else 0}\n")
+            (root / f"slices/t{i}/bucket").write_text(
+                f"{t.limit or t.cores} {0 if t.limit else 100 if t.cores else 0}\n"
+            )
     if mode == "fractile":
         lines.append(f"arbiter {build / 'virtual/arbiter/fractile-arbiter'} {root / 'slices'}")
     for i, t in enumerate(tenants):
@@ -89,15 +117,27 @@ def _case(build: Path, root: Path, tenants: list[Tenant], mode: str, window: int
 
 def _slice(build: Path, directory: Path, t: Tenant) -> None:
     terms = f"{CARD}=8GiB,context=256MiB,cores={t.cores},cores-limit={t.limit}"
-    command = [build / "interposer/fractile-slice", "create", directory, "--slots", "64", "--objects", "64", "--card", terms]
+    command = [
+        build / "interposer/fractile-slice",
+        "create",
+        directory,
+        "--slots",
+        "64",
+        "--objects",
+        "64",
+        "--card",
+        terms,
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def _conduct(build: Path, root: Path, case: str, patience: float) -> str:
     environment = dict(os.environ, SIMGPU_DIR=str(root), SIMGPU_CLOCK="virtual", LD_LIBRARY_PATH=str(build / "simgpu"))
+    environment["SIMGPU_CONTENTS_MIB"] = "0"  # what a copy takes of the card's time matters here, not its bytes
     with (root / "err").open("wb+") as err:
         command = [build / "shares/conductor", build / "shares/tenant"]
         p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=environment)
+        _busy[root] = p
         try:
             out, _ = p.communicate(case.encode(), timeout=patience)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,99 @@
+"""From simgpu's books to figures. A tenant's share is what it did, as part of what the same processes did alone and without any
+library in the same run; its error is how far that is from what it was due, in points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cases
+from cases import Case, Workload
+from host import Books
+
+STEP = 10  # ms between the samples of a case in which somebody comes or goes
+SETTLED = 5.0  # points
+
+
+@dataclass(frozen=True)
+class Verdict:
+    shares: list[float]  # per tenant
+    errors: list[float]  # points, signed
+    throughput: float  # sum of shares, as part of what the limits leave
+    convergence: list[float]  # ms, one per event
+
+    @property
+    def error(self) -> float:
+        return max(abs(e) for e in self.errors)
+
+
+def rate(load: Workload, alone: Books) -> float:
+    """Work per ms of the workload by itself."""
+    return alone.work(0, 0, alone.at[-1], load.overlaps) / alone.at[-1]
+
+
+def _share(case: Case, books: Books, k: int, rates: list[float], begin: int, end: int) -> float:
+    return books.work(k, begin, end, case.loads[k].overlaps) / (rates[k] * (end - begin)) if rates[k] else 0.0
+
+
+def _settles(case: Case, books: Books, rates: list[float], event: int, until: int) -> float:
+    """ms until the first moment from which on, over half a second (longer for long kernels), everybody has what is due."""
+    over = max(500, int(-(-case.piece * 25 // STEP) * STEP))
+    for t in range(event, until - over + 1, STEP):
+        due = [cases.entitled(case.tenants, k, t, t + over) for k in range(len(case.tenants))]
+        if all(abs(_share(case, books, k, rates, t, t + over) - d) * 100 <= SETTLED for k, d in enumerate(due)):
+            return float(t - event)
+    return float(until - event)
+
+
+def judge(case: Case, books: Books, alone: list[Books]) -> Verdict:
+    window = books.at[-1]
+    rates = [rate(w, a) for w, a in zip(case.loads, alone, strict=True)]
+    shares = [_share(case, books, k, rates, 0, window) for k in range(len(case.loads))]
+    errors = [(s - t) * 100 for s, t in zip(shares, case.targets, strict=True)]
+    ends = [*case.events[1:], window] if case.events else []
+    settled = [_settles(case, books, rates, e, u) for e, u in zip(case.events, ends, strict=True)]
+    return Verdict(shares, errors, sum(shares) / sum(case.targets), settled)
+
+
+# ---- the figures of the matrix ----
+
+
+def _quantile(values: list[float], q: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * int(q * 100) // 100) - 1))] if ordered else 0.0
+
+
+def figures(results: list[tuple[Case, Verdict]]) -> dict[str, float | int]:
+    errors = [v.error for _, v in results]
+    hard = [v.error for c, v in results if c.group in ("alone 50", "alone 10")]
+    harvest = [v.shares[0] for c, v in results if c.group in ("alone 100", "idle neighbour")]
+    busy = [v.throughput for c, v in results if c.group.startswith(("pair", "four", "arrivals"))]
+    settled = [t for _, v in results for t in v.convergence]
+    return {
+        "cases": len(results),
+        "mean_error_points": round(sum(errors) / max(1, len(errors)), 3),
+        "p95_error_points": round(_quantile(errors, 0.95), 3),
+        "worst_error_points": round(max(errors, default=0), 3),
+        "min_total_throughput": round(min(busy, default=0), 4),
+        "convergence_ms_p95": round(_quantile(settled, 0.95), 1),
+        "hard_limit_error_points": round(max(hard, default=0), 3),
+        "idle_harvest": round(min(harvest, default=0), 4),
+    }
+
+
+BARS: dict[str, tuple[str, float]] = {
+    "mean_error_points": ("<=", 2),
+    "p95_error_points": ("<=", 4),
+    "worst_error_points": ("<=", 5),
+    "min_total_throughput": (">=", 0.95),
+    "convergence_ms_p95": ("<=", 200),
+    "hard_limit_error_points": ("<=", 2),
+    "idle_harvest": (">=", 0.97),
+}
+
+
+def missed(found: dict[str, float | int]) -> list[str]:
+    return [
+        f"{k} {found[k]} (wanted {sign} {bar})"
+        for k, (sign, bar) in BARS.items()
+        if (found[k] > bar if sign == "<=" else found[k] < bar)
+    ]

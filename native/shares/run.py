@@ -1,0 +1,187 @@
+"""make -C native shares: the matrix of cases under the arbiter, and the same matrix under the baseline, judged by simgpu's books.
+
+Each case is a simulated host of its own under the virtual clock, some at a time. Lines of progress; then the worst cases, the
+figures of the baseline, and as the last line those of the arbiter, as JSON. One row per case goes to shares.csv, plots beside
+it. Ends with 1 when a figure misses its bar."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cases
+import host
+import judge
+import plots
+from cases import Case
+from host import Books, CaseFailed, Tenant
+from judge import Verdict
+
+FAILED = Verdict([], [100.0], 0.0, [])
+
+
+@dataclass
+class Measured:
+    case: Case
+    window: Verdict
+    long: Verdict | None = None  # over many lengths, where the window is too short for 5 points
+    baseline: Verdict | None = None
+    seconds: float = 0.0
+    problem: str = ""
+
+
+@dataclass
+class Matrix:
+    build: Path
+    alone: dict[tuple[str, int, int], Books] = field(default_factory=dict[tuple[str, int, int], Books])
+
+    def reference(self, key: tuple[str, int, int]) -> None:
+        words, processes, window = key
+        try:
+            self.alone[key] = host.run(self.build, [Tenant(words, processes=processes)], "none", window, window)
+        except CaseFailed as e:
+            print(f"alone, {words}: {e}", flush=True)
+
+    def references(self, case: Case, window: int) -> list[Books]:
+        missing = [w.words for w in case.loads if (w.words, w.processes, window) not in self.alone]
+        if missing:
+            raise CaseFailed(f"nothing to compare with: {missing}")
+        return [self.alone[w.words, w.processes, window] for w in case.loads]
+
+    def judged(self, case: Case, mode: str, window: int) -> tuple[Verdict, float]:
+        books = host.run(self.build, list(case.tenants), mode, window, judge.STEP if case.events else window)
+        return judge.judge(case, books, self.references(case, window)), books.seconds
+
+    def measure(self, case: Case, baseline: bool) -> Measured:
+        m = Measured(case, FAILED)
+        try:
+            m.window, m.seconds = self.judged(case, "fractile", cases.WINDOW)
+            if case.excused:
+                m.long, seconds = self.judged(case, "fractile", case.long_window)
+                m.seconds += seconds
+        except CaseFailed as e:
+            m.problem = str(e)
+        try:
+            m.baseline = self.judged(case, "bucket", cases.WINDOW)[0] if baseline else None
+        except CaseFailed as e:
+            m.baseline, m.problem = FAILED, f"{m.problem} baseline: {e}".strip()
+        return m
+
+
+def keys_of(table: list[Case]) -> list[tuple[str, int, int]]:
+    windows = [(c, w) for c in table for w in {cases.WINDOW, c.long_window if c.excused else cases.WINDOW}]
+    return list(dict.fromkeys((w.words, w.processes, length) for c, length in windows for w in c.loads))
+
+
+def measure_all(build: Path, table: list[Case], jobs: int, baseline: bool) -> list[Measured]:
+    matrix, done = Matrix(build), []
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(matrix.reference, keys_of(table)))
+        for m in pool.map(lambda c: matrix.measure(c, baseline), table):
+            done.append(m)
+            if m.problem:
+                print(f"case {m.case.number} ({m.case.group}): {m.problem}", flush=True)
+            if len(done) % 50 == 0:
+                print(f"{len(done)} of {len(table)} cases", flush=True)
+    return done
+
+
+# ---- what is written ----
+
+COLUMNS = [
+    "case", "group", "kinds", "workloads", "processes", "cores", "limits", "arrive_ms", "depart_ms", "window_ms", "longest_piece_ms",
+    "due_percent", "share_percent", "error_points", "total_throughput", "convergence_ms", "excused", "long_window_ms", "long_error_points",
+    "baseline_share_percent", "baseline_error_points", "real_seconds", "problem",
+]  # fmt: skip
+
+
+def _list(values: object) -> str:
+    return " | ".join(str(v) for v in values)  # type: ignore[attr-defined]
+
+
+def row(m: Measured) -> list[object]:
+    c, percent = m.case, lambda v: _list(f"{s * 100:.2f}" for s in v)
+    return [
+        c.number, c.group, _list(w.kind for w in c.loads), _list(w.words for w in c.loads), _list(t.processes for t in c.tenants),
+        _list(t.cores for t in c.tenants), _list(t.limit for t in c.tenants), _list(t.arrive for t in c.tenants),
+        _list("" if t.depart is None else t.depart for t in c.tenants), cases.WINDOW, f"{c.piece:.3f}", percent(c.targets),
+        percent(m.window.shares), f"{m.window.error:.3f}", f"{m.window.throughput:.4f}", _list(f"{t:.0f}" for t in m.window.convergence),
+        int(c.excused), c.long_window if m.long else "", f"{m.long.error:.3f}" if m.long else "",
+        percent(m.baseline.shares) if m.baseline else "", f"{m.baseline.error:.3f}" if m.baseline else "", f"{m.seconds:.2f}", m.problem,
+    ]  # fmt: skip
+
+
+def write_table(path: Path, done: list[Measured]) -> None:
+    with path.open("w", newline="") as f:
+        out = csv.writer(f)
+        out.writerow(COLUMNS)
+        out.writerows(row(m) for m in done)
+
+
+def report(done: list[Measured], baseline: bool) -> list[str]:
+    """Prints everything but the last line; gives the bars that were missed."""
+    for group in dict.fromkeys(m.case.group for m in done):
+        errors = sorted(m.window.error for m in done if m.case.group == group)
+        print(
+            f"{group:18} {len(errors):4} cases   mean {sum(errors) / len(errors):6.2f}   worst {errors[-1]:6.2f} points"
+        )
+    print("worst:")
+    for m in sorted(done, key=lambda m: -m.window.error)[:12]:
+        long = f", {m.long.error:.2f} over {m.case.long_window // 1000} s" if m.long else ""
+        print(
+            f"  case {m.case.number} {m.case.group}: {m.window.error:.2f} points{long}  {_list(w.words for w in m.case.loads)}"
+        )
+    excused = [m.case.number for m in done if m.case.excused]
+    print(f"{len(excused)} cases have pieces of work of which half is 5 % of the window or more: {excused}")
+    judged = [(m.case, m.long or m.window) for m in done]
+    print("with these over 50 pieces of work: " + json.dumps(judge.figures(judged)))
+    short = judge.figures([(m.case, m.window) for m in done if not m.case.excused])
+    print("without these:                     " + json.dumps(short))
+    if baseline:
+        print(
+            "token bucket, strict:              "
+            + json.dumps(judge.figures([(m.case, m.baseline or FAILED) for m in done]))
+        )
+    return judge.missed(judge.figures(judged))
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", type=Path, required=True, help="where make put the programs")
+    p.add_argument("--quick", action="store_true", help="a part of the cases, without the baseline")
+    p.add_argument("--only", default="", help="comma-separated numbers of cases")
+    p.add_argument("--seed", type=int, default=5)
+    p.add_argument("--jobs", type=int, default=2, help="cases at a time")
+    p.add_argument("--no-baseline", action="store_true")
+    p.add_argument("--results", type=Path, help="where to copy table and plots, beside BUILD/shares")
+    a = p.parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, host.end_all)
+    began, table, baseline = time.monotonic(), cases.table(a.seed), not (a.quick or a.no_baseline)
+    if a.quick:
+        table = cases.quick(table)
+    if a.only:
+        table = [c for c in table if str(c.number) in a.only.split(",")]
+    done = measure_all(a.build, table, a.jobs, baseline)
+    for place in [a.build / "shares"] + ([a.results] if a.results else []):
+        place.mkdir(parents=True, exist_ok=True)
+        write_table(place / ("quick.csv" if a.quick else "shares.csv"), done)
+        if not a.quick:
+            plots.matrix(place, [(m.case, m.window, m.baseline) for m in done])
+    missed = report(done, baseline)
+    print(f"took {time.monotonic() - began:.0f} s")
+    if missed:
+        print("missed: " + "; ".join(missed))
+    print(json.dumps(judge.figures([(m.case, m.window) for m in done])))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
