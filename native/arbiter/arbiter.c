@@ -11,6 +11,7 @@
 #include "clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -98,6 +100,7 @@ static void handle(struct node *n, const struct epoll_event *e)
     case FROM_CONTROL: answer(n); break;
     case FROM_SLICE: if (n->slices[index].present) peer_accept(n, index); break;
     case FROM_PEER: if (n->peers[index].fd >= 0) peer_hear(n, index); break;
+    case FROM_DEATH: peer_died(n, index); break;
     }
 }
 
@@ -132,8 +135,19 @@ static void serve(struct node *n)
 
 /* ---- beginning and end ---- */
 
+/* Two descriptors for every process of every container. */
+static void allow_descriptors(void)
+{
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &most) != 0) return;
+    most.rlim_cur = most.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &most);
+}
+
 static bool begin(struct node *n, const char *control)
 {
+    allow_descriptors();
+    n->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     n->epoll = epoll_create1(EPOLL_CLOEXEC);
     n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     n->control = control[0] ? unix_socket(control, true) : -1;

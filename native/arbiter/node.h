@@ -9,13 +9,14 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#define PEERS 4096           /* processes of all containers together */
-#define PEERS_OF_A_SLICE 2048
+#define PEERS 16384          /* connections of all containers together */
+#define PEERS_OF_A_SLICE 1024
 #define MESSAGES_A_SECOND 20000 /* of one process; more is a flood */
 #define EVENTS 256
 
 struct peer {
     int fd; /* -1: free */
+    int life; /* pidfd of the process: its children may keep its socket open after its death */
     int next; /* of the same slice; of the free ones */
     uint32_t slice;
     pid_t pid;                /* as the kernel says, in our namespace */
@@ -46,6 +47,7 @@ struct event {
 
 struct node {
     int epoll, inotify, control;
+    int spare; /* a descriptor to give up when there is no other, so that a connection can be refused */
     char root[256]; /* directory of slices, "" when they were named */
     char uuids[SHARE_CARDS][96];
     uint32_t card_count;
@@ -62,11 +64,11 @@ bool slice_add(struct node *n, const char *path);
 void slice_remove(struct node *n, uint32_t slice);
 void slices_scan(struct node *n);           /* what is in n->root now */
 void slices_terms(struct node *n, uint64_t now); /* weights and limits as the pages say now */
-uint64_t slice_paced(const struct slice *s);
 
 /* peers.c */
 void peer_accept(struct node *n, uint32_t slice);
 void peer_hear(struct node *n, uint32_t peer);
+void peer_died(struct node *n, uint32_t peer);
 void peer_drop(struct node *n, uint32_t peer, const char *why); /* why NULL: it went by itself */
 void peers_tell(struct node *n, const struct share_decision *d, uint64_t now);
 
@@ -75,7 +77,7 @@ void event_note(struct node *n, const struct slice *s, pid_t pid, const char *wh
 int status_write(const struct node *n, int fd, uint64_t now);
 
 /* arbiter.c: what an epoll event belongs to */
-enum source { FROM_INOTIFY, FROM_CONTROL, FROM_SLICE, FROM_PEER };
+enum source { FROM_INOTIFY, FROM_CONTROL, FROM_SLICE, FROM_PEER, FROM_DEATH };
 bool node_watch(struct node *n, int fd, enum source what, uint32_t index);
 
 #endif

@@ -4,15 +4,52 @@
 #include "clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
 
 #define ROUND 16 /* messages of one peer before the others are heard */
 #define SECOND 1000000000ull
 
 static struct slice *slice_of(struct node *n, const struct peer *p) { return &n->slices[p->slice]; }
+
+/* Without a descriptor left the connection would stay in the queue, and wake us again and again. */
+static void refuse_without_descriptor(struct node *n, struct slice *s)
+{
+    close(n->spare);
+    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) close(fd);
+    n->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    event_note(n, s, 0, "refused: no descriptor is left");
+}
+
+static int life_of(int fd, pid_t pid)
+{
+    int life = -1;
+    socklen_t size = sizeof life;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &life, &size) == 0) return life;
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
+{
+    struct slice *s = &n->slices[index];
+    int at = n->free_peer;
+    struct peer *p = &n->peers[at];
+    n->free_peer = p->next;
+    *p = (struct peer){.fd = fd, .life = life_of(fd, pid), .next = s->peers, .slice = index, .pid = pid};
+    s->peers = at;
+    s->peer_count++;
+    node_watch(n, fd, FROM_PEER, (uint32_t)at);
+    if (p->life >= 0) node_watch(n, p->life, FROM_DEATH, (uint32_t)at);
+}
 
 void peer_accept(struct node *n, uint32_t index)
 {
@@ -20,20 +57,12 @@ void peer_accept(struct node *n, uint32_t index)
     struct ucred who = {0};
     socklen_t size = sizeof who;
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) return refuse_without_descriptor(n, s);
     if (fd < 0) return;
     bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
-    if (!known || n->free_peer < 0 || s->peer_count >= PEERS_OF_A_SLICE) {
-        event_note(n, s, who.pid, "refused: too many processes");
-        close(fd);
-        return;
-    }
-    int at = n->free_peer;
-    struct peer *p = &n->peers[at];
-    n->free_peer = p->next;
-    *p = (struct peer){.fd = fd, .next = s->peers, .slice = index, .pid = who.pid};
-    s->peers = at;
-    s->peer_count++;
-    node_watch(n, fd, FROM_PEER, (uint32_t)at);
+    if (known && n->free_peer >= 0 && s->peer_count < PEERS_OF_A_SLICE) return admit(n, index, fd, who.pid);
+    event_note(n, s, who.pid, "refused: too many processes");
+    close(fd);
 }
 
 static bool anybody_wants(const struct node *n, const struct slice *s, uint32_t card)
@@ -68,6 +97,7 @@ void peer_drop(struct node *n, uint32_t index, const char *why)
         if (waits && !anybody_wants(n, s, c)) share_done(&n->share, (uint32_t)s->card[c], p->slice, false, clock_now());
     }
     close(p->fd);
+    if (p->life >= 0) close(p->life);
     for (int *at = &s->peers; *at >= 0; at = &n->peers[*at].next)
         if (*at == (int)index) {
             *at = p->next;
@@ -76,6 +106,13 @@ void peer_drop(struct node *n, uint32_t index, const char *why)
     s->peer_count--;
     *p = (struct peer){.fd = -1, .next = n->free_peer};
     n->free_peer = (int)index;
+}
+
+/* The place may have been given to another since the event. */
+void peer_died(struct node *n, uint32_t index)
+{
+    struct pollfd life = {.fd = n->peers[index].fd >= 0 ? n->peers[index].life : -1, .events = POLLIN};
+    if (poll(&life, 1, 0) == 1) peer_drop(n, index, NULL);
 }
 
 static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_t card, uint64_t length)
@@ -118,11 +155,11 @@ static const char *obey(struct node *n, struct peer *p, const struct arbiter_mes
     if (m->version != ARBITER_VERSION || m->card >= s->cards || s->card[m->card] < 0) return "nonsense";
     if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), NULL;
     if (m->kind != ARBITER_DONE) return "nonsense";
-    if (m->lease != s->lease[m->card]) return NULL; /* of an earlier lease: it crossed ours on the way */
-    if (!m->more) p->wants &= ~(1ull << m->card);
-    bool held = p->granted >> m->card & 1;
+    if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return NULL; /* of an earlier lease: it crossed ours on the way */
+    if (m->more) p->wants |= 1ull << m->card;
+    else p->wants &= ~(1ull << m->card);
     give_back(n, p, m->card);
-    if (held && m->more && s->outstanding[m->card]) want(n, p, m->card, m->gang); /* others of it go on */
+    if (m->more) want(n, p, m->card, m->gang); /* others of its container may go on, and it with them */
     return NULL;
 }
 

@@ -25,22 +25,43 @@ static int64_t most_credit(const struct share_seat *t)
     return lease > 2 * (int64_t)SHARE_LEAST ? lease : 2 * (int64_t)SHARE_LEAST;
 }
 
-/* Brings a seat's account up to now. */
-static void charge(struct share_seat *t, uint64_t now)
+/* Virtual time since the end of its lease. */
+static int64_t overrun(const struct share_seat *t, uint64_t now)
+{
+    return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
+}
+
+/* Brings a seat's account up to now; `users` feed the card at present. */
+static void charge(struct share_seat *t, uint32_t users, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
+    bool short_of_credit = limited(t) && t->credit < (int64_t)SHARE_LEAST;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
-    t->credit_at = now;
+    t->credit_at = t->charged_at = now;
     if (t->holds || t->late) {
-        t->held_ns += since;
-        t->virtual_time += (int64_t)(since * SCALE / t->terms.weight);
-        if (limited(t)) t->credit -= (int64_t)since;
+        uint64_t part = since / users;
+        t->held_ns += part;
+        t->virtual_time += (int64_t)(part * SCALE / t->terms.weight);
+        if (limited(t)) t->credit -= (int64_t)part;
     } else if (t->wants) {
         t->waited_ns += since;
-        if (limited(t) && t->credit < (int64_t)SHARE_LEAST) t->throttled_ns += since;
+        if (short_of_credit) t->throttled_ns += since;
     }
     if (t->credit > most_credit(t)) t->credit = most_credit(t);
-    t->charged_at = now;
+}
+
+/* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
+static void charge_all(struct share *s, uint32_t card, uint64_t now)
+{
+    uint32_t users = 0;
+    for (uint32_t i = 0; i < s->tenants; i++) users += s->seats[card][i].present && (s->seats[card][i].holds || s->seats[card][i].late);
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        struct share_seat *t = &s->seats[card][i];
+        if (!t->present) continue;
+        bool in_time = s->holder[card] == (int)i && (!t->over_at || t->charged_at < t->over_at);
+        charge(t, users ? users : 1, now);
+        if (in_time && t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time - overrun(t, now);
+    }
 }
 
 /* The least virtual time of the others that are there to use the card; own when there is nobody. */
@@ -81,10 +102,10 @@ void share_seat(struct share *s, uint32_t card, uint32_t tenant, struct share_te
         t->charged_at = t->credit_at = now;
         t->terms = terms;
         t->present = true;
-        t->virtual_time = least_of_others(s, card, tenant);
+        t->virtual_time = s->virtual_time[card];
         return;
     }
-    charge(t, now); /* by the old terms */
+    charge_all(s, card, now); /* by the old terms */
     t->terms = terms;
     if (t->credit > most_credit(t)) t->credit = most_credit(t);
 }
@@ -102,32 +123,37 @@ static void unreserve(struct share *s, uint32_t tenant)
 
 void share_leave(struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
-    charge(&s->seats[card][tenant], now);
+    charge_all(s, card, now);
     let_go(s, card, tenant);
     unreserve(s, tenant);
     memset(&s->seats[card][tenant], 0, sizeof(struct share_seat));
+}
+
+/* For being away its right to the time of others passes, as fast as it could have used it at most. */
+static void come_back(const struct share *s, uint32_t card, struct share_seat *t, uint64_t now)
+{
+    int64_t floor = s->virtual_time[card] - BURST * SCALE / t->terms.weight;
+    int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
+    if (floor > most) floor = most;
+    if (t->virtual_time < floor) t->virtual_time = floor;
 }
 
 void share_want(struct share *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
 {
     struct share_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
-    charge(t, now);
+    charge_all(s, card, now);
     t->gang = gang | 1ull << card;
     if (t->wants) return;
-    if (!t->holds && !t->late) {
-        int64_t floor = least_of_others(s, card, tenant) - BURST * SCALE / t->terms.weight;
-        if (t->virtual_time < floor) t->virtual_time = floor;
-    }
+    if (!t->holds && !t->late) come_back(s, card, t, now);
     t->wants = true;
-    t->wants_since = now;
 }
 
 void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now)
 {
     struct share_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
-    charge(t, now);
+    charge_all(s, card, now);
     if (t->over_at && now > t->over_at) {
         uint64_t over = now - t->over_at;
         t->overruns++;
@@ -135,6 +161,7 @@ void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more
     }
     t->holds = t->late = t->recalled = false;
     t->over_at = 0;
+    if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
     t->wants = wants_more;
     let_go(s, card, tenant);
     if (!wants_more) unreserve(s, tenant);
@@ -245,7 +272,8 @@ static void seat_holder(struct share *s, uint32_t card, uint32_t tenant, uint64_
     }
     t->holds = true;
     t->recalled = false;
-    t->granted_at = t->charged_at = now;
+    t->granted_at = now;
+    if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
     t->leases++;
     s->holder[card] = (int16_t)tenant;
@@ -298,8 +326,7 @@ bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uin
 {
     uint64_t next = NEVER;
     for (uint32_t card = 0; card < s->cards; card++) {
-        for (uint32_t i = 0; i < s->tenants; i++)
-            if (s->seats[card][i].present) charge(&s->seats[card][i], now);
+        charge_all(s, card, now);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && seat_next(s, card, now, out)) return true;
         next = sooner(next, next_credit(s, card, now));

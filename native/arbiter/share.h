@@ -9,8 +9,9 @@
  *
  * Time held is charged from the grant until the tenant has let go, however long that takes: overrun is debt. Between tenants
  * that want a card, the one with the least *virtual time* (time held / weight) is next, so that over any while all have
- * held in proportion to their weights, whatever the length of their kernels. Who was away comes back at the least virtual time
- * of those present, less a small credit: idle time is not saved up. A hard limit is a credit that grows by so many percent of the
+ * held in proportion to their weights, whatever the length of their kernels. Who was away comes back at the card's virtual time
+ * (that of its holders, without what they overran), less a small credit: idle time is not saved up; but an absence costs at
+ * most what holding the card all that time would have. Who is late shares the card with the holder: both are charged their part. A hard limit is a credit that grows by so many percent of the
  * time, and is used up by holding. A tenant that works on several cards at once gets them together or not at all. */
 #ifndef FRACTILE_SHARE_H
 #define FRACTILE_SHARE_H
@@ -38,7 +39,7 @@ struct share_seat {
     uint64_t gang;        /* bit set of cards that it wants together, this one among them */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
-    uint64_t credit_at, charged_at, granted_at, over_at, wants_since, longest_overrun;
+    uint64_t credit_at, charged_at, granted_at, over_at, left_at, longest_overrun;
     /* for people */
     uint64_t held_ns, waited_ns, throttled_ns, leases, overruns, lates;
 };
@@ -46,6 +47,7 @@ struct share_seat {
 struct share {
     uint32_t cards, tenants; /* highest number in use + 1 */
     int16_t holder[SHARE_CARDS], reserved[SHARE_CARDS]; /* tenant, -1: nobody */
+    int64_t virtual_time[SHARE_CARDS];
     struct share_seat seats[SHARE_CARDS][SHARE_TENANTS];
 };
 

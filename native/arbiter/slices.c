@@ -62,11 +62,15 @@ static int card_number(struct node *n, const char *uuid)
     return (int)n->card_count++;
 }
 
+/* Acquire: no later look, that at the sequence above all, is made before these. */
+static uint32_t look(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
 static struct share_terms terms_of(const struct fr_limits *l, uint32_t card)
 {
     const struct fr_limits_card *c = &l->cards[card];
-    uint32_t weight = c->cores ? c->cores : c->weight ? c->weight : 1;
-    return (struct share_terms){.weight = weight < 100000 ? weight : 100000, .limit = c->cores_limit, .priority = l->priority};
+    uint32_t cores = look(&c->cores), weight = cores ? cores : look(&c->weight), limit = look(&c->cores_limit);
+    if (look(&l->flags) & FR_FLAG_ISOLATION_OFF) limit = 0;
+    return (struct share_terms){.weight = !weight ? 1 : weight < 100000 ? weight : 100000, .limit = limit, .priority = look(&l->priority)};
 }
 
 /* Under the sequence lock; false: the writer is at work, the next look will do. */
@@ -75,7 +79,6 @@ static bool read_terms(const struct fr_limits *l, struct share_terms *out, uint3
     *sequence = atomic_load_explicit(&l->sequence, memory_order_acquire);
     if (*sequence & 1) return false;
     for (uint32_t i = 0; i < cards; i++) out[i] = terms_of(l, i);
-    atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&l->sequence, memory_order_relaxed) == *sequence;
 }
 

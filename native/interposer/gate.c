@@ -117,6 +117,7 @@ static uint64_t pass(struct fr_pace *p, struct fr_lane *lane, uint64_t ns)
         if (a == GO) {
             atomic_fetch_add(&p->in_flight, ns);
             atomic_fetch_add(&p->launched_now, 1);
+            if (unlikely(gate == FR_GATE_FREE && now > atomic_load(&p->last_launch) + FR_QUIET_NS)) fr_pacer_wake((int)(p - fr_paces));
             return now;
         }
         atomic_fetch_sub(&p->inside, 1);

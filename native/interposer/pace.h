@@ -88,6 +88,7 @@ struct fr_account *fr_account_of_pace(const struct fr_pace *pace); /* NULL: none
 #define FR_WINDOW_NS 10000000ull   /* of work in flight, when no end of the turn is known: what a newcomer waits at most */
 #define FR_IDLE_NS 200000ull       /* nothing new for so long after the last is done: the turn is given back to who waits */
 #define FR_ALONE_NS 20000000ull    /* ... when nobody was waiting */
+#define FR_QUIET_NS 1000000000ull  /* no launch for so long: an arbiter that is not there is not looked for */
 #define FR_UNKNOWN_NS 2000000ull   /* taken for a kernel that was never seen */
 
 #endif

@@ -12,8 +12,11 @@
 #include "protocol.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -28,10 +31,11 @@ struct socket {
 };
 
 struct pacer {
-    _Atomic uint32_t started;
+    _Atomic uint32_t started, present;
     struct socket arbiter, ours, theirs; /* a message into `theirs` wakes us */
     uint64_t again;
     bool asked; /* WANT was said for this turn */
+    bool idle;  /* this turn ends because there is nothing to do */
 };
 static struct pacer pacers[FR_MAX_CARDS];
 
@@ -65,17 +69,26 @@ static void set_gate(struct fr_pace *p, enum fr_gate gate)
 
 /* ---- the arbiter ---- */
 
+/* A socket's name has 108 bytes; a longer directory is named by way of its descriptor. */
+static bool name_of_arbiter(struct sockaddr_un *name, int *directory)
+{
+    const char *of = fr_shared.directory;
+    size_t room = sizeof name->sun_path;
+    *directory = -1;
+    if ((size_t)snprintf(name->sun_path, room, "%s/" ARBITER_SOCKET, of) < room) return true;
+    *directory = open(of, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return *directory >= 0 && (size_t)snprintf(name->sun_path, room, "/proc/self/fd/%d/" ARBITER_SOCKET, *directory) < room;
+}
+
 static void connect_to_arbiter(struct pacer *me)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    size_t length = strlen(fr_shared.directory);
-    if (length + sizeof "/" ARBITER_SOCKET > sizeof name.sun_path) return;
-    memcpy(name.sun_path, fr_shared.directory, length);
-    memcpy(name.sun_path + length, "/" ARBITER_SOCKET, sizeof "/" ARBITER_SOCKET);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return;
-    if (connect(fd, (struct sockaddr *)&name, sizeof name) != 0) close(fd);
-    else me->arbiter = own(fd);
+    int directory, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool found = fd >= 0 && name_of_arbiter(&name, &directory) && connect(fd, (struct sockaddr *)&name, sizeof name) == 0;
+    if (fd >= 0 && directory >= 0) close(directory);
+    if (found) me->arbiter = own(fd);
+    else if (fd >= 0) close(fd);
+    if (!found) fr_say(FR_SAY_ARBITER, "no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does", fr_shared.directory);
 }
 
 static void lose_arbiter(struct pacer *me)
@@ -99,8 +112,8 @@ static void take_grant(struct pacer *me, const struct arbiter_message *m)
     struct fr_pace *p = pace_of(me);
     uint64_t now = clock_now();
     atomic_store(&p->lease, m->lease);
-    if (atomic_load(&p->gate) != FR_GATE_ASKED) return say(me, ARBITER_DONE, false);
     me->asked = false;
+    if (atomic_load(&p->gate) != FR_GATE_ASKED) return say(me, ARBITER_DONE, false);
     atomic_store(&p->granted, now);
     atomic_store(&p->end, m->length_ns ? now + m->length_ns : 0);
     atomic_store(&p->launched_now, 0);
@@ -128,14 +141,20 @@ static void hear(struct pacer *me)
 
 /* ---- the turn ---- */
 
-/* When it ends by itself: at its end, or when nothing has been in flight for a while. */
-static uint64_t turn_ends(const struct fr_pace *p)
+/* When nothing has been in flight for a while. */
+static uint64_t turn_is_idle(const struct fr_pace *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = atomic_load(&p->granted);
     uint64_t queue = atomic_load(&p->queue_end), last = atomic_load(&p->last_launch);
     if (queue > quiet) quiet = queue;
     if (last > quiet) quiet = last;
-    quiet += end ? FR_IDLE_NS : FR_ALONE_NS;
+    return quiet + (end ? FR_IDLE_NS : FR_ALONE_NS);
+}
+
+/* When it ends by itself. */
+static uint64_t turn_ends(const struct fr_pace *p)
+{
+    uint64_t end = atomic_load(&p->end), quiet = turn_is_idle(p);
     return end && end < quiet ? end : quiet;
 }
 
@@ -145,7 +164,9 @@ static void give_back(struct pacer *me)
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
     fr_lanes_drain(p);
     atomic_store(&p->queue_end, 0);
-    bool more = atomic_load(&p->waiting) > 0;
+    /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
+    bool at_work = atomic_load(&p->launched_now) && !me->idle;
+    bool more = at_work || atomic_load(&p->waiting) > 0;
     atomic_store(&p->gate, more ? FR_GATE_ASKED : FR_GATE_IDLE);
     me->asked = more; /* DONE says it */
     say(me, ARBITER_DONE, more);
@@ -155,7 +176,9 @@ static void give_back(struct pacer *me)
 static uint64_t see_to_gate(struct pacer *me)
 {
     struct fr_pace *p = pace_of(me);
-    if (atomic_load(&p->gate) == FR_GATE_OPEN && clock_now() >= turn_ends(p)) close_gate(p);
+    uint64_t now = clock_now();
+    me->idle = now >= turn_is_idle(p);
+    if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) close_gate(p);
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
         me->asked = true;
@@ -176,15 +199,23 @@ static bool connected(struct pacer *me)
     return true;
 }
 
+/* Without an arbiter and without launches there is nothing to do: the next launch wakes us (gate.c). */
+static bool quiet(const struct pacer *me)
+{
+    return still(&me->ours) && atomic_load(&fr_paces[card_of(me)].last_launch) + FR_QUIET_NS < clock_now();
+}
+
 static void *work(void *of)
 {
     struct pacer *me = of;
     char byte[8];
+    clock_now();
+    atomic_store(&me->present, 1);
     int mode = 2; /* relaxed: what this thread asks the driver disturbs no capture */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (;;) {
         uint64_t until = connected(me) ? see_to_gate(me) : me->again;
-        if (me->arbiter.fd < 0) until = me->again;
+        if (me->arbiter.fd < 0) until = quiet(me) ? 0 : me->again;
         struct pollfd fds[2] = {{.fd = still(&me->ours) ? me->ours.fd : -1, .events = POLLIN},
                                 {.fd = still(&me->arbiter) ? me->arbiter.fd : -1, .events = POLLIN}};
         if (fds[0].fd < 0 && (!until || until > clock_now() + AGAIN_NS)) until = clock_now() + AGAIN_NS; /* nobody can wake us */
@@ -205,6 +236,7 @@ static void begin(struct pacer *me)
     me->arbiter.fd = -1;
     me->again = 0;
     me->asked = false;
+    atomic_store(&me->present, 0);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
     me->ours = own(ends[0]);
     me->theirs = own(ends[1]);
@@ -212,7 +244,8 @@ static void begin(struct pacer *me)
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     if (pthread_create(&thread, NULL, work, me) == 0) pthread_detach(thread);
-    else lose_arbiter(me), me->again = UINT64_MAX;
+    else lose_arbiter(me), me->again = UINT64_MAX, atomic_store(&me->present, 1);
+    while (clock_is_virtual() && !atomic_load(&me->present)) sched_yield(); /* else the clock runs ahead of it */
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
