@@ -1,9 +1,11 @@
-"""The table of cases, from a fixed seed: workloads (how programs launch), and who shares a card with whom on what terms."""
+"""The table of cases, from a fixed seed: workloads (how programs launch), and who shares a card with whom, on what
+terms."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import pairwise
 
 from host import Tenant
 
@@ -213,7 +215,7 @@ def entitled(tenants: list[Tenant] | tuple[Tenant, ...], which: int, begin: int,
     for t in tenants:
         edges |= {e for e in (t.arrive, WINDOW if t.depart is None else t.depart) if begin < e < end}
     times, due = sorted(edges), 0.0
-    for a, b in zip(times, times[1:], strict=False):
+    for a, b in pairwise(times):
         present = [
             k for k, t in enumerate(tenants) if t.arrive <= a and b <= (WINDOW if t.depart is None else t.depart)
         ]

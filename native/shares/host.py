@@ -1,5 +1,5 @@
-"""Runs one case: a simulated host of its own in a temporary directory, slices for its containers, the arbiter or not, and
-the conductor, which prints what simgpu's books say. Everything under the virtual clock."""
+"""Runs one case: a simulated host of its own in a temporary directory, slices for its containers, the arbiter or not,
+and the conductor, which prints what simgpu's books say. Everything under the virtual clock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From simgpu's books to figures. A tenant's share is what it did, as part of what the same processes did alone and without any
-library in the same run; its error is how far that is from what it was due, in points."""
+"""From simgpu's books to figures. A tenant's share is what it did, as part of what the same processes did alone and
+without any library in the same run; its error is how far that is from what it was due, in points."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Verdict:
     errors: list[float]  # points, signed
     throughput: float  # sum of shares, as part of what the limits leave
     convergence: list[float]  # ms, one per event
+    times: list[float]  # part of the card's time that simgpu booked, per tenant
 
     @property
     def error(self) -> float:
@@ -35,7 +36,7 @@ def _share(case: Case, books: Books, k: int, rates: list[float], begin: int, end
 
 
 def _settles(case: Case, books: Books, rates: list[float], event: int, until: int) -> float:
-    """ms until the first moment from which on, over half a second (longer for long kernels), everybody has what is due."""
+    """ms until the first moment from which on, over half a second (longer for long kernels), all have what is due."""
     over = max(500, int(-(-case.piece * 25 // STEP) * STEP))
     for t in range(event, until - over + 1, STEP):
         due = [cases.entitled(case.tenants, k, t, t + over) for k in range(len(case.tenants))]
@@ -49,9 +50,10 @@ def judge(case: Case, books: Books, alone: list[Books]) -> Verdict:
     rates = [rate(w, a) for w, a in zip(case.loads, alone, strict=True)]
     shares = [_share(case, books, k, rates, 0, window) for k in range(len(case.loads))]
     errors = [(s - t) * 100 for s, t in zip(shares, case.targets, strict=True)]
+    times = [books.share(k, 0, window) for k in range(len(case.loads))]
     ends = [*case.events[1:], window] if case.events else []
     settled = [_settles(case, books, rates, e, u) for e, u in zip(case.events, ends, strict=True)]
-    return Verdict(shares, errors, sum(shares) / sum(case.targets), settled)
+    return Verdict(shares, errors, sum(shares) / sum(case.targets), settled, times)
 
 
 # ---- the figures of the matrix ----

@@ -17,8 +17,10 @@ class Frame:
     def __init__(self, title: str, xlabel: str, ylabel: str, x: float, y: float) -> None:
         self.x, self.y = x, y
         self.parts = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{W}" height="{H}" font-family="sans-serif" font-size="12">',
-            f'<rect width="{W}" height="{H}" fill="white"/><text x="{W / 2}" y="20" text-anchor="middle" font-size="14">{title}</text>',
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{W}" height="{H}" font-family="sans-serif"',
+            ' font-size="12">',
+            f'<rect width="{W}" height="{H}" fill="white"/>',
+            f'<text x="{W / 2}" y="20" text-anchor="middle" font-size="14">{title}</text>',
             f'<text x="{W / 2}" y="{H - 8}" text-anchor="middle">{xlabel}</text>',
             f'<text x="14" y="{H / 2}" text-anchor="middle" transform="rotate(-90 14 {H / 2})">{ylabel}</text>',
         ]

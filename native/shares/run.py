@@ -1,8 +1,9 @@
-"""make -C native shares: the matrix of cases under the arbiter, and the same matrix under the baseline, judged by simgpu's books.
+"""make -C native shares: the matrix of cases under the arbiter, and the same matrix under the baseline, judged by
+simgpu's books.
 
-Each case is a simulated host of its own under the virtual clock, some at a time. Lines of progress; then the worst cases, the
-figures of the baseline, and as the last line those of the arbiter, as JSON. One row per case goes to shares.csv, plots beside
-it. Ends with 1 when a figure misses its bar."""
+Each case is a simulated host of its own under the virtual clock, some at a time. Lines of progress; then the worst
+cases, the figures of the baseline, and as the last line those of the arbiter, as JSON. One row per case goes to
+shares.csv, plots beside it. Ends with 1 when a figure misses its bar."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import cases
@@ -24,7 +27,7 @@ from cases import Case
 from host import Books, CaseFailed, Tenant
 from judge import Verdict
 
-FAILED = Verdict([], [100.0], 0.0, [])
+FAILED = Verdict([], [100.0], 0.0, [], [])
 
 
 @dataclass
@@ -81,10 +84,11 @@ def keys_of(table: list[Case]) -> list[tuple[str, int, int]]:
 
 
 def measure_all(build: Path, table: list[Case], jobs: int, baseline: bool) -> list[Measured]:
-    matrix, done = Matrix(build), []
+    matrix = Matrix(build)
+    done: list[Measured] = []
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(matrix.reference, keys_of(table)))
-        for m in pool.map(lambda c: matrix.measure(c, baseline), table):
+        for m in pool.map(partial(matrix.measure, baseline=baseline), table):
             done.append(m)
             if m.problem:
                 print(f"case {m.case.number} ({m.case.group}): {m.problem}", flush=True)
@@ -95,33 +99,50 @@ def measure_all(build: Path, table: list[Case], jobs: int, baseline: bool) -> li
 
 # ---- what is written ----
 
-COLUMNS = [
-    "case", "group", "kinds", "workloads", "processes", "cores", "limits", "arrive_ms", "depart_ms", "window_ms", "longest_piece_ms",
-    "due_percent", "share_percent", "error_points", "total_throughput", "convergence_ms", "excused", "long_window_ms", "long_error_points",
-    "baseline_share_percent", "baseline_error_points", "real_seconds", "problem",
-]  # fmt: skip
+
+def _list(values: Iterable[object]) -> str:
+    return " | ".join(str(v) for v in values)
 
 
-def _list(values: object) -> str:
-    return " | ".join(str(v) for v in values)  # type: ignore[attr-defined]
+def _percent(values: Iterable[float]) -> str:
+    return _list(f"{v * 100:.2f}" for v in values)
 
 
-def row(m: Measured) -> list[object]:
-    c, percent = m.case, lambda v: _list(f"{s * 100:.2f}" for s in v)
-    return [
-        c.number, c.group, _list(w.kind for w in c.loads), _list(w.words for w in c.loads), _list(t.processes for t in c.tenants),
-        _list(t.cores for t in c.tenants), _list(t.limit for t in c.tenants), _list(t.arrive for t in c.tenants),
-        _list("" if t.depart is None else t.depart for t in c.tenants), cases.WINDOW, f"{c.piece:.3f}", percent(c.targets),
-        percent(m.window.shares), f"{m.window.error:.3f}", f"{m.window.throughput:.4f}", _list(f"{t:.0f}" for t in m.window.convergence),
-        int(c.excused), c.long_window if m.long else "", f"{m.long.error:.3f}" if m.long else "",
-        percent(m.baseline.shares) if m.baseline else "", f"{m.baseline.error:.3f}" if m.baseline else "", f"{m.seconds:.2f}", m.problem,
-    ]  # fmt: skip
+def row(m: Measured) -> dict[str, object]:
+    """One line of the table. Lists have an entry per tenant, or per event."""
+    c, v, b, long = m.case, m.window, m.baseline, m.long
+    return {
+        "case": c.number,
+        "group": c.group,
+        "kinds": _list(w.kind for w in c.loads),
+        "workloads": _list(w.words for w in c.loads),
+        "processes": _list(t.processes for t in c.tenants),
+        "cores": _list(t.cores for t in c.tenants),
+        "limits": _list(t.limit for t in c.tenants),
+        "arrive_ms": _list(t.arrive for t in c.tenants),
+        "depart_ms": _list("" if t.depart is None else t.depart for t in c.tenants),
+        "window_ms": cases.WINDOW,
+        "longest_piece_ms": f"{c.piece:.3f}",
+        "due_percent": _percent(c.targets),
+        "share_percent": _percent(v.shares),
+        "card_time_percent": _percent(v.times),
+        "error_points": f"{v.error:.3f}",
+        "total_throughput": f"{v.throughput:.4f}",
+        "convergence_ms": _list(f"{t:.0f}" for t in v.convergence),
+        "excused": int(c.excused),
+        "long_window_ms": c.long_window if long else "",
+        "long_error_points": f"{long.error:.3f}" if long else "",
+        "baseline_share_percent": _percent(b.shares) if b else "",
+        "baseline_error_points": f"{b.error:.3f}" if b else "",
+        "real_seconds": f"{m.seconds:.2f}",
+        "problem": m.problem,
+    }
 
 
 def write_table(path: Path, done: list[Measured]) -> None:
     with path.open("w", newline="") as f:
-        out = csv.writer(f)
-        out.writerow(COLUMNS)
+        out = csv.DictWriter(f, fieldnames=list(row(done[0])))
+        out.writeheader()
         out.writerows(row(m) for m in done)
 
 
@@ -136,7 +157,7 @@ def report(done: list[Measured], baseline: bool) -> list[str]:
     for m in sorted(done, key=lambda m: -m.window.error)[:12]:
         long = f", {m.long.error:.2f} over {m.case.long_window // 1000} s" if m.long else ""
         print(
-            f"  case {m.case.number} {m.case.group}: {m.window.error:.2f} points{long}  {_list(w.words for w in m.case.loads)}"
+            f"  case {m.case.number} {m.case.group}: {m.window.error:.2f}{long}  {_list(w.words for w in m.case.loads)}"
         )
     excused = [m.case.number for m in done if m.case.excused]
     print(f"{len(excused)} cases have pieces of work of which half is 5 % of the window or more: {excused}")
