@@ -1,0 +1,85 @@
+"""The judge of shares, on books that were made up: what it must call an error, and what not."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "interposer"), str(HERE.parents[1] / "shares")]
+
+import cases  # noqa: E402
+import judge  # noqa: E402
+import suite  # noqa: E402
+from cases import Case, Workload  # noqa: E402
+from host import Books, Tenant  # noqa: E402
+
+MS = 1_000_000
+LOAD = Workload("async", "loop=async kernels=1000:1024", 1.0)
+ALONE = Books([0, 10000], [[0, 10000 * MS]], [[0, 10000]])
+
+
+def pair(first: int, then: int, arrive: int = 0) -> Case:
+    tenants = (Tenant(LOAD.words, first), Tenant(LOAD.words, then, arrive=arrive))
+    due = tuple(cases.entitled(tenants, k, 0, cases.WINDOW) for k in range(2))
+    return Case(1, "pair", tenants, (LOAD, LOAD), due)
+
+
+def close(a: float, b: float) -> bool:
+    return abs(a - b) < 1e-6
+
+
+def test_a_share_is_a_part_of_what_the_same_program_does_alone() -> None:
+    half = Books([0, 10000], [[0, 5000 * MS]], [[0, 5000]])
+    books = Books([0, 10000], [[0, 3500 * MS], [0, 3000 * MS]], [[0, 0], [0, 0]])
+    v = judge.judge(pair(70, 30), books, [half, ALONE])
+    assert close(v.shares[0], 0.7) and close(v.shares[1], 0.3), v.shares
+    assert v.error < 1e-6 and close(v.throughput, 1), v
+
+
+def test_the_error_of_a_case_is_that_of_its_worst_tenant() -> None:
+    books = Books([0, 10000], [[0, 6900 * MS], [0, 2000 * MS]], [[0, 0], [0, 0]])
+    v = judge.judge(pair(70, 30), books, [ALONE, ALONE])
+    assert close(v.error, 10) and close(v.throughput, 0.89), v
+
+
+def test_who_comes_late_is_due_a_share_of_what_is_left() -> None:
+    c = pair(50, 50, arrive=4000)
+    assert close(c.targets[0], 0.7) and close(c.targets[1], 0.3), c.targets
+
+
+def test_a_slow_controller_is_seen_to_be_slow() -> None:
+    at = list(range(0, 10001, judge.STEP))
+    late = [[0 if t < 4800 else (t - 4800) * MS // 2 for t in at]]  # gets nothing for 800 ms
+    books = Books(at, [[t * MS - late[0][i] for i, t in enumerate(at)], late[0]], [[0] * len(at)] * 2)
+    v = judge.judge(pair(50, 50, arrive=4000), books, [ALONE, ALONE])
+    assert 740 <= v.convergence[0] <= 800, v.convergence
+
+
+def test_lost_overlap_counts_where_kernels_run_together() -> None:
+    several = Workload("streams", LOAD.words, 1.0, overlaps=True)
+    c = Case(1, "alone 100", (Tenant(LOAD.words, 50),), (several,), (1.0,))
+    alone = Books([0, 10000], [[0, 10000 * MS]], [[0, 40000]])
+    v = judge.judge(c, Books([0, 10000], [[0, 10000 * MS]], [[0, 10000]]), [alone])
+    assert close(v.error, 75) and close(v.times[0], 1), v
+
+
+def test_the_figures_are_of_all_cases_and_a_missed_bar_is_named() -> None:
+    good = judge.Verdict([0.5, 0.5], [0.0, 0.0], 1.0, [100.0], [])
+    bad = judge.Verdict([0.4, 0.5], [-10.0, 0.0], 0.9, [300.0], [])
+    found = judge.figures([(pair(50, 50), good)] * 19 + [(pair(50, 50), bad)])
+    assert found["cases"] == 20 and found["worst_error_points"] == 10 and found["mean_error_points"] == 0.5, found
+    assert found["p95_error_points"] == 0 and found["min_total_throughput"] == 0.9, found
+    assert any("worst" in m for m in judge.missed(found)) and not any("mean" in m for m in judge.missed(found))
+
+
+def test_the_table_is_the_same_every_time_and_holds_what_it_should() -> None:
+    table = cases.table()
+    assert table == cases.table() and len(table) >= 500
+    words = [w.words for c in table for w in c.loads]
+    assert any("kernels=2:" in w for w in words) and any("2000000:" in w for w in words)
+    assert any(":1000000" in w for w in words) and any(w.endswith(":1") for w in words)
+    kinds = {w.kind for c in table for w in c.loads}
+    assert kinds == {"async", "sync", "burst", "graph", "copy", "fill", "mix", "hidden", "streams", "processes", "idle"}
+
+
+if __name__ == "__main__":
+    sys.exit(suite.run(globals()))
