@@ -160,7 +160,7 @@ bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now 
 /* ---- pool.c, pieces.c, graph.c: stream-ordered memory. Before and after any driver call that frees p at once; order 0:
  * the work that used it is done. ---- */
 struct fr_piece { /* a free on its way */
-    uint64_t at, size, serial, cuts;
+    uint64_t at, size, serial, cuts, began;
     bool asks; /* it matters whether anything uses it yet */
 };
 bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr p); /* false: not a pool's, or nothing to remember: nothing to end */

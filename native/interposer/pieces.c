@@ -6,25 +6,33 @@
  *      chunk:   the address of an allocation that alone made the pool grow is where the new chunk begins
  *      hole:    the chunk's unused rest, or a piece freed in a stream and so at once usable in that stream again
  *
- * A chunk with a piece in use stays; one without may go back to the driver at any synchronisation. Whatever is doubtful
- * is forgotten: what is not known costs time, what is known wrongly would cost the quota. */
+ * A chunk with a piece in use stays; one without may go back to the driver at any synchronisation. A piece that is freed may
+ * be joined with what lies free beside it, and is then all of it usable only where and when the freed piece is: so its
+ * neighbours take over its order, nothing of a chunk counts while a free in it is on its way, and a free waits for a call
+ * that counts on a hole. Whatever is doubtful is forgotten: what is not known costs time, what is known wrongly would
+ * cost the quota. */
+#include "kernel.h"
 #include "pool.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #define UNIT 512
 #define HOLES 24
+#define MIXED (UINT64_MAX - 1) /* order of a hole that may have become part of pieces of several streams */
+#define TURNS 4000 /* that a free waits for a call that counts on a hole: 0.2 s at most */
 #define BLOCK 64 /* chunks that are taken from the system at a time */
 
 struct hole {
-    uint64_t at, size, order, when; /* order: the stream it was freed in; 0: nothing uses it any more */
+    uint64_t at, size, order, when; /* order: the stream it was freed in; 0: nothing uses it any more ... */
+    uint64_t idle;                  /* ... which is known since then */
 };
 
 struct chunk {
     struct fr_pool *pool;
     uint64_t base, size, serial, cuts;
-    uint32_t live, holes;
+    uint32_t live, holes, frees; /* frees: on their way */
     struct hole hole[HOLES];
     struct chunk *next; /* unused ones */
 };
@@ -32,7 +40,7 @@ struct chunk {
 static struct chunk **chunks; /* by address */
 static size_t count, room;
 static struct chunk *unused;
-static uint64_t serials, clock; /* clock: of frees */
+static uint64_t serials, clock; /* clock: of frees and of what is learned of them */
 
 void fr_pieces_drop(void)
 {
@@ -115,7 +123,7 @@ void fr_chunk_add(struct fr_pool *p, uint64_t base, uint64_t size)
         if (chunks[i]->base < base + size && base < chunks[i]->base + chunks[i]->size) forget(i);
     struct chunk *c = make_room() ? new_chunk() : NULL;
     if (!c) return;
-    *c = (struct chunk){.pool = p, .base = base, .size = size, .serial = ++serials, .holes = 1, .hole = {{base, size, 0, 0}}};
+    *c = (struct chunk){.pool = p, .base = base, .size = size, .serial = ++serials, .holes = 1, .hole = {{.at = base, .size = size}}};
     size_t at = above(base);
     memmove(&chunks[at + 1], &chunks[at], (count - at) * sizeof *chunks);
     chunks[at] = c;
@@ -161,8 +169,8 @@ void fr_piece_given(uint64_t at, size_t size)
         struct hole h = c->hole[i];
         if (h.at >= end || at >= h.at + h.size) continue;
         c->hole[i] = c->hole[--c->holes];
-        if (h.at < at) put_hole(c, (struct hole){h.at, at - h.at, h.order, h.when});
-        if (h.at + h.size > end) put_hole(c, (struct hole){end, h.at + h.size - end, h.order, h.when});
+        if (h.at < at) put_hole(c, (struct hole){h.at, at - h.at, h.order, h.when, h.idle});
+        if (h.at + h.size > end) put_hole(c, (struct hole){end, h.at + h.size - end, h.order, h.when, h.idle});
     }
 }
 
@@ -171,7 +179,7 @@ bool fr_piece_fits(const struct fr_pool *p, size_t size, uint64_t order, bool em
     uint64_t wanted = rounded(size);
     for (size_t i = 0; i < count; i++) {
         const struct chunk *c = chunks[i];
-        if (c->pool != p || (!c->live && !empty_too)) continue;
+        if (c->pool != p || c->frees || (!c->live && !empty_too)) continue;
         for (uint32_t k = 0; k < c->holes; k++)
             if (c->hole[k].size >= wanted && (!c->hole[k].order || c->hole[k].order == order)) return true;
     }
@@ -186,8 +194,11 @@ void fr_pieces_ordered(uint64_t order, uint64_t until)
     for (size_t i = 0; i < count; i++)
         for (uint32_t k = 0; k < chunks[i]->holes; k++) {
             struct hole *h = &chunks[i]->hole[k];
-            if ((!order || h->order == order) && h->when <= until) h->order = 0;
+            if (!h->order || (order && h->order != order) || h->when > until) continue;
+            h->order = 0;
+            h->idle = clock + 1;
         }
+    clock++;
 }
 
 static bool touches(const struct hole *n, uint64_t at, uint64_t size)
@@ -202,28 +213,66 @@ static bool has_neighbour(const struct chunk *c, uint64_t at, uint64_t size)
     return false;
 }
 
-static bool join_any(struct chunk *c)
+/* Did the driver join the two at a free that began then? What became idle later it did not see as idle. */
+static bool joined(const struct hole *a, const struct hole *b, uint64_t began)
+{
+    if (a->order != b->order || a->order == MIXED || !touches(a, b->at, b->size)) return false;
+    return a->order || (a->idle <= began && b->idle <= began);
+}
+
+static bool join_any(struct chunk *c, uint64_t began)
 {
     for (uint32_t i = 0; i < c->holes; i++)
         for (uint32_t k = i + 1; k < c->holes; k++) {
             struct hole *a = &c->hole[i], *b = &c->hole[k];
-            if (a->order != b->order || !touches(a, b->at, b->size)) continue;
-            *a = (struct hole){a->at < b->at ? a->at : b->at, a->size + b->size, a->order, a->when > b->when ? a->when : b->when};
+            if (!joined(a, b, began)) continue;
+            *a = (struct hole){a->at < b->at ? a->at : b->at, a->size + b->size, a->order, a->when > b->when ? a->when : b->when,
+                               a->idle > b->idle ? a->idle : b->idle};
             *b = c->hole[--c->holes];
             return true;
         }
     return false;
 }
 
+/* What lies free beside [at, at + size), and beside that, may be one piece with it now. */
+static void spread(struct chunk *c, uint64_t at, uint64_t size, uint64_t order)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t i = 0; i < c->holes; i++) {
+            struct hole *h = &c->hole[i];
+            if (!touches(h, at, size)) continue;
+            h->order = !h->order || h->order == order ? order : MIXED;
+            h->when = clock;
+            if (h->at < at) at = h->at, size += h->size;
+            else size += h->size;
+            more = true;
+        }
+    }
+}
+
 /* The driver joins free neighbours of a chunk when a piece of it is freed: those of one stream, and those that nothing
  * uses any more. */
-static void add_hole(struct chunk *c, struct hole h)
+static void add_hole(struct chunk *c, struct hole h, uint64_t began)
 {
     put_hole(c, h);
-    while (join_any(c)) {}
+    while (join_any(c, began)) {}
 }
 
 /* ---- a free: the piece ceases to hold its chunk before the driver is told, and is a hole afterwards ---- */
+
+/* The chunk of the piece, with the lock; waits while an allocation counts on a hole of the pool. */
+static struct chunk *chunk_to_free_in(uint64_t at)
+{
+    for (int turn = 0;; turn++) {
+        fr_pools_enter();
+        struct chunk *c = covering(at);
+        if (!c || !c->pool->claim || turn == TURNS) return c;
+        fr_unlock(&fr_pools_lock);
+        if (turn < 100) sched_yield();
+        else fr_sleep_us(50);
+    }
+}
 
 bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr at)
 {
@@ -234,12 +283,12 @@ bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr at)
     bool known = covering(at) != NULL;
     fr_unlock(&fr_pools_lock);
     if (!known || REAL(cuMemGetAddressRange_v2)(&base, &size, at) || base != at) return false;
-    fr_pools_enter();
-    struct chunk *c = covering(at);
+    struct chunk *c = chunk_to_free_in(at);
     bool taken = c && c->live;
     if (taken) {
         c->live--;
-        *f = (struct fr_piece){at, rounded(size), c->serial, c->cuts, c->pool->tight || has_neighbour(c, at, rounded(size))};
+        c->frees++;
+        *f = (struct fr_piece){at, rounded(size), c->serial, c->cuts, clock, c->pool->tight || has_neighbour(c, at, rounded(size))};
     }
     fr_unlock(&fr_pools_lock);
     return taken;
@@ -251,8 +300,11 @@ void fr_piece_free_end(struct fr_piece *f, CUresult r, uint64_t order)
     fr_pools_enter();
     struct chunk *c = covering(f->at);
     if (c && c->serial == f->serial) {
+        c->frees--;
+        clock++;
+        if (!r && order) spread(c, f->at, f->size, order);
         if (r) c->live++;
-        else if (c->cuts == f->cuts) add_hole(c, (struct hole){f->at, f->size, order, ++clock});
+        else if (c->cuts == f->cuts) add_hole(c, (struct hole){f->at, f->size, order, clock, 0}, f->began);
     }
     fr_unlock(&fr_pools_lock);
 }

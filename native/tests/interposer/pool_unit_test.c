@@ -4,6 +4,8 @@
 #include "check.h"
 #include "pool.h"
 
+#include <pthread.h>
+
 #define CARD "\0\0\0\0\0\0\x40\0\x80\0\0\0\0\0\0\1" /* GPU-00000000-0000-4000-8000-000000000001 */
 #define POOL ((CUmemoryPool)(uintptr_t)0x1000)
 #define EXEC ((CUgraphExec)(uintptr_t)0x2000)
@@ -190,6 +192,106 @@ static void what_others_freed_meanwhile_is_no_hole_yet(void)
     fr_unlock(&fr_pools_lock);
 }
 
+/* Pieces of 1 MiB side by side in one chunk: the piece that is freed begins at `at`. */
+static CUresult range(CUdeviceptr *base, size_t *size, CUdeviceptr at) { return *base = at, *size = MIB, CUDA_SUCCESS; }
+
+static void given(int pieces)
+{
+    fr_pools_enter();
+    fr_chunk_add(pool, BASE, FR_CHUNK);
+    for (int i = 0; i < pieces; i++) fr_piece_given(BASE + (uint64_t)i * MIB, MIB);
+    fr_piece_given(BASE + (uint64_t)pieces * MIB, FR_CHUNK - (uint64_t)pieces * MIB);
+    fr_unlock(&fr_pools_lock);
+}
+
+static void freed(int piece, uint64_t order)
+{
+    struct fr_piece f;
+    EXPECT(fr_piece_free_begin(&f, BASE + (uint64_t)piece * MIB));
+    fr_piece_free_end(&f, CUDA_SUCCESS, order);
+}
+
+static bool fits(size_t size, uint64_t order)
+{
+    fr_pools_enter();
+    bool yes = fr_piece_fits(pool, size, order, true);
+    fr_unlock(&fr_pools_lock);
+    return yes;
+}
+
+static void work_is_done(uint64_t order)
+{
+    fr_pools_enter();
+    fr_pieces_ordered(order, fr_pieces_now());
+    fr_unlock(&fr_pools_lock);
+}
+
+static void forget_all(void)
+{
+    fr_pools_enter();
+    fr_chunk_forget(pool, false);
+    fr_unlock(&fr_pools_lock);
+}
+
+static void what_lies_free_beside_a_freed_piece_may_be_used_only_as_that_one(void)
+{
+    given(4);
+    freed(0, 7);
+    work_is_done(7);
+    EXPECT(fits(MIB, 8)); /* nothing uses it any more */
+    freed(1, 7);          /* and the driver makes one piece of the two */
+    EXPECT(!fits(512, 8));
+    EXPECT(fits(MIB, 7));
+    freed(2, 9); /* of which this may become a part as well */
+    EXPECT(!fits(512, 8) && fits(MIB, 9) && !fits(512, 7));
+    work_is_done(0);
+    EXPECT(fits(MIB, 8));
+    forget_all();
+}
+
+static void pieces_that_became_idle_during_a_free_were_not_joined_by_it(void)
+{
+    struct fr_piece f;
+    given(8);
+    freed(0, 7);
+    freed(1, 9);
+    EXPECT(fr_piece_free_begin(&f, BASE + 4 * MIB));
+    EXPECT(!fits(512, 7)); /* while a free in the chunk is on its way, nothing of it counts */
+    work_is_done(0);       /* the driver has looked at the neighbours before this */
+    fr_piece_free_end(&f, CUDA_SUCCESS, 0);
+    EXPECT(fits(MIB, 7) && !fits(2 * MIB, 7));
+    freed(6, 0); /* now it sees both idle */
+    EXPECT(fits(2 * MIB, 7));
+    forget_all();
+}
+
+static struct fr_growth counting;
+static _Atomic bool claim_is_over;
+static void *the_claim_ends(void *unused)
+{
+    usleep(300);
+    claim_is_over = true;
+    EXPECT(fr_pool_end(pool, &counting, BASE));
+    return unused;
+}
+
+static void a_free_waits_for_a_call_that_counts_on_a_hole(void)
+{
+    struct fr_piece f;
+    pthread_t other;
+    settled_to(FR_CHUNK);
+    given(4);
+    freed(0, 7);
+    EXPECT(fr_pool_claim_begin(pool, MIB, 7, &counting));
+    EXPECT_EQ(pthread_create(&other, NULL, the_claim_ends, NULL), 0);
+    EXPECT(fr_piece_free_begin(&f, BASE + 2 * MIB));
+    EXPECT(claim_is_over);
+    pthread_join(other, NULL);
+    fr_piece_free_end(&f, CUDA_SUCCESS, 7);
+    forget_all();
+    settled_to(0);
+}
+
 /* ---- graphs ---- */
 
 static CUgraphExec graph_of(uint64_t size)
@@ -257,6 +359,10 @@ int main(void)
     RUN(a_chunk_that_goes_while_a_call_counts_on_it_stays_charged);
     RUN(a_growth_that_was_not_to_be_is_found_out_and_nothing_is_claimed_again);
     RUN(what_others_freed_meanwhile_is_no_hole_yet);
+    fr_real[FR_cuMemGetAddressRange_v2] = (void *)range;
+    RUN(what_lies_free_beside_a_freed_piece_may_be_used_only_as_that_one);
+    RUN(pieces_that_became_idle_during_a_free_were_not_joined_by_it);
+    RUN(a_free_waits_for_a_call_that_counts_on_a_hole);
     RUN(a_trim_takes_nothing_from_a_launch_on_its_way);
     RUN(two_launches_at_a_time_count_together);
     RUN(what_is_used_that_was_read_before_another_launch_is_not_believed);
