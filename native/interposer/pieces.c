@@ -40,7 +40,7 @@ struct chunk {
 static struct chunk **chunks; /* by address */
 static size_t count, room;
 static struct chunk *unused;
-static uint64_t serials, clock; /* clock: of frees and of what is learned of them */
+static uint64_t serials, tick; /* tick: of frees and of what is learned of them */
 
 void fr_pieces_drop(void)
 {
@@ -186,7 +186,7 @@ bool fr_piece_fits(const struct fr_pool *p, size_t size, uint64_t order, bool em
     return false;
 }
 
-uint64_t fr_pieces_now(void) { return clock; }
+uint64_t fr_pieces_now(void) { return tick; }
 
 /* What was freed in this stream (0: in any) until then is nobody's now: its work is done. */
 void fr_pieces_ordered(uint64_t order, uint64_t until)
@@ -196,9 +196,9 @@ void fr_pieces_ordered(uint64_t order, uint64_t until)
             struct hole *h = &chunks[i]->hole[k];
             if (!h->order || (order && h->order != order) || h->when > until) continue;
             h->order = 0;
-            h->idle = clock + 1;
+            h->idle = tick + 1;
         }
-    clock++;
+    tick++;
 }
 
 static bool touches(const struct hole *n, uint64_t at, uint64_t size)
@@ -243,7 +243,7 @@ static void spread(struct chunk *c, uint64_t at, uint64_t size, uint64_t order)
             struct hole *h = &c->hole[i];
             if (!touches(h, at, size)) continue;
             h->order = !h->order || h->order == order ? order : MIXED;
-            h->when = clock;
+            h->when = tick;
             if (h->at < at) at = h->at, size += h->size;
             else size += h->size;
             more = true;
@@ -288,7 +288,7 @@ bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr at)
     if (taken) {
         c->live--;
         c->frees++;
-        *f = (struct fr_piece){at, rounded(size), c->serial, c->cuts, clock, c->pool->tight || has_neighbour(c, at, rounded(size))};
+        *f = (struct fr_piece){at, rounded(size), c->serial, c->cuts, tick, c->pool->tight || has_neighbour(c, at, rounded(size))};
     }
     fr_unlock(&fr_pools_lock);
     return taken;
@@ -301,10 +301,10 @@ void fr_piece_free_end(struct fr_piece *f, CUresult r, uint64_t order)
     struct chunk *c = covering(f->at);
     if (c && c->serial == f->serial) {
         c->frees--;
-        clock++;
+        tick++;
         if (!r && order) spread(c, f->at, f->size, order);
         if (r) c->live++;
-        else if (c->cuts == f->cuts) add_hole(c, (struct hole){f->at, f->size, order, clock, 0}, f->began);
+        else if (c->cuts == f->cuts) add_hole(c, (struct hole){f->at, f->size, order, tick, 0}, f->began);
     }
     fr_unlock(&fr_pools_lock);
 }
