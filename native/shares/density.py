@@ -1,9 +1,10 @@
 """make -C native density: inference services with random arrivals, one to a card and three to a card, equal shares.
 
 A service gets requests as a Poisson process, each a chain of kernels whose length varies log-normally, and answers
-them one after the other. The same services, with the same requests, run alone on a card without the library, then three
-together under the arbiter, then three together with the driver's own time slicing. Printed: requests served per card and
-second, p99 of the time from arrival to answer, and how many cards hold 100 such services. The last line is JSON."""
+them one after the other. The same services, with the same requests, run alone on a card without the library, then
+three together under the arbiter, then three together with the driver's own time slicing. Printed: requests served per
+card and second, p99 of the time from arrival to answer, how many cards hold 100 such services. The last line is
+JSON."""
 
 from __future__ import annotations
 
