@@ -26,3 +26,6 @@ $(VIRTUAL_OBJECTS): override CFLAGS += $(INTERPOSER_FLAGS)
 $(VIRTUAL_OBJECTS): | $(INTERPOSER_GEN)/stamp $(OUT)/gen/region.h
 $(VIRTUAL_LIBRARY): $(VIRTUAL_OBJECTS)
 	$(CC) $(filter-out -Wl$(comma)--no-undefined,$(LIBFLAGS)) -Wl,-z,lazy $(if $(SANITIZE),,-nostartfiles) -Wl,-soname,libcuda.so.1 -Wl,--version-script,$(INTERPOSER_GEN)/interposer.map $^ -o $@
+
+# tests/interposer/share_time_test.py plays its cases with them.
+check: $(OUT)/shares/conductor $(OUT)/shares/tenant

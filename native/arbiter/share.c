@@ -19,8 +19,11 @@ static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* ---- accounts ---- */
 
-static int64_t most_credit(const struct share_seat *t)
+/* Who is kept from its limit by others may make up for it later; who is away may not. */
+static int64_t most_credit(const struct share_seat *t, uint64_t now)
 {
+    bool here = t->wants || t->holds || now - t->left_at < SHARE_LONGEST;
+    if (here) return (int64_t)(SHARE_LONGEST_DEBT * t->terms.limit / 100);
     int64_t lease = (int64_t)(SHARE_LONGEST * t->terms.limit / 100);
     return lease > 2 * (int64_t)SHARE_LEAST ? lease : 2 * (int64_t)SHARE_LEAST;
 }
@@ -47,7 +50,7 @@ static void charge(struct share_seat *t, uint32_t users, uint64_t now)
         t->waited_ns += since;
         if (short_of_credit) t->throttled_ns += since;
     }
-    if (t->credit > most_credit(t)) t->credit = most_credit(t);
+    if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
 /* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
@@ -107,7 +110,7 @@ void share_seat(struct share *s, uint32_t card, uint32_t tenant, struct share_te
     }
     charge_all(s, card, now); /* by the old terms */
     t->terms = terms;
-    if (t->credit > most_credit(t)) t->credit = most_credit(t);
+    if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
 static void let_go(struct share *s, uint32_t card, uint32_t tenant)

@@ -27,6 +27,8 @@
 #define SHARE_GRACE 100000000ull   /* after the end of a lease, before the next tenant is let in all the same ... */
 #define SHARE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
+#define SHARE_LONGEST_DEBT 2000000000ull /* of time that others took from a limit: what can be made up for */
+
 struct share_terms {
     uint32_t weight;   /* > 0 */
     uint32_t limit;    /* percent of the time that is never passed; 0 or >= 100: none */

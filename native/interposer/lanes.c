@@ -36,6 +36,12 @@ struct fr_lane {
     struct batch batches[MARKS];
 };
 
+static struct last { /* the mark that was reached last, of a card */
+    _Atomic uint32_t busy;
+    CUevent event;
+    CUcontext context;
+} lasts[FR_MAX_CARDS];
+
 static struct fr_lock lanes_lock;
 static struct fr_lane lanes[LANES];
 static uint32_t lanes_era;
@@ -79,6 +85,7 @@ struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w)
     uint32_t era = atomic_load(&fr_era);
     if (unlikely(lanes_era != era)) {
         for (int i = 0; i < LANES; i++) lanes[i] = (struct fr_lane){0};
+        for (uint32_t i = 0; i < FR_MAX_CARDS; i++) lasts[i] = (struct last){0};
         lanes_era = era;
     }
     struct fr_lane *l = place(context, own ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle);
@@ -123,12 +130,34 @@ static void count_gpu_time(struct fr_pace *p, uint64_t ns, uint32_t launches)
     atomic_fetch_add_explicit(&a->launches, launches, memory_order_relaxed);
 }
 
+/* Batches of several streams overlap: a batch took the card no longer than since the last one that was done. The mark of that
+ * one is kept, and the batch gets the one kept before in exchange. */
+static float since_last(struct fr_lane *l, struct batch *b, float ms)
+{
+    struct last *last = &lasts[l->pace - fr_paces];
+    uint32_t nobody = 0;
+    float more = 0;
+    if (!atomic_compare_exchange_strong(&last->busy, &nobody, 1)) return ms;
+    if (last->context != l->context) last->event = NULL; /* died with its context, or is left to it */
+    if (last->event && !REAL(cuEventElapsedTime)(&more, last->event, b->to) && more < ms) ms = more;
+    if (ms >= 0) {
+        CUevent mark = b->to;
+        b->to = last->event;
+        last->event = mark;
+        last->context = l->context;
+    }
+    atomic_store(&last->busy, 0);
+    return ms;
+}
+
 /* The oldest batch is done. */
 static void finish(struct fr_lane *l)
 {
     struct batch *b = at(l, 0);
     float ms = 0;
     bool timed = !REAL(cuEventElapsedTime)(&ms, b->from, b->to) && ms >= 0;
+    if (timed) ms = since_last(l, b, ms);
+    if (ms < 0) ms = 0, b->gap = true; /* done before the last one: counted with it */
     done(l->pace, b->ns);
     if (timed) learn(b, (uint64_t)((double)ms * 1e6));
     count_gpu_time(l->pace, timed ? (uint64_t)((double)ms * 1e6) : b->ns, b->launches);
@@ -219,16 +248,41 @@ void fr_lane_after(struct fr_lane *l, struct fr_pace *pace, struct fr_guess *gue
 
 /* ---- waiting ---- */
 
-void fr_lane_wait(struct fr_lane *l, struct fr_pace *pace)
+/* What is done of all streams at work on this card; how many there are. */
+static uint32_t collect_all(struct fr_pace *pace)
 {
-    uint64_t some = atomic_load(&pace->in_flight) / 4;
-    if (!take(l)) return clock_sleep_until(clock_now() + 100000);
-    if (l->open) end(l);
-    bool any = closed(l) > 0;
-    if (any) REAL(cuEventSynchronize)(at(l, 0)->to);
+    uint32_t at_work = 0;
+    for (uint32_t i = 0; i < LANES; i++) {
+        struct fr_lane *l = &lanes[i];
+        if (!l->used || l->pace != pace || !l->count) continue;
+        at_work++;
+        if (!take(l)) continue;
+        collect(l);
+        let_go(l);
+    }
+    return at_work;
+}
+
+static void wait_for_mark(struct fr_lane *l)
+{
+    if (!take(l)) return;
+    if (closed(l)) REAL(cuEventSynchronize)(at(l, 0)->to);
     collect(l);
     let_go(l);
-    if (!any) clock_sleep_until(clock_now() + (some < 50000 ? 50000 : some < 2000000 ? some : 2000000));
+}
+
+/* One stream: until its oldest mark. Several: whichever is done first makes room. */
+void fr_lane_wait(struct fr_lane *l, struct fr_pace *pace)
+{
+    uint64_t before = atomic_load(&pace->in_flight), some = before / 4;
+    if (take(l)) {
+        if (l->open) end(l);
+        let_go(l);
+    }
+    uint32_t at_work = collect_all(pace);
+    if (at_work <= 1) wait_for_mark(l);
+    if (atomic_load(&pace->in_flight) < before) return;
+    clock_sleep_until(clock_now() + (some < 50000 ? 50000 : some < 2000000 ? some : 2000000));
 }
 
 /* With the gate closed and nobody inside. What stands in an open batch has no mark behind it: then all of its context is
@@ -268,6 +322,8 @@ void fr_lanes_drain(struct fr_pace *pace)
 /* Its events die with it. Work in flight is waited for by the driver. */
 void fr_lanes_forget(CUcontext context)
 {
+    for (uint32_t i = 0; i < FR_MAX_CARDS; i++)
+        if (lasts[i].context == context) lasts[i].event = NULL, lasts[i].context = NULL;
     for (uint32_t i = 0; i < LANES; i++) {
         struct fr_lane *l = &lanes[i];
         if (!l->used || l->context != context) continue;

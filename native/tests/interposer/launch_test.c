@@ -1,0 +1,299 @@
+/* Launches under a hard limit, with a real arbiter: 20 % of the card, so work takes five times as long as alone. Every way to
+ * launch counts; what is captured does not; and whatever becomes of the arbiter or of our descriptors, nobody hangs. */
+#include "container.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **, void **);
+CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **);
+
+#define LIMITED CARD_A "=900MiB,context=256MiB,cores=20,cores-limit=20"
+#define KERNELS 20
+#define KERNEL_US 5000
+#define ALONE (KERNELS * KERNEL_US / 1e6)
+#define LONG_ENOUGH (3 * ALONE) /* five times, less what a first lease and idle credit give */
+
+static pid_t arbiter;
+
+static bool there(const char *path) { return access(path, F_OK) == 0; }
+
+static void start_arbiter(void)
+{
+    char program[600], socket[600];
+    snprintf(program, sizeof program, "%s/arbiter/fractile-arbiter", getenv("OUT"));
+    snprintf(socket, sizeof socket, "%s/arbiter.sock", container_directory);
+    unsetenv("LD_PRELOAD");
+    if (!(arbiter = fork())) {
+        freopen("/dev/null", "w", stderr);
+        execl(program, program, container_directory, NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 500 && !there(socket); i++) usleep(10000);
+}
+
+static void stop_arbiter(int signal)
+{
+    kill(arbiter, signal);
+    waitpid(arbiter, NULL, 0);
+}
+
+static CUcontext context;
+static CUfunction spin;
+
+static void get_ready(void)
+{
+    CUmodule module;
+    setenv("SIMGPU_CONTENTS_MIB", "0", 1); /* fills take the card time, and no time of the machine */
+    context = context_on(0);
+    if (!context) _exit(1);
+    EXPECT_EQ(cuModuleLoadData(&module, spin_ptx), CUDA_SUCCESS);
+    EXPECT_EQ(cuModuleGetFunction(&spin, module, "spin"), CUDA_SUCCESS);
+}
+
+static unsigned long long kernel_us = KERNEL_US;
+static void *parameters[] = {&kernel_us};
+
+static CUresult by_kernel(void) { return spin_in(spin, KERNEL_US, NULL); }
+
+static CUresult by_config(void)
+{
+    CUlaunchConfig c = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1};
+    return cuLaunchKernelEx(&c, spin, parameters, NULL);
+}
+
+static CUresult cooperatively(void) { return cuLaunchCooperativeKernel(spin, 1, 1, 1, 32, 1, 1, 0, NULL, parameters); }
+static CUresult per_thread(void) { return cuLaunchKernel_ptsz(spin, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL); }
+
+static CUresult by_address(void)
+{
+    static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+    if (!launch) EXPECT_EQ(cuGetProcAddress_v2("cuLaunchKernel", (void **)&launch, 12000, 0, NULL), CUDA_SUCCESS);
+    return launch ? launch(spin, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL) : CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult in_many_streams(void)
+{
+    static CUstream streams[4];
+    static unsigned next;
+    if (!streams[0])
+        for (int i = 0; i < 4; i++) EXPECT_EQ(cuStreamCreate(&streams[i], 1), CUDA_SUCCESS);
+    return spin_in(spin, KERNEL_US, streams[next++ % 4]);
+}
+
+static CUgraphExec captured_kernel(void)
+{
+    CUstream s;
+    CUgraph graph;
+    CUgraphExec exec;
+    EXPECT_EQ(cuStreamCreate(&s, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamBeginCapture_v2(s, 2), CUDA_SUCCESS);
+    EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+    return exec;
+}
+
+static CUresult by_graph(void)
+{
+    static CUgraphExec exec;
+    if (!exec) exec = captured_kernel();
+    return cuGraphLaunch(exec, NULL);
+}
+
+static CUresult with_a_wait(void)
+{
+    CUresult r = by_kernel();
+    return r ? r : cuCtxSynchronize();
+}
+
+static double time_of(CUresult (*launch)(void))
+{
+    double from = seconds();
+    for (int i = 0; i < KERNELS; i++) EXPECT_EQ(launch(), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    return seconds() - from;
+}
+
+#define COUNTS(way)                         \
+    static void way##_counts(void)          \
+    {                                       \
+        get_ready();                        \
+        EXPECT(time_of(way) > LONG_ENOUGH); \
+    }
+COUNTS(by_kernel)
+COUNTS(by_config)
+COUNTS(cooperatively)
+COUNTS(per_thread)
+COUNTS(by_address)
+COUNTS(in_many_streams)
+COUNTS(by_graph)
+COUNTS(with_a_wait)
+
+static void large_fills_count(void)
+{
+    get_ready();
+    CUdeviceptr p;
+    EXPECT_EQ(cuMemAlloc_v2(&p, 256 * MIB), CUDA_SUCCESS);
+    double from = seconds();
+    EXPECT_EQ(cuMemsetD8_v2(p, 1, 256 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    double one = seconds() - from;
+    from = seconds();
+    for (int i = 0; i < 400; i++) EXPECT_EQ(cuMemsetD32_v2(p, 1, 64 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    (void)one;
+    EXPECT(seconds() - from > 3 * 400 * 64.0 * MIB / 1500e9 / 1.2); /* the card's memory: at most 1500 GB/s */
+}
+
+/* Nothing runs while a stream captures, so nothing waits, and what is captured is what was launched. */
+static void captured_launches_neither_wait_nor_count(void)
+{
+    get_ready();
+    CUstream s;
+    CUgraph graph;
+    EXPECT_EQ(cuStreamCreate(&s, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamBeginCapture_v2(s, 0), CUDA_SUCCESS); /* global: the library may do nothing unsafe meanwhile */
+    double from = seconds();
+    for (int i = 0; i < 200; i++) EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+    EXPECT(seconds() - from < 200 * KERNEL_US / 1e6);
+    EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+    EXPECT(graph != NULL);
+}
+
+static void a_kernel_longer_than_a_lease_goes_and_is_paid_for(void)
+{
+    get_ready();
+    double from = seconds();
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(spin_in(spin, 60000, NULL), CUDA_SUCCESS);
+        EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    }
+    EXPECT(seconds() - from > 0.18 + 2 * 0.15); /* after each of the first two: four times as long without the card */
+}
+
+/* It has copies of our sockets, and no thread that answers on them. */
+static void a_forked_child_that_uses_no_card_disturbs_nothing(void)
+{
+    get_ready();
+    EXPECT_EQ(with_a_wait(), CUDA_SUCCESS);
+    pid_t child = fork();
+    if (!child) sleep(60), _exit(0);
+    double took = time_of(by_kernel);
+    EXPECT(took > LONG_ENOUGH && took < 12 * ALONE);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+static void two_processes_share_one_limit(void)
+{
+    pid_t other = fork();
+    double took;
+    get_ready();
+    took = time_of(by_kernel);
+    if (!other) _exit(ok_so_far ? 0 : 1);
+    int status;
+    waitpid(other, &status, 0);
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT(took > 2 * LONG_ENOUGH * 0.8);
+}
+
+static void a_program_that_closes_all_descriptors_goes_on(void)
+{
+    get_ready();
+    EXPECT_EQ(by_kernel(), CUDA_SUCCESS);
+    for (int fd = 3; fd < 256; fd++) close(fd);
+    int mine = open("/dev/null", O_RDONLY);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(time_of(by_kernel) < 30 * ALONE);
+        usleep(20000);
+    }
+    EXPECT(fcntl(mine, F_GETFD) >= 0); /* what it opened since is left alone */
+}
+
+static void without_an_arbiter_all_goes_at_full_speed(void)
+{
+    get_ready();
+    time_of(by_kernel);
+    EXPECT(time_of(by_kernel) < LONG_ENOUGH);
+}
+
+static double longest_wait; /* of one launch */
+static CUresult noting_waits(void)
+{
+    double from = seconds();
+    CUresult r = with_a_wait();
+    if (seconds() - from > longest_wait) longest_wait = seconds() - from;
+    return r;
+}
+
+static void when_the_arbiter_is_killed_launches_go_on_and_come_back_under_the_next_one(void)
+{
+    get_ready();
+    EXPECT(time_of(with_a_wait) > LONG_ENOUGH);
+    kill(arbiter, SIGKILL);
+    usleep(50000);
+    EXPECT(time_of(noting_waits) < LONG_ENOUGH);
+    start_arbiter();
+    usleep(60000);
+    time_of(with_a_wait);
+    EXPECT(time_of(with_a_wait) > LONG_ENOUGH);
+    stop_arbiter(SIGKILL);
+}
+
+static unsigned long long own_switches(void)
+{
+    char path[64], line[256];
+    unsigned long long n = 0, sum = 0;
+    for (int tid = getpid(); tid < getpid() + 64; tid++) {
+        snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+        FILE *f = fopen(path, "r");
+        while (f && fgets(line, sizeof line, f))
+            if (sscanf(line, "voluntary_ctxt_switches: %llu", &n) == 1) sum += n;
+        if (f) fclose(f);
+    }
+    return sum;
+}
+
+static void an_idle_program_wakes_up_nobody(void)
+{
+    get_ready();
+    EXPECT_EQ(with_a_wait(), CUDA_SUCCESS);
+    sleep(2);
+    unsigned long long before = own_switches();
+    sleep(1);
+    EXPECT(own_switches() - before <= 8);
+}
+
+#define UNDER_AN_ARBITER(test) \
+    do {                       \
+        new_container(LIMITED); \
+        start_arbiter();       \
+        ok_so_far = run_child(test); \
+        stop_arbiter(SIGTERM); \
+        printf("%s %s\n", ok_so_far ? "ok  " : "FAIL", #test); \
+        ok_so_far ? passed++ : failed++; \
+    } while (0)
+
+int main(void)
+{
+    UNDER_AN_ARBITER(by_kernel_counts);
+    UNDER_AN_ARBITER(by_config_counts);
+    UNDER_AN_ARBITER(cooperatively_counts);
+    UNDER_AN_ARBITER(per_thread_counts);
+    UNDER_AN_ARBITER(by_address_counts);
+    UNDER_AN_ARBITER(in_many_streams_counts);
+    UNDER_AN_ARBITER(by_graph_counts);
+    UNDER_AN_ARBITER(with_a_wait_counts);
+    UNDER_AN_ARBITER(large_fills_count);
+    UNDER_AN_ARBITER(captured_launches_neither_wait_nor_count);
+    UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
+    UNDER_AN_ARBITER(a_forked_child_that_uses_no_card_disturbs_nothing);
+    UNDER_AN_ARBITER(two_processes_share_one_limit);
+    UNDER_AN_ARBITER(a_program_that_closes_all_descriptors_goes_on);
+    UNDER_AN_ARBITER(an_idle_program_wakes_up_nobody);
+    IN(LIMITED, without_an_arbiter_all_goes_at_full_speed);
+    IN(LIMITED, an_idle_program_wakes_up_nobody);
+    UNDER_AN_ARBITER(when_the_arbiter_is_killed_launches_go_on_and_come_back_under_the_next_one);
+    FINISH;
+}
