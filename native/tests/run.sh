@@ -54,7 +54,7 @@ contained() { # name, command ...
 
 for test in "$OUT"/tests/clock/*_test "$OUT"/tests/arbiter/*_test "$OUT"/tests/simgpu/*_test; do run "$(basename "$test")" "$test"; done
 # An instrumented library cannot be loaded into an interpreter that is not.
-[ -n "$SANITIZE" ] || for test in "$here"/simgpu/*_test.py; do run "$(basename "$test")" "$PYTHON" "$test"; done
+[ -n "$SANITIZE" ] || for test in "$here"/simgpu/*_test.py "$here"/arbiter/*_test.py; do run "$(basename "$test")" "$PYTHON" "$test"; done
 
 # A sanitizer's runtime wants to be first; and it forbids RTLD_DEEPBIND, which dl_test is about.
 case $SANITIZE in

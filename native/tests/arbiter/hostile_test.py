@@ -1,0 +1,313 @@
+"""The arbiter as a process, and clients of every kind: who asks, who dies, who lies, who never gives back."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interposer"))
+
+import suite
+
+OUT = Path(os.environ.get("OUT", "build")).resolve()
+ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "interposer" / "fractile-slice"
+A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
+WANT, DONE, GRANT, RECALL = 1, 2, 3, 4
+LAYOUT = "=IIIIQQQ"
+
+
+class Client:
+    def __init__(self, directory: Path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.connect(str(directory / "arbiter.sock"))
+
+    def say(self, kind: int, card: int = 0, more: int = 0, lease: int = 0, gang: int = 0) -> None:
+        self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, 0))
+
+    def hear(self, patience: float = 2.0) -> tuple[int, int, int, int] | None:
+        """(kind, card, lease, length in ns); None: nothing came."""
+        self.socket.settimeout(patience)
+        try:
+            data = self.socket.recv(64)
+        except TimeoutError:
+            return None
+        assert data, "the arbiter closed the connection"
+        _, kind, card, _, lease, _, length = struct.unpack(LAYOUT, data)
+        return kind, card, lease, length
+
+    def granted(self, patience: float = 2.0, card: int = 0) -> int:
+        """Asks, and waits for the lease; its number."""
+        self.say(WANT, card)
+        return self.wait_for(GRANT, patience)[2]
+
+    def wait_for(self, kind: int, patience: float = 2.0) -> tuple[int, int, int, int]:
+        until = time.monotonic() + patience
+        while True:
+            heard = self.hear(max(until - time.monotonic(), 0.001))
+            assert heard, f"no message of kind {kind} in {patience} s"
+            if heard[0] == kind:
+                return heard
+
+    def closed(self, patience: float = 3.0) -> bool:
+        self.socket.settimeout(patience)
+        try:
+            while self.socket.recv(64):
+                pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+
+class Node:
+    """An arbiter over a directory of slices."""
+
+    def __init__(self, **slices: str):
+        self.place = tempfile.TemporaryDirectory()
+        self.root = Path(self.place.name) / "slices"
+        self.root.mkdir()
+        for name, terms in slices.items():
+            self.add(name, terms)
+        self.start()
+
+    def add(self, name: str, terms: str) -> Path:
+        cards = [w for card in terms.split() for w in ("--card", card)]
+        subprocess.run([SLICE, "create", self.root / name, *cards], check=True, stdout=subprocess.DEVNULL)
+        return self.root / name
+
+    def start(self) -> None:
+        command = [ARBITER, "--slices", self.root, "--control", self.root / "../control"]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and not all((d / "arbiter.sock").exists() for d in self.root.iterdir()):
+            time.sleep(0.01)
+
+    def client(self, name: str) -> Client:
+        return Client(self.root / name)
+
+    def status(self) -> dict:
+        command = [ARBITER, "status", "--control", self.root / "../control"]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=5).stdout)
+
+    def events(self) -> list[str]:
+        return [e["slice"] + ": " + e["what"] for e in self.status()["events"]]
+
+    def __enter__(self) -> "Node":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        alive = self.process.poll() is None
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(5)
+        self.place.cleanup()
+        assert alive, "the arbiter did not stay up"
+
+
+def two(first: str = "cores=50", second: str = "cores=50") -> Node:
+    return Node(one=f"{A}=1GiB,{first}", two=f"{A}=1GiB,{second}")
+
+
+def test_who_is_alone_gets_the_card_until_somebody_else_wants_it() -> None:
+    with two() as node:
+        one, other = node.client("one"), node.client("two")
+        one.say(WANT)
+        _, _, lease, length = one.wait_for(GRANT)
+        assert length == 0
+        other.say(WANT)
+        assert one.wait_for(RECALL)[2] == lease
+        one.say(DONE, more=1, lease=lease)
+        _, _, second, length = other.wait_for(GRANT)
+        assert 4e6 <= length <= 20e6, length
+        other.say(DONE, lease=second)
+        one.wait_for(GRANT)
+
+
+def test_two_processes_of_a_container_share_its_lease() -> None:
+    with two() as node:
+        first, second = node.client("one"), node.client("one")
+        lease = first.granted()
+        assert second.granted() == lease
+        other = node.client("two")
+        other.say(WANT)
+        first.wait_for(RECALL), second.wait_for(RECALL)
+        first.say(DONE, lease=lease)
+        assert other.hear(0.03) is None, "granted while a process of the other container holds on"
+        second.say(DONE, lease=lease)
+        other.wait_for(GRANT)
+
+
+def test_a_killed_holder_loses_the_card_at_once_though_its_child_keeps_the_socket() -> None:
+    with two() as node:
+        code = f"""
+import socket, struct, os, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect({str(node.root / "one/arbiter.sock")!r})
+s.send(struct.pack({LAYOUT!r}, 1, 1, 0, 0, 0, 0, 0)); s.recv(64)
+child = os.fork()
+if not child: time.sleep(20); os._exit(0)
+print(child, flush=True); time.sleep(20)"""
+        holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert holder.stdout
+        child = int(holder.stdout.readline())
+        holder.kill()
+        holder.wait()
+        try:
+            began = time.monotonic()
+            node.client("two").granted()
+            assert time.monotonic() - began < 0.09, "later than a grace time"
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_who_never_gives_back_is_passed_over_again_and_again_and_seen() -> None:
+    with two() as node:
+        hostile, other = node.client("one"), node.client("two")
+        hostile.granted()
+        for _ in range(20):
+            lease = other.granted(1.0)
+            other.say(DONE, lease=lease)
+        assert "one: late: did not give the card back" in node.events()
+
+
+def test_a_lease_is_given_back_only_by_who_holds_it() -> None:
+    with two() as node:
+        one, other = node.client("one"), node.client("two")
+        lease = one.granted()
+        other.say(DONE, lease=lease)
+        other.say(WANT)
+        one.wait_for(RECALL)
+        assert other.hear(0.03) is None
+
+
+def test_nonsense_ends_the_connection_of_who_says_it_and_no_other() -> None:
+    with two() as node:
+        honest = node.client("two")
+        lease = honest.granted()
+        for wrong in (b"x", bytes(4096), struct.pack(LAYOUT, 1, WANT, 63, 0, 0, 0, 0), struct.pack(LAYOUT, 9, WANT, 0, 0, 0, 0, 0)):
+            bad = node.client("one")
+            bad.socket.send(wrong)
+            assert bad.closed(), wrong[:8]
+        assert "one: nonsense" in node.events()
+        honest.say(DONE, more=1, lease=lease)
+        honest.wait_for(GRANT)
+
+
+def test_a_flood_is_cut_off_and_neighbours_are_served_meanwhile() -> None:
+    with two() as node:
+        flood, other = node.client("one"), node.client("two")
+        flood.socket.settimeout(5)
+        message = struct.pack(LAYOUT, 1, WANT, 0, 1, 0, 0, 0)
+        sent = 0
+        try:
+            for sent in range(200000):
+                flood.socket.send(message)
+                if sent % 5000 == 4999:
+                    other.say(DONE, lease=other.granted(1.0))
+        except OSError:
+            pass
+        assert sent < 100000, "not cut off"
+        assert "one: flood" in node.events()
+
+
+def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -> None:
+    with two() as node:
+        many = [node.client("one") for _ in range(900)]
+        refused = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import socket, sys\nkeep = []\n"
+                "for i in range(900):\n s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                " s.settimeout(2); s.connect(sys.argv[1]); keep.append(s)\n",
+                str(node.root / "one/arbiter.sock"),
+            ],
+            timeout=30,
+        )
+        assert refused.returncode == 0
+        other = node.client("two")
+        other.granted()
+        assert "one: refused: too many processes" in node.events()
+        del many
+
+
+def test_a_new_limit_ends_a_lease_within_100_ms() -> None:
+    with two() as node:
+        one = node.client("one")
+        one.granted()
+        assert one.hear(0.1) is None
+        subprocess.run([SLICE, "set", node.root / "one", "--card", f"{A}=,cores=10,cores-limit=10"], check=True)
+        began = time.monotonic()
+        one.wait_for(RECALL)
+        assert time.monotonic() - began < 0.1
+
+
+def test_a_container_is_served_from_when_it_appears_until_it_goes() -> None:
+    with two() as node:
+        new = node.add("three", f"{A}=1GiB,cores=10")
+        until = time.monotonic() + 2
+        while not (new / "arbiter.sock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        client = Client(new)
+        client.granted()
+        subprocess.run(["rm", "-r", new], check=True)
+        node.client("one").granted(0.5)
+
+
+def test_a_killed_arbiter_leaves_nothing_that_the_next_one_needs() -> None:
+    with two() as node:
+        one = node.client("one")
+        one.granted()
+        node.process.kill()
+        node.process.wait()
+        assert one.closed(0.5)
+        for name in ("one", "two"):
+            (node.root / name / "arbiter.sock").unlink()
+        node.start()
+        node.client("one").granted()
+
+
+def test_two_gangs_on_two_cards_get_both_or_none() -> None:
+    terms = f"{A}=1GiB,cores=50 {B}=1GiB,cores=50"
+    with Node(one=terms, two=terms) as node:
+        clients = [(node.client(name), node.client(name)) for name in ("one", "two")]
+        for order, (a, b) in zip(((0, 1), (1, 0)), clients, strict=True):
+            pair = (a, b)
+            for card in order:
+                pair[card].say(WANT, card, gang=3)
+        rounds = [0, 0]
+        until = time.monotonic() + 5
+        while min(rounds) < 5 and time.monotonic() < until:
+            for i, (a, b) in enumerate(clients):
+                got = a.hear(0.01)
+                if not got or got[0] != GRANT:
+                    continue
+                lease = b.wait_for(GRANT, 0.5)[2]
+                rounds[i] += 1
+                a.say(DONE, 0, more=1, lease=got[2], gang=3)
+                b.say(DONE, 1, more=1, lease=lease, gang=3)
+        assert min(rounds) >= 5, rounds
+
+
+def test_an_idle_arbiter_wakes_up_for_nothing() -> None:
+    with two() as node:
+        client = node.client("one")
+        client.say(DONE, lease=client.granted())
+        path = Path(f"/proc/{node.process.pid}/status")
+        time.sleep(0.2)
+
+        def switches() -> int:
+            return int(next(w for w in path.read_text().splitlines() if w.startswith("voluntary_ctxt")).split()[1])
+
+        before = switches()
+        time.sleep(1)
+        assert switches() - before <= 2
+
+
+if __name__ == "__main__":
+    sys.exit(suite.run(globals()))
