@@ -137,7 +137,7 @@ static void come_back(const struct share *s, uint32_t card, struct share_seat *t
 {
     int64_t floor = s->virtual_time[card] - BURST * SCALE / t->terms.weight;
     int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
-    if (floor > most) floor = most;
+    if (floor > most && now - t->left_at < SHARE_LONGEST) floor = most; /* who was away for longer has saved up nothing */
     if (t->virtual_time < floor) t->virtual_time = floor;
 }
 

@@ -137,6 +137,20 @@ static void who_was_away_gets_its_share_at_once_and_no_more(void)
     EXPECT(share > 44 && share < 56);
 }
 
+/* Heavier than the one that was there: its virtual time goes slower, which must not count as time saved up. */
+static void a_heavy_newcomer_gets_its_share_and_not_the_whole_card(void)
+{
+    struct share_terms terms[] = {{20, 0, 0}, {60, 0, 0}};
+    uint64_t kernels[] = {500000, 500000};
+    scene(2, terms, kernels);
+    tenants[1].from = now + 3 * SECOND;
+    play(3 * SECOND);
+    uint64_t before = tenants[0].gpu;
+    play(SECOND);
+    double share = 100.0 * (double)(tenants[0].gpu - before) / (double)SECOND;
+    EXPECT(share > 22 && share < 28);
+}
+
 static void a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one(void)
 {
     struct share_terms terms[] = {{50, 0, 0}, {50, 0, 1}};
@@ -291,6 +305,7 @@ int main(void)
     RUN(a_hard_limit_holds_alone_and_beside_others);
     RUN(what_an_idle_tenant_leaves_is_used_by_the_others);
     RUN(who_was_away_gets_its_share_at_once_and_no_more);
+    RUN(a_heavy_newcomer_gets_its_share_and_not_the_whole_card);
     RUN(a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one);
     RUN(a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbour);
     RUN(who_does_not_come_back_is_passed_over_and_pays);
