@@ -64,6 +64,8 @@ undefined) runtime=$(cc -print-file-name=libubsan.so) ;;
 *) runtime= ;;
 esac
 
+for test in "$here"/shares/*_test.py; do run "shares_$(basename "$test")" "$PYTHON" "$test"; done
+
 for test in "$OUT"/tests/interposer/*_test; do
     [ -x "$test" ] || continue
     [ -z "$SANITIZE" ] || [ "$(basename "$test")" != dl_test ] || continue
