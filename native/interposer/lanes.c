@@ -13,6 +13,8 @@
 #define MARKS 16       /* batches of a lane in flight */
 #define BATCH_NS 1000000ull
 #define BATCH_LAUNCHES 64
+#define BESIDE_NS 100000ull
+#define MOST_AT_ONCE 32 /* kernels that a card runs side by side */
 #define KINDS 8        /* different kernels of a batch that are told apart */
 
 struct batch {
@@ -40,6 +42,7 @@ static struct last { /* the mark that was reached last, of a card */
     _Atomic uint32_t busy;
     CUevent event;
     CUcontext context;
+    struct fr_lane *_Atomic lane; /* of the launch before */
 } lasts[FR_MAX_CARDS];
 
 static struct fr_lock lanes_lock;
@@ -94,6 +97,9 @@ struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w)
     fr_unlock(&lanes_lock);
     return l;
 }
+
+bool fr_lane_is_free(const struct fr_lane *l) { return !l->count; }
+bool fr_lane_is_full(const struct fr_lane *l) { return l->count == MARKS && !l->open; }
 
 /* ---- marks ---- */
 
@@ -156,10 +162,11 @@ static void finish(struct fr_lane *l)
     struct batch *b = at(l, 0);
     float ms = 0;
     bool timed = !REAL(cuEventElapsedTime)(&ms, b->from, b->to) && ms >= 0;
+    float own = ms / MOST_AT_ONCE;
     if (timed) ms = since_last(l, b, ms);
     if (ms < 0) ms = 0, b->gap = true; /* done before the last one: counted with it */
     done(l->pace, b->ns);
-    if (timed) learn(b, (uint64_t)((double)ms * 1e6));
+    if (timed) learn(b, (uint64_t)((double)(ms > own ? ms : own) * 1e6));
     count_gpu_time(l->pace, timed ? (uint64_t)((double)ms * 1e6) : b->ns, b->launches);
     l->first = (l->first + 1) % MARKS;
     l->count--;
@@ -239,7 +246,8 @@ void fr_lane_after(struct fr_lane *l, struct fr_pace *pace, struct fr_guess *gue
         struct batch *b = at(l, l->count - 1);
         note(b, guess, ns);
         bool unknown = !atomic_load_explicit(&guess->samples, memory_order_relaxed);
-        if (unknown || b->single || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES) end(l);
+        bool beside = ns >= BESIDE_NS && atomic_exchange(&lasts[pace - fr_paces].lane, l) != l; /* streams in turn: what each takes is learned one by one */
+        if (unknown || beside || b->single || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES) end(l);
     } else {
         done(pace, ns);
     }

@@ -72,6 +72,8 @@ void fr_guess_learn(struct fr_guess *g, double ratio, uint64_t measured); /* a b
 
 /* ---- lanes.c ---- */
 struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
+bool fr_lane_is_free(const struct fr_lane *lane);                          /* nothing of it is known to be in flight */
+bool fr_lane_is_full(const struct fr_lane *lane);                          /* no mark is left: what went now would not be counted */
 void fr_lane_before(struct fr_lane *lane, bool dry);                       /* a batch begins: its first mark. dry: nothing should be in flight */
 void fr_lane_after(struct fr_lane *lane, struct fr_pace *pace, struct fr_guess *guess, uint64_t ns);
 void fr_lane_wait(struct fr_lane *lane, struct fr_pace *pace); /* until some of what is in flight is done */

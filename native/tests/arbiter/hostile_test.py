@@ -189,7 +189,12 @@ def test_nonsense_ends_the_connection_of_who_says_it_and_no_other() -> None:
     with two() as node:
         honest = node.client("two")
         lease = honest.granted()
-        for wrong in (b"x", bytes(4096), struct.pack(LAYOUT, 1, WANT, 63, 0, 0, 0, 0), struct.pack(LAYOUT, 9, WANT, 0, 0, 0, 0, 0)):
+        for wrong in (
+            b"x",
+            bytes(4096),
+            struct.pack(LAYOUT, 1, WANT, 63, 0, 0, 0, 0),
+            struct.pack(LAYOUT, 9, WANT, 0, 0, 0, 0, 0),
+        ):
             bad = node.client("one")
             bad.socket.send(wrong)
             assert bad.closed(), wrong[:8]

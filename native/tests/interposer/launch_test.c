@@ -180,7 +180,8 @@ static void a_forked_child_that_uses_no_card_disturbs_nothing(void)
     pid_t child = fork();
     if (!child) sleep(60), _exit(0);
     double took = time_of(by_kernel);
-    EXPECT(took > LONG_ENOUGH && took < 12 * ALONE);
+    if (took < LONG_ENOUGH || took > 30 * ALONE) fprintf(stderr, "took %.3f s\n", took);
+    EXPECT(took > LONG_ENOUGH && took < 30 * ALONE);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
 }

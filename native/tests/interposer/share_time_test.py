@@ -81,7 +81,9 @@ def test_who_comes_and_goes_gets_its_share_at_once() -> None:
 
 
 def test_graphs_and_bursts_over_streams_are_shared_too() -> None:
-    got = shares(Tenant("loop=graph n=8 kernels=100", cores=60), Tenant("loop=burst n=8 streams=4 kernels=400", cores=40))
+    got = shares(
+        Tenant("loop=graph n=8 kernels=100", cores=60), Tenant("loop=burst n=8 streams=4 kernels=400", cores=40)
+    )
     assert sum(got) >= 90 and abs(got[0] - 60) <= 5, got
 
 
