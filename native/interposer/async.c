@@ -18,6 +18,7 @@
 #define PATIENCE_NS 1000000000ull /* for work that is on its way; a stream may also wait for the thread that allocates */
 #define LEAST_NAP_NS 20000
 #define MOST_NAP_NS 1000000
+#define PERSISTENCE 100
 
 _Atomic int fr_captures;
 
@@ -75,7 +76,8 @@ struct request {
     size_t size;
     CUstream stream;
     CUdeviceptr *out;
-    CUresult result; /* of the driver, when it was called */
+    CUresult result;   /* of the driver, when it was called */
+    uint64_t attempts; /* at growing the pool */
 };
 
 /* A pool that grew where none was reserved: the piece goes back at once, and nothing is claimed in this pool again. */
@@ -100,6 +102,7 @@ static bool call(struct request *q, struct fr_growth *g)
 static bool reserved(struct request *q)
 {
     struct fr_growth g;
+    q->attempts++;
     return fr_pool_grow_begin(q->pool, q->size, &g) && call(q, &g);
 }
 
@@ -161,6 +164,18 @@ static CUresult last_resort(struct request *q)
     return here ? fr_linear_alloc(q->out, q->size) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* While other threads allocate, what they hold for a moment may be what is missing: a refusal counts when none did. */
+static CUresult persist(struct request *q)
+{
+    for (int turn = 1;; turn++) {
+        uint64_t begun = fr_pools_begun() - q->attempts;
+        if (waited(q)) return q->result;
+        CUresult r = last_resort(q);
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || turn == PERSISTENCE || fr_pools_begun() - q->attempts == begun) return r;
+        nap(LEAST_NAP_NS);
+    }
+}
+
 static CUresult at_the_margin(struct request *q)
 {
     struct fr_quota quota;
@@ -171,7 +186,7 @@ static CUresult at_the_margin(struct request *q)
     fr_pools_settle(q->pool->card);
     if (reserved(q)) return q->result;
     bool relaxed = atomic_load(&fr_captures) && !REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-    CUresult r = waited(q) ? q->result : last_resort(q);
+    CUresult r = persist(q);
     if (relaxed) REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     return r;
 }

@@ -300,7 +300,7 @@ void fr_bonds_left(struct fr_giving *g, uint64_t owner, int device, uint64_t pla
         if (!ours || !done) bonds[kept++] = b;
         if (ours) bury(g, b.memory); /* takes away bonds behind all these, if any: what is mapped to an array or bound owns none */
     }
-    memmove(&bonds[kept], &bonds[i], (count - i) * sizeof *bonds);
+    if (count > i) memmove(&bonds[kept], &bonds[i], (count - i) * sizeof *bonds);
     count -= i - kept;
     fr_memory_unlock();
 }

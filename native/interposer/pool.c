@@ -234,6 +234,7 @@ bool fr_pool_claim_begin(struct fr_pool *p, size_t size, uint64_t order, struct 
         begin(p, g);
     }
     fr_unlock(&fr_pools_lock);
+    if (ok) fr_free_begin(&g->op, p->card); /* what others keep because of us goes back when we end: who is short of it waits */
     return ok;
 }
 
@@ -269,11 +270,11 @@ bool fr_pool_end(struct fr_pool *p, struct fr_growth *g, CUdeviceptr at)
     if (g->claimed && c.beyond) p->mistrusted = true;
     fr_unlock(&fr_pools_lock);
     if (c.kept || c.back || c.beyond) fr_pool_resize_object(p);
-    fr_end(&g->op, c.kept);
-    if (c.back) {
-        fr_free_begin(&g->op, p->card);
-        fr_free_end(&g->op, c.back);
+    if (!g->claimed) {
+        fr_end(&g->op, c.kept);
+        if (c.back) fr_free_begin(&g->op, p->card);
     }
+    if (g->claimed || c.back) fr_free_end(&g->op, c.back);
     bool room = !c.beyond || charge_if_it_fits(p->card, c.beyond);
     if (!room) fr_charge(p->card, c.beyond);
     return room || !g->claimed;
@@ -291,6 +292,14 @@ static struct fr_pool *next_pool(struct fr_pool *before, int card)
     fr_unlock(&fr_pools_lock);
     if (before) fr_pool_done(before);
     return p;
+}
+
+uint64_t fr_pools_begun(void)
+{
+    fr_pools_enter();
+    uint64_t so_far = begun;
+    fr_unlock(&fr_pools_lock);
+    return so_far;
 }
 
 void fr_pools_settle(int card)

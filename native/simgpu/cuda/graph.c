@@ -284,7 +284,7 @@ void sim_capture_event(struct sim_stream *st, struct sim_ev *e)
     struct tip *t = tip_of(st->capture, st);
     struct sim_node **copy = t ? realloc(e->captured, (t->count + 1) * sizeof *copy) : NULL;
     if (!copy) return;
-    memcpy(copy, t->nodes, t->count * sizeof *copy);
+    if (t->count) memcpy(copy, t->nodes, t->count * sizeof *copy);
     e->captured = copy;
     e->captured_count = t->count;
     e->capture = st->capture;
