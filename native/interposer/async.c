@@ -18,7 +18,6 @@
 #define PATIENCE_NS 1000000000ull /* for work that is on its way; a stream may also wait for the thread that allocates */
 #define LEAST_NAP_NS 20000
 #define MOST_NAP_NS 1000000
-#define PERSISTENCE 100
 
 _Atomic int fr_captures;
 
@@ -167,12 +166,15 @@ static CUresult last_resort(struct request *q)
 /* While other threads allocate, what they hold for a moment may be what is missing: a refusal counts when none did. */
 static CUresult persist(struct request *q)
 {
-    for (int turn = 1;; turn++) {
-        uint64_t begun = fr_pools_begun() - q->attempts;
+    uint64_t end = now_ns() + PATIENCE_NS, length = LEAST_NAP_NS;
+    for (;;) {
+        uint64_t others = fr_pools_begun() - q->attempts;
         if (waited(q)) return q->result;
         CUresult r = last_resort(q);
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || turn == PERSISTENCE || fr_pools_begun() - q->attempts == begun) return r;
-        nap(LEAST_NAP_NS);
+        bool alone = !fr_pool_calls(q->pool) && fr_pools_begun() - q->attempts == others;
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || alone || now_ns() > end) return r;
+        nap(length);
+        if (length < MOST_NAP_NS) length *= 2;
     }
 }
 

@@ -294,6 +294,14 @@ static struct fr_pool *next_pool(struct fr_pool *before, int card)
     return p;
 }
 
+uint32_t fr_pool_calls(struct fr_pool *p)
+{
+    fr_pools_enter();
+    uint32_t calls = p->calls;
+    fr_unlock(&fr_pools_lock);
+    return calls;
+}
+
 uint64_t fr_pools_begun(void)
 {
     fr_pools_enter();

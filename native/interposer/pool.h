@@ -47,6 +47,7 @@ bool fr_pool_grow_begin(struct fr_pool *p, size_t size, struct fr_growth *g); /*
 bool fr_pool_claim_begin(struct fr_pool *p, size_t size, uint64_t order, struct fr_growth *g); /* false: no piece is known to fit */
 bool fr_pool_end(struct fr_pool *p, struct fr_growth *g, CUdeviceptr at); /* at 0: it failed. false: it grew without a reservation */
 CUresult fr_pool_import_ends(struct fr_pool *p); /* pool_share.c: the application destroys an imported pool */
+uint32_t fr_pool_calls(struct fr_pool *p); /* allocations from it that are on their way */
 uint64_t fr_pools_begun(void);        /* allocations from pools that this process ever began */
 void fr_pools_settle(int card);       /* charges become what the pools have now; FR_NO_CARD: on all cards */
 
