@@ -1,5 +1,5 @@
-"""Shares of a card's time between containers, by simgpu's books, under the virtual clock: library, arbiter and programs as
-they are, so the load of the machine changes nothing."""
+"""Shares of a card's time between containers, by simgpu's books, under the virtual clock: library, arbiter and
+programs as they are, so the load of the machine changes nothing."""
 
 import os
 import sys
