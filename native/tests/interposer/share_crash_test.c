@@ -112,6 +112,12 @@ static void death_at_any_point_of_sharing_leaves_what_the_partner_holds_and_noth
 
 int main(int argc, char **argv)
 {
+    const char *sanitizer = getenv("SANITIZE");
+    if (sanitizer && *sanitizer) { /* it starts itself anew with the library that has points, which has no sanitizer */
+        puts("skip death_at_any_point_of_sharing: the library with points is built without a sanitizer");
+        puts("0 passed, 1 skipped, 0 failed");
+        return 0;
+    }
     char path[600];
     if (argc > 1 && !strcmp(argv[1], "script")) return script();
     snprintf(path, sizeof path, "%s/points/interposer/libfractile.so", getenv("OUT"));
