@@ -150,12 +150,16 @@ async def test_a_watch_that_ends_in_the_normal_way_resumes_without_a_list(
 async def test_bookmarks_move_the_place_to_resume_from(server: FakeApiServer, client: KubeClient) -> None:
     create(server, "a")
     view = View()
-    async with running(make_reflector(client, view)):
+    reflector = make_reflector(client, view)
+    async with running(reflector):
         await view.agrees(server)
+        before = vars(reflector)["_version"]
         for _ in range(5):  # writes to another collection age our version
             server.create("/api/v1/nodes", {"metadata": {"generateName": "n"}})
-        server.bookmark()
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            while vars(reflector)["_version"] == before:
+                server.bookmark()  # goes to watches that are there: ours may not have begun yet
+                await asyncio.sleep(0.005)
         server.compact()
         await server.cut_connections()
         touch(server, "a")
