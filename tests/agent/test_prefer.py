@@ -1,7 +1,7 @@
 """Which ids are preferred."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fractile.agent.prefer import prefer
@@ -54,6 +54,7 @@ def test_impossible_sizes_give_what_there_is(size: int) -> None:
 IDS = st.one_of(st.sampled_from(FREE), st.text(max_size=12), st.just("GPU-a::007"))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     available=st.lists(IDS, max_size=30),
     must=st.lists(IDS, max_size=5),

@@ -118,7 +118,7 @@ def test_a_container_that_starts_again_finds_the_same_page_and_region(cluster: L
     look = ("-n", work.namespace, "exec", "again", "--", "sh", "-c")
     files = "cd /etc/fractile; stat -c %i limits shared/region; md5sum limits"
     before = cluster.kubectl(*look, files)
-    cluster.kubectl(*look, "kill -TERM 1")
+    cluster.kubectl(*look, "(sleep 1; kill -TERM 1) </dev/null >/dev/null 2>&1 &")  # after this shell has ended well
 
     def restarted() -> bool:
         status = work.pods()["again"]["status"]["containerStatuses"][0]
@@ -159,7 +159,8 @@ def test_while_the_agent_is_away_new_pods_wait_and_running_ones_go_on(cluster: L
     before = work.wait_running("before")["before"]
     cluster.kill("n1/agent", signal.SIGTERM)
     work.apply([w.pod("after", w.container(memory=3000), nodes=["n1"])])
-    assert "no usable cards reported" in work.wait_refused("after")
+    refused = work.wait_refused("after")  # by us, or by kube-scheduler, once kubelet has noticed as well
+    assert "no usable cards reported" in refused or "Insufficient aliyun.com/gpu-mem" in refused
     cluster.start("n1/agent")
     after = work.wait_running("after", seconds=60)["after"]
     assert card_of(before) == card_of(after)
