@@ -200,11 +200,13 @@ API CUresult cuCtxGetDevice_v2(CUdevice *out, CUcontext ctx)
 
 API CUresult cuCtxGetId(CUcontext ctx, unsigned long long *out)
 {
+    CUresult r = sim_enter();
+    if (r) return r;
     if (!ctx) ctx = sim_current();
-    if (!out) return CUDA_ERROR_INVALID_VALUE;
-    if (!SIM_VALID(ctx, CTX)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!SIM_VALID(ctx, CTX)) return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
     *out = ctx->number;
-    return CUDA_SUCCESS;
+    return sim_leave(CUDA_SUCCESS);
 }
 
 API CUresult cuCtxGetFlags(unsigned *out)

@@ -130,8 +130,8 @@ static void a_stream_writes_a_word_in_its_turn_and_waits_for_one(void)
     at = (uint64_t)(uintptr_t)words;
     double from = seconds();
     EXPECT_EQ(spin_in(spin, 20000, NULL) + cuStreamWriteValue32_v2(NULL, at, 7, 0) + spin_in(spin, 100000, NULL), CUDA_SUCCESS);
-    EXPECT_EQ(words[0], 0);
-    while (words[0] != 7 && seconds() - from < 1) usleep(200);
+    EXPECT_EQ(__atomic_load_n(&words[0], __ATOMIC_RELAXED), 0);
+    while (__atomic_load_n(&words[0], __ATOMIC_RELAXED) != 7 && seconds() - from < 1) usleep(200);
     EXPECT(seconds() - from >= 0.0199 && seconds() - from < 0.1); /* the work behind it goes on meanwhile */
     EXPECT_EQ(cuStreamWaitValue32_v2(NULL, at + 4, 5, 0), CUDA_SUCCESS);
     EXPECT_EQ(spin_in(spin, 1, NULL), CUDA_SUCCESS);
