@@ -180,12 +180,12 @@ static inline CUresult fr_function_used(CUfunction f)
 }
 
 /* ---- lock.c: a lock of this process for its own tables; a handful of instructions long, never across a driver call ---- */
-struct fr_lock { _Atomic uint32_t word; _Atomic uint32_t era; };
+struct fr_lock { _Atomic uint32_t word; };
 void fr_lock(struct fr_lock *lock);
 void fr_unlock(struct fr_lock *lock);
 
 /* ---- message.c: one line on stderr, once per topic and process ---- */
-enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_SET, FR_SAY_ARBITER, FR_TOPICS };
+enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_TOPICS };
 void fr_say(enum fr_topic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- points: in the build with crash points, FRACTILE_CRASH_AT=N kills the process at its N-th point ---- */

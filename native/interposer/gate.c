@@ -6,8 +6,8 @@
 
 #include "clock.h"
 
-#define LITTLE_NS 300000ull
-#define TRY_NS 250000000ull
+#define LITTLE_NS 300000ull /* in flight: too little to wait for, near the end of a turn */
+#define TRY_NS 250000000ull /* of work in flight, that trying streams side by side may cost at most */
 #define DRY_NS 50000ull /* so long after all should be done, the stream has run dry */
 
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
@@ -51,7 +51,7 @@ static void look_again(uint32_t sequence)
 }
 
 /* The sequence is read before the cards: what changes in between is looked at with the next launch. */
-bool fr_pace_must(int card)
+static bool must_be_paced(int card)
 {
     if (fr_process() != FR_ENFORCE) return false;
     uint32_t sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
@@ -142,7 +142,7 @@ void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
     CUdevice device;
     int card = fr_card_here(&device);
     *t = (struct fr_ticket){0};
-    if (card < 0 || card >= (int)FR_MAX_CARDS || !fr_pace_must(card)) return;
+    if (card < 0 || card >= (int)FR_MAX_CARDS || !must_be_paced(card)) return;
     struct fr_pace *p = &fr_paces[card];
     if (!(t->lane = fr_lane_of(p, w))) return;
     fr_pacer_start(card);

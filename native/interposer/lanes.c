@@ -13,7 +13,7 @@
 #define MARKS 16       /* batches of a lane in flight */
 #define BATCH_NS 1000000ull
 #define BATCH_LAUNCHES 64
-#define BESIDE_NS 100000ull
+#define BESIDE_NS 100000ull /* of a kernel, from which on a batch of its own is worth its marks */
 #define MOST_AT_ONCE 32 /* kernels that a card runs side by side */
 #define KINDS 8        /* different kernels of a batch that are told apart */
 
@@ -31,7 +31,6 @@ struct fr_lane {
     uintptr_t stream; /* handle; a thread's own stream: its number */
     struct fr_pace *pace;
     CUstream handle;
-    struct fr_lock lock;
     _Atomic uint32_t used, busy; /* busy: a thread works with its marks */
     uint32_t first, count;       /* batches[first ...]: in flight; the last may be open */
     bool open;

@@ -59,7 +59,6 @@ struct fr_ticket {
 };
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_pace_leave(struct fr_ticket *t, CUresult result);
-bool fr_pace_must(int card); /* as the limits say now */
 
 /* ---- predict.c ---- */
 struct fr_guess {

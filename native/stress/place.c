@@ -137,7 +137,9 @@ void place_make(struct place *p, uint64_t card_mib, uint64_t context_mib)
     const struct board settings = {.seed = p->board->seed, .quota = {p->board->quota[0], p->board->quota[1]},
                                    .context_bytes = context_mib * MIB, .ops_wanted = p->board->ops_wanted,
                                    .workers = p->board->workers, .containers = p->board->containers};
-    snprintf(p->directory, sizeof p->directory, "%s/stress-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    /* In memory where that can be: every operation writes to these files. */
+    const char *where = access("/dev/shm", W_OK) ? getenv("TMPDIR") : "/dev/shm";
+    snprintf(p->directory, sizeof p->directory, "%s/stress-XXXXXX", where ? where : "/tmp"); /* the name that mkdtemp fills in */
     if (!mkdtemp(p->directory)) fail(p->directory);
     start_janitor(p->directory);
     snprintf(path, sizeof path, "%s/board", p->directory);

@@ -12,7 +12,7 @@
 
 static int new_file(void)
 {
-    char path[] = "/tmp/descriptor-test-XXXXXX";
+    char path[] = "/tmp/descriptor-test-XXXXXX"; /* a plain file on any disk; unlinked below */
     int fd = mkstemp(path);
     unlink(path);
     return fd;

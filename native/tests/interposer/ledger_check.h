@@ -103,7 +103,7 @@ static inline int wait_for(pid_t pid)
 /* All containers of a test program stand in one directory, which goes with it. */
 static inline int with_directory(int (*tests)(void))
 {
-    char directory[] = "/tmp/fractile-test-XXXXXX", command[64];
+    char directory[] = "/tmp/fractile-test-XXXXXX", command[64]; /* a container of its own; removed below */
     if (!mkdtemp(directory)) return 1;
     setenv("FRACTILE_TEST_DIR", directory, 1);
     int result = tests();
