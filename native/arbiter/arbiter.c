@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -36,7 +37,8 @@ static const char usage[] =
     "Shares out the time of the cards of this node between containers, by the weights and limits in their limits pages.\n"
     "A slice directory holds the page `limits`; the arbiter makes the socket `arbiter.sock` in it, which the library in the\n"
     "container speaks to. --control defaults to arbiter.sock beside DIR. Stop it with SIGTERM: containers then go on with the\n"
-    "driver's own time slicing, and come back when it is started again.\n";
+    "driver's own time slicing, and come back when it is started again. With --parent=PID it stops\n"
+    "when the process PID, which started it, ends.\n";
 
 static struct node node;
 static volatile sig_atomic_t stop;
@@ -135,6 +137,12 @@ static void serve(struct node *n)
 
 /* ---- beginning and end ---- */
 
+/* As if told to stop, when the parent ends, however it does; false: it has ended already. */
+static bool end_with(const char *parent)
+{
+    return prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == atoi(parent);
+}
+
 /* Two descriptors for every process of every container. */
 static void allow_descriptors(void)
 {
@@ -197,12 +205,13 @@ static int run(const char *root, const char *control, char **slices)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"help", 0, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"help", 0, NULL, 'h'}, {0}};
     char control[256] = "", root[256] = "";
     for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         if (o == 'h') return fputs(usage, stdout), 0;
         if (o == 's') snprintf(root, sizeof root, "%s", optarg);
         if (o == 'c') snprintf(control, sizeof control, "%s", optarg);
+        if (o == 'p' && !end_with(optarg)) return fprintf(stderr, "fractile-arbiter: process %s is not the parent any more\n", optarg), 1;
         if (o == '?') return fputs(usage, stderr), 2;
     }
     bool status = optind < argc && !strcmp(argv[optind], "status");
