@@ -30,20 +30,41 @@
 #define ROUND 64             /* events before the next decision */
 
 static const char usage[] =
-    "usage: fractile-arbiter [--control SOCKET] --slices DIR      serve every slice directory in DIR, also those to come\n"
-    "       fractile-arbiter [--control SOCKET] SLICE...          serve these slice directories\n"
-    "       fractile-arbiter status --control SOCKET              print what a running one knows, as JSON\n"
+    "usage: fractile-arbiter [--control SOCKET] --slices DIR          serve every slice directory in DIR, also those to come\n"
+    "       fractile-arbiter [--control SOCKET] SLICE...              serve these slice directories\n"
+    "       fractile-arbiter status [--json] DIR                      what the arbiter that serves DIR knows\n"
+    "       fractile-arbiter status [--json] --control SOCKET         what the arbiter with this control socket knows\n"
     "\n"
-    "Shares out the time of the cards of this node between containers, by the weights and limits in their limits pages.\n"
-    "A slice directory holds the page `limits`; the arbiter makes the socket `arbiter.sock` in it, which the library in the\n"
-    "container speaks to. --control defaults to arbiter.sock beside DIR. Stop it with SIGTERM: containers then go on with the\n"
-    "driver's own time slicing, and come back when it is started again. With --parent=PID it stops\n"
-    "when the process PID, which started it, ends.\n";
+    "Shares out the time of the cards of this node between containers. One per node is enough, for all cards.\n"
+    "\n"
+    "A slice directory belongs to one container. It holds the page `limits`, with the container's weight, limit and priority\n"
+    "for each card, which is looked at again at every decision; the arbiter makes the socket `arbiter.sock` in it, which the\n"
+    "library in the container speaks to. --control is the socket that `status` asks, for root only; it defaults to\n"
+    "arbiter.sock beside DIR, and there is none when slices are named one by one.\n"
+    "\n"
+    "Stop it with SIGTERM, or kill it: containers go on with the driver's own time slicing, and come back when it is started\n"
+    "again. It keeps nothing on disk. With --parent=PID it stops when the process PID, which started it, ends.\n"
+    "\n"
+    "status prints per card and container:\n"
+    "  STATE   holds the card; waits for others; throttled by its own limit; away; late: does not give the card back\n"
+    "  SHARE%  of the card's time in the last one or two seconds of use\n"
+    "  HELD, WAITED, THROTTL   seconds since the arbiter or the container started; throttled is the part of waited in which\n"
+    "          its turn had come, but its own limit held it back\n"
+    "  DEBT    seconds of the card that it has had too early: it waits until that is paid\n"
+    "and what went wrong, counted: late, nonsense and flood (the connection was closed), refused (too many connections),\n"
+    "limits (a page that cannot be read).\n";
 
 static struct node node;
 static volatile sig_atomic_t stop;
 
 static void on_signal(int unused) { (void)unused, stop = 1; }
+
+/* A file that we have mapped has been cut short. Not ours: as it would be without us. */
+static void on_cut_page(int number, siginfo_t *what, void *unused)
+{
+    (void)unused;
+    if (!slices_mend(&node, what->si_addr)) signal(number, SIG_DFL);
+}
 
 bool node_watch(struct node *n, int fd, enum source what, uint32_t index)
 {
@@ -77,14 +98,20 @@ static void answer(struct node *n)
     close(fd);
 }
 
-static int print_status(const char *control)
+static int print_status(const char *control, bool json)
 {
-    char text[65536];
-    ssize_t n;
-    int fd = unix_socket(control, false);
+    char *text = NULL;
+    size_t size = 0;
+    int fd = unix_socket(control, false), next;
     if (fd < 0) return fprintf(stderr, "no arbiter answers at %s (%s); is it running with this --control?\n", control, strerror(errno)), 1;
-    while ((n = read(fd, text, sizeof text)) > 0) fwrite(text, 1, (size_t)n, stdout);
-    close(fd);
+    FILE *from = fdopen(fd, "r"), *all = open_memstream(&text, &size);
+    while (from && all && (next = fgetc(from)) != EOF) fputc(next, all);
+    if (from) fclose(from);
+    if (all) fclose(all);
+    if (!text || !size || text[size - 1] != '\n') return fprintf(stderr, "the arbiter at %s did not answer in full; ask again\n", control), 1;
+    if (json) fputs(text, stdout);
+    else table_print(text);
+    free(text);
     return 0;
 }
 
@@ -118,6 +145,7 @@ static void decide(struct node *n, uint64_t *again)
     struct share_decision d;
     uint64_t now = clock_now();
     slices_terms(n, now);
+    status_look(n, now);
     while (share_decide(&n->share, now, &d, again)) peers_tell(n, &d, now);
     if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
 }
@@ -160,6 +188,7 @@ static bool begin(struct node *n, const char *control)
     n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     n->control = control[0] ? unix_socket(control, true) : -1;
     share_init(&n->share);
+    n->began_ns = clock_now();
     for (int i = 0; i < PEERS; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < PEERS ? i + 1 : -1};
     if (n->epoll < 0 || n->inotify < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
     if (control[0] && n->control < 0) return fprintf(stderr, "fractile-arbiter: cannot listen at %s: %s\n", control, strerror(errno)), false;
@@ -195,6 +224,7 @@ static int run(const char *root, const char *control, char **slices)
     signal(SIGTERM, on_signal);
     signal(SIGINT, on_signal);
     signal(SIGPIPE, SIG_IGN);
+    sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_cut_page, .sa_flags = SA_SIGINFO}, NULL);
     if (!begin(&node, control) || (root[0] && !take_root(&node, root))) return 1;
     for (; *slices; slices++)
         if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s)\n", *slices, strerror(errno)), 1;
@@ -205,18 +235,21 @@ static int run(const char *root, const char *control, char **slices)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"help", 0, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {0}};
+    bool json = false;
     char control[256] = "", root[256] = "";
     for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
         if (o == 'h') return fputs(usage, stdout), 0;
         if (o == 's') snprintf(root, sizeof root, "%s", optarg);
         if (o == 'c') snprintf(control, sizeof control, "%s", optarg);
+        if (o == 'j') json = true;
         if (o == 'p' && !end_with(optarg)) return fprintf(stderr, "fractile-arbiter: process %s is not the parent any more\n", optarg), 1;
         if (o == '?') return fputs(usage, stderr), 2;
     }
     bool status = optind < argc && !strcmp(argv[optind], "status");
+    if (status && argc - optind == 2) snprintf(root, sizeof root, "%s", argv[optind + 1]);
     if (!control[0] && root[0]) snprintf(control, sizeof control, "%.200s/../arbiter.sock", root);
-    if (status && control[0]) return print_status(control);
+    if (status && control[0]) return print_status(control, json);
     if (status || (!root[0] && optind == argc)) return fputs(usage, stderr), 2;
     return run(root, control, argv + optind);
 }

@@ -12,7 +12,8 @@
 #define PEERS 16384          /* connections of all containers together */
 #define PEERS_OF_A_SLICE 1024
 #define MESSAGES_A_SECOND 20000 /* of one process; more is a flood */
-#define EVENTS 256
+#define EVENTS 1024     /* kinds of trouble times containers that are remembered */
+#define LOOK_NS 1000000000ull /* between looks at what has been held, of which the last but one is measured from */
 
 struct peer {
     int fd; /* -1: free */
@@ -31,18 +32,26 @@ struct slice {
     char path[256];
     const struct fr_limits *limits;
     uint32_t seen; /* sequence of the limits that the seats have */
+    uint64_t unreadable; /* since when the page has been in the middle of a change; 0: it is not */
     uint32_t cards;
     int16_t card[FR_MAX_CARDS];          /* number at the node; -1: not arbitrated */
     uint64_t lease[FR_MAX_CARDS];        /* number of the last lease */
     uint64_t until[FR_MAX_CARDS];        /* its end, 0: open */
     uint32_t outstanding[FR_MAX_CARDS];  /* processes that hold it */
     bool recalled[FR_MAX_CARDS];
+    uint64_t throttled[FR_MAX_CARDS];    /* of its seat, as far as it was told; and what it is told with this lease */
+    uint64_t held_back[FR_MAX_CARDS];
+    uint64_t held[2][FR_MAX_CARDS];      /* of its seat, at the last look and at the one before */
 };
 
-struct event {
-    uint64_t number, at_ns;
-    pid_t pid;
-    char slice[64], what[96];
+enum event_kind { EVENT_LATE, EVENT_NONSENSE, EVENT_FLOOD, EVENT_REFUSED, EVENT_LIMITS, EVENT_KINDS };
+
+struct event { /* the same trouble of the same container, counted */
+    uint64_t number; /* grows with every event of any kind; 0: unused */
+    uint64_t count, first_ns, last_ns, said_ns;
+    pid_t pid; /* of the last time; 0: no process in particular */
+    enum event_kind kind;
+    char slice[64];
 };
 
 struct node {
@@ -51,7 +60,7 @@ struct node {
     char root[256]; /* directory of slices, "" when they were named */
     char uuids[SHARE_CARDS][96];
     uint32_t card_count;
-    uint64_t next_lease, events_seen, terms_checked;
+    uint64_t next_lease, events_seen, began_ns, looked_ns[2];
     int free_peer;
     struct share share;
     struct slice slices[SHARE_TENANTS];
@@ -63,18 +72,23 @@ struct node {
 bool slice_add(struct node *n, const char *path);
 void slice_remove(struct node *n, uint32_t slice);
 void slices_scan(struct node *n);           /* what is in n->root now */
+bool slices_mend(const struct node *n, void *address); /* a page of limits was cut short under us: an empty one in its place */
 void slices_terms(struct node *n, uint64_t now); /* weights and limits as the pages say now */
 
 /* peers.c */
 void peer_accept(struct node *n, uint32_t slice);
 void peer_hear(struct node *n, uint32_t peer);
 void peer_died(struct node *n, uint32_t peer);
-void peer_drop(struct node *n, uint32_t peer, const char *why); /* why NULL: it went by itself */
+void peer_drop(struct node *n, uint32_t peer);
 void peers_tell(struct node *n, const struct share_decision *d, uint64_t now);
 
 /* status.c */
-void event_note(struct node *n, const struct slice *s, pid_t pid, const char *what);
-int status_write(const struct node *n, int fd, uint64_t now);
+void event_note(struct node *n, const char *path, pid_t pid, enum event_kind kind);
+void status_look(struct node *n, uint64_t now); /* from time to time */
+int status_write(struct node *n, int fd, uint64_t now);
+
+/* table.c: JSON of the above, for people */
+void table_print(const char *json);
 
 /* arbiter.c: what an epoll event belongs to */
 enum source { FROM_INOTIFY, FROM_CONTROL, FROM_SLICE, FROM_PEER, FROM_DEATH };

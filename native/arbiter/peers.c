@@ -27,7 +27,7 @@ static void refuse_without_descriptor(struct node *n, struct slice *s)
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) close(fd);
     n->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    event_note(n, s, 0, "refused: no descriptor is left");
+    event_note(n, s->path, 0, EVENT_REFUSED);
 }
 
 static int life_of(int fd, pid_t pid)
@@ -61,7 +61,7 @@ void peer_accept(struct node *n, uint32_t index)
     if (fd < 0) return;
     bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
     if (known && n->free_peer >= 0 && s->peer_count < PEERS_OF_A_SLICE) return admit(n, index, fd, who.pid);
-    event_note(n, s, who.pid, "refused: too many processes");
+    event_note(n, s->path, who.pid, EVENT_REFUSED);
     close(fd);
 }
 
@@ -83,11 +83,10 @@ static void give_back(struct node *n, struct peer *p, uint32_t card)
     share_done(&n->share, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
 }
 
-void peer_drop(struct node *n, uint32_t index, const char *why)
+void peer_drop(struct node *n, uint32_t index)
 {
     struct peer *p = &n->peers[index];
     struct slice *s = slice_of(n, p);
-    if (why) event_note(n, s, p->pid, why);
     uint64_t wanted = p->wants;
     p->wants = 0;
     for (uint32_t c = 0; c < s->cards; c++) {
@@ -112,12 +111,14 @@ void peer_drop(struct node *n, uint32_t index, const char *why)
 void peer_died(struct node *n, uint32_t index)
 {
     struct pollfd life = {.fd = n->peers[index].fd >= 0 ? n->peers[index].life : -1, .events = POLLIN};
-    if (poll(&life, 1, 0) == 1) peer_drop(n, index, NULL);
+    if (poll(&life, 1, 0) == 1) peer_drop(n, index);
 }
 
 static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_t card, uint64_t length)
 {
-    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = card, .lease = slice_of(n, p)->lease[card], .length_ns = length};
+    struct slice *s = slice_of(n, p);
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = card, .lease = s->lease[card], .length_ns = length};
+    if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card];
     clock_send(p->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not read loses its own grant */
 }
 
@@ -149,18 +150,19 @@ static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
     else share_want(&n->share, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
 }
 
-static const char *obey(struct node *n, struct peer *p, const struct arbiter_message *m)
+/* False: nonsense. */
+static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m)
 {
     struct slice *s = slice_of(n, p);
-    if (m->version != ARBITER_VERSION || m->card >= s->cards || s->card[m->card] < 0) return "nonsense";
-    if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), NULL;
-    if (m->kind != ARBITER_DONE) return "nonsense";
-    if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return NULL; /* of an earlier lease: it crossed ours on the way */
+    if (m->version != ARBITER_VERSION || m->card >= s->cards || s->card[m->card] < 0) return false;
+    if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), true;
+    if (m->kind != ARBITER_DONE) return false;
+    if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* of an earlier lease: it crossed ours on the way */
     if (m->more) p->wants |= 1ull << m->card;
     else p->wants &= ~(1ull << m->card);
     give_back(n, p, m->card);
     if (m->more) want(n, p, m->card, m->gang); /* others of its container may go on, and it with them */
-    return NULL;
+    return true;
 }
 
 static bool flood(struct peer *p, uint64_t now)
@@ -176,9 +178,11 @@ void peer_hear(struct node *n, uint32_t index)
         struct arbiter_message m;
         ssize_t size = clock_receive(p->fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (size <= 0) return peer_drop(n, index, NULL);
-        const char *wrong = size != sizeof m ? "nonsense" : flood(p, clock_now()) ? "flood" : obey(n, p, &m);
-        if (wrong) return peer_drop(n, index, wrong);
+        if (size <= 0) return peer_drop(n, index);
+        bool flooded = flood(p, clock_now());
+        if (!flooded && size == sizeof m && obey(n, p, &m)) continue;
+        event_note(n, slice_of(n, p)->path, p->pid, flooded ? EVENT_FLOOD : EVENT_NONSENSE);
+        return peer_drop(n, index);
     }
 }
 
@@ -203,6 +207,9 @@ static void begin_lease(struct node *n, struct slice *s, uint32_t card, const st
     s->until[card] = d->until;
     s->recalled[card] = false;
     s->outstanding[card] = 0;
+    uint64_t throttled = n->share.seats[d->card][d->tenant].throttled_ns;
+    s->held_back[card] = throttled - s->throttled[card];
+    s->throttled[card] = throttled;
     for (int i = s->peers; i >= 0; i = n->peers[i].next) {
         n->peers[i].granted &= ~(1ull << card);
         if (n->peers[i].wants >> card & 1) grant(n, &n->peers[i], card, now);
@@ -216,7 +223,7 @@ void peers_tell(struct node *n, const struct share_decision *d, uint64_t now)
     int card = card_of_slice(s, d->card);
     if (card < 0) return;
     if (d->what == SHARE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
-    if (d->what == SHARE_LATE) return event_note(n, s, 0, "late: did not give the card back");
+    if (d->what == SHARE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
     s->recalled[card] = true;
     tell_all(n, s, ARBITER_RECALL, (uint32_t)card);
 }

@@ -3,7 +3,7 @@
  *
  *      library                                arbiter
  *        WANT card, gang     -->
- *                            <--   GRANT card, lease, length (0: until recalled)
+ *                            <--   GRANT card, lease, length (0: until recalled), held back
  *        feeds the card, at most until the length is over
  *                            <--   RECALL card, lease
  *        DONE card, lease, more -->            nothing of this process is left on the card
@@ -27,6 +27,7 @@ struct arbiter_message {
     uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
     uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together */
     uint64_t length_ns; /* of GRANT */
+    uint64_t held_back_ns; /* of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
 };
 
 #endif

@@ -14,6 +14,8 @@ void share_init(struct share *s)
 }
 
 static bool limited(const struct share_seat *t) { return t->terms.limit > 0 && t->terms.limit < 100; }
+static bool has_credit(const struct share_seat *t) { return !limited(t) || t->credit >= (int64_t)SHARE_LEAST; }
+static bool may_hold(const struct share_seat *t) { return t->present && t->wants && !t->holds && !t->late && has_credit(t); }
 static bool busy(const struct share_seat *t) { return t->present && (t->wants || t->holds || t->late); }
 static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -34,11 +36,11 @@ static int64_t overrun(const struct share_seat *t, uint64_t now)
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* Brings a seat's account up to now; `users` feed the card at present. */
-static void charge(struct share_seat *t, uint32_t users, uint64_t now)
+/* Brings a seat's account up to now; `users` feed the card at present; `front`: nobody who has or may have it is before that. */
+static void charge(struct share_seat *t, uint32_t users, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
-    bool short_of_credit = limited(t) && t->credit < (int64_t)SHARE_LEAST;
+    bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
     t->credit_at = t->charged_at = now;
     if (t->holds || t->late) {
@@ -48,7 +50,7 @@ static void charge(struct share_seat *t, uint32_t users, uint64_t now)
         if (limited(t)) t->credit -= (int64_t)part;
     } else if (t->wants) {
         t->waited_ns += since;
-        if (short_of_credit) t->throttled_ns += since;
+        if (held_back) t->throttled_ns += since;
     }
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
@@ -57,12 +59,17 @@ static void charge(struct share_seat *t, uint32_t users, uint64_t now)
 static void charge_all(struct share *s, uint32_t card, uint64_t now)
 {
     uint32_t users = 0;
-    for (uint32_t i = 0; i < s->tenants; i++) users += s->seats[card][i].present && (s->seats[card][i].holds || s->seats[card][i].late);
+    int64_t front = INT64_MAX;
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        const struct share_seat *t = &s->seats[card][i];
+        users += t->present && (t->holds || t->late);
+        if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
+    }
     for (uint32_t i = 0; i < s->tenants; i++) {
         struct share_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         bool in_time = s->holder[card] == (int)i && (!t->over_at || t->charged_at < t->over_at);
-        charge(t, users ? users : 1, now);
+        charge(t, users ? users : 1, front, now);
         if (in_time && t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time - overrun(t, now);
     }
 }
@@ -172,11 +179,6 @@ void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more
 
 /* ---- who is next ---- */
 
-static bool may_hold(const struct share_seat *t)
-{
-    return t->present && t->wants && !t->holds && !t->late && (!limited(t) || t->credit >= (int64_t)SHARE_LEAST);
-}
-
 /* Priority counts only for who has not had more than its weight: else it would starve the rest. */
 static uint32_t rank(const struct share *s, uint32_t card, uint32_t tenant)
 {
@@ -261,6 +263,22 @@ static bool see_to_holder(struct share *s, uint32_t card, uint64_t now, struct s
     s->holder[card] = NOBODY;
     out->what = SHARE_LATE;
     return true;
+}
+
+/* ---- for people ---- */
+
+void share_settle(struct share *s, uint64_t now)
+{
+    for (uint32_t card = 0; card < s->cards; card++) charge_all(s, card, now);
+}
+
+uint64_t share_debt(const struct share *s, uint32_t card, uint32_t tenant)
+{
+    const struct share_seat *t = &s->seats[card][tenant];
+    if (!t->present) return 0;
+    int64_t ahead = (t->virtual_time - least_of_others(s, card, tenant)) * (int64_t)t->terms.weight / SCALE;
+    int64_t limit = limited(t) && t->credit < 0 ? -t->credit : 0, debt = ahead > limit ? ahead : limit;
+    return debt > 0 ? (uint64_t)debt : 0;
 }
 
 /* ---- granting ---- */

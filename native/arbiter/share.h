@@ -43,7 +43,9 @@ struct share_seat {
     int64_t credit;       /* ns that its limit still lets it hold */
     uint64_t credit_at, charged_at, granted_at, over_at, left_at, longest_overrun;
     /* for people */
-    uint64_t held_ns, waited_ns, throttled_ns, leases, overruns, lates;
+    uint64_t held_ns, waited_ns;
+    uint64_t throttled_ns; /* of waited: it was first in line, and only its limit held it back */
+    uint64_t leases, overruns, lates;
 };
 
 struct share {
@@ -68,5 +70,9 @@ void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more
 
 /* The next thing to do, if any; call until false. Then nothing is due before *again (0: nothing until an event). */
 bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uint64_t *again);
+
+/* For people: accounts up to now; the GPU time that a tenant has had too early, for which others come first or its limit waits. */
+void share_settle(struct share *s, uint64_t now);
+uint64_t share_debt(const struct share *s, uint32_t card, uint32_t tenant);
 
 #endif

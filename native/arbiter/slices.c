@@ -1,5 +1,6 @@
 /* Containers: a directory each, in which lie the page of limits and our socket. Which container a process belongs to follows
- * from the socket it comes by: the directory is mounted into that container only. */
+ * from the socket it comes by: the directory is mounted into that container only. A page that cannot be read (garbage, cut
+ * short, for ever in the middle of a change) is an event; the container keeps the terms it had, or gets the least weight. */
 #include "node.h"
 
 #include "clock.h"
@@ -17,6 +18,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define UNREADABLE_NS 1000000000ull /* in the middle of a change: its writer has died */
+
+static bool is_good(const struct fr_limits *l)
+{
+    return l->magic == FR_LIMITS_MAGIC && l->version == FR_LAYOUT_VERSION && l->size == sizeof *l && l->end == FR_END_MAGIC &&
+           l->card_count <= FR_MAX_CARDS;
+}
+
+/* NULL, and errno: ENOENT where there is none (yet), else EINVAL. */
 static const struct fr_limits *map_limits(const char *directory)
 {
     char path[300];
@@ -27,13 +37,9 @@ static const struct fr_limits *map_limits(const char *directory)
     bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size >= sizeof(struct fr_limits);
     void *at = whole ? mmap(NULL, sizeof(struct fr_limits), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
-    if (at == MAP_FAILED) return NULL;
-    const struct fr_limits *l = at;
-    bool good = l->magic == FR_LIMITS_MAGIC && l->version == FR_LAYOUT_VERSION && l->size == sizeof *l && l->end == FR_END_MAGIC &&
-                l->card_count <= FR_MAX_CARDS;
-    if (good) return l;
-    munmap(at, sizeof(struct fr_limits));
-    return NULL;
+    if (at != MAP_FAILED && is_good(at)) return at;
+    if (at != MAP_FAILED) munmap(at, sizeof(struct fr_limits));
+    return errno = EINVAL, NULL;
 }
 
 static int listen_in(const char *directory)
@@ -52,14 +58,25 @@ static int listen_in(const char *directory)
     return -1;
 }
 
-/* The node's number of a card; one more for a card not seen before. */
+static bool in_use(const struct node *n, uint32_t card)
+{
+    for (uint32_t i = 0; i < n->share.tenants; i++)
+        if (n->share.seats[card][i].present) return true;
+    return false;
+}
+
+/* The node's number of a card: a new one, or that of a card that nobody has any more, for one not seen before. */
 static int card_number(struct node *n, const char *uuid)
 {
+    uint32_t at = n->card_count;
     for (uint32_t i = 0; i < n->card_count; i++)
         if (!strncmp(n->uuids[i], uuid, sizeof n->uuids[i])) return (int)i;
-    if (n->card_count == SHARE_CARDS) return -1;
-    memcpy(n->uuids[n->card_count], uuid, sizeof n->uuids[0] - 1);
-    return (int)n->card_count++;
+    for (uint32_t i = 0; at == SHARE_CARDS && i < SHARE_CARDS; i++)
+        if (!in_use(n, i)) at = i;
+    if (at == SHARE_CARDS) return -1;
+    memcpy(n->uuids[at], uuid, sizeof n->uuids[0] - 1);
+    if (at == n->card_count) n->card_count++;
+    return (int)at;
 }
 
 /* Acquire: no later look, that at the sequence above all, is made before these. */
@@ -73,32 +90,58 @@ static struct share_terms terms_of(const struct fr_limits *l, uint32_t card)
     return (struct share_terms){.weight = !weight ? 1 : weight < 100000 ? weight : 100000, .limit = limit, .priority = look(&l->priority)};
 }
 
-/* Under the sequence lock; false: the writer is at work, the next look will do. */
+/* Under the sequence lock; false: the writer is at work. */
 static bool read_terms(const struct fr_limits *l, struct share_terms *out, uint32_t cards, uint32_t *sequence)
 {
     *sequence = atomic_load_explicit(&l->sequence, memory_order_acquire);
-    if (*sequence & 1) return false;
     for (uint32_t i = 0; i < cards; i++) out[i] = terms_of(l, i);
-    return atomic_load_explicit(&l->sequence, memory_order_relaxed) == *sequence;
+    return !(*sequence & 1) && atomic_load_explicit(&l->sequence, memory_order_relaxed) == *sequence;
+}
+
+static void seat_all(struct node *n, uint32_t index, const struct share_terms *terms, uint64_t now)
+{
+    const struct slice *s = &n->slices[index];
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (s->card[i] >= 0) share_seat(&n->share, (uint32_t)s->card[i], index, terms[i], now);
+}
+
+static void is_unreadable(struct node *n, struct slice *s, uint64_t now)
+{
+    if (!s->unreadable) s->unreadable = now;
+    if (now - s->unreadable < UNREADABLE_NS) return;
+    event_note(n, s->path, 0, EVENT_LIMITS);
+    s->unreadable = now;
 }
 
 static void renew_terms(struct node *n, uint32_t index, uint64_t now)
 {
     struct slice *s = &n->slices[index];
     struct share_terms terms[FR_MAX_CARDS];
-    uint32_t sequence;
-    if (atomic_load_explicit(&s->limits->sequence, memory_order_relaxed) == s->seen) return;
-    if (!read_terms(s->limits, terms, s->cards, &sequence)) return;
-    for (uint32_t i = 0; i < s->cards; i++)
-        if (s->card[i] >= 0) share_seat(&n->share, (uint32_t)s->card[i], index, terms[i], now);
+    uint32_t sequence = atomic_load_explicit(&s->limits->sequence, memory_order_relaxed);
+    if (sequence == s->seen) return;
+    if (!read_terms(s->limits, terms, s->cards, &sequence)) return is_unreadable(n, s, now); /* the next look may do */
     s->seen = sequence;
+    s->unreadable = 0;
+    if (is_good(s->limits)) seat_all(n, index, terms, now);
+    else event_note(n, s->path, 0, EVENT_LIMITS);
+}
+
+bool slices_mend(const struct node *n, void *address)
+{
+    for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
+        const char *from = (const char *)n->slices[i].limits, *at = address;
+        if (!n->slices[i].present || at < from || at >= from + sizeof(struct fr_limits)) continue;
+        size_t size = (size_t)sysconf(_SC_PAGESIZE);
+        void *page = (void *)((uintptr_t)at & ~(uintptr_t)(size - 1));
+        return mmap(page, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page;
+    }
+    return false;
 }
 
 void slices_terms(struct node *n, uint64_t now)
 {
     for (uint32_t i = 0; i < n->share.tenants; i++)
         if (n->slices[i].present) renew_terms(n, i, now);
-    n->terms_checked = now;
 }
 
 static int free_slice(const struct node *n)
@@ -106,6 +149,28 @@ static int free_slice(const struct node *n)
     for (int i = 0; i < SHARE_TENANTS; i++)
         if (!n->slices[i].present) return i;
     return -1;
+}
+
+/* A card that the page names twice counts where it stands first. */
+static void number_cards(struct node *n, struct slice *s)
+{
+    for (uint32_t i = 0; i < s->cards; i++) {
+        s->card[i] = (int16_t)card_number(n, s->limits->cards[i].uuid);
+        for (uint32_t k = 0; k < i; k++)
+            if (s->card[k] == s->card[i] && s->card[i] >= 0) s->card[i] = -1, event_note(n, s->path, 0, EVENT_LIMITS);
+    }
+}
+
+/* Seats at once, if need be with terms that are being written: who has none would wait for ever. */
+static void first_terms(struct node *n, uint32_t index, uint64_t now)
+{
+    struct slice *s = &n->slices[index];
+    struct share_terms terms[FR_MAX_CARDS];
+    uint32_t sequence;
+    for (int tries = 0; s->seen == UINT32_MAX && tries < 1000; tries++) renew_terms(n, index, now);
+    if (s->seen != UINT32_MAX) return;
+    read_terms(s->limits, terms, s->cards, &sequence);
+    seat_all(n, index, terms, now);
 }
 
 bool slice_add(struct node *n, const char *path)
@@ -120,17 +185,17 @@ bool slice_add(struct node *n, const char *path)
     memset(s, 0, sizeof *s);
     *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .seen = UINT32_MAX, .cards = limits->card_count};
     strcpy(s->path, path);
-    for (uint32_t i = 0; i < s->cards; i++) s->card[i] = (int16_t)card_number(n, limits->cards[i].uuid);
+    number_cards(n, s);
     if ((uint32_t)index >= n->share.tenants) n->share.tenants = (uint32_t)index + 1;
     node_watch(n, fd, FROM_SLICE, (uint32_t)index);
-    for (int tries = 0; s->seen == UINT32_MAX && tries < 1000; tries++) renew_terms(n, (uint32_t)index, clock_now());
+    first_terms(n, (uint32_t)index, clock_now());
     return true;
 }
 
 void slice_remove(struct node *n, uint32_t index)
 {
     struct slice *s = &n->slices[index];
-    while (s->peers >= 0) peer_drop(n, (uint32_t)s->peers, NULL);
+    while (s->peers >= 0) peer_drop(n, (uint32_t)s->peers);
     for (uint32_t i = 0; i < s->cards; i++)
         if (s->card[i] >= 0) share_leave(&n->share, (uint32_t)s->card[i], index, clock_now());
     close(s->listener);
@@ -156,7 +221,9 @@ void slices_scan(struct node *n)
     for (struct dirent *e; d && (e = readdir(d));) {
         if (e->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%s", n->root, e->d_name);
-        if (!known(n, path) && !slice_add(n, path)) inotify_add_watch(n->inotify, path, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
+        if (known(n, path) || slice_add(n, path)) continue;
+        if (errno == EINVAL) event_note(n, path, 0, EVENT_LIMITS);
+        inotify_add_watch(n->inotify, path, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
     }
     if (d) closedir(d);
 }

@@ -83,26 +83,52 @@ HOOK CUresult cuLaunch(CUfunction f)
     PACED(w, REAL(cuLaunch)(f));
 }
 
-/* One call for several cards: each of its launches passes its own card's gate, in the order of the cards, before it goes. */
-#define MULTI 16
+/* One call for several cards: each of its launches passes its own card's gate before any goes. Who is through a gate holds up
+ * that card until the call is made, so all programs pass in one order, that of the cards, whatever order the list has. */
+#define MULTI FR_MAX_CARDS
+
+struct several {
+    struct fr_ticket ticket;
+    CUcontext context;
+    CUdevice device;
+    unsigned at; /* in the list */
+};
+
+static bool sort_by_card(struct several *all, const CUDA_LAUNCH_PARAMS *list, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct several next = {.at = i};
+        if (REAL(cuStreamGetCtx)(list[i].hStream, &next.context) || REAL(cuCtxSetCurrent)(next.context) || fr_card_here(&next.device) < 0) return false;
+        unsigned k = i;
+        for (; k > 0 && all[k - 1].device > next.device; k--) all[k] = all[k - 1];
+        all[k] = next;
+    }
+    return true;
+}
+
+static void enter_one(struct several *s, const CUDA_LAUNCH_PARAMS *l)
+{
+    uint64_t block = (uint64_t)l->blockDimX * l->blockDimY * l->blockDimZ;
+    struct fr_work w = {(uintptr_t)l->function, shape(l->gridDimX, l->gridDimY, l->gridDimZ, block, l->sharedMemBytes), l->hStream, false, 0};
+    REAL(cuCtxSetCurrent)(s->context);
+    fr_pace_enter(&s->ticket, &w);
+}
+
 HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags)
 {
-    struct fr_ticket tickets[MULTI];
-    unsigned entered = 0;
+    struct several all[MULTI];
     CUcontext before = NULL;
     if (!list || count > MULTI || fr_unpaced()) return REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
     REAL(cuCtxGetCurrent)(&before);
-    for (; entered < count; entered++) {
-        CUDA_LAUNCH_PARAMS *l = &list[entered];
-        CUcontext of = NULL;
-        uint64_t block = (uint64_t)l->blockDimX * l->blockDimY * l->blockDimZ;
-        struct fr_work w = {(uintptr_t)l->function, shape(l->gridDimX, l->gridDimY, l->gridDimZ, block, l->sharedMemBytes), l->hStream, false, 0};
-        if (REAL(cuStreamGetCtx)(l->hStream, &of) || REAL(cuCtxSetCurrent)(of)) break;
-        fr_pace_enter(&tickets[entered], &w);
-    }
+    bool sorted = sort_by_card(all, list, count); /* else the driver will refuse it */
+    for (unsigned i = 0; sorted && i < count; i++) enter_one(&all[i], &list[all[i].at]);
     REAL(cuCtxSetCurrent)(before);
     CUresult r = REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
-    for (unsigned i = 0; i < entered; i++) fr_pace_leave(&tickets[i], r);
+    for (unsigned i = 0; sorted && i < count; i++) {
+        REAL(cuCtxSetCurrent)(all[i].context); /* marks belong to it */
+        fr_pace_leave(&all[i].ticket, r);
+    }
+    REAL(cuCtxSetCurrent)(before);
     return r;
 }
 

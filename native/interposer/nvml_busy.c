@@ -4,6 +4,8 @@
  * waits until a twentieth of a second has passed since the card's handle was given out. */
 #include "nvml_view.h"
 
+#include "clock.h"
+
 #include <sys/mman.h>
 #include <time.h>
 
@@ -28,9 +30,7 @@ static struct {
 
 static uint64_t now_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+    return clock_now();
 }
 
 unsigned long long fr_wall_us(void)
@@ -105,8 +105,7 @@ static unsigned percent(uint64_t ns, uint64_t window_ns)
 static void wait_for_a_window(int card)
 {
     uint64_t age = now_ns() - __atomic_load_n(&cards[card].older.at_ns, __ATOMIC_RELAXED);
-    struct timespec t = {0, (long)(SHORTEST_NS - age)};
-    if (age < SHORTEST_NS) nanosleep(&t, NULL);
+    if (age < SHORTEST_NS) clock_sleep_until(now_ns() + SHORTEST_NS - age);
 }
 
 /* The newer look becomes the older one when it is old enough to be measured from. */

@@ -36,6 +36,9 @@ struct pacer {
     uint64_t again;
     bool asked; /* WANT was said for this turn */
     bool idle;  /* this turn ends because there is nothing to do */
+    uint64_t noted;     /* this turn is counted as held up to then */
+    uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
+    uint64_t waited;    /* of our account, as far as that was looked at */
 };
 static struct pacer pacers[FR_MAX_CARDS];
 
@@ -65,6 +68,32 @@ static void set_gate(struct fr_pace *p, enum fr_gate gate)
 {
     atomic_store(&p->gate, gate);
     clock_wake(&p->gate);
+}
+
+/* ---- accounts, for people and the agent ---- */
+
+/* Turns of several processes of the container overlap: counted is what nobody has counted yet. */
+static void note_held(struct pacer *me)
+{
+    if (!fr_account_of_pace(pace_of(me))) return;
+    struct fr_region_card *c = &fr_shared.cards[card_of(me)];
+    uint64_t now = clock_now(), until = atomic_load(&c->held_until);
+    if (until > now) until = 0; /* scribbled over, or from before a restart of the machine */
+    uint64_t from = until > me->noted ? until : me->noted;
+    me->noted = now;
+    if (now <= from) return;
+    if (atomic_exchange(&c->held_until, now) < now) atomic_fetch_add_explicit(&c->held_ns, now - from, memory_order_relaxed);
+}
+
+/* What launches waited since the turn before; the part of it that the limit is to blame for. */
+static void note_waits(struct pacer *me)
+{
+    struct fr_account *a = fr_account_of_pace(pace_of(me));
+    if (!a) return;
+    uint64_t waited = atomic_load(&a->waited_ns), more = waited - me->waited;
+    me->waited = waited;
+    atomic_fetch_add_explicit(&a->throttled_ns, more < me->held_back ? more : me->held_back, memory_order_relaxed);
+    me->held_back = 0;
 }
 
 /* ---- the arbiter ---- */
@@ -114,6 +143,8 @@ static void take_grant(struct pacer *me, const struct arbiter_message *m)
     atomic_store(&p->lease, m->lease);
     me->asked = false;
     if (atomic_load(&p->gate) != FR_GATE_ASKED) return say(me, ARBITER_DONE, false);
+    me->noted = now;
+    me->held_back = m->held_back_ns;
     atomic_store(&p->granted, now);
     atomic_store(&p->end, m->length_ns ? now + m->length_ns : 0);
     atomic_store(&p->launched_now, 0);
@@ -163,6 +194,8 @@ static void give_back(struct pacer *me)
     struct fr_pace *p = pace_of(me);
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
     fr_lanes_drain(p);
+    note_held(me);
+    note_waits(me);
     atomic_store(&p->queue_end, 0);
     /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
     bool at_work = atomic_load(&p->launched_now) && !me->idle;
@@ -178,6 +211,7 @@ static uint64_t see_to_gate(struct pacer *me)
     struct fr_pace *p = pace_of(me);
     uint64_t now = clock_now();
     me->idle = now >= turn_is_idle(p);
+    if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) close_gate(p);
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
@@ -236,6 +270,8 @@ static void begin(struct pacer *me)
     me->arbiter.fd = -1;
     me->again = 0;
     me->asked = false;
+    me->held_back = 0;
+    me->waited = fr_account_of_pace(pace_of(me)) ? atomic_load(&fr_account_of_pace(pace_of(me))->waited_ns) : 0;
     atomic_store(&me->present, 0);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
     me->ours = own(ends[0]);

@@ -19,7 +19,7 @@ OUT = Path(os.environ.get("OUT", "build")).resolve()
 ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "interposer" / "fractile-slice"
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 WANT, DONE, GRANT, RECALL = 1, 2, 3, 4
-LAYOUT = "=IIIIQQQ"
+LAYOUT = "=IIIIQQQQ"
 
 
 class Client:
@@ -28,7 +28,7 @@ class Client:
         self.socket.connect(str(directory / "arbiter.sock"))
 
     def say(self, kind: int, card: int = 0, more: int = 0, lease: int = 0, gang: int = 0) -> None:
-        self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, 0))
+        self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, 0, 0))
 
     def hear(self, patience: float = 2.0) -> tuple[int, int, int, int] | None:
         """(kind, card, lease, length in ns); None: nothing came."""
@@ -38,7 +38,7 @@ class Client:
         except TimeoutError:
             return None
         assert data, "the arbiter closed the connection"
-        _, kind, card, _, lease, _, length = struct.unpack(LAYOUT, data)
+        _, kind, card, _, lease, _, length, _ = struct.unpack(LAYOUT, data)
         return kind, card, lease, length
 
     def granted(self, patience: float = 2.0, card: int = 0) -> int:
@@ -93,11 +93,11 @@ class Node:
         return Client(self.root / name)
 
     def status(self) -> dict:
-        command = [ARBITER, "status", "--control", self.root / "../control"]
+        command = [ARBITER, "status", "--json", "--control", self.root / "../control"]
         return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=5).stdout)
 
     def events(self) -> list[str]:
-        return [e["slice"] + ": " + e["what"] for e in self.status()["events"]]
+        return [e["slice"] + ": " + e["kind"] for e in self.status()["events"]]
 
     def __enter__(self) -> "Node":
         return self
@@ -148,7 +148,7 @@ def test_a_killed_holder_loses_the_card_at_once_though_its_child_keeps_the_socke
         code = f"""
 import socket, struct, os, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.connect({str(node.root / "one/arbiter.sock")!r})
-s.send(struct.pack({LAYOUT!r}, 1, 1, 0, 0, 0, 0, 0)); s.recv(64)
+s.send(struct.pack({LAYOUT!r}, 1, 1, 0, 0, 0, 0, 0, 0)); s.recv(64)
 child = os.fork()
 if not child: time.sleep(20); os._exit(0)
 print(child, flush=True); time.sleep(20)"""
@@ -172,7 +172,7 @@ def test_who_never_gives_back_is_passed_over_again_and_again_and_seen() -> None:
         for _ in range(20):
             lease = other.granted(1.0)
             other.say(DONE, lease=lease)
-        assert "one: late: did not give the card back" in node.events()
+        assert "one: late" in node.events()
 
 
 def test_a_lease_is_given_back_only_by_who_holds_it() -> None:
@@ -192,8 +192,8 @@ def test_nonsense_ends_the_connection_of_who_says_it_and_no_other() -> None:
         for wrong in (
             b"x",
             bytes(4096),
-            struct.pack(LAYOUT, 1, WANT, 63, 0, 0, 0, 0),
-            struct.pack(LAYOUT, 9, WANT, 0, 0, 0, 0, 0),
+            struct.pack(LAYOUT, 1, WANT, 63, 0, 0, 0, 0, 0),
+            struct.pack(LAYOUT, 9, WANT, 0, 0, 0, 0, 0, 0),
         ):
             bad = node.client("one")
             bad.socket.send(wrong)
@@ -207,7 +207,7 @@ def test_a_flood_is_cut_off_and_neighbours_are_served_meanwhile() -> None:
     with two() as node:
         flood, other = node.client("one"), node.client("two")
         flood.socket.settimeout(5)
-        message = struct.pack(LAYOUT, 1, WANT, 0, 1, 0, 0, 0)
+        message = struct.pack(LAYOUT, 1, WANT, 0, 1, 0, 0, 0, 0)
         sent = 0
         try:
             for sent in range(200000):
@@ -237,7 +237,7 @@ def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -
         assert refused.returncode == 0
         other = node.client("two")
         other.granted()
-        assert "one: refused: too many processes" in node.events()
+        assert "one: refused" in node.events()
         del many
 
 

@@ -112,7 +112,9 @@ REGION_CARD: Final = Layout(
         "used": Field(0, 8, "Q", 1),
         "peak": Field(8, 8, "Q", 1),
         "refusals": Field(16, 8, "Q", 1),
-        "reserved": Field(24, 40, "Q", 5),
+        "held_ns": Field(24, 8, "Q", 1),
+        "held_until": Field(32, 8, "Q", 1),
+        "reserved": Field(40, 24, "Q", 3),
     },
 )
 SLOT: Final = Layout(
