@@ -1,65 +1,76 @@
 """The cards of this machine through NVML, by NVIDIA's own binding (nvidia-ml-py, which loads libnvidia-ml.so.1).
 
 Failure rule: a machine without the driver is an error with a remedy (SetupError). A card that does not answer (lost,
-XID 79) is left out with a log line and never hides the others: one dead card of eight must cost one card
-(NVIDIA/k8s-device-plugin#2038).
+XID 79) never hides the others: one dead card of eight must cost one card (NVIDIA/k8s-device-plugin#2038). What a
+driver or a card does not support is not known, and that is all.
 """
 
-import importlib
 import logging
-from typing import Protocol, cast
+import threading
+from typing import Protocol
 
 from fractile.errors import SetupError
 from fractile.model.card import Card
+from fractile.model.health import CardEvent, EventKind, Reading
 from fractile.model.units import CardUUID, MiB
+from fractile.nvml import library, probe
+from fractile.nvml.library import DOUBLE_BIT, TIMEOUT, UNINITIALIZED, XID, EventData, EventSet
 
 log = logging.getLogger(__name__)
 
-_MIB = 2**20
+_UNKNOWN = MiB(0)
+_WANTED = DOUBLE_BIT | XID  # single bits may come by the thousand; ``readings`` has their number
 
 
 class Driver(Protocol):
-    """A source of cards."""
+    """A source of cards. Every method blocks and may hang with the driver: call it from a thread."""
 
     def cards(self) -> list[Card]:
-        """The cards that answer now, by index."""
+        """The cards that answer now, by index. SetupError when the driver as a whole does not."""
+        ...
+
+    def readings(self) -> list[Reading]:
+        """Every card that the driver lists, by index, also those that do not answer. SetupError as ``cards``."""
+        ...
+
+    def events(self, timeout: float) -> list[CardEvent]:
+        """What has happened; waits for it so many seconds."""
+        ...
+
+    def renew(self) -> None:
+        """Begin anew with the driver: a card that was lost and reset answers no earlier session."""
+        ...
+
+    def asking(self) -> CardUUID | None:
+        """The card that another thread has just asked about, if it waits for the answer."""
         ...
 
     def close(self) -> None: ...
 
 
-class _Memory(Protocol):
-    total: int
+class _Watch:
+    """An event set, and the cards of its handles."""
 
-
-class _Pci(Protocol):
-    busId: str | bytes
-
-
-class _Handle(Protocol):
-    """An opaque pointer of NVML."""
-
-
-class _Library(Protocol):
-    """The part of pynvml that we use."""
-
-    NVMLError: type[Exception]
-
-    def nvmlInit(self) -> None: ...
-    def nvmlShutdown(self) -> None: ...
-    def nvmlDeviceGetCount(self) -> int: ...
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> _Handle: ...
-    def nvmlDeviceGetUUID(self, handle: _Handle) -> str | bytes: ...
-    def nvmlDeviceGetName(self, handle: _Handle) -> str | bytes: ...
-    def nvmlDeviceGetMemoryInfo(self, handle: _Handle) -> _Memory: ...
-    def nvmlDeviceGetPciInfo(self, handle: _Handle) -> _Pci: ...
+    def __init__(self, events: EventSet) -> None:
+        self.events = events
+        self.cards: dict[int, CardUUID] = {}
 
 
 class NvmlDriver:
-    """NVML, initialised until ``close``. Not thread-safe."""
+    """NVML, initialised until ``close``. Methods may be called from several threads.
 
-    def __init__(self) -> None:
-        self._nvml = cast(_Library, importlib.import_module("pynvml"))
+    ``context`` is what a CUDA context costs on this node's cards, 0 when nobody knows.
+    ``_waiting`` is held while a thread waits for events, ``_lock`` while one asks; who ends the session takes both.
+    """
+
+    def __init__(self, *, context: MiB = _UNKNOWN) -> None:
+        self._context = context
+        self._nvml = library.load()
+        self._lock = threading.RLock()
+        self._waiting = threading.Lock()
+        self._watch: _Watch | None = None
+        self._uuids: dict[int, CardUUID] = {}  # by index, as seen last
+        self._asking: CardUUID | None = None
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as e:
@@ -68,34 +79,134 @@ class NvmlDriver:
             ) from None
 
     def cards(self) -> list[Card]:
-        try:
-            count = self._nvml.nvmlDeviceGetCount()
-        except self._nvml.NVMLError as e:
-            raise SetupError(f"NVML cannot count the cards ({e}); look at the driver's state with nvidia-smi") from None
-        return [card for card in map(self._card, range(count)) if card is not None]
+        with self._lock:
+            return [card for card in map(self._card, range(self._count())) if card is not None]
+
+    def readings(self) -> list[Reading]:
+        with self._lock:
+            try:
+                return [self._reading(index) for index in range(self._count())]
+            finally:
+                self._asking = None
+
+    def events(self, timeout: float) -> list[CardEvent]:
+        with self._waiting:
+            watch = self._watching()
+            if watch is None:
+                threading.Event().wait(timeout)
+                return []
+            try:
+                data = self._nvml.nvmlEventSetWait(watch.events, int(timeout * 1000))
+            except self._nvml.NVMLError as e:
+                if library.code(e) != TIMEOUT:
+                    log.warning("events not read reason=%s", e)
+                    threading.Event().wait(timeout)
+                    self._unwatch()
+                return []
+        event = _event(data, watch.cards)
+        return [] if event is None else [event]
+
+    def renew(self) -> None:
+        with self._waiting, self._lock:
+            self._unwatch()
+            try:
+                self._nvml.nvmlShutdown()
+            except self._nvml.NVMLError as e:
+                log.warning("nvml shutdown failed reason=%s", e)
+            try:
+                self._nvml.nvmlInit()
+            except self._nvml.NVMLError as e:
+                log.warning("nvml does not start again reason=%s", e)
+
+    def asking(self) -> CardUUID | None:
+        return self._asking
 
     def close(self) -> None:
+        """A driver that hangs is left alone: the end of the process ends the session too."""
+        if not self._waiting.acquire(timeout=2.0):
+            return
         try:
-            self._nvml.nvmlShutdown()
+            if not self._lock.acquire(timeout=2.0):
+                return
+            try:
+                self._unwatch()
+                self._nvml.nvmlShutdown()
+            except self._nvml.NVMLError as e:
+                log.warning("nvml shutdown failed reason=%s", e)
+            finally:
+                self._lock.release()
+        finally:
+            self._waiting.release()
+
+    def _count(self) -> int:
+        try:
+            return self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as e:
-            log.warning("nvml shutdown failed reason=%s", e)
+            if library.code(e) == UNINITIALIZED:  # a renewal found no driver; it may be back
+                self._start_again()
+            raise SetupError(f"NVML cannot count the cards ({e}); look at the driver's state with nvidia-smi") from None
+
+    def _start_again(self) -> None:
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as e:
+            log.warning("nvml does not start again reason=%s", e)
 
     def _card(self, index: int) -> Card | None:
-        nvml = self._nvml
         try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            return Card(
-                uuid=CardUUID(_text(nvml.nvmlDeviceGetUUID(handle))),
-                index=index,
-                model=_text(nvml.nvmlDeviceGetName(handle)),
-                memory=MiB(nvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB),
-                pci_bus_id=_text(nvml.nvmlDeviceGetPciInfo(handle).busId),
-            )
-        except nvml.NVMLError as e:
+            return probe.card(self._nvml, index, self._nvml.nvmlDeviceGetHandleByIndex(index), context=self._context)
+        except self._nvml.NVMLError as e:
             log.warning("card left out index=%d reason=%s", index, e)
             return None
 
+    def _reading(self, index: int) -> Reading:
+        self._asking = self._uuids.get(index)
+        try:
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            found = probe.reading(self._nvml, index, handle, context=self._context)
+        except self._nvml.NVMLError as e:
+            return Reading(index=index, card=None, silence=library.silence(e), error=str(e))
+        if found.card is not None:
+            self._uuids[index] = found.card.uuid
+        return found
 
-def _text(value: str | bytes) -> str:
-    """pynvml before 12 gives bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    def _watching(self) -> _Watch | None:
+        """The event set of all cards that answer and have events; made when there is none."""
+        with self._lock:
+            if self._watch is None:
+                try:
+                    watch = _Watch(self._nvml.nvmlEventSetCreate())
+                    for index in range(self._nvml.nvmlDeviceGetCount()):
+                        self._register(watch, index)
+                    self._watch = watch
+                except self._nvml.NVMLError as e:
+                    log.debug("no events reason=%s", e)
+            return self._watch
+
+    def _register(self, watch: _Watch, index: int) -> None:
+        nvml = self._nvml
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = CardUUID(library.text(nvml.nvmlDeviceGetUUID(handle)))
+            types = _WANTED & nvml.nvmlDeviceGetSupportedEventTypes(handle)
+            if types:
+                nvml.nvmlDeviceRegisterEvents(handle, types, watch.events)
+                watch.cards[library.address(handle)] = uuid
+        except nvml.NVMLError as e:
+            log.info("card without events index=%d reason=%s", index, e)
+
+    def _unwatch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            library.perhaps(self._nvml, lambda: self._nvml.nvmlEventSetFree(watch.events))
+
+
+def _event(data: EventData, cards: dict[int, CardUUID]) -> CardEvent | None:
+    """NVML names no process here (nvmlEventData_t), only the card."""
+    card = cards.get(library.address(data.device))
+    if card is None:
+        log.warning("event of an unknown card type=%d data=%d", data.eventType, data.eventData)
+        return None
+    if data.eventType == XID:
+        return CardEvent(card, EventKind.XID, xid=data.eventData)
+    return CardEvent(card, EventKind.UNCORRECTED)

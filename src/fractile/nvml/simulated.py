@@ -1,8 +1,11 @@
 """Cards from a file, for machines and clusters without GPUs: a JSON list in the form of ``_Entry``.
 
-The ids are the file's, so they are the same after every restart; kubelet's record would otherwise name nothing.
+The ids are the file's, so they are the same after every restart; kubelet's record would otherwise name nothing. Faults
+are fields of the file too: ``lost``, ``temperature``, ``uncorrected``, and ``xids``, where each number that is added to
+the list is one event.
 """
 
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +13,12 @@ import msgspec
 
 from fractile.errors import SetupError
 from fractile.model.card import Card
+from fractile.model.health import CardEvent, EventKind, Reading, Silence
 from fractile.model.units import CardUUID, MiB
 
 _CONTEXT = 256  # MiB; as simgpu has it
+_LOOK = 0.1  # seconds between two looks for events
+_SLOWDOWN, _SHUTDOWN = 90, 95  # degrees Celsius
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
 
@@ -23,6 +29,10 @@ class _Entry(msgspec.Struct, rename="camel"):
     memory_mib: Annotated[int, msgspec.Meta(gt=0, le=2**30)] = msgspec.field(name="memoryMiB")
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
     context_mib: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = msgspec.field(default=_CONTEXT, name="contextMiB")
+    lost: bool = False
+    temperature: int = 40
+    uncorrected: int = 0
+    xids: tuple[int, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(list[_Entry])
@@ -33,9 +43,32 @@ class SimulatedDriver:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self.cards()
+        self._closed = threading.Event()
+        self._told = {e.uuid: len(e.xids) for e in self._read()}
 
     def cards(self) -> list[Card]:
+        return [_card(e) for e in self._read() if not e.lost]
+
+    def readings(self) -> list[Reading]:
+        return [_reading(e) for e in self._read()]
+
+    def events(self, timeout: float) -> list[CardEvent]:
+        for _ in range(max(1, round(timeout / _LOOK))):
+            found = self._new_events()
+            if found or self._closed.wait(_LOOK):
+                return found
+        return []
+
+    def renew(self) -> None:
+        """Nothing is held."""
+
+    def asking(self) -> CardUUID | None:
+        return None
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _read(self) -> list[_Entry]:
         try:
             entries = _decoder.decode(self._file.read_bytes())
         except OSError as e:
@@ -44,10 +77,33 @@ class SimulatedDriver:
             raise SetupError(f"{self._file} is not a list of cards: {e}") from None
         if len({e.uuid.lower() for e in entries}) < len(entries) or len({e.index for e in entries}) < len(entries):
             raise SetupError(f"{self._file} names a UUID or an index twice; each card needs its own")
-        return sorted(map(_card, entries), key=lambda c: c.index)
+        return sorted(entries, key=lambda e: e.index)
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def _new_events(self) -> list[CardEvent]:
+        try:
+            entries = self._read()
+        except SetupError:  # half written; ``readings`` complains if it stays so
+            return []
+        found = [
+            CardEvent(CardUUID(e.uuid), EventKind.XID, xid=xid)
+            for e in entries
+            for xid in e.xids[self._told.get(e.uuid, 0) :]
+        ]
+        self._told |= {e.uuid: len(e.xids) for e in entries}
+        return found
+
+
+def _reading(entry: _Entry) -> Reading:
+    if entry.lost:
+        return Reading(index=entry.index, card=None, silence=Silence.LOST, error="GPU is lost")
+    return Reading(
+        index=entry.index,
+        card=_card(entry),
+        temperature=entry.temperature,
+        slowdown_at=_SLOWDOWN,
+        shutdown_at=_SHUTDOWN,
+        uncorrected=entry.uncorrected,
+    )
 
 
 def _card(entry: _Entry) -> Card:
