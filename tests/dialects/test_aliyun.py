@@ -6,6 +6,7 @@ import pytest
 
 from fractile.dialects import table
 from fractile.dialects.aliyun import COUNT, MEMORY
+from fractile.dialects.dialect import Facts
 from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.request import ContainerRequest, PodRequest, Request, Role
@@ -124,7 +125,8 @@ def test_a_running_pod_is_marked_assigned() -> None:
 def environment(
     resource: str, held: dict[CardUUID, int], *, unit: MemoryUnit = MemoryUnit.MiB, pod_amount: int
 ) -> dict[str, str]:
-    return table.container_env(resource, held, cards=cards("n1", 3), unit=unit, pod_amount=pod_amount)
+    answer = table.container_answer(resource, held, cards=cards("n1", 3), unit=unit, facts=Facts(pod_amount))
+    return answer.environment
 
 
 @pytest.mark.parametrize(

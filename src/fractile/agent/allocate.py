@@ -14,6 +14,7 @@ from fractile.agent.catalog import Catalog
 from fractile.agent.journal import Journal
 from fractile.agent.steer import Steer
 from fractile.dialects import table
+from fractile.dialects.dialect import Kind
 from fractile.errors import WireError
 from fractile.model.units import CardUUID
 from fractile.region import directory
@@ -30,10 +31,13 @@ class Allocator:
         self._steer = steer
 
     async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
-        """The answer for one container; WireError when an id is none of ours."""
+        """The answer for one container; WireError when an id is none of ours. Empty for a resource that is only
+        counted, whatever the ids are: the container's primary resource decides."""
+        if table.kind(resource) is Kind.COUNTED:
+            return dp.ContainerAllocateResponse()
         held = held_by_card(resource, ids, catalog)
         wanted = frozenset(ids)
-        pod_amount = await self._steer.pod_amount(resource, wanted)
+        facts = await self._steer.facts(resource, wanted)
         token = self._journal.new_token()
         try:
             await asyncio.to_thread(self._journal.create, token, resource, wanted)
@@ -42,8 +46,10 @@ class Allocator:
         log.info(
             "allocate resource=%s token=%s cards=%s", resource, token, ",".join(f"{c}:{n}" for c, n in held.items())
         )
-        envs = table.container_env(resource, held, cards=catalog.cards, unit=catalog.unit, pod_amount=pod_amount)
-        return dp.ContainerAllocateResponse(envs=envs, mounts=_mounts(self._journal.path(token)))
+        answer = table.container_answer(resource, held, cards=catalog.cards, unit=catalog.unit, facts=facts)
+        return dp.ContainerAllocateResponse(
+            envs=answer.environment, annotations=answer.annotations, mounts=_mounts(self._journal.path(token))
+        )
 
 
 def _mounts(token_directory: Path) -> list[dp.Mount]:

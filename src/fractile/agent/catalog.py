@@ -32,6 +32,10 @@ class Catalog(msgspec.Struct, frozen=True):
         none: dict[CardUUID, int] = {}
         return next((a.ids for a in self.advertised if a.resource == resource), none)
 
+    def distinct(self, resource: str) -> bool:
+        """Whether the ids of one container should be of different cards."""
+        return any(a.distinct for a in self.advertised if a.resource == resource)
+
     def card(self, uuid: CardUUID) -> Card | None:
         return next((c for c in self.cards if c.uuid == uuid), None)
 

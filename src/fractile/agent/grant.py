@@ -7,7 +7,7 @@ from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.journal import Journal
 from fractile.agent.owner import Denied, Owned
 from fractile.model.placement import Placement, Slice
-from fractile.model.request import ContainerRequest
+from fractile.model.request import ContainerRequest, Request
 from fractile.model.units import CardUUID, Percent
 from fractile.region.page import CardLimits, Limits
 
@@ -42,7 +42,8 @@ class Granter:
                 namespace=owned.request.namespace,
                 pod=owned.request.name,
                 container=container.container,
-                cards=card_limits(placement.slices_of(container.container), self._stock.catalog),
+                cards=card_limits(placement.slices_of(container.container), container.request, self._stock.catalog),
+                priority=container.request.priority,
             )
             for token in tokens:
                 self._journal.write_limits(token, limits)
@@ -69,7 +70,7 @@ class Granter:
         return found
 
 
-def card_limits(slices: tuple[Slice, ...], catalog: Catalog) -> tuple[CardLimits, ...]:
+def card_limits(slices: tuple[Slice, ...], request: Request, catalog: Catalog) -> tuple[CardLimits, ...]:
     """What the slices allow on each card. Ordered by UUID, so that the same cards always have the same counters."""
     memory: dict[CardUUID, int] = {}
     cores: dict[CardUUID, int] = {}
@@ -82,6 +83,7 @@ def card_limits(slices: tuple[Slice, ...], catalog: Catalog) -> tuple[CardLimits
             memory=memory[uuid],
             context=card.context * _MIB if (card := catalog.card(uuid)) else 0,
             cores=Percent(cores[uuid]),
+            cores_limit=request.cores_limit,
             weight=cores[uuid] or 1,
         )
         for uuid in sorted(memory)

@@ -48,7 +48,7 @@ async def who_asks(resource: str, books: Books, pods: NodePods) -> Asking | Unkn
 def next_container(request: PodRequest, resource: str, books: Books, listed: ListedPod) -> ContainerRequest | None:
     """The first container in kubelet's order that asks for the resource and holds none."""
     for container in request.containers:
-        if container.resource == resource and not _holds(container, request, resource, books, listed):
+        if container.amount_of(resource) and not _holds(container, request, resource, books, listed):
             return container
     return None
 

@@ -15,6 +15,8 @@ from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.prestart import PreStart
 from fractile.agent.steer import Steer
+from fractile.dialects import table
+from fractile.dialects.dialect import Kind
 from fractile.errors import WireError
 
 HEALTHY = "Healthy"
@@ -49,7 +51,7 @@ class Plugin:
         )
 
     async def _options(self, request: dp.Empty, context: rpc.Context) -> dp.DevicePluginOptions:
-        return options()
+        return options(self.resource)
 
     async def _list_and_watch(self, watch: "Watch") -> AsyncIterator[dp.ListAndWatchResponse]:
         watch.began.set()
@@ -71,6 +73,7 @@ class Plugin:
                 available=list(asked.available_deviceIDs),
                 must_include=list(asked.must_include_deviceIDs),
                 size=asked.allocation_size,
+                distinct=self._stock.catalog.distinct(self.resource),
             )
             answer.container_responses.add(deviceIDs=chosen)
         return answer
@@ -103,9 +106,10 @@ class Watch:
         self.ended = asyncio.Event()
 
 
-def options() -> dp.DevicePluginOptions:
-    """What we tell kubelet, in Register and when it asks again."""
-    return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+def options(resource: str) -> dp.DevicePluginOptions:
+    """What we tell kubelet, in Register and when it asks again. What is only counted has nothing to grant."""
+    grants = table.kind(resource) is Kind.PRIMARY
+    return dp.DevicePluginOptions(pre_start_required=grants, get_preferred_allocation_available=True)
 
 
 def _devices(catalog: Catalog, resource: str) -> dp.ListAndWatchResponse:

@@ -10,10 +10,16 @@ Numbers = dict[CardUUID, list[int]]
 
 
 def prefer(
-    available: Iterable[str], must_include: Iterable[str], size: int, *, wanted: Mapping[CardUUID, int]
+    available: Iterable[str],
+    must_include: Iterable[str],
+    size: int,
+    *,
+    wanted: Mapping[CardUUID, int],
+    distinct: bool = False,
 ) -> list[str]:
     """``size`` ids out of ``available``, with all of ``must_include``: first those of the wanted cards, in the wanted
-    amounts, then of as few other cards as possible; the lowest numbers of each card, which keeps sets short as ranges.
+    amounts, then of as few other cards as possible, or of as many when they should be ``distinct``; the lowest numbers
+    of each card, which keeps sets short as ranges.
 
     Ids that are not of our form are never chosen. Fewer than ``size`` come back when there are no more.
     """
@@ -25,7 +31,11 @@ def prefer(
     for card, count in wanted.items():
         chosen += _lowest(free, card, min(count - held.get(card, 0), missing - len(chosen)))
     rest = missing - len(chosen)
-    return must + chosen + (_packed(free.difference(chosen), rest, held) if rest else [])
+    if not rest:
+        return must + chosen
+    if not distinct:
+        return must + chosen + _packed(free.difference(chosen), rest, held)
+    return must + chosen + _spread(free.difference(chosen), rest, _numbers(must + chosen))
 
 
 def _lowest(free: set[str], card: CardUUID, count: int) -> list[str]:
@@ -47,6 +57,18 @@ def _packed(available: set[str], missing: int, held: Mapping[CardUUID, int]) -> 
     while len(chosen) < missing and any(free.values()):
         rest = missing - len(chosen)
         chosen += _take(free, _next_card(free, rest, held), rest)
+    return chosen
+
+
+def _spread(available: set[str], missing: int, taken: Numbers) -> list[str]:
+    """So many ids of as many cards as possible: always one of a card that has the fewest in the set."""
+    free = _numbers(available)
+    held = {card: len(taken.get(card, ())) for card in free}
+    chosen: list[str] = []
+    while len(chosen) < missing and any(free.values()):
+        card = min((c for c, numbers in free.items() if numbers), key=lambda c: (held[c], c))
+        chosen += _take(free, card, 1)
+        held[card] += 1
     return chosen
 
 

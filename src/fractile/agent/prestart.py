@@ -20,7 +20,8 @@ from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.grant import Granter
 from fractile.agent.owner import Denied, Owned, owner
 from fractile.agent.pods import NodePods, placement_of, placements
-from fractile.agent.worth import same, slices_held
+from fractile.agent.worth import same
+from fractile.dialects import table
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.pacing import Clock, Sleep
 from fractile.model.placement import ContainerPlacement, Placement, charges
@@ -165,7 +166,7 @@ def _real(owned: Owned, placement: Placement, catalog: Catalog) -> Placement | D
         slices = (
             placement.slices_of(asked.container)
             if ids is None
-            else slices_held(asked, count_by_card(sorted(ids)), catalog)
+            else table.slices_held(asked, count_by_card(sorted(ids)), catalog.cards)
         )
         if slices:
             containers.append(ContainerPlacement(asked.container, asked.role, slices))

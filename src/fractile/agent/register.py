@@ -149,7 +149,7 @@ class Registrar:
         One that is about to listen is waited for, and so is one that was killed: its socket stays until the next comes.
         """
         request = dp.RegisterRequest(
-            version=rpc.VERSION, endpoint=endpoint, resource_name=plugin.resource, options=options()
+            version=rpc.VERSION, endpoint=endpoint, resource_name=plugin.resource, options=options(plugin.resource)
         )
         wait = _REFUSED
         while kubelet is not None and kubelet == _identity(self._kubelet):

@@ -16,7 +16,8 @@ from fractile.agent.books import Kubelet
 from fractile.agent.identity import Asking, Unknown, who_asks
 from fractile.agent.pods import NodePods, placement_of
 from fractile.agent.prefer import prefer
-from fractile.agent.worth import ids_wanted
+from fractile.dialects import table
+from fractile.dialects.dialect import Facts
 from fractile.errors import FractileError, WireError
 from fractile.kube.pacing import Clock
 from fractile.model.request import peak_amount
@@ -32,9 +33,10 @@ log = logging.getLogger(__name__)
 _Mask = dict[CardUUID, int]  # the numbers of a card's ids as bits: a kilobyte where 8,000 ids are a megabyte
 
 
-class _Steered(msgspec.Struct, frozen=True):
+class _Steered(msgspec.Struct):
     ids: _Mask
-    pod_amount: int
+    facts: Facts
+    given: bool = False  # to the container that it was steered for
 
 
 class Steer:
@@ -46,12 +48,14 @@ class Steer:
         self._clock = clock
         self._steered: dict[str, deque[_Steered]] = {}
 
-    async def prefer(self, resource: str, *, available: list[str], must_include: list[str], size: int) -> list[str]:
-        """The ids to use; always an answer."""
+    async def prefer(
+        self, resource: str, *, available: list[str], must_include: list[str], size: int, distinct: bool = False
+    ) -> list[str]:
+        """The ids to use; always an answer. ``distinct``: of different cards, where nothing is known."""
         started = self._clock()
         asking = await self._identify(resource)
-        wanted, why = _wanted(asking)
-        chosen = prefer(available, must_include, size, wanted=wanted)
+        wanted, why = _wanted(resource, asking)
+        chosen = prefer(available, must_include, size, wanted=wanted, distinct=distinct)
         self._remember(resource, _mask(chosen), asking)
         log.info(
             "prefer resource=%s size=%d pod=%s container=%s steered=%s reason=%s ms=%.1f",
@@ -65,17 +69,21 @@ class Steer:
         )
         return chosen
 
-    async def pod_amount(self, resource: str, ids: frozenset[str]) -> int:
-        """What the pod of these ids asks for in all, as Kubernetes counts; the ids' own number when nobody knows.
+    async def facts(self, resource: str, ids: frozenset[str]) -> Facts:
+        """What is known of the container that gets these ids.
 
-        A container that took over an init container's ids was never steered, but these ids were (node.md 3.4).
+        A container that took over an init container's ids was never steered, but these ids were, for its pod
+        (node.md 3.4): then it is looked up, and where that fails the pod's sum is known at least.
         """
         mask = _mask(ids)
-        known = next((s.pod_amount for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)
-        if known is not None:
-            return known
+        known = next((s for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)
+        if known is not None and not known.given and known.ids == mask:
+            known.given = True
+            return known.facts
         asking = await self._identify(resource)
-        return len(ids) if isinstance(asking, Unknown) else _pod_amount(asking)
+        if isinstance(asking, Asking):
+            return _facts(asking)
+        return Facts(known.facts.pod_amount if known else len(ids))
 
     async def _identify(self, resource: str) -> Asking | Unknown:
         try:
@@ -90,7 +98,7 @@ class Steer:
         """Ids that are given out anew no longer belong to whom they were steered before."""
         kept = deque((s for s in self._steered.get(resource, ()) if _disjoint(s.ids, ids)), maxlen=_REMEMBERED)
         if isinstance(asking, Asking):
-            kept.append(_Steered(ids, _pod_amount(asking)))
+            kept.append(_Steered(ids, _facts(asking)))
         self._steered[resource] = kept
 
 
@@ -115,11 +123,11 @@ def _disjoint(a: _Mask, b: _Mask) -> bool:
     return all(not bits & b.get(card, 0) for card, bits in a.items())
 
 
-def _pod_amount(asking: Asking) -> int:
-    return peak_amount([c for c in asking.request.containers if c.resource == asking.container.resource])
+def _facts(asking: Asking) -> Facts:
+    return Facts(peak_amount(asking.request.containers, asking.container.resource), asking.container.amounts)
 
 
-def _wanted(asking: Asking | Unknown) -> tuple[Mapping[CardUUID, int], str]:
+def _wanted(resource: str, asking: Asking | Unknown) -> tuple[Mapping[CardUUID, int], str]:
     """How many ids of which card the placement stands for, or why nothing is known of it."""
     if isinstance(asking, Unknown):
         return {}, asking.reason
@@ -132,4 +140,4 @@ def _wanted(asking: Asking | Unknown) -> tuple[Mapping[CardUUID, int], str]:
     slices = placement.slices_of(asking.container.container)
     if not slices:
         return {}, "the placement does not name the container"
-    return ids_wanted(asking.container, slices), "placement"
+    return table.ids_wanted(resource, asking.container, slices), "placement"

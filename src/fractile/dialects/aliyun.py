@@ -7,12 +7,14 @@ single card has room, and ``ALIYUN_COM_GPU_MEM_IDX`` then lists them ("0,2").
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from fractile.dialects.dialect import Advertised, Asked
+from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
+from fractile.dialects.shares import by_amount, by_card, spread_evenly
 from fractile.model.card import Card
-from fractile.model.placement import Placement
+from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
-from fractile.model.request import PodRequest, Request, peak_amount
+from fractile.model.request import ContainerRequest, PodRequest, Request, peak_amount
 from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB
 
 MEMORY = "aliyun.com/gpu-mem"
@@ -31,9 +33,9 @@ class Aliyun:
     """The dialect; it has no state."""
 
     name = "aliyun"
-    resources = frozenset({MEMORY, COUNT})
+    resources: Mapping[str, Kind] = MappingProxyType({MEMORY: Kind.PRIMARY, COUNT: Kind.PRIMARY})
 
-    def ask(self, amounts: Mapping[str, int], unit: MemoryUnit) -> Asked | Refusal:
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
         if len(amounts) > 1:
             return Refusal(
                 Code.MALFORMED,
@@ -45,21 +47,34 @@ class Aliyun:
         count = amounts[COUNT]
         return Asked(COUNT, count, Request(count=count, cores=WHOLE, exclusive=True))
 
+    def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
+        return None
+
     def advertise(self, cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:
         return (
             Advertised(MEMORY, {c.uuid: c.memory // unit for c in cards}),
             Advertised(COUNT, {c.uuid: 1 for c in cards}),
         )
 
-    def environment(
-        self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, pod_amount: int
-    ) -> dict[str, str]:
+    def ids_wanted(self, resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:
+        return spread_evenly(asked.amount, slices)
+
+    def slices_held(
+        self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
+    ) -> tuple[Slice, ...]:
+        if asked.request.exclusive:
+            return by_card(asked.request, held, cards)
+        return by_amount(asked.request, asked.amount, held)
+
+    def answer(
+        self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
+    ) -> Answer:
         mine = [c for c in cards if c.uuid in held]
         environment = {VISIBLE: ",".join(c.uuid for c in mine)}
         if resource == MEMORY:
             environment |= _place(mine, unit)
-            environment |= {POD: str(pod_amount), CONTAINER: str(sum(held.values()))}
-        return environment
+            environment |= {POD: str(facts.pod_amount), CONTAINER: str(sum(held.values()))}
+        return Answer(environment)
 
     def annotate(
         self, request: PodRequest, placement: Placement, *, cards: Sequence[Card], unit: MemoryUnit, now_ns: int

@@ -1,22 +1,39 @@
-"""The seam between the core and a family of resource names."""
+"""The seam between the core and a family of resource names.
+
+A container may ask through several resources of one family. Exactly one of them, the *primary*, decides: its device ids
+name the cards, its Allocate answers with environment and mounts, its PreStart grants. The others say how much.
+"""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
 from fractile.model.card import Card
-from fractile.model.placement import Placement
+from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Refusal
-from fractile.model.request import PodRequest, Request
+from fractile.model.request import ContainerRequest, PodRequest, Request
 from fractile.model.units import CardUUID, MemoryUnit
 
 
+class Kind(StrEnum):
+    """What a resource is to kubelet and to kube-scheduler."""
+
+    PRIMARY = "primary"  # device ids that name the cards; kube-scheduler sums them
+    COUNTED = "counted"  # device ids that are only counted: which ones a container gets decides nothing
+    AMOUNT = "amount"  # no device ids: kube-scheduler is told to leave it to the extender, kubelet does not know it
+
+
 class Advertised(msgspec.Struct, frozen=True):
-    """A resource that the node reports to kubelet: how many device ids each card contributes."""
+    """A resource that the node reports to kubelet: how many device ids each card contributes.
+
+    ``distinct``: the ids of one container should be of as many cards as possible, instead of as few.
+    """
 
     resource: str
     ids: dict[CardUUID, int]
+    distinct: bool = False
 
     @property
     def total(self) -> int:
@@ -24,11 +41,26 @@ class Advertised(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a container asked for: the resource, its amount in that resource's units, and the amount as a Request."""
+    """What a container asked for: its primary resource, the amount of it in that resource's units, and the Request."""
 
     resource: str
     amount: int
     request: Request
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What is known of a container while its ids are given out, beyond the ids themselves. A courtesy: when nobody
+    knows, ``amounts`` is empty and ``pod_amount`` the container's own."""
+
+    pod_amount: int  # of the primary resource, as Kubernetes counts it for the pod
+    amounts: tuple[tuple[str, int], ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a container gets besides its mounts: variables, and annotations that only the runtime sees."""
+
+    environment: dict[str, str]
+    annotations: dict[str, str] = {}
 
 
 class Dialect(Protocol):
@@ -38,22 +70,37 @@ class Dialect(Protocol):
     def name(self) -> str: ...
 
     @property
-    def resources(self) -> frozenset[str]:
+    def resources(self) -> Mapping[str, Kind]:
         """The resource names that this family claims."""
         ...
 
-    def ask(self, amounts: Mapping[str, int], unit: MemoryUnit) -> Asked | Refusal:
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
         """Translate one container's amounts: non-empty, positive, and only of ``resources``."""
         ...
 
-    def advertise(self, cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:
-        """What a node with these cards reports."""
+    def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
+        """Why the pod's containers, all of this family, cannot be had together; None when they can."""
         ...
 
-    def environment(
-        self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, pod_amount: int
-    ) -> dict[str, str]:
-        """The variables of a container that holds that many ids of each card."""
+    def advertise(self, cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:
+        """What a node with these cards reports: primary and counted resources."""
+        ...
+
+    def ids_wanted(self, resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:
+        """How many ids of each card stand for these slices, for a primary or a counted resource."""
+        ...
+
+    def slices_held(
+        self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
+    ) -> tuple[Slice, ...]:
+        """The slices that so many ids of the primary resource stand for. What no placement of ours gives stays
+        visible: the caller compares it with the placement."""
+        ...
+
+    def answer(
+        self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
+    ) -> Answer:
+        """What a container gets that holds that many ids of each card, of a primary resource."""
         ...
 
     def annotate(

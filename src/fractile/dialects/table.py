@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
-from fractile.dialects.dialect import Advertised, Asked, Dialect
+from fractile.dialects.dialect import Advertised, Answer, Asked, Dialect, Facts, Kind
 from fractile.errors import SetupError, WireError
 from fractile.model.card import Card
-from fractile.model.placement import Placement
+from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, PodUID
@@ -34,10 +34,24 @@ _FAMILY: dict[str, str] = FOREIGN | {resource: dialect.name for resource, dialec
 RESOURCES = frozenset(_OWNER)
 
 
+def kind(resource: str) -> Kind:
+    """What a resource of ours is to kubelet and kube-scheduler."""
+    return _OWNER[resource].resources[resource]
+
+
 def parse_pod(pod: Pod, unit: MemoryUnit) -> PodRequest | Refusal | None:
-    """What the pod asks for; None when no dialect claims it; a Refusal when the request makes no sense."""
+    """What the pod asks for; None when no dialect claims it; a Refusal when the request makes no sense.
+
+    Annotations can be edited at any time. Those of a pod that is bound already cannot unmake its request, or an edit
+    would free its cards: if they make no sense they say nothing.
+    """
+    parsed = _parse(pod, unit, pod.metadata.annotations or {})
+    return _parse(pod, unit, {}) if isinstance(parsed, Refusal) and pod.spec.node_name else parsed
+
+
+def _parse(pod: Pod, unit: MemoryUnit, annotations: Mapping[str, str]) -> PodRequest | Refusal | None:
     found: list[ContainerRequest] = []
-    for role, container in containers_in_order(pod):
+    for role, index, container in _numbered(pod):
         if not asks_for(container, RESOURCES):
             continue
         amounts = _amounts(container)
@@ -45,27 +59,54 @@ def parse_pod(pod: Pod, unit: MemoryUnit) -> PodRequest | Refusal | None:
             return amounts
         if not amounts.keys() & RESOURCES:
             continue  # all of ours are zero, which Kubernetes allows and means nothing
-        asked = _ask(container, amounts, unit)
+        asked = _ask(container, amounts, unit, annotations)
         if isinstance(asked, Refusal):
             return asked
-        found.append(ContainerRequest(ContainerName(container.name), role, asked.request, asked.resource, asked.amount))
+        found.append(
+            ContainerRequest(
+                ContainerName(container.name),
+                role,
+                asked.request,
+                asked.resource,
+                asked.amount,
+                tuple(sorted(amounts.items())),
+                index,
+            )
+        )
     if not found:
         return None
+    return _together(found) or PodRequest(
+        PodUID(pod.metadata.uid),
+        pod.metadata.namespace,
+        pod.metadata.name,
+        _OWNER[found[0].resource].name,
+        tuple(found),
+    )
+
+
+def _together(found: Sequence[ContainerRequest]) -> Refusal | None:
     if len(found) > MAX_CONTAINERS:
         return Refusal(
             Code.MALFORMED, f"asks for GPUs in {len(found)} containers; a placement names at most {MAX_CONTAINERS}"
         )
-    meta = pod.metadata
-    dialect = _OWNER[found[0].resource].name
-    return PodRequest(PodUID(meta.uid), meta.namespace, meta.name, dialect, tuple(found))
+    for dialect in _dialects(found):
+        refusal = dialect.together([c for c in found if c.resource in dialect.resources])
+        if refusal is not None:
+            return refusal
+    return None
 
 
 def containers_in_order(pod: Pod) -> Iterator[tuple[Role, Container]]:
     """All containers in the order in which kubelet admits them, with the role that decides how they count."""
-    for container in pod.spec.init_containers or ():
-        yield (Role.SIDECAR if container.restart_policy == "Always" else Role.INIT), container
-    for container in pod.spec.containers or ():
-        yield Role.APP, container
+    for role, _, container in _numbered(pod):
+        yield role, container
+
+
+def _numbered(pod: Pod) -> Iterator[tuple[Role, int, Container]]:
+    for index, container in enumerate(pod.spec.init_containers or ()):
+        yield (Role.SIDECAR if container.restart_policy == "Always" else Role.INIT), index, container
+    for index, container in enumerate(pod.spec.containers or ()):
+        yield Role.APP, index, container
 
 
 def asks_for(container: Container, resources: frozenset[str]) -> bool:
@@ -85,11 +126,21 @@ def advertised(cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...
     return resources
 
 
-def container_env(
-    resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, pod_amount: int
-) -> dict[str, str]:
-    """The environment of a container that holds these ids of the resource."""
-    return _OWNER[resource].environment(resource, held, cards=cards, unit=unit, pod_amount=pod_amount)
+def ids_wanted(resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:
+    """How many ids of the resource, of each card, stand for these slices of the container."""
+    return _OWNER[resource].ids_wanted(resource, asked, slices)
+
+
+def slices_held(asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]) -> tuple[Slice, ...]:
+    """The slices that so many ids of the container's primary resource stand for."""
+    return _OWNER[asked.resource].slices_held(asked, held, cards)
+
+
+def container_answer(
+    resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
+) -> Answer:
+    """What a container that holds these ids of a primary resource gets besides its mounts."""
+    return _OWNER[resource].answer(resource, held, cards=cards, unit=unit, facts=facts)
 
 
 def placement_annotations(
@@ -98,18 +149,18 @@ def placement_annotations(
     """What the dialects' own tools expect on the bound pod, beside ``fractile.dev/placement``."""
     return {
         key: value
-        for dialect in _dialects(request)
+        for dialect in _dialects(request.containers)
         for key, value in dialect.annotate(request, placement, cards=cards, unit=unit, now_ns=now_ns).items()
     }
 
 
 def assigned_annotations(request: PodRequest) -> dict[str, str]:
     """What the agent adds once the containers hold their cards."""
-    return {key: value for dialect in _dialects(request) for key, value in dialect.assigned(request).items()}
+    return {key: value for dialect in _dialects(request.containers) for key, value in dialect.assigned(request).items()}
 
 
-def _dialects(request: PodRequest) -> list[Dialect]:
-    used = {_OWNER[c.resource].name for c in request.containers}
+def _dialects(containers: Sequence[ContainerRequest]) -> list[Dialect]:
+    used = {_OWNER[c.resource].name for c in containers}
     return [dialect for dialect in DIALECTS if dialect.name in used]
 
 
@@ -138,11 +189,13 @@ def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
         return _malformed(container, f"asks for {resource}: {e}")
 
 
-def _ask(container: Container, amounts: dict[str, int], unit: MemoryUnit) -> Asked | Refusal:
+def _ask(
+    container: Container, amounts: dict[str, int], unit: MemoryUnit, annotations: Mapping[str, str]
+) -> Asked | Refusal:
     families = {_FAMILY[resource] for resource in amounts}
     if len(families) > 1:
         return _malformed(container, f"asks for {' and '.join(sorted(amounts))}; ask through one family of names only")
-    asked = _OWNER[next(iter(amounts))].ask(amounts, unit)
+    asked = _OWNER[next(iter(amounts))].ask(amounts, unit=unit, annotations=annotations)
     return _malformed(container, asked.message) if isinstance(asked, Refusal) else asked
 
 

@@ -10,6 +10,7 @@ class Code(StrEnum):
 
     NO_ROOM = "no-room"  # would fit if others left: preemption and waiting help
     TOO_LARGE = "too-large"  # no card of the node can ever serve it
+    NO_SUCH_CARD = "no-such-card"  # the pod's selector admits no card of the node
     NO_CARDS = "no-cards"  # the node's agent has reported no cards (yet)
     MALFORMED = "malformed"  # the pod's own request makes no sense
     GONE = "gone"  # pod or node vanished meanwhile

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from fractile.model.units import ContainerName, MiB, Percent, PodUID
+from fractile.model.units import CardUUID, ContainerName, MiB, Percent, PodUID
 
 
 class Role(StrEnum):
@@ -16,26 +16,77 @@ class Role(StrEnum):
     APP = "app"
 
 
+class Selector(msgspec.Struct, frozen=True):
+    """Which cards a container may use; empty means any. A model is named by any part of its name, in any case."""
+
+    models: tuple[str, ...] = ()
+    not_models: tuple[str, ...] = ()
+    cards: tuple[CardUUID, ...] = ()
+    not_cards: tuple[CardUUID, ...] = ()
+
+    def admits(self, card: CardUUID, model: str) -> bool:
+        if card in self.not_cards or (self.cards and card not in self.cards):
+            return False
+        return self.admits_model(model)
+
+    def admits_model(self, model: str) -> bool:
+        name = model.casefold()
+        if any(part.casefold() in name for part in self.not_models):
+            return False
+        return not self.models or any(part.casefold() in name for part in self.models)
+
+
+ANY = Selector()
+
+
 class Request(msgspec.Struct, frozen=True):
     """What one container asks for: ``count`` cards and, on each of them, ``memory`` MiB and ``cores`` percent.
 
-    ``exclusive`` asks for whole cards that nobody else uses; memory and cores are then those of the card.
+    ``memory_percent``, when not 0, says the memory as a part of each card, and ``memory`` is then 0. ``exclusive`` asks
+    for whole cards that nobody else uses; memory and cores are then those of the card. ``cores_limit`` is the percent
+    that is never passed, 0 for none; ``priority`` orders containers on a card, the higher first. ``policy`` names the
+    way to choose cards, "" for the cluster's. What a pod's annotations may change at any time (``cores_limit``,
+    ``priority``, ``selector``, ``policy``) is no part of what its placement is checked against.
     """
 
     count: int = 1
     memory: MiB = MiB(0)
     cores: Percent = Percent(0)
     exclusive: bool = False
+    memory_percent: Percent = Percent(0)
+    cores_limit: Percent = Percent(0)
+    priority: int = 0
+    selector: Selector = ANY
+    policy: str = ""
+
+    def memory_on(self, card: MiB) -> MiB:
+        """The MiB that it takes of a card which has so many; percentages are rounded down."""
+        if self.exclusive:
+            return card
+        return MiB(card * self.memory_percent // 100) if self.memory_percent else self.memory
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
-    """The request of one container, the resource it was made through, and the amount of that resource in its units."""
+    """The request of one container, and how it was made.
+
+    ``resource`` is the one whose device ids name the cards, ``amount`` how many ids of it are asked for. ``amounts``
+    are the amounts of all resources of its family, ``resource`` included, by name. ``index`` is the container's place
+    in the pod's list of containers, or of init containers.
+    """
 
     container: ContainerName
     role: Role
     request: Request
     resource: str
     amount: int
+    amounts: tuple[tuple[str, int], ...] = ()
+    index: int = 0
+
+    def amount_of(self, resource: str) -> int:
+        """How much of that resource the container asks for; 0 when it does not."""
+        if resource == self.resource:
+            return self.amount
+        return next((amount for name, amount in self.amounts if name == resource), 0)
 
 
 class PodRequest(msgspec.Struct, frozen=True):
@@ -52,11 +103,15 @@ class PodRequest(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
-def peak_amount(containers: Iterable[ContainerRequest]) -> int:
-    """The amount that Kubernetes counts for the pod: max(each init container + sidecars before it, sidecars + apps)."""
+def peak_amount(containers: Iterable[ContainerRequest], resource: str = "") -> int:
+    """What Kubernetes counts of a resource: max(each init container + sidecars before it, sidecars + apps).
+
+    Without a resource: of the one whose ids name the cards, which is then the same for all of the containers.
+    """
     running = peak = 0
     for container in containers:
-        peak = max(peak, running + container.amount)
+        amount = container.amount_of(resource or container.resource)
+        peak = max(peak, running + amount)
         if container.role is not Role.INIT:
-            running += container.amount
+            running += amount
     return peak
