@@ -11,7 +11,9 @@ from pathlib import Path
 
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.catalog import Catalog
+from fractile.agent.isolation import Isolation
 from fractile.agent.journal import Journal
+from fractile.agent.library import Version
 from fractile.agent.steer import Steer
 from fractile.dialects import table
 from fractile.dialects.dialect import Kind
@@ -26,9 +28,13 @@ log = logging.getLogger(__name__)
 class Allocator:
     """Writes the token directory and builds the answer."""
 
-    def __init__(self, journal: Journal, steer: Steer) -> None:
+    def __init__(
+        self, journal: Journal, steer: Steer, *, library: Version | None = None, isolation: Isolation | None = None
+    ) -> None:
         self._journal = journal
         self._steer = steer
+        self._library = library
+        self._isolation = isolation
 
     async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
         """The answer for one container; WireError when an id is none of ours. Empty for a resource that is only
@@ -48,8 +54,15 @@ class Allocator:
         )
         answer = table.container_answer(resource, held, cards=catalog.cards, unit=catalog.unit, facts=facts)
         return dp.ContainerAllocateResponse(
-            envs=answer.environment, annotations=answer.annotations, mounts=_mounts(self._journal.path(token))
+            envs=answer.environment | await self._environment(),
+            annotations=answer.annotations,
+            mounts=[*_mounts(self._journal.path(token)), *(self._library.mounts() if self._library else ())],
         )
+
+    async def _environment(self) -> dict[str, str]:
+        """What concerns the node, not the dialect."""
+        environment = await self._isolation.environment() if self._isolation is not None else {}
+        return environment | (self._library.environment() if self._library is not None else {})
 
 
 def _mounts(token_directory: Path) -> list[dp.Mount]:

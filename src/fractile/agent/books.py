@@ -7,6 +7,7 @@ Failure rule: without pod-resources nothing can be said (BooksClosed); without t
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -124,11 +125,19 @@ class Kubelet:
 
 def mounted(entry: Recorded) -> Path | None:
     """The token directory that our answer to Allocate mounted; None when the answer is not ours."""
+    return next((Path(m.host_path) for m in _answered(entry) if m.container_path == directory.MOUNT), None)
+
+
+def mounts(entry: Recorded) -> list[Path]:
+    """Everything of the node that the answer to Allocate mounted."""
+    return [Path(m.host_path) for m in _answered(entry)]
+
+
+def _answered(entry: Recorded) -> Sequence[dp.Mount]:
     try:
-        answer = dp.ContainerAllocateResponse.FromString(entry.answer)
+        return dp.ContainerAllocateResponse.FromString(entry.answer).mounts
     except DecodeError:
-        return None
-    return next((Path(m.host_path) for m in answer.mounts if m.container_path == directory.MOUNT), None)
+        return ()
 
 
 def _listed(pod: pr.PodResources) -> ListedPod:

@@ -1,6 +1,9 @@
 """Writes the limits of a container into the token directory that the container has mounted."""
 
 import logging
+from functools import partial
+
+import msgspec
 
 from fractile.agent.books import Books, mounted
 from fractile.agent.catalog import Catalog, Stock
@@ -24,10 +27,18 @@ class Granter:
         self._stock = stock
 
     def grant(
-        self, owned: Owned, placement: Placement, resource: str, ids: frozenset[str], books: Books
+        self,
+        owned: Owned,
+        placement: Placement,
+        resource: str,
+        ids: frozenset[str],
+        books: Books,
+        *,
+        flags: int = 0,
     ) -> Denied | None:
         """The limits of every container that holds exactly these ids: an init container and its successor may share
-        them, and kubelet does not say for which of the two it calls. Raises OSError when the disk refuses."""
+        them, and kubelet does not say for which of the two it calls. ``flags``: those of the page, see ``Limits``.
+        Raises OSError when the disk refuses."""
         for container in owned.request.containers:
             if container.resource != resource or owned.held.get(container.container) != ids:
                 continue
@@ -44,9 +55,10 @@ class Granter:
                 container=container.container,
                 cards=card_limits(placement.slices_of(container.container), container.request, self._stock.catalog),
                 priority=container.request.priority,
+                flags=flags,
             )
             for token in tokens:
-                self._journal.write_limits(token, limits)
+                self._journal.change(token, partial(_granted, limits))
         return None
 
     def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], books: Books) -> list[str]:
@@ -68,6 +80,18 @@ class Granter:
             if known is None or known.pod_uid == owned.uid:
                 found.append(grant.token)
         return found
+
+
+def _granted(limits: Limits, present: Limits | None) -> Limits:
+    """The limits, with what others keep up to date in a page that is there: flags of cards (``enforce``), findings."""
+    known = {c.uuid: c for c in present.cards} if present is not None else {}
+    cards = (
+        msgspec.structs.replace(c, flags=known[c.uuid].flags, unaccounted=known[c.uuid].unaccounted)
+        if c.uuid in known
+        else c
+        for c in limits.cards
+    )
+    return msgspec.structs.replace(limits, cards=tuple(cards))
 
 
 def card_limits(slices: tuple[Slice, ...], request: Request, catalog: Catalog) -> tuple[CardLimits, ...]:

@@ -45,6 +45,7 @@ class Journal:
         self._root = root
         self._writing = threading.Lock()
         self._told: set[str] = set()  # tokens whose limits make no sense
+        self._granted: dict[str, Limits] = {}  # as last read
         self.new_token = new_token
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
@@ -73,8 +74,29 @@ class Journal:
 
     def write_limits(self, token: str, limits: Limits) -> None:
         """Grant: page and region say so when this returns; does nothing when they do already."""
+        self.change(token, lambda _: limits)
+
+    def change(self, token: str, change: Callable[[Limits | None], Limits | None]) -> Limits | None:
+        """Put what ``change`` makes of the present limits in their place; None leaves them. What was put, if anything.
+
+        All who change a page come here, so that nobody undoes what another one has just written.
+        """
         with self._writing:
-            shared_directory.put(self.path(token), limits)
+            wanted = change(self.limits(token))
+            if wanted is not None:
+                self._granted.pop(token, None)
+                shared_directory.put(self.path(token), wanted)
+            return wanted
+
+    def granted(self) -> dict[str, Limits]:
+        """The limits of all tokens that have some. Each page is read once: only we change it."""
+        present = {d.name for d in self._root.iterdir() if not d.name.startswith(".")}
+        with self._writing:
+            for token in present - self._granted.keys():
+                limits = self.limits(token)
+                if limits is not None:
+                    self._granted[token] = limits
+            return {token: limits for token, limits in self._granted.items() if token in present}
 
     def limits(self, token: str) -> Limits | None:
         """What was granted to the token; None when nothing was yet, or the page makes no sense."""
@@ -108,6 +130,7 @@ class Journal:
         self.path(token).rename(doomed)
         shutil.rmtree(doomed)
         self._told.discard(token)
+        self._granted.pop(token, None)
 
 
 def _finish(directory: Path) -> None:

@@ -11,6 +11,7 @@ control plane moves the ledger if they fit and rewrites the placement, and only 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -18,6 +19,7 @@ from fractile.agent.assigned import Assigned
 from fractile.agent.books import BooksClosed, Kubelet
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.grant import Granter
+from fractile.agent.isolation import Isolation
 from fractile.agent.owner import Denied, Owned, owner
 from fractile.agent.pods import NodePods, placement_of, placements
 from fractile.agent.worth import same
@@ -26,6 +28,7 @@ from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.pacing import Clock, Sleep
 from fractile.model.placement import ContainerPlacement, Placement, charges
 from fractile.model.units import CardUUID
+from fractile.region.page import FLAG_OFF
 from fractile.wire import placement as placement_wire
 from fractile.wire.devices import count_by_card
 
@@ -37,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class PreStart:
-    """Checks and grants, for all resources."""
+    """Checks and grants, for all resources. ``granted`` is called when limits were written."""
 
     def __init__(
         self,
@@ -47,6 +50,8 @@ class PreStart:
         assigned: Assigned,
         stock: Stock,
         *,
+        isolation: Isolation | None = None,
+        granted: Callable[[], None] = lambda: None,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -55,6 +60,8 @@ class PreStart:
         self._granter = granter
         self._assigned = assigned
         self._stock = stock
+        self._isolation = isolation
+        self._granted = granted
         self._clock = clock
         self._sleep = sleep
 
@@ -86,12 +93,18 @@ class PreStart:
         if denied is not None:
             return denied
         # 4. Write the limits of every container that holds the ids.
-        denied = await asyncio.to_thread(self._granter.grant, owned, placement, resource, ids, books)
+        flags = await self._flags(owned)
+        denied = await asyncio.to_thread(self._granter.grant, owned, placement, resource, ids, books, flags=flags)
         if denied is not None:
             return denied
-        # 5. Tell the dialects' tools, in the background.
+        # 5. Tell the neighbours on the card, and the dialects' tools, in the background.
+        self._granted()
         self._assigned.granted(owned.pod, owned.request)
         return owned
+
+    async def _flags(self, owned: Owned) -> int:
+        verdict = await self._isolation.verdict(owned.pod) if self._isolation is not None else None
+        return FLAG_OFF if verdict is not None and verdict.off else 0
 
     async def _agreed(self, owned: Owned) -> Placement | Denied:
         placement = self._placement(owned)

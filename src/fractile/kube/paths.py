@@ -32,6 +32,10 @@ def node(name: str) -> str:
     return f"/api/v1/nodes/{_checked(name)}"
 
 
+def namespace(name: str) -> str:
+    return _core(name)
+
+
 def events(namespace: str) -> str:
     return f"{_core(namespace)}/events"
 

@@ -3,20 +3,26 @@
 import asyncio
 import ctypes
 import logging
+import random
 import secrets
 import signal
+from collections.abc import Coroutine
 from pathlib import Path
 
 import click
 
 from fractile.agent.allocate import Allocator
+from fractile.agent.arbiter import ArbiterKeeper
 from fractile.agent.assigned import Assigned
 from fractile.agent.availability import Availability
 from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.enforce import Enforcer
 from fractile.agent.grant import Granter
 from fractile.agent.inventory import Inventory
+from fractile.agent.isolation import Isolation
 from fractile.agent.journal import Journal
+from fractile.agent.library import LibrarySweeper, Version, default_source, install
 from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods
 from fractile.agent.prestart import PreStart
@@ -26,6 +32,7 @@ from fractile.agent.sweep import Sweeper
 from fractile.errors import SetupError
 from fractile.kube import credentials
 from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder
 from fractile.main.logs import set_up_logging
 from fractile.model.units import MemoryUnit, NodeName
 from fractile.nvml.driver import Driver, NvmlDriver
@@ -36,6 +43,8 @@ _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 
 _KUBELET = Path("/var/lib/kubelet")
 _MALLOC = {-1: 128 * 1024, -3: 128 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
+
+log = logging.getLogger(__name__)
 
 
 @click.command("agent")
@@ -59,6 +68,23 @@ _MALLOC = {-1: 128 * 1024, -3: 128 * 1024, -8: 1}  # mallopt(3): trim threshold,
     help="Kept over restarts; the same path on the host and in the agent's container.",
 )
 @click.option("--simulated-cards", type=click.Path(path_type=Path), help="A file of cards instead of NVML.")
+@click.option(
+    "--library-dir",
+    type=click.Path(path_type=Path),
+    help="The folder of libfractile.so and fractile-arbiter; what lies beside the program when not given.",
+)
+@click.option("--no-library", is_flag=True, help="Hand out cards without enforcing anything inside the containers.")
+@click.option(
+    "--simgpu-dir",
+    type=click.Path(path_type=Path),
+    help="The state of simulated cards (SIMGPU_DIR), which containers share; with simgpu's own NVML as the driver.",
+)
+@click.option(
+    "--context-memory",
+    type=click.IntRange(0, 2**20),
+    default=0,
+    help="MiB that one CUDA context takes on this node's cards, if you have measured it; 0: the library measures.",
+)
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
     node_name: str,
@@ -68,12 +94,17 @@ def command(
     pod_resources_socket: Path,
     state_dir: Path,
     simulated_cards: Path | None,
+    library_dir: Path | None,
+    no_library: bool,
+    simgpu_dir: Path | None,
+    context_memory: int,
     log_level: str,
 ) -> None:
-    """Run the node agent: inventory and device plugin."""
+    """Run the node agent: inventory, device plugin, and the limits inside the containers."""
     set_up_logging(log_level)
     _give_back_freed_memory()
     _check_directory(device_plugin_dir)
+    installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
     driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver()
     try:
         asyncio.run(
@@ -85,6 +116,7 @@ def command(
                 plugins=device_plugin_dir.absolute(),
                 pod_resources=pod_resources_socket.absolute(),
                 state=state_dir.absolute(),
+                installed=installed,
             )
         )
     finally:
@@ -100,6 +132,7 @@ async def run(
     plugins: Path,
     pod_resources: Path,
     state: Path,
+    installed: Version | None = None,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
     catalog = Catalog.of(driver.cards(), unit)
@@ -110,8 +143,19 @@ async def run(
         pods = NodePods(client, node=node, unit=unit)
         steer = Steer(kubelet, pods)
         assigned = Assigned(pods)
-        prestart = PreStart(kubelet, pods, Granter(journal, stock), assigned, stock)
-        allocator = Allocator(journal, steer)
+        isolation = Isolation(client, node=node)
+        events = EventRecorder(client, "fractile-agent")
+        enforcer = Enforcer(journal, pods, isolation, events)
+        prestart = PreStart(
+            kubelet,
+            pods,
+            Granter(journal, stock),
+            assigned,
+            stock,
+            isolation=isolation,
+            granted=enforcer.granted,
+        )
+        allocator = Allocator(journal, steer, library=installed, isolation=isolation)
         registrar = Registrar(
             plugins,
             [
@@ -120,7 +164,8 @@ async def run(
             ],
             new_token=_new_token,
         )
-        availability = Availability(client, stock, registered=registrar.registered)
+        enforced = installed is not None
+        availability = Availability(client, stock, registered=registrar.registered, enforced=enforced)
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
@@ -131,6 +176,9 @@ async def run(
                     Inventory(client, driver, stock, node=node).run(),
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal).run(),
+                    enforcer.run(),
+                    events.run(),
+                    *_native(installed, kubelet, state),
                 )
             ]
             await _told_to_stop()
@@ -139,10 +187,31 @@ async def run(
                 loop.cancel()
 
 
+def _library(source: Path | None, state: Path, simulated: Path | None) -> Version | None:
+    """The library as it is mounted into containers; None, with a line that says so, when there is none."""
+    source = source or default_source()
+    if source is None:
+        log.warning(
+            "isolation state=off reason=%r", "no libfractile.so here: nothing enforces limits; give --library-dir"
+        )
+        return None
+    version = install(source.absolute(), state, simulated=simulated.absolute() if simulated else None)
+    log.info("isolation state=on version=%s from=%s", version.folder.name, source)
+    return version
+
+
+def _native(installed: Version | None, kubelet: Kubelet, state: Path) -> list[Coroutine[None, None, None]]:
+    """The loops that only a node with the library needs."""
+    if installed is None:
+        return []
+    arbiter = ArbiterKeeper(installed.arbiter, slices=state / "slices", state=state, rng=random.Random())
+    return [arbiter.run(), LibrarySweeper(kubelet, installed).run()]
+
+
 async def _restore(assigned: Assigned, pods: NodePods, journal: Journal) -> None:
     """What was granted before a restart, from the journal; then go on."""
     while not await pods.synced(60.0):
-        logging.getLogger(__name__).warning("pods of the node not listed yet node=%s", pods.node)
+        log.warning("pods of the node not listed yet node=%s", pods.node)
     grants = await asyncio.to_thread(lambda: [journal.limits(g.token) for g in journal.grants()])
     assigned.restore(limits.pod_uid for limits in grants if limits is not None)
     await assigned.run()

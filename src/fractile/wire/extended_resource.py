@@ -23,6 +23,10 @@ AVAILABLE = "Available"
 PENDING = "Pending"  # the agent is away: pods that hold the card keep it, new ones are not placed on it
 UNHEALTHY = "Unhealthy"
 
+# status.isolation: whether the node's agent puts the library into containers
+ENFORCED = "Enforced"
+NOT_ENFORCED = "NotEnforced"
+
 _MIB = 2**20
 _MAX_INDEX = 4096  # cards of one node; keeps hostile numbers out of the ledger's arrays
 
@@ -38,6 +42,7 @@ class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
 
 class ExtendedResourceStatus(KubeStruct, frozen=True):
     phase: str = AVAILABLE
+    isolation: str = ""  # "" before an agent has said it
 
 
 class ExtendedResource(KubeStruct, frozen=True, kw_only=True):

@@ -84,6 +84,10 @@ class Node(KubeStruct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class Namespace(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class LeaseSpec(KubeStruct, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

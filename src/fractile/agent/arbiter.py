@@ -1,0 +1,132 @@
+"""Keeps the arbiter of this node running: the program that shares out the time of its cards (docs/compute.md).
+
+    lock on <state>/arbiter.lock ─> start, with the lock handed down ─> copy what it says into our log ─> ended: again
+
+The lock belongs to the arbiter's life, not to ours: whoever else would start one on the same directory waits. It is
+told our pid and ends with us, also when we are killed. Failure rule: open. Without an arbiter containers go on, with
+the driver's own time slicing; it is started again, after waits that grow while it keeps on dying.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import random
+import time
+from pathlib import Path
+
+from fractile.kube.backoff import Backoff
+from fractile.kube.pacing import Clock, Sleep
+
+_LONG = 60.0  # seconds: who lived so long did not die of its start
+_GRACE = 3.0
+_BUSY = 2.0  # between two looks at a lock that another one holds
+_LINE = 500
+
+log = logging.getLogger(__name__)
+
+
+class ArbiterKeeper:
+    """``slices`` is the folder of the token directories; ``state`` holds the lock."""
+
+    def __init__(
+        self,
+        program: Path,
+        *,
+        slices: Path,
+        state: Path,
+        rng: random.Random,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._program = program
+        self._slices = slices
+        self._lock = state / "arbiter.lock"
+        self._control = state / "arbiter.sock"
+        self._backoff = Backoff(base=0.2, cap=30.0, rng=rng)
+        self._clock = clock
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Work forever; when cancelled, the arbiter has ended."""
+        told = False
+        while True:
+            lock = _take(self._lock)
+            if lock is None:
+                if not told:
+                    log.warning("arbiter not started reason=%r", f"another one holds {self._lock}")
+                told = True
+                await self._sleep(_BUSY)
+                continue
+            told = False
+            began = self._clock()
+            try:
+                await self._serve(lock)
+            except OSError as e:
+                log.warning("arbiter not started program=%s reason=%s", self._program, e)
+            if self._clock() - began > _LONG:
+                self._backoff.reset()
+            await self._sleep(self._backoff.next())
+
+    async def _serve(self, lock: int) -> None:
+        """One life of the arbiter."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._program,
+                f"--parent={os.getpid()}",
+                f"--control={self._control}",
+                f"--slices={self._slices}",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=(lock,),
+            )
+        finally:
+            os.close(lock)
+        log.info("arbiter started pid=%d program=%s", process.pid, self._program)
+        try:
+            await _copy(process)
+            status = await process.wait()  # no timeout: it is meant to run as long as we do
+            log.warning(
+                "arbiter ended pid=%d status=%d; shares of compute are not enforced until it is back",
+                process.pid,
+                status,
+            )
+        finally:
+            await _stop(process)
+
+
+async def _copy(process: asyncio.subprocess.Process) -> None:
+    """What it says, line by line, until it closes its output, which is at its end."""
+    assert process.stderr is not None
+    while True:
+        try:
+            line = await process.stderr.readline()
+        except ValueError:  # longer than any line of ours
+            continue
+        if not line:
+            return
+        log.info("arbiter pid=%d said=%r", process.pid, line.decode(errors="replace").strip()[:_LINE])
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(_GRACE):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _take(path: Path) -> int | None:
+    """The lock as a descriptor; None when somebody else has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -1,0 +1,207 @@
+"""What stands between a container's programs and the driver, as files of this node, one folder per version.
+
+    <state>/lib/<content>/libfractile.so      the container's /usr/local/lib/fractile/libfractile.so
+                          ld.so.preload       the container's /etc/ld.so.preload, which names it
+                          fractile-arbiter    run beside the agent
+                          simgpu/*.so.1       with simulated cards: the driver that the library finds
+
+Containers have the library mapped as long as they run, and whoever writes to a mapped file crashes them all
+(Project-HAMi/HAMi#727). So a version is a folder named by its content, complete before it appears by rename, and a new
+agent puts a new one beside it. A version goes when kubelet's books name no container that mounts it; what is still
+mapped then lives on in the kernel. Failure rule: ``install`` raises SetupError or OSError; a doubtful version stays.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+import platform
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.books import BooksClosed, Kubelet, mounts
+from fractile.errors import SetupError
+from fractile.kube.pacing import Clock, Sleep
+
+LIBRARY = "libfractile.so"
+ARBITER = "fractile-arbiter"
+PRELOAD = "ld.so.preload"
+SIMULATED = ("libcuda.so.1", "libnvidia-ml.so.1")
+
+INSIDE = f"/usr/local/lib/fractile/{LIBRARY}"  # no image has it, no loader looks there by itself
+SIMULATED_HOST = "/run/simgpu"  # where a container sees the state of its simulated cards
+# Where the loaders of Debian and of Fedora look, and the library too, whatever the image has or lacks.
+DRIVER_FOLDERS = ("/usr/lib64", f"/usr/lib/{platform.machine()}-linux-gnu")
+
+_ROUND = 60.0  # seconds
+_YOUNG = 300.0  # kubelet records an Allocate after its answer
+
+log = logging.getLogger(__name__)
+
+
+class Version(msgspec.Struct, frozen=True):
+    """One version as it lies on the node. ``simulated``: the folder of the simulated host, None with real cards."""
+
+    folder: Path
+    simulated: Path | None
+
+    @property
+    def arbiter(self) -> Path:
+        return self.folder / ARBITER
+
+    def mounts(self) -> list[dp.Mount]:
+        """What a container mounts, beside its token directory."""
+        found = [_mount(INSIDE, self.folder / LIBRARY), _mount("/etc/ld.so.preload", self.folder / PRELOAD)]
+        if self.simulated is not None:
+            found += [_mount(f"{d}/{n}", self.folder / "simgpu" / n) for d in DRIVER_FOLDERS for n in SIMULATED]
+            found.append(dp.Mount(container_path=SIMULATED_HOST, host_path=str(self.simulated)))
+        return found
+
+    def environment(self) -> dict[str, str]:
+        return {"SIMGPU_DIR": SIMULATED_HOST} if self.simulated is not None else {}
+
+
+def default_source() -> Path | None:
+    """Where the native parts lie when nobody says: in the installed package, or where the repository builds them."""
+    package = Path(__file__).parents[1]
+    candidates = (package / "native", package.parents[1] / "native" / "build")
+    return next((c for c in candidates if _find(c, LIBRARY) and _find(c, ARBITER)), None)
+
+
+def install(source: Path, state: Path, *, simulated: Path | None = None) -> Version:
+    """The parts of ``source`` as a version on this node; nothing is written when it is there already."""
+    parts = _parts(source, simulated=simulated is not None)
+    content = {name: path.read_bytes() for name, path in parts.items()} | {PRELOAD: f"{INSIDE}\n".encode()}
+    root = state / "lib"
+    folder = root / _digest(content)
+    if not folder.is_dir():
+        _write(root, folder, content)
+    if simulated is not None:
+        simulated.mkdir(parents=True, exist_ok=True)
+        simulated.chmod(0o1777)  # containers of any user leave their objects there
+    return Version(folder, simulated)
+
+
+class LibrarySweeper:
+    """Removes the versions that no container mounts. ``now`` is wall time, since it is compared with ages of files."""
+
+    def __init__(
+        self, kubelet: Kubelet, current: Version, *, now: Clock = time.time, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._kubelet = kubelet
+        self._current = current
+        self._now = now
+        self._sleep = sleep
+        self._suspects: frozenset[Path] = frozenset()
+
+    async def run(self) -> None:
+        """Work forever."""
+        while True:
+            await self._sleep(_ROUND)
+            await self.round()
+
+    async def round(self) -> None:
+        """One look; a version goes when two in a row found it unused, by books that could be read."""
+        folders = await asyncio.to_thread(lambda: list(self._others()))
+        if not folders:
+            return
+        try:
+            recorded = (await self._kubelet.books()).recorded
+        except BooksClosed as e:
+            log.info("library sweep skipped reason=%s", e)
+            return
+        if recorded is None:
+            return
+        used = {path.parent for entry in recorded for path in mounts(entry)}
+        unused = {f for f in folders if f not in used}
+        for folder in unused & self._suspects:
+            await asyncio.to_thread(_remove, folder)
+        self._suspects = frozenset(unused)
+
+    def _others(self) -> Iterator[Path]:
+        for folder in sorted(self._current.folder.parent.iterdir()):
+            if folder != self._current.folder and folder.stat().st_mtime < self._now() - _YOUNG:
+                yield folder
+
+
+def _mount(inside: str, outside: Path) -> dp.Mount:
+    return dp.Mount(container_path=inside, host_path=str(outside), read_only=True)
+
+
+def _parts(source: Path, *, simulated: bool) -> dict[str, Path]:
+    wanted = [LIBRARY, ARBITER, *(f"simgpu/{name}" for name in SIMULATED if simulated)]
+    found = {name: _find(source, name) for name in wanted}
+    lacking = [name for name, path in found.items() if path is None]
+    if lacking:
+        raise SetupError(
+            f"{source} lacks {' and '.join(lacking)}; build them with `make -C native`, or give another --library-dir"
+        )
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def _find(source: Path, name: str) -> Path | None:
+    """In a folder as it is installed, or as the repository's build leaves it."""
+    built = {LIBRARY: f"interposer/{LIBRARY}", ARBITER: f"arbiter/{ARBITER}"}
+    return next((p for p in (source / name, source / built.get(name, name)) if p.is_file()), None)
+
+
+def _digest(content: dict[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, data in sorted(content.items()):
+        digest.update(f"{name} {len(data)}\n".encode())
+        digest.update(data)
+    return digest.hexdigest()[:20]
+
+
+def _write(root: Path, folder: Path, content: dict[str, bytes]) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    root.chmod(0o755)
+    staging = root / f".{secrets.token_hex(8)}"
+    try:
+        for name, data in content.items():
+            path = staging / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _put(path, data)
+        for made in (staging, *(p for p in staging.iterdir() if p.is_dir())):
+            made.chmod(0o755)  # whatever the umask
+            _sync(made)
+        staging.rename(folder)
+        _sync(root)
+    except OSError:
+        shutil.rmtree(staging, ignore_errors=True)
+        if not folder.is_dir():  # else another agent was faster
+            raise
+
+
+def _put(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(0o444 if path.name == PRELOAD else 0o555)
+
+
+def _remove(folder: Path) -> None:
+    doomed = folder if folder.name.startswith(".") else folder.with_name(f".{secrets.token_hex(8)}")
+    try:
+        if doomed != folder:
+            folder.rename(doomed)  # never half there under its name
+        shutil.rmtree(doomed)
+    except OSError as e:
+        log.warning("library version stays folder=%s reason=%s", folder, e)
+        return
+    log.info("library version removed folder=%s", folder)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

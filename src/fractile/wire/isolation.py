@@ -1,0 +1,18 @@
+"""``fractile.dev/isolation-state`` on a pod: the limits of its GPUs are not enforced, and why. Written by agents only.
+
+fractile.dev/isolation-state: "off: its node has the label fractile.dev/isolation=off"
+"""
+
+STATE = "fractile.dev/isolation-state"
+
+_OFF = "off: "
+
+
+def encode(reason: str) -> str:
+    """The value for a pod whose isolation is off; one that is held to its limits has no such annotation."""
+    return _OFF + reason
+
+
+def reason(value: str) -> str:
+    """Why it is off, in whatever form the annotation is."""
+    return value.removeprefix(_OFF)
