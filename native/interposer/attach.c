@@ -1,5 +1,6 @@
 /* The region file: opened, compared with what this library knows, mapped, and closed again. The mapping stays for the
- * life of the process and is inherited by its children; it locks nothing. */
+ * life of the process and is inherited by its children; it locks nothing. Who takes a slot (slot.c) does so on the same
+ * descriptor, before it is closed: thousands of processes may start at once, and a file opened twice costs each of them. */
 #include "kernel.h"
 #include "shared.h"
 
@@ -65,38 +66,49 @@ static void adopt(struct fr_region *r, const struct stat *st)
     __atomic_store_n(&fr_shared.region, r, __ATOMIC_RELEASE);
 }
 
-static const char *map_file(int fd)
+static const char *map_file(int fd, const struct stat *st)
 {
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(struct fr_region)) return "is cut short";
-    if ((uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size) return "is not wholly on the disk (was the disk full?)";
-    struct fr_region *r = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!S_ISREG(st->st_mode) || st->st_size < (off_t)sizeof(struct fr_region)) return "is cut short";
+    if ((uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size) return "is not wholly on the disk (was the disk full?)";
+    struct fr_region *r = mmap(NULL, (size_t)st->st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (r == MAP_FAILED) return "cannot be mapped";
-    const char *fault = fault_of(r, &st);
-    if (fault) munmap(r, (size_t)st.st_size);
-    else adopt(r, &st);
+    const char *fault = fault_of(r, st);
+    if (fault) munmap(r, (size_t)st->st_size);
+    else adopt(r, st);
     return fault;
 }
 
-bool fr_region_map(void)
+static const char *use(int fd)
 {
-    char path[sizeof fr_shared.directory + 32];
-    if (fr_shared.region) return true;
-    region_path(path);
-    int fd = fr_open(path, O_RDWR);
-    if (fd < 0) return failed(path, why_not_open(errno));
-    const char *fault = map_file(fd);
-    fr_close(fd);
-    return !fault || failed(path, fault);
+    struct stat st;
+    if (!fr_examine(fd, &st)) return "cannot be examined";
+    if (!fr_shared.region) return map_file(fd, &st);
+    return st.st_dev == fr_shared.device && st.st_ino == fr_shared.inode ? NULL : "was replaced by another file";
 }
 
 int fr_region_open(void)
 {
     char path[sizeof fr_shared.directory + 32];
-    struct stat st;
     region_path(path);
     int fd = fr_open(path, O_RDWR);
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == fr_shared.device && st.st_ino == fr_shared.inode) return fd;
+    if (fd < 0) failed(path, why_not_open(errno));
+    return fd;
+}
+
+bool fr_region_use(int fd)
+{
+    char path[sizeof fr_shared.directory + 32];
+    const char *fault = use(fd);
+    if (!fault) return true;
+    region_path(path);
+    return failed(path, fault);
+}
+
+bool fr_region_map(void)
+{
+    if (fr_shared.region) return true;
+    int fd = fr_region_open();
+    bool used = fd >= 0 && fr_region_use(fd);
     if (fd >= 0) fr_close(fd);
-    return -1;
+    return used;
 }

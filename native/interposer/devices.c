@@ -21,7 +21,7 @@ static bool same_uuid(const char *text, const CUuuid *uuid)
 {
     unsigned char bytes[16] = {0};
     unsigned count = 0;
-    if (strnlen(text, PREFIX) < PREFIX) return false;
+    if (fr_length(text, PREFIX) < PREFIX) return false;
     for (const char *p = text + PREFIX; *p && count < 32; p++) {
         if (*p == '-') continue;
         bytes[count / 2] |= (unsigned char)(nibble(*p) << (count % 2 ? 0 : 4));

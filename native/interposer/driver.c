@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *const file_names[2] = {"libcuda.so.1", "libnvidia-ml.so.1"};
@@ -36,7 +37,7 @@ static const char *const default_directories[] = {
 static void *open_candidate(const char *path)
 {
     struct link_map *object;
-    if (access(path, F_OK)) return NULL;
+    if (syscall(SYS_faccessat, AT_FDCWD, path, F_OK)) return NULL;
     void *handle = fr_real_dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     if (!handle) return NULL;
     if (!dlinfo(handle, RTLD_DI_LINKMAP, &object) && !fr_elf_ours(object->l_addr, object->l_ld)) return handle;
@@ -60,7 +61,8 @@ static void *in_directory(const char *directory, size_t length, const char *file
 static void *in_search_path(const char *list, const char *file)
 {
     while (list && *list) {
-        size_t length = strcspn(list, ":;");
+        size_t length = 0;
+        while (list[length] && list[length] != ':' && list[length] != ';') length++;
         void *handle = in_directory(list, length, file);
         if (handle) return handle;
         list += length + (list[length] != 0);

@@ -24,6 +24,10 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* A table of which most stays empty. These are linked behind all small variables: what the start of every process writes
+ * then lies in one page or two, and not in one between every two tables. */
+#define FR_LARGE __attribute__((section(".bss.large")))
+
 /* ---- resolve.c: the real functions. gen/symbols.h has FR_<symbol> for every symbol of the table. ----
  * A place of fr_real is empty until its first use; REAL finds the driver and the function then, so a call through it always
  * works. What the driver does not have answers CUDA_ERROR_NOT_FOUND, without a driver CUDA_ERROR_NO_DEVICE (NVML:
@@ -183,6 +187,14 @@ static inline CUresult fr_function_used(CUfunction f)
 struct fr_lock { _Atomic uint32_t word; };
 void fr_lock(struct fr_lock *lock);
 void fr_unlock(struct fr_lock *lock);
+
+/* strnlen without the C library, whose first call of every such function costs a search for it and a page of its code */
+static inline size_t fr_length(const char *text, size_t most)
+{
+    size_t n = 0;
+    while (n < most && text[n]) n++;
+    return n;
+}
 
 /* ---- message.c: one line on stderr, once per topic and process ---- */
 enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_TOPICS };

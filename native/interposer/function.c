@@ -4,7 +4,7 @@
 #include "api_memory.h"
 #include "module.h"
 
-_Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
+FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
 static _Atomic uint32_t known_in;
 
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);

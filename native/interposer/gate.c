@@ -13,7 +13,7 @@
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
 const _Atomic uint32_t *_Atomic fr_pace_sequence = &never;
 _Atomic uint32_t fr_unpaced_at = 0;
-struct fr_pace fr_paces[FR_MAX_CARDS];
+FR_LARGE struct fr_pace fr_paces[FR_MAX_CARDS];
 
 static _Atomic uint32_t looked_at = 1, looked_in; /* sequence and era of what `must` says */
 static _Atomic uint64_t must;                     /* bit set of cards */

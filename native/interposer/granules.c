@@ -39,15 +39,16 @@ struct group {
 
 static struct fr_lock lock;
 static uint32_t era;
-static struct granule *buckets[BUCKETS], *all, *unused;
-static struct group groups[GROUPS];
+static FR_LARGE struct granule *buckets[BUCKETS];
+static struct granule *all, *unused;
+static FR_LARGE struct group groups[GROUPS];
 
 static void enter(void)
 {
     fr_lock(&lock);
     uint32_t now = atomic_load(&fr_era);
     if (era == now) return;
-    memset(buckets, 0, sizeof buckets); /* a forked child has none of its parent's memory */
+    if (all) memset(buckets, 0, sizeof buckets); /* a forked child has none of its parent's memory */
     memset(groups, 0, sizeof groups);
     all = unused = NULL;
     era = now;

@@ -22,7 +22,7 @@ struct store {
 };
 
 static struct fr_lock lock;
-static struct store stores[DEVICES];
+static FR_LARGE struct store stores[DEVICES];
 static uint32_t stores_era;
 static _Atomic uint64_t filter[FILTER / 64]; /* graphs with memory have their bit set; never cleared */
 

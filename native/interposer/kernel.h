@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,11 @@
 static inline int fr_open(const char *path, int flags)
 {
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC | O_NONBLOCK, 0);
+}
+
+static inline bool fr_examine(int fd, struct stat *out)
+{
+    return syscall(SYS_fstat, fd, out) == 0;
 }
 
 static inline void fr_close(int fd)

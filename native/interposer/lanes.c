@@ -37,7 +37,7 @@ struct fr_lane {
     struct batch batches[MARKS];
 };
 
-static struct last { /* the mark that was reached last, of a card */
+static FR_LARGE struct last { /* the mark that was reached last, of a card */
     _Atomic uint32_t busy;
     CUevent event;
     CUcontext context;
@@ -45,7 +45,7 @@ static struct last { /* the mark that was reached last, of a card */
 } lasts[FR_MAX_CARDS];
 
 static struct fr_lock lanes_lock;
-static struct fr_lane lanes[LANES];
+static FR_LARGE struct fr_lane lanes[LANES];
 static uint32_t lanes_era;
 static uint32_t victim;
 static __thread uint32_t thread_number;

@@ -12,9 +12,12 @@
 #define TRIES 200
 
 static struct fr_limits *mapped; /* whole and checked, or NULL */
-static char uuids[FR_MAX_CARDS][96];
 static struct fr_lock good_lock;
-static struct { struct fr_quota quota; _Atomic uint32_t sequence; } good[FR_MAX_CARDS]; /* sequence + 1; 0: none yet */
+static FR_LARGE struct { /* what was good when it was last read */
+    char uuid[96];
+    struct fr_quota quota;
+    _Atomic uint32_t sequence; /* + 1; 0: no quota yet */
+} good[FR_MAX_CARDS];
 static _Atomic uint32_t stuck; /* the odd sequence that did not end */
 
 static bool failed(const char *path, const char *what)
@@ -26,9 +29,8 @@ static bool failed(const char *path, const char *what)
 /* The directory of the container: where the agent mounts it; elsewhere only for programs without more rights than their user. */
 static bool find_directory(void)
 {
-    struct stat st;
     const char *set = "/etc/fractile";
-    if (stat(set, &st) != 0 || !S_ISDIR(st.st_mode)) set = secure_getenv("FRACTILE_DIR");
+    if (syscall(SYS_faccessat, AT_FDCWD, "/etc/fractile/.", F_OK) != 0 && errno != EACCES) set = secure_getenv("FRACTILE_DIR");
     if (!set || !*set) return failed("/etc/fractile", "is not there, and FRACTILE_DIR is not set");
     if (*set != '/' || strlen(set) > sizeof fr_shared.directory - 32) return failed(set, "is no absolute path of a usual length");
     strcpy(fr_shared.directory, set);
@@ -88,8 +90,8 @@ static const char *fault_of(const struct fr_limits *page)
     if (page->card_count > FR_MAX_CARDS) return "is damaged (it names too many cards)";
     for (uint32_t i = 0; i < page->card_count; i++) {
         const char *uuid = page->cards[i].uuid;
-        size_t length = strnlen(uuid, sizeof uuids[0]);
-        if (length == 0 || length == sizeof uuids[0]) return "is damaged (a card has no name)";
+        size_t length = fr_length(uuid, sizeof good[0].uuid);
+        if (length == 0 || length == sizeof good[0].uuid) return "is damaged (a card has no name)";
         if (!read_card(page, (int)i, &quota)) return "is being written and does not get finished";
     }
     return NULL;
@@ -100,7 +102,7 @@ static const char *map_file(const char *path, const struct fr_limits **out)
     struct stat st;
     int fd = fr_open(path, O_RDONLY);
     if (fd < 0) return errno == ENOENT ? "is not there" : errno == EMFILE ? "cannot be opened: no descriptor is left" : "cannot be opened";
-    bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= (off_t)sizeof **out;
+    bool whole = fr_examine(fd, &st) && S_ISREG(st.st_mode) && st.st_size >= (off_t)sizeof **out;
     void *p = whole ? mmap(NULL, sizeof **out, PROT_READ, MAP_SHARED, fd, 0) : NULL;
     fr_close(fd);
     if (!whole) return "is cut short, or of an older version";
@@ -122,7 +124,7 @@ bool fr_limits_map(void)
         if (page) munmap((void *)page, sizeof *page);
         return failed(path, fault);
     }
-    for (uint32_t i = 0; i < page->card_count; i++) memcpy(uuids[i], page->cards[i].uuid, sizeof uuids[i]);
+    for (uint32_t i = 0; i < page->card_count; i++) memcpy(good[i].uuid, page->cards[i].uuid, sizeof good[i].uuid);
     fr_shared.card_count = page->card_count;
     mapped = (struct fr_limits *)page;
     __atomic_store_n(&fr_shared.limits, mapped, __ATOMIC_RELEASE);
@@ -143,7 +145,7 @@ int fr_card_count(void)
 
 const char *fr_card_uuid(int card)
 {
-    return card >= 0 && card < fr_card_count() ? uuids[card] : NULL;
+    return card >= 0 && card < fr_card_count() ? good[card].uuid : NULL;
 }
 
 void fr_quota(int card, struct fr_quota *out)

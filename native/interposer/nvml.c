@@ -7,7 +7,7 @@
 
 /* ---- a handle's card, remembered: handles stay what they are as long as the driver's library is loaded ---- */
 
-static struct {
+static FR_LARGE struct {
     _Atomic(nvmlDevice_t) handle;
     _Atomic uint32_t era;
 } known[FR_MAX_CARDS];

@@ -22,7 +22,7 @@ struct look {
     struct seen *slots;
 };
 
-static struct {
+static FR_LARGE struct {
     struct fr_lock lock; /* held for one walk over the slots */
     struct look older, newer;
     uint64_t window_ns;

@@ -19,7 +19,7 @@
 #define WORDS (FR_MAX_SLOTS / 64)
 #define FR_NOBODY FR_MAX_SLOTS
 
-static uint32_t times_held[FR_MAX_OBJECTS]; /* by this process; under the lock */
+static FR_LARGE uint32_t times_held[FR_MAX_OBJECTS]; /* by this process; under the lock */
 static uint32_t times_of_era;
 
 static struct fr_object *object_at(uint32_t n)

@@ -5,7 +5,7 @@
 #define GUESSES 8192
 #define PROBES 16
 
-static struct fr_guess guesses[GUESSES];
+static FR_LARGE struct fr_guess guesses[GUESSES];
 
 static uint64_t mix(uint64_t x)
 {

@@ -16,7 +16,7 @@ struct primary {
     bool charged;
 };
 
-static struct primary primaries[DEVICES];
+static FR_LARGE struct primary primaries[DEVICES];
 static struct fr_lock lock;
 static uint32_t era;
 

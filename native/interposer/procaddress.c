@@ -25,7 +25,7 @@ enum { ANSWERS = sizeof answers / sizeof *answers };
 enum { PLACES = 4096 }; /* a power of two, several times FR_CUDA_SYMBOLS */
 enum { SEVERAL = -2 };
 /* `symbol` is its number plus one: 0 is a place that somebody is about to fill */
-static struct place { void *_Atomic function; _Atomic int symbol; } places[PLACES];
+static FR_LARGE struct place { void *_Atomic function; _Atomic int symbol; } places[PLACES];
 static _Atomic bool filled;
 
 static size_t start(const void *function) { return ((uintptr_t)function * 0x9E3779B97F4A7C15ull) >> 52; }

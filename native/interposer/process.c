@@ -35,6 +35,7 @@ static struct page *new_page(void)
 {
     struct page *none = NULL, *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
+    atomic_store(&p->looked, 0); /* a page that is read before it is written costs two faults */
     if (madvise(p, sizeof *p, MADV_WIPEONFORK) != 0) atomic_store(&wiped_by_us, true);
     if (atomic_compare_exchange_strong(&this_process, &none, p)) {
         if (__register_atfork) __register_atfork(fr_slot_before_fork, NULL, in_child, NULL);
@@ -67,20 +68,32 @@ static void not_before(_Atomic uint32_t *again_ms)
     atomic_store_explicit(again_ms, (fr_coarse_ms() + RETRY_MS) | 1, memory_order_relaxed);
 }
 
-static bool look(struct page *p)
+static bool looked(struct page *p, bool done)
 {
-    if (atomic_load(&p->looked)) return true;
-    if (too_early(&p->look_again_ms)) return false;
-    if (fr_limits_map() && fr_region_map()) atomic_store(&p->looked, 1);
+    if (done) atomic_store_explicit(&p->looked, 1, memory_order_release);
     else not_before(&p->look_again_ms);
-    return atomic_load(&p->looked);
+    return done;
 }
 
+static bool limits(struct page *p)
+{
+    if (atomic_load(&p->looked)) return true;
+    return !too_early(&p->look_again_ms) && (fr_limits_map() || looked(p, false));
+}
+
+static bool look(struct page *p)
+{
+    return atomic_load(&p->looked) || (limits(p) && looked(p, fr_region_map()));
+}
+
+/* A process that joins without having looked maps the region in the same step. */
 static bool join(struct page *p)
 {
     if (atomic_load(&p->joined)) return true;
-    if (!look(p) || too_early(&p->join_again_ms)) return false;
-    if (fr_slot_take()) atomic_store_explicit(&p->joined, 1, memory_order_release);
+    if (!limits(p) || too_early(&p->join_again_ms)) return false;
+    bool taken = fr_slot_take();
+    looked(p, fr_shared.region != NULL);
+    if (taken) atomic_store_explicit(&p->joined, 1, memory_order_release);
     else not_before(&p->join_again_ms);
     return atomic_load(&p->joined);
 }

@@ -14,7 +14,7 @@ struct node {
     struct fr_record record; /* class 0: not in use; right is the next free one */
     uint32_t left, right;    /* 0: none */
 };
-static struct node *chunks[CHUNKS];
+static FR_LARGE struct node *chunks[CHUNKS];
 static uint32_t root, free_nodes, high = 1, era; /* nodes from `high` on were never used */
 static uint32_t cursor;
 static struct fr_lock table;

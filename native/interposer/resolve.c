@@ -9,7 +9,7 @@
 
 enum { NO_DEVICE = 100, CUDA_NOT_FOUND = 500, NVML_LIBRARY_NOT_FOUND = 12, NVML_FUNCTION_NOT_FOUND = 13 };
 
-void *fr_real[FR_SYMBOLS];
+FR_LARGE void *fr_real[FR_SYMBOLS];
 extern const int32_t fr_functions[FR_SYMBOLS]; /* thunks.S: distance of each function of ours from this table */
 
 int fr_symbol(const char *name)

@@ -42,7 +42,8 @@ static inline uint32_t fr_slots_in_use(void) /* none from here on was ever taken
 /* limits.c and attach.c: false, and said, when there is none to be used. The caller holds the process's set-up lock. */
 bool fr_limits_map(void);
 bool fr_region_map(void);
-int fr_region_open(void); /* a descriptor of the very file that is mapped; -1 */
+int fr_region_open(void);     /* -1, and said */
+bool fr_region_use(int fd);   /* the file is the one that is mapped; maps it when none is */
 bool fr_is_off(void);     /* the administrator's switch, as it stands now */
 
 /* process.c, slot.c */

@@ -43,19 +43,38 @@ static uint64_t number(const char *p)
     return value;
 }
 
-/* A field of a stat file, from 3 on; the command in brackets before them may hold anything. */
-static const char *field_of(const char *text, int wanted)
+/* The inode of the pid namespace, as its link says it ("pid:[4026531836]"): to follow the link costs several times as much. */
+static uint64_t own_namespace(void)
 {
-    const char *p = strrchr(text, ')');
-    for (int field = 2; p && field < wanted; field++) p = strchr(p + 1, ' ');
-    return p ? p + 1 : "";
+    char text[40] = {0};
+    long n = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid", text, sizeof text - 1);
+    return n > 5 ? number(text + 5) : 0;
 }
 
-static uint64_t start_time(void)
+/* The command in brackets, field 2 of a stat file, may hold anything: it ends with the last bracket. */
+static const char *command_end(const char *text)
 {
-    char text[1024];
-    read_text("/proc/self/stat", text, sizeof text);
-    return number(field_of(text, 22));
+    const char *end = NULL;
+    for (; *text; text++)
+        if (*text == ')') end = text;
+    return end;
+}
+
+static void command_of(const char *text, char *out, size_t size)
+{
+    const char *end = command_end(text);
+    size_t n = 0;
+    while (end && text < end && *text != '(') text++;
+    for (text++; end && text < end && n < size - 1; text++) out[n++] = *text;
+    while (n < size) out[n++] = 0;
+}
+
+static const char *field_of(const char *text, int wanted) /* from 3 on */
+{
+    const char *p = command_end(text);
+    if (!p) return "";
+    for (int field = 2; *p && field < wanted; p++) field += *p == ' ';
+    return p;
 }
 
 static char *append(char *at, const char *text)
@@ -71,15 +90,14 @@ static char *append(char *at, const char *text)
 bool fr_slot_over(const struct fr_slot *s)
 {
     char path[40], digits[12], text[1024];
-    struct stat ns;
     uint32_t pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED);
     uint64_t space = __atomic_load_n(&s->pid_namespace, __ATOMIC_RELAXED), start = __atomic_load_n(&s->start_time, __ATOMIC_RELAXED);
-    if (!space || !start || stat("/proc/self/ns/pid", &ns) != 0 || ns.st_ino != space) return true;
+    if (!space || !start) return true;
     char *digit = digits + sizeof digits - 1;
     *digit = 0;
     for (; pid; pid /= 10) *--digit = (char)('0' + pid % 10);
     append(append(append(path, "/proc/"), digit), "/stat");
-    if (!read_text(path, text, sizeof text) || number(field_of(text, 22)) != start) return true;
+    if (!read_text(path, text, sizeof text) || number(field_of(text, 22)) != start || own_namespace() != space) return true;
     char state = *field_of(text, 3);
     bool dying = number(field_of(text, 9)) & DYING;
     return !dying || ((state == 'Z' || state == 'X') && number(field_of(text, 20)) <= 1);
@@ -87,14 +105,12 @@ bool fr_slot_over(const struct fr_slot *s)
 
 static void describe(struct fr_slot *s)
 {
-    char command[sizeof s->command] = {0};
-    struct stat ns;
-    size_t n = read_text("/proc/self/comm", command, sizeof command);
-    if (n && command[n - 1] == '\n') command[n - 1] = 0;
-    memcpy(s->command, command, sizeof command);
+    char text[1024];
+    read_text("/proc/self/stat", text, sizeof text);
+    command_of(text, s->command, sizeof s->command);
     __atomic_store_n(&s->pid, (uint32_t)syscall(SYS_getpid), __ATOMIC_RELAXED);
-    __atomic_store_n(&s->start_time, start_time(), __ATOMIC_RELAXED);
-    __atomic_store_n(&s->pid_namespace, stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->start_time, number(field_of(text, 22)), __ATOMIC_RELAXED);
+    __atomic_store_n(&s->pid_namespace, own_namespace(), __ATOMIC_RELAXED);
 }
 
 static void clear_statistics(uint32_t slot)
@@ -171,14 +187,13 @@ static bool take(int fd)
     return false;
 }
 
+/* Maps the region, too, in a process that has not looked at it yet. */
 bool fr_slot_take(void)
 {
-    bool taken = false;
     atomic_store(&in_the_middle, true);
     int fd = fr_region_open();
     atomic_store(&joining, fd);
-    if (fd < 0) fr_say(FR_SAY_REGION, "%s/shared/region cannot be opened again: this process may hold no GPU memory", fr_shared.directory);
-    else taken = take(fd);
+    bool taken = fd >= 0 && fr_region_use(fd) && take(fd);
     atomic_store(&joining, -1);
     if (fd >= 0) fr_close(fd);
     atomic_store(&in_the_middle, false);

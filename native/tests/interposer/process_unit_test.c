@@ -72,6 +72,17 @@ static void the_slot_says_who_it_is(void)
     fclose(f);
 }
 
+static void a_name_full_of_brackets_is_told_as_it_is(void)
+{
+    make_container(64 * MIB, 1, 8);
+    EXPECT_EQ(wait_for(IN_CHILD({
+        prctl(PR_SET_NAME, "a) R (1 2) (3)x");
+        EXPECT(take(0, MIB));
+        EXPECT(!strcmp(fr_slot(fr_shared.slot)->command, "a) R (1 2) (3)x"));
+        EXPECT(fr_slot(fr_shared.slot)->start_time > 0);
+    })), 0);
+}
+
 static void a_forked_child_holds_nothing_and_gets_a_place_of_its_own(void)
 {
     make_container(64 * MIB, 1, 8);
@@ -337,6 +348,7 @@ static int tests(void)
     RUN_ALONE(nothing_is_taken_before_somebody_asks);
     RUN_ALONE(no_descriptor_is_kept);
     RUN_ALONE(the_slot_says_who_it_is);
+    RUN_ALONE(a_name_full_of_brackets_is_told_as_it_is);
     RUN_ALONE(a_forked_child_holds_nothing_and_gets_a_place_of_its_own);
     RUN_ALONE(a_dead_parent_is_dead_though_its_child_lives);
     RUN_ALONE(a_program_that_closes_all_descriptors_stays_alive_to_others);
