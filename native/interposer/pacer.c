@@ -40,7 +40,7 @@ struct pacer {
     uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
     uint64_t waited;    /* of our account, as far as that was looked at */
 };
-static struct pacer pacers[FR_MAX_CARDS];
+static FR_LARGE struct pacer pacers[FR_MAX_CARDS];
 
 static struct socket own(int fd)
 {
