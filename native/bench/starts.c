@@ -1,10 +1,18 @@
-/* What the library adds to the start of processes: 64 at once up to their first allocation, and one that does not touch the
- * driver; with and without it in turns. Also what it costs each in memory. The driver is null_driver.c.
+/* What the library adds to the start of processes, with and without it in turns; also what it costs each in memory. The driver
+ * is null_driver.c, so that what is measured is the library.
  *
- * At once means: 64 processes wait at a gate, and when it opens all become the program. On two CPUs the last one then waits
- * for 32 others, and for whatever else the machine does: so the time on the wall is told (the 99th percentile of the best
- * round), and the bar is held against the CPU time of a process, together with how often it slept, which it would where
- * processes wait for each other in line. */
+ *   initialisation  64 processes have come as far as main and stand at a gate there. It opens, and each does cuInit, makes a
+ *                   context and allocates. Measured is the time on the wall from the opening until it has done so, the 99th
+ *                   percentile of the 64, which is the last of them. Who is done keeps still until all are: exits are not
+ *                   measured. With the library the driver is opened in this time, too; without, it was loaded before main.
+ *   start           64 processes wait at a gate, and when it opens all become the program: from exec to the first allocation.
+ *                   This has the kernel's and the loader's work in it, several times as much as all the rest.
+ *   CPU             processor time of a process to its first allocation, and how often it slept, which it would where
+ *                   processes wait for each other in line.
+ *
+ * On two CPUs the last process waits for 32 others, and for whatever else the machine does: so of the times on the wall the
+ * best round is told, which is nearest to the machine alone, and the median round beside it, which says how far that is from
+ * the usual. The bar is held against the best. */
 #include "bench.h"
 #include "record.h"
 
@@ -52,6 +60,17 @@ static pid_t start(const char *program, int with, const int gate[2], int out)
     _exit(127);
 }
 
+/* Its own numbers of the pipes lie above END. */
+static pid_t start_to_the_gate(int with, int gate, int end, int out)
+{
+    char *arguments[] = {(char *)programs[0], "gate", NULL};
+    pid_t pid = fork();
+    if (pid) return pid;
+    if (dup2(out, 1) < 0 || dup2(gate, GATE) < 0 || dup2(end, END) < 0) _exit(126);
+    execve(programs[0], arguments, environments[with]);
+    _exit(127);
+}
+
 /* Other load of the machine would be measured too: wait, not for long, until nobody else runs. */
 static void wait_for_quiet(void)
 {
@@ -64,11 +83,51 @@ static void wait_for_quiet(void)
     }
 }
 
+static void pipe_above(int ends[2])
+{
+    must(pipe2(ends, O_CLOEXEC), "pipe");
+    for (int i = 0; i < 2; i++) {
+        int high = fcntl(ends[i], F_DUPFD_CLOEXEC, END + 1);
+        must(high < 0, "fcntl");
+        close(ends[i]);
+        ends[i] = high;
+    }
+}
+
+static void collect(int from, int many, struct samples *s, double since)
+{
+    int status;
+    for (int i = 0; i < many; i++) {
+        struct record *r = &s->records[s->count++];
+        must(read(from, r, sizeof *r) != sizeof *r, "a process did not tell its time;");
+        r->done_ns -= since;
+    }
+    close(from);
+    for (int i = 0; i < many; i++) must(wait(&status) < 0 || status, "a process");
+}
+
+/* All stand at the gate in main; it opens. */
+static void herd_in_main(int with)
+{
+    int ends[2], gate[2], end[2];
+    char here;
+    pipe_above(ends), pipe_above(gate), pipe_above(end);
+    for (int i = 0; i < AT_ONCE; i++) must(start_to_the_gate(with, gate[0], end[0], ends[1]) < 0, "fork");
+    close(gate[0]), close(end[0]), close(ends[1]);
+    for (int i = 0; i < AT_ONCE; i++) must(read(ends[0], &here, 1) != 1, "a process did not come to the gate;");
+    usleep(1000); /* the last ones have said so, and go to sleep */
+    wait_for_quiet();
+    double opened = now_ns();
+    close(gate[1]);
+    usleep(40000); /* many times what it takes */
+    close(end[1]);
+    collect(ends[0], AT_ONCE, &samples[with], opened);
+}
+
 /* So many at once; their records are smaller than what a pipe takes in one piece. */
 static void herd(const char *program, int many, int with)
 {
-    int ends[2], gate[2], status;
-    struct samples *s = &samples[with];
+    int ends[2], gate[2];
     must(pipe2(ends, O_CLOEXEC) || pipe2(gate, O_CLOEXEC), "pipe");
     for (int i = 0; i < many; i++) must(start(program, with, gate, ends[1]) < 0, "fork");
     close(gate[0]);
@@ -76,12 +135,7 @@ static void herd(const char *program, int many, int with)
     usleep(many > 1 ? 20000 : 1000); /* all are at the gate */
     if (many > 1) wait_for_quiet();
     close(gate[1]);
-    for (int i = 0; i < many; i++) {
-        must(read(ends[0], &s->records[s->count], sizeof(struct record)) != sizeof(struct record), "a process did not tell its time;");
-        s->count++;
-    }
-    close(ends[0]);
-    for (int i = 0; i < many; i++) must(wait(&status) < 0 || status, "a process");
+    collect(ends[0], many, &samples[with], 0);
 }
 
 static void run(const char *program, int many, int rounds)
@@ -111,26 +165,42 @@ static int tell(const char *what, const char *unit, size_t field, double part, d
 }
 #define FIELD(name) offsetof(struct record, name)
 
-/* The 99th percentile of the best round. */
-static double best_round(int with)
+/* The 99th percentile of a round: of the best one with a part of 0, of the median one with 0.5. */
+static double round_at(int with, double part)
 {
-    static double values[AT_ONCE];
-    double best = 0;
+    static double values[AT_ONCE], rounds[MOST / AT_ONCE];
+    int count = 0;
     for (int first = 0; first < samples[with].count; first += AT_ONCE) {
         for (int i = 0; i < AT_ONCE; i++) values[i] = samples[with].records[first + i].done_ns;
-        double worst = at(values, AT_ONCE, 0.99);
-        if (!best || worst < best) best = worst;
+        rounds[count++] = at(values, AT_ONCE, 0.99);
     }
-    return best;
+    return at(rounds, count, part);
+}
+
+static int tell_round(const char *what, double part, double bar, const char *others)
+{
+    double base = round_at(0, part), with = round_at(1, part);
+    return report(what, "ns", base, with, with - base, bar, others);
+}
+
+static int in_main(const char *others)
+{
+    samples[0].count = samples[1].count = 0;
+    for (int i = 0; i < ROUNDS; i++)
+        for (int k = 0; k < 2; k++) herd_in_main((i + k) & 1);
+    int ok = tell_round("64 processes initialise at once, wall time to the first allocation, p99, best round", 0, 5e6, others);
+    tell_round("64 processes initialise at once, wall time to the first allocation, p99, median round", 0.5, 0, others);
+    tell("64 processes initialise at once, CPU time of one, median", "ns", FIELD(cpu_ns), 0.5, 0, others);
+    return !ok;
 }
 
 static int at_once(void)
 {
     const char *hami = "HAMi-core: 20 processes 64.3 s, later 11.3 s (PR 159); p50 0.25 -> 5.6 ms from 1 to 64 processes (#252)";
-    int missed = 0;
+    int missed = in_main(hami);
     run(programs[0], AT_ONCE, ROUNDS);
-    double base = best_round(0), with = best_round(1);
-    report("64 processes at once, exec to first allocation, p99 of the best round", "ns", base, with, with - base, 0, hami);
+    tell_round("64 processes start at once, exec to the first allocation, p99, best round", 0, 0, hami);
+    tell_round("64 processes start at once, exec to the first allocation, p99, median round", 0.5, 0, hami);
     tell("64 processes at once, CPU time to the first allocation, median", "ns", FIELD(cpu_ns), 0.5, 0, "HAMi: 83 ms to create a context (GPU-Virt-Bench)");
     missed += !tell("64 processes at once, CPU time to the first allocation, p99", "ns", FIELD(cpu_ns), 0.99, 5e6, hami);
     missed += !tell("64 processes at once, times that one slept, median", "times", FIELD(slept), 0.5, 1, hami);
