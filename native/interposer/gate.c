@@ -6,9 +6,8 @@
 
 #include "clock.h"
 
-#define LITTLE_NS 300000ull /* in flight: too little to wait for, near the end of a turn */
-#define TRY_NS 250000000ull /* of work in flight, that trying streams side by side may cost at most */
-#define DRY_NS 50000ull /* so long after all should be done, the stream has run dry */
+#define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
+#define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
 const _Atomic uint32_t *_Atomic fr_pace_sequence = &never;
@@ -69,19 +68,24 @@ struct fr_account *fr_account_of_pace(const struct fr_pace *pace)
 
 enum answer { GO, ROOM, OVER };
 
-/* Do kernels of other streams fit beside those that run? Only trying tells: now and then one may go in each free stream, and
- * if they ran side by side, each is known to take the card for less from then on. */
-static bool try_beside(uint64_t in, uint64_t ns, uint64_t now) { return (now >> 26) % 16 == 0 && in + ns < TRY_NS; }
-
-static enum answer may_go(struct fr_pace *p, const struct fr_lane *lane, uint64_t ns, uint64_t now)
+/* Into an empty lane. What is longer than a turn goes, too: one at a time, or one per stream, as long as that is not too much
+ * if they turn out to run one after the other. */
+static enum answer may_begin(const struct fr_pace *p, uint64_t ns, uint64_t now)
 {
-    uint64_t in = atomic_load(&p->in_flight), queue = atomic_load(&p->queue_end), end = atomic_load(&p->end);
-    uint64_t ahead = queue > now ? queue - now : 0, finish = now + (in < ahead ? in : ahead) + ns;
-    bool first = atomic_load(&p->launched_now) == 0;
-    if (fr_lane_is_full(lane)) return end && now >= end ? OVER : ROOM;
-    if (in && try_beside(in, ns, now) && fr_lane_is_free(lane) && (!end || now < end)) return GO;
-    if (end && finish > end && !first) return in > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
-    return in == 0 || in + ns <= FR_WINDOW_NS ? GO : ROOM;
+    uint64_t end = atomic_load(&p->end), granted = atomic_load(&p->granted);
+    if (!end || now + ns <= end || !atomic_load(&p->launched_now)) return GO;
+    if (now >= end || granted + ns < end) return OVER;
+    return ns <= BESIDE_NS || !atomic_load(&p->in_flight) ? GO : OVER;
+}
+
+static enum answer may_go(const struct fr_pace *p, const struct fr_ticket *t, uint64_t now)
+{
+    struct fr_ahead a = fr_lane_ahead(t->lane, now);
+    uint64_t end = atomic_load(&p->end);
+    if (!a.in_flight) return may_begin(p, t->ns, now);
+    if (end && now + a.left + t->ns > end) return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
+    bool seen = atomic_load_explicit(&t->guess->pending, memory_order_relaxed) < atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
+    return !a.full && seen && a.in_flight + t->ns <= FR_WINDOW_NS ? GO : ROOM;
 }
 
 static void wait_at(struct fr_pace *p, uint32_t seen)
@@ -113,25 +117,39 @@ static void close_gate(struct fr_pace *p)
     if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_pacer_wake((int)(p - fr_paces));
 }
 
-/* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
-static uint64_t pass(struct fr_pace *p, struct fr_lane *lane, uint64_t ns)
+static void wait_for_room(struct fr_ticket *t)
 {
+    atomic_fetch_add(&t->pace->waiting, 1);
+    fr_lane_wait(t->lane);
+    atomic_fetch_sub(&t->pace->waiting, 1);
+}
+
+/* After a long silence the pacer may have stopped looking for an arbiter. */
+static void wake_pacer(struct fr_pace *p, uint64_t now)
+{
+    if (likely(now <= atomic_load(&p->last_launch) + FR_QUIET_NS)) return;
+    atomic_store(&p->last_launch, now); /* it must not find it quiet again */
+    fr_pacer_wake((int)(p - fr_paces));
+}
+
+/* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
+static uint64_t pass(struct fr_ticket *t)
+{
+    struct fr_pace *p = t->pace;
     for (;;) {
         atomic_fetch_add(&p->inside, 1);
         uint32_t gate = atomic_load(&p->gate);
         uint64_t now = clock_now();
-        enum answer a = gate == FR_GATE_FREE ? GO : gate == FR_GATE_OPEN ? may_go(p, lane, ns, now) : OVER;
+        enum answer a = gate == FR_GATE_FREE ? GO : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
+        if (a != GO && gate == FR_GATE_OPEN && fr_lane_look(t->lane)) a = may_go(p, t, now);
         if (a == GO) {
-            atomic_fetch_add(&p->in_flight, ns);
+            fr_lane_add(t->lane, t->ns);
             atomic_fetch_add(&p->launched_now, 1);
-            if (unlikely(gate == FR_GATE_FREE && now > atomic_load(&p->last_launch) + FR_QUIET_NS)) {
-                atomic_store(&p->last_launch, now); /* the pacer must not find it quiet again */
-                fr_pacer_wake((int)(p - fr_paces));
-            }
+            if (unlikely(gate == FR_GATE_FREE)) wake_pacer(p, now);
             return now;
         }
         atomic_fetch_sub(&p->inside, 1);
-        if (a == ROOM) fr_lane_wait(lane, p);
+        if (a == ROOM) wait_for_room(t);
         else if (gate == FR_GATE_OPEN) close_gate(p);
         else knock(p, gate);
     }
@@ -149,21 +167,18 @@ void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
     t->guess = fr_guess_of(w->a, w->b);
     t->ns = w->fixed_ns ? w->fixed_ns : fr_guess_ns(t->guess);
     t->pace = p;
-    uint64_t now = pass(p, t->lane, t->ns);
-    fr_lane_before(t->lane, now > atomic_load(&p->queue_end) + DRY_NS);
+    uint64_t now = pass(t);
+    fr_lane_before(t->lane, fr_lane_is_dry(t->lane, now));
 }
 
 void fr_pace_leave(struct fr_ticket *t, CUresult result)
 {
     struct fr_pace *p = t->pace;
     if (!p) return;
-    uint64_t now = clock_now(), queue = atomic_load(&p->queue_end), end;
-    do {
-        end = (queue > now ? queue : now) + (result ? 0 : t->ns);
-    } while (!atomic_compare_exchange_weak(&p->queue_end, &queue, end));
+    uint64_t now = clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
-    fr_lane_after(t->lane, p, t->guess, result ? 0 : t->ns);
-    if (result) atomic_fetch_sub(&p->in_flight, t->ns);
+    if (result) fr_lane_landed(t->lane, t->ns);
+    else fr_lane_queue(t->lane, now, t->ns), fr_lane_after(t->lane, t->guess, t->ns);
     atomic_fetch_sub(&p->inside, 1);
 }
 

@@ -2,7 +2,8 @@
  *
  *      launch.c   a hook per launch call: unpaced, one look and on; else  enter -> the driver -> leave
  *      gate.c     may this launch go now? Waits until the container holds the card and there is room in the queue
- *      lanes.c    how much work is in flight, by stream; marks (events) that say when it is done and how long it took
+ *      lanes.c    how much work is in flight, by stream
+ *      marks.c    events in the streams that say when it is done and how long it took
  *      predict.c  how long a kernel takes, learned by function and shape
  *      pacer.c    the process's thread that speaks to the arbiter and gives leases back
  */
@@ -30,7 +31,7 @@ struct fr_pace {
     _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
     _Atomic uint32_t waiting;
     _Atomic uint64_t end, granted, lease;       /* of the turn; end 0: until recalled */
-    _Atomic uint64_t in_flight, queue_end;      /* predicted ns not known to be done; when they should be */
+    _Atomic uint64_t in_flight, queue_end;      /* predicted ns of all lanes; when the last of them should be done */
     _Atomic uint64_t last_launch, launched_now; /* when; how many in this turn */
 };
 extern struct fr_pace fr_paces[FR_MAX_CARDS];
@@ -63,21 +64,31 @@ void fr_pace_leave(struct fr_ticket *t, CUresult result);
 /* ---- predict.c ---- */
 struct fr_guess {
     _Atomic uint64_t key;
-    _Atomic uint32_t ns, samples;
+    _Atomic uint32_t ns, slow; /* means: of late, and over many launches */
+    _Atomic uint32_t samples, pending; /* launches measured; in flight */
 };
 struct fr_guess *fr_guess_of(uint64_t a, uint64_t b);
 uint64_t fr_guess_ns(const struct fr_guess *g);
-void fr_guess_learn(struct fr_guess *g, double ratio, uint64_t measured); /* a batch of only g took measured for each; or ratio x what was thought */
+void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g */
+void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio);     /* among others: ratio x what was thought of all */
 
-/* ---- lanes.c ---- */
+/* ---- lanes.c, marks.c ---- */
+struct fr_ahead {
+    uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */
+    bool full;                /* no mark is left: what went now would not be counted */
+};
 struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
-bool fr_lane_is_free(const struct fr_lane *lane);                          /* nothing of it is known to be in flight */
-bool fr_lane_is_full(const struct fr_lane *lane);                          /* no mark is left: what went now would not be counted */
-void fr_lane_before(struct fr_lane *lane, bool dry);                       /* a batch begins: its first mark. dry: nothing should be in flight */
-void fr_lane_after(struct fr_lane *lane, struct fr_pace *pace, struct fr_guess *guess, uint64_t ns);
-void fr_lane_wait(struct fr_lane *lane, struct fr_pace *pace); /* until some of what is in flight is done */
-void fr_lanes_drain(struct fr_pace *pace);                     /* until all is; by the pacer */
-void fr_lanes_forget(CUcontext context);                       /* it is about to be destroyed */
+struct fr_ahead fr_lane_ahead(const struct fr_lane *lane, uint64_t now);
+bool fr_lane_is_dry(const struct fr_lane *lane, uint64_t now);             /* nothing should be in flight */
+void fr_lane_add(struct fr_lane *lane, uint64_t ns);                       /* in flight, from now on ... */
+void fr_lane_landed(struct fr_lane *lane, uint64_t ns);                    /* ... and no more */
+void fr_lane_queue(struct fr_lane *lane, uint64_t now, uint64_t ns);
+void fr_lane_before(struct fr_lane *lane, bool dry);                       /* a batch begins: its first mark */
+void fr_lane_after(struct fr_lane *lane, struct fr_guess *guess, uint64_t ns);
+bool fr_lane_look(struct fr_lane *lane);   /* true: less is in flight than was thought */
+void fr_lane_wait(struct fr_lane *lane);   /* until some of what is in flight is done */
+void fr_lanes_drain(struct fr_pace *pace); /* until all is; by the pacer */
+void fr_lanes_forget(CUcontext context);   /* it is about to be destroyed */
 
 /* ---- pacer.c ---- */
 void fr_pacer_start(int card); /* a thread per card that this process uses and that is paced */
@@ -86,10 +97,11 @@ void fr_pacer_after_fork(void);
 uint64_t fr_pace_gang(uint64_t now); /* cards that this process has used lately, bit set */
 struct fr_account *fr_account_of_pace(const struct fr_pace *pace); /* NULL: none */
 
-#define FR_WINDOW_NS 10000000ull   /* of work in flight, when no end of the turn is known: what a newcomer waits at most */
+#define FR_WINDOW_NS 10000000ull   /* of work in flight in a stream: what a newcomer waits at most */
 #define FR_IDLE_NS 200000ull       /* nothing new for so long after the last is done: the turn is given back to who waits */
 #define FR_ALONE_NS 20000000ull    /* ... when nobody was waiting */
 #define FR_QUIET_NS 1000000000ull  /* no launch for so long: an arbiter that is not there is not looked for */
+#define FR_DRY_NS 50000ull         /* so long after all of a stream should be done, it has run dry */
 #define FR_UNKNOWN_NS 2000000ull   /* taken for a kernel that was never seen */
 
 #endif

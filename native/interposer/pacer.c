@@ -192,13 +192,14 @@ static uint64_t turn_ends(const struct fr_pace *p)
 static void give_back(struct pacer *me)
 {
     struct fr_pace *p = pace_of(me);
+    uint64_t from = clock_now();
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
     fr_lanes_drain(p);
     note_held(me);
     note_waits(me);
-    atomic_store(&p->queue_end, 0);
     /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
-    bool at_work = atomic_load(&p->launched_now) && !me->idle;
+    bool idle = me->idle && clock_now() < from + FR_IDLE_NS; /* else kernels were longer than was thought */
+    bool at_work = atomic_load(&p->launched_now) && !idle;
     bool more = at_work || atomic_load(&p->waiting) > 0;
     atomic_store(&p->gate, more ? FR_GATE_ASKED : FR_GATE_IDLE);
     me->asked = more; /* DONE says it */
@@ -210,7 +211,7 @@ static uint64_t see_to_gate(struct pacer *me)
 {
     struct fr_pace *p = pace_of(me);
     uint64_t now = clock_now();
-    me->idle = now >= turn_is_idle(p);
+    me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) close_gate(p);
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);

@@ -1,9 +1,14 @@
-/* How long a kernel takes: one number per function and shape of launch, in a table of fixed size. Full, or two kernels with
- * one key, and a guess is worse, not wrong: what counts against a container is measured elsewhere. */
+/* How long a kernel takes, learned by function and shape of launch, in a table of fixed size. Full, or two kernels with one key,
+ * and a guess is worse, not wrong: what counts against a container is measured elsewhere.
+ *
+ * A guess is the larger of two means: of the last few batches, which follows a change, and of the last hundreds of launches, which
+ * does not forget that one in a hundred is long. What was seen n times may be in flight n times: something rarer than one in n
+ * has not been seen, and cannot be guarded against otherwise. */
 #include "pace.h"
 
 #define GUESSES 8192
 #define PROBES 16
+#define MEMORY 256.0 /* launches that the slow mean remembers */
 
 static FR_LARGE struct fr_guess guesses[GUESSES];
 
@@ -30,16 +35,32 @@ struct fr_guess *fr_guess_of(uint64_t a, uint64_t b)
 
 uint64_t fr_guess_ns(const struct fr_guess *g)
 {
-    return atomic_load_explicit(&g->samples, memory_order_relaxed) ? atomic_load_explicit(&g->ns, memory_order_relaxed) : FR_UNKNOWN_NS;
+    if (unlikely(!atomic_load_explicit(&g->samples, memory_order_relaxed))) return FR_UNKNOWN_NS;
+    uint32_t lately = atomic_load_explicit(&g->ns, memory_order_relaxed), slow = atomic_load_explicit(&g->slow, memory_order_relaxed);
+    return lately > slow ? lately : slow;
 }
 
-/* The first measurement is taken as it is, later ones smooth. */
-void fr_guess_learn(struct fr_guess *g, double ratio, uint64_t measured)
+static double towards(double from, double to, double part)
 {
-    uint32_t samples = atomic_load_explicit(&g->samples, memory_order_relaxed);
-    double now = (double)fr_guess_ns(g), target = measured ? (double)measured : now * ratio;
-    double next = samples ? now + (target - now) * (measured ? 0.3 : 0.15) : target;
-    if (next > 4e9) next = 4e9;
-    atomic_store_explicit(&g->ns, next < 1 ? 1u : (uint32_t)next, memory_order_relaxed);
-    if (samples < 1000) atomic_store_explicit(&g->samples, samples + 1, memory_order_relaxed);
+    double next = from + (to - from) * (part < 1 ? part : 1);
+    return next < 1 ? 1 : next < 4e9 ? next : 4e9;
+}
+
+static void learn(struct fr_guess *g, uint32_t launches, double each, double part)
+{
+    uint32_t samples = atomic_load_explicit(&g->samples, memory_order_relaxed), sum = samples + launches;
+    double lately = atomic_load_explicit(&g->ns, memory_order_relaxed), slow = atomic_load_explicit(&g->slow, memory_order_relaxed);
+    double remembered = sum < MEMORY ? sum : MEMORY;
+    atomic_store_explicit(&g->ns, (uint32_t)towards(lately, each, samples ? part : 1), memory_order_relaxed);
+    atomic_store_explicit(&g->slow, (uint32_t)towards(slow, each, launches / remembered), memory_order_relaxed);
+    atomic_store_explicit(&g->samples, sum > samples ? sum : UINT32_MAX, memory_order_relaxed);
+}
+
+void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns) { learn(g, launches, (double)each_ns, 0.3); }
+
+void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio)
+{
+    bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);
+    double now = known ? atomic_load_explicit(&g->ns, memory_order_relaxed) : FR_UNKNOWN_NS;
+    learn(g, launches, now * ratio, 0.15);
 }
