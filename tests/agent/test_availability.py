@@ -17,6 +17,12 @@ async def usable(client: KubeClient) -> list[bool]:
     return [to_card(resource)[1].healthy for resource in found]
 
 
+async def until_usable(client: KubeClient) -> None:
+    async with asyncio.timeout(10):
+        while await usable(client) != [True, True]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 async def publish(client: KubeClient) -> None:
     for card in CARDS:
         await client.apply(paths.extended_resource(object_name(card.uuid)), from_card(card, NODE), field_manager="test")
@@ -41,8 +47,8 @@ async def test_cards_are_withdrawn_before_a_stop_and_offered_when_kubelet_listen
         await asyncio.sleep(0.05)
         assert await usable(client) == [False, False], "not before kubelet listens"
         registered.set()
-        await asyncio.wait_for(offering, 5)
-        assert await usable(client) == [True, True]
+        await until_usable(client)
+        offering.cancel()
 
 
 async def test_an_api_server_that_fails_delays_the_offer_but_does_not_end_it() -> None:
@@ -57,5 +63,6 @@ async def test_an_api_server_that_fails_delays_the_offer_but_does_not_end_it() -
 
         availability = Availability(client, Stock(Catalog.of(CARDS, MemoryUnit.MiB)), registered=registered, sleep=soon)
         server.inject(Fault(status=403, method="PATCH"))
-        await asyncio.wait_for(availability.run(), 10)
-        assert await usable(client) == [True, True]
+        offering = asyncio.create_task(availability.run())
+        await until_usable(client)
+        offering.cancel()

@@ -2,18 +2,22 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.health import Health
 from fractile.agent.inventory import Inventory
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.model.card import Card
-from fractile.model.units import MemoryUnit, NodeName
+from fractile.model.health import CardEvent, Reading, Verdict
+from fractile.model.units import CardUUID, MemoryUnit, NodeName
+from fractile.policy.health import Rules
 from tests.agent.world import card
 from tests.fakes.apiserver import FakeApiServer, Fault
 
@@ -28,12 +32,31 @@ class Cards:
         self.present: list[Card] | None = list(cards)
 
     def cards(self) -> list[Card]:
+        return [r.card for r in self.readings() if r.card is not None]
+
+    def readings(self) -> list[Reading]:
         if self.present is None:
             raise SetupError("NVML has gone")
-        return list(self.present)
+        return [Reading(index=card.index, card=card) for card in self.present]
+
+    def events(self, timeout: float) -> list[CardEvent]:
+        time.sleep(min(timeout, 0.01))
+        return []
+
+    def renew(self) -> None: ...
+
+    def asking(self) -> CardUUID | None: ...
 
     def close(self) -> None:
         self.present = None
+
+
+class Nobody:
+    """Nobody is told."""
+
+    def turned(self, card: Card, verdict: Verdict) -> None: ...
+
+    def failed(self, card: Card, event: CardEvent, text: str) -> None: ...
 
 
 async def no_wait(_: float) -> None:
@@ -43,13 +66,16 @@ async def no_wait(_: float) -> None:
 @asynccontextmanager
 async def running(driver: Cards, server: FakeApiServer) -> AsyncGenerator[Stock, None]:
     stock = Stock(Catalog.of(driver.cards(), MemoryUnit.GiB))
+    health = Health(driver, stock, Nobody(), rules=Rules(forgotten=0.0), interval=0.01)
     async with KubeClient(server.credentials()) as client:
-        task = asyncio.create_task(Inventory(client, driver, stock, node=NODE, sleep=no_wait).run())
+        inventory = Inventory(client, stock, health, node=NODE, sleep=no_wait)
+        tasks = [asyncio.create_task(health.run()), asyncio.create_task(inventory.run())]
         try:
             yield stock
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def objects(server: FakeApiServer) -> dict[str, dict[str, object]]:
@@ -94,7 +120,7 @@ async def test_stale_objects_of_this_node_go_and_those_of_others_stay() -> None:
             await until(server, A.uuid.lower(), "gpu-theirs")
 
 
-async def test_a_lost_card_leaves_and_comes_back_by_itself() -> None:
+async def test_a_card_that_is_taken_out_leaves_and_comes_back_by_itself() -> None:
     async with FakeApiServer() as server:
         server.create(paths.nodes(), {"metadata": {"name": NODE}})
         driver = Cards(A, B)
@@ -109,7 +135,7 @@ async def test_a_lost_card_leaves_and_comes_back_by_itself() -> None:
             await until(server, A.uuid.lower(), B.uuid.lower())
 
 
-async def test_a_driver_that_fails_changes_nothing() -> None:
+async def test_a_driver_that_fails_for_long_makes_its_cards_unhealthy_until_it_answers_and_removes_nothing() -> None:
     async with FakeApiServer() as server:
         server.create(paths.nodes(), {"metadata": {"name": NODE}})
         driver = Cards(A, B)
@@ -117,8 +143,11 @@ async def test_a_driver_that_fails_changes_nothing() -> None:
             await until(server, A.uuid.lower(), B.uuid.lower())
             before = stock.catalog
             driver.present = None
-            await asyncio.sleep(0.1)
-            assert stock.catalog is before
+            failing = await asyncio.wait_for(stock.changed(before), 10)
+            assert [(c.uuid, c.healthy) for c in failing.cards] == [(A.uuid, False), (B.uuid, False)]
+            driver.present = [A, B]
+            again = await asyncio.wait_for(stock.changed(failing), 10)
+            assert again.cards == before.cards
             assert len(objects(server)) == 2
 
 

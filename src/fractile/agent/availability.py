@@ -1,32 +1,49 @@
-"""Tells the control plane whether the node can serve new pods now: ``status.phase`` of its ExtendedResources.
+"""Tells the control plane which cards of the node can serve new pods now: the status of its ExtendedResources.
 
 Kubelet fails a pod for good when it admits it while no plugin is registered (node.md 3.4). So an agent that is told to
 stop first withdraws its cards, waits until Bindings that are already on their way have been served, and only then lets
-go of kubelet; one that starts offers them again when kubelet has taken its plugins. Running pods notice nothing.
-Failure rule: it goes on. An API server that does not answer delays neither the stop nor, for long, the start; an agent
-that is killed withdraws nothing, and pods bound until it is back may fail.
+go of kubelet; one that starts offers them again when kubelet has taken its plugins. A sick card is unhealthy whatever
+else holds. Running pods notice nothing.
+
+Level-triggered: what each card should say is compared with what was written; what sick cards say is written again now
+and then, since an object that somebody deletes begins as available. Failure rule: it goes on. An API server that does
+not answer delays neither the stop nor, for long, the start; an agent that is killed withdraws nothing, and pods bound
+until it is back may fail.
 """
 
 import asyncio
 import logging
-from typing import Literal
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
-from fractile.agent.catalog import Stock
+from fractile.agent.catalog import Catalog, Stock
 from fractile.errors import ApiError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Sleep
-from fractile.wire.extended_resource import AVAILABLE, ENFORCED, NOT_ENFORCED, PENDING, object_name
+from fractile.model.card import Card
+from fractile.model.health import HEALTHY, Verdict
+from fractile.model.units import CardUUID
+from fractile.wire.extended_resource import AVAILABLE, ENFORCED, NOT_ENFORCED, PENDING, UNHEALTHY, object_name
 
 _DRAIN = 1.0  # seconds from Binding to admission; measured: well below half of it
 _PATIENCE = 3.0  # for the API server while stopping
 _FAILED = 1.0
+_ROUND = 5.0
+_REPEAT = 6  # rounds after which what a sick card says is written again
 
 log = logging.getLogger(__name__)
 
+_Status = dict[str, str | None]
+VerdictOf = Callable[[CardUUID], Verdict]
+
 
 class Availability:
-    """``run`` offers the cards once kubelet listens; ``withdraw`` takes them back before the agent stops."""
+    """``run`` offers the cards once kubelet listens; ``withdraw`` takes them back before the agent stops.
+
+    ``verdict`` says how a card is, ``stamp`` turns its times into those of the API.
+    """
 
     def __init__(
         self,
@@ -35,39 +52,111 @@ class Availability:
         *,
         registered: asyncio.Event,
         enforced: bool = False,
+        verdict: VerdictOf = lambda card: HEALTHY,
+        stamp: Callable[[float], str] = lambda moment: "",
         sleep: Sleep = asyncio.sleep,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._stock = stock
         self._registered = registered
         self._isolation = ENFORCED if enforced else NOT_ENFORCED
+        self._verdict = verdict
+        self._stamp = stamp
         self._sleep = sleep
+        self._wall = wall
+        self._withdrawn = False
+        self._rounds = 0
+        self._writing = asyncio.Lock()
+        self._written: dict[CardUUID, _Status] = {}
 
     async def run(self) -> None:
-        await self._registered.wait()
-        while not await self._set(AVAILABLE):
-            await self._sleep(_FAILED)
+        """Work until cancelled."""
+        self._withdrawn = False
+        while True:
+            catalog = self._stock.catalog
+            if await self._write(catalog.cards):
+                await self._next(catalog)
+            else:
+                await self._sleep(_FAILED)
 
     async def withdraw(self) -> None:
         """Returns when no pod is on its way to this node any more, or when the API server has had its time."""
+        self._withdrawn = True
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._set(PENDING)
+                await self._write(self._stock.catalog.cards)
         except TimeoutError:
             log.warning("cards not withdrawn reason=%r", "the API server does not answer")
             return
         await self._sleep(_DRAIN)
 
-    async def _set(self, phase: Literal["Available", "Pending"]) -> bool:
-        """Whether all objects that exist say so now; those that do not exist yet need not."""
+    async def _next(self, catalog: Catalog) -> None:
+        """Until something is different, or a round has passed."""
+        waits = {asyncio.ensure_future(self._stock.changed(catalog))}
+        if not self._registered.is_set():
+            waits.add(asyncio.ensure_future(self._kubelet_listens(catalog)))
+        try:
+            await asyncio.wait(waits, timeout=_ROUND, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _kubelet_listens(self, catalog: Catalog) -> Catalog:
+        await self._registered.wait()
+        return catalog
+
+    async def _write(self, cards: Sequence[Card]) -> bool:
+        """Whether all objects say what they should."""
         done = True
-        for card in self._stock.catalog.cards:
-            path = f"{paths.extended_resource(object_name(card.uuid))}/status"
-            try:
-                await self._client.merge_patch(path, {"status": {"phase": phase, "isolation": self._isolation}})
-            except (ApiError, Unreachable) as e:
-                if not (isinstance(e, ApiError) and e.code == 404):
-                    log.warning("phase not written card=%s phase=%s reason=%s", card.uuid, phase, e)
-                    done = False
-        log.info("cards phase=%s count=%d", phase, len(self._stock.catalog.cards))
+        async with self._writing:
+            self._rounds += 1
+            for card in cards:
+                wanted = self._wanted(card.uuid)
+                again = wanted is not None and wanted["phase"] == UNHEALTHY and self._rounds % _REPEAT == 0
+                if wanted is None or (wanted == self._written.get(card.uuid) and not again):
+                    continue
+                done = await self._patch(card.uuid, wanted) and done
         return done
+
+    def _wanted(self, card: CardUUID) -> _Status | None:
+        """None: nothing is known yet that the object does not say already."""
+        verdict = self._verdict(card)
+        if not verdict.healthy:
+            return {
+                "phase": UNHEALTHY,
+                "isolation": self._isolation,
+                "reason": verdict.reason,
+                "message": verdict.message,
+                "lastTransitionTime": self._stamp(verdict.since),
+                "returnsAt": None if verdict.until is None else self._stamp(verdict.until),
+            }
+        if not (self._withdrawn or self._registered.is_set()):
+            return None
+        phase = PENDING if self._withdrawn else AVAILABLE
+        before = self._written.get(card, {})
+        since = before.get("lastTransitionTime") if before.get("phase") == phase else self._now()
+        return {
+            "phase": phase,
+            "isolation": self._isolation,
+            "reason": None,
+            "message": None,
+            "lastTransitionTime": since,
+            "returnsAt": None,
+        }
+
+    async def _patch(self, card: CardUUID, wanted: _Status) -> bool:
+        path = f"{paths.extended_resource(object_name(card))}/status"
+        try:
+            await self._client.merge_patch(path, {"status": wanted})
+        except (ApiError, Unreachable) as e:
+            if not (isinstance(e, ApiError) and e.code == 404):  # the inventory will make it
+                log.warning("phase not written card=%s phase=%s reason=%s", card, wanted["phase"], e)
+            return False
+        if wanted != self._written.get(card):
+            log.info("card=%s phase=%s reason=%s", card, wanted["phase"], wanted["reason"] or "-")
+        self._written[card] = wanted
+        return True
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,22 +1,20 @@
 """Tells the API server which cards the node has: one ExtendedResource per card, owned by the Node object.
 
-Level-triggered: every round reads the driver and compares the objects with it; what differs is applied, what the node
-no longer has is deleted, so a lost card takes no more pods and comes back by itself. Failure rule: it goes on with the
-last known cards while the driver or the API server fails, and tries again soon.
+Level-triggered: whenever the stock changes, and now and then, the objects are compared with it; what differs is
+applied, what the node no longer has is deleted. The objects are also the memory of earlier agents: what stands in them
+is shown to ``health`` before anything is changed. Failure rule: while the API server fails it tries again soon.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
 from fractile.agent.catalog import Catalog, Stock
-from fractile.errors import ApiError, SetupError, Unreachable, WireError
+from fractile.agent.health import Health
+from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Sleep
-from fractile.model.card import Card
 from fractile.model.units import NodeName
-from fractile.nvml.driver import Driver
 from fractile.wire.extended_resource import (
     NODE_LABEL,
     ExtendedResource,
@@ -28,66 +26,71 @@ from fractile.wire.objects import Node, OwnerReference
 
 FIELD_MANAGER = "fractile-agent"
 
-_ROUND = 30.0  # seconds between two looks at the driver
-_AUDIT = 20  # rounds between two looks at the objects while nothing changes
+_AUDIT = 600.0  # seconds between two looks at the objects while nothing changes
 _FAILED = 2.0
+_FIRST = 30.0  # for the driver to be read before the objects are compared with what it says
 
 log = logging.getLogger(__name__)
 
 
 class Inventory:
-    """Keeps the objects like the cards, and ``stock`` too."""
+    """Keeps the objects like the stock."""
 
     def __init__(
-        self, client: KubeClient, driver: Driver, stock: Stock, *, node: NodeName, sleep: Sleep = asyncio.sleep
+        self, client: KubeClient, stock: Stock, health: Health, *, node: NodeName, sleep: Sleep = asyncio.sleep
     ) -> None:
         self._client = client
-        self._driver = driver
         self._stock = stock
+        self._health = health
         self._node = node
         self._sleep = sleep
 
     async def run(self) -> None:
         """Work forever."""
-        rounds = 0
-        published: Catalog | None = None
+        await self._read_once()
         while True:
-            await self._read()
-            present = self._stock.catalog
-            if present is not published or rounds >= _AUDIT:
-                published = present if await self._published(present.cards) else None
-                rounds = 0
-            rounds += 1
-            await self._sleep(_FAILED if published is None else _ROUND)
+            published = await self._published()
+            if published is None:
+                await self._sleep(_FAILED)
+            else:
+                await self._changed(published)
 
-    async def publish(self, cards: Sequence[Card]) -> None:
-        """Make the objects of this node be those of the cards."""
+    async def publish(self) -> Catalog:
+        """Make the objects of this node be those of the cards. Returns what they now stand for."""
         owner = await self._owner()
         selector = f"{NODE_LABEL}={self._node}"
         found, _ = await self._client.list(paths.extended_resources(), ExtendedResource, label_selector=selector)
+        self._health.adopt(found)
+        catalog = self._stock.catalog
         present = {r.metadata.name: r for r in found}
-        for card in cards:
+        for card in catalog.cards:
             await self._apply(from_card(card, self._node, owner), present.pop(object_name(card.uuid), None))
         for stale in present.values():
             await self._delete(stale)
+        return catalog
 
-    async def _published(self, cards: Sequence[Card]) -> bool:
+    async def _read_once(self) -> None:
         try:
-            await self.publish(cards)
+            async with asyncio.timeout(_FIRST):
+                await self._health.first.wait()
+        except TimeoutError:
+            log.warning("inventory goes on node=%s reason=%r", self._node, "the driver has not answered yet")
+
+    async def _changed(self, than: Catalog) -> None:
+        """Until there is another catalog, or it is time for an audit."""
+        waits = [asyncio.ensure_future(self._stock.changed(than)), asyncio.ensure_future(self._sleep(_AUDIT))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _published(self) -> Catalog | None:
+        try:
+            return await self.publish()
         except (ApiError, Unreachable, WireError) as e:
             log.warning("inventory not published node=%s reason=%s", self._node, e)
-            return False
-        return True
-
-    async def _read(self) -> None:
-        before = self._stock.catalog
-        try:
-            cards = await asyncio.to_thread(self._driver.cards)
-            if tuple(cards) != before.cards:
-                self._stock.update(Catalog.of(cards, before.unit))
-                log.info("cards changed node=%s count=%d before=%d", self._node, len(cards), len(before.cards))
-        except SetupError as e:
-            log.warning("cards not read node=%s reason=%s", self._node, e)
+            return None
 
     async def _owner(self) -> OwnerReference:
         node = await self._client.get(paths.node(self._node), Node)

@@ -19,6 +19,8 @@ from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.enforce import Enforcer
 from fractile.agent.grant import Granter
+from fractile.agent.health import INTERVAL, Health
+from fractile.agent.health_events import HealthEvents
 from fractile.agent.inventory import Inventory
 from fractile.agent.isolation import Isolation
 from fractile.agent.journal import Journal
@@ -33,15 +35,18 @@ from fractile.errors import SetupError
 from fractile.kube import credentials
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
+from fractile.main.agent_health import health_options, health_rules
 from fractile.main.logs import set_up_logging
-from fractile.model.units import MemoryUnit, NodeName
+from fractile.model.units import MemoryUnit, MiB, NodeName
 from fractile.nvml.driver import Driver, NvmlDriver
 from fractile.nvml.simulated import SimulatedDriver
+from fractile.policy.health import Rules
 from fractile.wire.kubelet_checkpoint import FILE_NAME as CHECKPOINT
 
 _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 
 _KUBELET = Path("/var/lib/kubelet")
+HEALTH_RULES = Rules()
 _MALLOC = {-1: 128 * 1024, -3: 128 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
 
 log = logging.getLogger(__name__)
@@ -85,6 +90,7 @@ log = logging.getLogger(__name__)
     default=0,
     help="MiB that one CUDA context takes on this node's cards, if you have measured it; 0: the library measures.",
 )
+@health_options
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
     node_name: str,
@@ -99,13 +105,18 @@ def command(
     simgpu_dir: Path | None,
     context_memory: int,
     log_level: str,
+    ignore_xids: frozenset[int],
+    sick_xids: frozenset[int],
+    passing_minutes: float,
+    reset_minutes: float,
+    cooling_minutes: float,
 ) -> None:
     """Run the node agent: inventory, device plugin, and the limits inside the containers."""
     set_up_logging(log_level)
     _give_back_freed_memory()
     _check_directory(device_plugin_dir)
     installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
-    driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver()
+    driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver(context=MiB(context_memory))
     try:
         asyncio.run(
             run(
@@ -117,6 +128,13 @@ def command(
                 pod_resources=pod_resources_socket.absolute(),
                 state=state_dir.absolute(),
                 installed=installed,
+                rules=health_rules(
+                    ignore_xids=ignore_xids,
+                    sick_xids=sick_xids,
+                    passing_minutes=passing_minutes,
+                    reset_minutes=reset_minutes,
+                    cooling_minutes=cooling_minutes,
+                ),
             )
         )
     finally:
@@ -133,6 +151,8 @@ async def run(
     pod_resources: Path,
     state: Path,
     installed: Version | None = None,
+    rules: Rules = HEALTH_RULES,
+    look: float = INTERVAL,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
     catalog = Catalog.of(driver.cards(), unit)
@@ -165,7 +185,15 @@ async def run(
             new_token=_new_token,
         )
         enforced = installed is not None
-        availability = Availability(client, stock, registered=registrar.registered, enforced=enforced)
+        health = Health(driver, stock, HealthEvents(pods, events), rules=rules, interval=look)
+        availability = Availability(
+            client,
+            stock,
+            registered=registrar.registered,
+            enforced=enforced,
+            verdict=health.verdict,
+            stamp=health.stamp,
+        )
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
@@ -173,7 +201,8 @@ async def run(
                     registrar.run(),
                     availability.run(),
                     pods.follow().run(),
-                    Inventory(client, driver, stock, node=node).run(),
+                    health.run(),
+                    Inventory(client, stock, health, node=node).run(),
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal).run(),
                     enforcer.run(),

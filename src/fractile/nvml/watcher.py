@@ -1,0 +1,96 @@
+"""Asks the driver from a thread of its own: events at once, readings every few seconds.
+
+A driver can hang for minutes inside one call (GSP timeouts, XID 119). Then this thread hangs, and nothing else: it is
+a daemon, nobody joins it, and what it has to say goes out through ``deliver``, which must not block.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from fractile.errors import SetupError
+from fractile.model.health import CardEvent, Reading, Silence
+from fractile.nvml.driver import Driver
+
+_WAIT = 0.5  # seconds in one wait for events; how long a stop may take
+_SOONEST = 1.0  # between two readings, however many events come
+_RENEWAL = 30.0  # between two new sessions while a card needs one to come back
+
+log = logging.getLogger(__name__)
+
+
+class Readings(msgspec.Struct, frozen=True):
+    """All cards that the driver lists."""
+
+    cards: tuple[Reading, ...]
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The driver as a whole did not answer."""
+
+    reason: str
+
+
+Report = Readings | Failed | CardEvent
+
+
+class Watcher:
+    """``start`` once; ``stop`` returns at once, and nothing is delivered afterwards."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        deliver: Callable[[Report], None],
+        *,
+        interval: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._driver = driver
+        self._deliver = deliver
+        self._interval = interval
+        self._clock = clock
+        self._stopped = threading.Event()
+        self._renewed = -_RENEWAL
+        self._renew = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="nvml", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        read = due = self._clock()
+        while not self._stopped.is_set():
+            if self._clock() >= due:
+                self._say(self._read())
+                read = self._clock()
+                due = read + self._interval
+            if self._wait(max(0.0, min(_WAIT, due - self._clock()))):
+                due = min(due, read + _SOONEST)  # what an event did to the card is soon seen
+
+    def _wait(self, seconds: float) -> bool:
+        events: Sequence[CardEvent] = self._driver.events(seconds)
+        for event in events:
+            self._say(event)
+        return bool(events)
+
+    def _read(self) -> Report:
+        now = self._clock()
+        if self._renew and now - self._renewed >= _RENEWAL:
+            self._renewed = now
+            self._driver.renew()
+        try:
+            readings = tuple(self._driver.readings())
+        except SetupError as e:
+            self._renew = True
+            return Failed(str(e))
+        self._renew = any(r.silence in (Silence.LOST, Silence.RESET_REQUIRED) for r in readings)
+        return Readings(readings)
+
+    def _say(self, report: Report) -> None:
+        if not self._stopped.is_set():
+            self._deliver(report)
