@@ -43,6 +43,10 @@ class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
 class ExtendedResourceStatus(KubeStruct, frozen=True):
     phase: str = AVAILABLE
     isolation: str = ""  # "" before an agent has said it
+    reason: str = ""  # why the card is not healthy: one word, such as CardLost
+    message: str = ""  # the same as a sentence
+    last_transition_time: str = ""  # of the phase
+    returns_at: str = ""  # when the card is healthy again if nothing else happens; "" while that depends on the card
 
 
 class ExtendedResource(KubeStruct, frozen=True, kw_only=True):
