@@ -29,3 +29,11 @@ $(VIRTUAL_LIBRARY): $(VIRTUAL_OBJECTS)
 
 # tests/interposer/share_time_test.py plays its cases with them.
 check: $(OUT)/shares/conductor $(OUT)/shares/tenant
+
+# tests/arbiter/scene.py lets several players of parts, of all kinds, share cards under the virtual clock.
+PLAYER := $(OUT)/tests/arbiter/player
+PLAYER_C := tests/arbiter/player.c tests/arbiter/enemy.c
+$(PLAYER): $(PLAYER_C) tests/arbiter/player.h shares/board.h shares/driver.h arbiter/protocol.h $(CLOCK) $(SIM) | $(OUT)/gen/region.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -Ishares -Iarbiter -I$(OUT)/gen -fPIE $(PLAYER_C) $(CLOCK) -o $@ -L$(OUT)/simgpu -lcuda -lnvidia-ml -lm
+check: $(PLAYER)

@@ -157,6 +157,7 @@ void share_want(struct share *s, uint32_t card, uint32_t tenant, uint64_t gang, 
     if (t->wants) return;
     if (!t->holds && !t->late) come_back(s, card, t, now);
     t->wants = true;
+    t->wanted_at = now;
 }
 
 void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now)
@@ -173,6 +174,7 @@ void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more
     t->over_at = 0;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
     t->wants = wants_more;
+    t->wanted_at = now;
     let_go(s, card, tenant);
     if (!wants_more) unreserve(s, tenant);
 }
@@ -186,13 +188,38 @@ static uint32_t rank(const struct share *s, uint32_t card, uint32_t tenant)
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
 
-static int next_of(const struct share *s, uint32_t card)
+/* A gang takes all its cards in one step. It reserves them first; who holds one of them is recalled by end_of_lease. Only one
+ * gang can have reserved any of these cards, so no two wait for each other. Who cannot have all of them now is passed over: a
+ * gang that is never complete holds up nobody, and after a moment it is taken for what it does ask for. */
+static bool gang_may(const struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
+{
+    const struct share_seat *asks = &s->seats[card][tenant];
+    for (uint32_t i = 0; i < s->cards; i++) {
+        const struct share_seat *t = &s->seats[i][tenant];
+        if (i == card || !(asks->gang >> i & 1) || !t->present || s->holder[i] == (int)tenant) continue;
+        if (!busy(t) && now >= asks->wanted_at + SHARE_TOGETHER) continue;
+        if (!may_hold(t) || (s->reserved[i] != NOBODY && s->reserved[i] != (int)tenant)) return false;
+    }
+    return true;
+}
+
+static uint64_t next_gang(const struct share *s, uint32_t card, uint64_t now)
+{
+    uint64_t when = NEVER;
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        const struct share_seat *t = &s->seats[card][i];
+        if (may_hold(t) && (t->gang & (t->gang - 1)) && t->wanted_at + SHARE_TOGETHER > now) when = sooner(when, t->wanted_at + SHARE_TOGETHER);
+    }
+    return when;
+}
+
+static int next_of(const struct share *s, uint32_t card, uint64_t now)
 {
     int best = NOBODY;
     uint32_t best_rank = 0;
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct share_seat *t = &s->seats[card][i];
-        if (!may_hold(t)) continue;
+        if (!may_hold(t) || !gang_may(s, card, i, now)) continue;
         uint32_t r = rank(s, card, i);
         if (best < 0 || r > best_rank || (r == best_rank && t->virtual_time < s->seats[card][best].virtual_time)) best = (int)i, best_rank = r;
     }
@@ -225,12 +252,14 @@ static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
 static uint64_t end_of_lease(const struct share *s, uint32_t card, const struct share_seat *h, uint64_t now)
 {
     uint64_t end = NEVER;
-    int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card);
+    int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
     if (limited(h)) end = h->credit > 0 ? now + (uint64_t)h->credit * 100 / (100 - h->terms.limit) + 1 : now;
     if (next == NOBODY || &s->seats[card][next] == h) return end;
     const struct share_seat *n = &s->seats[card][next];
     uint64_t turn = h->granted_at + lease_of(s, card, h), least = h->granted_at + SHARE_LEAST;
+    bool another_card_idles = s->reserved[card] != NOBODY; /* until the gang has this one too */
     if (rank(s, card, (uint32_t)next) > h->terms.priority) turn = now;
+    else if (another_card_idles && turn > least) turn = least;
     else if (n->virtual_time < h->virtual_time - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* long behind */
     return sooner(end, turn > now ? turn : now);
 }
@@ -301,24 +330,11 @@ static void seat_holder(struct share *s, uint32_t card, uint32_t tenant, uint64_
     *out = (struct share_decision){SHARE_GRANT, card, tenant, until};
 }
 
-/* A gang takes all its cards in one step. It reserves them first; who holds one of them is recalled by end_of_lease. Only one
- * gang can have reserved any of these cards, so no two wait for each other. */
-static bool gang_may(const struct share *s, uint32_t tenant, uint64_t gang)
-{
-    for (uint32_t i = 0; i < s->cards; i++) {
-        if (!(gang >> i & 1) || s->holder[i] == (int)tenant) continue;
-        if (s->reserved[i] != NOBODY && s->reserved[i] != (int)tenant) return false;
-        if (!may_hold(&s->seats[i][tenant])) return false;
-    }
-    return true;
-}
-
 static bool gang_ready(struct share *s, uint32_t tenant, uint64_t gang)
 {
     bool ready = true;
-    if (!gang_may(s, tenant, gang)) return unreserve(s, tenant), false;
     for (uint32_t i = 0; i < s->cards; i++) {
-        if (!(gang >> i & 1) || s->holder[i] == (int)tenant) continue;
+        if (!(gang >> i & 1) || !may_hold(&s->seats[i][tenant])) continue;
         s->reserved[i] = (int16_t)tenant;
         if (s->holder[i] != NOBODY) ready = false;
     }
@@ -326,15 +342,18 @@ static bool gang_ready(struct share *s, uint32_t tenant, uint64_t gang)
 }
 
 /* The reserved one, else the next that can have its whole gang. */
-static int choose(struct share *s, uint32_t card)
+static int choose(struct share *s, uint32_t card, uint64_t now)
 {
-    if (s->reserved[card] != NOBODY && !may_hold(&s->seats[card][s->reserved[card]])) unreserve(s, (uint32_t)s->reserved[card]);
-    return s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card);
+    int first = s->reserved[card];
+    if (first == NOBODY) return next_of(s, card, now);
+    if (may_hold(&s->seats[card][first]) && gang_may(s, card, (uint32_t)first, now)) return first;
+    unreserve(s, (uint32_t)first);
+    return next_of(s, card, now);
 }
 
 static bool seat_next(struct share *s, uint32_t card, uint64_t now, struct share_decision *out)
 {
-    int next = choose(s, card);
+    int next = choose(s, card, now);
     if (next == NOBODY) return false;
     uint64_t gang = s->seats[card][next].gang;
     if ((gang & (gang - 1)) && !gang_ready(s, (uint32_t)next, gang)) return false;
@@ -350,7 +369,7 @@ bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uin
         charge_all(s, card, now);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && seat_next(s, card, now, out)) return true;
-        next = sooner(next, next_credit(s, card, now));
+        next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));
     }
     *again = next == NEVER ? 0 : next;
     return false;

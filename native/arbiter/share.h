@@ -27,6 +27,8 @@
 #define SHARE_GRACE 100000000ull   /* after the end of a lease, before the next tenant is let in all the same ... */
 #define SHARE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
+#define SHARE_TOGETHER 1000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
+
 #define SHARE_LONGEST_DEBT 2000000000ull /* of time that others took from a limit: what can be made up for */
 
 struct share_terms {
@@ -41,7 +43,7 @@ struct share_seat {
     uint64_t gang;        /* bit set of cards that it wants together, this one among them */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
-    uint64_t credit_at, charged_at, granted_at, over_at, left_at, longest_overrun;
+    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, longest_overrun;
     /* for people */
     uint64_t held_ns, waited_ns;
     uint64_t throttled_ns; /* of waited: it was first in line, and only its limit held it back */

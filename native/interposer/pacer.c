@@ -189,6 +189,27 @@ static uint64_t turn_ends(const struct fr_pace *p)
     return end && end < quiet ? end : quiet;
 }
 
+/* Cards that are used together are asked for together: a kernel on one of them may wait for a kernel on another. */
+static void rally(const struct pacer *me)
+{
+    uint64_t gang = fr_pace_gang(clock_now());
+    for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++) {
+        uint32_t idle = FR_GATE_IDLE;
+        if (i == card_of(me) || !(gang >> i & 1) || atomic_load(&pacers[i].started) != 2) continue;
+        if (atomic_compare_exchange_strong(&fr_paces[i].gate, &idle, FR_GATE_ASKED)) fr_pacer_wake(i);
+    }
+}
+
+/* Another card of the gang waits for its turn: it gets none without this one. */
+static bool is_rallied(const struct pacer *me)
+{
+    uint64_t gang = fr_pace_gang(clock_now());
+    if (!(gang >> card_of(me) & 1)) return false;
+    for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
+        if (i != card_of(me) && (gang >> i & 1) && atomic_load(&fr_paces[i].gate) == FR_GATE_ASKED) return true;
+    return false;
+}
+
 static void give_back(struct pacer *me)
 {
     struct fr_pace *p = pace_of(me);
@@ -200,7 +221,8 @@ static void give_back(struct pacer *me)
     /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
     bool idle = me->idle && clock_now() < from + FR_IDLE_NS; /* else kernels were longer than was thought */
     bool at_work = atomic_load(&p->launched_now) && !idle;
-    bool more = at_work || atomic_load(&p->waiting) > 0;
+    bool more = at_work || atomic_load(&p->waiting) > 0 || is_rallied(me);
+    if (more) rally(me);
     atomic_store(&p->gate, more ? FR_GATE_ASKED : FR_GATE_IDLE);
     me->asked = more; /* DONE says it */
     say(me, ARBITER_DONE, more);
@@ -217,6 +239,7 @@ static uint64_t see_to_gate(struct pacer *me)
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
         me->asked = true;
+        rally(me);
         say(me, ARBITER_WANT, true);
     }
     return atomic_load(&p->gate) == FR_GATE_OPEN ? turn_ends(p) : 0;

@@ -81,7 +81,7 @@ static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned bloc
     }
     r = sim_kernel_item(st->ctx, f, grid, block, params, extra, &item);
     double blocks = (double)grid[0] * grid[1] * grid[2];
-    if (!r && cooperative && blocks > capacity(c, f, (double)block[0] * block[1] * block[2])) r = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (!r && cooperative && blocks > capacity(st->ctx, f, (double)block[0] * block[1] * block[2])) r = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     return sim_leave(r ? r : sim_submit(st, item, NULL));
 }
 
@@ -119,6 +119,37 @@ API CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **p, v
 API CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *c, CUfunction f, void **p, void **e)
 {
     return launch_config(c, c ? SIM_PER_THREAD(c->hStream) : NULL, f, p, e);
+}
+
+/* ---- one call, several cards ---- */
+
+/* A stream that was made (not NULL), on a card that no earlier one of the list is on. */
+static CUresult check_list(const CUDA_LAUNCH_PARAMS *list, unsigned count)
+{
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    if (!list || !count || count > SIM_CARDS) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    for (unsigned i = 0; i < count; i++) {
+        CUstream st = list[i].hStream;
+        bool made = st != CU_STREAM_LEGACY && st != CU_STREAM_PER_THREAD && SIM_VALID(st, STREAM);
+        if (!made || !SIM_VALID(list[i].function, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+        for (unsigned k = 0; k < i; k++)
+            if (list[k].hStream->ctx->device == st->ctx->device) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    }
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* Each starts when its own stream gets there; nothing holds the cards together. */
+API CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags)
+{
+    CUresult r = check_list(list, count);
+    for (unsigned i = 0; !r && i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *l = &list[i];
+        r = launch(l->function, (unsigned[]){l->gridDimX, l->gridDimY, l->gridDimZ}, (unsigned[]){l->blockDimX, l->blockDimY, l->blockDimZ},
+                   l->sharedMemBytes, l->hStream, l->kernelParams, NULL, true);
+    }
+    return (void)flags, r;
 }
 
 /* ---- occupancy ---- */

@@ -269,6 +269,77 @@ static void gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever(void)
     for (int t = 0; t < 8; t++) EXPECT(turns[t] > 50);
 }
 
+static bool granted(uint32_t card, uint32_t tenant)
+{
+    struct share_decision d;
+    uint64_t again;
+    while (share_decide(&s, now, &d, &again)) {}
+    return s.holder[card] == (int)tenant;
+}
+
+static void a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody(void)
+{
+    share_init(&s);
+    now = SECOND;
+    for (uint32_t t = 0; t < 2; t++)
+        for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now);
+    share_want(&s, 0, 0, 3, now); /* card 0 of the gang of both; card 1 it never asks for */
+    EXPECT(!granted(0, 0));
+    share_want(&s, 0, 1, 1, now);
+    EXPECT(granted(0, 1));
+    now += 10 * MS;
+    share_done(&s, 0, 1, false, now);
+    EXPECT(granted(0, 0)); /* and it gets what it did ask for */
+}
+
+static void a_gang_that_asks_card_by_card_gets_them_together(void)
+{
+    share_init(&s);
+    now = SECOND;
+    for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, 0, (struct share_terms){10, 0, 0}, now);
+    share_want(&s, 0, 0, 3, now);
+    EXPECT(!granted(0, 0));
+    now += MS / 10;
+    share_want(&s, 1, 0, 3, now);
+    EXPECT(granted(0, 0) && granted(1, 0));
+}
+
+static void what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others(void)
+{
+    uint64_t kernels[] = {500000, 500000};
+    scene(1, (struct share_terms[]){{20, 20, 0}}, kernels);
+    play(10 * SECOND);
+    EXPECT(s.seats[0][0].waited_ns > 79 * SECOND / 10 && s.seats[0][0].throttled_ns > 78 * SECOND / 10);
+    scene(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}}, kernels);
+    play(10 * SECOND);
+    EXPECT(s.seats[0][0].waited_ns > 4 * SECOND);
+    EXPECT_EQ(s.seats[0][0].throttled_ns, 0);
+    scene(2, (struct share_terms[]){{10, 10, 0}, {1, 0, 0}}, kernels); /* the other one only takes what the limit leaves */
+    play(10 * SECOND);
+    EXPECT(s.seats[0][0].throttled_ns > 8 * SECOND);
+    EXPECT_EQ(s.seats[0][1].throttled_ns, 0);
+    scene(2, (struct share_terms[]){{50, 50, 0}, {50, 50, 0}}, kernels); /* short of credit too, while the other has its due */
+    play(10 * SECOND);
+    EXPECT(s.seats[0][0].waited_ns > 4 * SECOND && s.seats[0][0].throttled_ns < SECOND / 2);
+}
+
+static void debt_is_what_was_had_too_early(void)
+{
+    uint64_t kernels[] = {500 * MS, 500000};
+    scene(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}}, kernels);
+    tenants[1].from = now + 10 * MS;
+    play(520 * MS);
+    share_settle(&s, now);
+    uint64_t debt = share_debt(&s, 0, 0);
+    EXPECT(debt > 90 * MS && debt < 130 * MS); /* alone until its grace was over, then both were charged half */
+    EXPECT_EQ(share_debt(&s, 0, 1), 0);
+    scene(1, (struct share_terms[]){{10, 10, 0}}, kernels);
+    play(501 * MS);
+    share_settle(&s, now);
+    debt = share_debt(&s, 0, 0);
+    EXPECT(debt > 400 * MS && debt < 500 * MS);
+}
+
 static void nonsense_in_any_order_breaks_nothing(void)
 {
     share_init(&s);
@@ -312,6 +383,10 @@ int main(void)
     RUN(new_weights_count_from_the_moment_they_are_known);
     RUN(four_tenants_come_and_go_and_the_rest_share_by_weight);
     RUN(gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever);
+    RUN(a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody);
+    RUN(a_gang_that_asks_card_by_card_gets_them_together);
+    RUN(what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others);
+    RUN(debt_is_what_was_had_too_early);
     RUN(nonsense_in_any_order_breaks_nothing);
     FINISH;
 }

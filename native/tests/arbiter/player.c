@@ -1,0 +1,203 @@
+/* Reads the part; plays those that use cards. */
+#include "player.h"
+
+#include "driver.h"
+#include "nvml_abi.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+nvmlReturn_t nvmlInit_v2(void);
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t, nvmlUtilization_t *);
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *, unsigned long long);
+CUresult cuCtxSetCurrent(CUcontext);
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *, unsigned, unsigned);
+
+struct part part = {.us = 1000, .n = 1, .rate = 20, .card_count = 1};
+
+static CUcontext contexts[2];
+static CUfunction spin[2];
+static CUstream streams[2];
+static struct board *board;
+
+static void must(CUresult r, const char *what)
+{
+    if (!r) return;
+    fprintf(stderr, "player: %s answers %d\n", what, (int)r);
+    exit(3);
+}
+
+/* ---- the card ---- */
+
+static void prepare(void)
+{
+    static const char text[] = ".version 7.0\n.target sm_80\n.address_size 64\n// simgpu: time_us=$0\n.visible .entry spin(.param .u64 us) { ret; }\n";
+    must(cuInit(0), "cuInit");
+    for (int i = 0; i < part.card_count; i++) {
+        CUmodule module;
+        must(cuCtxCreate_v2(&contexts[i], 0, part.cards[i]), "cuCtxCreate");
+        must(cuModuleLoadData(&module, text), "cuModuleLoadData");
+        must(cuModuleGetFunction(&spin[i], module, "spin"), "cuModuleGetFunction");
+        must(cuStreamCreate(&streams[i], 1), "cuStreamCreate");
+    }
+}
+
+static void launch(int i, uint64_t us)
+{
+    if (part.card_count > 1) must(cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
+    must(cuLaunchKernel(spin[i], 1024, 1, 1, 256, 1, 1, 0, streams[i], (void *[]){&us}, NULL), "cuLaunchKernel");
+}
+
+static void wait_for(int i)
+{
+    if (part.card_count > 1) must(cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
+    must(cuStreamSynchronize(streams[i]), "cuStreamSynchronize");
+}
+
+void play_work(void)
+{
+    while (clock_now() < part.end) {
+        for (int i = 0; i < part.card_count; i++) launch(i, part.us);
+        for (int i = 0; part.sync && i < part.card_count; i++) wait_for(i);
+    }
+}
+
+void play_multi(void)
+{
+    for (unsigned turn = 0; clock_now() < part.end; turn++) {
+        uint64_t us = part.us;
+        void *parameters[] = {&us};
+        CUDA_LAUNCH_PARAMS list[2] = {{0}};
+        for (int i = 0; i < part.card_count; i++)
+            list[i] = (CUDA_LAUNCH_PARAMS){spin[i], 128, 1, 1, 256, 1, 1, 0, streams[i], parameters};
+        must(cuLaunchCooperativeKernelMultiDevice(list, (unsigned)part.card_count, 0), "cuLaunchCooperativeKernelMultiDevice");
+        for (int i = 0; part.sync && i < part.card_count; i++) wait_for(i);
+    }
+}
+
+static double uniform(void) /* 0 < u <= 1 */
+{
+    static uint64_t state = 20;
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return (double)((state >> 33) + 1) / 2147483648.0;
+}
+
+void play_service(void)
+{
+    for (uint64_t next = part.begin; (next += (uint64_t)(-log(uniform()) / part.rate * 1e9)) < part.end;) {
+        clock_sleep_until(next);
+        for (unsigned i = 0; i < part.n; i++) launch(0, part.us);
+        wait_for(0);
+        uint32_t at = atomic_fetch_add(&part.seat->requests, 1);
+        if (at < REQUESTS) part.seat->latency_us[at] = (uint32_t)((clock_now() - next) / 1000);
+    }
+}
+
+/* ---- what NVML says ---- */
+
+static void *watch(void *unused)
+{
+    nvmlDevice_t device;
+    nvmlUtilization_t rates;
+    FILE *f = fopen(part.out, "w");
+    if (!f || nvmlInit_v2() || nvmlDeviceGetHandleByIndex_v2(0, &device)) return fprintf(stderr, "player: no NVML\n"), NULL;
+    nvmlDeviceGetUtilizationRates(device, &rates);
+    while (clock_now() + 200 * MS < part.end) {
+        nvmlProcessUtilizationSample_t samples[16];
+        unsigned count = 16, sum = 0;
+        clock_sleep_until(clock_now() + 500 * MS);
+        if (nvmlDeviceGetUtilizationRates(device, &rates)) rates.gpu = 999;
+        if (nvmlDeviceGetProcessUtilization(device, samples, &count, 0)) count = 0;
+        for (unsigned i = 0; i < count; i++) sum += samples[i].smUtil;
+        fprintf(f, "%u %u %u\n", rates.gpu, count, sum);
+        fflush(f);
+    }
+    fclose(f);
+    return unused;
+}
+
+void play_nvml(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, watch, NULL);
+    play_work();
+}
+
+/* ---- the part ---- */
+
+static void *die(void *unused)
+{
+    clock_sleep_until(part.start + part.die * MS);
+    kill(getpid(), SIGKILL);
+    return unused;
+}
+
+static void read_word(char *word)
+{
+    static const struct { const char *key; unsigned *to; } numbers[] = {
+        {"us", &part.us}, {"n", &part.n}, {"rate", &part.rate}, {"sync", &part.sync}, {"die", &part.die}, {"cores", &part.cores},
+        {"limit", &part.limit}, {"weight", &part.weight}, {"priority", &part.priority}, {"card", &part.card}, {"back", &part.back}};
+    static const struct { const char *key; char *to; size_t size; } texts[] = {
+        {"role", part.role, sizeof part.role}, {"slice", part.slice, sizeof part.slice}, {"out", part.out, sizeof part.out},
+        {"program", part.program, sizeof part.program}, {"slices", part.slices, sizeof part.slices}};
+    char *value = strchr(word, '=');
+    if (!value) return;
+    *value++ = 0;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!strcmp(word, numbers[i].key)) *numbers[i].to = (unsigned)atoi(value);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (!strcmp(word, texts[i].key)) snprintf(texts[i].to, texts[i].size, "%s", value);
+    if (!strcmp(word, "cards")) part.card_count = sscanf(value, "%d:%d", &part.cards[0], &part.cards[1]);
+}
+
+static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
+    {"work", play_work, true}, {"multi", play_multi, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
+    {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
+    {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},
+    {"kill", play_kill, false}, {"status", play_status, false}};
+
+static void take_seat(char **arguments)
+{
+    int fd = open(arguments[1], O_RDWR | O_CLOEXEC);
+    board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd < 0 || board == MAP_FAILED) perror(arguments[1]), exit(2);
+    close(fd);
+    part.seat = &board->seats[atoi(arguments[2]) % SEATS];
+}
+
+static void await_start(const char *arrive, const char *depart)
+{
+    atomic_fetch_add(&board->ready, 1);
+    while (!atomic_load(&board->go)) clock_wait(&board->go, 0, 0);
+    part.start = atomic_load(&board->start_ns);
+    part.begin = part.start + (uint64_t)atoll(arrive) * MS;
+    part.end = part.start + (uint64_t)atoll(depart) * MS;
+    clock_sleep_until(part.begin);
+}
+
+int main(int count, char **arguments)
+{
+    pthread_t thread;
+    const struct role *role = NULL;
+    if (count < 6) return fprintf(stderr, "usage: player BOARD SEAT ARRIVE_MS DEPART_MS role=...\n"), 2;
+    signal(SIGPIPE, SIG_IGN);
+    take_seat(arguments);
+    for (int i = 5; i < count; i++) read_word(arguments[i]);
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (!strcmp(part.role, roles[i].name)) role = &roles[i];
+    if (!role) return fprintf(stderr, "player: no role %s\n", part.role), 2;
+    if (role->uses_cards) prepare();
+    await_start(arguments[3], arguments[4]);
+    if (part.die) pthread_create(&thread, NULL, die, NULL);
+    role->play();
+    clock_sleep_until(part.end);
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* A part in a scene of the tests (scene.py): what one process of a container does, from its arrival to its departure.
+ *
+ *     player BOARD SEAT ARRIVE_MS DEPART_MS role=... key=value ...      started by shares/conductor.c
+ */
+#ifndef PLAYER_H
+#define PLAYER_H
+
+#include "board.h"
+#include "clock.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MS 1000000ull
+
+struct part {
+    char role[16], slice[256], out[256], program[256], slices[256];
+    int cards[2], card_count;        /* cards=0, cards=0:1: in this order */
+    unsigned us, n, rate, sync, die; /* kernel time; how many; per second; wait for each; killed at (ms) */
+    unsigned cores, limit, weight, priority, card, back;
+    uint64_t start, begin, end; /* of the scene; of this part */
+    struct seat *seat;
+};
+extern struct part part;
+
+/* player.c: who uses cards */
+void play_work(void);    /* a kernel on each card in turn; sync=1 waits for it */
+void play_multi(void);   /* cooperative launches over all its cards at once */
+void play_service(void); /* requests at random times; how long each took is noted */
+void play_nvml(void);    /* work, while another thread writes down what NVML says */
+
+/* enemy.c: who does harm, and who steers */
+void play_late(void);     /* takes the lease and never gives it back */
+void play_flood(void);    /* n messages per ms */
+void play_nonsense(void); /* n broken messages per ms, each over a new connection */
+void play_connect(void);  /* n connections in all, kept open as far as it gets */
+void play_fork(void);     /* n processes in all that ask for the card and die */
+void play_garbage(void);  /* the region of its container is overwritten, again and again */
+void play_truncate(void); /* ... cut to nothing */
+void play_set(void);      /* the agent: other terms for `slice` */
+void play_kill(void);     /* the arbiter is killed, and `back` ms later there is another */
+void play_status(void);   /* the arbiter's status and its memory go to `out` */
+
+#endif

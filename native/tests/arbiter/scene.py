@@ -1,0 +1,171 @@
+"""A scene: one simulated host with two cards, containers with their terms, an arbiter, and parts that are played in them
+(player.h). shares/conductor.c plays it; under the virtual clock, so that times are exact and the machine's load is not seen,
+or, for what the arbiter's own speed decides, in real time. What each container got is read from simgpu's books."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NATIVE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(NATIVE / "tests" / "interposer"))
+
+import container as layout  # noqa: E402
+import suite  # noqa: E402
+
+OUT = Path(os.environ.get("OUT", "build")).resolve()
+A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
+MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "smCount": 108}
+CARDS = [
+    {"uuid": A, "index": 0, "pciBusID": "00000000:07:00.0", **MODEL},
+    {"uuid": B, "index": 1, "pciBusID": "00000000:0f:00.0", **MODEL},
+]
+PACED = 1  # flag of a card: neighbours have shares
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Of a container, the same on both cards."""
+
+    cores: int = 0
+    limit: int = 0
+    weight: int = 0
+    priority: int = 0
+    flags: int = PACED
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process of a container does; `words` are those of player.h. A time is in ms."""
+
+    container: str
+    role: str
+    words: str = ""
+    arrive: int = 0
+    depart: int | None = None
+    processes: int = 1
+
+
+@dataclass
+class Books:
+    """GPU time and kernels of each container at each sample."""
+
+    at: list[int] = field(default_factory=list[int])
+    gpu: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    launches: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    latencies: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    written: dict[str, str] = field(default_factory=dict[str, str])  # files that parts wrote, by name
+    regions: dict[str, bytes] = field(default_factory=dict[str, bytes])  # what the containers' regions held at the end
+
+    def share(self, container: str, begin: int, end: int) -> float:
+        """Percent of the first card's time between two samples."""
+        i, j = self.at.index(begin), self.at.index(end)
+        return (self.gpu[container][j] - self.gpu[container][i]) / ((end - begin) * 1e4)
+
+    def kernels(self, container: str, begin: int, end: int) -> int:
+        """On both cards."""
+        i, j = self.at.index(begin), self.at.index(end)
+        return self.launches[container][j] - self.launches[container][i]
+
+    def status(self) -> dict:
+        return json.loads(self.written["status"].split("\n", 1)[1])
+
+    def memory_kib(self) -> int:
+        """The most that the arbiter had."""
+        return int(self.written["status"].split("\n", 1)[0])
+
+    def events(self) -> dict[str, int]:
+        """How often: "container kind" -> count."""
+        return {f"{e['slice']} {e['kind']}": e["count"] for e in self.status()["events"]}
+
+    def account(self, container: str, name: str) -> int:
+        """Sum over the slots of the container's region, first card."""
+        data, at = self.regions[container], layout.Container.there(Path(), [A, B])
+        return sum(layout.get(data, "account", name, at.account(i, 0)) for i in range(at.slots))
+
+
+def play(
+    containers: dict[str, Terms], parts: list[Part], window: int = 3000, *, real: bool = False, sample: int = 50
+) -> Books:
+    """Plays it. Skip where the programs were not built."""
+    player, conductor = OUT / "tests/arbiter/player", OUT / "shares/conductor"
+    if not player.exists() or not conductor.exists():
+        raise suite.Skip("make check builds the player and the conductor")
+    shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    root = Path(tempfile.mkdtemp(prefix="scene-", dir=shm))
+    try:
+        case = _prepare(root, containers, parts, window, sample)
+        out = _conduct(root, [conductor, player], case, real, patience=window / 1000 + 50)
+        books = _parse(out, [p.container for p in parts])
+        books.written = {p.name: p.read_text() for p in (root / "out").iterdir()}
+        books.regions = {c: (root / "slices" / c / "shared/region").read_bytes() for c in containers}
+        return books
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _prepare(root: Path, containers: dict[str, Terms], parts: list[Part], window: int, sample: int) -> str:
+    (root / "cards.json").write_text(json.dumps(CARDS))
+    (root / "out").mkdir()
+    for name, terms in containers.items():
+        c = layout.Container(root / "slices" / name, {A: 8 << 30, B: 8 << 30}, context=256 << 20)
+        for i in range(2):
+            c.write(c.limits, "limits_card", c.limits_card(i), cores=terms.cores, cores_limit=terms.limit)
+            c.write(c.limits, "limits_card", c.limits_card(i), weight=terms.weight, flags=terms.flags)
+        c.write(c.limits, "limits", priority=terms.priority)
+    arbiter = OUT / "virtual/arbiter/fractile-arbiter"
+    lines = [f"window {window}", f"sample {sample}", f"arbiter {arbiter} {root / 'slices'}"]
+    for p in parts:
+        library = OUT / "virtual/interposer/libfractile.so" if p.role in ("work", "multi", "service", "nvml") else "-"
+        words = p.words.replace("ROOT", str(root)).replace("ARBITER", str(arbiter))
+        depart = window if p.depart is None else p.depart
+        where = f"{p.container} {root / 'slices' / p.container} {library}"
+        lines.append(f"tenant {where} {p.arrive} {depart} {p.processes} role={p.role} {words}")
+    return "\n".join(lines) + "\n"
+
+
+def _conduct(root: Path, command: list[Path], case: str, real: bool, patience: float) -> str:
+    environment = dict(os.environ, SIMGPU_DIR=str(root), LD_LIBRARY_PATH=str(OUT / "simgpu"), SIMGPU_CONTENTS_MIB="0")
+    environment |= {} if real else {"SIMGPU_CLOCK": "virtual"}
+    if real:
+        (root / "clock-bell.0").touch()  # by which the conductor knows that the arbiter is there
+    p = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    )
+    try:
+        out, err = p.communicate(case, timeout=patience)
+    except subprocess.TimeoutExpired:
+        p.kill()  # its children die with it
+        _, err = p.communicate()
+        raise AssertionError(f"not done after {patience:.0f} s: {err[-600:]}") from None
+    assert p.returncode == 0, err[-600:]
+    return out
+
+
+def _parse(out: str, names: list[str]) -> Books:
+    books = Books(gpu={n: [] for n in names}, launches={n: [] for n in names})
+    for words in map(str.split, out.splitlines()):
+        if words[0] == "latency":
+            books.latencies[words[1]] = [int(w) for w in words[2:]]
+            continue
+        books.at.append(int(words[1]))
+        row = dict(zip(names, zip(words[2::2], words[3::2], strict=True), strict=False))  # parts of one share a sum
+        for name, (gpu, launches) in row.items():
+            books.gpu[name].append(int(gpu))
+            books.launches[name].append(int(launches))
+    return books
+
+
+def near(got: float, wanted: float, points: float = 2.5) -> None:
+    assert abs(got - wanted) <= points, f"{got:.1f}, not {wanted}"
+
+
+def status_at(window: int, container: str) -> Part:
+    """Asks the arbiter at the end."""
+    return Part(container, "status", "out=ROOT/out/status slices=ROOT/slices", arrive=window - 50)
