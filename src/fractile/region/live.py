@@ -37,6 +37,12 @@ def read(path: Path) -> Limits:
     raise WireError(f"{path} is half changed: its writer died, or a page that never rests is no page")
 
 
+def version(path: Path) -> tuple[int, int]:
+    """What moves whenever the page changes: its inode and its sequence number. Costs far less than ``read``."""
+    with path.open("rb", buffering=0) as file:
+        return os.fstat(file.fileno()).st_ino, _sequence(os.pread(file.fileno(), _AFTER, 0))
+
+
 def is_page(path: Path) -> bool:
     """Whether the file there is a page, of any content, that is to be changed in place."""
     try:

@@ -1,0 +1,215 @@
+"""What is done about use of cards outside the ledger: it is counted, said once in the log and on the pod, and, if the
+node's administrator wants it so, the pod is evicted.
+
+A finding counts when two looks in a row show it: between asking the driver and reading a region a process may allocate,
+start or end. Failure rule: an event or eviction that the API server does not take is tried again as long as the finding
+stands; a disruption budget that forbids an eviction is respected, and asked again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from fractile.agent.outside import Finding
+from fractile.agent.owners import Owner, Owners
+from fractile.errors import ApiError, Unreachable, WireError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder, ObjectRef
+from fractile.kube.pacing import Clock
+from fractile.wire.node_usage import Kind, Outside
+
+Policy = Literal["warn", "evict"]
+
+REASON = "GPUOutsideLedger"
+EVICTED = "GPUOutsideLedgerEvicted"
+
+_AGAIN = 5.0  # seconds until the API server is asked once more
+_CALL = 5.0
+_MIB = 2**20
+
+log = logging.getLogger(__name__)
+
+
+class _Case(msgspec.Struct):
+    """A finding as long as it lasts. ``since`` in seconds since 1970."""
+
+    finding: Finding
+    since: float
+    looks: int = 1
+    owner: Owner | None = None
+    told: bool = False
+    evicted: bool = False
+    next_try: float = 0.0
+
+
+class Audit:
+    """``observe`` is called after every look, ``act`` after that; ``outside`` is what stands now."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        events: EventRecorder,
+        owners: Owners,
+        *,
+        policy: Policy,
+        clock: Clock = time.monotonic,
+        now: Clock = time.time,
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._owners = owners
+        self._policy = policy
+        self._clock = clock
+        self._now = now
+        self._cases: dict[tuple[str, ...], _Case] = {}
+        self.found: dict[Kind, int] = {}  # since the agent started
+        self.evictions = 0
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether another look should come soon, to confirm what was seen once."""
+        return any(case.looks == 1 for case in self._cases.values())
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        return tuple(_outside(case) for case in self._cases.values() if case.looks > 1)
+
+    def observe(self, findings: Sequence[Finding]) -> None:
+        """Compare with the look before."""
+        present = {finding.key: finding for finding in findings}
+        for key in [key for key in self._cases if key not in present]:
+            case = self._cases.pop(key)
+            if case.looks > 1:
+                log.info("outside the ledger no more kind=%s card=%s %s", key[0], key[1], _who(case))
+        for key, finding in present.items():
+            case = self._cases.setdefault(key, _Case(finding, self._now(), looks=0))
+            case.finding = finding
+            case.looks += 1
+            if case.looks == 2:
+                self.found[finding.kind] = self.found.get(finding.kind, 0) + 1
+                case.owner = _granted_owner(finding)
+
+    async def act(self) -> None:
+        """Say and do what is due; a few calls of the API server at most."""
+        for case in [c for c in self._cases.values() if c.looks > 1]:
+            if self._due(case):
+                case.next_try = self._clock() + _AGAIN
+                await self._tell(case)
+                await self._evict(case)
+
+    def _due(self, case: _Case) -> bool:
+        wanted = not case.told or (self._policy == "evict" and case.owner is not None and not case.evicted)
+        return wanted and self._clock() >= case.next_try
+
+    async def _tell(self, case: _Case) -> None:
+        if case.told:
+            return
+        finding = case.finding
+        if case.owner is None and finding.process is not None and finding.process.places:
+            case.owner = await self._owners.of(finding.process.places)
+            if case.owner is None:
+                log.warning("outside the ledger kind=%s card=%s %s", finding.kind, finding.card, _who(case))
+                return  # asked again: the API server may not know the pod's containers yet
+        case.told = True
+        log.warning(
+            "outside the ledger kind=%s card=%s %s bytes=%s accounted=%s",
+            *(finding.kind, finding.card, _who(case), finding.bytes, finding.accounted),
+        )
+        if case.owner is not None:
+            self._events.emit(_reference(case.owner), REASON, sentence(finding))
+
+    async def _evict(self, case: _Case) -> None:
+        owner = case.owner
+        if self._policy != "evict" or owner is None or case.evicted:
+            return
+        if any(c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()):
+            case.evicted = True
+            return
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": owner.pod, "namespace": owner.namespace},
+            "deleteOptions": {"preconditions": {"uid": owner.uid}},
+        }
+        try:
+            async with asyncio.timeout(_CALL):
+                await self._client.create(f"{paths.pod(owner.namespace, owner.pod)}/eviction", body)
+        except (ApiError, Unreachable, WireError, TimeoutError) as e:
+            case.evicted = isinstance(e, ApiError) and e.code in (404, 409)  # gone, or another pod by now
+            log.warning("not evicted pod=%s/%s reason=%s", owner.namespace, owner.pod, e or "no answer")
+            return
+        case.evicted = True
+        self.evictions += 1
+        log.warning("evicted pod=%s/%s kind=%s", owner.namespace, owner.pod, case.finding.kind)
+        self._events.emit(
+            _reference(owner), EVICTED, f"evicted, as this node's agent was told to: {sentence(case.finding)}"
+        )
+
+
+def sentence(finding: Finding) -> str:
+    """For the pod's owner: what was seen, and what to do."""
+    held = f"{-(-(finding.bytes or 0) // _MIB)} MiB" if finding.bytes is not None else "an unknown amount"
+    process = f"process {finding.process.pid} ({finding.process.command})" if finding.process else "its processes"
+    match finding.kind:
+        case "no-slice":
+            return f"{process} uses {held} of card {finding.card}, which this pod was not given; request a GPU resource"
+        case "not-in-ledger":
+            return (
+                f"{process} uses {held} of card {finding.card} around Fractile's library; see that /etc/ld.so.preload "
+                "of the image and of its programs is left alone, and that programs are not linked statically"
+            )
+        case "over-ledger":
+            return (
+                f"{process} hold {held} of card {finding.card} and account for {_mib(finding.accounted)}; something "
+                "allocates around Fractile's library"
+            )
+        case "over-quota":
+            return f"{process} hold {held} of card {finding.card}; the quota is {_mib(finding.accounted)}"
+        case "not-a-pod":
+            return f"{process} of the host uses {held} of card {finding.card}"
+
+
+def _mib(size: int | None) -> str:
+    return f"{(size or 0) // _MIB} MiB"
+
+
+def _granted_owner(finding: Finding) -> Owner | None:
+    if finding.granted is None:
+        return None
+    limits = finding.granted.limits
+    return Owner(limits.pod_uid, limits.namespace, limits.pod, limits.container)
+
+
+def _reference(owner: Owner) -> ObjectRef:
+    return ObjectRef("Pod", owner.namespace, owner.pod, owner.uid)
+
+
+def _who(case: _Case) -> str:
+    process = case.finding.process
+    owner = case.owner
+    return (
+        f"pid={process.pid if process else 0} command={process.command if process else '-'!r} "
+        f"pod={f'{owner.namespace}/{owner.pod}' if owner else '-'} container={owner.container if owner else '-'}"
+    )
+
+
+def _outside(case: _Case) -> Outside:
+    finding, process, owner = case.finding, case.finding.process, case.owner or Owner("", "", "")
+    return Outside(
+        kind=finding.kind,
+        card=finding.card,
+        since=case.since,
+        pid=process.pid if process else 0,
+        command=process.command if process else "",
+        bytes=finding.bytes,
+        accounted_bytes=finding.accounted,
+        pod_uid=owner.uid,
+        namespace=owner.namespace,
+        pod=owner.pod,
+        container=owner.container,
+    )

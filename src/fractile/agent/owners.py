@@ -1,0 +1,103 @@
+"""To which pod does a container id belong? Asked only about processes that no token directory explains.
+
+The pods of the node are listed with the ids of their containers, at most once in a few seconds, and kept until an id
+comes that is not among them. Failure rule: an API server that does not answer leaves the owner unknown for now.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from fractile.agent.cgroup import Place
+from fractile.agent.pods import NodePods
+from fractile.errors import ApiError, Unreachable, WireError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.pacing import Clock
+from fractile.wire.objects import KubeStruct, ObjectMeta
+
+_LIST = 3.0  # seconds
+_PAUSE = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A pod, and the container if it is known."""
+
+    uid: str
+    namespace: str
+    pod: str
+    container: str = ""
+
+
+class _Container(KubeStruct, frozen=True):
+    name: str = ""
+    container_id: str | None = msgspec.field(default=None, name="containerID")
+
+
+class _Status(KubeStruct, frozen=True):
+    container_statuses: list[_Container] | None = None
+    init_container_statuses: list[_Container] | None = None
+    ephemeral_container_statuses: list[_Container] | None = None
+
+
+class _Pod(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _Status = _Status()
+
+
+class Owners:
+    """Knows the containers of this node by id."""
+
+    def __init__(self, client: KubeClient, pods: NodePods, *, clock: Clock = time.monotonic) -> None:
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+        self._by_id: dict[str, Owner] = {}
+        self._next = 0.0
+
+    async def of(self, places: Sequence[Place]) -> Owner | None:
+        """The owner of a process in these places, the outermost that this node has; None: nobody, or not known yet."""
+        owner = self._known(places)
+        if (owner is None or not owner.container) and self._clock() >= self._next:
+            self._next = self._clock() + _PAUSE
+            await self._list()
+            owner = self._known(places)
+        return owner
+
+    def _known(self, places: Sequence[Place]) -> Owner | None:
+        for place in places:
+            owner = self._by_id.get(place.container_id) or self._by_uid(place)
+            if owner is not None:
+                return owner
+        return None
+
+    def _by_uid(self, place: Place) -> Owner | None:
+        seen = self._pods.by_uid(place.pod_uid) if place.pod_uid else None
+        if seen is None:
+            return None
+        return Owner(seen.pod.metadata.uid, seen.pod.metadata.namespace, seen.pod.metadata.name)
+
+    async def _list(self) -> None:
+        try:
+            async with asyncio.timeout(_LIST):
+                found, _ = await self._client.list(
+                    paths.pods(), _Pod, field_selector=f"spec.nodeName={self._pods.node}"
+                )
+        except (ApiError, Unreachable, WireError, TimeoutError) as e:
+            log.warning("containers of the node not listed reason=%s", e or "no answer")
+            return
+        self._by_id = {container: owner for pod in found for container, owner in _containers(pod)}
+
+
+def _containers(pod: _Pod) -> Iterator[tuple[str, Owner]]:
+    meta, status = pod.metadata, pod.status
+    for some in (status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses):
+        for container in some or ():
+            number = (container.container_id or "").rpartition("//")[2]  # containerd://0123...
+            if number:
+                yield number, Owner(meta.uid, meta.namespace, meta.name, container.name)

@@ -1,0 +1,78 @@
+"""What the agent answers over HTTP: its last picture, in four shapes.
+
+    /metrics, /metric   Prometheus' text, or OpenMetrics for who asks for it; the second path is gpu-manager's
+    /usage              JSON in gpu-manager's shape
+    /v1/usage           the whole picture, as `fractile top` reads it
+    /healthz            "ok" as long as the agent's loop turns, with the age of the picture
+
+They show names of pods and what they use to whoever reaches the port, as gpu-manager and dcgm-exporter do.
+"""
+
+import resource
+import time
+from pathlib import Path
+
+from fractile import __version__
+from fractile.agent.http import Handler, Request, Response
+from fractile.agent.usage import Usage
+from fractile.kube.pacing import Clock
+from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
+from fractile.metrics.gpu_manager import gpu_manager_usage
+from fractile.metrics.node import AgentFigures, page
+from fractile.wire import gpu_manager_usage as gpu_manager_wire
+from fractile.wire import node_usage
+
+_JSON = "application/json"
+_STATM = Path("/proc/self/statm")
+
+
+class Pages:
+    """The handlers by path."""
+
+    def __init__(self, usage: Usage, *, now: Clock = time.time) -> None:
+        self._usage = usage
+        self._now = now
+
+    def routes(self) -> dict[str, Handler]:
+        return {
+            "/metrics": self.metrics,
+            "/metric": self.metrics,
+            "/usage": self.gpu_manager,
+            "/v1/usage": self.picture,
+            "/healthz": self.health,
+        }
+
+    async def metrics(self, request: Request) -> Response:
+        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+        made = page(self._usage.present, self._figures())
+        return Response(made.render(openmetrics=openmetrics), OPENMETRICS if openmetrics else TEXT)
+
+    async def gpu_manager(self, request: Request) -> Response:
+        return Response(gpu_manager_wire.encode(gpu_manager_usage(self._usage.present)), _JSON)
+
+    async def picture(self, request: Request) -> Response:
+        return Response(node_usage.encode(self._usage.present), _JSON)
+
+    async def health(self, request: Request) -> Response:
+        age = self._now() - self._usage.present.time
+        return Response(f"ok, usage was read {age:.1f} s ago\n".encode())
+
+    def _figures(self) -> AgentFigures:
+        spent = resource.getrusage(resource.RUSAGE_SELF)
+        return AgentFigures(
+            version=__version__,
+            looks=self._usage.rounds,
+            late=self._usage.late,
+            spent=self._usage.spent,
+            found=self._usage.audit.found,
+            evictions=self._usage.audit.evictions,
+            cpu=spent.ru_utime + spent.ru_stime,
+            resident=_resident(),
+        )
+
+
+def _resident() -> int | None:
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,128 @@
+"""Counters that only rise, made of sources that come and go. Pure: no clock, no files.
+
+A process's own counters end with it, and the arbiter's with the arbiter; what each has added since the last look goes
+to its container. What was there at the first look of all is not counted: the counters begin with the agent.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from fractile.model.units import CardUUID
+from fractile.region.counters import Counters, Member
+from fractile.wire.arbiter_status import ArbiterStatus, Seat
+
+Key = tuple[str, CardUUID]  # token, card
+
+_WINDOW_NS = 10_000_000_000  # of the share that is shown
+_SANE_NS = 100_000_000_000  # more GPU time in one look is no GPU time: a container can write any number
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Of one container on one card, in nanoseconds. What the arbiter says is None when it never named the container."""
+
+    gpu_ns: int = 0
+    launches: int = 0
+    held_ns: int | None = None
+    waited_ns: int | None = None
+    throttled_ns: int | None = None
+    share_percent: float | None = None
+
+
+class _Own(msgspec.Struct):
+    gpu_ns: int = 0
+    launches: int = 0
+
+
+class _Turns(msgspec.Struct):
+    """``last``: held, waited, throttled as the arbiter said; ``sums`` the same since we began."""
+
+    last: tuple[int, int, int]
+    sums: tuple[int, int, int]
+    track: deque[tuple[int, int]]  # the arbiter's clock and the sum held, oldest first
+
+
+_Incarnation = tuple[str, int, int, int]  # token, slot, its generation, start time
+
+
+class Tally:
+    """One look: ``counted`` for every container, then ``arbitrated``, then ``keep``."""
+
+    def __init__(self) -> None:
+        self._own: dict[Key, _Own] = {}
+        self._seen: dict[_Incarnation, tuple[tuple[int, int], ...]] = {}
+        self._turns: dict[Key, _Turns] = {}
+        self._began = False
+        self._arbiter_began = False
+
+    def counted(self, token: str, cards: tuple[CardUUID, ...], counters: Counters) -> None:
+        """Add what the container's live processes did since the last look."""
+        before = {who for who in self._seen if who[0] == token}
+        for member in counters.members:
+            who = token, member.slot, member.generation, member.start_time
+            before.discard(who)
+            self._add(who, cards, member)
+        for gone in before:
+            del self._seen[gone]
+
+    def arbitrated(self, status: ArbiterStatus) -> None:
+        """Take over what the arbiter says."""
+        for card in status.cards:
+            for seat in card.slices:
+                self._seat((seat.slice, CardUUID(card.card)), seat, status.now_ns)
+        self._arbiter_began = True
+
+    def keep(self, tokens: Iterable[str]) -> None:
+        """Forget all others: their containers have ended."""
+        alive = set(tokens)
+        self._own = {key: own for key, own in self._own.items() if key[0] in alive}
+        self._turns = {key: turns for key, turns in self._turns.items() if key[0] in alive}
+        self._seen = {who: last for who, last in self._seen.items() if who[0] in alive}
+        self._began = True
+
+    def totals(self, key: Key) -> Totals:
+        own = self._own.get(key, _Own())
+        turns = self._turns.get(key)
+        if turns is None:
+            return Totals(own.gpu_ns, own.launches)
+        held, waited, throttled = turns.sums
+        return Totals(own.gpu_ns, own.launches, held, waited, throttled, _share(turns.track))
+
+    def _add(self, who: _Incarnation, cards: tuple[CardUUID, ...], member: Member) -> None:
+        now = tuple((a.gpu_ns, a.launches) for a in member.accounts)
+        last = self._seen.get(who, ((0, 0),) * len(now) if self._began else now)
+        self._seen[who] = now
+        for card, (gpu_now, launches_now), (gpu_last, launches_last) in zip(cards, now, last, strict=True):
+            own = self._own.setdefault((who[0], card), _Own())
+            gpu = gpu_now - gpu_last
+            if 0 <= gpu <= _SANE_NS:
+                own.gpu_ns += gpu
+                own.launches += max(0, min(launches_now - launches_last, 2**32))
+
+    def _seat(self, key: Key, seat: Seat, now_ns: int) -> None:
+        said = seat.held_ns, seat.waited_ns, seat.throttled_ns
+        turns = self._turns.get(key)
+        if turns is None:
+            begin = (0, 0, 0) if self._arbiter_began else said
+            turns = self._turns[key] = _Turns(begin, (0, 0, 0), deque())
+        held, waited, throttled = (_rise(last, new) for last, new in zip(turns.last, said, strict=True))
+        turns.sums = turns.sums[0] + held, turns.sums[1] + waited, turns.sums[2] + throttled
+        turns.last = said
+        if turns.track and now_ns <= turns.track[-1][0]:
+            turns.track.clear()  # another arbiter, or another clock
+        turns.track.append((now_ns, turns.sums[0]))
+        while len(turns.track) > 2 and now_ns - turns.track[1][0] >= _WINDOW_NS:
+            turns.track.popleft()
+
+
+def _rise(last: int, new: int) -> int:
+    """What was added; a number that fell began anew, with a new arbiter."""
+    return new - last if new >= last else new
+
+
+def _share(track: deque[tuple[int, int]]) -> float | None:
+    if len(track) < 2:
+        return None
+    (begin, before), (end, after) = track[0], track[-1]
+    return min(100.0, 100.0 * (after - before) / (end - begin))

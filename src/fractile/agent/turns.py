@@ -1,0 +1,60 @@
+"""Asks the node's arbiter who held the cards and who waited.
+
+Failure rule: open. No arbiter, or one that answers nothing sensible, and there is no such figure.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from fractile.errors import WireError
+from fractile.wire import arbiter_status
+from fractile.wire.arbiter_status import ArbiterStatus
+
+_CALL = 1.0  # seconds
+_MOST = 4 * 2**20  # bytes; a container on a card takes 300
+
+log = logging.getLogger(__name__)
+
+
+class Turns:
+    """``socket`` is the arbiter's control socket: it writes its state to whoever connects, and closes."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._problem = ""
+
+    async def status(self) -> ArbiterStatus | None:
+        """What the arbiter knows now; None when there is none."""
+        try:
+            async with asyncio.timeout(_CALL):
+                status = arbiter_status.decode(await self._read())
+        except (OSError, TimeoutError, WireError) as e:
+            self._tell(str(e) or type(e).__name__)
+            return None
+        self._tell("")
+        return status
+
+    async def _read(self) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(str(self._socket))
+        try:
+            parts: list[bytes] = []
+            size = 0
+            while part := await reader.read(65536):
+                parts.append(part)
+                size += len(part)
+                if size > _MOST:
+                    raise WireError("the arbiter's answer does not end")
+            return b"".join(parts)
+        finally:
+            writer.close()
+
+    def _tell(self, problem: str) -> None:
+        """Once for each change."""
+        if problem == self._problem:
+            return
+        self._problem = problem
+        if problem:
+            log.info("arbiter does not answer reason=%r", problem)
+        else:
+            log.info("arbiter answers socket=%s", self._socket)

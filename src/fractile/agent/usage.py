@@ -1,0 +1,149 @@
+"""Once a second: what do the cards, their containers and their processes use, and is any of it outside the ledger?
+
+    1. token directories ─> which containers, their limits      slices
+    2. regions ─> what they count                                look, region/counters
+    3. NVML ─> what the driver sees, and whose it is             nvml/meter, procfs, outside
+    4. regions again, of those that the driver names: what was allocated meanwhile is no finding
+    5. arbiter ─> who held the card, who waited                  turns
+    6. one picture of all that, for /metrics and /usage          picture
+
+Steps 1 to 4 block, and NVML may do so for long when a card is lost. They run in a thread that nobody waits for at the
+end of the program. Failure rule: a source that does not answer is missing from the picture; the others are there.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from fractile.agent.audit import Audit
+from fractile.agent.catalog import Stock
+from fractile.agent.look import Eye, Look
+from fractile.agent.picture import picture
+from fractile.agent.pods import NodePods
+from fractile.agent.slices import running
+from fractile.agent.tally import Tally
+from fractile.agent.turns import Turns
+from fractile.kube.pacing import Clock, Sleep
+from fractile.region.counters import Counters
+from fractile.wire.node_usage import NodeUsage
+
+T = TypeVar("T")
+
+_ROUND = 1.0  # seconds
+_AGAIN = 0.25  # to a second look at what seems to be outside the ledger
+_PATIENCE = 5.0  # for one look
+
+log = logging.getLogger(__name__)
+
+
+class Usage:
+    """``present`` is the last picture; ``run`` makes a new one every second."""
+
+    def __init__(
+        self,
+        eye: Eye,
+        *,
+        stock: Stock,
+        pods: NodePods,
+        audit: Audit,
+        turns: Turns,
+        clock: Clock = time.monotonic,
+        now: Clock = time.time,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._eye = eye
+        self._stock = stock
+        self._pods = pods
+        self._turns = turns
+        self._clock = clock
+        self._now = now
+        self._sleep = sleep
+        self._tally = Tally()
+        self._looking: asyncio.Future[Look] | None = None
+        self.audit = audit
+        self.rounds = 0
+        self.late = 0  # looks that took too long
+        self.spent = 0.0  # seconds of the last round
+        self.present = NodeUsage(node=pods.node, time=now())
+
+    async def run(self) -> None:
+        """Work forever."""
+        while True:
+            started = self._clock()
+            await self.round()
+            self.spent = self._clock() - started
+            await self._sleep(max(0.05, (_AGAIN if self.audit.doubtful else _ROUND) - self.spent))
+
+    async def round(self) -> None:
+        """One picture; when the look takes too long, the last one stays and the look goes on."""
+        look = await self._look()
+        if look is None:
+            return
+        status = await self._turns.status()
+        granted = running(look.granted, self._pods)
+        for one in look.granted:
+            last = look.ledgers[one.token][-1]
+            if isinstance(last, Counters):
+                self._tally.counted(one.token, tuple(c.uuid for c in one.limits.cards), last)
+        if status is not None:
+            self._tally.arbitrated(status)
+        self._tally.keep(one.token for one in look.granted)
+        if look.readings is not None:
+            self.audit.observe(look.attributed.findings)
+        self.present = picture(
+            look,
+            granted,
+            node=self._pods.node,
+            time=self._now(),
+            cards=self._stock.catalog.cards,
+            tally=self._tally,
+            outside=self.audit.outside,
+            arbiter=status is not None,
+        )
+        self.rounds += 1
+        await self.audit.act()
+
+    async def _look(self) -> Look | None:
+        if self._looking is None:
+            self._looking = in_thread(self._eye.look)
+        done, _ = await asyncio.wait({self._looking}, timeout=_PATIENCE)
+        if not done:
+            self.late += 1
+            log.warning("usage not read yet reason=%r", "a look at files and NVML takes long; is a card lost?")
+            return None
+        looking, self._looking = self._looking, None
+        try:
+            return looking.result()
+        except Exception:  # the next look may go well; the node's devices do not depend on it
+            log.exception("usage not read")
+            return None
+
+
+def in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """Its result, from a thread that the program does not wait for when it ends."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def put(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # pyright: ignore[reportArgumentType]  # None only beside an error
+
+    def work() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = function()
+        except BaseException as e:
+            error = e
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(put, result, error)
+
+    threading.Thread(target=work, daemon=True, name="look").start()
+    return future

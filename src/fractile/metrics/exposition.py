@@ -1,0 +1,97 @@
+"""Prometheus' text format 0.0.4 and OpenMetrics 1.0 from one list of series. Pure.
+
+Rendered by ourselves: the figures are a picture made anew each second, which prometheus_client's registry of live
+counters would have to be bent around, and the agent stays small without it.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+Kind = Literal["gauge", "counter", "info"]
+_SUFFIX: dict[Kind, str] = {"gauge": "", "counter": "_total", "info": "_info"}
+_UNITS = ("bytes", "seconds", "ratio")  # the last word of a name that measures in it
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A metric: ``name`` without the suffix of its kind (``_total``, ``_info``)."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+
+    @property
+    def sample(self) -> str:
+        """The name that its series bear."""
+        return self.name + _SUFFIX[self.kind]
+
+
+class Page:
+    """Series to be shown, ``limit`` at most: those beyond it are counted in ``dropped`` and not shown."""
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._families: dict[Family, dict[tuple[str, ...], float]] = {}
+        self.size = 0
+        self.dropped = 0
+
+    def add(self, family: Family, value: float | None, *labels: str) -> None:
+        """One series; None is no series. A second value for the same labels is a bug of the caller: the last counts."""
+        if value is None:
+            return
+        if len(labels) != len(family.labels):
+            raise ValueError(f"{family.name} has {len(family.labels)} labels, not {len(labels)}")
+        series = self._families.setdefault(family, {})
+        if labels not in series and self.size >= self._limit:
+            self.dropped += 1
+            return
+        self.size += labels not in series
+        series[labels] = value
+
+    def always(self, family: Family, value: float, *labels: str) -> None:
+        """The same for the few series that no limit may drop."""
+        self._limit += 1
+        self.add(family, value, *labels)
+
+    def render(self, *, openmetrics: bool) -> bytes:
+        lines: list[str] = []
+        for family, series in self._families.items():
+            if series:
+                lines += _head(family, openmetrics=openmetrics)
+                lines += _samples(family, series)
+        return "".join(f"{line}\n" for line in [*lines, *(["# EOF"] if openmetrics else [])]).encode()
+
+
+def _head(family: Family, *, openmetrics: bool) -> Iterator[str]:
+    name = family.name if openmetrics else family.sample
+    kind = "gauge" if family.kind == "info" and not openmetrics else family.kind
+    yield f"# HELP {name} {family.help.translate(_HELP_ESCAPES)}"
+    yield f"# TYPE {name} {kind}"
+    unit = family.name.rpartition("_")[2]
+    if openmetrics and unit in _UNITS and family.kind != "info":
+        yield f"# UNIT {name} {unit}"
+
+
+def _samples(family: Family, series: dict[tuple[str, ...], float]) -> Iterator[str]:
+    name = family.sample
+    for values, number in series.items():
+        pairs = ",".join(
+            f'{label}="{value.translate(_ESCAPES)}"' for label, value in zip(family.labels, values, strict=True)
+        )
+        yield f"{name}{{{pairs}}} {_number(number)}" if pairs else f"{name} {_number(number)}"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether a client's Accept header names it; every Prometheus since 2.5 does."""
+    return any(part.split(";")[0].strip() == "application/openmetrics-text" for part in accept.lower().split(","))

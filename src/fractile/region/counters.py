@@ -1,0 +1,93 @@
+"""What a container's ledger and its live processes count, read once a second: a glance, not the whole region.
+
+Failure rule: as in ``usage``: a container can write any nonsense, which gives Unreadable or numbers without sense,
+never an exception. Which slots are alive the kernel says; all else is the container's own word.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from fractile.region import layout, shared
+from fractile.region.layout import ACCOUNT, REGION_CARD, SLOT
+from fractile.region.usage import Unreadable
+
+_USED_SHIFT = 30  # native/region/schema.toml: region_card.used
+_CHARGED_SHIFT = 19  # account.charged
+
+
+class CardCount(msgspec.Struct, frozen=True):
+    """All processes of the container on one card, in bytes."""
+
+    used: int
+    peak: int
+    refusals: int
+
+
+class Account(msgspec.Struct, frozen=True):
+    """One process on one card; ``bytes`` that it holds, the other numbers since it started."""
+
+    bytes: int
+    contexts: int
+    gpu_ns: int
+    launches: int
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A live process. ``pid`` and ``start_time`` as it sees itself, in the pid namespace of that inode; ``accounts`` in
+    the order of the limits page."""
+
+    slot: int
+    generation: int
+    pid: int
+    start_time: int
+    pid_namespace: int
+    accounts: tuple[Account, ...]
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """Cards in the order of the limits page."""
+
+    cards: tuple[CardCount, ...]
+    members: tuple[Member, ...]
+
+
+def counters(path: Path, *, cards: int, generation: int) -> Counters | Unreadable:
+    """What the region counts now; ``generation`` is that of the limits page beside it."""
+    found = shared.glance(path, cards=cards)
+    if isinstance(found, str):
+        return Unreadable(found)
+    if found.generation != generation:
+        return Unreadable("it belongs to other limits")
+    return Counters(
+        cards=tuple(_card(found.head, found.shape.card_at(index)) for index in range(cards)),
+        members=tuple(_member(slot, data, cards) for slot, data in sorted(found.slots.items())),
+    )
+
+
+def _card(head: bytes, at: int) -> CardCount:
+    return CardCount(
+        used=(REGION_CARD.get(head, at, "used") >> _USED_SHIFT) * layout.UNIT_BYTES,
+        peak=REGION_CARD.get(head, at, "peak") * layout.UNIT_BYTES,
+        refusals=REGION_CARD.get(head, at, "refusals"),
+    )
+
+
+def _member(slot: int, data: bytes, cards: int) -> Member:
+    return Member(
+        slot=slot,
+        generation=SLOT.get(data, 0, "generation"),
+        pid=SLOT.get(data, 0, "pid"),
+        start_time=SLOT.get(data, 0, "start_time"),
+        pid_namespace=SLOT.get(data, 0, "pid_namespace"),
+        accounts=tuple(_account(data, SLOT.size + index * ACCOUNT.size) for index in range(cards)),
+    )
+
+
+def _account(data: bytes, at: int) -> Account:
+    return Account(
+        bytes=(ACCOUNT.get(data, at, "charged") >> _CHARGED_SHIFT) * layout.UNIT_BYTES,
+        contexts=ACCOUNT.get(data, at, "contexts"),
+        gpu_ns=ACCOUNT.get(data, at, "gpu_ns"),
+        launches=ACCOUNT.get(data, at, "launches"),
+    )

@@ -1,0 +1,118 @@
+"""What one node uses, as its agent answers ``GET /v1/usage`` and `fractile top -o json` prints. Version 1.
+
+Bytes are bytes, seconds are seconds, percent are of one card. A field that nothing could tell is null: without NVML the
+driver's figures, without an arbiter what was waited for, with an unreadable region what the container says itself.
+Programs must accept fields that they do not know.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from fractile.errors import WireError
+
+VERSION = 1
+
+Kind = Literal["no-slice", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod"]
+KINDS: tuple[Kind, ...] = ("no-slice", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod")
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the parts."""
+
+
+class CardUsage(_Part, frozen=True, kw_only=True):
+    """One card: what the driver says, and what of it is promised to containers that run."""
+
+    uuid: str
+    index: int
+    model: str
+    memory_bytes: int
+    pci_bus_id: str = ""
+    healthy: bool = True
+    used_bytes: int | None = None  # by NVML: all processes and the driver's reserve
+    utilization_percent: int | None = None
+    processes: int | None = None
+    promised_bytes: int = 0
+    promised_cores: int = 0
+    containers: int = 0
+
+
+class SliceUsage(_Part, frozen=True, kw_only=True):
+    """One container on one card."""
+
+    uuid: str
+    index: int | None  # None when the card does not answer
+    limit_bytes: int
+    cores: int
+    cores_limit: int
+    used_bytes: int | None = None  # by the container's own ledger
+    peak_bytes: int | None = None
+    refusals: int | None = None
+    driver_bytes: int | None = None  # by NVML, sum of its processes
+    utilization_percent: int | None = None  # by NVML, sum of its processes
+    share_percent: float | None = None  # of the card's time that it held in the last seconds, by the arbiter
+    held_seconds: float | None = None  # since the agent started, by the arbiter, like the next two
+    waited_seconds: float | None = None
+    throttled_seconds: float | None = None
+    gpu_seconds: float = 0.0  # since the agent started, by the container's own measurement, like the next
+    launches: int = 0
+    pids: tuple[int, ...] = ()  # of the host
+
+
+class ContainerUsage(_Part, frozen=True, kw_only=True):
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    enforced: bool
+    processes: int  # that its region knows and that live
+    cards: tuple[SliceUsage, ...]
+    problem: str = ""  # why its region says nothing
+
+
+class Outside(_Part, frozen=True, kw_only=True):
+    """Use of a card that no ledger covers. ``pid`` is 0 where all processes of a container are meant."""
+
+    kind: Kind
+    card: str
+    since: float  # seconds since 1970
+    pid: int = 0
+    command: str = ""
+    bytes: int | None = None  # that the driver sees
+    accounted_bytes: int | None = None
+    pod_uid: str = ""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
+class NodeUsage(_Part, frozen=True, kw_only=True):
+    """All of one node at one time, in seconds since 1970. ``audited``: the driver's processes were looked at."""
+
+    node: str
+    time: float
+    cards: tuple[CardUsage, ...] = ()
+    containers: tuple[ContainerUsage, ...] = ()
+    outside: tuple[Outside, ...] = ()
+    audited: bool = False
+    arbiter: bool = False
+    version: int = VERSION
+
+
+_decoder = msgspec.json.Decoder(NodeUsage)
+
+
+def encode(usage: NodeUsage) -> bytes:
+    return msgspec.json.encode(usage)
+
+
+def decode(data: bytes) -> NodeUsage:
+    """The inverse; WireError when it is not that."""
+    try:
+        usage = _decoder.decode(data)
+    except msgspec.DecodeError as e:
+        raise WireError(f"the agent's answer makes no sense: {e}") from None
+    if usage.version != VERSION:
+        raise WireError(f"the agent answers with version {usage.version} of its usage; this program knows {VERSION}")
+    return usage

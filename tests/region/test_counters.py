@@ -1,0 +1,115 @@
+"""The glance of every second: the same figures as the whole region, and as much distrust."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from fractile.region import live, shared
+from fractile.region.counters import Account, CardCount, Counters, Member, counters
+from fractile.region.layout import REGION, SLOT
+from fractile.region.page import encode
+from fractile.region.usage import Unreadable, Usage, usage
+from tests.region.examples import LIMITS
+from tests.region.writer import alive, take, written
+
+CARDS = 2
+GENERATION = 99
+SHAPE = shared.Shape(CARDS)
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Path:
+    made = tmp_path / "region"
+    shared.create(made, cards=CARDS, generation=GENERATION)
+    return made
+
+
+def look(region: Path) -> Counters | Unreadable:
+    return counters(region, cards=CARDS, generation=GENERATION)
+
+
+def why(region: Path) -> str:
+    found = look(region)
+    assert isinstance(found, Unreadable), found
+    return found.reason
+
+
+def test_cards_and_live_processes_are_counted_and_the_dead_are_not(region: Path) -> None:
+    take(region, 0, 17, b"python", cards=CARDS, card=0, units=10)
+    take(region, 1, 19, b"dead", cards=CARDS, card=0, units=1)
+    take(region, 1023, 18, b"worker", cards=CARDS, card=1, units=4, contexts=2)
+    with written(region) as mapped, memoryview(mapped) as view:
+        for name, value in (("generation", 3), ("start_time", 1234), ("pid_namespace", 4026531836)):
+            SLOT.put(view, SHAPE.slot_at(1023), name, value)
+    with alive(region, 0, 1023):
+        found = look(region)
+    nothing = Account(0, 0, 0, 0)
+    assert found == Counters(
+        (CardCount(11 * 512, 12 * 512, 0), CardCount(4 * 512, 5 * 512, 0)),
+        (
+            Member(0, 0, 17, 0, 0, (Account(5120, 1, 5_000_000, 0), nothing)),
+            Member(1023, 3, 18, 1234, 4026531836, (nothing, Account(2048, 2, 5_000_000, 0))),
+        ),
+    )
+
+
+def test_it_agrees_with_a_reading_of_the_whole(region: Path) -> None:
+    rng = random.Random(5)
+    slots = sorted(rng.sample(range(1024), 20))
+    for n, slot in enumerate(slots):
+        take(region, slot, n + 1, b"x", cards=CARDS, card=rng.randrange(CARDS), units=rng.randrange(1, 1000))
+    with alive(region, *slots[::2]):
+        glance, whole = look(region), usage(region, cards=CARDS, generation=GENERATION)
+    assert isinstance(glance, Counters)
+    assert isinstance(whole, Usage)
+    assert [(c.used, c.peak, c.refusals) for c in glance.cards] == [(c.used, c.peak, c.refusals) for c in whole.cards]
+    assert [m.pid for m in glance.members] == [p.pid for p in whole.processes]
+
+
+def test_what_is_no_region_is_unreadable(region: Path, tmp_path: Path) -> None:
+    assert counters(region, cards=CARDS, generation=1) == Unreadable("it belongs to other limits")
+    assert isinstance(counters(region, cards=1, generation=GENERATION), Unreadable)
+    assert isinstance(counters(tmp_path / "absent", cards=1, generation=1), Unreadable)
+    region.unlink()
+    region.mkdir()
+    assert why(region) == "it is no plain file"
+    region.rmdir()
+    os.mkfifo(region)
+    assert why(region) == "it is no plain file"
+    region.unlink()
+    region.symlink_to("/dev/zero")
+    assert why(region) == "it is no plain file"
+
+
+@pytest.mark.parametrize("size", [0, 10, REGION.size, SHAPE.slot_at(0), SHAPE.slot_at(1023)])
+def test_a_region_that_is_cut_short_is_unreadable(region: Path, size: int) -> None:
+    with alive(region, 1023):
+        os.truncate(region, size)
+        assert isinstance(look(region), Unreadable)
+
+
+def test_any_bytes_in_it_give_an_answer(region: Path) -> None:
+    rng = random.Random(7)
+    head = region.read_bytes()[: REGION.size]
+    with alive(region, 0, 5):
+        for _ in range(50):
+            region.write_bytes(head + rng.randbytes(SHAPE.size - REGION.size))
+            found = look(region)
+            assert isinstance(found, Counters)
+            assert len(found.members) == 2
+        for _ in range(50):
+            region.write_bytes(rng.randbytes(rng.randrange(4096)))
+            assert isinstance(look(region), Unreadable)
+
+
+def test_the_version_of_a_page_moves_with_every_change(tmp_path: Path) -> None:
+    path = tmp_path / "limits"
+    path.write_bytes(encode(LIMITS))
+    before = live.version(path)
+    assert live.version(path) == before
+    live.update(path, LIMITS)
+    assert live.version(path) != before
+    with pytest.raises(FileNotFoundError):
+        live.version(tmp_path / "absent")
