@@ -35,10 +35,10 @@ static int find_card(CUdevice device)
 {
     CUuuid instance, card;
     bool has_instance = fr_has(FR_cuDeviceGetUuid_v2) && !REAL(cuDeviceGetUuid_v2)(&instance, device);
-    bool has_card = fr_has(FR_cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(&card, device);
     int count = fr_card_count();
     for (int i = 0; i < count && has_instance; i++)
         if (same_uuid(fr_card_uuid(i), &instance)) return i;
+    bool has_card = fr_has(FR_cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(&card, device);
     for (int i = 0; i < count && has_card; i++)
         if (same_uuid(fr_card_uuid(i), &card)) return i;
     return has_instance || has_card ? FR_NO_CARD : FR_NO_CARD - 1; /* the driver is not ready: ask again next time */

@@ -15,6 +15,7 @@ struct node {
     uint32_t left, right;    /* 0: none */
 };
 static FR_LARGE struct node *chunks[CHUNKS];
+static FR_LARGE struct node first_chunk[CHUNK]; /* most processes need no other */
 static uint32_t root, free_nodes, high = 1, era; /* nodes from `high` on were never used */
 static uint32_t cursor;
 static struct fr_lock table;
@@ -44,7 +45,7 @@ static bool map_chunk(uint32_t chunk)
 {
     if (chunk >= CHUNKS) return false;
     if (chunks[chunk]) return true;
-    void *p = mmap(NULL, CHUNK * sizeof(struct node), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = chunk == 0 ? first_chunk : mmap(NULL, CHUNK * sizeof(struct node), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return false;
     chunks[chunk] = p;
     return true;

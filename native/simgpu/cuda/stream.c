@@ -98,14 +98,26 @@ void sim_wait(uint32_t context, uint32_t generation, uint64_t seq)
     sim_resume();
 }
 
+/* The oldest item that is not retired yet, and the one after the last; nothing when the context is gone. */
+static uint64_t tail_of(uint32_t id, uint32_t generation, uint64_t *head)
+{
+    const struct sim_context *c = &sim.host.state->contexts[id];
+    sim_lock(&sim.host);
+    bool there = c->generation == generation;
+    uint64_t tail = there ? c->tail : UINT64_MAX;
+    *head = there ? c->head : 0;
+    sim_unlock(&sim.host);
+    return tail;
+}
+
 void sim_wait_context(struct sim_ctx *ctx)
 {
     uint32_t id = ctx->id, generation = ctx->generation;
-    struct sim_context *shared = &sim.host.state->contexts[id];
-    uint64_t end = shared->head;
-    for (uint64_t seq = shared->tail; seq < end; seq = shared->tail > seq ? shared->tail : seq + 1) {
-        if (shared->generation != generation) return;
+    uint64_t end, head, seq = tail_of(id, generation, &end);
+    while (seq < end) {
         sim_wait(id, generation, seq);
+        uint64_t tail = tail_of(id, generation, &head);
+        seq = tail > seq ? tail : seq + 1;
     }
 }
 

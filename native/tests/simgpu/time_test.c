@@ -137,7 +137,7 @@ static void a_stream_writes_a_word_in_its_turn_and_waits_for_one(void)
     EXPECT_EQ(spin_in(spin, 1, NULL), CUDA_SUCCESS);
     usleep(150000);
     EXPECT_EQ(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
-    words[1] = 6;
+    __atomic_store_n(&words[1], 6, __ATOMIC_RELAXED);
     EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
     EXPECT_EQ(cuMemFreeHost((void *)words), CUDA_SUCCESS);
 }
