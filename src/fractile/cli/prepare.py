@@ -4,7 +4,7 @@ import os
 
 import click
 
-from fractile.cluster import packages, programs
+from fractile.cluster import native, packages, programs
 from fractile.cluster.progress import Progress
 
 
@@ -13,9 +13,12 @@ def command() -> None:
     """Install and build what a local cluster needs, and start nothing.
 
     Debian packages for real nodes (as root), and the Kubernetes programs, built once from their Go modules into the
-    user's cache, unless KUBEBUILDER_ASSETS names a folder that has them. `fractile up` does the same when it is needed.
+    user's cache, unless KUBEBUILDER_ASSETS names a folder that has them; the library and the simulated driver, where
+    there is a C compiler. `fractile up` does the same when it is needed.
     """
     progress = Progress(lambda line: click.echo(line, err=True))
     hollow = packages.why_hollow(progress, os.environ)
     progress.line("nodes", f"will be hollow: {hollow}" if hollow else "can be real")
+    if not hollow:
+        native.ensure(os.environ, progress)
     programs.ensure(os.environ, progress, [n for n in programs.PACKAGES if not (hollow and n == "kubelet")])

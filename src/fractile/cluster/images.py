@@ -1,8 +1,9 @@
-"""Container images without a registry: docker-archive files made of the machine's static busybox.
+"""Container images without a registry: docker-archive files made of the machine's static busybox and C library.
 
 A docker archive is a tar of one layer tar, a config and a manifest (image-spec v1.2). `ctr images import` takes it.
 The pause image sleeps and ends at once on SIGTERM. So does `sleep` in the busybox image: as process 1 of a container
-the kernel would ignore SIGTERM for it, and every deletion would take the pod's whole grace period.
+the kernel would ignore SIGTERM for it, and every deletion would take the pod's whole grace period. The CUDA image has
+the program `probe` (examples/cuda), linked with the driver, and the machine's glibc; the driver comes from the node.
 """
 
 import hashlib
@@ -13,13 +14,14 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fractile.cluster.layout import Layout
 from fractile.errors import SetupError
 
 BUSYBOX = "fractile.dev/busybox:1"
 PAUSE = "fractile.dev/pause:1"
+CUDA = "fractile.dev/cuda:1"
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _SLEEP = """#!/bin/sh
@@ -32,15 +34,23 @@ _PAUSE = "trap 'exit 0' TERM INT; while :; do /bin/busybox sleep 1000000 & wait 
 _DIRECTORIES = ("bin", "dev", "etc", "proc", "sys", "tmp", "var", "root")
 
 
-def write_archives(place: Layout, busybox: Path) -> dict[str, Path]:
-    """The archives by image name; written when they are not there."""
+def names(*, cuda: bool) -> set[str]:
+    """The images that a node needs; the one for CUDA programs only where there is a driver for it."""
+    return {BUSYBOX, PAUSE} | ({CUDA} if cuda else set())
+
+
+def write_archives(place: Layout, busybox: Path, probe: Path | None = None) -> dict[str, Path]:
+    """The archives by image name; written when they are not there. That for CUDA programs is made of ``probe``."""
     applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, timeout=10, check=True).stdout.split()
     files: dict[str, bytes] = {"bin/busybox": busybox.read_bytes(), "bin/sleep": _SLEEP.encode()}
     files["etc/passwd"] = b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
-    layer = _layer(files, [a for a in applets if a not in ("busybox", "sleep")])
-    wanted = {BUSYBOX: ["/bin/sh"], PAUSE: ["/bin/busybox", "sh", "-c", _PAUSE]}
+    links = [a for a in applets if a not in ("busybox", "sleep")]
+    layer = _layer(files, links)
+    wanted = {BUSYBOX: (layer, ["/bin/sh"]), PAUSE: (layer, ["/bin/busybox", "sh", "-c", _PAUSE])}
+    if probe is not None:
+        wanted[CUDA] = _layer(files | _with_libraries(probe), links), ["/bin/probe", "info"]
     archives: dict[str, Path] = {}
-    for image, command in wanted.items():
+    for image, (layer, command) in wanted.items():
         path = place.images / f"{image.split('/')[1].replace(':', '-')}.tar"
         archives[image] = place.write(path, _archive(image, layer, command))
     return archives
@@ -54,13 +64,21 @@ def static_busybox() -> Path:
     return Path(found).resolve()
 
 
+def _with_libraries(program: Path) -> dict[str, bytes]:
+    """The program in bin, and the C library that it is linked with, where this machine has it."""
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=10, check=True).stdout
+    paths = [Path(word) for line in said.splitlines() for word in line.split() if word.startswith("/")]
+    return {f"bin/{program.name}": program.read_bytes()} | {str(p).lstrip("/"): p.read_bytes() for p in paths}
+
+
 def _layer(files: Mapping[str, bytes], applets: Sequence[str]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for directory in _DIRECTORIES:
+        parents = {str(parent) for name in files for parent in PurePosixPath(name).parents} - {"."}
+        for directory in sorted({*_DIRECTORIES, *parents}):
             tar.addfile(_entry(directory, tarfile.DIRTYPE, mode=0o1777 if directory == "tmp" else 0o755))
         for name, content in files.items():
-            executable = name.startswith("bin/")
+            executable = name.startswith(("bin/", "lib"))
             entry = _entry(name, tarfile.REGTYPE, mode=0o755 if executable else 0o644)
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))

@@ -58,6 +58,10 @@ class NodeLayout(msgspec.Struct, frozen=True):
         return self.root / "agent"
 
     @property
+    def simgpu(self) -> Path:
+        return self.root / "simgpu"  # the simulated host of the node's cards
+
+    @property
     def hollow(self) -> Path:
         return self.root / "hollow"
 

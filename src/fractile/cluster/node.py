@@ -26,6 +26,8 @@ HEALTH_PORT = 10248
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")  # Debian, upstream, Fedora
 SOCKET = "/run/containerd/containerd.sock"  # as the node sees it
 
+CONTEXT = 256  # MiB that a CUDA context takes on a simulated card
+
 _OVERLAYFS = "overlay"
 
 
@@ -57,7 +59,7 @@ def write_files(place: Layout, state: State, node: NodeState, *, now: datetime) 
         kubelet=place.write(config / "kubelet.yaml", _kubelet(place, node, kubelet, cluster.ca)),
         kubelet_kubeconfig=kubeconfigs[0],
         agent_kubeconfig=kubeconfigs[1],
-        cards=place.write(config / "cards.json", _cards(node)),
+        cards=_write_cards(place, state, node),
     )
 
 
@@ -95,6 +97,12 @@ def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Com
         if state.hollow
         else ()
     )
+    simgpu = place.node(node.index).simgpu
+    cards = (
+        (f"--library-dir={state.native}", f"--simgpu-dir={simgpu}", f"--context-memory={CONTEXT}")
+        if state.native
+        else ("--no-library", f"--simulated-cards={files.cards}")
+    )
     argv = (
         *fractile_program(),
         "agent",
@@ -102,11 +110,18 @@ def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Com
         f"--kubeconfig={files.agent_kubeconfig}",
         f"--memory-unit={state.spec.unit.name}",
         f"--state-dir={place.node(node.index).agent}",
-        f"--simulated-cards={files.cards}",
+        *cards,
         *folders,
     )
     enter = () if state.hollow else mounts.enter(place.pin(node.index))
-    return Component(f"{node.name}/agent", argv, enter=enter)
+    return Component(f"{node.name}/agent", argv, enter=enter, env=simulated_driver(place, state, node))
+
+
+def simulated_driver(place: Layout, state: State, node: NodeState) -> dict[str, str]:
+    """With this in its environment a program finds the node's simulated cards, through CUDA and NVML; empty without."""
+    if not state.native:
+        return {}
+    return {"LD_LIBRARY_PATH": f"{state.native}/simgpu", "SIMGPU_DIR": str(place.node(node.index).simgpu)}
 
 
 def hollow_node(place: Layout, node: NodeState, files: NodeFiles) -> Component:
@@ -235,12 +250,26 @@ def _kubelet(place: Layout, node: NodeState, pair: KeyPair, ca: Path) -> str:
 
 
 def _cards(node: NodeState) -> str:
-    """The agent's file of simulated cards (``nvml.simulated``)."""
+    """The file of simulated cards, in the form that ``nvml.simulated`` and simgpu share."""
     cards = [
-        {"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory, "pciBusID": c.pci_bus_id}
+        {
+            "uuid": c.uuid,
+            "index": c.index,
+            "model": c.model,
+            "memoryMiB": c.memory,
+            "pciBusID": c.pci_bus_id,
+            "contextMiB": CONTEXT,
+        }
         for c in node.spec.cards
     ]
     return json.dumps(cards, indent=1)
+
+
+def _write_cards(place: Layout, state: State, node: NodeState) -> Path:
+    """Where simgpu looks for them, readable for containers of any user; or a file of the agent alone."""
+    if state.native:
+        return place.write(place.node(node.index).simgpu / "cards.json", _cards(node), mode=0o644)
+    return place.write(place.node(node.index).config / "cards.json", _cards(node))
 
 
 def _file_system(path: Path) -> str:

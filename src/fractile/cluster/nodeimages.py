@@ -1,6 +1,7 @@
 """Brings our images into the containerd of a node."""
 
 import subprocess
+from pathlib import Path
 from time import monotonic, sleep
 
 from fractile.cluster import images, mounts
@@ -12,12 +13,12 @@ _TIMEOUT = 60.0
 _READY = 30.0  # containerd takes connections before its plugins are loaded
 
 
-def import_images(place: Layout, index: int) -> str:
-    """Import what is missing; what was done, for a person."""
-    wanted = {images.BUSYBOX, images.PAUSE}
+def import_images(place: Layout, index: int, *, probe: Path | None = None) -> str:
+    """Import what is missing; what was done, for a person. With ``probe`` also the image for CUDA programs."""
+    wanted = images.names(cuda=probe is not None)
     if wanted <= _present(place, index):
         return "there already"
-    archives = images.write_archives(place, images.static_busybox())
+    archives = images.write_archives(place, images.static_busybox(), probe)
     for path in archives.values():
         _ctr(place, index, "images", "import", str(path))
     return "imported"

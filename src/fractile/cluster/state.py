@@ -49,7 +49,8 @@ class NodeState(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """``hollow`` is the reason why the nodes have no kubelet, empty when they have."""
+    """``hollow`` is the reason why the nodes have no kubelet, empty when they have. ``native`` is the folder of the
+    library and of simgpu, empty when limits are not enforced."""
 
     version: int
     spec: ClusterSpec
@@ -58,6 +59,7 @@ class State(msgspec.Struct, frozen=True):
     ports: Ports
     nodes: tuple[NodeState, ...]
     programs: str
+    native: str = ""
 
     def node(self, name: str) -> NodeState:
         """The node of that name; SetupError when there is none."""

@@ -5,12 +5,25 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from ipaddress import IPv4Network
+from pathlib import Path
 from time import monotonic
 from typing import cast
 
 import msgspec
 
-from fractile.cluster import cgroups, component, mounts, network, objects, packages, plan, programs, shortcuts, state
+from fractile.cluster import (
+    cgroups,
+    component,
+    mounts,
+    native,
+    network,
+    objects,
+    packages,
+    plan,
+    programs,
+    shortcuts,
+    state,
+)
 from fractile.cluster.component import Component, Seen, ensure
 from fractile.cluster.layout import Layout, locked
 from fractile.cluster.nodeimages import import_images
@@ -74,6 +87,8 @@ def _decide(place: Layout, wish: Wish, env: Mapping[str, str], progress: Progres
     else:
         decided = state.grown(place, kept, wish.spec) if wish.spec is not None else kept
         decided = msgspec.structs.replace(decided, programs=str(found.folder))
+    built = native.ensure(env, progress) if decided.fractile and not hollow else ""
+    decided = msgspec.structs.replace(decided, native=built)
     state.save(place, decided)
     return decided
 
@@ -120,11 +135,16 @@ async def _node(place: Layout, wanted: State, node: NodePlan, api: asyncio.Event
     if node.containerd is not None:
         await ensure(place, node.containerd, progress)
         with progress.step(f"{node.state.name}/images") as step:
-            step.done(await asyncio.to_thread(import_images, place, node.state.index))
+            step.done(await asyncio.to_thread(_import_images, place, wanted, node))
     await api.wait()
     await ensure(place, node.kubelet, progress)
     if node.agent is not None:
         await ensure(place, node.agent, progress)
+
+
+def _import_images(place: Layout, wanted: State, node: NodePlan) -> str:
+    probe = Path(wanted.native, native.PROBE) if wanted.native else None
+    return import_images(place, node.state.index, probe=probe)
 
 
 def _prepare(place: Layout, node: NodePlan) -> None:
