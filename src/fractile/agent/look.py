@@ -23,7 +23,8 @@ class Look(msgspec.Struct, frozen=True):
 class Eye:
     """Steps 1 to 4; blocks."""
 
-    def __init__(self, slices: Slices, meter: Meter | None, processes: ProcFs) -> None:
+    def __init__(self, slices: Slices, meter: Meter | None, processes: ProcFs, *, enforced: bool) -> None:
+        self._enforced = enforced
         self._slices = slices
         self._meter = meter
         self._processes = processes
@@ -37,7 +38,8 @@ class Eye:
         processes = self._processes.look({p.pid for r in readings for p in r.processes or ()})
         named = {p.token for p in processes.values()}
         ledgers |= {g.token: (*ledgers[g.token], _counters(g)) for g in granted if g.token in named}
-        return Look(granted, ledgers, readings, attribute(readings, processes, granted, ledgers))
+        found = attribute(readings, processes, granted, ledgers, enforced=self._enforced)
+        return Look(granted, ledgers, readings, found)
 
 
 def _counters(granted: Granted) -> Counters | Unreadable:

@@ -62,9 +62,17 @@ class Attributed(msgspec.Struct, frozen=True):
 
 
 def attribute(
-    readings: Sequence[CardReading], processes: Mapping[int, Process], granted: Sequence[Granted], ledgers: Ledgers
+    readings: Sequence[CardReading],
+    processes: Mapping[int, Process],
+    granted: Sequence[Granted],
+    ledgers: Ledgers,
+    *,
+    enforced: bool = True,
 ) -> Attributed:
-    """Every process on every card. One that the kernel no longer knows has ended, and is nobody's."""
+    """Every process on every card. One that the kernel no longer knows has ended, and is nobody's.
+
+    ``enforced`` False: no library is in the containers of this node, so nothing accounts and only quotas are compared.
+    """
     by_token = {g.token: g for g in granted}
     pods = {(g.limits.pod_uid, c.uuid) for g in granted for c in g.limits.cards}
     by_slice: dict[tuple[str, CardUUID], list[Present]] = {}
@@ -82,7 +90,7 @@ def attribute(
                 continue
             by_slice.setdefault((owner.token, reading.uuid), []).append(Present(on_card, process))
     for (token, card), present in by_slice.items():
-        findings += _compare(by_token[token], card, present, ledgers.get(token, ()))
+        findings += _compare(by_token[token], card, present, ledgers.get(token, ()), enforced=enforced)
     return Attributed({key: tuple(present) for key, present in by_slice.items()}, tuple(findings))
 
 
@@ -98,7 +106,12 @@ def _stranger(process: Process, card: CardUUID, pods: Container[tuple[str, CardU
 
 
 def _compare(
-    granted: Granted, card: CardUUID, present: Sequence[Present], looks: Sequence[Counters | Unreadable]
+    granted: Granted,
+    card: CardUUID,
+    present: Sequence[Present],
+    looks: Sequence[Counters | Unreadable],
+    *,
+    enforced: bool,
 ) -> list[Finding]:
     if granted.limits.flags & FLAG_OFF:
         return []  # trusted: nothing is accounted for
@@ -106,7 +119,7 @@ def _compare(
     assert index is not None
     counted = [look for look in looks if isinstance(look, Counters)]
     missing = [p for p in present if not any(_knows(look, p.process) for look in counted)]
-    if missing:
+    if missing and enforced:
         return [Finding("not-in-ledger", card, p.process, granted, p.reading.bytes) for p in missing]
     limits = granted.limits.cards[index]
     held = sum(p.reading.bytes or 0 for p in present)
@@ -114,7 +127,7 @@ def _compare(
     allowed = margin(limits, processes=len(present))
     if held > limits.memory + allowed:
         return [Finding("over-quota", card, None, granted, held, limits.memory)]
-    if held > accounted + allowed:
+    if held > accounted + allowed and enforced:
         return [Finding("over-ledger", card, None, granted, held, accounted)]
     return []
 

@@ -14,6 +14,7 @@ import click
 from fractile.agent.allocate import Allocator
 from fractile.agent.arbiter import ArbiterKeeper
 from fractile.agent.assigned import Assigned
+from fractile.agent.audit import Policy
 from fractile.agent.availability import Availability
 from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Catalog, Stock
@@ -21,6 +22,7 @@ from fractile.agent.enforce import Enforcer
 from fractile.agent.grant import Granter
 from fractile.agent.health import INTERVAL, Health
 from fractile.agent.health_events import HealthEvents
+from fractile.agent.http import Address
 from fractile.agent.inventory import Inventory
 from fractile.agent.isolation import Isolation
 from fractile.agent.journal import Journal
@@ -36,9 +38,11 @@ from fractile.kube import credentials
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.main.agent_health import health_options, health_rules
+from fractile.main.agent_usage import UsageOptions, usage_command_options, usage_loops
 from fractile.main.logs import set_up_logging
 from fractile.model.units import MemoryUnit, MiB, NodeName
 from fractile.nvml.driver import Driver, NvmlDriver
+from fractile.nvml.meter import NvmlMeter
 from fractile.nvml.simulated import SimulatedDriver
 from fractile.policy.health import Rules
 from fractile.wire.kubelet_checkpoint import FILE_NAME as CHECKPOINT
@@ -47,6 +51,7 @@ _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 
 _KUBELET = Path("/var/lib/kubelet")
 HEALTH_RULES = Rules()
+_NO_PAGES = UsageOptions()
 _MALLOC = {-1: 128 * 1024, -3: 128 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
 
 log = logging.getLogger(__name__)
@@ -91,6 +96,7 @@ log = logging.getLogger(__name__)
     help="MiB that one CUDA context takes on this node's cards, if you have measured it; 0: the library measures.",
 )
 @health_options
+@usage_command_options
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
     node_name: str,
@@ -110,6 +116,8 @@ def command(
     passing_minutes: float,
     reset_minutes: float,
     cooling_minutes: float,
+    metrics_address: Address | None,
+    outside_ledger: Policy,
 ) -> None:
     """Run the node agent: inventory, device plugin, and the limits inside the containers."""
     set_up_logging(log_level)
@@ -117,6 +125,7 @@ def command(
     _check_directory(device_plugin_dir)
     installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
     driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver(context=MiB(context_memory))
+    meter = None if simulated_cards else NvmlMeter()
     try:
         asyncio.run(
             run(
@@ -135,10 +144,11 @@ def command(
                     reset_minutes=reset_minutes,
                     cooling_minutes=cooling_minutes,
                 ),
+                usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None),
             )
         )
     finally:
-        driver.close()
+        driver.close()  # the meter may be in a call; the process ends anyway
 
 
 async def run(
@@ -153,6 +163,7 @@ async def run(
     installed: Version | None = None,
     rules: Rules = HEALTH_RULES,
     look: float = INTERVAL,
+    usage: UsageOptions = _NO_PAGES,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
     catalog = Catalog.of(driver.cards(), unit)
@@ -190,6 +201,7 @@ async def run(
             client,
             stock,
             registered=registrar.registered,
+            known=health.adopted,
             enforced=enforced,
             verdict=health.verdict,
             stamp=health.stamp,
@@ -202,12 +214,13 @@ async def run(
                     availability.run(),
                     pods.follow().run(),
                     health.run(),
-                    Inventory(client, stock, health, node=node).run(),
+                    Inventory(client, stock, health, node=node, strange=availability.forget).run(),
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal).run(),
                     enforcer.run(),
                     events.run(),
                     *_native(installed, kubelet, state),
+                    *usage_loops(client, events, stock=stock, pods=pods, journal=journal, state=state, options=usage),
                 )
             ]
             await _told_to_stop()

@@ -1,9 +1,13 @@
-"""Wiring of the agent's usage, audit and metrics: files, NVML and arbiter -> picture -> HTTP; apart from the rest of the
-agent, which works the same without."""
+"""Wiring of the agent's usage, audit and metrics: files, NVML and arbiter -> picture -> HTTP.
 
-from collections.abc import Coroutine
+Apart from the rest of the agent, which works the same without.
+"""
+
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
+import click
 import msgspec
 
 from fractile.agent.audit import Audit, Policy
@@ -21,17 +25,51 @@ from fractile.agent.usage import Usage
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.nvml.meter import Meter
+from fractile.wire.node_usage import DEFAULT_PORT
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _address(_context: click.Context, _parameter: click.Parameter, text: str) -> Address | None:
+    return Address.parse(text)
+
+
+_OPTIONS = (
+    click.option(
+        "--metrics-address",
+        default=f":{DEFAULT_PORT}",
+        show_default=True,
+        metavar="[HOST]:PORT",
+        callback=_address,
+        help='Where /metrics, /usage and /healthz are answered; "" for nowhere.',
+    ),
+    click.option(
+        "--outside-ledger",
+        type=click.Choice(["warn", "evict"]),
+        default="warn",
+        show_default=True,
+        help="What to do about a pod that uses a card around its limits: an event, or an event and its eviction.",
+    ),
+)
 
 ARBITER_SOCKET = "arbiter.sock"  # beside the slices: where fractile-arbiter --slices puts it
 
 
 class UsageOptions(msgspec.Struct, frozen=True):
     """``address`` None: nothing is served. ``policy``: what is done about use outside the ledger. ``meter`` None: cards
-    that no NVML knows; then nothing is audited."""
+    that no NVML knows; then nothing is audited. ``enforced``: the library is in the containers."""
 
     address: Address | None = None
     policy: Policy = "warn"
     meter: Meter | None = None
+    enforced: bool = True
+
+
+def usage_command_options(command: Command) -> Command:
+    """The options of the command line."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 def usage_loops(
@@ -46,7 +84,7 @@ def usage_loops(
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller."""
     usage = Usage(
-        Eye(Slices(state / "slices", journal), options.meter, ProcFs()),
+        Eye(Slices(state / "slices", journal), options.meter, ProcFs(), enforced=options.enforced),
         stock=stock,
         pods=pods,
         audit=Audit(client, events, Owners(client, pods), policy=options.policy),

@@ -12,6 +12,7 @@ import msgspec
 from fractile.errors import WireError
 
 VERSION = 1
+DEFAULT_PORT = 5678  # of the agent, as gpu-manager's
 
 Kind = Literal["no-slice", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod"]
 KINDS: tuple[Kind, ...] = ("no-slice", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod")
