@@ -5,10 +5,12 @@
  *
  * An allocation reserves a whole granule before the call. When the quota has none left, it may still fit into a hole. That
  * must be sure before the call, whatever other threads do meanwhile, and without a lock across the call:
- *   - it claims room: a hole counts only when all small allocations on their way in this context fit into it together;
+ *   - it claims room: a hole counts only when all small allocations on their way in this context fit into it together, wherever
+ *     in it the others lie: what was freed after one of them landed is a hole here with that one somewhere in the middle;
  *   - while any is on its way, a granule that turns out not to be needed (an allocation with a reservation landed in the
  *     hole, or a last piece was freed) is not given back but kept as the group's spare, for whoever was pushed out;
- *   - a granule whose pieces are all being freed may be gone already: its charge can be taken over at once ("owed"). */
+ *   - a granule whose pieces are all being freed may be gone already: its charge can be taken over at once ("owed"). Which
+ *     of several went first nobody knows, so the first that is known to be gone pays. */
 #include "granules.h"
 
 #include <string.h>
@@ -34,11 +36,12 @@ struct granule {
 struct group {
     CUcontext context;
     uint32_t on_way, units, spare;
+    uint32_t claims, largest; /* those of them without a reservation, and how many units any of these asked for */
     struct fr_op free; /* announces the spare: it may go back soon */
 };
 
 static struct fr_lock lock;
-static uint32_t era;
+static uint32_t era, debts; /* how many are owed */
 static FR_LARGE struct granule *buckets[BUCKETS];
 static struct granule *all, *unused;
 static FR_LARGE struct group groups[GROUPS];
@@ -51,6 +54,7 @@ static void enter(void)
     if (all) memset(buckets, 0, sizeof buckets); /* a forked child has none of its parent's memory */
     memset(groups, 0, sizeof groups);
     all = unused = NULL;
+    debts = 0;
     era = now;
 }
 
@@ -88,8 +92,17 @@ static struct granule *add(uint64_t base, CUcontext context, int card)
     return all = g;
 }
 
+static bool set_owed(struct granule *g, bool owed)
+{
+    bool was = g->owed;
+    debts += owed - was;
+    g->owed = owed;
+    return was;
+}
+
 static void drop(struct granule *g)
 {
+    set_owed(g, false);
     struct granule **p = bucket_of(g->base);
     while (*p != g) p = &(*p)->next;
     *p = g->next;
@@ -118,7 +131,7 @@ static void mark_part(struct granule *g, CUdeviceptr p, uint64_t size, bool on)
     mark(g, (uint32_t)(from / UNIT), (uint32_t)((to < FR_GRANULE ? to + UNIT - 1 : FR_GRANULE) / UNIT), on);
 }
 
-static bool has_hole(const struct granule *g, uint32_t wanted)
+static bool has_hole(const struct granule *g, uint64_t wanted)
 {
     if (UNITS - g->units < wanted) return false;
     for (const uint8_t *at = g->taken, *end = g->taken + UNITS; at < end;) {
@@ -130,7 +143,7 @@ static bool has_hole(const struct granule *g, uint32_t wanted)
     return false;
 }
 
-static bool hole_in(CUcontext context, uint32_t wanted)
+static bool hole_in(CUcontext context, uint64_t wanted)
 {
     for (struct granule *g = all; g; g = g->next_of)
         if (g->context == context && g->pieces > g->freeing && has_hole(g, wanted)) return true;
@@ -156,17 +169,32 @@ static struct group *join(CUcontext context)
 
 static uint32_t units_of(uint64_t size) { return (uint32_t)((size + UNIT - 1) / UNIT); }
 
+/* The hole in which n others of this many units leave room for one of `largest` in the worst case: when all gaps between
+ * them are one unit too small for it, but one. */
+static uint64_t room(const struct group *g, uint32_t units)
+{
+    uint32_t largest = g->largest > units ? g->largest : units;
+    return g->units + units + (uint64_t)g->on_way * (largest - 1);
+}
+
+static void set_out(struct group *g, struct fr_small *s)
+{
+    s->in_group = true;
+    s->claims = !s->own;
+    g->on_way++;
+    g->units += s->units;
+    g->claims += s->claims;
+    if (s->claims && g->largest < s->units) g->largest = s->units;
+}
+
 bool fr_small_enter(struct fr_small *s, CUcontext context, int card, uint64_t size, uint32_t own)
 {
     *s = (struct fr_small){.context = context, .card = card, .units = units_of(size), .own = own};
     enter();
     struct group *g = join(context);
-    bool sure = own || (g && hole_in(context, g->units + s->units));
-    if (sure && g) {
-        g->on_way++;
-        g->units += s->units;
-        s->in_group = true;
-    }
+    bool sure = own || (g && hole_in(context, room(g, s->units)));
+    if (sure && g) set_out(g, s);
+    else if (!sure) s->crowded = g && g->on_way && hole_in(context, s->units);
     leave();
     return sure;
 }
@@ -175,14 +203,18 @@ bool fr_small_enter(struct fr_small *s, CUcontext context, int card, uint64_t si
 static bool take_over(CUcontext context)
 {
     for (struct granule *g = all; g; g = g->next_of)
-        if (g->context == context && g->freeing == g->pieces && !g->owed && g->object == FR_NO_OBJECT) return g->owed = true;
+        if (g->context == context && g->freeing == g->pieces && !g->owed && g->object == FR_NO_OBJECT) return set_owed(g, true), true;
     return false;
 }
 
+/* Granules without a charge: unknown ones, and those that were thought to be gone. */
 static uint32_t new_granules(CUdeviceptr p, uint64_t size)
 {
     uint32_t count = 0;
-    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) count += !find(base);
+    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) {
+        const struct granule *g = find(base);
+        count += !g || g->owed;
+    }
     return count;
 }
 
@@ -192,6 +224,8 @@ static bool book(const struct fr_small *s, CUdeviceptr p, uint64_t size)
         struct granule *g = find(base);
         if (!g && !(g = add(base, s->context, s->card))) return false;
         mark_part(g, p, size, true);
+        g->context = s->context; /* at the address of one that is being freed, another context may get one */
+        set_owed(g, false);
         g->pieces++;
     }
     return true;
@@ -212,6 +246,8 @@ static void settle(const struct fr_small *s, uint32_t needed, uint32_t taken, st
     if (!g) return;
     g->spare -= needed - taken - from_own;
     g->units -= s->units;
+    g->claims -= s->claims;
+    if (!g->claims) g->largest = 0;
     if (--g->on_way) {
         end->kept = s->own; /* somebody may still need what is left over */
         keep_spare(g, s->card, s->own - from_own);
@@ -254,10 +290,18 @@ void fr_small_stays(CUdeviceptr p, uint64_t size, uint32_t *owed)
         struct granule *g = find(base);
         if (!g) continue;
         g->freeing--;
-        *owed += g->owed;
-        g->owed = false;
+        *owed += set_owed(g, false);
     }
     leave();
+}
+
+/* This one is gone: is its charge one that was taken over? */
+static bool pays(const struct granule *gone)
+{
+    if (gone->owed) return true;
+    for (struct granule *g = debts ? all : NULL; g; g = g->next_of)
+        if (g->context == gone->context && g->owed) return set_owed(g, false);
+    return false;
 }
 
 void fr_small_freed(CUcontext context, CUdeviceptr p, uint64_t size, uint32_t *back, int *object)
@@ -273,8 +317,9 @@ void fr_small_freed(CUcontext context, CUdeviceptr p, uint64_t size, uint32_t *b
         g->freeing--;
         if (--g->pieces) continue;
         if (g->object != FR_NO_OBJECT) *object = g->object;
-        else if (group && !g->owed) keep_spare(group, g->card, 1);
-        else *back += !g->owed;
+        else if (pays(g)) {}
+        else if (group) keep_spare(group, g->card, 1);
+        else ++*back;
         drop(g);
     }
     leave();

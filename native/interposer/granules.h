@@ -9,7 +9,8 @@ struct fr_small {
     CUcontext context;
     int card;
     uint32_t units, own;
-    bool in_group;
+    bool in_group, claims; /* claims: without a reservation */
+    bool crowded;          /* refused, but only because of others on their way */
 };
 
 /* Before the driver's call. False: nothing is reserved for it and no hole is sure to be left for it. */

@@ -67,19 +67,28 @@ static bool room_for_one(int card)
     return quota.memory >= FR_GRANULE && fr_used(card) <= quota.memory - FR_GRANULE;
 }
 
-/* A granule of its own, or a hole that is sure; the ledger waits for others only when there is neither. */
+/* A granule of its own, or a hole that is sure. */
+static bool try_to_enter(struct fr_op *op, struct fr_small *s, const struct fr_place *at, uint64_t size)
+{
+    *s = (struct fr_small){.crowded = false};
+    if (fr_begin(op, at->card, 0)) return false;
+    bool own = room_for_one(at->card) && fr_more(op, FR_GRANULE);
+    if (fr_small_enter(s, at->context, at->card, size, own)) return true;
+    fr_end(op, 0);
+    return false;
+}
+
+/* When there is neither, the ledger waits for what others give back; and then as long for those on their way, who may lie
+ * in the only hole, but need not. */
 static CUresult enter(struct fr_op *op, struct fr_small *s, const struct fr_place *at, uint64_t size)
 {
-    CUresult r = fr_begin(op, at->card, 0);
-    if (r) return r;
-    bool own = room_for_one(at->card) && fr_more(op, FR_GRANULE);
-    if (fr_small_enter(s, at->context, at->card, size, own)) return CUDA_SUCCESS;
-    fr_end(op, 0);
-    r = fr_begin(op, at->card, FR_GRANULE);
+    struct fr_patience patience = {0};
+    if (try_to_enter(op, s, at, size)) return CUDA_SUCCESS;
+    CUresult r = fr_begin(op, at->card, FR_GRANULE);
     if (!r) return fr_small_enter(s, at->context, at->card, size, 1), CUDA_SUCCESS;
-    if (fr_begin(op, at->card, 0)) return r;
-    if (fr_small_enter(s, at->context, at->card, size, 0)) return CUDA_SUCCESS; /* while it waited, a piece was freed */
-    fr_end(op, 0);
+    do {
+        if (try_to_enter(op, s, at, size)) return CUDA_SUCCESS;
+    } while (s->crowded && fr_wait(&patience));
     return r;
 }
 
@@ -92,6 +101,8 @@ static bool leave(struct fr_op *op, struct fr_small *s, CUdeviceptr p, uint64_t 
     }
     bool good = end.booked && !end.missing;
     if (!good) {
+        struct fr_record forgotten;
+        fr_record_take(FR_POINTER, p, &forgotten); /* before the driver gives the address to somebody else */
         undo(p);
         fr_escape();
     }
@@ -105,7 +116,6 @@ static CUresult piece(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;
     struct fr_small s;
-    struct fr_record forgotten;
     CUresult r = enter(&op, &s, at, q->worst);
     if (r) return r;
     r = q->call(q);
@@ -117,9 +127,7 @@ static CUresult piece(struct fr_request *q, const struct fr_place *at)
         leave(&op, &s, 0, 0);
         return r;
     }
-    if (leave(&op, &s, q->address, q->size)) return CUDA_SUCCESS;
-    fr_record_take(FR_POINTER, q->address, &forgotten);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return leave(&op, &s, q->address, q->size) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult fr_linear_request(struct fr_request *q)

@@ -69,10 +69,17 @@ static bool cannot_fit(int card, uint64_t units)
     return used > FR_UNITS_MOST || (used > slack ? used - slack : 0) + units > quota.memory / FR_UNIT_BYTES;
 }
 
-static void pause_after(unsigned round)
+bool fr_wait(struct fr_patience *p)
 {
-    if (round < 4) syscall(SYS_sched_yield);
-    else fr_sleep_us(round < 8 ? 50 : round < 16 ? 200 : 1000);
+    int before = errno;
+    uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
+    if (!p->round) p->start = now;
+    if (now - p->start >= PATIENCE_NS) return false;
+    if (p->round < 4) syscall(SYS_sched_yield);
+    else fr_sleep_us(p->round < 8 ? 50 : p->round < 16 ? 200 : 1000);
+    p->round++;
+    errno = before;
+    return true;
 }
 
 bool fr_reserve_patiently(int card, uint64_t units)
@@ -85,11 +92,11 @@ bool fr_reserve_patiently(int card, uint64_t units)
     note_frees(&frees, card);
     fr_reap();
     bool fits = false;
-    uint64_t start = fr_clock_ns(CLOCK_MONOTONIC), reaped = start, now = start;
-    for (unsigned round = 0; !(fits = fr_reserve(card, units)) && now - start < PATIENCE_NS; round++) {
+    struct fr_patience patience = {0};
+    for (uint64_t reaped = fr_clock_ns(CLOCK_MONOTONIC); !(fits = fr_reserve(card, units));) {
         if (frees_ended(&frees, card) && cannot_fit(card, units)) break;
-        pause_after(round);
-        now = fr_clock_ns(CLOCK_MONOTONIC);
+        if (!fr_wait(&patience)) break;
+        uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
         if (now - reaped < REAP_AGAIN_NS) continue;
         fr_reap();
         reaped = now;

@@ -157,6 +157,37 @@ static void threads_that_take_and_empty_granules_leave_nothing_behind(void)
     EXPECT_EQ(cuMemAlloc_v2(&large, 30 * MIB), CUDA_SUCCESS);
 }
 
+static void *churn_the_margin(void *seed_at)
+{
+    unsigned seed = *(unsigned *)seed_at;
+    CUdeviceptr mine[8];
+    EXPECT_EQ(cuCtxSetCurrent(shared_context), CUDA_SUCCESS);
+    for (int round = 0; round < 2000; round++) {
+        int n = 0;
+        while (n < 8 && cuMemAlloc_v2(&mine[n], 1 + (unsigned)rand_r(&seed) % (900 * 1024)) == CUDA_SUCCESS) n++;
+        while (n) {
+            CUdeviceptr *p = &mine[(unsigned)rand_r(&seed) % (unsigned)n];
+            EXPECT_EQ(cuMemFree_v2(*p), CUDA_SUCCESS);
+            *p = mine[--n];
+        }
+    }
+    return NULL;
+}
+
+static void threads_that_live_on_holes_of_all_sizes_never_pass_the_quota(void)
+{
+    CUdeviceptr large;
+    pthread_t threads[THREADS];
+    unsigned seeds[THREADS];
+    shared_context = context_on(0);
+    EXPECT_EQ(cuMemAlloc_v2(&large, 246 * MIB), CUDA_SUCCESS); /* five granules are left for some twenty pieces */
+    for (unsigned i = 0; i < THREADS; i++) seeds[i] = i + 11, pthread_create(&threads[i], NULL, churn_the_margin, &seeds[i]);
+    for (unsigned i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(peak(CARD_A), QUOTA);
+    EXPECT_EQ(used(), CONTEXT + 246 * MIB);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 246 * MIB);
+}
+
 static void pitched_memory_is_charged_by_the_pitch_that_comes_back(void)
 {
     CUdeviceptr p;
@@ -231,6 +262,7 @@ int main(void)
     IN(FULL, with_a_full_quota_a_small_allocation_still_finds_the_last_hole);
     IN(FULL, threads_that_share_the_last_granule_never_pass_the_quota);
     IN(FULL, threads_that_take_and_empty_granules_leave_nothing_behind);
+    IN(FULL, threads_that_live_on_holes_of_all_sizes_never_pass_the_quota);
     IN(FULL, pitched_memory_is_charged_by_the_pitch_that_comes_back);
     IN(FULL, managed_memory_counts_in_full_and_host_memory_never);
     IN(FULL, memory_of_a_stopped_process_is_there_for_the_next_one);
