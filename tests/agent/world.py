@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,7 @@ from fractile.model.placement import ContainerPlacement, Placement, Slice, charg
 from fractile.model.request import PodRequest, Role
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
 from fractile.nvml.simulated import SimulatedDriver
+from fractile.policy.health import Rules
 from fractile.region import directory
 from fractile.region.page import Limits
 from fractile.wire import placement
@@ -41,6 +42,7 @@ def card(number: int, memory: int = 16 * GIB) -> Card:
 
 
 CARDS = [card(0), card(1)]
+_RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,26 @@ class World:
     cards: list[Card]
     agent: asyncio.Task[None] | None = None
     made: int = 0
+    rules: Rules = _RULES
+    faults: dict[CardUUID, dict[str, object]] = field(default_factory=dict[CardUUID, dict[str, object]])
 
-    def start_agent(self) -> None:
+    def hurt(self, card: Card, **faults: object) -> None:
+        """Give a card these fields in the file of simulated cards; without any, it is well."""
+        self.faults[card.uuid] = faults
+        self._write_cards()
+
+    def _write_cards(self) -> Path:
         file = self.root / "cards.json"
         entries = [
             {"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory, "pciBusID": c.pci_bus_id}
+            | self.faults.get(c.uuid, {})
             for c in self.cards
         ]
-        file.write_bytes(msgspec.json.encode(entries))
+        file.with_suffix(".new").write_bytes(msgspec.json.encode(entries))
+        return file.with_suffix(".new").rename(file)
+
+    def start_agent(self) -> None:
+        file = self._write_cards()
         self.agent = asyncio.create_task(
             agent_program.run(
                 SimulatedDriver(file),
@@ -81,6 +95,8 @@ class World:
                 plugins=self.kubelet.plugin_directory,
                 pod_resources=self.kubelet.pod_resources_socket,
                 state=self.root / "state",
+                rules=self.rules,
+                look=0.1,
             )
         )
 
@@ -210,14 +226,19 @@ class World:
 
 @asynccontextmanager
 async def world(
-    *, cards: list[Card] | None = None, unit: MemoryUnit = MemoryUnit.GiB, seed: int = 0, agent: bool = True
+    *,
+    cards: list[Card] | None = None,
+    unit: MemoryUnit = MemoryUnit.GiB,
+    seed: int = 0,
+    agent: bool = True,
+    rules: Rules = _RULES,
 ) -> AsyncGenerator[World]:
     """A node with a running kubelet and, unless told otherwise, a registered agent."""
     root = Path(tempfile.mkdtemp(prefix="fr-"))  # pytest's own paths are too long for sockets
     try:
         async with FakeApiServer() as server, FakeKubelet(root, rng=random.Random(seed)) as kubelet:
             server.create(paths.nodes(), {"metadata": {"name": NODE}})
-            made = World(server, kubelet, root, unit, CARDS if cards is None else cards)
+            made = World(server, kubelet, root, unit, CARDS if cards is None else cards, rules=rules)
             try:
                 if agent:
                     made.start_agent()

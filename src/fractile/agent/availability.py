@@ -5,10 +5,9 @@ stop first withdraws its cards, waits until Bindings that are already on their w
 go of kubelet; one that starts offers them again when kubelet has taken its plugins. A sick card is unhealthy whatever
 else holds. Running pods notice nothing.
 
-Level-triggered: what each card should say is compared with what was written; what sick cards say is written again now
-and then, since an object that somebody deletes begins as available. Failure rule: it goes on. An API server that does
-not answer delays neither the stop nor, for long, the start; an agent that is killed withdraws nothing, and pods bound
-until it is back may fail.
+Level-triggered: what each card should say is compared with what was written; ``forget`` says that it stands there no
+longer. Failure rule: it goes on. An API server that does not answer delays neither the stop nor, for long, the start;
+an agent that is killed withdraws nothing, and pods bound until it is back may fail.
 """
 
 import asyncio
@@ -31,7 +30,6 @@ _DRAIN = 1.0  # seconds from Binding to admission; measured: well below half of 
 _PATIENCE = 3.0  # for the API server while stopping
 _FAILED = 1.0
 _ROUND = 5.0
-_REPEAT = 6  # rounds after which what a sick card says is written again
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +40,8 @@ VerdictOf = Callable[[CardUUID], Verdict]
 class Availability:
     """``run`` offers the cards once kubelet listens; ``withdraw`` takes them back before the agent stops.
 
-    ``verdict`` says how a card is, ``stamp`` turns its times into those of the API.
+    ``verdict`` says how a card is, ``stamp`` turns its times into those of the API; ``known`` is set once what earlier
+    agents knew counts too: before, no card is called healthy.
     """
 
     def __init__(
@@ -51,6 +50,7 @@ class Availability:
         stock: Stock,
         *,
         registered: asyncio.Event,
+        known: asyncio.Event | None = None,
         enforced: bool = False,
         verdict: VerdictOf = lambda card: HEALTHY,
         stamp: Callable[[float], str] = lambda moment: "",
@@ -59,16 +59,16 @@ class Availability:
     ) -> None:
         self._client = client
         self._stock = stock
-        self._registered = registered
+        self._ready = (registered, known) if known else (registered,)
         self._isolation = ENFORCED if enforced else NOT_ENFORCED
         self._verdict = verdict
         self._stamp = stamp
         self._sleep = sleep
         self._wall = wall
         self._withdrawn = False
-        self._rounds = 0
         self._writing = asyncio.Lock()
         self._written: dict[CardUUID, _Status] = {}
+        self._again = asyncio.Event()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -91,30 +91,42 @@ class Availability:
             return
         await self._sleep(_DRAIN)
 
+    def forget(self, card: CardUUID) -> None:
+        """The card's object is new, or somebody else wrote its status."""
+        self._written.pop(card, None)
+        self._again.set()
+
     async def _next(self, catalog: Catalog) -> None:
         """Until something is different, or a round has passed."""
-        waits = {asyncio.ensure_future(self._stock.changed(catalog))}
-        if not self._registered.is_set():
-            waits.add(asyncio.ensure_future(self._kubelet_listens(catalog)))
+        waits = {asyncio.ensure_future(self._stock.changed(catalog)), asyncio.ensure_future(self._forgotten(catalog))}
+        if not self._all_ready():
+            waits.add(asyncio.ensure_future(self._readiness(catalog)))
         try:
             await asyncio.wait(waits, timeout=_ROUND, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
 
-    async def _kubelet_listens(self, catalog: Catalog) -> Catalog:
-        await self._registered.wait()
+    async def _forgotten(self, catalog: Catalog) -> Catalog:
+        await self._again.wait()
+        self._again.clear()
         return catalog
+
+    async def _readiness(self, catalog: Catalog) -> Catalog:
+        for event in self._ready:
+            await event.wait()
+        return catalog
+
+    def _all_ready(self) -> bool:
+        return all(event.is_set() for event in self._ready)
 
     async def _write(self, cards: Sequence[Card]) -> bool:
         """Whether all objects say what they should."""
         done = True
         async with self._writing:
-            self._rounds += 1
             for card in cards:
                 wanted = self._wanted(card.uuid)
-                again = wanted is not None and wanted["phase"] == UNHEALTHY and self._rounds % _REPEAT == 0
-                if wanted is None or (wanted == self._written.get(card.uuid) and not again):
+                if wanted is None or wanted == self._written.get(card.uuid):
                     continue
                 done = await self._patch(card.uuid, wanted) and done
         return done
@@ -131,7 +143,7 @@ class Availability:
                 "lastTransitionTime": self._stamp(verdict.since),
                 "returnsAt": None if verdict.until is None else self._stamp(verdict.until),
             }
-        if not (self._withdrawn or self._registered.is_set()):
+        if not (self._withdrawn or self._all_ready()):
             return None
         phase = PENDING if self._withdrawn else AVAILABLE
         before = self._written.get(card, {})

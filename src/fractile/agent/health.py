@@ -51,7 +51,7 @@ class Told(Protocol):
 
 
 class Health:
-    """``first`` is set once the cards were read."""
+    """``first`` is set once the cards were read, ``adopted`` once the API server's objects were, too."""
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class Health:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.first = asyncio.Event()
+        self.adopted = asyncio.Event()
         self._driver = driver
         self._stock = stock
         self._told = told
@@ -135,6 +136,7 @@ class Health:
                 self._remembered.add(card.uuid)
                 self._recall(card.uuid, resource)
         self._settle(before)
+        self.adopted.set()
 
     # ── the driver's reports ─────────────────────────────────────────────────────────────────────────────────────────
 

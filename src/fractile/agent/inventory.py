@@ -7,6 +7,7 @@ is shown to ``health`` before anything is changed. Failure rule: while the API s
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.health import Health
@@ -14,9 +15,10 @@ from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Sleep
-from fractile.model.units import NodeName
+from fractile.model.units import CardUUID, NodeName
 from fractile.wire.extended_resource import (
     NODE_LABEL,
+    UNHEALTHY,
     ExtendedResource,
     ExtendedResourceApply,
     from_card,
@@ -32,17 +34,27 @@ _FIRST = 30.0  # for the driver to be read before the objects are compared with 
 
 log = logging.getLogger(__name__)
 
+Strange = Callable[[CardUUID], None]
+
 
 class Inventory:
-    """Keeps the objects like the stock."""
+    """Keeps the objects like the stock. ``strange`` is told of a card whose object is new or has another health."""
 
     def __init__(
-        self, client: KubeClient, stock: Stock, health: Health, *, node: NodeName, sleep: Sleep = asyncio.sleep
+        self,
+        client: KubeClient,
+        stock: Stock,
+        health: Health,
+        *,
+        node: NodeName,
+        strange: Strange = lambda card: None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._client = client
         self._stock = stock
         self._health = health
         self._node = node
+        self._strange = strange
         self._sleep = sleep
 
     async def run(self) -> None:
@@ -64,7 +76,10 @@ class Inventory:
         catalog = self._stock.catalog
         present = {r.metadata.name: r for r in found}
         for card in catalog.cards:
-            await self._apply(from_card(card, self._node, owner), present.pop(object_name(card.uuid), None))
+            seen = present.pop(object_name(card.uuid), None)
+            await self._apply(from_card(card, self._node, owner), seen)
+            if seen is None or (seen.status.phase == UNHEALTHY) is card.healthy:
+                self._strange(card.uuid)
         for stale in present.values():
             await self._delete(stale)
         return catalog

@@ -1,0 +1,287 @@
+"""A card's sickness seen from kubelet, from the API server and from the pods, through the whole agent."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.health import Health
+from fractile.kube import paths
+from fractile.model.card import Card
+from fractile.model.health import CardEvent, Reading, Silence, Verdict
+from fractile.model.units import CardUUID, MemoryUnit
+from fractile.nvml.watcher import Failed, Readings
+from fractile.policy.health import Rules
+from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceStatus, from_card, object_name
+from tests.agent.world import CARDS, COUNT, MEM, NODE, Asks, World, card, world
+
+A, B = CARDS
+ALL = 32  # GiB of both cards
+
+
+async def until(true: Callable[[], bool], *, seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def status(w: World, card: Card) -> dict[str, Any]:
+    found = {o["metadata"]["name"]: o for o in w.server.all(paths.extended_resources())}
+    return found.get(object_name(card.uuid), {}).get("status", {})
+
+
+def told(w: World, pod: str) -> list[tuple[str, str]]:
+    events = w.server.all(paths.events("default"))
+    return [(e["reason"], e["message"]) for e in events if e["involvedObject"]["name"] == pod]
+
+
+async def test_a_lost_card_is_taken_out_alone_with_a_reason_and_returns_by_itself() -> None:
+    async with world() as w:
+        on_a, on_b = (w.admit(Asks("main", 4), on={"main": [c]}, name=n) for c, n in ((A, "a"), (B, "b")))
+        await w.kubelet.running(on_a)
+        await w.kubelet.running(on_b)
+        await until(lambda: status(w, A).get("phase") == "Available")
+
+        w.hurt(A, lost=True)
+        await until(lambda: w.kubelet.capacity() == {**w.kubelet.capacity(), MEM: (ALL, 16), COUNT: (2, 1)})
+        await until(lambda: status(w, A).get("phase") == "Unhealthy")
+        assert status(w, A)["reason"] == "CardLost"
+        assert "returns when it answers" in status(w, A)["message"]
+        assert status(w, A)["lastTransitionTime"].endswith("Z")
+        assert "returnsAt" not in status(w, A)
+        assert status(w, B)["phase"] == "Available"
+        await until(lambda: bool(told(w, "a")))
+        assert [reason for reason, _ in told(w, "a")] == ["CardUnhealthy"]
+        assert A.uuid in told(w, "a")[0][1]
+        assert told(w, "b") == []
+
+        late = w.admit(Asks("main", 4), on={"main": [B]}, name="late")
+        await w.kubelet.running(late)
+        w.check(on_a, on_b, late)
+
+        w.hurt(A)
+        await w.kubelet.registered(MEM, ALL)
+        await until(lambda: status(w, A).get("phase") == "Available")
+        assert not {"reason", "message", "returnsAt"} & set(status(w, A))
+        await until(lambda: [reason for reason, _ in told(w, "a")] == ["CardUnhealthy", "CardHealthy"])
+        assert told(w, "b") == []
+
+
+async def test_an_error_of_a_program_is_told_to_the_pods_of_the_card_and_changes_nothing_else() -> None:
+    async with world() as w:
+        on_a, on_b = (w.admit(Asks("main", 4), on={"main": [c]}, name=n) for c, n in ((A, "a"), (B, "b")))
+        await w.kubelet.running(on_a)
+        await w.kubelet.running(on_b)
+        w.hurt(A, xids=[31])
+        await until(lambda: bool(told(w, "a")))
+        ((reason, message),) = told(w, "a")
+        assert (reason, "XID 31" in message, "of this pod" in message) == ("ProgramFailedOnCard", True, True)
+        assert told(w, "b") == []
+        await asyncio.sleep(0.3)
+        assert w.kubelet.capacity()[MEM] == (ALL, ALL)
+        assert status(w, A)["phase"] == "Available"
+
+
+async def test_an_error_of_the_card_takes_it_out_for_its_time_and_the_status_says_until_when() -> None:
+    async with world(rules=Rules(reset=1.5)) as w:
+        w.hurt(B, xids=[119])
+        await w.kubelet.registered(MEM, 16)
+        await until(lambda: status(w, B).get("phase") == "Unhealthy")
+        assert status(w, B)["reason"] == "Xid119"
+        assert status(w, B)["returnsAt"] >= status(w, B)["lastTransitionTime"]
+        await w.kubelet.registered(MEM, ALL)
+        await until(lambda: status(w, B).get("phase") == "Available")
+
+
+async def test_heat_takes_a_card_out_and_coolness_brings_it_back() -> None:
+    async with world(rules=Rules(hot=0.3, cool=0.3)) as w:
+        w.hurt(B, temperature=92)
+        await until(lambda: status(w, B).get("reason") == "Overheated")
+        w.hurt(B, temperature=50)
+        await until(lambda: status(w, B).get("phase") == "Available")
+
+
+async def test_a_restarted_agent_remembers_a_sick_card_and_until_when() -> None:
+    async with world() as w:
+        w.hurt(B, xids=[119])
+        await until(lambda: status(w, B).get("reason") == "Xid119")
+        before = status(w, B)
+        await w.restart_agent()
+        await w.kubelet.registered(MEM, 16)
+        await asyncio.sleep(0.3)
+        assert status(w, B) == before
+        assert w.kubelet.capacity()[MEM] == (ALL, 16)
+
+
+async def test_a_restarted_agent_knows_a_card_that_does_not_answer() -> None:
+    async with world() as w:
+        await until(lambda: status(w, B).get("phase") == "Available")
+        w.hurt(B, lost=True)
+        await until(lambda: status(w, B).get("reason") == "CardLost")
+        await w.restart_agent()
+        await until(lambda: w.kubelet.capacity().get(MEM) == (ALL, 16))
+        assert status(w, B)["reason"] == "CardLost"
+        w.hurt(B)
+        await w.kubelet.registered(MEM, ALL)
+
+
+async def test_what_a_sick_card_says_is_said_again_when_somebody_deletes_its_object() -> None:
+    async with world() as w:
+        w.hurt(B, lost=True)
+        await until(lambda: status(w, B).get("phase") == "Unhealthy")
+        w.server.delete(paths.extended_resource(object_name(B.uuid)))
+        w.hurt(B, lost=True, xids=[31])
+        w.hurt(A, lost=True)  # the inventory looks again when something changes
+        await until(lambda: status(w, B).get("phase") == "Unhealthy", seconds=5)
+
+
+# One report at a time
+
+
+class Silent:
+    """A driver of which only ``asking`` is asked."""
+
+    def __init__(self) -> None:
+        self.hanging: CardUUID | None = None
+
+    def cards(self) -> list[Card]:
+        return list(CARDS)
+
+    def readings(self) -> list[Reading]:
+        return [Reading(index=c.index, card=c) for c in CARDS]
+
+    def events(self, timeout: float) -> list[CardEvent]:
+        return []
+
+    def renew(self) -> None: ...
+
+    def asking(self) -> CardUUID | None:
+        return self.hanging
+
+    def close(self) -> None: ...
+
+
+class Record:
+    def __init__(self) -> None:
+        self.turns: list[tuple[CardUUID, bool]] = []
+
+    def turned(self, card: Card, verdict: Verdict) -> None:
+        self.turns.append((card.uuid, verdict.healthy))
+
+    def failed(self, card: Card, event: CardEvent, text: str) -> None: ...
+
+
+@pytest.fixture
+def driver() -> Silent:
+    return Silent()
+
+
+class Time:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made(driver: Silent, clock: Time, *, rules: Rules = Rules()) -> tuple[Health, Stock, Record]:  # noqa: B008
+    stock, record = Stock(Catalog.of(CARDS, MemoryUnit.GiB)), Record()
+    return Health(driver, stock, record, rules=rules, clock=clock, wall=lambda: 1e9 + clock()), stock, record
+
+
+def answers(*cards: Card) -> Readings:
+    return Readings(tuple(Reading(index=c.index, card=c) for c in cards))
+
+
+def healthy(stock: Stock) -> dict[CardUUID, bool]:
+    return {c.uuid: c.healthy for c in stock.catalog.cards}
+
+
+def test_a_driver_that_hangs_costs_the_card_that_it_was_asked_about(driver: Silent) -> None:
+    health, stock, record = made(driver, Time())
+    health.take(answers(A, B))
+    health.take(None)
+    assert healthy(stock) == {A.uuid: True, B.uuid: True}, "nobody knows which"
+    driver.hanging = A.uuid
+    health.take(None)
+    assert healthy(stock) == {A.uuid: False, B.uuid: True}
+    assert health.verdict(A.uuid).reason == "DriverHangs"
+    health.take(answers(A, B))
+    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+    assert record.turns == [(A.uuid, False), (A.uuid, True)]
+
+
+def test_a_card_that_is_not_listed_any_more_stays_sick_for_a_while_and_leaves(driver: Silent) -> None:
+    clock = Time()
+    health, stock, _ = made(driver, clock)
+    health.take(answers(A, B))
+    health.take(answers(A))
+    assert healthy(stock) == {A.uuid: True, B.uuid: False}
+    clock.now += Rules().forgotten
+    health.take(answers(A))
+    assert healthy(stock) == {A.uuid: True}
+
+
+def test_a_new_card_is_offered_at_once(driver: Silent) -> None:
+    health, stock, _ = made(driver, Time())
+    health.take(answers(A, B, card(2)))
+    assert len(healthy(stock)) == 3
+
+
+def test_a_catalog_that_does_not_change_is_not_published_again(driver: Silent) -> None:
+    health, stock, _ = made(driver, Time())
+    before = stock.catalog
+    for _ in range(3):
+        health.take(answers(A, B))
+    assert stock.catalog is before
+
+
+def test_one_failure_of_the_driver_costs_nobody_anything(driver: Silent) -> None:
+    health, stock, _ = made(driver, Time())
+    health.take(answers(A, B))
+    health.take(Failed("not now"))
+    health.take(answers(A, B))
+    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+
+
+def sick(card: Card, **fields: str) -> ExtendedResource:
+    wanted = from_card(card, NODE)
+    known = ExtendedResourceStatus(phase="Unhealthy", reason="Xid119", message="m", **fields)
+    return ExtendedResource(metadata=wanted.metadata, spec=wanted.spec, status=known)
+
+
+def test_what_stands_in_the_objects_is_believed_once_and_not_after_a_reboot(driver: Silent) -> None:
+    clock = Time()
+    health, stock, _ = made(driver, clock)
+    health.take(answers(A, B))
+    since, until = health.stamp(clock.now - 60), health.stamp(clock.now + 60)
+    before_boot = health.stamp(-60)
+    health.adopt(
+        [
+            sick(A, last_transition_time=since, returns_at=until),
+            sick(B, last_transition_time=before_boot, returns_at=until),
+        ]
+    )
+    assert healthy(stock) == {A.uuid: False, B.uuid: True}
+    clock.now += 61
+    health.take(answers(A, B))
+    health.adopt([sick(A, last_transition_time=since, returns_at=health.stamp(clock.now + 60))])
+    assert healthy(stock) == {A.uuid: True, B.uuid: True}, "our own words, read back late"
+
+
+def test_hostile_objects_are_passed_over(driver: Silent, caplog: pytest.LogCaptureFixture) -> None:
+    health, stock, _ = made(driver, Time())
+    silent = Reading(index=7, card=None, silence=Silence.LOST)
+    health.take(Readings((*answers(A, B).cards, silent)))
+    broken = from_card(card(7, -1), NODE)
+    with caplog.at_level(logging.WARNING):
+        health.adopt(
+            [
+                ExtendedResource(metadata=broken.metadata, spec=broken.spec),
+                sick(B, last_transition_time="yesterday", returns_at="tomorrow"),
+            ]
+        )
+    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+    assert "card object ignored" in caplog.text
