@@ -9,11 +9,14 @@ ledger = cluster({"n1": [card("n1", 0), card("n1", 1)]})  a ledger that knows th
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
+from fractile.dialects import tencent
 from fractile.dialects.aliyun import COUNT, MEMORY
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
 from fractile.model.placement import ContainerPlacement, Placement, Slice
-from fractile.model.request import ContainerRequest, PodRequest, Request, Role
+from fractile.model.request import ContainerRequest, PodRequest, Request, Role, Selector
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MiB, NodeName, Percent, PodUID
 from fractile.policy.state import CardState, NodeState
 from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceSpec, ExtendedResourceStatus
@@ -116,6 +119,25 @@ def by_card(count: int = 1, name: str = "main", *, role: Role = Role.APP) -> Con
     return ContainerRequest(ContainerName(name), role, Request(count=count, cores=WHOLE, exclusive=True), COUNT, count)
 
 
+def by_share(memory: int = 4096, cores: int = 30, name: str = "main", *, role: Role = Role.APP) -> ContainerRequest:
+    """A container's request for so many MiB and percent of one card, through ids that are percents."""
+    asked = Request(memory=MiB(memory), cores=Percent(cores), cores_limit=Percent(cores))
+    return ContainerRequest(ContainerName(name), role, asked, tencent.CORE, cores)
+
+
+def by_slots(
+    count: int = 2, memory: int = 4096, cores: int = 0, name: str = "main", *, role: Role = Role.APP
+) -> ContainerRequest:
+    """A container's request for so much of each of several cards, through ids that each stand for a card."""
+    asked = Request(count=count, memory=MiB(memory), cores=Percent(cores))
+    return ContainerRequest(ContainerName(name), role, asked, "slots", count)
+
+
+def only(selector: Selector, asked: ContainerRequest) -> ContainerRequest:
+    """The container's request, for the cards that the selector admits."""
+    return structs.replace(asked, request=structs.replace(asked.request, selector=selector))
+
+
 def request(*containers: ContainerRequest, name: str = "p", uid: str = "") -> PodRequest:
     return PodRequest(PodUID(uid or f"uid-{name}"), "default", name, "aliyun", containers or (by_memory(),))
 
@@ -139,17 +161,26 @@ def on_card(index: int, memory: int, *, node: str = "n1") -> Placement:
 
 
 def card_state(
-    index: int, free: int, *, node: str = "n1", memory: int = CARD_MEMORY, idle: bool | None = None
+    index: int,
+    free: int,
+    *,
+    node: str = "n1",
+    memory: int = CARD_MEMORY,
+    idle: bool | None = None,
+    cores: int = 100,
+    coreless: bool = False,
+    model: str = "Tesla-V100",
 ) -> CardState:
-    """A card by what is free on it; idle when all of it is, unless said otherwise."""
+    """A card by what is free on it, ``cores`` in percent; idle when all of it is, unless said otherwise."""
     return CardState(
         uuid=card_uuid(node, index),
         index=index,
-        model="Tesla-V100",
+        model=model,
         memory=MiB(memory),
         free_memory=MiB(free),
-        free_cores=WHOLE,
-        idle=free == memory if idle is None else idle,
+        free_cores=Percent(cores),
+        idle=free == memory and cores == 100 if idle is None else idle,
+        coreless=coreless,
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fractile.model.request import ContainerRequest, Role
-from fractile.policy.cards import cards_needed, choose, peak_memory
+from fractile.policy.cards import cards_needed, choose
 from fractile.policy.state import NodeState
 from tests.builders import CARD_MEMORY, by_card, by_memory, card_state, node_state, request
 from tests.builders import card_uuid as uuid
@@ -94,16 +94,20 @@ def test_an_init_container_shares_the_card_of_its_successors() -> None:
     assert found == {"warm": [1], "main": [1]}
 
 
-def test_containers_after_an_init_container_are_not_spread_over_cards() -> None:
+def test_only_containers_that_take_over_its_devices_are_tied_to_the_card_of_an_init_container() -> None:
     state = node_state("n", 60, 60)
-    assert chosen(state, by_memory(50, "a"), by_memory(50, "b")) is not None
-    assert chosen(state, by_memory(1, "warm", role=INIT), by_memory(50, "a"), by_memory(50, "b")) is None
+    assert chosen(state, by_memory(1, "warm", role=INIT), by_memory(50, "a"), by_memory(50, "b")) == {
+        "warm": [0],
+        "a": [0],  # it gets the one unit that is left, and 49 more
+        "b": [1],
+    }
+    assert chosen(state, by_memory(9, "warm", role=INIT), by_memory(8, "a"), by_memory(53, "b")) is None
 
 
 def test_the_peak_counts_sidecars_beside_later_init_containers() -> None:
     containers = [by_memory(20, "log", role=SIDECAR), by_memory(90, "warm", role=INIT), by_memory(30, "main")]
-    assert peak_memory(containers) == 110
     assert chosen(node_state("n", 109, 110), *containers) == {"log": [1], "warm": [1], "main": [1]}
+    assert chosen(node_state("n", 109, 19), *containers) is None
 
 
 # ── whole cards ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Placement
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.policy.verify import mismatch
+from fractile.policy.verify import barred, mismatch
 from fractile.wire import placement
 from fractile.wire.objects import Pod
 
@@ -70,9 +70,10 @@ class Repair:
             choice = self._choice(pod, request)
             # 3. Move the hold there, if there is room.
             if choice is not None and choice != entry.placement:
-                refusal = self._ledger.move(uid, choice)
-                if refusal is not None:
-                    return self._told(uid, pod, refusal.message)
+                wrong = barred(request, choice, self._ledger.cards(choice.node))
+                refusal = None if wrong else self._ledger.move(uid, choice)
+                if wrong or refusal:
+                    return self._told(uid, pod, wrong or (refusal.message if refusal else ""))
             # 4. One write: the placement that the ledger holds.
             await self._write(uid, pod, request)
         except FractileError as e:

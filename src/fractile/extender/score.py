@@ -37,7 +37,8 @@ def rank(request: PodRequest, names: list[str], ledger: Ledger, expected: Iterab
     columns = arrays.find_all(names, len(names))
     total = arrays.node_memory[columns]
     need = scan.need_of(request)
-    takes = need.total + need.whole * (total // arrays.cards[columns].clip(min=1))
+    per_card = total // arrays.cards[columns].clip(min=1)
+    takes = need.total + need.whole * per_card + need.percent * per_card // 100
     used = total - arrays.node_free[columns] + takes + _coming(arrays, expected)[columns]
     # Rounded to the nearest step: few steps, so that equal nodes stay equal and kube-scheduler's own scores decide.
     steps = (2 * MAX_SCORE * used + total) // (2 * total).clip(min=1)

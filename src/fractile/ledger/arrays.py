@@ -2,7 +2,8 @@
 
 The extender asks "which nodes have a card with so much free, or so many unused cards" of all nodes at once, so the
 digest is kept in step with every write: a scan of 5,000 nodes is then a few passes over one short array each, 3 us
-where a pass over all cards takes 20. A slot without a card has memory 0 and free -1.
+where a pass over all cards takes 20. A slot without a card has memory 0 and free -1. The digest counts no free memory
+on cards whose cores are all promised: nothing more is placed there.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,7 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
-from fractile.model.units import NodeName
+from fractile.model.units import CardUUID, NodeName
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -27,7 +28,11 @@ class CardArrays:
         self.memory: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
         self.free: Ints = np.full((_SLOTS, _COLUMNS), -1, np.int64)
         self.free_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
-        self.index: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # NVML's index of the card
+        self.coreless: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
+        self.model: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # its place in ``models``
+        self.models: list[str] = []
+        self.cells: dict[CardUUID, tuple[int, int]] = {}
+        self._cards: dict[tuple[int, int], CardUUID] = {}
         self.idle: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
         # The digest: sums over the cards of each node, the most that one card has, and how many are there.
         self.node_memory: Ints = np.zeros(_COLUMNS, np.int64)
@@ -73,30 +78,45 @@ class CardArrays:
         self._grow_slots()
         return self.free_slot(column)
 
-    def write(self, slot: int, column: int, *, memory: int, free: int, free_cores: int, index: int, idle: bool) -> None:
-        """Set one card; keeps the node's digest in step."""
+    def put(self, slot: int, column: int, uuid: CardUUID, model: str) -> None:
+        """Which card is in the slot."""
+        self.cells[uuid] = slot, column
+        self._cards[slot, column] = uuid
+        if model not in self.models:
+            self.models.append(model)
+        self.model[slot, column] = self.models.index(model)
+
+    def write(
+        self, slot: int, column: int, *, memory: int, free: int, free_cores: int, idle: bool, coreless: bool = False
+    ) -> None:
+        """Set what is free on one card; keeps the node's digest in step."""
         self.memory[slot, column] = memory
         self.free[slot, column] = free
         self.free_cores[slot, column] = free_cores
-        self.index[slot, column] = index
         self.idle[slot, column] = idle
+        self.coreless[slot, column] = coreless
         self._digest(column)
 
-    def agrees(self, slot: int, column: int, *, memory: int, free: int, free_cores: int, idle: bool) -> bool:
+    def agrees(
+        self, slot: int, column: int, *, memory: int, free: int, free_cores: int, idle: bool, coreless: bool
+    ) -> bool:
         """Whether a card, and the digest of its node, are as they should be."""
+        usable = self._usable(column)
         return (
             self.memory[slot, column] == memory
             and self.free[slot, column] == free
             and self.free_cores[slot, column] == free_cores
             and bool(self.idle[slot, column]) is idle
-            and self.node_free[column] == sum(max(0, f) for f in self.free[:, column].tolist())
-            and self.most_free[column] == max(self.free[:, column].tolist())
+            and bool(self.coreless[slot, column]) is coreless
+            and self.node_free[column] == sum(max(0, f) for f in usable)
+            and self.most_free[column] == max(usable)
             and self.unused[column] == sum(self.idle[:, column].tolist())
         )
 
     def clear(self, slot: int, column: int) -> None:
         """Take one card out; a node without cards gives its column back."""
-        self.write(slot, column, memory=0, free=-1, free_cores=0, index=0, idle=False)
+        self.write(slot, column, memory=0, free=-1, free_cores=0, idle=False)
+        self.cells.pop(self._cards.pop((slot, column), CardUUID("")), None)
         node = self.names[column]
         if node is not None and not self.memory[:, column].any():
             del self._column[node]
@@ -106,7 +126,7 @@ class CardArrays:
     def _digest(self, column: int) -> None:
         # On columns of 8 cards plain Python is faster than numpy's calls.
         memory = self.memory[:, column].tolist()
-        free = self.free[:, column].tolist()
+        free = self._usable(column)
         total, left = sum(memory), sum(f for f in free if f > 0)
         self.node_memory[column] = total
         self.node_free[column] = left
@@ -115,6 +135,10 @@ class CardArrays:
         self.cards[column] = len(memory) - memory.count(0)
         self.unused[column] = self.idle[:, column].tolist().count(True)
         self.fullness[column] = 1000 * (total - left) // max(1, total)
+
+    def _usable(self, column: int) -> list[int]:
+        cores = self.free_cores[:, column].tolist()
+        return [f if c > 0 or f < 0 else 0 for f, c in zip(self.free[:, column].tolist(), cores, strict=True)]
 
     def _grow_columns(self) -> None:
         width = self.memory.shape[1]
@@ -136,5 +160,6 @@ class CardArrays:
         self.memory = np.pad(self.memory, widths)
         self.free = np.pad(self.free, widths, constant_values=-1)
         self.free_cores = np.pad(self.free_cores, widths)
-        self.index = np.pad(self.index, widths)
         self.idle = np.pad(self.idle, widths)
+        self.coreless = np.pad(self.coreless, widths)
+        self.model = np.pad(self.model, widths)

@@ -27,7 +27,7 @@ from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
-from fractile.policy.state import CardState, NodeState
+from fractile.policy.state import CardState, NodeState, cores_fit
 
 
 class State(StrEnum):
@@ -59,6 +59,7 @@ class _Held(msgspec.Struct):
     memory: int = 0
     cores: int = 0
     pods: int = 0
+    coreless: int = 0  # pods with a container that was promised no cores
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -95,6 +96,7 @@ class Ledger:
         column = self._arrays.column(node)
         place = _Place(card, node, self._arrays.free_slot(column), column)
         self._places[card.uuid] = self._by_cell[place.slot, column] = place
+        self._arrays.put(place.slot, column, card.uuid, card.model)
         self._write(card.uuid)
 
     def drop_card(self, uuid: CardUUID) -> None:
@@ -271,7 +273,10 @@ class Ledger:
             if place.node != placement.node:
                 return Refusal(Code.MALFORMED, f"card {charge.card} is on {place.node}, not on {placement.node}")
             held = self._held.get(charge.card, _Held())
-            if charge.memory > place.card.memory - held.memory or charge.cores > 100 - held.cores:
+            coreless = charge.coreless or held.coreless > 0
+            if charge.memory > place.card.memory - held.memory or not cores_fit(
+                100 - held.cores, charge.cores, coreless=coreless
+            ):
                 return Refusal(Code.NO_ROOM, _no_room(place.card, held, charge))
         return None
 
@@ -287,8 +292,8 @@ class Ledger:
             memory=place.card.memory,
             free=place.card.memory - held.memory,
             free_cores=100 - held.cores,
-            index=place.card.index,
             idle=held.pods == 0,
+            coreless=held.coreless > 0,
         )
 
     def _cards_of(self, column: int) -> list[_Place]:
@@ -305,6 +310,7 @@ class Ledger:
             free_memory=MiB(place.card.memory - held.memory),
             free_cores=Percent(100 - held.cores),
             idle=held.pods == 0,
+            coreless=held.coreless > 0,
         )
 
     def _consistent(self, uuid: CardUUID, wanted: _Held) -> bool:
@@ -318,6 +324,7 @@ class Ledger:
             free=place.card.memory - wanted.memory,
             free_cores=100 - wanted.cores,
             idle=wanted.pods == 0,
+            coreless=wanted.coreless > 0,
         )
 
 
@@ -325,10 +332,12 @@ def _add(held: _Held, charge: Charge, sign: int) -> None:
     held.memory += sign * charge.memory
     held.cores += sign * charge.cores
     held.pods += sign
+    held.coreless += sign * charge.coreless
 
 
 def _no_room(card: Card, held: _Held, charge: Charge) -> str:
     return (
         f"card {card.index} has {card.memory - held.memory} MiB and {100 - held.cores} % of its cores free, "
         f"{charge.memory} MiB and {charge.cores} % are needed"
+        + ("; beside containers without a share 1 % must stay free" if charge.cores == 100 - held.cores else "")
     )

@@ -1,51 +1,178 @@
 """Which of many nodes can serve a pod: a numpy pass over all nodes, then exact checks only where they are needed.
 
-A ``Need`` is a necessary condition on a node; for the common pods (memory on one card, or whole cards) it is also
-sufficient, and no node is looked at one by one. Results have the shape (columns,).
+A ``Need`` is a necessary condition on a node; for the common pods (parts of one card, or whole cards) it is also
+sufficient, and no node is looked at one by one. Memory and unused cards are judged by the nodes' digests, everything
+else by a pass over all cards. Results have the shape (columns,).
 """
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 
 import msgspec
 import numpy as np
 
 from fractile.ledger.arrays import Bools, CardArrays, Ints
-from fractile.model.request import PodRequest
-from fractile.policy.cards import cards_needed, peak_memory, shares_one_card
+from fractile.model.request import ANY, ContainerRequest, PodRequest, Role, Selector
+from fractile.model.units import WHOLE, MiB
+from fractile.policy.parts import Part, Peak, card_numbers, parts_of, peak
+from fractile.wire.placement import MAX_SLICES
 
 _MAX = 2**41  # MiB; larger than any card. Hostile amounts are cut, so that sums and products stay inside int64
 _MAX_CARDS = 2**13  # more than a node can report
 
 
+class Cards(msgspec.Struct, frozen=True):
+    """A need that only a look at every card can judge: ``count`` cards, each with so much free, that are admitted.
+
+    Memory is ``memory`` MiB and ``percent`` of the card's; ``whole``: unused cards.
+    """
+
+    count: int = 1
+    memory: int = 0
+    percent: int = 0
+    cores: int = 0
+    coreless: bool = False
+    whole: bool = False
+    selector: Selector = ANY
+
+
 class Need(msgspec.Struct, frozen=True):
-    """What a node must offer: ``one_card`` MiB free on one card, ``total`` MiB in all, ``whole`` unused cards."""
+    """What a node must offer: ``one_card`` MiB free on one card, ``total`` MiB in all, ``whole`` unused cards.
+
+    ``percent``: what it takes besides, in percent of a card's memory; it decides nothing.
+    """
 
     one_card: int
     total: int
     whole: int
     exact: bool  # the condition is sufficient as well
+    cards: tuple[Cards, ...] = ()
+    percent: int = 0
 
 
 def need_of(request: PodRequest) -> Need:
-    by_memory = [c for c in request.containers if not c.request.exclusive]
-    by_card = [c for c in request.containers if c.request.exclusive]
-    peak = peak_memory(by_memory)
-    together = not by_memory or shares_one_card(by_memory)
-    largest = max((c.request.memory for c in by_memory), default=0)
+    containers = request.containers
+    if any(c.request.count > MAX_SLICES for c in containers):
+        return Need(0, 0, _MAX_CARDS, exact=True)
+    parts = parts_of(containers, card_numbers(containers))
+    shared = [p for p in parts if not p.whole]
+    whole = [p for p in parts if p.whole]
+    peaks = [peak(p.containers, MiB(0)) for p in shared]
+    total, percent = _sums([c for c in containers if not c.request.exclusive])
     return Need(
-        one_card=min(peak if together else largest, _MAX),
-        total=min(peak, _MAX),
-        whole=min(cards_needed(by_card), _MAX_CARDS),
-        exact=together and not (by_memory and by_card),
+        one_card=min(max((p.memory for p in peaks), default=0), _MAX),
+        total=min(total, _MAX),
+        whole=len(whole),
+        exact=_exact(shared, whole),
+        cards=tuple(dict.fromkeys(chain(map(_cards, shared, peaks), _whole(whole)))) if _special(parts) else (),
+        percent=percent,
     )
+
+
+def _sums(containers: Sequence[ContainerRequest]) -> tuple[int, int]:
+    """Peak of the memory in all, in MiB and in percent of a card."""
+    memory = percent = most_memory = most_percent = 0
+    for c in containers:
+        now = memory + c.request.memory * c.request.count, percent + c.request.memory_percent * c.request.count
+        most_memory, most_percent = max(most_memory, now[0]), max(most_percent, now[1])
+        if c.role is not Role.INIT:
+            memory, percent = now
+    return most_memory, most_percent
+
+
+def _exact(shared: Sequence[Part], whole: Sequence[Part]) -> bool:
+    """Whether the cards of the pod can be judged one by one."""
+    containers = {c for p in (*shared, *whole) for c in p.containers}
+    if (shared and whole) or len({c.request.selector for c in containers}) > 1:
+        return False
+    if whole:
+        return all(c.request.exclusive for c in containers)
+    return len(containers) == 1 or (len(shared) == 1 and not any(c.request.memory_percent for c in containers))
+
+
+def _special(parts: Sequence[Part]) -> bool:
+    """Whether the digest of a node cannot judge the parts."""
+    if any(p.containers == q.containers for p, q in pairwise(p for p in parts if not p.whole)):
+        return True
+    return any(
+        c.request.memory_percent or (c.request.cores and not c.request.exclusive) or c.request.selector != ANY
+        for p in parts
+        for c in p.containers
+    )
+
+
+def _cards(part: Part, need: Peak) -> Cards:
+    first = part.containers[0].request
+    percent = max(c.request.memory_percent for c in part.containers)
+    return Cards(
+        count=first.count if len(part.containers) == 1 else 1,
+        # Of containers that are not there at the same time, parts and amounts do not add up.
+        memory=min(need.memory, _MAX) if len(part.containers) == 1 or not percent else 0,
+        percent=percent,
+        cores=min(need.cores, _MAX),
+        coreless=need.coreless,
+        selector=first.selector,
+    )
+
+
+def _whole(parts: Sequence[Part]) -> Iterator[Cards]:
+    """The unused cards for all whole parts with the same selector together."""
+    counts = Counter(p.containers[0].request.selector for p in parts)
+    return (Cards(count=count, whole=True, selector=selector) for selector, count in counts.items())
 
 
 def now(arrays: CardArrays, need: Need) -> Bools:
     """Nodes that meet the need with what is free."""
-    return _meets(need, arrays.most_free, arrays.node_free, arrays.unused)
+    meets = _meets(need, arrays.most_free, arrays.node_free, arrays.unused)
+    for cards in need.cards:
+        room = arrays.idle if cards.whole else _room(arrays, cards)
+        meets &= _count(room & _admitted(arrays, cards.selector), cards.count)
+    return meets
 
 
 def ever(arrays: CardArrays, need: Need) -> Bools:
     """Nodes that would meet it if they were empty."""
-    return _meets(need, arrays.largest, arrays.node_memory, arrays.cards)
+    meets = _meets(need, arrays.largest, arrays.node_memory, arrays.cards)
+    for cards in need.cards:
+        large = arrays.memory >= _memory(arrays, cards)
+        if cards.cores + cards.coreless > WHOLE:
+            large[:] = False
+        meets &= _count(large & (arrays.memory > 0) & _admitted(arrays, cards.selector), cards.count)
+    return meets
+
+
+def _room(arrays: CardArrays, cards: Cards) -> Bools:
+    free_cores = arrays.free_cores - (arrays.coreless | cards.coreless)
+    return (arrays.free >= _memory(arrays, cards)) & (free_cores >= cards.cores) & (arrays.memory > 0)
+
+
+def _memory(arrays: CardArrays, cards: Cards) -> Ints | int:
+    return arrays.memory * cards.percent // 100 + cards.memory if cards.percent else cards.memory
+
+
+def _count(cards: Bools, count: int) -> Bools:
+    if count == 1:
+        some: Bools = np.logical_or.reduce(cards, axis=0)
+        return some
+    found: Ints = cards.sum(axis=0)
+    return found >= count
+
+
+def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
+    """Which cards the selector admits, of the shape (slots, columns); just True when it admits all."""
+    if selector == ANY:
+        return np.True_
+    of_model = np.fromiter(map(selector.admits_model, arrays.models), np.bool_, len(arrays.models))
+    admitted: Bools = of_model[arrays.model] if arrays.models else np.zeros(arrays.model.shape, np.bool_)
+    if selector.cards:
+        named = np.zeros(admitted.shape, np.bool_)
+        for cell in filter(None, map(arrays.cells.get, selector.cards)):
+            named[cell] = True
+        admitted &= named
+    for cell in filter(None, map(arrays.cells.get, selector.not_cards)):
+        admitted[cell] = False
+    return admitted
 
 
 def best_first(arrays: CardArrays, columns: Ints, most: int) -> Ints:

@@ -36,11 +36,13 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
-    """What a pod takes from one card at its peak."""
+    """What a pod takes from one card at its peak. ``coreless``: while its cores are at their peak, a container of it
+    is there that was promised none, and needs a little that nobody was promised."""
 
     card: CardUUID
     memory: MiB
     cores: Percent
+    coreless: bool = False
 
 
 def charges(placement: Placement) -> tuple[Charge, ...]:
@@ -48,22 +50,23 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
 
     This is Kubernetes' rule for pod requests, applied card by card and to memory and cores separately.
     """
-    running: dict[CardUUID, tuple[int, int]] = {}
-    peak: dict[CardUUID, tuple[int, int]] = {}
+    running: dict[CardUUID, tuple[int, int, bool]] = {}
+    peak: dict[CardUUID, tuple[int, tuple[int, bool]]] = {}
     for container in placement.containers:
-        for card, memory, cores in _per_card(container.slices):
-            held = running.get(card, (0, 0))
-            now = (held[0] + memory, held[1] + cores)
-            before = peak.get(card, (0, 0))
-            peak[card] = (max(before[0], now[0]), max(before[1], now[1]))
+        for card, (memory, cores) in _per_card(container.slices).items():
+            held = running.get(card, (0, 0, False))
+            now = (held[0] + memory, held[1] + cores, held[2] or not cores)
+            before = peak.get(card, (0, (0, False)))
+            # A smaller number of cores with somebody who has none never needs more than the largest number without.
+            peak[card] = (max(before[0], now[0]), max(before[1], now[1:]))
             if container.role is not Role.INIT:
                 running[card] = now
-    return tuple(Charge(card, MiB(m), Percent(c)) for card, (m, c) in peak.items())
+    return tuple(Charge(card, MiB(m), Percent(c), coreless) for card, (m, (c, coreless)) in peak.items())
 
 
-def _per_card(slices: Iterable[Slice]) -> list[tuple[CardUUID, int, int]]:
+def _per_card(slices: Iterable[Slice]) -> dict[CardUUID, tuple[int, int]]:
     sums: dict[CardUUID, tuple[int, int]] = {}
     for s in slices:
         memory, cores = sums.get(s.card, (0, 0))
         sums[s.card] = (memory + s.memory, cores + s.cores)
-    return [(card, memory, cores) for card, (memory, cores) in sums.items()]
+    return sums

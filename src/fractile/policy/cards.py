@@ -1,166 +1,145 @@
 """Which cards of a node serve a pod: the only place where cards are chosen.
 
-Kubelet gives the devices of a finished init container to the next containers of the pod before it asks for others
-(node.md 2.2), so an init container and its successors share cards:
+Containers that kubelet ties together share a card (``parts``). Whole cards are unused ones that nothing else of the pod
+uses. For the others, one card for all is preferred; if none has room, each may be on its own (``search``).
 
-- containers by memory: when an ordinary init container is among them all share one card, which must hold the pod's
-  peak; otherwise one card for all is preferred and, if none has room, each container may use its own card;
-- containers by card: cards are handed from init containers to their successors exactly as kubelet does.
-
-A card choice is a row of POLICIES: a key, smallest wins. Keys end in the card's index, so equal inputs give equal
-placements on every replica.
+A way to choose is a row of POLICIES: a key, smallest wins, and a group of unused cards. Keys end in the card's index,
+so equal inputs give equal placements on every replica.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
 
 from fractile.model.placement import ContainerPlacement, Slice
-from fractile.model.request import ContainerRequest, PodRequest, Role, peak_amount
-from fractile.model.units import WHOLE, CardUUID, ContainerName, MiB
+from fractile.model.request import ContainerRequest, PodRequest, Role
+from fractile.model.units import WHOLE
+from fractile.policy.parts import Part, card_numbers, has_room, parts_of, peak
+from fractile.policy.search import search
 from fractile.policy.state import CardState, NodeState
 
-Key = Callable[[CardState], tuple[int, int]]
+Key = Callable[[CardState], tuple[int, ...]]
+Group = Callable[[Sequence[CardState], int], Sequence[CardState]]
 
-POLICIES: dict[str, Key] = {
-    "binpack": lambda card: (card.free_memory, card.index),  # best fit: least left over
-    "spread": lambda card: (-card.free_memory, card.index),
+
+class CardPolicy(msgspec.Struct, frozen=True):
+    """``key`` orders cards for a part of one; ``group`` picks so many of at least as many unused ones, whole."""
+
+    key: Key
+    group: Group
+
+
+def smallest(cards: Sequence[CardState], count: int) -> Sequence[CardState]:
+    """The smallest ones, so that the large ones stay free for those who need them."""
+    return sorted(cards, key=lambda c: (c.memory, c.index))[:count]
+
+
+POLICIES: dict[str, CardPolicy] = {
+    # best fit: least left over
+    "binpack": CardPolicy(lambda card: (card.free_memory, card.free_cores, card.index), smallest),
+    "spread": CardPolicy(lambda card: (-card.free_memory, -card.free_cores, card.index), smallest),
 }
 DEFAULT = "binpack"
 
-Chosen = dict[ContainerName, tuple[Slice, ...]]
-
-_SEARCH_LIMIT = 20_000  # cards tried for a pod whose containers need several; far beyond any real pod
+Found = dict[int, CardState]  # by number of the part
 
 
-def choose(request: PodRequest, state: NodeState, policy: str = DEFAULT) -> tuple[ContainerPlacement, ...] | None:
-    """The slices of every container in the request's order; None when the node cannot serve the pod now."""
-    by_memory = [c for c in request.containers if not c.request.exclusive]
-    by_card = [c for c in request.containers if c.request.exclusive]
-    key = POLICIES[policy]
-    chosen = _memory_then_cards(by_memory, by_card, state.cards, key) or _cards_then_memory(
-        by_memory, by_card, state.cards, key
-    )
-    if chosen is None:
+def choose(request: PodRequest, state: NodeState, policy: str = "") -> tuple[ContainerPlacement, ...] | None:
+    """The slices of every container in the request's order; None when the node cannot serve the pod now.
+
+    ``policy`` is the cluster's; a pod's own wins. A name that is not in the table means the default.
+    """
+    containers = request.containers
+    if any(c.request.count > len(state.cards) for c in containers):
         return None
-    return tuple(ContainerPlacement(c.container, c.role, chosen[c.container]) for c in request.containers)
-
-
-def peak_memory(containers: Sequence[ContainerRequest]) -> MiB:
-    """What one card must have free to serve all of them: max(each init + sidecars before it, sidecars + apps)."""
-    running = peak = 0
-    for c in containers:
-        peak = max(peak, running + c.request.memory)
-        if c.role is not Role.INIT:
-            running += c.request.memory
-    return MiB(peak)
+    numbers = card_numbers(containers)
+    found = _choose(parts_of(containers, numbers), state.cards, _policy(containers, policy))
+    if found is None:
+        return None
+    return tuple(
+        ContainerPlacement(c.container, c.role, tuple(_slice(c, found[n]) for n in mine))
+        for c, mine in zip(containers, numbers, strict=True)
+    )
 
 
 def cards_needed(containers: Sequence[ContainerRequest]) -> int:
     """How many whole cards the containers need in all, reused as kubelet reuses them."""
-    return peak_amount(containers)
-
-
-def shares_one_card(containers: Sequence[ContainerRequest]) -> bool:
-    """Whether kubelet would mix the containers' devices, so that they must be on one card."""
-    return len(containers) == 1 or any(c.role is Role.INIT for c in containers)
-
-
-def _memory_then_cards(
-    by_memory: Sequence[ContainerRequest], by_card: Sequence[ContainerRequest], cards: Sequence[CardState], key: Key
-) -> Chosen | None:
-    memory = _choose_memory(by_memory, cards, key)
-    if memory is None:
-        return None
-    used = {s.card for slices in memory.values() for s in slices}
-    whole = _choose_whole(by_card, [c for c in cards if c.uuid not in used])
-    return None if whole is None else memory | whole
-
-
-def _cards_then_memory(
-    by_memory: Sequence[ContainerRequest], by_card: Sequence[ContainerRequest], cards: Sequence[CardState], key: Key
-) -> Chosen | None:
-    whole = _choose_whole(by_card, cards)
-    if whole is None:
-        return None
-    used = {s.card for slices in whole.values() for s in slices}
-    memory = _choose_memory(by_memory, [c for c in cards if c.uuid not in used], key)
-    return None if memory is None else whole | memory
-
-
-def _choose_memory(containers: Sequence[ContainerRequest], cards: Sequence[CardState], key: Key) -> Chosen | None:
-    if not containers:
-        return {}
-    peak = peak_memory(containers)
-    together = min((c for c in cards if c.free_memory >= peak), key=key, default=None)
-    if together is not None:
-        return {c.container: _slice(together.uuid, c) for c in containers}
-    return None if shares_one_card(containers) else _choose_apart(containers, cards, key)
-
-
-def _choose_apart(containers: Sequence[ContainerRequest], cards: Sequence[CardState], key: Key) -> Chosen | None:
-    """Each container its own card: largest first, best card first, going back where that leads nowhere."""
-    largest_first = sorted(containers, key=lambda c: -c.request.memory)
-    order = sorted(cards, key=key)
-    free = {card.uuid: int(card.free_memory) for card in order}
-    taken: list[CardUUID] = []
-    tries = 0
-
-    def place(position: int) -> bool:
-        nonlocal tries
-        if position == len(largest_first):
-            return True
-        need = largest_first[position].request.memory
-        seen: set[int] = set()
-        for card in order:
-            room = free[card.uuid]
-            if room < need or room in seen or tries >= _SEARCH_LIMIT:
-                continue
-            seen.add(room)  # a card with the same room would lead to the same dead end
-            tries += 1
-            free[card.uuid] -= need
-            taken.append(card.uuid)
-            if place(position + 1):
-                return True
-            free[card.uuid] += need
-            taken.pop()
-        return False
-
-    if not place(0):
-        return None
-    return {c.container: _slice(card, c) for c, card in zip(largest_first, taken, strict=True)}
-
-
-def _choose_whole(containers: Sequence[ContainerRequest], cards: Sequence[CardState]) -> Chosen | None:
-    """Unused cards only, the smallest first, so that the large ones stay free for those who need them."""
-    if not containers:
-        return {}
-    needed = cards_needed(containers)
-    idle = sorted((c for c in cards if c.idle and c.memory > 0), key=lambda c: (c.memory, c.index))[:needed]
-    if len(idle) < needed:
-        return None
-    hand_out = _hand_out(containers)
-    return {
-        c.container: tuple(Slice(idle[n].uuid, idle[n].memory, WHOLE) for n in numbers)
-        for c, numbers in zip(containers, hand_out, strict=True)
-    }
-
-
-def _hand_out(containers: Sequence[ContainerRequest]) -> list[list[int]]:
-    """Numbers of the whole cards that each container gets: those that init containers left first, then new ones."""
-    reusable: list[int] = []
-    next_new = 0
-    given: list[list[int]] = []
+    running = most = 0
     for c in containers:
-        mine = reusable[: c.request.count]
-        fresh = c.request.count - len(mine)
-        mine = mine + list(range(next_new, next_new + fresh))
-        next_new += fresh
-        given.append(mine)
-        if c.role is Role.INIT:
-            reusable += [n for n in mine if n not in reusable]
-        else:
-            reusable = [n for n in reusable if n not in mine]
-    return given
+        most = max(most, running + c.request.count)
+        if c.role is not Role.INIT:
+            running += c.request.count
+    return most
 
 
-def _slice(card: CardUUID, container: ContainerRequest) -> tuple[Slice, ...]:
-    return (Slice(card, container.request.memory, container.request.cores),)
+def _policy(containers: Sequence[ContainerRequest], cluster: str) -> CardPolicy:
+    own = next((c.request.policy for c in containers if c.request.policy), cluster)
+    return POLICIES.get(own, POLICIES[DEFAULT])
+
+
+def _choose(parts: Sequence[Part], cards: Sequence[CardState], policy: CardPolicy) -> Found | None:
+    shared = [p for p in parts if not p.whole]
+    whole = [p for p in parts if p.whole]
+    first = _choose_shared(shared, cards, policy.key)
+    then = None if first is None else _choose_whole(whole, _without(cards, first), policy.group)
+    if first is not None and then is not None:
+        return first | then
+    if not (shared and whole):
+        return None
+    # The parts may have taken the only unused cards.
+    first = _choose_whole(whole, cards, policy.group)
+    then = None if first is None else _choose_shared(shared, _without(cards, first), policy.key)
+    return None if first is None or then is None else first | then
+
+
+def _without(cards: Sequence[CardState], found: Found) -> list[CardState]:
+    used = {card.uuid for card in found.values()}
+    return [c for c in cards if c.uuid not in used]
+
+
+def _choose_shared(parts: Sequence[Part], cards: Sequence[CardState], key: Key) -> Found | None:
+    if not parts:
+        return {}
+    if len(parts) == 1:
+        card = min(filter(parts[0].fits, cards), key=key, default=None)
+        return None if card is None else {parts[0].number: card}
+    return _choose_together(parts, cards, key) or search(parts, cards, key)
+
+
+def _choose_together(parts: Sequence[Part], cards: Sequence[CardState], key: Key) -> Found | None:
+    """One card for all, unless a container asked for several."""
+    in_order = sorted(((place, c) for p in parts for place, c in zip(p.places, p.containers, strict=True)), key=_place)
+    containers = tuple(c for _, c in in_order)
+    if len({place for place, _ in in_order}) < len(in_order):
+        return None
+    fitting = (c for c in cards if all(p.admits(c) for p in parts) and has_room(c, peak(containers, c.memory)))
+    card = min(fitting, key=key, default=None)
+    return None if card is None else {p.number: card for p in parts}
+
+
+def _choose_whole(parts: Sequence[Part], cards: Sequence[CardState], group: Group) -> Found | None:
+    """Unused cards only, for each container a group of its own."""
+    found: Found = {}
+    for alike in _by_container(parts):
+        used = {card.uuid for card in found.values()}
+        idle = [c for c in cards if c.idle and c.memory > 0 and c.uuid not in used and all(p.fits(c) for p in alike)]
+        if len(idle) < len(alike):
+            return None
+        found |= {p.number: card for p, card in zip(alike, group(idle, len(alike)), strict=True)}
+    return found
+
+
+def _by_container(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """The parts by the first container that uses them."""
+    for _, alike in groupby(parts, key=lambda p: p.places[0]):
+        yield list(alike)
+
+
+def _place(numbered: tuple[int, ContainerRequest]) -> int:
+    return numbered[0]
+
+
+def _slice(container: ContainerRequest, card: CardState) -> Slice:
+    request = container.request
+    return Slice(card.uuid, request.memory_on(card.memory), WHOLE if request.exclusive else request.cores)

@@ -3,12 +3,14 @@
 kube-scheduler counts equal sentences ("3 <reason>"), so a sentence depends on numbers only, never on node names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fractile.model.refusal import Code, Refusal
-from fractile.model.request import ContainerRequest, PodRequest
+from fractile.model.request import ContainerRequest, PodRequest, Selector
+from fractile.model.units import MiB
 from fractile.policy import cards as choice
-from fractile.policy.state import CardState, NodeState, emptied
+from fractile.policy.parts import Part, card_numbers, parts_of, peak
+from fractile.policy.state import CardState, NodeState, cores_fit, emptied
 
 _LISTED = 8  # cards named one by one in a sentence
 
@@ -21,77 +23,164 @@ def explain(request: PodRequest, state: NodeState) -> Refusal:
     """The refusal for a pod that does not fit: one that waiting can cure, or one that this node can never cure."""
     if not state.cards:
         return no_cards()
+    barred = next((c for c in request.containers if not _admitted(c.request.selector, state.cards)), None)
+    if barred is not None:
+        return Refusal(Code.NO_SUCH_CARD, _none_admitted(barred.request.selector, state.cards))
     empty = emptied(state)
     if state != empty and choice.choose(request, empty) is not None:
-        return Refusal(Code.NO_ROOM, _shortage(request, state.cards))
-    return Refusal(Code.TOO_LARGE, _impossible(request, state.cards))
+        return Refusal(Code.NO_ROOM, _sentence(request, state.cards))
+    return Refusal(Code.TOO_LARGE, _sentence(request, empty.cards, ever=True))
 
 
-def memory_short(asked: int, largest: int, *, index: int, cards: int, total: int) -> str:
-    """For a pod whose memory must be on one card."""
+def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = False) -> str:
+    """What is asked and what there is; ``ever``: of empty cards."""
+    shared = [c for c in request.containers if not c.request.exclusive]
+    whole = [c for c in request.containers if c.request.exclusive]
+    said: list[str] = []
+    if shared:
+        mine = _admitted(shared[0].request.selector, cards)
+        said.append(_of_shared(shared, mine, ever=ever) + _limited_to(mine, cards))
+    if whole:
+        mine = _admitted(whole[0].request.selector, cards)
+        said.append(_of_whole(choice.cards_needed(whole), mine, besides=bool(shared), ever=ever))
+        said[-1] += _limited_to(mine, cards)
+    return " and ".join(said)
+
+
+# ── parts of cards ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _of_shared(containers: Sequence[ContainerRequest], cards: Sequence[CardState], *, ever: bool) -> str:
+    if any(c.request.count > len(cards) for c in containers):
+        return f"{max(c.request.count for c in containers)} cards asked, the node has {len(cards)}"
+    parts = parts_of(containers, card_numbers(containers))
+    if len(parts) == 1:
+        return _one_card(parts[0], cards, ever=ever)
+    if len(containers) == 1:
+        able = sum(map(parts[0].fits, cards))
+        asked = f"{len(parts)} cards with {_amounts(containers[0])} each asked"
+        return f"{asked}, {able} of {len(cards)} {'has' if able == 1 else 'have'} so much free"
+    return _several(containers, cards, ever=ever)
+
+
+def _one_card(part: Part, cards: Sequence[CardState], *, ever: bool) -> str:
+    """For containers that must be on one card."""
+    needs = [peak(part.containers, c.memory) for c in cards]
+    cores = needs[0].cores
+    roomy = [n.memory <= c.free_memory for n, c in zip(needs, cards, strict=True)]
+    timely = [
+        cores_fit(c.free_cores, cores, coreless=n.coreless or c.coreless) for n, c in zip(needs, cards, strict=True)
+    ]
+    if not (any(roomy) and any(timely)):
+        said = [] if any(roomy) else [_memory_short(part, cards, ever=ever)]
+        return " and ".join(said if any(timely) else [*said, _cores_short(cores, cards, ever=ever)])
+    if cores:
+        asked = f"{_memory(part.containers)} and {cores} % of the cores asked on one card"
+        return f"{asked}, free per card: {_list(cards, lambda c: f'{c.free_memory} MiB and {_cores(c)} %')}"
+    if any(map(part.fits, cards)):
+        return _memory_short(part, cards, ever=ever)
+    return f"{_memory(part.containers)} asked on one card, and where so much is free all cores are promised to others"
+
+
+def _memory_short(part: Part, cards: Sequence[CardState], *, ever: bool) -> str:
+    best = max(cards, key=lambda c: (c.free_memory, -c.index))
+    asked = f"{_memory(part.containers)} asked on one card"
+    if ever:
+        return f"{asked}, the largest card here has {max(c.memory for c in cards)} MiB"
+    total = sum(max(0, c.free_memory) for c in cards)
     return (
-        f"{asked} MiB asked on one card, the most free on one is {largest} MiB "
-        f"(card {index}; {total} MiB free on {cards} {_cards(cards)} together)"
+        f"{asked}, the most free on one is {best.free_memory} MiB "
+        f"(card {best.index}; {total} MiB free on {len(cards)} {_cards(len(cards))} together)"
     )
 
 
-def memory_impossible(asked: int, largest: int) -> str:
-    return f"{asked} MiB asked on one card, the largest card here has {largest} MiB"
+def _cores_short(cores: int, cards: Sequence[CardState], *, ever: bool) -> str:
+    if ever:
+        return f"cores: {cores} % asked of one card by containers that must share it"
+    if not cores:
+        return "cores: those of every card are promised to others"
+    return f"cores: {cores} % asked, free per card: {_list(cards, lambda c: str(_cores(c)))} %"
 
 
-def cards_short(asked: int, idle: int, cards: int, *, besides: bool = False) -> str:
-    """For a pod that asks for whole cards; ``besides``: and for memory, which must come from other cards."""
-    return f"{_whole(asked, besides=besides)}, {idle} of {cards} {'is' if idle == 1 else 'are'} unused"
+def _several(containers: Sequence[ContainerRequest], cards: Sequence[CardState], *, ever: bool) -> str:
+    """For containers that may be on different cards."""
+    there = "the cards here have" if ever else "free per card:"
+    said = f"{_memories(containers)} asked, {there} {_list(cards, lambda c: str(c.free_memory))} MiB"
+    if any(c.request.cores for c in containers):
+        shares = " + ".join(str(c.request.cores) for c in containers)
+        said += f", and {shares} % of the cores, {there} {_list(cards, lambda c: str(_cores(c)))} %"
+    return said
 
 
-def cards_impossible(asked: int, cards: int, *, besides: bool = False) -> str:
-    return f"{_whole(asked, besides=besides)}, the node has {cards}"
+# ── whole cards ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _whole(asked: int, *, besides: bool) -> str:
-    return f"{asked} whole {_cards(asked)} asked{' besides' if besides else ''}"
+def _of_whole(asked: int, cards: Sequence[CardState], *, besides: bool, ever: bool) -> str:
+    """``besides``: and parts, which must come from other cards."""
+    said = f"{asked} whole {_cards(asked)} asked{' besides' if besides else ''}"
+    if ever:
+        return f"{said}, the node has {len(cards)}"
+    idle = sum(c.idle for c in cards)
+    return f"{said}, {idle} of {len(cards)} {'is' if idle == 1 else 'are'} unused"
 
 
-def _shortage(request: PodRequest, cards: Sequence[CardState]) -> str:
-    by_memory, by_card = _split(request)
-    parts: list[str] = []
-    if by_memory and choice.shares_one_card(by_memory):
-        best = max(cards, key=lambda c: (c.free_memory, -c.index))
-        total = sum(max(0, c.free_memory) for c in cards)
-        asked = choice.peak_memory(by_memory)
-        parts.append(memory_short(asked, best.free_memory, index=best.index, cards=len(cards), total=total))
-    elif by_memory:
-        parts.append(f"{_sizes(by_memory)} MiB asked, free per card: {_free(cards)} MiB")
-    if by_card:
-        asked = choice.cards_needed(by_card)
-        parts.append(cards_short(asked, sum(c.idle for c in cards), len(cards), besides=bool(by_memory)))
-    return " and ".join(parts)
+# ── selectors ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _impossible(request: PodRequest, cards: Sequence[CardState]) -> str:
-    by_memory, by_card = _split(request)
-    parts: list[str] = []
-    if by_memory and choice.shares_one_card(by_memory):
-        parts.append(memory_impossible(choice.peak_memory(by_memory), max(c.memory for c in cards)))
-    elif by_memory:
-        sizes = ", ".join(str(c.memory) for c in cards[:_LISTED])
-        parts.append(f"{_sizes(by_memory)} MiB asked, the cards here have {sizes} MiB")
-    if by_card:
-        parts.append(cards_impossible(choice.cards_needed(by_card), len(cards), besides=bool(by_memory)))
-    return " and ".join(parts)
+def _admitted(selector: Selector, cards: Sequence[CardState]) -> list[CardState]:
+    return [c for c in cards if selector.admits(c.uuid, c.model)]
 
 
-def _split(request: PodRequest) -> tuple[list[ContainerRequest], list[ContainerRequest]]:
-    by_memory = [c for c in request.containers if not c.request.exclusive]
-    return by_memory, [c for c in request.containers if c.request.exclusive]
+def _none_admitted(selector: Selector, cards: Sequence[CardState]) -> str:
+    models = ", ".join(sorted({c.model for c in cards})[:_LISTED])
+    wishes = [
+        f"{wish} {' or '.join(names[:_LISTED])}"
+        for wish, names in (
+            ("a card of model", selector.models),
+            ("no card of model", selector.not_models),
+            ("the card", selector.cards),
+            ("not the card", selector.not_cards),
+        )
+        if names
+    ]
+    return f"the pod asks for {' and '.join(wishes)}, the node has {models}"
 
 
-def _sizes(containers: Sequence[ContainerRequest]) -> str:
-    return " + ".join(str(c.request.memory) for c in containers)
+def _limited_to(mine: Sequence[CardState], cards: Sequence[CardState]) -> str:
+    if len(mine) == len(cards):
+        return ""
+    return f" (the pod may use {len(mine)} of the node's {len(cards)} cards)"
 
 
-def _free(cards: Sequence[CardState]) -> str:
-    listed = ", ".join(str(c.free_memory) for c in cards[:_LISTED])
+# ── words ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _memory(containers: Sequence[ContainerRequest]) -> str:
+    """What containers that share a card ask for at their peak."""
+    parts = max((c.request.memory_percent for c in containers), default=0)
+    amount = peak(containers, MiB(0)).memory
+    said = [f"{amount} MiB"] if amount or not parts else []
+    return " and ".join([*said, f"{parts} % of the memory"] if parts else said)
+
+
+def _memories(containers: Sequence[ContainerRequest]) -> str:
+    if any(c.request.memory_percent for c in containers):
+        return " + ".join(_memory([c]) for c in containers)
+    return " + ".join(str(c.request.memory) for c in containers) + " MiB"
+
+
+def _amounts(container: ContainerRequest) -> str:
+    cores = f" and {container.request.cores} % of the cores" if container.request.cores else ""
+    return _memory([container]) + cores
+
+
+def _cores(card: CardState) -> int:
+    """What can be promised of its cores."""
+    return max(card.free_cores - card.coreless, 0)
+
+
+def _list(cards: Sequence[CardState], say: Callable[[CardState], str]) -> str:
+    listed = ", ".join(map(say, cards[:_LISTED]))
     return listed + (f" and {len(cards) - _LISTED} more" if len(cards) > _LISTED else "")
 
 

@@ -5,6 +5,12 @@ import msgspec
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
 
 
+def cores_fit(free: int, cores: int, *, coreless: bool) -> bool:
+    """Whether so many percent can be promised of what is free. Containers without a promise share what nobody was
+    promised: where there are some, at least one percent stays, or they would starve."""
+    return cores + coreless <= free
+
+
 class CardState(msgspec.Struct, frozen=True, gc=False):
     """One card: its size and what is free. ``free_*`` may be negative when the card shrank under its pods."""
 
@@ -15,6 +21,11 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     free_memory: MiB
     free_cores: Percent
     idle: bool  # nobody holds any part of it
+    coreless: bool = False  # somebody holds a part of its memory who was promised no cores
+
+    def holds(self, memory: int, cores: int, *, coreless: bool) -> bool:
+        """Whether it has room for so much more."""
+        return memory <= self.free_memory and cores_fit(self.free_cores, cores, coreless=coreless or self.coreless)
 
 
 class NodeState(msgspec.Struct, frozen=True):
@@ -29,6 +40,7 @@ def emptied(state: NodeState) -> NodeState:
     return NodeState(
         state.node,
         tuple(
-            msgspec.structs.replace(c, free_memory=c.memory, free_cores=Percent(100), idle=True) for c in state.cards
+            msgspec.structs.replace(c, free_memory=c.memory, free_cores=Percent(100), idle=True, coreless=False)
+            for c in state.cards
         ),
     )

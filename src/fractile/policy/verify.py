@@ -1,7 +1,11 @@
 """Whether a recorded placement is one that we would write for this request. Annotations may come from anybody."""
 
+from collections.abc import Iterable
+
+from fractile.model.card import Card
 from fractile.model.placement import ContainerPlacement, Placement
 from fractile.model.request import ContainerRequest, PodRequest
+from fractile.model.units import WHOLE
 
 
 def mismatch(request: PodRequest, placement: Placement) -> str | None:
@@ -16,6 +20,17 @@ def mismatch(request: PodRequest, placement: Placement) -> str | None:
     return None
 
 
+def barred(request: PodRequest, placement: Placement, cards: Iterable[Card]) -> str | None:
+    """Which card of the placement the pod's selector does not admit, as a sentence. For choices that are still to be
+    made; what a bound pod holds already, no later edit of its annotations takes away."""
+    models = {c.uuid: c.model for c in cards}
+    for asked in request.containers:
+        for part in placement.slices_of(asked.container):
+            if part.card in models and not asked.request.selector.admits(part.card, models[part.card]):
+                return f"container {asked.container} may not use {models[part.card]} {part.card}"
+    return None
+
+
 def _container_mismatch(asked: ContainerRequest, given: ContainerPlacement) -> str | None:
     want = asked.request
     if asked.role != given.role:
@@ -23,9 +38,9 @@ def _container_mismatch(asked: ContainerRequest, given: ContainerPlacement) -> s
     if len({s.card for s in given.slices}) != len(given.slices) or len(given.slices) != want.count:
         return f"asks for {want.count} card(s), the placement names {len(given.slices)}"
     for part in given.slices:
-        # How much memory a whole card has is not the request's to say: the ledger compares it with the card's.
-        if not want.exclusive and part.memory != want.memory:
+        # What a whole card, or a percentage of one, comes to is not the request's to say: the ledger has the card.
+        if not (want.exclusive or want.memory_percent) and part.memory != want.memory:
             return f"asks for {want.memory} MiB, the placement gives {part.memory} MiB"
-        if part.cores != want.cores:
+        if part.cores != (WHOLE if want.exclusive else want.cores):
             return f"asks for {want.cores} % of a card's cores, the placement gives {part.cores} %"
     return None
