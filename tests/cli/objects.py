@@ -15,6 +15,14 @@ def uuid(node: str, index: int) -> str:
     return f"GPU-{node}-{index}"
 
 
+SICK = {
+    "phase": "Unhealthy",
+    "reason": "CardLost",
+    "message": "it does not answer on the bus",
+    "lastTransitionTime": "2026-11-21T05:00:00Z",
+}
+
+
 def card(node: str, index: int, *, memory: str = f"{MEMORY}Mi", healthy: bool = True) -> dict[str, Any]:
     return {
         "apiVersion": "fractile.dev/v1alpha1",
@@ -28,7 +36,7 @@ def card(node: str, index: int, *, memory: str = f"{MEMORY}Mi", healthy: bool = 
             "memory": memory,
             "pciBusID": f"00000000:00:0{index + 4}.0",
         },
-        "status": {"phase": "Available" if healthy else "Unhealthy"},
+        "status": {"phase": "Available"} if healthy else SICK,
     }
 
 

@@ -65,7 +65,9 @@ async def test_sums_waiting_pods_and_doubtful_pods_follow_the_table(cluster: Fak
         "  default/cards  2 whole cards\n"
         "  default/large  16276 MiB\n"
         "  default/odd    container half asks for aliyun.com/gpu-mem: '-1' is negative; write a whole number such as 4",
-        "1 problem:\n"
+        "2 problems:\n"
+        "  ExtendedResource gpu-n2-1: card 1 of n2 is unhealthy since 2026-11-21T05:00:00Z (CardLost): "
+        "it does not answer on the bus\n"
         "  default/liar on n1: its placement does not match its request: "
         "container main asks for 4069 MiB, the placement gives 1 MiB\n",
     ]
@@ -102,7 +104,7 @@ async def test_one_node_shows_its_own_sums_and_no_waiting_pods(cluster: FakeApiS
     assert [n.name for n in report.nodes] == ["n2"]
     assert report.totals == report.nodes[0].totals
     assert report.waiting == ()
-    assert report.problems == ()
+    assert [(p.kind, p.node) for p in report.problems] == [("ExtendedResource", "n2")]
 
 
 async def test_an_unknown_node_is_refused_with_those_that_exist(cluster: FakeApiServer, run: Run) -> None:

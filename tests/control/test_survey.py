@@ -80,6 +80,18 @@ def test_nothing_is_free_on_an_unhealthy_card_but_its_pods_are_still_there() -> 
     assert found.totals.memory_mib == 2 * MEMORY
 
 
+def test_an_unhealthy_card_is_a_problem_that_says_why_and_until_when() -> None:
+    sick = card("n1", 0, healthy=False)
+    sick["status"] = sick["status"] | {"reason": "Xid119", "message": "no answer", "returnsAt": "2026-11-21T05:30:00Z"}
+    old = card("n1", 1) | {"status": {"phase": "Unhealthy"}}
+
+    assert [p.reason for p in report([], cards=[sick, old]).problems] == [
+        "card 0 of n1 is unhealthy since 2026-11-21T05:00:00Z (Xid119): no answer; "
+        "back at 2026-11-21T05:30:00Z if nothing else happens",
+        "card 1 of n1 is unhealthy",
+    ]
+
+
 def test_pods_that_wait_are_sorted_by_age_then_by_name() -> None:
     young = pod("a", container("main", 1))
     young["metadata"]["creationTimestamp"] = "2026-11-21T05:00:00Z"

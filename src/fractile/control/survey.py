@@ -19,7 +19,7 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.wire import extended_resource, inspect, placement, quantity
-from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceStatus
 from fractile.wire.objects import Node, Pod
 
 _UNBELIEVED = f"Fractile does not believe this pod's {placement.ANNOTATION}: "
@@ -94,6 +94,8 @@ def _capacity(node: Node) -> int:
 def _cards(resources: Iterable[ExtendedResource], problems: list[inspect.Problem]) -> list[tuple[NodeName, Card]]:
     found: list[tuple[NodeName, Card]] = []
     for resource in resources:
+        if resource.status.phase == extended_resource.UNHEALTHY:
+            problems.append(_sick(resource))
         try:
             found.append(extended_resource.to_card(resource))
         except WireError as e:
@@ -109,6 +111,26 @@ def _cards(resources: Iterable[ExtendedResource], problems: list[inspect.Problem
                 )
             )
     return sorted(found, key=lambda c: (c[0], c[1].index, c[1].uuid))
+
+
+def _sick(resource: ExtendedResource) -> inspect.Problem:
+    spec, status, meta = resource.spec, resource.status, resource.metadata
+    return inspect.Problem(
+        kind=extended_resource.KIND,
+        namespace="",
+        name=meta.name,
+        uid=meta.uid,
+        node=spec.node_name,
+        reason=f"card {spec.index} of {spec.node_name} is unhealthy{_why(status)}",
+    )
+
+
+def _why(status: ExtendedResourceStatus) -> str:
+    """Agents of earlier versions say no more than that."""
+    since = f" since {status.last_transition_time}" if status.last_transition_time else ""
+    reason = f" ({status.reason}): {status.message}" if status.reason else ""
+    until = f"; back at {status.returns_at} if nothing else happens" if status.returns_at else ""
+    return f"{since}{reason}{until}"
 
 
 def _feed(
