@@ -245,6 +245,17 @@ static char condition(const struct thread *t)
     return (end = strrchr(text, ')')) && end[1] ? end[2] : 'X';
 }
 
+/* Somebody may be asleep because it waits for a lock of one that computes, and on a busy machine that lasts. */
+static bool anybody_computes(void)
+{
+    for (uint32_t i = 0; i < page->high; i++) {
+        const struct thread *t = &page->threads[i];
+        char now = t != self && atomic_load(&t->state) == RUNNING ? condition(t) : 'X';
+        if (now == 'R' || now == 'D') return true;
+    }
+    return false;
+}
+
 static void look_after(struct thread *t)
 {
     uint32_t state = atomic_load(&t->state);
@@ -269,7 +280,7 @@ static void look(uint32_t *stalls, uint32_t *seen)
     *stalls = moves == *seen ? *stalls + 1 : 0;
     *seen = moves;
     lock();
-    if (*stalls) {
+    if (*stalls && !anybody_computes()) {
         for (uint32_t i = 0; i < page->high; i++) look_after(&page->threads[i]);
         if (*stalls == STALLS_STUCK && !page->stuck_said++) say_stuck();
         advance();
