@@ -24,7 +24,7 @@ from fractile.wire import isolation as wire
 
 PACED = 1  # flag of a card: FR_CARD_PACED of native/interposer/pace.h
 
-_ROUND = 5.0  # seconds
+_ROUND = 2.0  # seconds
 _ALL = 100
 
 log = logging.getLogger(__name__)
