@@ -54,6 +54,7 @@ class _Watch:
     def __init__(self, events: EventSet) -> None:
         self.events = events
         self.cards: dict[int, CardUUID] = {}
+        self.tried: set[CardUUID] = set()  # those that answered, whether they have events or not
 
 
 class NvmlDriver:
@@ -69,6 +70,7 @@ class NvmlDriver:
         self._lock = threading.RLock()
         self._waiting = threading.Lock()
         self._watch: _Watch | None = None
+        self._stale = False
         self._uuids: dict[int, CardUUID] = {}  # by index, as seen last
         self._asking: CardUUID | None = None
         try:
@@ -85,9 +87,12 @@ class NvmlDriver:
     def readings(self) -> list[Reading]:
         with self._lock:
             try:
-                return [self._reading(index) for index in range(self._count())]
+                found = [self._reading(index) for index in range(self._count())]
             finally:
                 self._asking = None
+            answered = {r.card.uuid for r in found if r.card is not None}
+            self._stale = self._watch is not None and not answered <= self._watch.tried
+            return found
 
     def events(self, timeout: float) -> list[CardEvent]:
         with self._waiting:
@@ -171,8 +176,10 @@ class NvmlDriver:
         return found
 
     def _watching(self) -> _Watch | None:
-        """The event set of all cards that answer and have events; made when there is none."""
+        """The event set of all cards that answer and have events; made anew when another card answers."""
         with self._lock:
+            if self._stale:
+                self._unwatch()
             if self._watch is None:
                 try:
                     watch = _Watch(self._nvml.nvmlEventSetCreate())
@@ -188,6 +195,7 @@ class NvmlDriver:
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = CardUUID(library.text(nvml.nvmlDeviceGetUUID(handle)))
+            watch.tried.add(uuid)
             types = _WANTED & nvml.nvmlDeviceGetSupportedEventTypes(handle)
             if types:
                 nvml.nvmlDeviceRegisterEvents(handle, types, watch.events)
@@ -196,7 +204,7 @@ class NvmlDriver:
             log.info("card without events index=%d reason=%s", index, e)
 
     def _unwatch(self) -> None:
-        watch, self._watch = self._watch, None
+        watch, self._watch, self._stale = self._watch, None, False
         if watch is not None:
             library.perhaps(self._nvml, lambda: self._nvml.nvmlEventSetFree(watch.events))
 

@@ -34,7 +34,7 @@ def reading(nvml: Library, index: int, handle: Handle, *, context: MiB) -> Readi
     return Reading(
         index=index,
         card=card(nvml, index, handle, context=context),
-        temperature=perhaps(nvml, lambda: nvml.nvmlDeviceGetTemperature(handle, _SENSOR)),
+        temperature=_temperature(nvml, handle),
         slowdown_at=_threshold(nvml, handle, _SLOWDOWN),
         shutdown_at=_threshold(nvml, handle, _SHUTDOWN),
         corrected=perhaps(nvml, lambda: nvml.nvmlDeviceGetTotalEccErrors(handle, _CORRECTED, _VOLATILE)),
@@ -45,6 +45,12 @@ def reading(nvml: Library, index: int, handle: Handle, *, context: MiB) -> Readi
         prohibited=None if mode is None else mode == _PROHIBITED,
         partitioned=None if mig is None else mig[0] == 1,
     )
+
+
+def _temperature(nvml: Library, handle: Handle) -> int | None:
+    """The old call goes away with CUDA 14; old drivers lack the new one."""
+    found = perhaps(nvml, lambda: nvml.nvmlDeviceGetTemperatureV(handle, _SENSOR))
+    return perhaps(nvml, lambda: nvml.nvmlDeviceGetTemperature(handle, _SENSOR)) if found is None else found
 
 
 def _threshold(nvml: Library, handle: Handle, which: int) -> int | None:
