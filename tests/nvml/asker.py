@@ -1,4 +1,5 @@
-"""The driver in a process of its own, which is asked line by line: ``readings``, ``events SECONDS``, ``renew``.
+"""The driver in a process of its own, which is asked line by line: ``readings``, ``events SECONDS``, ``renew``;
+``read`` asks a meter in the driver's session.
 
 pynvml loads the first libnvidia-ml.so.1 it finds, once for each process; so every test that needs one has its own.
 """
@@ -13,6 +14,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from fractile.model.health import CardEvent, Reading
+from fractile.nvml.meter import CardReading
 
 T = TypeVar("T")
 
@@ -28,6 +30,9 @@ class Asker:
 
     def events(self, seconds: float) -> list[CardEvent]:
         return self._ask(f"events {seconds}", list[CardEvent])
+
+    def read(self) -> list[CardReading]:
+        return self._ask("read", list[CardReading])
 
     def renew(self) -> None:
         self._ask("renew", type(None))
@@ -74,11 +79,13 @@ def asker(library: Path, **environ: str) -> Generator[Asker]:
 
 def main() -> None:
     from fractile.nvml.driver import NvmlDriver
+    from fractile.nvml.meter import NvmlMeter
 
     driver = NvmlDriver()
+    meter = NvmlMeter(driver.session)
     for line in sys.stdin:
         word, *rest = line.split()
-        answer = getattr(driver, word)(*map(float, rest))
+        answer = getattr(meter if word == "read" else driver, word)(*map(float, rest))
         sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()
     driver.close()

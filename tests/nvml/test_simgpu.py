@@ -27,6 +27,10 @@ class Host:
         self._folder = folder
         self.ask = ask
 
+    def take_away(self, *left: CardUUID) -> None:
+        write_cards(self._folder, *left)
+        self.ctl("show")  # whoever starts reads the file
+
     def ctl(self, *words: str) -> None:
         environ = {"SIMGPU_DIR": str(self._folder)}
         subprocess.run([CTL, *words], env=environ, check=True, timeout=30, capture_output=True)
@@ -39,13 +43,17 @@ class Host:
         return found
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Generator[Host]:
+def write_cards(folder: Path, *uuids: CardUUID) -> None:
     cards = [
         {"uuid": uuid, "index": i, "model": "Tesla-V100", "memoryMiB": 16384, "pciBusID": f"00000000:0{i}:00.0"}
-        for i, uuid in enumerate((A, B))
+        for i, uuid in enumerate(uuids)
     ]
-    (tmp_path / "cards.json").write_text(json.dumps(cards))
+    (folder / "cards.json").write_text(json.dumps(cards))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Generator[Host]:
+    write_cards(tmp_path, A, B)
     with asker(BUILD, SIMGPU_DIR=str(tmp_path)) as ask:
         host = Host(tmp_path, ask)
         assert host.events() == []  # registered from now on
@@ -120,3 +128,13 @@ def test_ecc_errors_are_counted_and_the_uncorrected_are_events(host: Host) -> No
     assert (one.corrected, one.uncorrected, two.corrected, two.uncorrected) == (0, 0, 5, 2)
     host.ctl("heal", B)
     assert host.ask.readings()[1].uncorrected == 0
+
+
+def test_a_new_session_is_one_although_a_meter_asks_in_it_too(host: Host) -> None:
+    """A session lists the cards that were there when it began."""
+    assert [r.uuid for r in host.ask.read()] == [A, B]
+    host.take_away(A)
+    assert [r.silence for r in host.ask.readings()] == [None, Silence.LOST]
+    host.ask.renew()
+    assert [r.card.uuid for r in host.ask.readings() if r.card] == [A]
+    assert [r.uuid for r in host.ask.read()] == [A]

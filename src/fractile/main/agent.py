@@ -125,7 +125,7 @@ def command(
     _check_directory(device_plugin_dir)
     installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
     driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver(context=MiB(context_memory))
-    meter = None if simulated_cards else NvmlMeter()
+    meter = NvmlMeter(driver.session) if isinstance(driver, NvmlDriver) else None
     try:
         asyncio.run(
             run(

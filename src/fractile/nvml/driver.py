@@ -7,6 +7,7 @@ driver or a card does not support is not known, and that is all.
 
 import logging
 import threading
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from fractile.errors import SetupError
@@ -79,6 +80,11 @@ class NvmlDriver:
             raise SetupError(
                 f"NVML does not start ({e}); install the NVIDIA driver on this node, or give --simulated-cards FILE"
             ) from None
+
+    @property
+    def session(self) -> AbstractContextManager[object]:
+        """Held, NVML stays initialised: for others who ask it."""
+        return self._lock
 
     def cards(self) -> list[Card]:
         with self._lock:

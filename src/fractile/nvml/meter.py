@@ -1,12 +1,13 @@
 """What every card does now, through NVML: memory, utilisation and the processes on it with what they hold.
 
-It counts as a user of the library of its own, beside ``driver``. Failure rule: a card or a function that does not
+Failure rule: a card or a function that does not
 answer is left out, or its figure is None; an old driver, or one in a virtual machine, knows less than a new one.
 """
 
 import importlib
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar, cast
 
 import msgspec
@@ -91,23 +92,30 @@ class _Library(Protocol):
 
 
 class NvmlMeter:
-    """NVML, initialised until ``close``."""
+    """NVML, initialised until ``close``; or a driver's ``session``, which is held while cards are read: NVML counts its
+    users, and with a user more the driver could not begin a new session, which a card that was reset needs."""
 
-    def __init__(self) -> None:
+    def __init__(self, session: AbstractContextManager[object] | None = None) -> None:
         self._nvml = cast(_Library, importlib.import_module("pynvml"))
         self._since: dict[CardUUID, int] = {}  # the newest sample of utilisation, in the driver's microseconds
+        self._session = session or nullcontext()
+        self._own = session is None
+        if not self._own:
+            return
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as e:
             raise SetupError(f"NVML does not start ({e}); install the NVIDIA driver on this node") from None
 
     def read(self) -> list[CardReading]:
-        count = self._ask(self._nvml.nvmlDeviceGetCount) or 0
-        readings = (self._card(index) for index in range(count))
+        with self._session:
+            count = self._ask(self._nvml.nvmlDeviceGetCount) or 0
+            readings = [self._card(index) for index in range(count)]
         return [reading for reading in readings if reading is not None]
 
     def close(self) -> None:
-        self._ask(self._nvml.nvmlShutdown)
+        if self._own:
+            self._ask(self._nvml.nvmlShutdown)
 
     def _card(self, index: int) -> CardReading | None:
         nvml = self._nvml
