@@ -61,6 +61,7 @@ static void refused(const char *call, uint64_t request)
 {
     int card = self.window_card;
     bool known;
+    double ms = (double)(judge_now() - self.window.opened_ns) / 1e6;
     uint64_t bound = judge_bound(&judge, &self.window, card, self.number, &known);
     uint64_t quota = board->quota[card];
     atomic_fetch_add(&board->refusals, 1);
@@ -71,8 +72,8 @@ static void refused(const char *call, uint64_t request)
         return;
     }
     atomic_fetch_add(&board->false_oom, 1);
-    fprintf(stderr, "false out-of-memory: lane %d, %s of %.1f MiB on card %d, while the container can have held at most %.1f of %.1f MiB\n",
-            self.number, call, (double)request / MIB, card, (double)bound / MIB, (double)quota / MIB);
+    fprintf(stderr, "false out-of-memory: lane %d, %s of %.1f MiB on card %d after %.1f ms, while the container can have held at most %.1f of %.1f MiB\n",
+            self.number, call, (double)request / MIB, card, ms, (double)bound / MIB, (double)quota / MIB);
 }
 
 /* `request`: bytes that it would have taken at the most, as the driver rounds; 0: an OOM is no business of the judge. */
