@@ -211,6 +211,10 @@ class FakeApiServer:
             case "POST", _ if at.subresource == "binding":
                 self.store.bind(at, _body(exchange))
                 return 201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+            case "POST", _ if at.subresource == "eviction":
+                options = as_dict(_body(exchange).get("deleteOptions"))
+                self.store.delete(at, uid=as_dict(options.get("preconditions")).get("uid", ""))
+                return 201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
             case "POST", _:
                 return 201, self.store.create(at, _body(exchange))
             case "PUT", _:

@@ -48,7 +48,7 @@ class _Case(msgspec.Struct):
 
 
 class Audit:
-    """``observe`` is called after every look, ``act`` after that; ``outside`` is what stands now."""
+    """``observe`` is called after every look and never waits; ``run`` tells and evicts; ``outside`` is what stands."""
 
     def __init__(
         self,
@@ -67,6 +67,7 @@ class Audit:
         self._clock = clock
         self._now = now
         self._cases: dict[tuple[str, ...], _Case] = {}
+        self._wake = asyncio.Event()
         self.found: dict[Kind, int] = {}  # since the agent started
         self.evictions = 0
 
@@ -93,6 +94,18 @@ class Audit:
             if case.looks == 2:
                 self.found[finding.kind] = self.found.get(finding.kind, 0) + 1
                 case.owner = _granted_owner(finding)
+                self._wake.set()
+
+    async def run(self) -> None:
+        """Work forever."""
+        while True:
+            self._wake.clear()
+            await self.act()
+            try:
+                async with asyncio.timeout(_AGAIN):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
 
     async def act(self) -> None:
         """Say and do what is due; a few calls of the API server at most."""

@@ -89,19 +89,24 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        host = self._address.host or None
-        while True:
-            try:
-                server = await asyncio.start_server(self._connection, host, self._address.port, limit=_HEAD)
-            except OSError as e:
-                log.warning("not listening address=%s:%d reason=%s", self._address.host, self._address.port, e)
-                await self._sleep(_TAKEN)
-                continue
-            async with server:
+        async with asyncio.TaskGroup() as connections:
+            async with await self._listen(connections) as server:
                 self.port = server.sockets[0].getsockname()[1]
                 self.listening.set()
                 log.info("listening address=%s:%d", self._address.host, self.port)
                 await server.serve_forever()
+
+    async def _listen(self, connections: asyncio.TaskGroup) -> asyncio.Server:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.create_task(self._connection(reader, writer))
+
+        host = self._address.host or None
+        while True:
+            try:
+                return await asyncio.start_server(connected, host, self._address.port, limit=_HEAD)
+            except OSError as e:
+                log.warning("not listening address=%s:%d reason=%s", self._address.host, self._address.port, e)
+            await self._sleep(_TAKEN)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1

@@ -104,7 +104,6 @@ class Usage:
             arbiter=status is not None,
         )
         self.rounds += 1
-        await self.audit.act()
 
     async def _look(self) -> Look | None:
         if self._looking is None:

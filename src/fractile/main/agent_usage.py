@@ -83,14 +83,15 @@ def usage_loops(
     options: UsageOptions,
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller."""
+    audit = Audit(client, events, Owners(client, pods), policy=options.policy)
     usage = Usage(
         Eye(Slices(state / "slices", journal), options.meter, ProcFs(), enforced=options.enforced),
         stock=stock,
         pods=pods,
-        audit=Audit(client, events, Owners(client, pods), policy=options.policy),
+        audit=audit,
         turns=Turns(state / ARBITER_SOCKET),
     )
-    loops: list[Coroutine[object, object, None]] = [usage.run()]
+    loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:
         loops.append(HttpServer(options.address, Pages(usage).routes()).run())
     return loops

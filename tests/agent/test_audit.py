@@ -1,0 +1,244 @@
+"""What is done about use outside the ledger."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from fractile.agent.audit import EVICTED, REASON, Audit, Policy, sentence
+from fractile.agent.cgroup import Place
+from fractile.agent.outside import Finding
+from fractile.agent.owners import Owners
+from fractile.agent.pods import NodePods
+from fractile.agent.procfs import Process
+from fractile.agent.slices import Granted
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder
+from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
+from fractile.wire.node_usage import KINDS
+from fractile.wire.objects import Pod
+from tests.agent.test_outside import granted
+from tests.fakes.apiserver import FakeApiServer, Fault
+
+CARD = CardUUID("GPU-a")
+ID = "ab" * 32
+MIB = 2**20
+
+
+@dataclass
+class World:
+    server: FakeApiServer
+    audit: Audit
+    events: EventRecorder
+    pods: NodePods
+    time: float = 100.0
+
+    def pod(self, name: str, *, container_id: str = "") -> Pod:
+        made = self.server.create(paths.pods("ns"), {"metadata": {"name": name}, "spec": {"nodeName": "n1"}})
+        if container_id:
+            statuses = [{"name": "main", "containerID": f"containerd://{container_id}"}]
+            self.server.merge(f"{paths.pod('ns', name)}/status", {"status": {"containerStatuses": statuses}})
+        pod = msgspec.convert(made, Pod, strict=False)
+        self.pods.changed(pod)
+        return pod
+
+    def told(self) -> list[tuple[str, str, str]]:
+        """Reason, pod and message of the events."""
+        found: list[dict[str, Any]] = self.server.all("/api/v1/events")
+        return [(e["reason"], e["involvedObject"]["name"], e["message"]) for e in found]
+
+    async def act(self) -> None:
+        await self.audit.act()
+        await self.events.flush(5)
+
+    async def seen_twice(self, *findings: Finding) -> None:
+        self.audit.observe(findings)
+        self.audit.observe(findings)
+        await self.act()
+
+
+@asynccontextmanager
+async def world(policy: Policy = "warn") -> AsyncGenerator[World]:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        pods = NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB)
+        events = EventRecorder(client, "test")
+        running = asyncio.create_task(events.run())
+
+        def clock() -> float:
+            return made.time
+
+        owners = Owners(client, pods, clock=clock)
+        audit = Audit(client, events, owners, policy=policy, clock=clock, now=lambda: 5.0)
+        made = World(server, audit, events, pods)
+        try:
+            yield made
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+def stranger(pid: int = 100, *, uid: str = "", container_id: str = "", start: int = 1) -> Finding:
+    places = (Place(PodUID(uid), container_id),) if uid or container_id else ()
+    process = Process(pid, start, "miner", pid, 1, places, "")
+    return Finding("no-slice" if places else "not-a-pod", CARD, process, None, 300 * MIB)
+
+
+def over(pod: Pod) -> Finding:
+    base = granted()
+    limits = msgspec.structs.replace(
+        base.limits, pod_uid=PodUID(pod.metadata.uid), namespace="ns", pod=pod.metadata.name
+    )
+    own: Granted = msgspec.structs.replace(base, limits=limits)
+    return Finding("over-ledger", CARD, None, own, 900 * MIB, 300 * MIB)
+
+
+async def test_what_one_look_shows_is_only_doubtful() -> None:
+    async with world() as w:
+        w.audit.observe([stranger()])
+        assert w.audit.doubtful
+        assert w.audit.outside == ()
+        w.audit.observe([])
+        assert not w.audit.doubtful
+        assert w.audit.found == {}
+
+
+async def test_what_two_looks_show_is_found_once_and_stands_until_it_is_gone() -> None:
+    async with world() as w:
+        for _ in range(4):
+            w.audit.observe([stranger()])
+        (outside,) = w.audit.outside
+        assert (outside.kind, outside.pid, outside.bytes, outside.since) == ("not-a-pod", 100, 300 * MIB, 5.0)
+        assert w.audit.found == {"not-a-pod": 1}
+        w.audit.observe([])
+        assert w.audit.outside == ()
+
+
+async def test_a_pid_that_is_used_again_is_another_finding() -> None:
+    async with world() as w:
+        w.audit.observe([stranger(start=1)])
+        w.audit.observe([stranger(start=2)])
+        assert w.audit.outside == ()
+
+
+async def test_the_pod_gets_one_event_with_the_numbers() -> None:
+    async with world() as w:
+        pod = w.pod("greedy")
+        for _ in range(3):
+            await w.seen_twice(over(pod))
+            w.time += 60
+        ((reason, name, message),) = w.told()
+        assert (reason, name) == (REASON, "greedy")
+        assert "900 MiB" in message
+        assert "300 MiB" in message
+        assert [x.pod for x in w.audit.outside] == ["greedy"]
+
+
+@pytest.mark.parametrize("by", ["uid", "container id"])
+async def test_a_pod_without_a_slice_is_found_by_its_cgroup(by: str) -> None:
+    async with world() as w:
+        pod = w.pod("miner", container_id=ID)
+        await w.seen_twice(
+            stranger(uid=pod.metadata.uid) if by == "uid" else stranger(container_id=ID),
+        )
+        assert [(reason, name) for reason, name, _ in w.told()] == [(REASON, "miner")]
+        assert w.audit.outside[0].container == ("main" if by == "container id" else "")
+
+
+async def test_an_owner_that_the_api_server_does_not_know_yet_is_asked_for_again() -> None:
+    async with world() as w:
+        await w.seen_twice(stranger(container_id=ID))
+        assert w.told() == []
+        w.pod("late", container_id=ID)
+        await w.act()
+        assert w.told() == []  # not at once: the API server is spared
+        w.time += 10
+        await w.act()
+        assert [name for _, name, _ in w.told()] == ["late"]
+
+
+async def test_a_process_of_the_host_gets_no_event_and_is_never_evicted() -> None:
+    async with world("evict") as w:
+        await w.seen_twice(stranger())
+        assert w.server.writes() == []
+
+
+async def test_by_default_nobody_is_evicted() -> None:
+    async with world() as w:
+        pod = w.pod("greedy")
+        await w.seen_twice(over(pod))
+        assert w.server.get(paths.pod("ns", "greedy"))["metadata"]["uid"] == pod.metadata.uid
+
+
+async def test_by_policy_the_pod_is_evicted_once_with_an_event() -> None:
+    async with world("evict") as w:
+        pod = w.pod("greedy")
+        w.pod("innocent")
+        both = [over(pod), stranger(uid=pod.metadata.uid)]
+        for _ in range(3):
+            await w.seen_twice(*both)
+            w.time += 60
+        evictions = [call for call in w.server.writes() if call.endswith("/eviction")]
+        assert evictions == ["POST /api/v1/namespaces/ns/pods/greedy/eviction"]
+        assert [o["metadata"]["name"] for o in w.server.all(paths.pods())] == ["innocent"]
+        assert sorted(reason for reason, _, _ in w.told()) == sorted([REASON, REASON, EVICTED])
+        assert w.audit.evictions == 1
+
+
+async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place() -> None:
+    async with world("evict") as w:
+        old = w.pod("web")
+        w.server.delete(paths.pod("ns", "web"))
+        new = w.pod("web")
+        for _ in range(3):
+            await w.seen_twice(over(old))
+            w.time += 60
+        assert w.server.get(paths.pod("ns", "web"))["metadata"]["uid"] == new.metadata.uid
+        assert len([call for call in w.server.writes() if call.endswith("/eviction")]) == 1
+        assert w.audit.evictions == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(path="/eviction", times=1, status=500), id="the API server fails"),
+        pytest.param(Fault(path="/eviction", times=1, drop="before"), id="the connection breaks"),
+        pytest.param(Fault(path="/eviction", times=1, status=403), id="the right is not given yet"),
+    ],
+)
+async def test_an_eviction_that_fails_is_tried_again(fault: Fault) -> None:
+    async with world("evict") as w:
+        pod = w.pod("greedy")
+        w.server.inject(fault)
+        for _ in range(3):
+            await w.seen_twice(over(pod))
+            w.time += 10
+        assert w.server.all(paths.pods()) == []
+        assert w.audit.evictions == 1
+
+
+async def test_the_loop_acts_soon_after_a_finding() -> None:
+    async with world() as w:
+        pod = w.pod("greedy")
+        loop = asyncio.create_task(w.audit.run())
+        try:
+            await asyncio.sleep(0.05)
+            w.audit.observe([over(pod)])
+            w.audit.observe([over(pod)])
+            async with asyncio.timeout(2):
+                while not w.told():  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_sentence_with_card_and_amount(kind: str) -> None:
+    made = msgspec.structs.replace(stranger(), kind=kind)
+    assert CARD in sentence(made)
+    assert "300 MiB" in sentence(made)

@@ -1,0 +1,179 @@
+"""The agent's HTTP server: strict with requests, patient with nobody, and alive after all of them."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fractile.agent import http
+from fractile.agent.http import Address, HttpServer, Request, Response
+from fractile.errors import SetupError
+
+LOCAL = Address("127.0.0.1", 0)
+
+
+async def echo(request: Request) -> Response:
+    return Response(f"{request.path} {request.headers.get('x-word', '')}".encode())
+
+
+async def broken(request: Request) -> Response:
+    raise RuntimeError("a bug")
+
+
+@asynccontextmanager
+async def serving(address: Address = LOCAL) -> AsyncGenerator[HttpServer]:
+    server = HttpServer(address, {"/echo": echo, "/broken": broken})
+    running = asyncio.create_task(server.run())
+    try:
+        await asyncio.wait_for(server.listening.wait(), 10)
+        yield server
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def talk(server: HttpServer, sent: bytes, *, end: bool = True) -> bytes:
+    """The whole answer to these bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(sent)
+        if end and writer.can_write_eof():
+            writer.write_eof()
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+async def test_pages_are_answered_to_a_usual_client() -> None:
+    async with (
+        serving() as server,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as c,
+    ):
+        got = await c.get("/echo?x=1", headers={"X-Word": "hello"})
+        assert (got.status_code, got.text) == (200, "/echo hello")
+        assert got.headers["content-length"] == "11"
+        head = await c.head("/echo")
+        assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "6")
+        missing = await c.get("/other")
+        assert (missing.status_code, "/echo" in missing.text) == (404, True)
+        assert (await c.post("/echo", content=b"x")).status_code == 405
+
+
+async def test_a_page_that_fails_is_an_error_and_the_next_one_is_answered() -> None:
+    async with serving() as server:
+        assert status(await talk(server, b"GET /broken HTTP/1.1\r\n\r\n")) == 500
+        assert status(await talk(server, b"GET /echo HTTP/1.1\r\n\r\n")) == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "wanted"),
+    [
+        pytest.param(b"GET /echo HTTP/1.1\r\n\r\n", 200, id="no headers"),
+        pytest.param(b"GET /echo HTTP/1.0\r\nHost: a\r\n\r\n", 200, id="1.0"),
+        pytest.param(b"GET  /echo HTTP/1.1\r\n\r\n", 400, id="two blanks"),
+        pytest.param(b"GET http://a/echo HTTP/1.1\r\n\r\n", 400, id="absolute form"),
+        pytest.param(b"GET /echo\r\n\r\n", 400, id="0.9"),
+        pytest.param(b"GET /echo HTTP/2.0\r\n\r\n", 400, id="2"),
+        pytest.param(b"GET /echo HTTP/1.1\r\nno colon\r\n\r\n", 400, id="a header without a colon"),
+        pytest.param(b"GET /echo HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400, id="a folded line"),
+        pytest.param(b"GET /echo HTTP/1.1\r\nA : b\r\n\r\n", 400, id="a blank before the colon"),
+        pytest.param(b"GET /echo HTTP/1.1\r\nA: b\nC: d\r\n\r\n", 400, id="a lonely line feed"),
+        pytest.param(b"GET /echo HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, id="two hosts"),
+        pytest.param(b"GET /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400, id="a body"),
+        pytest.param(b"GET /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, id="chunks"),
+        pytest.param(b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400, id="not ASCII"),
+        pytest.param(b"DELETE /echo HTTP/1.1\r\n\r\n", 405, id="DELETE"),
+        pytest.param(b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", 431, id="a long path"),
+        pytest.param(b"GET /echo HTTP/1.1\r\n" + b"A: b\r\n" * 3000 + b"\r\n", 431, id="many headers"),
+        pytest.param(b"GET /echo HTTP/1.1\r\n", 400, id="it ends too early"),
+    ],
+)
+async def test_requests_are_taken_strictly(sent: bytes, wanted: int) -> None:
+    async with serving() as server:
+        answer = await talk(server, sent)
+        assert answer == b"" or status(answer) == wanted  # a peer that still sends may be cut off first
+        if wanted != 431:
+            assert answer != b""
+        assert status(await talk(server, b"GET /echo HTTP/1.1\r\n\r\n")) == 200
+
+
+async def test_who_is_slow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_READ", 0.2)
+    async with serving() as server:
+        assert status(await talk(server, b"GET /echo HT", end=False)) == 408
+
+
+async def test_too_many_at_once_are_sent_away_and_later_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_READ", 1.0)
+    async with serving() as server:
+        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(32)]
+        await asyncio.sleep(0.1)
+        answer = await talk(server, b"")
+        assert status(answer) == 503
+        for _, writer in idle:
+            writer.close()
+        await asyncio.sleep(0.2)
+        assert status(await talk(server, b"GET /echo HTTP/1.1\r\n\r\n")) == 200
+
+
+async def test_a_port_that_is_taken_is_tried_again() -> None:
+    waits: list[float] = []
+    freed = asyncio.Event()
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+        await freed.wait()
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = HttpServer(Address("127.0.0.1", taken.getsockname()[1]), {"/echo": echo}, sleep=wait)
+        running = asyncio.create_task(server.run())
+        await asyncio.sleep(0.1)
+        assert waits
+        assert not server.listening.is_set()
+    freed.set()
+    try:
+        await asyncio.wait_for(server.listening.wait(), 10)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(raw=st.binary(max_size=200))
+async def test_any_bytes_get_an_answer_or_an_end(raw: bytes) -> None:
+    async with serving() as server:
+        answer = await talk(server, raw)
+        assert answer == b"" or status(answer) in (200, 400, 404, 405, 431)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":5678", Address("", 5678)),
+        ("127.0.0.1:1", Address("127.0.0.1", 1)),
+        ("[::1]:80", Address("::1", 80)),
+        ("", None),
+    ],
+)
+def test_addresses_are_read(text: str, address: Address | None) -> None:
+    assert Address.parse(text) == address
+
+
+@pytest.mark.parametrize("text", ["5678", ":", ":x", "a:70000", "::1", ":-1", "::1:80", ":５"])
+def test_what_is_no_address_is_a_sentence(text: str) -> None:
+    with pytest.raises(SetupError, match="no address to listen at"):
+        Address.parse(text)

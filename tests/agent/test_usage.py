@@ -1,0 +1,250 @@
+"""The real agent beside simulated cards: what it shows of honest tenants, and how soon it finds others."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+
+from fractile.kube import paths
+from fractile.metrics.exposition import OPENMETRICS
+from fractile.region import directory, live
+from fractile.region.layout import REGION_CARD
+from fractile.region.shared import Shape
+from fractile.wire import node_usage
+from fractile.wire.node_usage import NodeUsage, SliceUsage
+from fractile.wire.objects import Pod
+from tests.agent.simgpu import CONTEXT_MIB, SimHost, sim_host
+from tests.agent.world import CARDS, NODE, Asks, World, world
+from tests.metrics.parsers import parsed
+from tests.region.writer import written
+
+MIB = 2**20
+PROGRAM = "from fractile.main.cli import main; main()"
+LISTENING = re.compile(r"listening address=127\.0\.0\.1:(\d+)")
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="tenants get mount namespaces of their own: needs root")
+
+
+@dataclass
+class Node:
+    """The agent as a program of its own, with simgpu's NVML as its driver."""
+
+    world: World
+    host: SimHost
+    process: asyncio.subprocess.Process
+    log: Path
+    http: httpx2.AsyncClient
+
+    async def usage(self) -> NodeUsage:
+        return node_usage.decode((await self.http.get("/v1/usage")).content)
+
+    async def until(self, right: Callable[[NodeUsage], bool], *, seconds: float = 20) -> NodeUsage:
+        async with asyncio.timeout(seconds):
+            while True:
+                usage = await self.usage()
+                if right(usage):
+                    return usage
+                await asyncio.sleep(0.05)
+
+    async def container(self, gib: int, name: str = "") -> tuple[Pod, Path]:
+        """A started pod with one container, and its token directory."""
+        pod = self.world.admit(Asks("main", gib), on={"main": [CARDS[0]]}, name=name)
+        async with asyncio.timeout(20):
+            while (started := self.world.kubelet.started(pod, "main")) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return pod, Path(started.mounts[directory.MOUNT])
+
+    def events(self, reason: str) -> list[str]:
+        """The pods that got such an event."""
+        return [e["involvedObject"]["name"] for e in self.world.server.all("/api/v1/events") if e["reason"] == reason]
+
+
+@asynccontextmanager
+async def node(native: Path, *options: str) -> AsyncGenerator[Node]:
+    folder = Path(tempfile.mkdtemp(prefix="fr-"))
+    try:
+        async with sim_host(native, folder / "sim", CARDS) as host, world(agent=False) as w:
+            log = folder / "agent.log"
+            with log.open("wb") as out:
+                process = await asyncio.create_subprocess_exec(
+                    *("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", PROGRAM, "agent"),
+                    f"--node-name={NODE}",
+                    f"--kubeconfig={w.server.write_kubeconfig(w.root / 'kubeconfig')}",
+                    "--memory-unit=GiB",
+                    f"--device-plugin-dir={w.kubelet.plugin_directory}",
+                    f"--pod-resources-socket={w.kubelet.pod_resources_socket}",
+                    f"--state-dir={w.root / 'state'}",
+                    f"--library-dir={native}",
+                    f"--simgpu-dir={host.folder}",
+                    f"--context-memory={CONTEXT_MIB}",
+                    "--metrics-address=127.0.0.1:0",
+                    *options,
+                    env={**os.environ, **host.environment},
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                )
+            try:
+                await w.ready()
+                port = await _port(log)
+                async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http:
+                    yield Node(w, host, process, log, http)
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                await asyncio.wait_for(process.wait(), 20)
+    finally:
+        shutil.rmtree(folder)
+
+
+async def _port(log: Path) -> int:
+    async with asyncio.timeout(20):
+        while (found := LISTENING.search(log.read_text())) is None:  # noqa: ASYNC110, ASYNC240
+            await asyncio.sleep(0.05)
+    return int(found[1])
+
+
+def only(usage: NodeUsage) -> SliceUsage:
+    ((one,),) = [c.cards for c in usage.containers]
+    return one
+
+
+def holds(mib: int) -> Callable[[NodeUsage], bool]:
+    """Whether the driver shows that the only container holds so much."""
+    return lambda usage: [c.driver_bytes for x in usage.containers for c in x.cards] == [mib * MIB]
+
+
+def claim(region: Path, *, mib: int) -> None:
+    """Make the ledger say that the container holds so much, so that it covers whatever the driver sees."""
+    with written(region) as mapped, memoryview(mapped) as view:
+        REGION_CARD.put(view, Shape(1).card_at(0), "used", mib * MIB // 512 << 30)
+
+
+def lower_quota(token: Path, *, mib: int) -> None:
+    """As an administrator does to a container that runs; it holds more than it may from then on."""
+    limits = live.read(token / directory.LIMITS)
+    cards = tuple(msgspec.structs.replace(c, memory=mib * MIB) for c in limits.cards)
+    live.update(token / directory.LIMITS, msgspec.structs.replace(limits, cards=cards))
+
+
+async def test_honest_tenants_are_shown_as_driver_and_ledger_see_them_and_are_left_alone(native: Path) -> None:
+    async with node(native, "--outside-ledger=evict") as n:
+        pod, token = await n.container(4)
+        pids = {await n.host.tenant(1024, token=token), await n.host.tenant(512, token=token)}
+        held_mib = 1024 + 512 + 2 * CONTEXT_MIB
+        held = held_mib * MIB
+        usage = await n.until(holds(held_mib))
+        one = only(usage)
+        assert usage.audited
+        assert (one.limit_bytes, one.used_bytes, set(one.pids)) == (4096 * MIB, held, pids)
+        assert one.peak_bytes == held
+        assert (usage.containers[0].processes, usage.containers[0].pod_uid) == (2, pod.metadata.uid)
+        assert [c.used_bytes for c in usage.cards] == [held, 0]
+        assert [c.processes for c in usage.cards] == [2, 0]
+        await asyncio.sleep(3)
+        assert (await n.usage()).outside == ()
+        await n.host.end()
+        gone = await n.until(holds(0))
+        assert only(gone).peak_bytes == held
+        n.world.delete(pod)
+        await n.until(lambda u: u.containers == ())
+        assert n.events("GPUOutsideLedger") == []
+
+
+async def test_a_process_that_goes_around_the_library_is_found_within_two_seconds(native: Path) -> None:
+    async with node(native) as n:
+        _, token = await n.container(4, "sly")
+        await n.host.tenant(100, token=token)
+        for _ in range(5):
+            pid = await n.host.tenant(300, token=token, library=False)
+            began = time.monotonic()
+            usage = await n.until(lambda u: bool(u.outside))
+            seconds = time.monotonic() - began
+            (outside,) = usage.outside
+            assert (outside.kind, outside.pid, outside.pod, outside.card) == (
+                "not-in-ledger",
+                pid,
+                "sly",
+                CARDS[0].uuid,
+            )
+            assert outside.bytes == (300 + CONTEXT_MIB) * MIB
+            assert seconds <= 2.0
+            page = await n.http.get("/metrics", headers={"Accept": "application/openmetrics-text"})
+            (series,) = parsed(page.content, openmetrics=True)["fractile_outside_ledger_bytes"].samples
+            assert (series.labels["pod"], series.labels["kind"]) == ("sly", "not-in-ledger")
+            await n.host.end(pid)
+            await n.until(lambda u: not u.outside)
+        assert set(n.events("GPUOutsideLedger")) == {"sly"}
+        assert n.world.server.get(paths.pod("default", "sly"))
+
+
+async def test_a_forged_ledger_covers_neither_unknown_processes_nor_more_than_the_quota(native: Path) -> None:
+    async with node(native) as n:
+        pod, token = await n.container(4, "forger")
+        known = await n.host.tenant(2048, token=token)
+        claim(token / directory.REGION, mib=2**20)
+        pid = await n.host.tenant(300, token=token, library=False)
+        found = await n.until(lambda u: bool(u.outside))
+        assert [(o.kind, o.pid) for o in found.outside] == [("not-in-ledger", pid)]
+        await n.host.end(pid)
+        await n.until(lambda u: not u.outside)
+        lower_quota(token, mib=1024)
+        found = await n.until(lambda u: bool(u.outside))
+        assert [(o.kind, o.pod, o.accounted_bytes) for o in found.outside] == [
+            ("over-quota", pod.metadata.name, 1024 * MIB)
+        ]
+        assert only(found).pids == (known,)
+
+
+async def test_by_policy_the_pod_is_evicted(native: Path) -> None:
+    async with node(native, "--outside-ledger=evict") as n:
+        await n.container(2, "good")
+        _, token = await n.container(4, "bad")
+        await n.host.tenant(300, token=token, library=False)
+        async with asyncio.timeout(10):
+            while not n.events("GPUOutsideLedgerEvicted"):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert n.events("GPUOutsideLedgerEvicted") == ["bad"]
+        assert [o["metadata"]["name"] for o in n.world.server.all(paths.pods())] == ["good"]
+
+
+async def test_a_process_of_the_host_is_counted_and_nobody_is_blamed(native: Path) -> None:
+    async with node(native, "--outside-ledger=evict") as n:
+        await n.container(2, "good")
+        pid = await n.host.tenant(100)
+        usage = await n.until(lambda u: bool(u.outside))
+        assert [(o.kind, o.pid, o.pod) for o in usage.outside] == [("not-a-pod", pid, "")]
+        assert n.world.server.get(paths.pod("default", "good"))
+
+
+async def test_all_pages_are_answered_and_valid(native: Path) -> None:
+    async with node(native) as n:
+        pod, token = await n.container(4)
+        await n.host.tenant(256, token=token)
+        held = 256 + CONTEXT_MIB
+        await n.until(holds(held))
+        for path in ("/metrics", "/metric"):
+            text = await n.http.get(path)
+            found = parsed(text.content, openmetrics=False)
+            memory = {s.labels["gpu_memory"]: s.value for s in found["container_gpu_memory_total"].samples}
+            assert memory == {"gpu0": held, "total": held}
+            assert found["fractile_agent_audit_up"].samples[0].value == 1
+            openmetrics = await n.http.get(path, headers={"Accept": OPENMETRICS})
+            assert openmetrics.headers["content-type"] == OPENMETRICS
+            assert (
+                parsed(openmetrics.content, openmetrics=True)["fractile_container_memory_driver_bytes"].unit == "bytes"
+            )
+        usage = (await n.http.get("/usage")).json()["usage"]
+        assert usage[pod.metadata.uid]["stat"]["main"]["dev"][0]["mem"] == held
+        assert (await n.http.get("/healthz")).text.startswith("ok")
