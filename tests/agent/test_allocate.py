@@ -1,5 +1,6 @@
 """Allocate and the plugin's answers to messages that kubelet should never send."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +13,13 @@ from fractile.agent import rpc
 from fractile.agent.allocate import held_by_card
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.catalog import Catalog
+from fractile.agent.library import install
 from fractile.errors import SetupError, WireError
+from fractile.kube import paths
 from fractile.model.units import MemoryUnit
 from fractile.region import directory
 from fractile.wire.devices import device_ids
+from tests.agent.test_library import source
 from tests.agent.world import CARDS, COUNT, MEM, World, card, world
 
 A, B = CARDS
@@ -139,3 +143,36 @@ async def test_sixty_thousand_ids_are_registered_and_allocated() -> None:
     async with world(cards=cards, unit=MemoryUnit.MiB) as w:
         answer = await allocate(w, device_ids(cards[1].uuid, 30_000))
         assert answer.container_responses[0].envs["ALIYUN_COM_GPU_MEM_CONTAINER"] == "30000"
+
+
+async def test_a_node_with_the_library_mounts_it_beside_the_token_directory() -> None:
+    async with world(agent=False) as w:
+        installed = install(source(w.root / "native"), w.root / "state", simulated=w.root / "simgpu")
+        w.start_agent(installed)
+        await w.ready()
+        (answer,) = (await allocate(w, device_ids(A.uuid, 2))).container_responses
+        mounts = {m.container_path: m.host_path for m in answer.mounts}
+        assert list(mounts)[:2] == ["/etc/fractile", "/etc/fractile/shared"]
+        assert mounts["/usr/local/lib/fractile/libfractile.so"] == str(installed.folder / "libfractile.so")
+        assert mounts["/run/simgpu"] == str(w.root / "simgpu")
+        assert answer.envs["SIMGPU_DIR"] == "/run/simgpu"
+        assert len({m.container_path for m in answer.mounts}) == len(answer.mounts)
+        await offered(w)
+        cards = [c["status"]["isolation"] for c in w.server.all(paths.extended_resources())]
+        assert cards == ["Enforced", "Enforced"]
+
+
+async def test_a_node_without_the_library_says_that_nothing_is_enforced() -> None:
+    async with world() as w:
+        await offered(w)
+        cards = [c["status"]["isolation"] for c in w.server.all(paths.extended_resources())]
+        assert cards == ["NotEnforced", "NotEnforced"]
+
+
+async def offered(w: World) -> None:
+    """Until the agent has written the status of all cards."""
+    for _ in range(500):
+        if all("isolation" in c.get("status", {}) for c in w.server.all(paths.extended_resources())):
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the status of the cards was not written within 10 s")

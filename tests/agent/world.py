@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from fractile.agent.library import Version
 from fractile.dialects import table
 from fractile.kube import paths
 from fractile.kube.credentials import load
@@ -84,7 +85,7 @@ class World:
         file.with_suffix(".new").write_bytes(msgspec.json.encode(entries))
         return file.with_suffix(".new").rename(file)
 
-    def start_agent(self) -> None:
+    def start_agent(self, installed: Version | None = None) -> None:
         file = self._write_cards()
         self.agent = asyncio.create_task(
             agent_program.run(
@@ -95,6 +96,7 @@ class World:
                 plugins=self.kubelet.plugin_directory,
                 pod_resources=self.kubelet.pod_resources_socket,
                 state=self.root / "state",
+                installed=installed,
                 rules=self.rules,
                 look=0.1,
             )

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -52,3 +53,24 @@ def test_equal_content_gives_equal_archives(tmp_path: Path, busybox: Path) -> No
     second = images.write_archives(layout(tmp_path, "b"), busybox)
     for name in first:
         assert first[name].read_bytes() == second[name].read_bytes()
+
+
+def test_the_image_for_cuda_programs_has_the_program_and_the_c_library_that_it_needs(
+    tmp_path: Path, busybox: Path
+) -> None:
+    program = Path("/bin/sh").resolve()  # any that is linked dynamically
+    needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    archives = images.write_archives(layout(tmp_path, "a"), busybox, program)
+    assert archives.keys() == images.names(cuda=True) == {images.BUSYBOX, images.PAUSE, images.CUDA}
+    _, _, layer = read(archives[images.CUDA])
+    with layer:
+        inside = {m.name: m for m in layer.getmembers()}
+        libraries = [word.lstrip("/") for line in needed.splitlines() for word in line.split() if word.startswith("/")]
+        assert any("libc" in name for name in libraries)
+        for name in (f"bin/{program.name}", *libraries):
+            assert inside[name].isreg()
+            assert inside[name].mode == 0o755
+            assert inside[str(Path(name).parent)].isdir()
+    _, _, plain = read(archives[images.BUSYBOX])
+    with plain:
+        assert not any("libc" in m.name for m in plain.getmembers())

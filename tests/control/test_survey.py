@@ -9,7 +9,7 @@ import pytest
 from fractile.control.survey import Objects, memory_unit, only, survey
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName
-from fractile.wire import inspect, placement
+from fractile.wire import inspect, isolation, placement
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Node, Pod
 from tests.cli.objects import MEMORY, card, container, node, placed, pod
@@ -48,6 +48,15 @@ def test_a_pod_that_kubelet_put_elsewhere_is_shown_where_its_placement_says_and_
     assert [p.reason for p in found.problems] == [
         "kubelet chose other cards than planned; it starts once the control plane agrees"
     ]
+
+
+def test_a_pod_whose_limits_are_not_enforced_is_a_problem_until_it_has_ended() -> None:
+    free = pod("a", container("main", 100), on="n1", placed=placed("n1", main=(0, 100)))
+    free["metadata"]["annotations"][isolation.STATE] = isolation.encode("its node has the label x=off")
+    assert [p.reason for p in report([free]).problems] == ["its limits are not enforced: its node has the label x=off"]
+
+    free["status"]["phase"] = "Succeeded"
+    assert report([free]).problems == ()
 
 
 def test_a_pod_without_a_placement_holds_nothing_and_is_a_problem() -> None:

@@ -18,7 +18,7 @@ from fractile.model.placement import Charge
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
-from fractile.wire import extended_resource, inspect, placement, quantity
+from fractile.wire import extended_resource, inspect, isolation, placement, quantity
 from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceStatus
 from fractile.wire.objects import Node, Pod
 
@@ -42,6 +42,7 @@ def survey(objects: Objects) -> inspect.Inspection:
     for node, card in cards:
         ledger.put_card(node, card)
     _feed(objects.pods, ledger=ledger, waiting=waiting, unit=unit, problems=problems)
+    problems += _unenforced(objects.pods)
     problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
     nodes = _nodes(cards, _holders(ledger, objects.pods))
     return inspect.Inspection(
@@ -150,6 +151,16 @@ def _feed(
     )
     for pod in pods:
         feed.changed(pod)
+
+
+def _unenforced(pods: Iterable[Pod]) -> list[inspect.Problem]:
+    """Pods whose agent says that it holds them to no limits: their neighbours' amounts are only a wish."""
+    found: list[inspect.Problem] = []
+    for pod in pods:
+        state = (pod.metadata.annotations or {}).get(isolation.STATE)
+        if state is not None and not pod.finished:
+            found.append(_pod_problem(pod, f"its limits are not enforced: {isolation.reason(state)}"))
+    return found
 
 
 def _lost_cards(ledger: Ledger, known: set[CardUUID], pods: Iterable[Pod]) -> list[inspect.Problem]:
