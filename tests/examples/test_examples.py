@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import yaml
 
+from fractile.cluster import images
 from fractile.dialects.table import parse_pod
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
@@ -19,7 +20,7 @@ from fractile.policy.plan import plan
 from fractile.wire.objects import Pod
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-IMAGE = "fractile.dev/busybox:1"
+IMAGES = {images.BUSYBOX, images.CUDA}
 NODES = (NodeName("node-1"), NodeName("node-2"))
 
 
@@ -71,7 +72,8 @@ def test_every_pod_asks_for_a_card_runs_on_a_local_cluster_and_ends_soon(file: s
         spec = pod["spec"]
         assert spec["terminationGracePeriodSeconds"] == 1
         for container in [*spec["containers"], *spec.get("initContainers", [])]:
-            assert (container["image"], container["imagePullPolicy"]) == (IMAGE, "Never")
+            assert container["image"] in IMAGES
+            assert container["imagePullPolicy"] == "Never"
 
 
 def test_three_small_pods_share_one_card(ledger: Ledger) -> None:
