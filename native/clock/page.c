@@ -192,9 +192,26 @@ static bool asleep(const struct thread *t)
     return state == WAITING || state == POLLING;
 }
 
+static char condition(const struct thread *t);
+
+/* Who was parked because it slept elsewhere (for a lock of the program, say), and does so no more, computes; on a busy machine it
+ * may be long before it gets to say so itself. */
+static void count_the_awakened(void)
+{
+    for (uint32_t i = 0; i < page->high; i++) {
+        struct thread *t = &page->threads[i];
+        if (atomic_load(&t->state) != PARKED) continue;
+        char now = condition(t);
+        uint32_t parked = PARKED;
+        if (now == 'S' || now == 'T' || now == 'X' || now == 'Z') continue;
+        if (atomic_compare_exchange_strong(&t->state, &parked, RUNNING)) page->running++;
+    }
+}
+
 /* With the lock held: if nobody computes and nothing is on its way, the next deadline is now. */
 static void advance(void)
 {
+    if (page->running == 0) count_the_awakened();
     if (page->running > 0) return;
     uint64_t next = NEVER;
     for (uint32_t i = 0; i < page->high; i++)
