@@ -266,8 +266,8 @@ static uint64_t end_of_lease(const struct share *s, uint32_t card, const struct 
 
 static uint64_t grace_of(const struct share_seat *t)
 {
-    uint64_t known = t->longest_overrun + t->longest_overrun / 2;
-    if (known < SHARE_GRACE) return SHARE_GRACE;
+    uint64_t known = t->longest_overrun + t->longest_overrun / 2, least = t->leases > 1 ? SHARE_GRACE : SHARE_FIRST_GRACE;
+    if (known < least) return least;
     return known < SHARE_LONG_GRACE ? known : SHARE_LONG_GRACE;
 }
 

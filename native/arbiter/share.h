@@ -25,6 +25,7 @@
 #define SHARE_SHORTEST 5000000ull  /* ... but not below this, unless a limit cuts it to ... */
 #define SHARE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
 #define SHARE_GRACE 100000000ull   /* after the end of a lease, before the next tenant is let in all the same ... */
+#define SHARE_FIRST_GRACE 300000000ull /* ... for one of whose kernels nothing is known yet ... */
 #define SHARE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
 #define SHARE_TOGETHER 1000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */

@@ -7,6 +7,7 @@
 #include "clock.h"
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
+#define STUCK_NS 3000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
@@ -93,7 +94,7 @@ static void wait_at(struct fr_pace *p, uint32_t seen)
     struct fr_account *a = fr_account_of_pace(p);
     uint64_t from = clock_now();
     atomic_fetch_add(&p->waiting, 1);
-    if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, 0);
+    if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? from + STUCK_NS : 0);
     atomic_fetch_sub(&p->waiting, 1);
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
 }
@@ -111,9 +112,10 @@ static void knock(struct fr_pace *p, uint32_t seen)
     if (seen != FR_GATE_OPEN && seen != FR_GATE_FREE) wait_at(p, seen);
 }
 
-static void close_gate(struct fr_pace *p)
+void fr_pace_close(struct fr_pace *p)
 {
     uint32_t open = FR_GATE_OPEN;
+    atomic_store(&p->closed, clock_now());
     if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_pacer_wake((int)(p - fr_paces));
 }
 
@@ -130,6 +132,19 @@ static void wake_pacer(struct fr_pace *p, uint64_t now)
     if (likely(now <= atomic_load(&p->last_launch) + FR_QUIET_NS)) return;
     atomic_store(&p->last_launch, now); /* it must not find it quiet again */
     fr_pacer_wake((int)(p - fr_paces));
+}
+
+/* A stream may wait for a word that the program writes, or for a callback that waits for the program: then it is never done while
+ * launches wait for that. From then on they go, for the rest of the turn; the arbiter has passed over us long before. */
+static bool is_stuck(struct fr_pace *p, uint32_t gate, uint64_t now)
+{
+    return gate == FR_GATE_CLOSED && now > atomic_load(&p->closed) + STUCK_NS;
+}
+
+static void go_unpaced(struct fr_ticket *t)
+{
+    fr_lane_leave(t->lane);
+    t->pace = NULL;
 }
 
 /* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
@@ -150,7 +165,8 @@ static uint64_t pass(struct fr_ticket *t)
         }
         atomic_fetch_sub(&p->inside, 1);
         if (a == ROOM) wait_for_room(t);
-        else if (gate == FR_GATE_OPEN) close_gate(p);
+        else if (gate == FR_GATE_OPEN) fr_pace_close(p);
+        else if (unlikely(is_stuck(p, gate, now))) return go_unpaced(t), now;
         else knock(p, gate);
     }
 }
@@ -168,7 +184,7 @@ void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
     t->ns = w->fixed_ns ? w->fixed_ns : fr_guess_ns(t->guess);
     t->pace = p;
     uint64_t now = pass(t);
-    fr_lane_before(t->lane, fr_lane_is_dry(t->lane, now));
+    if (t->pace) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, now));
 }
 
 void fr_pace_leave(struct fr_ticket *t, CUresult result)
@@ -179,6 +195,7 @@ void fr_pace_leave(struct fr_ticket *t, CUresult result)
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_lane_landed(t->lane, t->ns);
     else fr_lane_queue(t->lane, now, t->ns), fr_lane_after(t->lane, t->guess, t->ns);
+    fr_lane_leave(t->lane);
     atomic_fetch_sub(&p->inside, 1);
 }
 

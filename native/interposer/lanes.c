@@ -34,7 +34,7 @@ void fr_lane_take(struct fr_lane *l)
     }
 }
 
-static bool idle(struct fr_lane *l) { return !l->count && !atomic_load(&l->busy) && !atomic_load(&l->waiting) && !atomic_load(&l->in_flight); }
+static bool idle(struct fr_lane *l) { return !l->count && !atomic_load(&l->busy) && !atomic_load(&l->users); }
 
 /* With the lock: the lane of this stream, else an unused one, else one with nothing in flight. */
 static struct fr_lane *place(CUcontext context, uintptr_t stream)
@@ -73,9 +73,12 @@ struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w)
     struct fr_lane *l = place(context, own ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle);
     l->pace = pace;
     l->handle = handle;
+    atomic_fetch_add(&l->users, 1); /* it stays this stream's */
     fr_unlock(&lanes_lock);
     return l;
 }
+
+void fr_lane_leave(struct fr_lane *l) { atomic_fetch_sub(&l->users, 1); }
 
 struct fr_ahead fr_lane_ahead(const struct fr_lane *l, uint64_t now)
 {
@@ -124,14 +127,11 @@ void fr_lane_wait(struct fr_lane *l)
     fr_lane_take(l);
     fr_marks_close(l);
     CUevent mark = fr_marks_oldest(l);
-    atomic_fetch_add(&l->waiting, 1);
+    if (!mark && atomic_load(&l->users) == 1) atomic_store(&l->in_flight, 0); /* nobody else launches: nothing is */
     fr_lane_give(l);
     if (mark) REAL(cuEventSynchronize)(mark);
     else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
-    fr_lane_take(l);
-    fr_marks_collect(l);
-    atomic_fetch_sub(&l->waiting, 1);
-    fr_lane_give(l);
+    fr_lane_look(l);
 }
 
 /* With the gate closed and nobody inside. */

@@ -22,7 +22,7 @@ struct fr_lane {
     struct fr_pace *pace;
     CUstream handle;
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
-    _Atomic uint32_t used, busy, waiting;  /* busy: a thread works with its marks; waiting: for one of them */
+    _Atomic uint32_t used, busy, users;    /* busy: a thread works with its marks; users: threads that launch or wait */
     uint32_t first, count;                 /* batches[first ...]: in flight; the last may be open */
     bool open;
     struct batch batches[MARKS];

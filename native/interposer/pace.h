@@ -30,7 +30,7 @@ struct fr_pace {
     _Atomic uint32_t gate;   /* a futex */
     _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
     _Atomic uint32_t waiting;
-    _Atomic uint64_t end, granted, lease;       /* of the turn; end 0: until recalled */
+    _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
     _Atomic uint64_t in_flight, queue_end;      /* predicted ns of all lanes; when the last of them should be done */
     _Atomic uint64_t last_launch, launched_now; /* when; how many in this turn */
 };
@@ -60,6 +60,7 @@ struct fr_ticket {
 };
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_pace_leave(struct fr_ticket *t, CUresult result);
+void fr_pace_close(struct fr_pace *p); /* the turn is over */
 
 /* ---- predict.c ---- */
 struct fr_guess {
@@ -78,6 +79,7 @@ struct fr_ahead {
     bool full;                /* no mark is left: what went now would not be counted */
 };
 struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
+void fr_lane_leave(struct fr_lane *lane);                                  /* by who got it, after the launch */
 struct fr_ahead fr_lane_ahead(const struct fr_lane *lane, uint64_t now);
 bool fr_lane_is_dry(const struct fr_lane *lane, uint64_t now);             /* nothing should be in flight */
 void fr_lane_add(struct fr_lane *lane, uint64_t ns);                       /* in flight, from now on ... */

@@ -151,12 +151,6 @@ static void take_grant(struct pacer *me, const struct arbiter_message *m)
     set_gate(p, FR_GATE_OPEN);
 }
 
-static void close_gate(struct fr_pace *p)
-{
-    uint32_t open = FR_GATE_OPEN;
-    atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED);
-}
-
 static void hear(struct pacer *me)
 {
     struct arbiter_message m;
@@ -165,7 +159,7 @@ static void hear(struct pacer *me)
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (n != sizeof m || m.version != ARBITER_VERSION) return lose_arbiter(me);
         if (m.kind == ARBITER_GRANT) take_grant(me, &m);
-        if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&pace_of(me)->lease)) close_gate(pace_of(me));
+        if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&pace_of(me)->lease)) fr_pace_close(pace_of(me));
     }
     lose_arbiter(me);
 }
@@ -235,7 +229,7 @@ static uint64_t see_to_gate(struct pacer *me)
     uint64_t now = clock_now();
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
-    if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) close_gate(p);
+    if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) fr_pace_close(p);
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
         me->asked = true;

@@ -331,7 +331,7 @@ static void debt_is_what_was_had_too_early(void)
     play(520 * MS);
     share_settle(&s, now);
     uint64_t debt = share_debt(&s, 0, 0);
-    EXPECT(debt > 90 * MS && debt < 130 * MS); /* alone until its grace was over, then both were charged half */
+    EXPECT(debt > 290 * MS && debt < 330 * MS); /* alone until its grace was over, then both were charged half */
     EXPECT_EQ(share_debt(&s, 0, 1), 0);
     scene(1, (struct share_terms[]){{10, 10, 0}}, kernels);
     play(501 * MS);

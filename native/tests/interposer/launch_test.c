@@ -172,6 +172,21 @@ static void a_kernel_longer_than_a_lease_goes_and_is_paid_for(void)
     EXPECT(seconds() - from > 0.18 + 2 * 0.15); /* after each of the first two: four times as long without the card */
 }
 
+/* The card cannot be given back before the first kernel is done, and that waits for what is launched last. */
+static void a_stream_that_waits_for_what_is_launched_later_hangs_nobody(void)
+{
+    get_ready();
+    CUstream waits, goes;
+    void *memory = NULL;
+    EXPECT_EQ(cuStreamCreate(&waits, 1) + cuStreamCreate(&goes, 1) + cuMemHostAlloc(&memory, 4096, 0), CUDA_SUCCESS);
+    CUdeviceptr word = (uint64_t)(uintptr_t)memory;
+    EXPECT_EQ(cuStreamWaitValue32_v2(waits, word, 1, 0), CUDA_SUCCESS);
+    EXPECT_EQ(spin_in(spin, KERNEL_US, waits), CUDA_SUCCESS);
+    for (int i = 0; i < KERNELS; i++) EXPECT_EQ(spin_in(spin, KERNEL_US, goes), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamWriteValue32_v2(goes, word, 1, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
 /* It has copies of our sockets, and no thread that answers on them. */
 static void a_forked_child_that_uses_no_card_disturbs_nothing(void)
 {
@@ -289,6 +304,7 @@ int main(void)
     UNDER_AN_ARBITER(large_fills_count);
     UNDER_AN_ARBITER(captured_launches_neither_wait_nor_count);
     UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
+    UNDER_AN_ARBITER(a_stream_that_waits_for_what_is_launched_later_hangs_nobody);
     UNDER_AN_ARBITER(a_forked_child_that_uses_no_card_disturbs_nothing);
     UNDER_AN_ARBITER(two_processes_share_one_limit);
     UNDER_AN_ARBITER(a_program_that_closes_all_descriptors_goes_on);

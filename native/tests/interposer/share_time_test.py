@@ -87,5 +87,52 @@ def test_graphs_and_bursts_over_streams_are_shared_too() -> None:
     assert sum(got) >= 90 and abs(got[0] - 60) <= 5, got
 
 
+def work(*tenants: Tenant, window: int = WINDOW) -> list[float]:
+    """Percent of the kernels that the same program runs alone without a limit: of streams, the card's time does not tell."""
+    got = books(*tenants, window=window)
+    out: list[float] = []
+    for i, t in enumerate(tenants):
+        alone = run(OUT, [Tenant(t.work)], "none", window, 100, patience=40)
+        out.append(100 * got.work(i, 0, window, True) / alone.work(0, 0, window, True))
+    return out
+
+
+def test_kernels_side_by_side_in_several_streams_stay_side_by_side() -> None:
+    near(work(Tenant("loop=async streams=8 kernels=5000:108", cores=50, limit=50)), [50])
+    near(work(Tenant("loop=burst n=16 streams=4 kernels=50000:8", cores=50)), [100])
+
+
+def test_streams_that_fill_the_card_one_by_one_get_no_more_than_their_share() -> None:
+    got = shares(
+        Tenant("loop=async streams=8 kernels=2000:4096", cores=50), Tenant("loop=async kernels=1000", cores=50)
+    )
+    near(got, [50, 50])
+
+
+def test_one_function_with_very_different_lengths_keeps_its_limit() -> None:
+    load = "loop=async pick=random seed=12 kernels=1000:108,5:432,200000:432 hidden=1"
+    near(shares(Tenant(load, cores=10, limit=10), window=10000, begin=0), [10], points=2)
+
+
+def test_who_waits_for_a_kernel_that_takes_longer_than_was_thought_is_not_taken_for_idle() -> None:
+    got = shares(
+        Tenant("loop=async pick=random seed=9 kernels=20:1024,10000:1000000 hidden=1", cores=50),
+        Tenant("loop=async pick=random seed=8 kernels=5:1024,1000:8,200000:432", cores=50),
+        window=10000,
+        begin=0,
+    )
+    near(got, [50, 50])
+
+
+def test_a_first_kernel_of_half_a_second_is_paid_for() -> None:
+    got = shares(
+        Tenant("loop=sync kernels=50:64", cores=70),
+        Tenant("loop=async kernels=500000:1024", cores=30),
+        window=10000,
+        begin=0,
+    )
+    assert abs(got[1] - 30) <= 4, got
+
+
 if __name__ == "__main__":
     sys.exit(suite.run(globals()))
