@@ -178,6 +178,21 @@ static void print_latencies(const struct tenant *t)
     if (any) putchar('\n');
 }
 
+/* Who departs ends by itself, and well; anything else would be taken for a tenant that gets nothing. */
+static void see_who_died(void)
+{
+    int status;
+    for (int i = 0; i < child_count; i++) {
+        if (waitpid(children[i], &status, WNOHANG) != children[i]) continue;
+        char what[80];
+        if (WIFSIGNALED(status)) snprintf(what, sizeof what, "process %d of the case died of signal %d", i, WTERMSIG(status));
+        else snprintf(what, sizeof what, "process %d of the case ended with status %d", i, WEXITSTATUS(status));
+        children[i] = children[--child_count];
+        if (status) fail(what);
+        i--;
+    }
+}
+
 int main(int count, char **arguments)
 {
     uint64_t window = 10000, sample = 100;
@@ -196,6 +211,7 @@ int main(int count, char **arguments)
         clock_sleep_until(begin + at * MS);
         print_books(at);
     }
+    see_who_died();
     for (int i = 0; i < tenant_count; i++) print_latencies(&tenants[i]);
     fflush(stdout);
     end_all();
