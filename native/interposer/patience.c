@@ -6,7 +6,8 @@
 #include "kernel.h"
 #include "ledger.h"
 
-#define PATIENCE_NS 100000000ull
+#define PATIENCE_ROUNDS 112       /* 100 ms of sleep */
+#define PATIENCE_NS 1000000000ull /* in any case */
 #define REAP_AGAIN_NS 2000000ull
 
 struct frees { /* of one card when the request came: what each slot's account said */
@@ -69,12 +70,13 @@ static bool cannot_fit(int card, uint64_t units)
     return used > FR_UNITS_MOST || (used > slack ? used - slack : 0) + units > quota.memory / FR_UNIT_BYTES;
 }
 
+/* Counted in rounds: where every process waits for a processor a round takes longer, and so do those who are waited for. */
 bool fr_wait(struct fr_patience *p)
 {
     int before = errno;
     uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
     if (!p->round) p->start = now;
-    if (now - p->start >= PATIENCE_NS) return false;
+    if (p->round >= PATIENCE_ROUNDS || now - p->start >= PATIENCE_NS) return false;
     if (p->round < 4) syscall(SYS_sched_yield);
     else fr_sleep_us(p->round < 8 ? 50 : p->round < 16 ? 200 : 1000);
     p->round++;
