@@ -7,7 +7,7 @@
 #include "clock.h"
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
-#define STUCK_NS 3000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
+#define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
@@ -136,9 +136,11 @@ static void wake_pacer(struct fr_pace *p, uint64_t now)
 
 /* A stream may wait for a word that the program writes, or for a callback that waits for the program: then it is never done while
  * launches wait for that. From then on they go, for the rest of the turn; the arbiter has passed over us long before. */
-static bool is_stuck(struct fr_pace *p, uint32_t gate, uint64_t now)
+static bool is_stuck(const struct fr_pace *p, uint32_t gate, uint64_t now)
 {
-    return gate == FR_GATE_CLOSED && now > atomic_load(&p->closed) + STUCK_NS;
+    uint64_t closed = atomic_load(&p->closed), queue = atomic_load(&p->queue_end);
+    uint64_t known = queue > closed ? queue - closed : 0; /* in flight; others may share the card by now */
+    return gate == FR_GATE_CLOSED && now > closed + STUCK_NS + 4 * known;
 }
 
 static void go_unpaced(struct fr_ticket *t)
