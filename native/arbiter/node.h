@@ -32,6 +32,7 @@ struct slice {
     char path[256];
     const struct fr_limits *limits;
     uint32_t seen; /* sequence of the limits that the seats have */
+    bool spoilt;   /* the page is no limits page any more */
     uint64_t unreadable; /* since when the page has been in the middle of a change; 0: it is not */
     uint32_t cards;
     int16_t card[FR_MAX_CARDS];          /* number at the node; -1: not arbitrated */

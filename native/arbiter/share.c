@@ -188,6 +188,32 @@ static uint32_t rank(const struct share *s, uint32_t card, uint32_t tenant)
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
 
+static bool is_gang(const struct share_seat *t) { return (t->gang & (t->gang - 1)) != 0; }
+
+static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
+{
+    for (uint32_t i = 0; i < s->tenants; i++)
+        if (i != but && may_hold(&s->seats[card][i])) return true;
+    return false;
+}
+
+/* It holds this card, but not for long: if it was given another one now it would hold that in vain, before others who wait for
+ * it. Only for a moment: a launch over several cards may be on its way there, and end when it has got the other one. */
+static bool is_ending(const struct share_seat *t, uint64_t now)
+{
+    return t->holds && t->over_at && now + SHARE_LEAST >= t->over_at && now < t->over_at + SHARE_LEAST;
+}
+
+/* Somebody who uses this card only has had less of it. (Gangs do not wait for each other in this way: it could be mutual.) */
+static bool is_behind_single(const struct share *s, uint32_t card, uint32_t tenant)
+{
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        const struct share_seat *t = &s->seats[card][i];
+        if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && t->virtual_time < s->seats[card][tenant].virtual_time) return true;
+    }
+    return false;
+}
+
 /* A gang takes all its cards in one step. It reserves them first; who holds one of them is recalled by end_of_lease. Only one
  * gang can have reserved any of these cards, so no two wait for each other. Who cannot have all of them now is passed over: a
  * gang that is never complete holds up nobody, and after a moment it is taken for what it does ask for. */
@@ -196,9 +222,11 @@ static bool gang_may(const struct share *s, uint32_t card, uint32_t tenant, uint
     const struct share_seat *asks = &s->seats[card][tenant];
     for (uint32_t i = 0; i < s->cards; i++) {
         const struct share_seat *t = &s->seats[i][tenant];
-        if (i == card || !(asks->gang >> i & 1) || !t->present || s->holder[i] == (int)tenant) continue;
+        if (i == card || !(asks->gang >> i & 1) || !t->present) continue;
+        if (s->holder[i] == (int)tenant && !(is_ending(t, now) && somebody_waits(s, card, tenant))) continue;
         if (!busy(t) && now >= asks->wanted_at + SHARE_TOGETHER) continue;
         if (!may_hold(t) || (s->reserved[i] != NOBODY && s->reserved[i] != (int)tenant)) return false;
+        if (s->reserved[i] != (int)tenant && is_behind_single(s, i, tenant)) return false;
     }
     return true;
 }
@@ -208,7 +236,10 @@ static uint64_t next_gang(const struct share *s, uint32_t card, uint64_t now)
     uint64_t when = NEVER;
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct share_seat *t = &s->seats[card][i];
-        if (may_hold(t) && (t->gang & (t->gang - 1)) && t->wanted_at + SHARE_TOGETHER > now) when = sooner(when, t->wanted_at + SHARE_TOGETHER);
+        if (!may_hold(t) || !is_gang(t)) continue;
+        if (t->wanted_at + SHARE_TOGETHER > now) when = sooner(when, t->wanted_at + SHARE_TOGETHER);
+        for (uint32_t k = 0; k < s->cards; k++)
+            if (is_ending(&s->seats[k][i], now)) when = sooner(when, s->seats[k][i].over_at + SHARE_LEAST);
     }
     return when;
 }
@@ -237,13 +268,6 @@ static uint64_t next_credit(const struct share *s, uint32_t card, uint64_t now)
         when = sooner(when, now + missing * 100 / t->terms.limit + 1);
     }
     return when;
-}
-
-static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
-{
-    for (uint32_t i = 0; i < s->tenants; i++)
-        if (i != but && may_hold(&s->seats[card][i])) return true;
-    return false;
 }
 
 /* ---- the holder ---- */
@@ -365,8 +389,8 @@ static bool seat_next(struct share *s, uint32_t card, uint64_t now, struct share
 bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uint64_t *again)
 {
     uint64_t next = NEVER;
+    share_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
-        charge_all(s, card, now);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && seat_next(s, card, now, out)) return true;
         next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));

@@ -28,7 +28,7 @@
 #define SHARE_FIRST_GRACE 300000000ull /* ... for one of whose kernels nothing is known yet ... */
 #define SHARE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
-#define SHARE_TOGETHER 1000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
+#define SHARE_TOGETHER 5000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
 
 #define SHARE_LONGEST_DEBT 2000000000ull /* of time that others took from a limit: what can be made up for */
 

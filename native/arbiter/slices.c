@@ -113,17 +113,24 @@ static void is_unreadable(struct node *n, struct slice *s, uint64_t now)
     s->unreadable = now;
 }
 
+static void is_spoilt(struct node *n, struct slice *s)
+{
+    if (!s->spoilt) event_note(n, s->path, 0, EVENT_LIMITS);
+    s->spoilt = s->limits->magic != FR_LIMITS_MAGIC; /* else it may be written anew */
+}
+
 static void renew_terms(struct node *n, uint32_t index, uint64_t now)
 {
     struct slice *s = &n->slices[index];
     struct share_terms terms[FR_MAX_CARDS];
     uint32_t sequence = atomic_load_explicit(&s->limits->sequence, memory_order_relaxed);
+    if (s->spoilt || s->limits->magic != FR_LIMITS_MAGIC) return is_spoilt(n, s);
     if (sequence == s->seen) return;
     if (!read_terms(s->limits, terms, s->cards, &sequence)) return is_unreadable(n, s, now); /* the next look may do */
     s->seen = sequence;
     s->unreadable = 0;
     if (is_good(s->limits)) seat_all(n, index, terms, now);
-    else event_note(n, s->path, 0, EVENT_LIMITS);
+    else is_spoilt(n, s);
 }
 
 bool slices_mend(const struct node *n, void *address)

@@ -166,13 +166,16 @@ static void hear(struct pacer *me)
 
 /* ---- the turn ---- */
 
-/* When nothing has been in flight for a while. */
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* When nothing has been in flight for a while, here and on the cards that are used together with this one: who waits for one of
+ * them will come back to this. */
 static uint64_t turn_is_idle(const struct fr_pace *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = atomic_load(&p->granted);
-    uint64_t queue = atomic_load(&p->queue_end), last = atomic_load(&p->last_launch);
-    if (queue > quiet) quiet = queue;
-    if (last > quiet) quiet = last;
+    uint64_t gang = fr_pace_gang(clock_now()) | 1ull << (p - fr_paces);
+    for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
+        if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paces[i].queue_end), atomic_load(&fr_paces[i].last_launch)));
     return quiet + (end ? FR_IDLE_NS : FR_ALONE_NS);
 }
 

@@ -180,6 +180,11 @@ void play_kill(void)
         execl(part.program, part.program, "--slices", part.slices, NULL);
         _exit(127);
     }
+    for (int fd = -1, tries = 0; fd < 0 && tries < 1000; tries++) { /* until it listens */
+        let_it_be_seen();
+        fd = arbiter();
+        if (fd >= 0) close(fd);
+    }
     let_it_be_seen();
 }
 

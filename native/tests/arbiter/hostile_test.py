@@ -25,7 +25,13 @@ LAYOUT = "=IIIIQQQQ"
 class Client:
     def __init__(self, directory: Path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.connect(str(directory / "arbiter.sock"))
+        for again in range(200):
+            try:
+                self.socket.connect(str(directory / "arbiter.sock"))
+                break
+            except ConnectionRefusedError:  # it is made, and not yet listened to
+                assert again < 199
+                time.sleep(0.01)
 
     def say(self, kind: int, card: int = 0, more: int = 0, lease: int = 0, gang: int = 0) -> None:
         self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, 0, 0))
@@ -297,6 +303,65 @@ def test_two_gangs_on_two_cards_get_both_or_none() -> None:
                 a.say(DONE, 0, more=1, lease=got[2], gang=3)
                 b.say(DONE, 1, more=1, lease=lease, gang=3)
         assert min(rounds) >= 5, rounds
+
+
+def test_a_gang_that_is_claimed_and_never_asked_for_holds_up_nobody() -> None:
+    terms = f"{A}=1GiB,cores=50 {B}=1GiB,cores=50"
+    with Node(one=terms, two=terms) as node:
+        hostile, other = node.client("one"), node.client("two")
+        for _ in range(10):
+            hostile.say(WANT, 0, gang=3)
+            other.say(DONE, lease=other.granted(0.2))
+            hostile.say(DONE, 0, lease=hostile.wait_for(GRANT)[2])
+
+
+def test_a_page_of_limits_that_cannot_be_read_is_an_event_and_holds_up_nobody() -> None:
+    with two() as node:
+        one, page = node.client("one"), node.root / "one/limits"
+        one.granted()
+        (node.root / "garbage").mkdir()
+        (node.root / "garbage/limits").write_bytes(b"no limits" * 4000)
+        os.truncate(page, 0)
+        other = node.client("two")
+        other.say(WANT)
+        one.wait_for(RECALL)
+        until = time.monotonic() + 2
+        while "garbage: limits" not in node.events() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert {"garbage: limits", "one: limits"} <= set(node.events()), node.events()
+
+
+def test_a_page_in_the_middle_of_a_change_for_ever_still_gets_its_container_the_card() -> None:
+    with two() as node:
+        half = node.root / ".half"
+        subprocess.run([SLICE, "create", half, "--card", f"{A}=1GiB,cores=10"], check=True, stdout=subprocess.DEVNULL)
+        with (half / "limits").open("r+b") as page:
+            page.seek(16)  # the sequence
+            page.write(struct.pack("<I", 7))
+        half.rename(node.root / "half")
+        until = time.monotonic() + 2
+        while not (node.root / "half/arbiter.sock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        half_written = node.client("half")
+        half_written.granted(0.5)
+        until = time.monotonic() + 3
+        while "half: limits" not in node.events() and time.monotonic() < until:
+            time.sleep(0.1)
+        assert "half: limits" in node.events()
+
+
+def test_status_is_a_table_for_people_and_says_what_is_wrong_when_nobody_answers() -> None:
+    with two() as node:
+        one = node.client("one")
+        one.granted()
+        link = node.root / "../arbiter.sock"
+        link.symlink_to("control")
+        table = subprocess.run([ARBITER, "status", node.root], capture_output=True, text=True, timeout=5)
+        rows = [r.split() for r in table.stdout.splitlines()]
+        assert [A] in rows and any(r[:2] == ["one", "holds"] for r in rows), table.stdout
+        lost = subprocess.run([ARBITER, "status", "/nowhere/slices"], capture_output=True, text=True, timeout=5)
+        assert lost.returncode == 1 and "no arbiter answers" in lost.stderr
+        assert subprocess.run([ARBITER, "--help"], capture_output=True, text=True, timeout=5).stdout.startswith("usage")
 
 
 def test_an_idle_arbiter_wakes_up_for_nothing() -> None:

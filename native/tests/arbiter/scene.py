@@ -1,6 +1,7 @@
-"""A scene: one simulated host with two cards, containers with their terms, an arbiter, and parts that are played in them
-(player.h). shares/conductor.c plays it; under the virtual clock, so that times are exact and the machine's load is not seen,
-or, for what the arbiter's own speed decides, in real time. What each container got is read from simgpu's books."""
+"""A scene: one simulated host with two cards, containers with their terms, an arbiter, and parts that are played in
+them (player.h). shares/conductor.c plays it; under the virtual clock, so that times are exact and the machine's load is
+not seen, or, for what the arbiter's own speed decides, in real time. What each container got is read from simgpu's
+books."""
 
 from __future__ import annotations
 

@@ -304,6 +304,31 @@ static void a_gang_that_asks_card_by_card_gets_them_together(void)
     EXPECT(granted(0, 0) && granted(1, 0));
 }
 
+/* Else it would hold one card and wait for the other, again and again. */
+static void a_gang_that_is_about_to_lose_one_card_is_not_given_another(void)
+{
+    share_init(&s);
+    now = SECOND;
+    for (uint32_t t = 0; t < 3; t++)
+        for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now);
+    share_want(&s, 0, 0, 3, now);
+    share_want(&s, 1, 0, 3, now);
+    EXPECT(granted(0, 0) && granted(1, 0));
+    share_want(&s, 1, 1, 2, now);
+    share_want(&s, 0, 2, 1, now);
+    now += 30 * MS;
+    EXPECT(granted(1, 0)); /* recalled, not back yet */
+    share_done(&s, 0, 0, true, now);
+    EXPECT(granted(0, 2));
+    share_done(&s, 1, 0, true, now);
+    EXPECT(granted(1, 1)); /* who uses this card only, and has had less of it */
+    now += 40 * MS;
+    EXPECT(granted(1, 1) && granted(0, 2)); /* recalled */
+    share_done(&s, 1, 1, true, now);
+    share_done(&s, 0, 2, true, now);
+    EXPECT(granted(0, 0) && granted(1, 0));
+}
+
 static void what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others(void)
 {
     uint64_t kernels[] = {500000, 500000};
@@ -385,6 +410,7 @@ int main(void)
     RUN(gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever);
     RUN(a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody);
     RUN(a_gang_that_asks_card_by_card_gets_them_together);
+    RUN(a_gang_that_is_about_to_lose_one_card_is_not_given_another);
     RUN(what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others);
     RUN(debt_is_what_was_had_too_early);
     RUN(nonsense_in_any_order_breaks_nothing);

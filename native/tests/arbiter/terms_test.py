@@ -1,5 +1,5 @@
-"""Shares by the terms in the limits pages, with programs, library and arbiter as they are: weights, limits, priorities, live
-changes, gangs, what is shown in the container. Under the virtual clock; the judge is simgpu's books."""
+"""Shares by the terms in the limits pages, with programs, library and arbiter as they are: weights, limits, priorities,
+live changes, gangs, what is shown in the container. Under the virtual clock; the judge is simgpu's books."""
 
 import sys
 
@@ -91,13 +91,22 @@ def test_a_gang_beside_one_on_each_card() -> None:
     parts = [Part("a", "work", "cards=0:1 sync=1"), Part("b", "work", "cards=0"), Part("c", "work", "cards=1")]
     b = play({c: Terms(cores=50) for c in "abc"}, parts, 4000)
     near(b.share("a", 1000, 4000), 47, 6)
-    assert b.share("b", 1000, 4000) >= 44, b.share("b", 1000, 4000)
+    near(b.share("b", 1000, 4000), 48, 5)
+
+
+def test_a_gang_beside_one_on_one_of_its_cards_leaves_it_its_share() -> None:
+    parts = [Part("a", "work", "cards=0:1 sync=1"), Part("b", "work", "cards=0")]
+    b = play({c: Terms(cores=50) for c in "ab"}, parts, 4000)
+    near(b.share("a", 1000, 4000), 47, 5)
+    near(b.share("b", 1000, 4000), 49, 5)
 
 
 def test_a_launch_over_two_cards_is_limited_on_both() -> None:
+    """It holds the one card while it waits for the other, so it gets less than its limit, never more."""
     b = play({"a": Terms(cores=25, limit=25)}, [Part("a", "multi", "cards=0:1 sync=1 us=2000")], 4000)
-    near(b.share("a", 1000, 4000), 24)
-    near(b.kernels("a", 1000, 4000) * 0.2 / 3 - b.share("a", 1000, 4000), 24)
+    first, both = b.share("a", 1000, 4000), b.kernels("a", 1000, 4000) * 0.2 / 3
+    assert 15 <= first <= 26, first
+    near(both - first, first)
 
 
 def test_launches_over_two_cards_listed_in_opposite_order_do_not_block_each_other() -> None:
