@@ -13,12 +13,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fractile.model.card import Card
-from fractile.model.placement import Placement, charges
+from fractile.model.placement import Charge, Placement, charges
 from fractile.model.request import Role
-from fractile.model.units import CardUUID
 from fractile.wire import placement
 from fractile.wire.objects import Pod
-from tests.agent.world import COUNT, GIB, Asks, World, card, world
+from tests.agent.world import CORE, COUNT, GIB, Asks, World, card, share, world
 
 CARDS = [card(0, 8 * GIB), card(1, 8 * GIB), card(2, 12 * GIB)]
 
@@ -31,18 +30,14 @@ class Planner:
     rng: random.Random
     pods: list[Pod] = field(default_factory=list[Pod])
 
-    def used(self, *, besides: Pod | None = None) -> dict[CardUUID, int]:
-        used: dict[CardUUID, int] = {}
-        for pod in self.pods:
-            if besides is None or pod.metadata.uid != besides.metadata.uid:
-                for charge in charges(self.w.placement(pod)):
-                    used[charge.card] = used.get(charge.card, 0) + charge.memory
-        return used
-
     def fits(self, given: Placement, *, besides: Pod | None = None) -> bool:
-        used = self.used(besides=besides)
-        memory = {c.uuid: c.memory for c in self.w.cards}
-        return all(used.get(c.card, 0) + c.memory <= memory[c.card] for c in charges(given))
+        others = [self.w.placement(p) for p in self.pods if besides is None or p.metadata.uid != besides.metadata.uid]
+        held = [c for placement in (*others, given) for c in charges(placement)]
+        return all(self.bears(card, [c for c in held if c.card == card.uuid]) for card in self.w.cards)
+
+    def bears(self, card: Card, held: list[Charge]) -> bool:
+        memory, cores = sum(c.memory for c in held), sum(c.cores for c in held)
+        return memory <= card.memory and cores + any(c.coreless for c in held) <= 100
 
     def bind(self, asks: tuple[Asks, ...]) -> Pod | None:
         pod = self.w.bind(*asks, on=None)
@@ -92,7 +87,24 @@ def pods_of_memory() -> st.SearchStrategy[tuple[Asks, ...]]:
     return st.builds(build, before, apps)
 
 
-POD = st.one_of(pods_of_memory(), st.just((Asks("main", 4),)), st.just((Asks("main", 1, COUNT),)))
+def pods_of_shares() -> st.SearchStrategy[tuple[Asks, ...]]:
+    """Two resources per container, with an init container before one app that takes over its ids, or without."""
+    amounts = st.tuples(st.sampled_from([10, 20, 40]), st.integers(4, 12))
+
+    def build(warm: tuple[int, int] | None, main: tuple[int, int]) -> tuple[Asks, ...]:
+        first = () if warm is None else (share("warm", *warm, role=Role.INIT),)
+        return (*first, share("main", *main))
+
+    return st.builds(build, st.one_of(st.none(), amounts), amounts)
+
+
+POD = st.one_of(
+    pods_of_memory(),
+    pods_of_shares(),
+    st.just((Asks("main", 4),)),
+    st.just((Asks("main", 1, COUNT),)),
+    st.just((Asks("main", 100, CORE),)),
+)
 STEP = st.one_of(
     st.tuples(st.just("pods"), st.lists(POD, min_size=1, max_size=5)),
     st.tuples(st.just("delete"), st.integers(0, 100)),

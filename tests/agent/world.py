@@ -20,8 +20,8 @@ from fractile.kube.credentials import load
 from fractile.main import agent as agent_program
 from fractile.model.card import Card
 from fractile.model.placement import ContainerPlacement, Placement, Slice, charges
-from fractile.model.request import PodRequest, Role
-from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
+from fractile.model.request import PodRequest, Request, Role
+from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName
 from fractile.nvml.simulated import SimulatedDriver
 from fractile.policy.health import Rules
 from fractile.region import directory
@@ -35,6 +35,8 @@ NODE = NodeName("n1")
 GIB = 1024
 MEM = "aliyun.com/gpu-mem"
 COUNT = "aliyun.com/gpu-count"
+CORE = "tencent.com/vcuda-core"
+BLOCKS = "tencent.com/vcuda-memory"  # of 256 MiB
 
 
 def card(number: int, memory: int = 16 * GIB) -> Card:
@@ -48,12 +50,18 @@ _RULES = Rules()
 
 @dataclass(frozen=True)
 class Asks:
-    """One container of a pod for tests."""
+    """One container of a pod for tests; ``more`` are further resources of the family."""
 
     name: str
     amount: int
     resource: str = MEM
     role: Role = Role.APP
+    more: tuple[tuple[str, int], ...] = ()
+
+
+def share(name: str, cores: int, blocks: int, *, role: Role = Role.APP) -> Asks:
+    """A container that asks as gpu-manager's manifests do."""
+    return Asks(name, cores, CORE, role, ((BLOCKS, blocks),))
 
 
 @dataclass
@@ -111,14 +119,16 @@ class World:
 
     async def restart_agent(self) -> None:
         await self.stop_agent()
-        for resource in (MEM, COUNT):  # kubelet notices the one after the other
+        for resource in (MEM, COUNT, CORE, BLOCKS):  # kubelet notices the one after the other
             await self.kubelet.registered(resource, 0)
         self.start_agent()
 
     async def ready(self) -> None:
-        """Until both resources are allocatable."""
+        """Until all resources are allocatable."""
         await self.kubelet.registered(MEM, sum(c.memory // self.unit for c in self.cards))
         await self.kubelet.registered(COUNT, len(self.cards))
+        await self.kubelet.registered(CORE, 100 * len(self.cards))
+        await self.kubelet.registered(BLOCKS, sum(c.memory // 256 for c in self.cards))
 
     def bind(self, *asks: Asks, on: dict[str, list[Card]] | None, name: str = "") -> Pod:
         """A pod bound to the node, with the placement that gives its containers these cards; None: no placement."""
@@ -145,7 +155,7 @@ class World:
                 ContainerPlacement(
                     c.container,
                     c.role,
-                    tuple(_slice(c.resource, c.amount * self.unit, card) for card in on[c.container]),
+                    tuple(_slice(c.request, card) for card in on[c.container]),
                 )
                 for c in request.containers
             ),
@@ -202,10 +212,12 @@ class World:
     def check(self, *pods: Pod) -> None:
         """The invariant: card, amount, limits and owner of every container of these running pods belong together."""
         used: dict[CardUUID, int] = {}
+        cores: dict[CardUUID, int] = {}
         for pod in pods:
             given = self.placement(pod)
             for charge in charges(given):
                 used[charge.card] = used.get(charge.card, 0) + charge.memory
+                cores[charge.card] = cores.get(charge.card, 0) + charge.cores
             for asked in self.request(pod).containers:
                 slices = given.slices_of(asked.container)
                 seen = self.limits(pod, asked.container)
@@ -223,6 +235,9 @@ class World:
                 assert sorted(env["NVIDIA_VISIBLE_DEVICES"].split(",")) == sorted(s.card for s in slices)
                 if asked.resource == MEM:
                     assert env["ALIYUN_COM_GPU_MEM_CONTAINER"] == str(asked.amount)
+                if asked.resource == CORE:
+                    assert {c.cores_limit for c in seen.cards} == {asked.request.cores_limit}
+        assert all(cores.get(c.uuid, 0) <= 100 for c in self.cards), cores
         assert all(used.get(c.uuid, 0) <= c.memory for c in self.cards), used
 
 
@@ -264,14 +279,15 @@ def _spec(asks: tuple[Asks, ...]) -> dict[str, object]:
 def _container(asks: Asks) -> dict[str, object]:
     made: dict[str, object] = {"name": asks.name}
     if asks.amount:
-        made["resources"] = {"limits": {asks.resource: str(asks.amount)}}
+        amounts = ((asks.resource, asks.amount), *asks.more)
+        made["resources"] = {"limits": {resource: str(amount) for resource, amount in amounts}}
     if asks.role is Role.SIDECAR:
         made["restartPolicy"] = "Always"
     return made
 
 
-def _slice(resource: str, memory: int, card: Card) -> Slice:
-    return Slice(card.uuid, card.memory, WHOLE) if resource == COUNT else Slice(card.uuid, MiB(memory), Percent(0))
+def _slice(asked: Request, card: Card) -> Slice:
+    return Slice(card.uuid, asked.memory_on(card.memory), WHOLE if asked.exclusive else asked.cores)
 
 
 def name(text: str) -> ContainerName:

@@ -154,7 +154,7 @@ def test_a_node_reports_the_memory_and_the_number_of_its_cards(unit: MemoryUnit,
 
 
 def test_a_node_without_cards_reports_none() -> None:
-    assert [a.total for a in table.advertised([], MemoryUnit.MiB)] == [0, 0]
+    assert [a.total for a in table.advertised([], MemoryUnit.MiB)] == [0, 0, 0, 0]
 
 
 def test_exactly_sixty_thousand_ids_are_taken() -> None:

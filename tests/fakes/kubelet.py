@@ -20,7 +20,7 @@ from fractile.cluster.hollow_kubelet import Fate, HollowKubelet, Started, Timing
 from fractile.model.units import PodUID
 from fractile.wire.objects import Pod
 
-QUICK = Timing(admission=0.15, retry_first=0.05, retry_most=0.2)
+QUICK = Timing(admission=0.4, retry_first=0.05, retry_most=0.2)
 _PATIENCE = 20.0  # seconds
 
 

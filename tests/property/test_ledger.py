@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fractile.ledger.ledger import Ledger, State
 from fractile.model.card import Card
-from fractile.model.placement import Placement, charges
+from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import Role
 from fractile.model.units import CardUUID, MiB, NodeName, PodUID
@@ -47,6 +47,14 @@ def _placement(code: tuple[int, int, int]) -> Placement:
             containers = [given("main", piece(first, 20, 100))]
         case 2:
             containers = [given("warm", piece(first, amount + 2), role=Role.INIT), given("main", piece(first, amount))]
+        case 10:
+            containers = [given("main", piece(first, amount, 10 * amount))]
+        case 11:  # after the init container at most 99 % beside the sidecar that was promised nothing
+            containers = [
+                given("log", piece(first, 1), role=Role.SIDECAR),
+                given("warm", piece(first, amount, 40), role=Role.INIT),
+                given("main", piece(first, 1, 11 * amount)),
+            ]
         case 3:
             return placement(given("main", piece(first, amount)), node=NODES[1])
         case _:
@@ -56,7 +64,7 @@ def _placement(code: tuple[int, int, int]) -> Placement:
 
 cards = st.sampled_from(CARDS)
 uids = st.sampled_from(UIDS)
-placements = st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(1, 9)).map(_placement)
+placements = st.tuples(st.integers(0, 11), st.integers(0, 3), st.integers(1, 9)).map(_placement)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -73,9 +81,17 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def held(self, card: CardUUID, *, without: PodUID | None = None) -> list[Charge]:
+        return [c for uid, h in self.holds.items() if uid != without for c in charges(h.placement) if c.card == card]
+
     def used(self, card: CardUUID, *, without: PodUID | None = None) -> tuple[int, int, int]:
-        found = [c for uid, h in self.holds.items() if uid != without for c in charges(h.placement) if c.card == card]
+        found = self.held(card, without=without)
         return sum(c.memory for c in found), sum(c.cores for c in found), len(found)
+
+    def starving(self, card: CardUUID, *more: Charge, without: PodUID | None = None) -> bool:
+        """Whether somebody who was promised no cores is where all of them are promised."""
+        all_of_them = [*self.held(card, without=without), *more]
+        return any(c.coreless for c in all_of_them) and sum(c.cores for c in all_of_them) >= 100
 
     def verdict(self, wanted: Placement, *, without: PodUID | None = None) -> Code | None:
         for charge in charges(wanted):
@@ -86,6 +102,8 @@ class LedgerMachine(RuleBasedStateMachine):
             if node != wanted.node:
                 return Code.MALFORMED
             if memory + charge.memory > card.memory or cores + charge.cores > 100:
+                return Code.NO_ROOM
+            if self.starving(charge.card, charge, without=without):
                 return Code.NO_ROOM
         return None
 
@@ -203,6 +221,9 @@ class LedgerMachine(RuleBasedStateMachine):
             memory, cores, pods = self.used(state.uuid)
             assert state.free_memory == self.cards[state.uuid][1].memory - memory
             assert (state.free_cores, state.idle) == (100 - cores, pods == 0)
+            assert state.coreless == any(c.coreless for c in self.held(state.uuid))
+            assert cores <= 100
+            assert not self.starving(state.uuid)
             assert state.free_memory >= 0 or state.uuid in self.in_debt
 
     @invariant()

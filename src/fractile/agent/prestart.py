@@ -26,8 +26,9 @@ from fractile.agent.worth import same
 from fractile.dialects import table
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.pacing import Clock, Sleep
-from fractile.model.placement import ContainerPlacement, Placement, charges
-from fractile.model.units import CardUUID
+from fractile.model.placement import Charge, ContainerPlacement, Placement, charges
+from fractile.model.units import WHOLE, CardUUID
+from fractile.policy.state import cores_fit
 from fractile.region.page import FLAG_OFF
 from fractile.wire import placement as placement_wire
 from fractile.wire.devices import count_by_card
@@ -152,18 +153,24 @@ class PreStart:
         if not await self._pods.synced(_SYNC):
             return Denied("the node's other pods are not known yet: the API server has not listed them")
         self._pods.learn(owned.pod)
-        used: dict[CardUUID, int] = {}
+        used: dict[CardUUID, list[Charge]] = {}
         for other in [*placements(self._pods, besides=owned.uid), placement]:
             for charge in charges(other):
-                used[charge.card] = used.get(charge.card, 0) + charge.memory
+                used.setdefault(charge.card, []).append(charge)
         for charge in charges(placement):
             card = self._stock.catalog.card(charge.card)
             if card is None:
                 return Denied(f"card {charge.card} of the placement does not answer on this node")
-            if used[card.uuid] > card.memory:
+            memory, cores = (sum(c.memory for c in used[card.uuid]), sum(c.cores for c in used[card.uuid]))
+            if memory > card.memory:
                 return Denied(
                     f"card {card.index} ({card.uuid}) has {card.memory} MiB and the pods placed on it need "
-                    f"{used[card.uuid]} MiB, {charge.memory} of them for pod {owned.request.key}"
+                    f"{memory} MiB, {charge.memory} of them for pod {owned.request.key}"
+                )
+            if not cores_fit(WHOLE, cores, coreless=any(c.coreless for c in used[card.uuid])):
+                return Denied(
+                    f"the pods placed on card {card.index} ({card.uuid}) need {cores} % of its cores, {charge.cores} of "
+                    f"them for pod {owned.request.key}; all of it can be promised only where everybody has a share"
                 )
         return None
 

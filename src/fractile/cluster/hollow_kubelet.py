@@ -46,6 +46,7 @@ class Started(msgspec.Struct, frozen=True):
     container: str
     env: dict[str, str]
     mounts: dict[str, str]  # path in the container -> path on the host
+    annotations: dict[str, str] = {}  # for the runtime; no pod has them
 
 
 class Fate(msgspec.Struct):
@@ -212,6 +213,7 @@ class HollowKubelet:
             container.name,
             env={k: v for answer in answers for k, v in answer.envs.items()},
             mounts={m.container_path: m.host_path for answer in answers for m in answer.mounts},
+            annotations={k: v for answer in answers for k, v in answer.annotations.items()},
         )
         file = self._started_file(uid, container.name)
         file.parent.mkdir(exist_ok=True)

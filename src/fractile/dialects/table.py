@@ -5,6 +5,7 @@ from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
 from fractile.dialects.dialect import Advertised, Answer, Asked, Dialect, Facts, Kind
+from fractile.dialects.tencent import Tencent
 from fractile.errors import SetupError, WireError
 from fractile.model.card import Card
 from fractile.model.placement import Placement, Slice
@@ -16,13 +17,11 @@ from fractile.wire.objects import Container, Pod
 from fractile.wire.placement import MAX_CONTAINERS
 from fractile.wire.quantity import whole_number
 
-DIALECTS: tuple[Dialect, ...] = (Aliyun(),)
+DIALECTS: tuple[Dialect, ...] = (Aliyun(), Tencent())
 
 # Families that share cards in other systems. A container that asks through one of them and through one of ours is
 # refused: two programs would hand out the same card.
 FOREIGN: dict[str, str] = {
-    "tencent.com/vcuda-core": "tencent",
-    "tencent.com/vcuda-memory": "tencent",
     "nvidia.com/gpu": "nvidia",
     "nvidia.com/gpumem": "nvidia",
     "nvidia.com/gpumem-percentage": "nvidia",
