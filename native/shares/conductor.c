@@ -3,6 +3,7 @@
  *
  *     window MS
  *     sample MS
+ *     deaths               processes of the case may die; without it that fails the case
  *     arbiter PROGRAM SLICES
  *     tenant NAME SLICE|- PRELOAD|- ARRIVE_MS DEPART_MS PROCESSES key=value ...
  *
@@ -39,7 +40,7 @@ struct tenant {
 static struct tenant tenants[TENANTS];
 static pid_t children[SEATS + 1];
 static int tenant_count, seats, child_count;
-static bool arbitrated;
+static bool arbitrated, deaths_expected;
 static struct board *board;
 static char board_path[300];
 static struct sim_host host;
@@ -108,6 +109,7 @@ static void read_case(const char *program, uint64_t *window, uint64_t *sample)
     while (fgets(line, sizeof line, stdin)) {
         int n = split(line, words);
         if (n == 2 && !strcmp(words[0], "window")) *window = strtoull(words[1], NULL, 10);
+        else if (n == 1 && !strcmp(words[0], "deaths")) deaths_expected = true;
         else if (n == 2 && !strcmp(words[0], "sample")) *sample = strtoull(words[1], NULL, 10);
         else if (n == 3 && !strcmp(words[0], "arbiter")) start((char *[]){words[1], "--slices", words[2], NULL}, NULL, NULL, NULL), arbitrated = true;
         else if (n >= 7 && !strcmp(words[0], "tenant") && tenant_count < TENANTS) start_tenant(program, words, n);
@@ -188,7 +190,7 @@ static void see_who_died(void)
         if (WIFSIGNALED(status)) snprintf(what, sizeof what, "process %d of the case died of signal %d", i, WTERMSIG(status));
         else snprintf(what, sizeof what, "process %d of the case ended with status %d", i, WEXITSTATUS(status));
         children[i] = children[--child_count];
-        if (status) fail(what);
+        if (status && !deaths_expected) fail(what);
         i--;
     }
 }

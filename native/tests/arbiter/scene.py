@@ -121,7 +121,7 @@ def _prepare(root: Path, containers: dict[str, Terms], parts: list[Part], window
             c.write(c.limits, "limits_card", c.limits_card(i), weight=terms.weight, flags=terms.flags)
         c.write(c.limits, "limits", priority=terms.priority)
     arbiter = OUT / "virtual/arbiter/fractile-arbiter"
-    lines = [f"window {window}", f"sample {sample}", f"arbiter {arbiter} {root / 'slices'}"]
+    lines = ["deaths", f"window {window}", f"sample {sample}", f"arbiter {arbiter} {root / 'slices'}"]
     for p in parts:
         library = OUT / "virtual/interposer/libfractile.so" if p.role in ("work", "multi", "service", "nvml") else "-"
         words = p.words.replace("ROOT", str(root)).replace("ARBITER", str(arbiter))
