@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.health import Health
 from fractile.kube import paths
 from fractile.model.card import Card
-from fractile.model.health import CardEvent, Reading, Silence, Verdict
+from fractile.model.health import CardEvent, EventKind, Reading, Silence, Verdict
 from fractile.model.units import CardUUID, MemoryUnit
-from fractile.nvml.watcher import Failed, Readings
+from fractile.nvml.watcher import Failed, Readings, Report
 from fractile.policy.health import Rules
 from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceStatus, from_card, object_name
 from tests.agent.world import CARDS, COUNT, MEM, NODE, Asks, World, card, world
@@ -224,6 +226,26 @@ def test_a_card_that_is_not_listed_any_more_stays_sick_for_a_while_and_leaves(dr
     assert healthy(stock) == {A.uuid: True}
 
 
+@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 0.999])
+def test_a_time_that_is_read_back_is_written_as_it_was(driver: Silent, fraction: float) -> None:
+    clock = Time()
+    health, _, _ = made(driver, clock)
+    health.take(answers(A, B))
+    stamp = health.stamp(clock.now + fraction)
+    clock.now += 100.3
+    later = Health(
+        driver, Stock(Catalog.of(CARDS, MemoryUnit.GiB)), Record(), rules=Rules(), clock=clock, wall=at(clock)
+    )
+    later.take(answers(A, B))
+    later.adopt([sick(A, last_transition_time=stamp, returns_at=later.stamp(clock.now + 60))])
+    assert later.stamp(later.verdict(A.uuid).since) == stamp
+
+
+def at(clock: Time) -> Callable[[], float]:
+    """The wall clock of the second start: the two clocks never agree to the microsecond."""
+    return lambda: 1e9 + clock() - 1e-4
+
+
 def test_a_new_card_is_offered_at_once(driver: Silent) -> None:
     health, stock, _ = made(driver, Time())
     health.take(answers(A, B, card(2)))
@@ -244,6 +266,41 @@ def test_one_failure_of_the_driver_costs_nobody_anything(driver: Silent) -> None
     health.take(Failed("not now"))
     health.take(answers(A, B))
     assert healthy(stock) == {A.uuid: True, B.uuid: True}
+
+
+_hurt = st.one_of(
+    st.just(Readings((Reading(index=A.index, card=None, silence=Silence.LOST), Reading(index=B.index, card=B)))),
+    st.just(Readings((Reading(index=A.index, card=None, silence=Silence.ERROR), Reading(index=B.index, card=B)))),
+    st.just(Readings((Reading(index=A.index, card=A, repair_failed=True), Reading(index=B.index, card=B)))),
+    st.just(answers(B)),
+    st.just(answers(A, B)),
+    st.just(answers(B, card(2))),
+    st.builds(CardEvent, st.just(A.uuid), st.just(EventKind.XID), st.integers(1, 200)),
+    st.just(CardEvent(A.uuid, EventKind.UNCORRECTED)),
+    st.just(CardEvent(CardUUID("GPU-nobody-knows"), EventKind.XID, xid=79)),
+    st.just(Failed("for a moment")),
+    st.none(),
+)
+
+
+@given(st.lists(st.tuples(st.floats(0, 700), _hurt), max_size=25))
+def test_whatever_happens_to_one_card_another_that_answers_stays_healthy(
+    steps: list[tuple[float, Report | None]],
+) -> None:
+    clock, driver = Time(), Silent()
+    driver.hanging = A.uuid
+    health, stock, record = made(driver, clock)
+    for pause, report in steps:
+        clock.now += pause
+        health.take(report)
+        if isinstance(report, Failed):
+            health.take(answers(A, B))  # once is no sickness
+        assert healthy(stock)[B.uuid]
+    assert B.uuid not in dict(record.turns)
+    for _ in range(2):
+        clock.now += Rules().replace + Rules().watched_most
+        health.take(answers(A, B))
+    assert healthy(stock) | {A.uuid: True} == healthy(stock)
 
 
 def sick(card: Card, **fields: str) -> ExtendedResource:

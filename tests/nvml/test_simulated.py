@@ -1,11 +1,13 @@
 """Cards from a file."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from fractile.errors import SetupError
+from fractile.model.health import Silence
 from fractile.nvml.simulated import SimulatedDriver
 
 CARD = {"uuid": "GPU-a", "index": 0, "model": "Tesla-V100", "memoryMiB": 16276, "pciBusID": "00000000:00:04.0"}
@@ -64,3 +66,36 @@ def test_a_file_that_makes_no_sense_is_refused_at_start(tmp_path: Path, content:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"cards\.json"):
         SimulatedDriver(tmp_path / "cards.json")
+
+
+def test_faults_stand_in_the_file(tmp_path: Path) -> None:
+    faulty = {**CARD, "uuid": "GPU-b", "index": 1, "temperature": 92, "uncorrected": 3}
+    driver = SimulatedDriver(write(tmp_path, [{**CARD, "lost": True}, faulty]))
+    lost, hot = driver.readings()
+    assert (lost.index, lost.card, lost.silence) == (0, None, Silence.LOST)
+    assert (hot.temperature, hot.slowdown_at, hot.uncorrected) == (92, 90, 3)
+    assert [c.uuid for c in driver.cards()] == ["GPU-b"]
+
+
+def test_each_xid_that_is_added_is_one_event_and_those_from_before_the_start_are_none(tmp_path: Path) -> None:
+    driver = SimulatedDriver(write(tmp_path, [{**CARD, "xids": [31]}]))
+    assert driver.events(0.1) == []
+    write(tmp_path, [{**CARD, "xids": [31, 31, 79]}])
+    assert [(e.card, e.xid) for e in driver.events(0.1)] == [("GPU-a", 31), ("GPU-a", 79)]
+    assert driver.events(0.1) == []
+
+
+def test_a_file_that_is_just_being_written_brings_no_event_and_no_error(tmp_path: Path) -> None:
+    driver = SimulatedDriver(write(tmp_path, [CARD]))
+    write(tmp_path, "[")
+    assert driver.events(0.1) == []
+    with pytest.raises(SetupError):
+        driver.readings()
+
+
+def test_a_closed_driver_waits_for_nothing(tmp_path: Path) -> None:
+    driver = SimulatedDriver(write(tmp_path, [CARD]))
+    driver.close()
+    began = time.monotonic()
+    assert driver.events(20) == []
+    assert time.monotonic() - began < 10

@@ -211,7 +211,7 @@ def test_what_was_known_before_a_restart_holds_until_its_time() -> None:
     before = verdict(after((0, FINE), (10, xid(119))))
     state = health.restored(observe(WELL, FINE, now=100, rules=RULES), before, now=100, rules=RULES)
     assert (verdict(state).reason, verdict(state).message) == (before.reason, before.message)
-    assert verdict(state).until == before.until
+    assert (verdict(state).since, verdict(state).until) == (before.since, before.until)
     assert verdict(observe(state, FINE, now=10 + RULES.reset, rules=RULES)).healthy
 
 
@@ -223,8 +223,15 @@ def test_what_was_known_before_a_restart_holds_until_its_time() -> None:
         pytest.param(Verdict(False, "Xid119", "m", 1, 99), id="over by now"),
     ],
 )
-def test_nothing_else_is_restored(known: Verdict) -> None:
+def test_what_is_over_or_will_show_itself_is_not_restored(known: Verdict) -> None:
     assert verdict(health.restored(WELL, known, now=100, rules=RULES)).healthy
+
+
+@pytest.mark.parametrize(("counted", "healthy"), [(0, True), (2, False), (None, False)])
+def test_an_ecc_error_is_not_restored_when_its_counter_began_anew(counted: int | None, healthy: bool) -> None:
+    before = verdict(after((0, FINE), (10, xid(48))))
+    state = observe(WELL, reading(uncorrected=counted), now=100, rules=RULES)
+    assert verdict(health.restored(state, before, now=100, rules=RULES)).healthy is healthy
 
 
 # For all cards and histories

@@ -97,8 +97,8 @@ class Health:
         return policy.verdict(self._states.get(card, WELL))
 
     def stamp(self, moment: float) -> str:
-        """A time of a verdict as Kubernetes writes it."""
-        return datetime.fromtimestamp(self._since_1970 + moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        """A time of a verdict as Kubernetes writes it. Rounded, so that what is read back is written as it was."""
+        return datetime.fromtimestamp(round(self._since_1970 + moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def take(self, report: Report | None) -> None:
         """What the driver reports; None when it has been silent for too long."""

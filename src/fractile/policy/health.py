@@ -21,6 +21,7 @@ from fractile.policy.xids import Kind, Xid, lookup
 _MINUTE = 60.0
 _HOUR = 3600.0
 _COOLER = 5  # degrees below the threshold at which a card that was hot counts as cool
+_COUNTED = frozenset({"UncorrectableECC", "Xid48", "Xid95"})  # what NVML's counter of uncorrected errors counts
 _REMEMBERED = 16  # sicknesses
 _ERRORS = 3  # readings in a row that may fail before that counts
 
@@ -98,7 +99,7 @@ def observe(state: CardHealth, reading: Reading | None, *, now: float, rules: Ru
 def notice(state: CardHealth, event: CardEvent, *, now: float, rules: Rules) -> CardHealth:
     """The state after an event."""
     found = _from_event(event, now=now, rules=rules)
-    return state if found is None else _settled(_with(state, found), now=now, rules=rules)
+    return _settled(state if found is None else _with(state, found), now=now, rules=rules)
 
 
 def hung(state: CardHealth, *, now: float, rules: Rules) -> CardHealth:
@@ -111,11 +112,15 @@ def hung(state: CardHealth, *, now: float, rules: Rules) -> CardHealth:
 
 
 def restored(state: CardHealth, verdict: Verdict, *, now: float, rules: Rules) -> CardHealth:
-    """The state with what was known before a restart of the agent. Conditions need no memory: readings show them."""
+    """The state with what was known before a restart of the agent. Conditions need no memory: readings show them; and
+    a counter that knows nothing of an ECC error began anew meanwhile."""
     if verdict.healthy or verdict.until is None or verdict.until <= now:
         return state
+    if verdict.reason in _COUNTED and state.reading is not None and state.reading.uncorrected == 0:
+        return state
     known = Trouble(verdict.reason, verdict.message, verdict.since, now, verdict.until - now, cured=True)
-    return _settled(_with(state, known), now=now, rules=rules)
+    state = _settled(_with(state, known), now=now, rules=rules)
+    return msgspec.structs.replace(state, since=verdict.since)
 
 
 def verdict(state: CardHealth) -> Verdict:
