@@ -18,6 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define UNFINISHED ".arbiter.sock"
 #define UNREADABLE_NS 1000000000ull /* in the middle of a change: its writer has died */
 
 static bool is_good(const struct fr_limits *l)
@@ -46,12 +47,13 @@ static int listen_in(const char *directory)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     char path[300];
-    snprintf(path, sizeof path, "%s/" ARBITER_SOCKET, directory);
+    snprintf(path, sizeof path, "%s/" UNFINISHED, directory);
     unlink(path); /* of an arbiter before us */
     int here = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     /* A socket's name has 108 bytes, a directory's may be longer: by way of its descriptor it is short. */
-    snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/" ARBITER_SOCKET, here);
-    bool good = here >= 0 && fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0 && chmod(path, 0666) == 0 && listen(fd, 1024) == 0;
+    snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/" UNFINISHED, here);
+    bool good = here >= 0 && fd >= 0 && bind(fd, (struct sockaddr *)&name, sizeof name) == 0 && chmod(path, 0666) == 0 && listen(fd, 1024) == 0 &&
+                renameat(here, UNFINISHED, here, ARBITER_SOCKET) == 0; /* who finds it is not refused; takes the place of an earlier one */
     if (here >= 0) close(here);
     if (good) return fd;
     if (fd >= 0) close(fd);
