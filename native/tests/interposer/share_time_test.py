@@ -88,7 +88,7 @@ def test_graphs_and_bursts_over_streams_are_shared_too() -> None:
 
 
 def work(*tenants: Tenant, window: int = WINDOW) -> list[float]:
-    """Percent of the kernels that the same program runs alone without a limit: the card's time tells nothing of streams."""
+    """Percent of the kernels that the same program runs alone without a limit: of streams, time tells little."""
     got = books(*tenants, window=window)
     out: list[float] = []
     for i, t in enumerate(tenants):
