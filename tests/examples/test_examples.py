@@ -118,6 +118,17 @@ def test_two_containers_share_a_card_that_has_room_for_both(ledger: Ledger) -> N
     assert [(c.memory) for c in charges(placement)] == [8000]
 
 
+def test_parts_by_cores_share_a_card_and_a_hundred_is_a_card_of_its_own(ledger: Ledger) -> None:
+    half, third, card = (place(ledger, request) for request in requests("7-gpu-manager.yaml"))
+
+    assert isinstance(half, Placement)
+    assert isinstance(third, Placement)
+    assert isinstance(card, Placement)
+    ((a,), (b,), (c,)) = charges(half), charges(third), charges(card)
+    assert a.card == b.card != c.card
+    assert [(x.memory, x.cores) for x in (a, b, c)] == [(7680, 50), (4096, 30), (16276, 100)]
+
+
 def test_an_init_container_is_not_added_to_what_starts_after_it(ledger: Ledger) -> None:
     (request,) = requests("5-init-and-sidecar.yaml")
 

@@ -116,8 +116,14 @@ def _one_word(share: str) -> str:
 
 
 def _one_ask(asked: Asked) -> str:
-    amount = f"{asked.count} whole card{'s' * (asked.count != 1)}" if asked.exclusive else f"{asked.memory_mib} MiB"
+    amount = f"{asked.count} whole card{'s' * (asked.count != 1)}" if asked.exclusive else _part(asked)
     return amount if asked.role == "app" else f"{amount} ({asked.role})"
+
+
+def _part(asked: Asked) -> str:
+    memory = f"{asked.memory_percent} % of the memory" if asked.memory_percent else f"{asked.memory_mib} MiB"
+    cores = f", {asked.cores_percent} % of the cores" if asked.cores_percent else ""
+    return f"{memory}{cores}" + (f" of each of {asked.count} cards" if asked.count > 1 else "")
 
 
 def _largest_free(report: Inspection) -> str:

@@ -16,7 +16,8 @@ from fractile.cluster.component import Component, HttpProbe
 from fractile.cluster.layout import Layout
 from fractile.cluster.programs import Programs
 from fractile.cluster.state import State
-from fractile.dialects.aliyun import COUNT, MEMORY
+from fractile.dialects import table
+from fractile.dialects.dialect import Kind
 
 CONTROL_PLANE_GROUP = "fractile:control-plane"
 AGENTS_GROUP = "fractile:agents"
@@ -105,7 +106,9 @@ def write_scheduler_config(place: Layout, state: State, secrets: Secrets) -> Pat
         "nodeCacheCapable": True,
         "ignorable": False,
         # Visible to the scheduler, so that its own sums, quota and preemption work (scheduler extender API v1).
-        "managedResources": [{"name": name, "ignoredByScheduler": False} for name in (MEMORY, COUNT)],
+        "managedResources": [
+            {"name": name, "ignoredByScheduler": kind is Kind.AMOUNT} for name, kind in table.managed().items()
+        ],
     }
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",

@@ -279,4 +279,6 @@ def _asked(container: ContainerRequest) -> inspect.Asked:
         count=container.request.count,
         memory_mib=container.request.memory,
         exclusive=container.request.exclusive,
+        cores_percent=container.request.cores,
+        memory_percent=container.request.memory_percent,
     )

@@ -38,6 +38,12 @@ def kind(resource: str) -> Kind:
     return _OWNER[resource].resources[resource]
 
 
+def managed() -> dict[str, Kind]:
+    """What kube-scheduler asks the extender about, in a stable order: the ``managedResources`` of its configuration.
+    It must leave resources without device ids to the extender (``ignoredByScheduler``), since no node has them."""
+    return {resource: dialect.resources[resource] for dialect in DIALECTS for resource in dialect.resources}
+
+
 def parse_pod(pod: Pod, unit: MemoryUnit) -> PodRequest | Refusal | None:
     """What the pod asks for; None when no dialect claims it; a Refusal when the request makes no sense.
 

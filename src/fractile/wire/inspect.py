@@ -89,6 +89,8 @@ class Asked(_Struct, frozen=True):
     count: int
     memory_mib: int  # on each card; 0 when whole cards are asked for
     exclusive: bool
+    cores_percent: int = 0  # of each card's time; 100 for whole cards, 0 when none is asked for
+    memory_percent: int = 0  # of each card's memory, when it is asked for so
 
 
 class WaitingPod(_Struct, frozen=True):
