@@ -15,6 +15,7 @@ from fractile.dialects import tencent
 from fractile.dialects.aliyun import COUNT, MEMORY
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
+from fractile.model.interconnect import Interconnect
 from fractile.model.placement import ContainerPlacement, Placement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Request, Role, Selector
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MiB, NodeName, Percent, PodUID
@@ -170,6 +171,7 @@ def card_state(
     cores: int = 100,
     coreless: bool = False,
     model: str = "Tesla-V100",
+    peers: str = "",
 ) -> CardState:
     """A card by what is free on it, ``cores`` in percent; idle when all of it is, unless said otherwise."""
     return CardState(
@@ -181,6 +183,7 @@ def card_state(
         free_cores=Percent(cores),
         idle=free == memory and cores == 100 if idle is None else idle,
         coreless=coreless,
+        interconnect=Interconnect(peers) if peers else None,
     )
 
 

@@ -62,6 +62,7 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "pci_bus_id": "00000000:00:04.0",
             "healthy": True,
             "context": 0,
+            "interconnect": None,
         },
         {
             "uuid": "GPU-00000002-0000-4000-8000-000000000000",
@@ -71,6 +72,7 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "pci_bus_id": "00000000:00:06.0",
             "healthy": True,
             "context": 0,
+            "interconnect": None,
         },
     ]
 

@@ -311,6 +311,7 @@ class Ledger:
             free_cores=Percent(100 - held.cores),
             idle=held.pods == 0,
             coreless=held.coreless > 0,
+            interconnect=place.card.interconnect,
         )
 
     def _consistent(self, uuid: CardUUID, wanted: _Held) -> bool:

@@ -2,12 +2,13 @@
 
 import msgspec
 
+from fractile.model.interconnect import Interconnect
 from fractile.model.units import CardUUID, MiB, NodeName
 
 
 class Card(msgspec.Struct, frozen=True, gc=False):
     """One physical GPU. ``index`` is NVML's index on its node; ``memory`` is the total that NVML reports, in MiB;
-    ``context`` what a CUDA context costs on it, 0 when that is not known."""
+    ``context`` what a CUDA context costs on it, 0 when that is not known; ``interconnect`` is None if nobody asked."""
 
     uuid: CardUUID
     index: int
@@ -16,6 +17,7 @@ class Card(msgspec.Struct, frozen=True, gc=False):
     pci_bus_id: str = ""
     healthy: bool = True
     context: MiB = MiB(0)
+    interconnect: Interconnect | None = None
 
 
 class NodeCards(msgspec.Struct, frozen=True):

@@ -4,7 +4,8 @@ Containers that kubelet ties together share a card (``parts``). Whole cards are 
 uses. For the others, one card for all is preferred; if none has room, each may be on its own (``search``).
 
 A way to choose is a row of POLICIES: a key, smallest wins, and a group of unused cards. Keys end in the card's index,
-so equal inputs give equal placements on every replica.
+so equal inputs give equal placements on every replica. ``link``, ``fragment`` and ``share`` are gpu-manager's words
+(reference systems.md S5); ``topology`` is each of them where it belongs, by amount.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,32 +16,57 @@ import msgspec
 from fractile.model.placement import ContainerPlacement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import WHOLE
+from fractile.policy import bandwidth, topology
 from fractile.policy.parts import Part, card_numbers, has_room, parts_of, peak
 from fractile.policy.search import search
 from fractile.policy.state import CardState, NodeState
 
 Key = Callable[[CardState], tuple[int, ...]]
-Group = Callable[[Sequence[CardState], int], Sequence[CardState]]
+Group = Callable[[Sequence[CardState], int, Sequence[CardState]], Sequence[CardState]]
 
 
 class CardPolicy(msgspec.Struct, frozen=True):
-    """``key`` orders cards for a part of one; ``group`` picks so many of at least as many unused ones, whole."""
+    """``key`` orders cards for a part of one; ``group`` picks so many of at least as many unused ones, whole, and is
+    shown all cards of the node. ``near``: parts of several cards for one container are picked by ``group`` too."""
 
     key: Key
     group: Group
+    near: bool = False
 
 
-def smallest(cards: Sequence[CardState], count: int) -> Sequence[CardState]:
+def best_fit(card: CardState) -> tuple[int, ...]:
+    """Least left over."""
+    return card.free_memory, card.free_cores, card.index
+
+
+def smallest(cards: Sequence[CardState], count: int, node: Sequence[CardState]) -> Sequence[CardState]:
     """The smallest ones, so that the large ones stay free for those who need them."""
     return sorted(cards, key=lambda c: (c.memory, c.index))[:count]
 
 
+def link(cards: Sequence[CardState], count: int, node: Sequence[CardState]) -> Sequence[CardState]:
+    """Those that are joined best."""
+    return _by_position(topology.closest, cards, count, node)
+
+
+def fragment(cards: Sequence[CardState], count: int, node: Sequence[CardState]) -> Sequence[CardState]:
+    """Those of the most broken-up branch, so that whole branches stay free."""
+    return _by_position(topology.fragment, cards, count, node)
+
+
+def by_amount(cards: Sequence[CardState], count: int, node: Sequence[CardState]) -> Sequence[CardState]:
+    return (link if count > 1 else fragment)(cards, count, node)
+
+
 POLICIES: dict[str, CardPolicy] = {
-    # best fit: least left over
-    "binpack": CardPolicy(lambda card: (card.free_memory, card.free_cores, card.index), smallest),
+    "topology": CardPolicy(best_fit, by_amount),
+    "binpack": CardPolicy(best_fit, smallest),
     "spread": CardPolicy(lambda card: (-card.free_memory, -card.free_cores, card.index), smallest),
+    "link": CardPolicy(best_fit, link, near=True),
+    "fragment": CardPolicy(best_fit, fragment),
+    "share": CardPolicy(best_fit, smallest),
 }
-DEFAULT = "binpack"
+DEFAULT = "topology"
 
 Found = dict[int, CardState]  # by number of the part
 
@@ -81,15 +107,15 @@ def _policy(containers: Sequence[ContainerRequest], cluster: str) -> CardPolicy:
 def _choose(parts: Sequence[Part], cards: Sequence[CardState], policy: CardPolicy) -> Found | None:
     shared = [p for p in parts if not p.whole]
     whole = [p for p in parts if p.whole]
-    first = _choose_shared(shared, cards, policy.key)
-    then = None if first is None else _choose_whole(whole, _without(cards, first), policy.group)
+    first = _choose_shared(shared, cards, policy)
+    then = None if first is None else _choose_whole(whole, _without(cards, first), policy.group, cards)
     if first is not None and then is not None:
         return first | then
     if not (shared and whole):
         return None
     # The parts may have taken the only unused cards.
-    first = _choose_whole(whole, cards, policy.group)
-    then = None if first is None else _choose_shared(shared, _without(cards, first), policy.key)
+    first = _choose_whole(whole, cards, policy.group, cards)
+    then = None if first is None else _choose_shared(shared, _without(cards, first), policy)
     return None if first is None or then is None else first | then
 
 
@@ -98,13 +124,18 @@ def _without(cards: Sequence[CardState], found: Found) -> list[CardState]:
     return [c for c in cards if c.uuid not in used]
 
 
-def _choose_shared(parts: Sequence[Part], cards: Sequence[CardState], key: Key) -> Found | None:
+def _choose_shared(parts: Sequence[Part], cards: Sequence[CardState], policy: CardPolicy) -> Found | None:
     if not parts:
         return {}
     if len(parts) == 1:
-        card = min(filter(parts[0].fits, cards), key=key, default=None)
+        card = min(filter(parts[0].fits, cards), key=policy.key, default=None)
         return None if card is None else {parts[0].number: card}
-    return _choose_together(parts, cards, key) or search(parts, cards, key)
+    if policy.near and len({c for p in parts for c in p.containers}) == 1:
+        fitting = list(filter(parts[0].fits, cards))
+        if len(fitting) < len(parts):
+            return None
+        return {p.number: c for p, c in zip(parts, policy.group(fitting, len(parts), cards), strict=True)}
+    return _choose_together(parts, cards, policy.key) or search(parts, cards, policy.key)
 
 
 def _choose_together(parts: Sequence[Part], cards: Sequence[CardState], key: Key) -> Found | None:
@@ -118,7 +149,9 @@ def _choose_together(parts: Sequence[Part], cards: Sequence[CardState], key: Key
     return None if card is None else {p.number: card for p in parts}
 
 
-def _choose_whole(parts: Sequence[Part], cards: Sequence[CardState], group: Group) -> Found | None:
+def _choose_whole(
+    parts: Sequence[Part], cards: Sequence[CardState], group: Group, node: Sequence[CardState]
+) -> Found | None:
     """Unused cards only, for each container a group of its own."""
     found: Found = {}
     for alike in _by_container(parts):
@@ -126,7 +159,7 @@ def _choose_whole(parts: Sequence[Part], cards: Sequence[CardState], group: Grou
         idle = [c for c in cards if c.idle and c.memory > 0 and c.uuid not in used and all(p.fits(c) for p in alike)]
         if len(idle) < len(alike):
             return None
-        found |= {p.number: card for p, card in zip(alike, group(idle, len(alike)), strict=True)}
+        found |= {p.number: card for p, card in zip(alike, group(idle, len(alike), node), strict=True)}
     return found
 
 
@@ -134,6 +167,20 @@ def _by_container(parts: Sequence[Part]) -> Iterator[list[Part]]:
     """The parts by the first container that uses them."""
     for _, alike in groupby(parts, key=lambda p: p.places[0]):
         yield list(alike)
+
+
+def _by_position(
+    pick: Callable[[bandwidth.Matrix, topology.Kinds, topology.Positions, int], topology.Positions],
+    cards: Sequence[CardState],
+    count: int,
+    node: Sequence[CardState],
+) -> Sequence[CardState]:
+    order = sorted(node, key=lambda c: (c.index, c.uuid))
+    pairs = bandwidth.matrix(tuple((c.index, c.interconnect) for c in order))
+    kinds = tuple((c.model, int(c.memory)) for c in order)
+    wanted = {c.uuid for c in cards}
+    free = tuple(n for n, c in enumerate(order) if c.uuid in wanted)
+    return [order[n] for n in pick(pairs, kinds, free, count)]
 
 
 def _place(numbered: tuple[int, ContainerRequest]) -> int:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from fractile.model.interconnect import Interconnect
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
 
 
@@ -22,6 +23,7 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     free_cores: Percent
     idle: bool  # nobody holds any part of it
     coreless: bool = False  # somebody holds a part of its memory who was promised no cores
+    interconnect: Interconnect | None = None
 
     def holds(self, memory: int, cores: int, *, coreless: bool) -> bool:
         """Whether it has room for so much more."""

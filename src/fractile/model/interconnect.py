@@ -1,0 +1,33 @@
+"""How a card is joined to the other cards of its node, in the words of ``nvidia-smi topo -m``.
+
+Nodes of one kind have the same rows, so that a cluster has few different ones: they are shared (``wire``).
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+UNKNOWN: Final = "?"
+SELF: Final = "X"
+LEVELS: Final = ("PIX", "PXB", "PHB", "NODE", "SYS")  # what the way over PCIe crosses, the nearest first
+WORD: Final = re.compile(r"X|\?|NV[1-9][0-9]?|PIX|PXB|PHB|NODE|SYS")
+
+
+class Interconnect(msgspec.Struct, frozen=True, gc=False):
+    """One card's side. ``peers`` has a word for each card of the node by index: "X NV2 SYS".
+
+    ``X`` is the card itself, ``NVn`` n links of NVLink, the others a level of PCIe, ``?`` not known. Generations are 0
+    and the NUMA node is -1 where the driver does not say.
+    """
+
+    peers: str
+    nvlink: int = 0  # generation
+    pcie: int = 0  # generation
+    lanes: int = 0
+    numa: int = -1
+
+
+def links(word: str) -> int:
+    """How many links of NVLink the word stands for."""
+    return int(word[2:]) if word.startswith("NV") else 0

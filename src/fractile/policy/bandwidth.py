@@ -1,0 +1,131 @@
+"""What two cards, and a group of cards, can pass each other: whole MB/s in one direction (docs/topology.md).
+
+Pairs follow published figures. NVLink, per link: NVIDIA's architecture papers. PCIe, raw: the PCI-SIG's signalling
+rates. What is left of a PCIe rate between cards: NCCL's constants (src/graph/topo.h: 12.0 of 15.75 GB/s behind one
+switch, 6/5 overhead through a processor, 6.0 between sockets), and 1 % for each further step, so that of equal rates
+the shorter way is preferred.
+
+A group is worth what its best ring can pass: a ring all-reduce runs at the pace of the slowest pair of neighbours
+(Patarasuk and Yuan, 2009), and the library is free to choose the order. The sum over all pairs decides between equals.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+
+from fractile.model.interconnect import Interconnect, links
+
+Matrix = tuple[tuple[int, ...], ...]  # MB/s between cards by position; 0 on the diagonal and where nobody knows
+
+_NVLINK = {1: 20_000, 2: 25_000, 3: 25_000, 4: 25_000, 5: 50_000}  # MB/s of one link by generation
+_LANE = {1: 250, 2: 500, 3: 985, 4: 1_969, 5: 3_938, 6: 7_563}  # MB/s of one lane by generation
+_LEFT = {"PIX": 76, "PXB": 75, "PHB": 63, "NODE": 62, "SYS": 38}  # percent of the slower card's PCIe rate
+_USUAL_NVLINK, _USUAL_PCIE, _USUAL_LANES = 3, 3, 16  # where the driver does not say
+
+Side = tuple[int, Interconnect | None]  # NVML's index of a card, and how it is joined to the others
+
+
+@lru_cache(maxsize=4096)
+def matrix(cards: tuple[Side, ...]) -> Matrix:
+    """What each pair can pass, by position in ``cards``."""
+    return tuple(tuple(0 if a is b else _pair(a, b) for b in cards) for a in cards)
+
+
+def total(pairs: Matrix, group: Sequence[int]) -> int:
+    """The sum over all pairs of the group."""
+    return sum(pairs[a][b] for a, b in combinations(group, 2))
+
+
+def ring(pairs: Matrix, group: Sequence[int]) -> int:
+    """What the slowest neighbours of the best ring through the whole group can pass; 0 for a single card."""
+    rates = sorted({pairs[a][b] for a, b in combinations(group, 2)}, reverse=True)
+    return next((rate for rate in rates if Rings(pairs, rate).through(group)), 0)
+
+
+class Rings:
+    """Which groups have a ring of pairs that all reach a rate.
+
+    Held and Karp, 1962: where can a way end that starts at the lowest card of a set and visits all of it? The answers
+    are kept, since groups of one machine overlap; there are at most 2^16 of them. For more than 16 cards the necessary
+    condition must do: all are connected, each to two others.
+    """
+
+    _MOST = 16
+
+    def __init__(self, pairs: Matrix, rate: int) -> None:
+        self._near = at_least(pairs, rate)
+        self._ends: dict[int, int] = {}
+
+    def through(self, group: Sequence[int]) -> bool:
+        """Whether one closed way visits every card of the group once. Two cards are a ring, and so is one."""
+        mine = sum(1 << a for a in group)
+        if len(group) < 3:
+            return all(self._near[a] & mine or len(group) == 1 for a in group)
+        fewest = min((self._near[a] & mine).bit_count() for a in group)
+        if fewest < 2 or not self._connected(mine):
+            return False
+        if 2 * fewest >= len(group) or len(group) > self._MOST:  # the former: Dirac, 1952
+            return True
+        return bool(self._reached(mine) & self._near[group[0]])
+
+    def _connected(self, mine: int) -> bool:
+        seen, edge = 0, mine & -mine
+        while edge:
+            seen |= edge
+            reached = 0
+            for a in bits(edge):
+                reached |= self._near[a]
+            edge = reached & mine & ~seen
+        return seen == mine
+
+    def _reached(self, mine: int) -> int:
+        """The cards, as bits, where a way through all of ``mine`` can end that starts at its lowest."""
+        known = self._ends.get(mine)
+        if known is not None:
+            return known
+        start = mine & -mine
+        others = mine ^ start
+        ends = others & self._near[start.bit_length() - 1] if others.bit_count() == 1 else 0
+        if not ends:
+            for a in bits(others):
+                if self._near[a] & others and self._near[a] & self._reached(mine ^ 1 << a):
+                    ends |= 1 << a
+        self._ends[mine] = ends
+        return ends
+
+
+def at_least(pairs: Matrix, rate: int) -> list[int]:
+    """For each position, as bits: which others it reaches at that rate."""
+    return [sum(1 << b for b, has in enumerate(row) if has >= rate and a != b) for a, row in enumerate(pairs)]
+
+
+def bits(mask: int) -> list[int]:
+    """The positions of the bits that are set, lowest first."""
+    found: list[int] = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found
+
+
+def _pair(a: Side, b: Side) -> int:
+    """What two cards can pass; where their rows disagree, the smaller."""
+    known = [rate for rate in (_seen_from(a, b), _seen_from(b, a)) if rate is not None]
+    return min(known, default=0)
+
+
+def _seen_from(a: Side, b: Side) -> int | None:
+    if a[1] is None:
+        return None
+    words = a[1].peers.split()
+    word = words[b[0]] if b[0] < len(words) else "?"
+    if links(word):
+        return links(word) * _NVLINK.get(a[1].nvlink or _USUAL_NVLINK, _NVLINK[max(_NVLINK)])
+    left = _LEFT.get(word)
+    return None if left is None else min(_pcie(a[1]), _pcie(b[1])) * left // 100
+
+
+def _pcie(card: Interconnect | None) -> int:
+    generation, lanes = (card.pcie, card.lanes) if card else (0, 0)
+    return _LANE.get(generation or _USUAL_PCIE, _LANE[max(_LANE)]) * (lanes or _USUAL_LANES)

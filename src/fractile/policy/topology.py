@@ -1,0 +1,149 @@
+"""Which of a node's free cards belong together: the closest group, and cards from the most broken-up branch.
+
+``closest`` (gpu-manager's link) is exact: of all groups of so many free cards it takes the one that comes first by
+  1. fewest models: the slowest card sets the pace of all;
+  2. the best ring, then the largest sum over pairs (``bandwidth``);
+  3. the smallest cards, so that large ones stay free;
+  4. what it leaves: the largest sum over pairs of the cards that stay free;
+  5. the lowest indexes.
+Cards that can be exchanged without any change count as one kind, so a machine behind one switch has one group to look
+at, not thousands. Above ``_EXACT`` groups, which 16 cards never have, each group is grown from one card.
+
+``fragment`` goes down the tree of branches (cards that reach each other at some rate, from the slowest rate up) into
+the branch that is broken up most, and keeps whole branches whole. Positions are those of the matrix; all results are
+in ascending order. The searches are remembered: clusters have few kinds of nodes.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations
+from math import comb, prod
+
+from fractile.policy.bandwidth import Matrix, Rings, at_least, bits, total
+
+_EXACT = 20_000  # groups that are compared one by one; 8 of 16 cards are 12,870
+
+Kinds = tuple[tuple[str, int], ...]  # model and memory of each card
+Positions = tuple[int, ...]
+
+
+@lru_cache(maxsize=8192)
+def closest(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positions:
+    """The best-connected ``count`` of the free cards, at least as many."""
+    if count >= len(free):
+        return free
+    sets = _exchangeable(pairs, kinds, free)
+    few = comb(len(free), count) <= _EXACT or prod(len(s) + 1 for s in sets) <= _EXACT
+    groups = list(_groups(sets, count)) if few else [_grown(pairs, free, count, seed) for seed in free]
+    models = [len({kinds[a][0] for a in group}) for group in groups]
+    fewest = min(models)
+    groups = [group for group, several in zip(groups, models, strict=True) if several == fewest]
+    groups.sort(key=_Order(pairs, kinds, free).key)
+    for rate in sorted({pairs[a][b] for a in free for b in free if a != b}, reverse=True):
+        rings = Rings(pairs, rate)
+        for group in groups:
+            if rings.through(group):
+                return group
+    return groups[0]  # a single card
+
+
+@lru_cache(maxsize=8192)
+def fragment(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positions:
+    """So many free cards of the most broken-up branch that has as many; among equals the smallest cards."""
+    able = free
+    if count == 1:
+        smallest = min(kinds[a][1] for a in free)
+        able = tuple(a for a in free if kinds[a][1] == smallest)
+    branch, among = tuple(range(len(pairs))), able
+    for rate in rates(pairs):
+        parts = [p for p in branches(pairs, branch, rate) if len(_of(p, able)) >= count]
+        if not parts:
+            break
+        branch = min(parts, key=lambda p: (len(_of(p, free)) == len(p), len(_of(p, free)), p))
+        among = _of(branch, able)
+    if count > 1:
+        return closest(pairs, kinds, among, count)
+    return (min(among, key=lambda a: (sum(pairs[a][b] for b in free), a)),)
+
+
+def rates(pairs: Matrix) -> list[int]:
+    """The different rates between cards, the slowest first."""
+    return sorted({rate for a, row in enumerate(pairs) for b, rate in enumerate(row) if a != b})
+
+
+def branches(pairs: Matrix, cards: Sequence[int], rate: int) -> list[Positions]:
+    """The cards in groups that reach each other at that rate, directly or through others."""
+    near = at_least(pairs, rate)
+    left = sum(1 << a for a in cards)
+    found: list[Positions] = []
+    while left:
+        branch, edge = 0, left & -left
+        while edge:
+            branch |= edge
+            reached = 0
+            for a in bits(edge):
+                reached |= near[a]
+            edge = reached & left & ~branch
+        left &= ~branch
+        found.append(tuple(bits(branch)))
+    return found
+
+
+class _Order:
+    """Among groups with the same ring: which comes first."""
+
+    def __init__(self, pairs: Matrix, kinds: Kinds, free: Positions) -> None:
+        self._pairs = pairs
+        self._kinds = kinds
+        self._free = total(pairs, free)
+        self._degree = {a: sum(pairs[a][b] for b in free) for a in free}
+
+    def key(self, group: Positions) -> tuple[int, int, int, Positions]:
+        inside = total(self._pairs, group)
+        left = self._free - sum(self._degree[a] for a in group) + inside
+        return -inside, sum(self._kinds[a][1] for a in group), -left, group
+
+
+def _of(branch: Positions, among: Positions) -> Positions:
+    return tuple(a for a in branch if a in among)
+
+
+def _exchangeable(pairs: Matrix, kinds: Kinds, free: Positions) -> list[Positions]:
+    """The free cards in sets of which any two can change places and nobody would see a difference."""
+    sets: list[list[int]] = []
+    for a in free:
+        for alike in sets:
+            b = alike[0]
+            if kinds[a] == kinds[b] and all(pairs[a][c] == pairs[b][c] for c in free if c not in (a, b)):
+                alike.append(a)
+                break
+        else:
+            sets.append([a])
+    return [tuple(s) for s in sets]
+
+
+def _groups(sets: Sequence[Positions], count: int) -> Iterator[Positions]:
+    """All groups of so many cards that differ in more than exchangeable ones: of each set, its first cards."""
+    if max(map(len, sets)) == 1:
+        return combinations((a for (a,) in sets), count)
+
+    behind = [sum(map(len, sets[n + 1 :])) for n in range(len(sets))]
+
+    def taken(n: int, left: int) -> Iterator[Positions]:
+        if n == len(sets):
+            yield ()
+            return
+        for k in range(max(left - behind[n], 0), min(left, len(sets[n])) + 1):
+            for rest in taken(n + 1, left - k):
+                yield sets[n][:k] + rest
+
+    return (tuple(sorted(group)) for group in taken(0, count))
+
+
+def _grown(pairs: Matrix, free: Positions, count: int, seed: int) -> Positions:
+    """A group around one card: the next is always the one with the most to those that are there."""
+    group = [seed]
+    while len(group) < count:
+        others = (a for a in free if a not in group)
+        group.append(max(others, key=lambda a: (sum(pairs[a][b] for b in group), -a)))
+    return tuple(sorted(group))
