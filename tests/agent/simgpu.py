@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,11 +48,20 @@ class SimHost:
     def environment(self) -> dict[str, str]:
         return {"SIMGPU_DIR": str(self.folder), "LD_LIBRARY_PATH": str(self.native / "simgpu")}
 
-    async def tenant(
-        self, mib: int, *, token: Path | None = None, library: bool = True, card: Card | None = None
-    ) -> int:
+    async def tenant(self, mib: int, *, token: Path | None = None, library: bool = True) -> int:
         """The pid of a process that holds so many MiB. ``token``: it sees this directory at /etc/fractile."""
-        program = [sys.executable, "-c", TENANT, str(mib)]
+        return await self.start([sys.executable, "-c", TENANT, str(mib)], b"0", token=token, library=library)
+
+    async def start(
+        self,
+        program: list[str],
+        ready: bytes,
+        *,
+        token: Path | None,
+        library: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
+        """The same for any program; it has begun when its first line starts with ``ready``."""
         if token is not None:
             preload = [f"LD_PRELOAD={self.native / 'libfractile.so'}"] if library else []
             program = [
@@ -61,14 +70,14 @@ class SimHost:
             ]
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL", *program),
-            env={**os.environ, **self.environment},
+            env={**os.environ, **self.environment, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         self.running.append(process)
         assert process.stdout is not None
         said = await asyncio.wait_for(process.stdout.readline(), 30)
-        assert said.strip() == b"0", f"the driver answered {said!r}"
+        assert said.startswith(ready), f"it said {said!r}"
         return process.pid
 
     async def end(self, *pids: int) -> None:

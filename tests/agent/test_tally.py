@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from fractile.agent.tally import Tally
 from fractile.model.units import CardUUID
 from fractile.region.counters import Account, CardCount, Counters, Member
+from fractile.region.page import CardLimits
 from fractile.wire.arbiter_status import ArbiterCard, ArbiterStatus, Seat
 
 CARD = CardUUID("GPU-a")
@@ -22,7 +23,7 @@ def ledger(*processes: tuple[int, int], generation: int = 1) -> Counters:
 
 
 def look(tally: Tally, *processes: tuple[int, int], generation: int = 1) -> None:
-    tally.counted("t", (CARD,), ledger(*processes, generation=generation))
+    tally.counted("t", (CardLimits(uuid=CARD, memory=1),), ledger(*processes, generation=generation))
     tally.keep(["t"])
 
 

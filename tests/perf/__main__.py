@@ -7,7 +7,7 @@ part.
 import asyncio
 import sys
 
-from tests.perf import binding, memory, rebuild, report, verbs
+from tests.perf import binding, memory, rebuild, report, usage, verbs
 from tests.perf.report import Row
 
 PARTS = {
@@ -15,6 +15,7 @@ PARTS = {
     "bind": lambda: asyncio.run(binding.measure()),
     "rebuild": rebuild.measure,
     "memory": lambda: asyncio.run(memory.measure()),
+    "usage": lambda: asyncio.run(usage.measure()),
 }
 
 

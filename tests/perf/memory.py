@@ -115,6 +115,7 @@ async def _agent(folder: Path, unit: MemoryUnit, size: int) -> Row:
             *("--kubeconfig", str(server.write_kubeconfig(folder / "agent.kubeconfig")), "--memory-unit", unit.name),
             *("--device-plugin-dir", str(kubelet.plugin_directory), "--state-dir", str(folder / "state")),
             *("--pod-resources-socket", str(kubelet.pod_resources_socket), "--simulated-cards", str(file)),
+            "--metrics-address=127.0.0.1:0",
             stdout=asyncio.subprocess.DEVNULL,
             stderr=(folder / "agent.log").open("wb"),
             env=dict(os.environ),

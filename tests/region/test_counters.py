@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fractile.region import live, shared
-from fractile.region.counters import Account, CardCount, Counters, Member, counters
+from fractile.region.counters import Account, CardCount, Counters, CountersReader, Member, counters
 from fractile.region.layout import REGION, SLOT
 from fractile.region.page import encode
 from fractile.region.usage import Unreadable, Usage, usage
@@ -107,9 +107,34 @@ def test_any_bytes_in_it_give_an_answer(region: Path) -> None:
 def test_the_version_of_a_page_moves_with_every_change(tmp_path: Path) -> None:
     path = tmp_path / "limits"
     path.write_bytes(encode(LIMITS))
-    before = live.version(path)
-    assert live.version(path) == before
+    version = live.Version(path)
+    before = version.read()
+    assert version.read() == before
     live.update(path, LIMITS)
-    assert live.version(path) != before
+    assert version.read() != before
+    version.close()
     with pytest.raises(FileNotFoundError):
-        live.version(tmp_path / "absent")
+        live.Version(tmp_path / "absent")
+
+
+def test_a_reader_sees_every_change_and_another_file_in_the_regions_place(region: Path, tmp_path: Path) -> None:
+    reader = CountersReader(region, cards=CARDS, generation=GENERATION)
+    assert reader.read() == Counters((CardCount(0, 0, 0),) * 2, ())
+    assert reader.read() is reader.read()  # decoded once
+    with alive(region, 3):
+        take(region, 3, 17, b"x", cards=CARDS, card=1, units=4)
+        found = reader.read()
+        assert isinstance(found, Counters)
+        assert (found.cards[1].used, [m.slot for m in found.members]) == (2048, [3])
+    assert reader.read() == Counters((CardCount(0, 0, 0), CardCount(2048, 2560, 0)), ())
+    shared.create(tmp_path / "new", cards=CARDS, generation=GENERATION)
+    (tmp_path / "new").rename(region)
+    assert reader.read() == Counters((CardCount(0, 0, 0),) * 2, ())
+    region.unlink()
+    assert isinstance(reader.read(), Unreadable)
+    shared.create(region, cards=CARDS, generation=GENERATION)
+    assert isinstance(reader.read(), Counters)
+    before = set(os.listdir("/proc/self/fd"))
+    reader.close()
+    reader.close()
+    assert len(os.listdir("/proc/self/fd")) == len(before) - 1

@@ -6,6 +6,6 @@
 
 Before it: ``extender``, which wrote the placement. After it: the library in the container, which reads the limits file.
 ``inventory`` and ``register`` tell the API server and kubelet what the node has; ``journal`` is all that is on disk.
-Beside it all, once a second: ``usage`` looks at regions, driver and arbiter, ``audit`` acts on what no ledger covers, and
-``pages`` shows both.
+Beside it all, once a second: ``usage`` looks at regions, driver and arbiter, ``audit`` acts on what no ledger covers,
+and ``pages`` shows both.
 """

@@ -7,8 +7,10 @@ from fractile.agent.procfs import ProcFs
 from fractile.agent.slices import Granted, Slices
 from fractile.nvml.meter import CardReading, Meter
 from fractile.region import directory
-from fractile.region.counters import Counters, counters
+from fractile.region.counters import Counters, CountersReader
 from fractile.region.usage import Unreadable
+
+_Kind = tuple[int, int]  # generation of the region, number of cards
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -28,20 +30,34 @@ class Eye:
         self._slices = slices
         self._meter = meter
         self._processes = processes
+        self._readers: dict[str, tuple[_Kind, CountersReader]] = {}
 
     def look(self) -> Look:
         granted = self._slices.read()
-        ledgers = {g.token: (_counters(g),) for g in granted}
+        self._forget({g.token for g in granted})
+        ledgers = {g.token: (self._counters(g),) for g in granted}
         if self._meter is None:
             return Look(granted, ledgers, None, Attributed({}, ()))
         readings = self._meter.read()
         processes = self._processes.look({p.pid for r in readings for p in r.processes or ()})
-        named = {p.token for p in processes.values()}
-        ledgers |= {g.token: (*ledgers[g.token], _counters(g)) for g in granted if g.token in named}
         found = attribute(readings, processes, granted, ledgers, enforced=self._enforced)
+        if found.findings:  # what was allocated between the looks at region and driver is none
+            ledgers = {g.token: (*ledgers[g.token], self._counters(g)) for g in granted}
+            found = attribute(readings, processes, granted, ledgers, enforced=self._enforced)
         return Look(granted, ledgers, readings, found)
 
+    def _counters(self, granted: Granted) -> Counters | Unreadable:
+        limits = granted.limits
+        kind = limits.generation, len(limits.cards)
+        known = self._readers.get(granted.token)
+        if known is None or known[0] != kind:
+            if known is not None:
+                known[1].close()
+            path = granted.folder / directory.REGION
+            known = kind, CountersReader(path, cards=len(limits.cards), generation=limits.generation)
+            self._readers[granted.token] = known
+        return known[1].read()
 
-def _counters(granted: Granted) -> Counters | Unreadable:
-    limits = granted.limits
-    return counters(granted.folder / directory.REGION, cards=len(limits.cards), generation=limits.generation)
+    def _forget(self, alive: set[str]) -> None:
+        for token in [token for token in self._readers if token not in alive]:
+            self._readers.pop(token)[1].close()

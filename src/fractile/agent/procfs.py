@@ -5,6 +5,7 @@ and, since the token directory is mounted into that container only, from its mou
 Failure rule: a process that ends while it is looked at is None; what cannot be read is unknown, and said so.
 """
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -48,14 +49,14 @@ class ProcFs:
         return found
 
     def _one(self, pid: int) -> Process | None:
-        folder = self._root / str(pid)
         try:
-            command, start_time = _stat((folder / "stat").read_bytes())
+            command, start_time = _stat(_read(f"{self._root}/{pid}/stat"))
         except (OSError, ValueError, IndexError):
             return None
         known = self._known.get(pid)
         if known is not None and known.start_time == start_time and known.token:
             return known
+        folder = self._root / str(pid)
         return Process(
             pid=pid,
             start_time=start_time,
@@ -65,6 +66,15 @@ class ProcFs:
             places=places(_text(folder / "cgroup")),
             token=_token(_text(folder / "mountinfo")),
         )
+
+
+def _read(path: str) -> bytes:
+    """Once a second for each process, so without the objects that ``open`` makes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 def _stat(data: bytes) -> tuple[str, int]:

@@ -16,8 +16,6 @@ from fractile.model.units import ContainerName, PodUID
 from fractile.region import directory, live
 from fractile.region.page import Limits
 
-_Version = tuple[int, int]  # inode, sequence
-
 
 class Granted(msgspec.Struct, frozen=True):
     """One container: what its page says. ``role`` is None while nobody knows its pod."""
@@ -29,36 +27,47 @@ class Granted(msgspec.Struct, frozen=True):
     role: Role | None = None
 
 
+class _Page(msgspec.Struct):
+    """A page that is open; ``granted`` is what its version ``seen`` says, None when that makes no sense."""
+
+    version: live.Version
+    seen: int
+    granted: Granted | None
+
+
 class Slices:
     """Its work is on files: run ``read`` in a thread."""
 
     def __init__(self, root: Path, journal: Journal) -> None:
         self._root = root
         self._journal = journal
-        self._pages: dict[str, tuple[_Version, Granted]] = {}
+        self._pages: dict[str, _Page] = {}
 
     def read(self) -> list[Granted]:
         """Every directory with limits, by token."""
-        pages: dict[str, tuple[_Version, Granted]] = {}
-        for token in sorted(_names(self._root)):
-            entry = self._entry(token)
-            if entry is not None:
-                pages[token] = entry
-        self._pages = pages
-        return [granted for _, granted in pages.values()]
+        names = _names(self._root)
+        for gone in [token for token in self._pages if token not in names]:
+            self._pages.pop(gone).version.close()
+        found = (self._granted(token) for token in sorted(names))
+        return [granted for granted in found if granted is not None]
 
-    def _entry(self, token: str) -> tuple[_Version, Granted] | None:
-        folder = self._root / token
+    def _granted(self, token: str) -> Granted | None:
+        page = self._pages.get(token)
         try:
-            version = live.version(folder / directory.LIMITS)
+            if page is None:
+                page = self._pages[token] = _Page(live.Version(self._root / token / directory.LIMITS), -1, None)
+            seen = page.version.read()
         except OSError:
-            return None
-        known = self._pages.get(token)
-        if known is not None and known[0] == version:
-            return known
+            return None  # nothing granted yet
+        if seen != page.seen:
+            page.seen, page.granted = seen, self._read(token)
+        return page.granted
+
+    def _read(self, token: str) -> Granted | None:
+        folder = self._root / token
         limits = self._journal.limits(token)
         since = _since(folder)
-        return None if limits is None or since is None else (version, Granted(token, folder, since, limits))
+        return None if limits is None or since is None else Granted(token, folder, since, limits)
 
 
 def running(granted: list[Granted], pods: NodePods) -> list[Granted]:
@@ -78,12 +87,11 @@ def running(granted: list[Granted], pods: NodePods) -> list[Granted]:
     return sorted(newest.values(), key=lambda g: (g.limits.namespace, g.limits.pod, g.limits.container))
 
 
-def _names(root: Path) -> list[str]:
+def _names(root: Path) -> set[str]:
     try:
-        with os.scandir(root) as entries:
-            return [e.name for e in entries if not e.name.startswith(".")]
+        return {name for name in os.listdir(root) if not name.startswith(".")}
     except OSError:
-        return []
+        return set()
 
 
 def _since(folder: Path) -> float | None:

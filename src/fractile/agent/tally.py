@@ -5,12 +5,13 @@ to its container. What was there at the first look of all is not counted: the co
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from fractile.model.units import CardUUID
-from fractile.region.counters import Counters, Member
+from fractile.region.counters import Counters
+from fractile.region.page import CardLimits
 from fractile.wire.arbiter_status import ArbiterStatus, Seat
 
 Key = tuple[str, CardUUID]  # token, card
@@ -43,7 +44,15 @@ class _Turns(msgspec.Struct):
     track: deque[tuple[int, int]]  # the arbiter's clock and the sum held, oldest first
 
 
-_Incarnation = tuple[str, int, int, int]  # token, slot, its generation, start time
+_Incarnation = tuple[int, int, int]  # slot, its generation, start time
+_Done = tuple[int, int]  # GPU time, launches
+
+
+class _Container(msgspec.Struct):
+    """What was counted last, and what each live process had done then, by card."""
+
+    last: Counters | None = None
+    seen: dict[_Incarnation, tuple[_Done, ...]] = {}
 
 
 class Tally:
@@ -51,20 +60,27 @@ class Tally:
 
     def __init__(self) -> None:
         self._own: dict[Key, _Own] = {}
-        self._seen: dict[_Incarnation, tuple[tuple[int, int], ...]] = {}
+        self._containers: dict[str, _Container] = {}
         self._turns: dict[Key, _Turns] = {}
         self._began = False
         self._arbiter_began = False
 
-    def counted(self, token: str, cards: tuple[CardUUID, ...], counters: Counters) -> None:
+    def counted(self, token: str, cards: Sequence[CardLimits], counters: Counters) -> None:
         """Add what the container's live processes did since the last look."""
-        before = {who for who in self._seen if who[0] == token}
+        container = self._containers.get(token)
+        if container is None:
+            container = self._containers[token] = _Container()
+        if container.last is counters:
+            return  # nothing has changed
+        container.last = counters
+        before, container.seen = container.seen, {}
         for member in counters.members:
-            who = token, member.slot, member.generation, member.start_time
-            before.discard(who)
-            self._add(who, cards, member)
-        for gone in before:
-            del self._seen[gone]
+            who = member.slot, member.generation, member.start_time
+            now = tuple((a.gpu_ns, a.launches) for a in member.accounts)
+            last = before.get(who, ((0, 0),) * len(now) if self._began else now)
+            container.seen[who] = now
+            for card, new, old in zip(cards, now, last, strict=True):
+                self._add((token, card.uuid), new, old)
 
     def arbitrated(self, status: ArbiterStatus) -> None:
         """Take over what the arbiter says."""
@@ -76,9 +92,10 @@ class Tally:
     def keep(self, tokens: Iterable[str]) -> None:
         """Forget all others: their containers have ended."""
         alive = set(tokens)
-        self._own = {key: own for key, own in self._own.items() if key[0] in alive}
-        self._turns = {key: turns for key, turns in self._turns.items() if key[0] in alive}
-        self._seen = {who: last for who, last in self._seen.items() if who[0] in alive}
+        if not alive.issuperset(self._containers) or not all(token in alive for token, _ in self._turns):
+            self._own = {key: own for key, own in self._own.items() if key[0] in alive}
+            self._turns = {key: turns for key, turns in self._turns.items() if key[0] in alive}
+            self._containers = {token: c for token, c in self._containers.items() if token in alive}
         self._began = True
 
     def totals(self, key: Key) -> Totals:
@@ -89,16 +106,12 @@ class Tally:
         held, waited, throttled = turns.sums
         return Totals(own.gpu_ns, own.launches, held, waited, throttled, _share(turns.track))
 
-    def _add(self, who: _Incarnation, cards: tuple[CardUUID, ...], member: Member) -> None:
-        now = tuple((a.gpu_ns, a.launches) for a in member.accounts)
-        last = self._seen.get(who, ((0, 0),) * len(now) if self._began else now)
-        self._seen[who] = now
-        for card, (gpu_now, launches_now), (gpu_last, launches_last) in zip(cards, now, last, strict=True):
-            own = self._own.setdefault((who[0], card), _Own())
-            gpu = gpu_now - gpu_last
-            if 0 <= gpu <= _SANE_NS:
-                own.gpu_ns += gpu
-                own.launches += max(0, min(launches_now - launches_last, 2**32))
+    def _add(self, key: Key, now: _Done, last: _Done) -> None:
+        own = self._own.setdefault(key, _Own())
+        gpu = now[0] - last[0]
+        if 0 <= gpu <= _SANE_NS:
+            own.gpu_ns += gpu
+            own.launches += max(0, min(now[1] - last[1], 2**32))
 
     def _seat(self, key: Key, seat: Seat, now_ns: int) -> None:
         said = seat.held_ns, seat.waited_ns, seat.throttled_ns

@@ -3,7 +3,7 @@
     1. token directories ─> which containers, their limits      slices
     2. regions ─> what they count                                look, region/counters
     3. NVML ─> what the driver sees, and whose it is             nvml/meter, procfs, outside
-    4. regions again, of those that the driver names: what was allocated meanwhile is no finding
+    4. regions again, if anything seems to be outside: what was allocated meanwhile is not
     5. arbiter ─> who held the card, who waited                  turns
     6. one picture of all that, for /metrics and /usage          picture
 
@@ -87,7 +87,7 @@ class Usage:
         for one in look.granted:
             last = look.ledgers[one.token][-1]
             if isinstance(last, Counters):
-                self._tally.counted(one.token, tuple(c.uuid for c in one.limits.cards), last)
+                self._tally.counted(one.token, one.limits.cards, last)
         if status is not None:
             self._tally.arbitrated(status)
         self._tally.keep(one.token for one in look.granted)

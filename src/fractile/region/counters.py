@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.region import layout, shared
+from fractile.region import layout
 from fractile.region.layout import ACCOUNT, REGION_CARD, SLOT
+from fractile.region.shared import Glance, Window
 from fractile.region.usage import Unreadable
 
 _USED_SHIFT = 30  # native/region/schema.toml: region_card.used
@@ -52,13 +53,43 @@ class Counters(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
+class CountersReader:
+    """One region, read every second. Decodes only what has changed: at rest it is a few system calls.
+
+    ``generation`` is that of the limits page beside it.
+    """
+
+    def __init__(self, path: Path, *, cards: int, generation: int) -> None:
+        self._window = Window(path, cards=cards)
+        self._cards = cards
+        self._generation = generation
+        self._last: tuple[Glance, Counters] | None = None
+
+    def read(self) -> Counters | Unreadable:
+        """What the region counts now."""
+        found = self._window.glance()
+        if isinstance(found, str):
+            return Unreadable(found)
+        if found.generation != self._generation:
+            return Unreadable("it belongs to other limits")
+        if self._last is None or self._last[0] != found:
+            self._last = found, _decoded(found, self._cards)
+        return self._last[1]
+
+    def close(self) -> None:
+        self._window.close()
+
+
 def counters(path: Path, *, cards: int, generation: int) -> Counters | Unreadable:
-    """What the region counts now; ``generation`` is that of the limits page beside it."""
-    found = shared.glance(path, cards=cards)
-    if isinstance(found, str):
-        return Unreadable(found)
-    if found.generation != generation:
-        return Unreadable("it belongs to other limits")
+    """The same, once."""
+    reader = CountersReader(path, cards=cards, generation=generation)
+    try:
+        return reader.read()
+    finally:
+        reader.close()
+
+
+def _decoded(found: Glance, cards: int) -> Counters:
     return Counters(
         cards=tuple(_card(found.head, found.shape.card_at(index)) for index in range(cards)),
         members=tuple(_member(slot, data, cards) for slot, data in sorted(found.slots.items())),

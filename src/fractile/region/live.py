@@ -37,10 +37,18 @@ def read(path: Path) -> Limits:
     raise WireError(f"{path} is half changed: its writer died, or a page that never rests is no page")
 
 
-def version(path: Path) -> tuple[int, int]:
-    """What moves whenever the page changes: its inode and its sequence number. Costs far less than ``read``."""
-    with path.open("rb", buffering=0) as file:
-        return os.fstat(file.fileno()).st_ino, _sequence(os.pread(file.fileno(), _AFTER, 0))
+class Version:
+    """The sequence number of a page, which moves whenever the page changes, at the cost of one system call. The page's
+    file is never another one while the page is in force. OSError when there is none."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> int:
+        return _sequence(os.pread(self._descriptor, _AFTER, 0))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 def is_page(path: Path) -> bool:

@@ -21,6 +21,7 @@ from fractile.region.layout import ACCOUNT, OBJECT, REGION, REGION_CARD, SLOT
 SLOTS = layout.MAX_SLOTS
 OBJECTS = layout.MAX_OBJECTS
 
+_FACTS = REGION.fields["sequence"].offset  # the part of the header that does not change
 _MODE = 0o666  # the container's user is any
 _BLOCK = 512  # of st_blocks
 _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
@@ -126,23 +127,52 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
     return Region(shape, REGION.get(head, 0, "generation"), data)
 
 
-def glance(path: Path, *, cards: int) -> Glance | str:
-    """Cards and live processes of the region for so many cards, without the rest of it; else why it cannot be read."""
-    wanted = Shape(cards)
-    try:
-        with _opened(path) as descriptor:
-            head = os.pread(descriptor, wanted.slot_at(0), 0)
-            shape = _shape(head)
-            if shape is None or shape.cards != cards or len(head) < shape.slot_at(0):
-                return "its header makes no sense"
-            size = shape.slot_at(1) - shape.slot_at(0)
-            live = [slot for slot in _locked(descriptor) if slot < shape.slots]
-            slots = {slot: os.pread(descriptor, size, shape.slot_at(slot)) for slot in live}
-    except OSError as e:
-        return e.strerror or str(e)
-    if any(len(data) < size for data in slots.values()):
-        return "it is being cut short"
-    return Glance(shape, REGION.get(head, 0, "generation"), head, slots)
+class Window:
+    """A region that is looked at again and again, through one descriptor as long as the same file lies there."""
+
+    def __init__(self, path: Path, *, cards: int) -> None:
+        self._path = str(path)
+        self._cards = cards
+        self._descriptor = -1
+        self._file: tuple[int, int] = (0, 0)
+        self._header = b""
+        self._shape: Shape | None = None
+
+    def glance(self) -> Glance | str:
+        """Cards and live processes, without the rest of the region; else why it cannot be read."""
+        try:
+            return self._glance(self._opened())
+        except OSError as e:
+            self.close()
+            return e.strerror or str(e)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _glance(self, descriptor: int) -> Glance | str:
+        head = os.pread(descriptor, Shape(self._cards).slot_at(0), 0)
+        if head[:_FACTS] != self._header:
+            self._header, self._shape = head[:_FACTS], _shape(head)
+        shape = self._shape
+        if shape is None or shape.cards != self._cards or len(head) < shape.slot_at(0):
+            return "its header makes no sense"
+        size = shape.slot_at(1) - shape.slot_at(0)
+        live = [slot for slot in _locked(descriptor) if slot < shape.slots]
+        slots = {slot: os.pread(descriptor, size, shape.slot_at(slot)) for slot in live}
+        if any(len(data) < size for data in slots.values()):
+            return "it is being cut short"
+        return Glance(shape, REGION.get(head, 0, "generation"), head, slots)
+
+    def _opened(self) -> int:
+        there = os.lstat(self._path)
+        if self._descriptor < 0 or self._file != (there.st_dev, there.st_ino):
+            self.close()
+            self._descriptor = _open(self._path)
+            opened = os.fstat(self._descriptor)
+            self._file = opened.st_dev, opened.st_ino
+        return self._descriptor
 
 
 def locked(path: Path) -> frozenset[int]:
@@ -184,18 +214,22 @@ def _facts(shape: Shape) -> dict[str, int]:
 
 @contextmanager
 def _opened(path: Path) -> Generator[int]:
+    descriptor = _open(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path | str) -> int:
     """A descriptor to read a plain file with; whatever else lies there is looked at and not opened."""
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError("it is no plain file")
-        descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(found)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _locked(descriptor: int) -> Generator[int]:

@@ -1,4 +1,4 @@
-"""What one node uses, as its agent answers ``GET /v1/usage`` and `fractile top -o json` prints. Version 1.
+"""What nodes use: one as its agent answers ``GET /v1/usage``, all as `fractile top -o json` prints. Version 1.
 
 Bytes are bytes, seconds are seconds, percent are of one card. A field that nothing could tell is null: without NVML the
 driver's figures, without an arbiter what was waited for, with an unreadable region what the container says itself.
@@ -117,3 +117,27 @@ def decode(data: bytes) -> NodeUsage:
     if usage.version != VERSION:
         raise WireError(f"the agent answers with version {usage.version} of its usage; this program knows {VERSION}")
     return usage
+
+
+class Unanswered(_Part, frozen=True, kw_only=True):
+    """A node whose agent did not say what it uses, and why."""
+
+    node: str
+    reason: str
+
+
+class ClusterUsage(_Part, frozen=True, kw_only=True):
+    """What `fractile top -o json` prints: the nodes by name."""
+
+    nodes: tuple[NodeUsage, ...] = ()
+    unanswered: tuple[Unanswered, ...] = ()
+    version: int = VERSION
+
+
+def encode_cluster(usage: ClusterUsage) -> str:
+    return msgspec.json.format(msgspec.json.encode(usage)).decode()
+
+
+def decode_cluster(text: str | bytes) -> ClusterUsage:
+    """The inverse, for programs and tests. Raises msgspec's errors."""
+    return msgspec.json.decode(text, type=ClusterUsage)

@@ -1,0 +1,158 @@
+"""``fractile top``: what cards and containers use now, from the nodes' agents."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import httpx2
+
+from fractile.cli import cluster_name, top_text
+from fractile.cli.target import find_kubeconfig
+from fractile.cluster.layout import default_clusters_dir
+from fractile.errors import SetupError, WireError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials, load
+from fractile.wire import node_usage
+from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.node_usage import DEFAULT_PORT, ClusterUsage, NodeUsage, Unanswered
+from fractile.wire.objects import KubeStruct, ObjectMeta
+
+_ANSWER = 3.0  # seconds
+_AT_ONCE = 64  # nodes asked at a time
+
+
+class _Address(KubeStruct, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class _Status(KubeStruct, frozen=True):
+    addresses: list[_Address] | None = None
+
+
+class _Node(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _Status = _Status()
+
+
+class Agent(KubeStruct, frozen=True):
+    """Where a node's agent answers; ``url`` is empty when the node has no address."""
+
+    node: str
+    url: str
+
+
+@click.command("top")
+@click.argument("node", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="json: the fields of docs/metrics.md, once.",
+)
+@click.option("--once", is_flag=True, help="Print the table once; a terminal otherwise shows it anew all the time.")
+@click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds.")
+@click.option("--agent", "agents", multiple=True, metavar="HOST:PORT", help="Ask these agents instead of a cluster's.")
+@click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True, help="Of the agents.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster.")
+@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given.")
+@click.option(
+    "--name",
+    default="",
+    metavar="CLUSTER",
+    shell_complete=cluster_name.complete,
+    help="A local cluster that `fractile up` started.",
+)
+def command(
+    node: str | None,
+    output: str,
+    once: bool,
+    interval: float,
+    agents: tuple[str, ...],
+    port: int,
+    kubeconfig: Path | None,
+    context: str,
+    name: str,
+) -> None:
+    """Show what the cards of NODE, or of all nodes, and their containers use now.
+
+    The nodes are those of the cluster that `fractile inspect` would read; the figures come from their agents, at port
+    5678 of the nodes' addresses, so this must run where these can be reached.
+    """
+    found = [Agent(node=a, url=f"http://{a}") for a in agents]
+    if not found:
+        kube = find_kubeconfig(given=kubeconfig, name=name, environ=os.environ, clusters=default_clusters_dir())
+        found = asyncio.run(_agents(load(kube, context=context), node, port))
+    if output == "json":
+        click.echo(node_usage.encode_cluster(asyncio.run(ask(found))))
+    elif once or not sys.stdout.isatty():
+        click.echo(top_text.table(asyncio.run(ask(found))), nl=False)
+    else:
+        asyncio.run(_watch(found, interval))
+
+
+async def ask(agents: Sequence[Agent]) -> ClusterUsage:
+    """What all of them say; who does not answer is named, and hides nobody."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+    async with httpx2.AsyncClient(timeout=_ANSWER, trust_env=False) as http, asyncio.TaskGroup() as tasks:
+        asked = [tasks.create_task(_one(http, agent, turns)) for agent in agents]
+    answers = [task.result() for task in asked]
+    return ClusterUsage(
+        nodes=tuple(sorted((a for a in answers if isinstance(a, NodeUsage)), key=lambda n: n.node)),
+        unanswered=tuple(a for a in answers if isinstance(a, Unanswered)),
+    )
+
+
+async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore) -> NodeUsage | Unanswered:
+    if not agent.url:
+        return Unanswered(node=agent.node, reason="the node has no InternalIP")
+    async with turns:
+        try:
+            answer = await http.get(f"{agent.url}/v1/usage")
+            if answer.status_code != 200:
+                return Unanswered(node=agent.node, reason=f"{agent.url} answers {answer.status_code}")
+            return node_usage.decode(answer.content)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as e:
+            return Unanswered(node=agent.node, reason=f"{agent.url} does not answer ({e or type(e).__name__})")
+        except WireError as e:
+            return Unanswered(node=agent.node, reason=str(e))
+
+
+async def _agents(credentials: Credentials, node: str | None, port: int) -> list[Agent]:
+    async with KubeClient(credentials) as client:
+        cards, _ = await client.list(paths.extended_resources(), ExtendedResource)
+        nodes, _ = await client.list(paths.nodes(), _Node)
+    named = sorted({card.spec.node_name for card in cards})
+    if not named:
+        raise SetupError("the cluster has no cards; check that `fractile agent` runs on the GPU nodes")
+    if node is not None and node not in named:
+        raise SetupError(f"node {node!r} has no cards; nodes with cards: {', '.join(named[:20])}")
+    addresses = {n.metadata.name: _internal(n) for n in nodes}
+    return [Agent(node=n, url=_url(addresses.get(n, ""), port)) for n in named if node in (None, n)]
+
+
+def _internal(node: _Node) -> str:
+    return next((a.address for a in node.status.addresses or () if a.type == "InternalIP"), "")
+
+
+def _url(address: str, port: int) -> str:
+    if not address:
+        return ""
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+async def _watch(agents: Sequence[Agent], interval: float) -> None:
+    # Late: a tenth of a second that pipes and scripts need not pay.
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text("..."), screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(Text(top_text.table(await ask(agents)), no_wrap=True, overflow="crop"), refresh=True)
+            await asyncio.sleep(interval)
