@@ -22,7 +22,7 @@ API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t d, nvmlProce
     sim_nvml_look();
     for (uint32_t i = 0; any && i < SIM_PROCESSES; i++) {
         if (!sim_nvml_uses(process(i), card)) continue;
-        if (found < room) list->procArray[found] = (nvmlProcessDetail_v1_t){process(i)->pid, process(i)->usage[card].now, NONE, NONE, 0};
+        if (found < room) list->procArray[found] = (nvmlProcessDetail_v1_t){sim_nvml_pid(process(i)), process(i)->usage[card].now, NONE, NONE, 0};
         found++;
     }
     sim_nvml_done();
@@ -42,7 +42,7 @@ API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t d, nvmlProce
     for (uint32_t i = 0; i < SIM_PROCESSES && stamp > info->lastSeenTimeStamp; i++) {
         if (!sim_nvml_uses(process(i), card)) continue;
         unsigned busy = sim_process_busy_percent(process(i), card, now, WINDOW_NS);
-        if (found < room) info->procUtilArray[found] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = stamp, .pid = process(i)->pid, .smUtil = busy};
+        if (found < room) info->procUtilArray[found] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = stamp, .pid = sim_nvml_pid(process(i)), .smUtil = busy};
         found++;
     }
     sim_nvml_done();
@@ -71,7 +71,7 @@ API nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t d, unsigned *count, un
     sim_nvml_look();
     for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
         if (!sim_nvml_uses(process(i), sim_nvml_index(d))) continue;
-        if (found < room) pids[found] = process(i)->pid;
+        if (found < room) pids[found] = sim_nvml_pid(process(i));
         found++;
     }
     sim_nvml_done();
@@ -93,7 +93,7 @@ static nvmlReturn_t stats(nvmlDevice_t d, unsigned pid, nvmlAccountingStats_t *o
 {
     uint32_t card = sim_nvml_index(d), i = 0;
     sim_nvml_look();
-    while (i < SIM_PROCESSES && !(sim_nvml_uses(process(i), card) && process(i)->pid == pid)) i++;
+    while (i < SIM_PROCESSES && !(sim_nvml_uses(process(i), card) && sim_nvml_pid(process(i)) == pid)) i++;
     if (i < SIM_PROCESSES) {
         unsigned long long age = age_us(process(i));
         unsigned busy = (unsigned)(process(i)->gpu_ns[card] / 10 / age);

@@ -30,6 +30,7 @@ uint64_t sim_nvml_look(void); /* takes the host's lock and brings ledger and clo
 void sim_nvml_done(void);
 uint32_t sim_nvml_index(nvmlDevice_t card); /* in the host's state */
 bool sim_nvml_uses(const struct sim_process *process, uint32_t card);
+uint32_t sim_nvml_pid(const struct sim_process *process); /* as the caller sees it */
 unsigned long long sim_nvml_wall_us(void);
 nvmlReturn_t sim_nvml_text(char *out, unsigned size, const char *text);
 

@@ -83,7 +83,7 @@ static nvmlReturn_t processes(nvmlDevice_t d, unsigned *count, void *out, size_t
     for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
         const struct sim_process *p = &state()->processes[i];
         if (!sim_nvml_uses(p, sim_nvml_index(d))) continue;
-        nvmlProcessInfo_v2_t info = {p->pid, p->usage[sim_nvml_index(d)].now, NONE, NONE};
+        nvmlProcessInfo_v2_t info = {sim_nvml_pid(p), p->usage[sim_nvml_index(d)].now, NONE, NONE};
         if (out && found < room) memcpy((char *)out + found * size, &info, size);
         found++;
     }
@@ -142,7 +142,7 @@ API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtil
     for (uint32_t i = 0; i < SIM_PROCESSES && stamp > since; i++) {
         const struct sim_process *p = &state()->processes[i];
         if (!sim_nvml_uses(p, sim_nvml_index(d))) continue;
-        if (out && found < room) out[found] = (nvmlProcessUtilizationSample_t){p->pid, stamp, sim_process_busy_percent(p, sim_nvml_index(d), now, WINDOW_NS), 0, 0, 0};
+        if (out && found < room) out[found] = (nvmlProcessUtilizationSample_t){sim_nvml_pid(p), stamp, sim_process_busy_percent(p, sim_nvml_index(d), now, WINDOW_NS), 0, 0, 0};
         found++;
     }
     sim_nvml_done();

@@ -79,6 +79,28 @@ def test_memory_and_processes_are_those_of_the_ledger() -> None:
     assert nvml.nvmlDeviceGetMemoryInfo(first()).used == 0
 
 
+def test_a_process_of_another_pid_namespace_has_the_pid_that_the_reader_sees() -> None:
+    program = (
+        "import ctypes, os, sys; c = ctypes.CDLL('libcuda.so.1'); x = ctypes.c_void_p(); c.cuInit(0); "
+        "print(os.getpid(), c.cuCtxCreate_v2(ctypes.byref(x), 0, 0), flush=True); sys.stdin.read()"
+    )
+    inside = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*inside, sys.executable, "-c", program], **pipes) as outer:
+        said = outer.stdout.readline().split()
+        if not said:
+            print("no pid namespaces here")  # nothing to show
+            return
+        assert said == ["1", "0"]
+        (child,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+        pids = [p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(first())]
+        samples = [s.pid for s in nvml.nvmlDeviceGetProcessUtilization(first(), 0)]
+        outer.stdin.close()
+    assert int(child) in pids
+    assert 1 not in pids
+    assert int(child) in samples
+
+
 def test_injected_xid_events_reach_a_waiting_set() -> None:
     events = nvml.nvmlEventSetCreate()
     nvml.nvmlDeviceRegisterEvents(first(), nvml.nvmlEventTypeXidCriticalError, events)
