@@ -28,6 +28,19 @@ def test_an_object_of_the_api_server_is_read_as_recorded() -> None:
     assert found == msgspec.structs.replace(CARD, healthy=False)
 
 
+def test_what_an_agent_says_of_a_sick_card_is_read_as_the_api_server_keeps_it() -> None:
+    kept = (
+        b'{"metadata":{"name":"gpu-a"},"spec":{"nodeName":"n1","deviceID":"GPU-a","index":0,"model":"m","memory":"1Gi"},'
+        b'"status":{"phase":"Unhealthy","reason":"Xid119","message":"no answer","isolation":"Enforced",'
+        b'"lastTransitionTime":"2026-11-21T10:00:00Z","returnsAt":"2026-11-21T10:30:00Z"}}'
+    )
+    found = extended_resource.decoder.decode(kept)
+    status = found.status
+    assert (status.phase, status.reason, status.message) == ("Unhealthy", "Xid119", "no answer")
+    assert (status.last_transition_time, status.returns_at) == ("2026-11-21T10:00:00Z", "2026-11-21T10:30:00Z")
+    assert not extended_resource.to_card(found)[1].healthy
+
+
 def test_an_object_without_status_is_a_healthy_card() -> None:
     written = extended_resource.decoder.decode(golden("extended-resource-apply.json"))
     assert extended_resource.to_card(written) == ("n1", CARD)
