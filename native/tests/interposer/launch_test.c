@@ -3,6 +3,7 @@
 #include "container.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **, void **);
@@ -172,6 +173,28 @@ static void a_kernel_longer_than_a_lease_goes_and_is_paid_for(void)
     EXPECT(seconds() - from > 0.18 + 2 * 0.15); /* after each of the first two: four times as long without the card */
 }
 
+#define THREADS 6
+static CUstream of_threads[3];
+static void *launches_of_a_thread(void *number)
+{
+    uintptr_t i = (uintptr_t)number;
+    EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    for (int k = 0; k < 200; k++) EXPECT_EQ(spin_in(spin, 100, of_threads[i < 3 ? 0 : i % 3]), CUDA_SUCCESS); /* four on one stream */
+    return NULL;
+}
+
+static void threads_on_one_stream_and_on_several_are_limited_as_one(void)
+{
+    get_ready();
+    pthread_t threads[THREADS];
+    for (int i = 0; i < 3; i++) EXPECT_EQ(cuStreamCreate(&of_threads[i], 1), CUDA_SUCCESS);
+    double from = seconds(), alone = THREADS * 200 * 100e-6;
+    for (uintptr_t i = 0; i < THREADS; i++) EXPECT_EQ(pthread_create(&threads[i], NULL, launches_of_a_thread, (void *)i), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT(seconds() - from > 3 * alone && seconds() - from < 60 * alone);
+}
+
 /* The card cannot be given back before the first kernel is done, and that waits for what is launched last. */
 static void a_stream_that_waits_for_what_is_launched_later_hangs_nobody(void)
 {
@@ -304,6 +327,7 @@ int main(void)
     UNDER_AN_ARBITER(large_fills_count);
     UNDER_AN_ARBITER(captured_launches_neither_wait_nor_count);
     UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
+    UNDER_AN_ARBITER(threads_on_one_stream_and_on_several_are_limited_as_one);
     UNDER_AN_ARBITER(a_stream_that_waits_for_what_is_launched_later_hangs_nobody);
     UNDER_AN_ARBITER(a_forked_child_that_uses_no_card_disturbs_nothing);
     UNDER_AN_ARBITER(two_processes_share_one_limit);
