@@ -127,10 +127,17 @@ def by_share(memory: int = 4096, cores: int = 30, name: str = "main", *, role: R
 
 
 def by_slots(
-    count: int = 2, memory: int = 4096, cores: int = 0, name: str = "main", *, role: Role = Role.APP
+    count: int = 2,
+    memory: int = 4096,
+    cores: int = 0,
+    name: str = "main",
+    *,
+    percent: int = 0,
+    role: Role = Role.APP,
 ) -> ContainerRequest:
-    """A container's request for so much of each of several cards, through ids that each stand for a card."""
-    asked = Request(count=count, memory=MiB(memory), cores=Percent(cores))
+    """A container's request for so much of each of several cards, through ids that each stand for a card; ``percent``
+    of its memory instead of MiB."""
+    asked = Request(count=count, memory=MiB(memory), cores=Percent(cores), memory_percent=Percent(percent))
     return ContainerRequest(ContainerName(name), role, asked, "slots", count)
 
 

@@ -1,13 +1,17 @@
 """Containers that ask through two resources of one family, and families side by side."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from fractile.agent.owner import Denied
 from fractile.agent.prestart import PreStart
 from fractile.agent.steer import Steer
 from fractile.model.request import Role
+from fractile.wire import kubelet_checkpoint
+from fractile.wire.devices import count_by_card
 from tests.agent.test_path import control_plane, until
-from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GIB, Asks, card, share, world
+from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GIB, Asks, World, card, share, world
 
 A, B = CARDS
 MIB = 2**20
@@ -28,6 +32,7 @@ async def test_a_share_gets_its_card_its_limits_and_the_annotations_of_gpu_manag
             BLOCKS: str(7680 * MIB),
             "tencent.com/vcuda-device": "/dev/nvidia1",
         }
+        assert {r: count_by_card(ids) for r, ids in recorded(w).items()} == {CORE: {B.uuid: 50}, BLOCKS: {B.uuid: 30}}
         assert len(w.tokens()) == 1  # the memory's Allocate grants nothing
         await until(lambda: w.annotations(pod).get("tencent.com/gpu-assigned") == "true")
 
@@ -112,6 +117,17 @@ async def test_an_init_container_hands_both_resources_on(seed: int) -> None:
             }
 
 
+async def test_the_same_ids_stand_for_other_amounts_in_the_next_container() -> None:
+    async with world() as w:
+        asks = (share("warm", 40, 8, role=Role.INIT), share("main", 40, 30))
+        pod = w.admit(*asks, on={name: [A] for name in ("warm", "main")})
+        await w.kubelet.running(pod)
+        w.check(pod)
+        started = w.kubelet.started(pod, "main")
+        assert started is not None
+        assert started.annotations[BLOCKS] == str(7680 * MIB)
+
+
 async def test_three_ways_to_ask_share_one_card_and_its_neighbour() -> None:
     async with world() as w:
         pods = [
@@ -152,3 +168,9 @@ async def test_kubelet_asks_for_permission_to_start_only_once_per_container(monk
 async def test_a_node_of_unequal_cards_counts_each_ones_blocks() -> None:
     async with world(cards=[card(0, 1000), card(1, 16 * GIB)]) as w:
         assert w.kubelet.capacity()[BLOCKS] == (3 + 64, 3 + 64)
+
+
+def recorded(w: World) -> dict[str, Iterable[str]]:
+    """The ids that kubelet has handed out, by resource; for one container."""
+    text = (w.kubelet.plugin_directory / kubelet_checkpoint.FILE_NAME).read_bytes()
+    return {entry.resource: sorted(entry.ids) for entry in kubelet_checkpoint.decode(text)}

@@ -393,3 +393,17 @@ def test_the_audit_finds_a_total_that_nobody_holds(ledger: Ledger) -> None:
     assert ledger.audit() == []
     ledger.arrays.free[0, ledger.arrays.find("n1")] += 1
     assert card_uuid("n1", 0) in ledger.audit()
+
+
+@pytest.mark.parametrize(("first", "then", "fits"), [((60, 39), 0, True), ((60, 40), 0, False), ((0, 60), 40, False)])
+def test_cores_are_promised_in_full_only_where_everybody_has_some(
+    first: tuple[int, ...], then: int, *, fits: bool
+) -> None:
+    ledger = cluster({"n1": cards("n1", 1)})
+    for i, cores in enumerate(first):
+        assert ledger.assume(PodUID(f"u{i}"), placement(given("main", piece(card_uuid("n1", 0), 10, cores)))) is None
+    refusal = ledger.assume(PodUID("last"), placement(given("main", piece(card_uuid("n1", 0), 10, then))))
+    assert (refusal is None) == fits
+    if refusal is not None:
+        assert refusal.message.endswith("; beside containers without a share 1 % must stay free")
+    assert ledger.audit() == []

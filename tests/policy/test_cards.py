@@ -1,11 +1,12 @@
 """Which cards of a node serve a pod."""
 
 import pytest
+from msgspec import structs
 
-from fractile.model.request import ContainerRequest, Role
+from fractile.model.request import ContainerRequest, Role, Selector
 from fractile.policy.cards import cards_needed, choose
 from fractile.policy.state import NodeState
-from tests.builders import CARD_MEMORY, by_card, by_memory, card_state, node_state, request
+from tests.builders import CARD_MEMORY, by_card, by_memory, by_share, by_slots, card_state, node_state, only, request
 from tests.builders import card_uuid as uuid
 
 INIT, SIDECAR, APP = Role.INIT, Role.SIDECAR, Role.APP
@@ -186,3 +187,103 @@ def test_a_pod_of_very_many_containers_is_answered_soon() -> None:
     containers = [by_memory(50 + i % 7, f"c{i}") for i in range(256)]
     assert chosen(node_state("n", *[130] * 8), *containers) is None
     assert chosen(node_state("n", *[16_000] * 2), *containers) is not None
+
+
+# ── cores ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cores_free(*free: int, coreless: bool = False) -> NodeState:
+    """A node whose cards have half their memory and so many percent of their cores free."""
+    cards = (card_state(i, FULL // 2, node="n", cores=c, coreless=coreless) for i, c in enumerate(free))
+    return NodeState(node_state("n").node, tuple(cards))
+
+
+def test_a_card_needs_both_memory_and_cores() -> None:
+    assert chosen(cores_free(20, 60), by_share(100, 30)) == {"main": [1]}
+    assert chosen(cores_free(20, 60), by_share(FULL, 30)) is None
+    assert chosen(cores_free(20, 60), by_share(100, 61)) is None
+
+
+def test_a_card_whose_cores_are_all_promised_takes_nobody_without_a_share() -> None:
+    assert chosen(cores_free(0, 1), by_memory(100)) == {"main": [1]}
+    assert chosen(cores_free(0, 0), by_memory(100)) is None
+
+
+def test_not_all_cores_are_promised_where_somebody_has_no_share() -> None:
+    assert chosen(cores_free(50, coreless=True), by_share(100, 49)) == {"main": [0]}
+    assert chosen(cores_free(50, coreless=True), by_share(100, 50)) is None
+    assert chosen(cores_free(50), by_share(100, 50)) == {"main": [0]}
+    assert chosen(cores_free(50), by_share(100, 50, "a"), by_memory(100, "b")) is None
+
+
+def test_an_init_container_without_a_share_does_not_starve_after_its_end() -> None:
+    state = NodeState(node_state("n").node, (card_state(0, FULL, node="n"),))
+    assert chosen(state, by_memory(100, "warm", role=INIT), by_share(100, 99), by_share(100, 1, "b")) is not None
+
+
+def test_of_equal_memory_the_card_with_fewer_cores_left_is_taken() -> None:
+    assert chosen(cores_free(100, 40, 60), by_share(100, 30)) == {"main": [1]}
+
+
+# ── several cards with a part of each ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_container_may_have_a_part_of_each_of_several_cards() -> None:
+    assert chosen(node_state("n", 5000, 100, 6000), by_slots(2, 4096)) == {"main": [0, 2]}
+    assert chosen(node_state("n", 5000, 100, 4000), by_slots(2, 4096)) is None
+    assert chosen(node_state("n", 9000), by_slots(2, 4096)) is None
+
+
+def test_containers_with_several_cards_may_share_them() -> None:
+    found = chosen(node_state("n", 9000, 9000), by_slots(2, 4096, name="a"), by_slots(2, 4096, name="b"))
+    assert found is not None
+    assert {name: sorted(cards) for name, cards in found.items()} == {"a": [0, 1], "b": [0, 1]}
+    assert chosen(node_state("n", 9000, 8000), by_slots(2, 4096, name="a"), by_slots(2, 4096, name="b")) is None
+
+
+def test_a_percentage_is_of_the_card_that_is_chosen_rounded_down() -> None:
+    state = NodeState(
+        node_state("n").node, tuple(card_state(i, m, node="n", memory=m) for i, m in enumerate((999, 2001)))
+    )
+    (container,) = choose(request(by_slots(2, 0, percent=50)), state) or []
+    assert {s.card: s.memory for s in container.slices} == {uuid("n", 0): 499, uuid("n", 1): 1000}
+
+
+def test_a_successor_gets_the_first_of_the_cards_that_an_init_container_had() -> None:
+    found = chosen(node_state("n", 5000, 5000, 5000), by_slots(2, 4000, name="warm", role=INIT), by_slots(3, 4000))
+    assert found is not None
+    assert set(found["warm"]) < set(found["main"])
+
+
+# ── selectors ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MIXED = NodeState(
+    node_state("n").node,
+    tuple(card_state(i, FULL, node="n", model=m) for i, m in enumerate(("Tesla T4", "NVIDIA A100-SXM4", "NVIDIA A10"))),
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "cards"),
+    [
+        pytest.param(Selector(), [0], id="any"),
+        pytest.param(Selector(models=("a100",)), [1], id="a model"),
+        pytest.param(Selector(models=("A10",), not_models=("A100",)), [2], id="part of a name"),
+        pytest.param(Selector(not_models=("tesla",)), [1], id="not a model"),
+        pytest.param(Selector(cards=(uuid("n", 2),)), [2], id="a card"),
+        pytest.param(Selector(not_cards=(uuid("n", 0), uuid("n", 1))), [2], id="not these cards"),
+        pytest.param(Selector(models=("T4",), not_cards=(uuid("n", 0),)), None, id="none"),
+    ],
+)
+def test_only_admitted_cards_are_chosen(selector: Selector, cards: list[int] | None) -> None:
+    wanted = None if cards is None else {"main": cards}
+    assert chosen(MIXED, only(selector, by_memory(100))) == wanted
+    assert chosen(MIXED, only(selector, by_card())) == wanted
+
+
+def test_the_policy_of_the_pod_wins_over_that_of_the_cluster_and_an_unknown_one_is_the_default() -> None:
+    state = node_state("n", 5000, 9000)
+    for own, cluster, card in (("spread", "binpack", 1), ("", "spread", 1), ("", "", 0), ("nonsense", "spread", 0)):
+        asked = by_memory(100)
+        asked = structs.replace(asked, request=structs.replace(asked.request, policy=own))
+        assert chosen(state, asked, policy=cluster) == {"main": [card]}

@@ -4,10 +4,11 @@ import pytest
 
 from fractile.model.placement import Placement
 from fractile.model.refusal import Code, Refusal
-from fractile.model.request import ContainerRequest, Role
+from fractile.model.request import ContainerRequest, Role, Selector
 from fractile.policy.plan import plan
 from fractile.policy.state import NodeState
-from tests.builders import CARD_MEMORY, by_card, by_memory, card_state, node_state, request
+from tests.builders import CARD_MEMORY, by_card, by_memory, by_share, by_slots, card_state, node_state, only, request
+from tests.builders import card_uuid as uuid
 
 FULL = CARD_MEMORY
 
@@ -30,6 +31,11 @@ def test_n2_is_refused_with_the_numbers_of_the_worked_example() -> None:
         Code.NO_ROOM,
         "8138 MiB asked on one card, the most free on one is 4069 MiB (card 0; 8138 MiB free on 2 cards together)",
     )
+
+
+def busy(*free: tuple[int, int]) -> NodeState:
+    """A node by what is free on its cards: MiB and percent of the cores."""
+    return NodeState(node_state("n").node, tuple(card_state(i, m, node="n", cores=c) for i, (m, c) in enumerate(free)))
 
 
 CASES = [
@@ -113,6 +119,83 @@ CASES = [
         Code.TOO_LARGE,
         "10 MiB asked on one card, the largest card here has 16276 MiB and 1 whole card asked besides, the node has 1",
         id="memory and a whole card on one card",
+    ),
+    pytest.param(
+        busy((9000, 20), (9000, 0)),
+        [by_share(100, 30)],
+        Code.NO_ROOM,
+        "cores: 30 % asked, free per card: 20, 0 %",
+        id="cores",
+    ),
+    pytest.param(
+        busy((9000, 0), (9000, 0)),
+        [by_memory(100)],
+        Code.NO_ROOM,
+        "cores: those of every card are promised to others",
+        id="no share, and all cores promised",
+    ),
+    pytest.param(
+        busy((9000, 0), (50, 50)),
+        [by_memory(100)],
+        Code.NO_ROOM,
+        "100 MiB asked on one card, and where so much is free all cores are promised to others",
+        id="no share, and all cores promised where there is room",
+    ),
+    pytest.param(
+        busy((9000, 20), (50, 90)),
+        [by_share(100, 30)],
+        Code.NO_ROOM,
+        "100 MiB and 30 % of the cores asked on one card, free per card: 9000 MiB and 20 %, 50 MiB and 90 %",
+        id="memory here and cores there",
+    ),
+    pytest.param(
+        busy((60, 20), (50, 10)),
+        [by_share(100, 30)],
+        Code.NO_ROOM,
+        "100 MiB asked on one card, the most free on one is 60 MiB (card 0; 110 MiB free on 2 cards together) "
+        "and cores: 30 % asked, free per card: 20, 10 %",
+        id="neither memory nor cores",
+    ),
+    pytest.param(
+        node_state("n", FULL),
+        [by_share(100, 60, "warm", role=Role.INIT), by_share(100, 70, "a"), by_share(100, 40, "b")],
+        Code.TOO_LARGE,
+        "100 + 100 + 100 MiB asked, the cards here have 16276 MiB, and 60 + 70 + 40 % of the cores, the cards here "
+        "have 100 %",
+        id="more cores than there are",
+    ),
+    pytest.param(
+        busy((9000, 100), (50, 100), (9000, 100)),
+        [by_slots(3, 4096)],
+        Code.NO_ROOM,
+        "3 cards with 4096 MiB each asked, 2 of 3 have so much free",
+        id="several cards",
+    ),
+    pytest.param(
+        node_state("n", FULL), [by_slots(2, 4096)], Code.TOO_LARGE, "2 cards asked, the node has 1", id="too many cards"
+    ),
+    pytest.param(
+        busy((6000, 100)),
+        [by_slots(1, 0, percent=50)],
+        Code.NO_ROOM,
+        "50 % of the memory asked on one card, the most free on one is 6000 MiB "
+        "(card 0; 6000 MiB free on 1 card together)",
+        id="a percentage",
+    ),
+    pytest.param(
+        node_state("n", 5, FULL),
+        [only(Selector(cards=(uuid("n", 0),)), by_memory(100))],
+        Code.NO_ROOM,
+        "100 MiB asked on one card, the most free on one is 5 MiB (card 0; 5 MiB free on 1 card together) "
+        "(the pod may use 1 of the node's 2 cards)",
+        id="an admitted card that is full",
+    ),
+    pytest.param(
+        node_state("n", FULL),
+        [only(Selector(models=("A100", "H100"), not_cards=(uuid("n", 0),)), by_memory(100))],
+        Code.NO_SUCH_CARD,
+        "the pod asks for a card of model A100 or H100 and not the card GPU-n-0, the node has Tesla-V100",
+        id="no such card",
     ),
 ]
 

@@ -3,10 +3,22 @@
 import pytest
 
 from fractile.model.placement import Placement
-from fractile.model.request import ContainerRequest, Role
+from fractile.model.request import ContainerRequest, Role, Selector
 from fractile.policy.cards import choose
-from fractile.policy.verify import mismatch
-from tests.builders import CARD_MEMORY, by_card, by_memory, given, node_state, piece, placement, request
+from fractile.policy.verify import barred, mismatch
+from tests.builders import (
+    CARD_MEMORY,
+    by_card,
+    by_memory,
+    by_slots,
+    card,
+    given,
+    node_state,
+    only,
+    piece,
+    placement,
+    request,
+)
 
 INIT = Role.INIT
 MEMORY = by_memory(8138)
@@ -26,6 +38,24 @@ def test_what_we_plan_matches_its_request(containers: list[ContainerRequest]) ->
     state = node_state("n1", *[CARD_MEMORY] * 4)
     asked = request(*containers)
     assert mismatch(asked, placement(*(choose(asked, state) or ()))) is None
+
+
+def test_what_a_percentage_comes_to_is_the_ledgers_to_say_and_cores_are_not() -> None:
+    asked = request(by_slots(1, 0, 20, percent=50))
+    assert mismatch(asked, placement(given("main", piece("a", 8138, 20)))) is None
+    assert mismatch(asked, placement(given("main", piece("a", 8138, 30)))) is not None
+
+
+def test_what_annotations_can_change_is_no_mismatch_but_bars_a_choice() -> None:
+    a, b = (card("n1", i, model=model) for i, model in enumerate(("NVIDIA A100-SXM4-40GB", "Tesla T4")))
+    asked = request(only(Selector(models=("a100",)), by_memory(8138)))
+    on_a, on_b, lost = (placement(given("main", piece(uuid))) for uuid in (a.uuid, b.uuid, "unknown"))
+    assert [mismatch(asked, p) for p in (on_a, on_b, lost)] == [None] * 3
+    assert [barred(asked, p, [a, b]) for p in (on_a, on_b, lost)] == [
+        None,
+        f"container main may not use Tesla T4 {b.uuid}",
+        None,
+    ]
 
 
 @pytest.mark.parametrize(

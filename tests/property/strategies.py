@@ -11,12 +11,13 @@ _MEMORY = (1, 2, 3, 4, 5, 5, 6, 6, 7, 8, 9, 14)  # MiB
 _COUNTS = (1, 1, 1, 1, 2, 3)  # whole cards
 _SHARES = ((1, 10), (2, 30), (5, 50), (3, 80), (8, 20), (2, 99))  # MiB and percent of one card
 _SLOTS = ((1, 4, 0), (2, 3, 0), (2, 2, 40), (3, 1, 0))  # cards, and MiB and percent of each
+_PERCENTS = ((1, 50, 0), (1, 30, 20), (2, 60, 0))  # cards, and percent of the memory and of the cores of each
 _SIZES = (8, 12)  # MiB of a card
 _CORES = (100, 100, 100, 60, 20, 1, 0)  # free, in percent
 _SELECTORS = (ANY, ANY, ANY, Selector(models=("A",)), Selector(not_models=("a",)))
 
 # One integer per container and per card: a quarter of the time that nested draws take.
-_KINDS = len(_MEMORY) + len(_COUNTS) + len(_SHARES) + len(_SLOTS)
+_KINDS = len(_MEMORY) + len(_COUNTS) + len(_SHARES) + len(_SLOTS) + len(_PERCENTS)
 _container = st.integers(0, len(_ROLES) * _KINDS - 1)
 _card = st.integers(0, len(_SIZES) * 18 * len(_CORES) * 2 - 1)
 
@@ -48,7 +49,11 @@ def _container_of(code: int, name: str) -> ContainerRequest:
     kind -= len(_COUNTS)
     if kind < len(_SHARES):
         return by_share(*_SHARES[kind], name, role=_ROLES[role])
-    return by_slots(*_SLOTS[kind - len(_SHARES)], name, role=_ROLES[role])
+    kind -= len(_SHARES)
+    if kind < len(_SLOTS):
+        return by_slots(*_SLOTS[kind], name, role=_ROLES[role])
+    count, percent, cores = _PERCENTS[kind - len(_SLOTS)]
+    return by_slots(count, 0, cores, name, percent=percent, role=_ROLES[role])
 
 
 def _node(codes: list[int]) -> NodeState:

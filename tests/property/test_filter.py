@@ -23,20 +23,25 @@ from tests.property.strategies import pod_requests
 
 checked = settings(max_examples=300, deadline=None)
 
-# A card: its size, and how much of it is in use; a node: up to four of them.
-_cards = st.tuples(st.sampled_from([8, 12]), st.sampled_from([0, 0, 0, 1, 3, 5, 8, 12]))
+# A card: its size, how much of it is in use, with how many of its cores, and its model; a node: up to four of them.
+_cards = st.tuples(
+    st.sampled_from([8, 12]),
+    st.sampled_from([0, 0, 0, 1, 3, 5, 8, 12]),
+    st.sampled_from([0, 0, 30, 60, 100]),
+    st.sampled_from("AB"),
+)
 _nodes = st.lists(st.lists(_cards, max_size=4), min_size=1, max_size=5)
 ledgers = _nodes.map(lambda nodes: _ledger(nodes))
 
 
-def _ledger(nodes: Sequence[Sequence[tuple[int, int]]]) -> Ledger:
+def _ledger(nodes: Sequence[Sequence[tuple[int, int, int, str]]]) -> Ledger:
     ledger = Ledger(Clock())
     for n, cards in enumerate(nodes):
-        for i, (memory, used) in enumerate(cards):
+        for i, (memory, used, cores, model) in enumerate(cards):
             name, uuid = NodeName(f"n{n}"), CardUUID(f"GPU-{n}-{i}")
-            ledger.put_card(name, Card(uuid=uuid, index=i, model="m", memory=MiB(memory)))
+            ledger.put_card(name, Card(uuid=uuid, index=i, model=model, memory=MiB(memory)))
             if used:
-                held = placement(holds("main", piece(uuid, min(used, memory))), node=name)
+                held = placement(holds("main", piece(uuid, min(used, memory), cores)), node=name)
                 assert ledger.observe(PodUID(f"filler-{n}-{i}"), held) is None
     return ledger
 

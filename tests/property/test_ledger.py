@@ -48,7 +48,7 @@ def _placement(code: tuple[int, int, int]) -> Placement:
         case 2:
             containers = [given("warm", piece(first, amount + 2), role=Role.INIT), given("main", piece(first, amount))]
         case 10:
-            containers = [given("main", piece(first, amount, 10 * amount))]
+            containers = [given("main", piece(first, 1, (30, 50, 70, 100)[amount % 4]))]
         case 11:  # after the init container at most 99 % beside the sidecar that was promised nothing
             containers = [
                 given("log", piece(first, 1), role=Role.SIDECAR),

@@ -282,6 +282,6 @@ def _new_token() -> str:
 def _check_directory(directory: Path) -> None:
     if not directory.is_dir():
         raise SetupError(f"{directory} does not exist; start kubelet first, or give --device-plugin-dir")
-    longest = len(str(directory.absolute())) + len("/fractile-gpu-count-12345678.sock")
+    longest = len(str(directory.absolute())) + len("/fractile-vcuda-memory-12345678.sock")
     if longest > _SOCKET_PATH:
         raise SetupError(f"{directory} is too long for a unix socket in it ({longest} of {_SOCKET_PATH} bytes)")

@@ -15,7 +15,7 @@ from fractile.main.logs import set_up_logging
 from fractile.model.units import NodeName
 
 _SOCKET_PATH = 107  # bytes that the kernel allows
-_LONGEST = "/device-plugins/fractile-gpu-count-12345678.sock"
+_LONGEST = "/device-plugins/fractile-vcuda-memory-12345678.sock"
 
 
 @click.command("hollow-node")
