@@ -1,0 +1,144 @@
+"""Usage, metrics and audit on the real cluster: real containers, with pid namespaces and cgroups of their own."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Generator
+
+import pytest
+
+from fractile.agent.audit import REASON
+from fractile.agent.library import SIMULATED_HOST
+from fractile.cluster import images, node
+from fractile.cluster import workload as w
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.workload import Manifest, Workload
+from fractile.metrics.exposition import OPENMETRICS
+from fractile.wire import node_usage
+from fractile.wire.node_usage import NodeUsage, Outside
+from tests.e2e.test_limits import meanwhile, tenant
+from tests.e2e.test_path import card_of, wait_event
+from tests.metrics.parsers import parsed
+
+MIB = 2**20
+AT = "n1"
+PROGRAM = "from fractile.main.cli import main; main()"
+FOUND = 2.0  # seconds until use outside the ledger is known
+
+
+@pytest.fixture
+def work(cluster: LocalCluster) -> Generator[Workload]:
+    """A namespace that is empty before and after, on nodes that have the library."""
+    cluster.up()
+    if not cluster.state.native:
+        pytest.skip("the library is not built here: it needs gcc and make")
+    found = Workload(cluster.kubectl, "e2e-usage")
+    found.create_namespace()
+    found.delete()
+    yield found
+    found.delete(wait=120)
+
+
+def get(cluster: LocalCluster, path: str, accept: str = "*/*") -> bytes:
+    url = f"http://{cluster.state.node(AT).address}:{node.METRICS_PORT}{path}"
+    request = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+        return answer.read()
+
+
+def until(cluster: LocalCluster, right: Callable[[NodeUsage], bool], seconds: float = 30) -> NodeUsage:
+    deadline = time.monotonic() + seconds
+    while True:
+        usage = node_usage.decode(get(cluster, "/v1/usage"))
+        if right(usage):
+            return usage
+        assert time.monotonic() < deadline, usage
+        time.sleep(0.05)
+
+
+def holding(pod: str) -> Callable[[NodeUsage], bool]:
+    """Whether the driver sees that the pod holds something beside a context."""
+    return lambda u: any((s.driver_bytes or 0) > 300 * MIB for c in u.containers if c.pod == pod for s in c.cards)
+
+
+def of_pod(usage: NodeUsage, pod: str) -> list[Outside]:
+    return [o for o in usage.outside if o.pod == pod]
+
+
+def test_what_a_container_uses_is_shown_by_driver_and_ledger_alike(cluster: LocalCluster, work: Workload) -> None:
+    work.apply([tenant("honest", 1024)])
+    pods = work.wait_running("honest")
+    with meanwhile(work, cluster, "honest", "fill", "15"):
+        usage = until(cluster, holding("honest"))
+        (container,) = [c for c in usage.containers if c.pod == "honest"]
+        (one,) = container.cards
+        assert (container.namespace, container.container, container.processes) == (work.namespace, "main", 1)
+        assert (one.uuid, one.limit_bytes) == (card_of(pods["honest"]), 1024 * MIB)
+        assert one.used_bytes == one.driver_bytes == 1024 * MIB
+        assert len(one.pids) == 1
+        assert usage.audited
+        assert usage.arbiter
+        page = parsed(get(cluster, "/metrics", OPENMETRICS), openmetrics=True)
+        memory = [s for s in page["container_gpu_memory_total"].samples if s.labels["pod_name"] == "honest"]
+        assert {s.value for s in memory} == {1024}
+        assert json.loads(get(cluster, "/usage"))["usage"][container.pod_uid]["stat"]["main"]["dev"][0]["mem"] == 1024
+        top = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "top", AT, "--name", cluster.name, "-o", "json"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert [n.node for n in node_usage.decode_cluster(top.stdout).nodes] == [AT]
+        time.sleep(3)
+        assert of_pod(until(cluster, lambda _: True), "honest") == []
+    work.delete("honest")
+    until(cluster, lambda u: not any(c.pod == "honest" for c in u.containers))
+    assert b"honest" not in get(cluster, "/metrics")
+
+
+def test_a_program_that_goes_around_the_library_is_found_and_its_pod_is_told(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    sly = tenant("sly", 1024)
+    sly["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    work.apply([sly])
+    work.wait_running("sly")
+    cluster.kubectl("-n", work.namespace, "exec", "sly", "--", "umount", "/etc/ld.so.preload")
+    with meanwhile(work, cluster, "sly", "fill", "10"):
+        began = time.monotonic()
+        (found,) = of_pod(until(cluster, lambda u: bool(of_pod(u, "sly"))), "sly")
+        # The program starts after the clock; what it takes to start makes the bar only stricter.
+        assert time.monotonic() - began < FOUND + 2
+        assert (found.kind, found.container) == ("not-in-ledger", "main")
+        assert found.pid > 1
+        wait_event(work, "sly", REASON)
+    until(cluster, lambda u: not of_pod(u, "sly"))
+
+
+def test_a_pod_that_was_given_no_card_and_uses_one_is_found(cluster: LocalCluster, work: Workload) -> None:
+    work.apply([stowaway(cluster)])
+    work.wait_running("stowaway")
+    with meanwhile(work, cluster, "stowaway", "fill", "10"):
+        (found,) = of_pod(until(cluster, lambda u: bool(of_pod(u, "stowaway"))), "stowaway")
+        assert (found.kind, found.container) == ("no-slice", "main")
+        wait_event(work, "stowaway", REASON)
+
+
+def stowaway(cluster: LocalCluster) -> Manifest:
+    """A pod that asks for nothing and brings the driver itself."""
+    folder = cluster.place.node(cluster.state.node(AT).index).simgpu
+    files = {"driver": f"{cluster.state.native}/simgpu/libcuda.so.1", "state": str(folder)}
+    container = w.container() | {
+        "image": images.CUDA,
+        "env": [{"name": "SIMGPU_DIR", "value": SIMULATED_HOST}, {"name": "LD_LIBRARY_PATH", "value": "/driver"}],
+        "volumeMounts": [
+            {"name": "driver", "mountPath": "/driver/libcuda.so.1", "readOnly": True},
+            {"name": "state", "mountPath": SIMULATED_HOST},
+        ],
+    }
+    pod = w.pod("stowaway", container, nodes=[AT])
+    pod["spec"]["volumes"] = [{"name": name, "hostPath": {"path": path}} for name, path in files.items()]
+    return pod
