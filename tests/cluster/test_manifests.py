@@ -9,10 +9,13 @@ import yaml
 from fractile.cluster import objects
 from fractile.cluster.controlplane import AGENTS_GROUP, CONTROL_PLANE_GROUP
 from fractile.model.card import Card
+from fractile.model.interconnect import Interconnect
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire import extended_resource, placement
 
 Tree = dict[str, object]
+
+JOINED = Interconnect("X NV12", nvlink=3, pcie=4, lanes=16, numa=0)
 
 
 def documents() -> list[Tree]:
@@ -33,9 +36,11 @@ def at(tree: object, *path: str | int) -> object:
 def test_the_crd_has_exactly_the_fields_that_the_agent_writes() -> None:
     crd = one("CustomResourceDefinition", f"{extended_resource.PLURAL}.{extended_resource.GROUP}")
     schema = at(crd, "spec", "versions", 0, "schema", "openAPIV3Schema", "properties")
-    card = Card(CardUUID("GPU-a"), 1, "Tesla-V100", MiB(16276), "00000000:01:00.0")
+    card = Card(CardUUID("GPU-a"), 1, "Tesla-V100", MiB(16276), "00000000:01:00.0", interconnect=JOINED)
     written = cast(Tree, msgspec.to_builtins(extended_resource.from_card(card, NodeName("n1"))))
     assert cast(Tree, at(schema, "spec", "properties")).keys() == cast(Tree, written["spec"]).keys()
+    joined = cast(Tree, at(schema, "spec", "properties", "interconnect", "properties"))
+    assert joined.keys() == cast(Tree, at(written, "spec", "interconnect")).keys()
     assert at(crd, "spec", "versions", 0, "name") == extended_resource.VERSION
     assert at(crd, "spec", "names", "kind") == extended_resource.KIND
     assert at(schema, "status", "properties", "phase", "default") == extended_resource.ExtendedResourceStatus().phase

@@ -62,7 +62,7 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "pci_bus_id": "00000000:00:04.0",
             "healthy": True,
             "context": 0,
-            "interconnect": None,
+            "interconnect": {"peers": "X ? ?", "nvlink": 0, "pcie": 0, "lanes": 0, "numa": -1},
         },
         {
             "uuid": "GPU-00000002-0000-4000-8000-000000000000",
@@ -72,7 +72,7 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "pci_bus_id": "00000000:00:06.0",
             "healthy": True,
             "context": 0,
-            "interconnect": None,
+            "interconnect": {"peers": "? ? X", "nvlink": 0, "pcie": 0, "lanes": 0, "numa": -1},
         },
     ]
 

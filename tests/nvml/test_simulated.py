@@ -8,6 +8,7 @@ import pytest
 
 from fractile.errors import SetupError
 from fractile.model.health import Silence
+from fractile.model.interconnect import Interconnect
 from fractile.nvml.simulated import SimulatedDriver
 
 CARD = {"uuid": "GPU-a", "index": 0, "model": "Tesla-V100", "memoryMiB": 16276, "pciBusID": "00000000:00:04.0"}
@@ -37,6 +38,18 @@ def test_what_a_context_costs_is_what_the_file_says_or_what_simgpu_takes(tmp_pat
     assert [card.context for card in SimulatedDriver(file).cards()] == [256, 300]
 
 
+def test_how_cards_are_joined_is_the_files_row_or_simgpus_word_for_all(tmp_path: Path) -> None:
+    cards = [
+        {**CARD, "uuid": f"GPU-{n}", "index": n, "interconnect": word} for n, word in enumerate(("NV4", "NV4", ""))
+    ]
+    rows = [c.interconnect and c.interconnect.peers for c in SimulatedDriver(write(tmp_path, cards)).cards()]
+    assert rows == ["X NV4 NODE", "NV4 X NODE", None]
+    told = [{**CARD, "topology": "X NV2", "nvlink": 2, "numa": 1}, {**CARD, "uuid": "GPU-b", "index": 1}]
+    first, second = SimulatedDriver(write(tmp_path, told)).cards()
+    assert first.interconnect == Interconnect("X NV2", nvlink=2, numa=1)
+    assert second.interconnect is None
+
+
 def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
     driver = SimulatedDriver(write(tmp_path, [CARD]))
     write(tmp_path, [])
@@ -48,6 +61,8 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
     [
         pytest.param("[", "is not a list of cards", id="no json"),
         pytest.param({}, "is not a list of cards", id="no list"),
+        pytest.param([{**CARD, "topology": "X WIFI"}], "topology", id="an unknown way"),
+        pytest.param([{**CARD, "topology": "X " * 900}], "topology", id="a row without end"),
         pytest.param([{**CARD, "contextMiB": -1}], "contextMiB", id="a context that gives memory"),
         pytest.param([{**CARD, "memoryMiB": 0}], "memoryMiB", id="no memory"),
         pytest.param([{**CARD, "uuid": "GPU::a"}], "uuid", id="uuid that breaks ids"),

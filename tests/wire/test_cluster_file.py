@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fractile.errors import WireError
-from fractile.wire.cluster_file import CardGroup, decode, parse_cards
+from fractile.wire.cluster_file import CardGroup, Link, decode, matrix, parse_cards
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.yaml"
@@ -107,3 +107,8 @@ def test_cards_in_another_form_are_refused(text: str) -> None:
 def test_a_group_of_cards_is_frozen_and_shows_its_defaults() -> None:
     assert CardGroup(model="A", memory=1).count == 1
     assert CardGroup(model="A", memory=1).uuids == ()
+
+
+def test_links_become_the_rows_of_a_matrix_and_what_none_names_is_on_one_numa_node() -> None:
+    links = (Link(between=(0, 1), type="NV2"), Link(between=(2, 0), type="SYS"))
+    assert matrix(3, links) == ["X NV2 SYS", "NV2 X NODE", "SYS NODE X"]

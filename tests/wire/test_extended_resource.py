@@ -5,9 +5,10 @@ import pytest
 
 from fractile.errors import WireError
 from fractile.model.card import Card
+from fractile.model.interconnect import Interconnect
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire import extended_resource
-from fractile.wire.extended_resource import ExtendedResourceSpec
+from fractile.wire.extended_resource import ExtendedResourceSpec, InterconnectSpec
 from fractile.wire.objects import OwnerReference
 from tests.builders import card, resource
 from tests.wire.golden_files import golden
@@ -75,3 +76,37 @@ def test_memory_is_a_quantity_rounded_down_to_mib(memory: str, mib: int) -> None
 def test_an_impossible_card_is_refused(spec: ExtendedResourceSpec) -> None:
     with pytest.raises(WireError):
         extended_resource.to_card(msgspec.structs.replace(resource(card()), spec=spec))
+
+
+JOINED = Interconnect("X NV12 SYS", nvlink=3, pcie=4, lanes=16, numa=0)
+
+
+def test_how_a_card_is_joined_comes_back_as_it_was_published() -> None:
+    joined = msgspec.structs.replace(CARD, interconnect=JOINED)
+    text = msgspec.json.encode(extended_resource.from_card(joined, NodeName("n1"), OWNER))
+    assert b'"peers":"X NV12 SYS"' in text
+    assert extended_resource.to_card(extended_resource.decoder.decode(text)) == ("n1", joined)
+
+
+def test_cards_of_nodes_of_one_kind_share_what_they_know() -> None:
+    texts = [msgspec.json.encode(extended_resource.from_card(c, NodeName("n1"))) for c in (card(), card(index=1))]
+    joined = [t.replace(b'"memory"', b'"interconnect":{"peers":"X NV12"},"memory"') for t in texts]
+    first, second = (extended_resource.to_card(extended_resource.decoder.decode(t))[1].interconnect for t in joined)
+    assert first is not None
+    assert first is second
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"peers": ""}, id="no row"),
+        pytest.param({"peers": "X WIFI"}, id="an unknown word"),
+        pytest.param({"peers": "X" + " NV1" * 400}, id="a row without end"),
+        pytest.param({"peers": "X NV1\n"}, id="a line break"),
+        pytest.param({"peers": "X", "pcie_lanes": 10**9}, id="too many lanes"),
+        pytest.param({"peers": "X", "nvlink_generation": -1}, id="a negative generation"),
+    ],
+)
+def test_a_card_with_a_senseless_interconnect_counts_as_far_from_all_others(wrong: dict[str, object]) -> None:
+    spec = edited(interconnect=msgspec.structs.replace(InterconnectSpec(peers="X"), **wrong))
+    assert extended_resource.to_card(msgspec.structs.replace(resource(card()), spec=spec))[1].interconnect is None

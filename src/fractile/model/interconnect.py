@@ -11,7 +11,10 @@ import msgspec
 UNKNOWN: Final = "?"
 SELF: Final = "X"
 LEVELS: Final = ("PIX", "PXB", "PHB", "NODE", "SYS")  # what the way over PCIe crosses, the nearest first
-WORD: Final = re.compile(r"X|\?|NV[1-9][0-9]?|PIX|PXB|PHB|NODE|SYS")
+_WORD = r"(X|\?|NV[1-9][0-9]?|PIX|PXB|PHB|NODE|SYS)"
+WORD: Final = re.compile(_WORD)
+ROW: Final = rf"^{_WORD}( {_WORD})*\Z"
+MOST: Final = 1024  # characters of a row; 200 cards
 
 
 class Interconnect(msgspec.Struct, frozen=True, gc=False):

@@ -10,11 +10,14 @@ import threading
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+import msgspec
+
 from fractile.errors import SetupError
 from fractile.model.card import Card
 from fractile.model.health import CardEvent, EventKind, Reading
 from fractile.model.units import CardUUID, MiB
 from fractile.nvml import library, probe
+from fractile.nvml.interconnect import Interconnects
 from fractile.nvml.library import DOUBLE_BIT, TIMEOUT, UNINITIALIZED, XID, EventData, EventSet
 
 log = logging.getLogger(__name__)
@@ -68,6 +71,7 @@ class NvmlDriver:
     def __init__(self, *, context: MiB = _UNKNOWN) -> None:
         self._context = context
         self._nvml = library.load()
+        self._interconnects = Interconnects(self._nvml)
         self._lock = threading.RLock()
         self._waiting = threading.Lock()
         self._watch: _Watch | None = None
@@ -88,7 +92,8 @@ class NvmlDriver:
 
     def cards(self) -> list[Card]:
         with self._lock:
-            return [card for card in map(self._card, range(self._count())) if card is not None]
+            found = [card for card in map(self._card, range(self._count())) if card is not None]
+            return [self._interconnects.joined(card) for card in found]
 
     def readings(self) -> list[Reading]:
         with self._lock:
@@ -120,6 +125,7 @@ class NvmlDriver:
     def renew(self) -> None:
         with self._waiting, self._lock:
             self._unwatch()
+            self._interconnects.forget()
             try:
                 self._nvml.nvmlShutdown()
             except self._nvml.NVMLError as e:
@@ -179,6 +185,7 @@ class NvmlDriver:
             return Reading(index=index, card=None, silence=library.silence(e), error=str(e))
         if found.card is not None:
             self._uuids[index] = found.card.uuid
+            return msgspec.structs.replace(found, card=self._interconnects.joined(found.card))
         return found
 
     def _watching(self) -> _Watch | None:

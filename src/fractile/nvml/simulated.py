@@ -2,10 +2,12 @@
 
 The ids are the file's, so they are the same after every restart; kubelet's record would otherwise name nothing. Faults
 are fields of the file too: ``lost``, ``temperature``, ``uncorrected``, and ``xids``, where each number that is added to
-the list is one event.
+the list is one event. ``topology`` is the card's row of ``nvidia-smi topo -m``; without it simgpu's ``interconnect``
+says how the cards are joined that have the same one.
 """
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ import msgspec
 from fractile.errors import SetupError
 from fractile.model.card import Card
 from fractile.model.health import CardEvent, EventKind, Reading, Silence
+from fractile.model.interconnect import MOST, ROW, SELF, UNKNOWN, WORD, Interconnect
 from fractile.model.units import CardUUID, MiB
 
 _CONTEXT = 256  # MiB; as simgpu has it
@@ -28,6 +31,13 @@ class _Entry(msgspec.Struct, rename="camel"):
     model: _Text
     memory_mib: Annotated[int, msgspec.Meta(gt=0, le=2**30)] = msgspec.field(name="memoryMiB")
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+    # How it is joined to the others: a word for each card by index, or one that holds for all that have the same.
+    topology: Annotated[str, msgspec.Meta(pattern=ROW, max_length=MOST)] = ""
+    interconnect: Annotated[str, msgspec.Meta(max_length=31)] = ""
+    nvlink: Annotated[int, msgspec.Meta(ge=0, le=99)] = 0
+    pcie: Annotated[int, msgspec.Meta(ge=0, le=99)] = 0
+    lanes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    numa: Annotated[int, msgspec.Meta(ge=-1, le=1023)] = -1
     context_mib: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = msgspec.field(default=_CONTEXT, name="contextMiB")
     lost: bool = False
     temperature: int = 40
@@ -47,10 +57,12 @@ class SimulatedDriver:
         self._told = {e.uuid: len(e.xids) for e in self._read()}
 
     def cards(self) -> list[Card]:
-        return [_card(e) for e in self._read() if not e.lost]
+        entries = self._read()
+        return [_card(e, entries) for e in entries if not e.lost]
 
     def readings(self) -> list[Reading]:
-        return [_reading(e) for e in self._read()]
+        entries = self._read()
+        return [_reading(e, entries) for e in entries]
 
     def events(self, timeout: float) -> list[CardEvent]:
         for _ in range(max(1, round(timeout / _LOOK))):
@@ -93,12 +105,12 @@ class SimulatedDriver:
         return found
 
 
-def _reading(entry: _Entry) -> Reading:
+def _reading(entry: _Entry, entries: Sequence[_Entry]) -> Reading:
     if entry.lost:
         return Reading(index=entry.index, card=None, silence=Silence.LOST, error="GPU is lost")
     return Reading(
         index=entry.index,
-        card=_card(entry),
+        card=_card(entry, entries),
         temperature=entry.temperature,
         slowdown_at=_SLOWDOWN,
         shutdown_at=_SHUTDOWN,
@@ -106,7 +118,7 @@ def _reading(entry: _Entry) -> Reading:
     )
 
 
-def _card(entry: _Entry) -> Card:
+def _card(entry: _Entry, entries: Sequence[_Entry]) -> Card:
     return Card(
         uuid=CardUUID(entry.uuid),
         index=entry.index,
@@ -114,4 +126,29 @@ def _card(entry: _Entry) -> Card:
         memory=MiB(entry.memory_mib),
         pci_bus_id=entry.pci_bus_id,
         context=MiB(entry.context_mib),
+        interconnect=_interconnect(entry, entries),
     )
+
+
+def _interconnect(entry: _Entry, entries: Sequence[_Entry]) -> Interconnect | None:
+    peers = entry.topology or _row(entry, entries)
+    if not peers:
+        return None
+    return Interconnect(peers, nvlink=entry.nvlink, pcie=entry.pcie, lanes=entry.lanes, numa=entry.numa)
+
+
+def _row(entry: _Entry, entries: Sequence[_Entry]) -> str:
+    """As simgpu's NVML has it: equal names that begin with NV are links, PIX and SYS are levels, else one NUMA node."""
+    if not entry.interconnect:
+        return ""
+    names = {e.index: e.interconnect for e in entries}
+    words = (_joined(entry.interconnect, names.get(index)) for index in range(1 + max(names)))
+    return " ".join(SELF if index == entry.index else word for index, word in enumerate(words))
+
+
+def _joined(mine: str, other: str | None) -> str:
+    if other is None:
+        return UNKNOWN
+    if mine == other and mine.startswith("NV") and WORD.fullmatch(mine):
+        return mine
+    return "SYS" if "SYS" in (mine, other) else "PIX" if mine == "PIX" else "NODE"

@@ -14,6 +14,7 @@ People write it by hand, so every error names the file, the field and the remedy
 """
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -103,6 +104,15 @@ def decode(text: str | bytes, *, source: str) -> ClusterFile:
     for n, node in enumerate(file.nodes):
         _check_node(node, f"{source}: nodes[{n}]")
     return file
+
+
+def matrix(cards: int, links: Sequence[Link]) -> list[str]:
+    """The rows of ``nvidia-smi topo -m`` for so many cards; those that no link names are on one NUMA node."""
+    words = [["X" if a == b else "NODE" for b in range(cards)] for a in range(cards)]
+    for link in links:
+        a, b = link.between
+        words[a][b] = words[b][a] = link.type
+    return [" ".join(row) for row in words]
 
 
 def parse_cards(text: str) -> tuple[CardGroup, ...]:

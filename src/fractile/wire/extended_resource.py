@@ -3,10 +3,14 @@
 The name is the card's UUID in lower case. Memory is a quantity, so that selectors can compare it.
 """
 
+import re
+from functools import lru_cache
+
 import msgspec
 
 from fractile.errors import WireError
 from fractile.model.card import Card
+from fractile.model.interconnect import MOST, ROW, Interconnect
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire.objects import KubeStruct, ObjectMeta, OwnerReference
 from fractile.wire.quantity import parse
@@ -29,6 +33,18 @@ NOT_ENFORCED = "NotEnforced"
 
 _MIB = 2**20
 _MAX_INDEX = 4096  # cards of one node; keeps hostile numbers out of the ledger's arrays
+_MAX_GENERATION = 99  # and the most lanes
+_ROW = re.compile(ROW)
+
+
+class InterconnectSpec(KubeStruct, frozen=True, kw_only=True):
+    """``model.interconnect.Interconnect``; what the driver does not say is left out."""
+
+    peers: str
+    nvlink_generation: int = 0
+    pcie_generation: int = 0
+    pcie_lanes: int = 0
+    numa_node: int = -1
 
 
 class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
@@ -38,6 +54,7 @@ class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
     model: str
     memory: str
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+    interconnect: InterconnectSpec | None = None
 
 
 class ExtendedResourceStatus(KubeStruct, frozen=True):
@@ -87,6 +104,7 @@ def from_card(card: Card, node: NodeName, owner: OwnerReference | None = None) -
             model=card.model,
             memory=f"{card.memory}Mi",
             pci_bus_id=card.pci_bus_id,
+            interconnect=_published(card.interconnect),
         ),
     )
 
@@ -108,6 +126,34 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
         memory=MiB(int(size) // _MIB),
         pci_bus_id=spec.pci_bus_id,
         healthy=resource.status.phase not in (PENDING, UNHEALTHY),
+        interconnect=None if spec.interconnect is None else _interconnect(spec.interconnect),
+    )
+
+
+def _published(found: Interconnect | None) -> InterconnectSpec | None:
+    if found is None:
+        return None
+    return InterconnectSpec(
+        peers=found.peers,
+        nvlink_generation=found.nvlink,
+        pcie_generation=found.pcie,
+        pcie_lanes=found.lanes,
+        numa_node=found.numa,
+    )
+
+
+@lru_cache(maxsize=4096)  # nodes of one kind share theirs: 40,000 cards have a few dozen different ones
+def _interconnect(spec: InterconnectSpec) -> Interconnect | None:
+    """None when it makes no sense: a card is no worse for it, it only counts as far from all others."""
+    numbers = (spec.nvlink_generation, spec.pcie_generation, spec.pcie_lanes)
+    if not (_ROW.match(spec.peers) and len(spec.peers) <= MOST and all(0 <= n <= _MAX_GENERATION for n in numbers)):
+        return None
+    return Interconnect(
+        spec.peers,
+        nvlink=spec.nvlink_generation,
+        pcie=spec.pcie_generation,
+        lanes=spec.pcie_lanes,
+        numa=spec.numa_node,
     )
 
 
