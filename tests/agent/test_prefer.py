@@ -70,3 +70,11 @@ def test_the_answer_is_always_usable(
     assert set(chosen) - set(must) <= set(available)
     assert len(chosen) <= max(size, len(set(must)))
     assert chosen == prefer(list(reversed(available)), must, size, wanted=wanted)
+
+
+def test_ids_that_stand_for_cards_are_of_as_many_cards_as_possible() -> None:
+    assert count_by_card(prefer(FREE, [], 3, wanted={}, distinct=True)) == {A: 1, B: 1, C: 1}
+    assert count_by_card(prefer(FREE, ["GPU-c::5"], 2, wanted={}, distinct=True)) == {C: 1, A: 1}
+    assert count_by_card(prefer(FREE, [], 2, wanted={B: 1}, distinct=True)) == {B: 1, A: 1}
+    assert count_by_card(prefer(FREE, [], 4, wanted={}, distinct=True)) == {A: 2, B: 1, C: 1}
+    assert len(prefer(FREE, [], 99, wanted={}, distinct=True)) == len(FREE)

@@ -7,6 +7,7 @@ import pytest
 
 from fractile.control.feed import CardFeed, PodFeed
 from fractile.control.waiting import WaitingPods
+from fractile.dialects import tencent
 from fractile.ledger.ledger import Ledger, State
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
@@ -300,3 +301,16 @@ async def test_a_new_control_plane_reads_what_the_old_one_wrote(p: Plane) -> Non
         fresh.feed.changed(p.stored(f"p{i}"))
     assert [fresh.ledger.node(n) for n in ("n1", "n2")] == [p.ledger.node(n) for n in ("n1", "n2")]
     assert fresh.warnings == []
+
+
+def test_an_edit_of_its_annotations_takes_nothing_from_a_bound_pod() -> None:
+    fed = Fed()
+    share = container("main", limits={tencent.CORE: "50", tencent.MEMORY: "30"})
+    held = placed(given("main", piece(card_uuid("n1", 0), 7680, 50)))
+    annotations = {placement.ANNOTATION: placement.encode(held), tencent.LIMIT: "nonsense"}
+    fed.feed.changed(pod("p", share, node="n1", annotations=annotations))
+    assert fed.free() == [FULL - 7680, FULL]
+    assert fed.warnings == []
+    fed.feed.changed(pod("q", share, annotations={tencent.LIMIT: "nonsense"}))
+    (waiting,) = fed.waiting.oldest_first()
+    assert isinstance(waiting.request, Refusal)

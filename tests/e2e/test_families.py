@@ -1,0 +1,79 @@
+"""Manifests of other systems on the real cluster, as they are."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fractile.cluster import workload as w
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.workload import Workload
+from fractile.dialects.tencent import ASSIGNED, CORE, INDEX, MEMORY, NODE
+from fractile.model.placement import Slice
+from fractile.wire.devices import count_by_card
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def work(cluster: LocalCluster) -> Generator[Workload]:
+    """A namespace that is empty before and after."""
+    cluster.up()
+    found = Workload(cluster.kubectl, "e2e-families")
+    found.create_namespace()
+    found.delete()
+    yield found
+    found.delete(wait=120)
+
+
+def slice_of(pod: w.Manifest) -> Slice:
+    ((part,),) = (c.slices for c in w.placement_of(pod).containers)
+    return part
+
+
+def test_a_manifest_of_gpu_manager_runs_unchanged(cluster: LocalCluster, work: Workload) -> None:
+    work.apply(list(yaml.safe_load_all((EXAMPLES / "7-gpu-manager.yaml").read_text())))
+    pods = work.wait_running("half", "third", "card")
+    parts = {name: slice_of(pod) for name, pod in pods.items()}
+    assert {name: (p.memory, p.cores) for name, p in parts.items()} == {
+        "half": (7680, 50),
+        "third": (4096, 30),
+        "card": (16276, 100),
+    }
+    assert parts["card"].card not in (parts["half"].card, parts["third"].card)
+    for name, pod in pods.items():
+        found = w.annotations(pod)
+        assert found[NODE] == w.node_of(pod)
+        assert found[f"{INDEX}0"].isdigit()
+        assert work.environment(name)["NVIDIA_VISIBLE_DEVICES"] == parts[name].card
+    work.wait_until(20, "gpu-assigned", lambda: all(w.annotations(p)[ASSIGNED] == "true" for p in work.pods().values()))
+    for name, ids in (("half", (50, 30)), ("third", (30, 16)), ("card", (100, 0))):
+        record = cluster.kubelet_record(w.node_of(pods[name]))[work.namespace, name, "main"]
+        card = parts[name].card
+        assert count_by_card(record[CORE]) == {card: ids[0]}
+        assert count_by_card(record.get(MEMORY, [])) == ({card: ids[1]} if ids[1] else {})
+
+
+def test_families_share_a_card_until_its_cores_are_promised(work: Workload) -> None:
+    only = ["n3"]
+    work.apply([w.pod(f"all-{i}", shares(60, 8), shares(40, 8, "more"), nodes=only) for i in range(2)])
+    placed = work.wait_running("all-0", "all-1")
+    used = {s.card for p in placed.values() for c in w.placement_of(p).containers for s in c.slices}
+    assert len(used) == 2  # each pod has one of the node's two cards to itself
+    work.apply([w.pod("memory", w.container(memory=100), nodes=only)])
+    reason = work.wait_refused("memory")
+    assert "cores: those of every card are promised to others" in reason
+    work.delete("all-1")
+    assert w.node_of(work.wait_running("memory")["memory"]) == "n3"
+
+
+def test_a_share_that_makes_no_sense_is_refused_with_a_sentence(work: Workload) -> None:
+    work.apply([w.pod("odd", shares(150, 8))])
+    assert "150 tencent.com/vcuda-core; above 100 only multiples of 100 make sense" in work.wait_refused("odd")
+
+
+def shares(cores: int, blocks: int, name: str = "main") -> w.Manifest:
+    made = w.container(name)
+    made["resources"] = {"limits": {CORE: str(cores), MEMORY: str(blocks)}}
+    return made
