@@ -1,0 +1,69 @@
+"""How cards may be cut: how many slices one has at most, and of which sizes (docs/sharing.md)."""
+
+from fractions import Fraction
+
+import msgspec
+
+from fractile.model.units import MiB
+
+_SHORT = 1024  # MiB by which a slice may be smaller than its fraction: families count memory in up to whole GiB
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What holds for one card. ``max_slices`` 0: as many as fit; no ``fractions``: of any size.
+
+    A slice is what one container holds of the card. A whole card is the fraction 1.
+    """
+
+    max_slices: int = 0
+    fractions: tuple[Fraction, ...] = ()
+
+    def has_place(self, slices: int, more: int) -> bool:
+        """Whether so many more may join the slices that are there."""
+        return not self.max_slices or slices + more <= self.max_slices
+
+    def admits(self, card: MiB, *, memory: int, cores: int) -> bool:
+        """Whether a slice of that size may be cut from a card of that size."""
+        return not self.fractions or any(
+            size - _SHORT < memory <= size and memory > 0 and cores <= 100 * f
+            for f, size in zip(self.fractions, self.sizes(card), strict=True)
+        )
+
+    def sizes(self, card: MiB) -> tuple[int, ...]:
+        """The memory of each fraction of a card, in MiB, rounded down."""
+        return tuple(card * f.numerator // f.denominator for f in self.fractions)
+
+
+FREE = Rule()
+
+
+class Partial(msgspec.Struct, frozen=True):
+    """A rule of which parts are left to a more general one: None."""
+
+    max_slices: int | None = None
+    fractions: tuple[Fraction, ...] | None = None
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """The rules of a cluster: the default, those of pools of nodes, those of models by a part of their name.
+
+    Of what several say, the model's holds before the pool's, and the pool's before the default. Of models, the first
+    whose name is found in the card's, in any case.
+    """
+
+    default: Partial = Partial()
+    pools: tuple[tuple[str, Partial], ...] = ()
+    models: tuple[tuple[str, Partial], ...] = ()
+
+    def rule(self, pool: str, model: str) -> Rule:
+        """What holds for a card of that model on a node of that pool; "" is no pool."""
+        name = model.casefold()
+        said = (
+            next((p for part, p in self.models if part.casefold() in name), Partial()),
+            next((p for known, p in self.pools if known == pool), Partial()),
+            self.default,
+        )
+        return Rule(
+            max_slices=next((p.max_slices for p in said if p.max_slices is not None), 0),
+            fractions=next((p.fractions for p in said if p.fractions is not None), ()),
+        )
