@@ -5,7 +5,7 @@
     3. NVML ─> what the driver sees, and whose it is             nvml/meter, procfs, outside
     4. regions again, if anything seems to be outside: what was allocated meanwhile is not
     5. arbiter ─> who held the card, who waited                  turns
-    6. one picture of all that, for /metrics and /usage          picture
+    6. one picture of all that, when somebody asks for it        picture
 
 Steps 1 to 4 block, and NVML may do so for long when a card is lost. They run in a thread that nobody waits for at the
 end of the program. Failure rule: a source that does not answer is missing from the picture; the others are there.
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Usage:
-    """``present`` is the last picture; ``run`` makes a new one every second."""
+    """``run`` looks every second; ``present`` is the picture of the last look."""
 
     def __init__(
         self,
@@ -67,7 +67,28 @@ class Usage:
         self.rounds = 0
         self.late = 0  # looks that took too long
         self.spent = 0.0  # seconds of the last round
-        self.present = NodeUsage(node=pods.node, time=now())
+        self._seen: tuple[Look, float, bool] | None = None  # the last look, its time, whether the arbiter answered
+        self._picture: NodeUsage | None = None
+        self._began = now()
+
+    @property
+    def present(self) -> NodeUsage:
+        """Made once for each look, and not at all while nobody asks."""
+        if self._seen is None:
+            return NodeUsage(node=self._pods.node, time=self._began)
+        if self._picture is None:
+            look, at, arbiter = self._seen
+            self._picture = picture(
+                look,
+                running(look.granted, self._pods),
+                node=self._pods.node,
+                time=at,
+                cards=self._stock.catalog.cards,
+                tally=self._tally,
+                outside=self.audit.outside,
+                arbiter=arbiter,
+            )
+        return self._picture
 
     async def run(self) -> None:
         """Work forever."""
@@ -78,12 +99,11 @@ class Usage:
             await self._sleep(max(0.05, (_AGAIN if self.audit.doubtful else _ROUND) - self.spent))
 
     async def round(self) -> None:
-        """One picture; when the look takes too long, the last one stays and the look goes on."""
+        """One look; when it takes too long, the last picture stays and the look goes on."""
         look = await self._look()
         if look is None:
             return
         status = await self._turns.status()
-        granted = running(look.granted, self._pods)
         for one in look.granted:
             last = look.ledgers[one.token][-1]
             if isinstance(last, Counters):
@@ -93,16 +113,7 @@ class Usage:
         self._tally.keep(one.token for one in look.granted)
         if look.readings is not None:
             self.audit.observe(look.attributed.findings)
-        self.present = picture(
-            look,
-            granted,
-            node=self._pods.node,
-            time=self._now(),
-            cards=self._stock.catalog.cards,
-            tally=self._tally,
-            outside=self.audit.outside,
-            arbiter=status is not None,
-        )
+        self._seen, self._picture = (look, self._now(), status is not None), None
         self.rounds += 1
 
     async def _look(self) -> Look | None:
