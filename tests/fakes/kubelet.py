@@ -18,6 +18,7 @@ from typing import Self
 
 from fractile.cluster.hollow_kubelet import Fate, HollowKubelet, Started, Timing
 from fractile.model.units import PodUID
+from fractile.wire.kubelet_checkpoint import FILE_NAME
 from fractile.wire.objects import Pod
 
 QUICK = Timing(admission=0.4, retry_first=0.05, retry_most=0.2)
@@ -59,6 +60,22 @@ class FakeKubelet:
     async def restart(self) -> None:
         await self.stop()
         self.start()
+
+    async def reboot(self) -> None:
+        """The machine goes down and comes back: every container starts anew, with the devices of the record."""
+        await self.stop()
+        self._kubelet.power_off()
+        self.start()
+
+    async def lose_checkpoint(self) -> None:
+        """Kubelet restarts without its record; its containers live on, and it does not know what they hold."""
+        await self.stop()
+        (self.plugin_directory / FILE_NAME).unlink(missing_ok=True)
+        self.start()
+
+    def end_container(self, pod: Pod, container: str) -> None:
+        """The container of a running pod ends; kubelet starts it again."""
+        self._kubelet.end_container(_uid(pod), container)
 
     def add(self, pod: Pod) -> None:
         self._kubelet.add(pod)

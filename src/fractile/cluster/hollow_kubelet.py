@@ -84,6 +84,7 @@ class HollowKubelet:
         self._workers: dict[PodUID, asyncio.Task[None]] = {}
         self._running: set[tuple[PodUID, ContainerName]] = set()
         self._devices: DeviceManager | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         for folder in ("device-plugins", "pod-resources", "pods"):
             (root / folder).mkdir(parents=True, exist_ok=True)
 
@@ -132,6 +133,25 @@ class HollowKubelet:
         if folder.is_dir():
             folder.rmdir()
 
+    def end_container(self, uid: PodUID, container: str) -> None:
+        """A container of a running pod has ended; kubelet starts it again, which begins with PreStart."""
+        fate = self._fates.get(uid)
+        if fate is None or fate.phase != "Running":
+            return
+        fate.phase = ""
+        self._running.discard((uid, ContainerName(container)))
+        self._started_file(uid, container).unlink(missing_ok=True)
+        if self._tasks is not None and self._devices is not None and fate.admitted:
+            self._workers[uid] = self._tasks.create_task(self._start(uid, fate, self._devices))
+
+    def power_off(self) -> None:
+        """Between two lives: the machine went down, so no container runs and every pod starts anew."""
+        for uid, fate in self._fates.items():
+            for _, container in containers_in_order(fate.pod):
+                self._started_file(uid, container.name).unlink(missing_ok=True)
+            fate.phase = "" if fate.phase == "Running" else fate.phase
+        self._running.clear()
+
     async def run(self) -> None:
         """One life of kubelet."""
         devices = self._devices = DeviceManager(
@@ -146,6 +166,7 @@ class HollowKubelet:
         server: grpc.aio.Server | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
                 await devices.start(tasks)
                 self.pod_resources_socket.unlink(missing_ok=True)
                 server = await rpc.serve(
@@ -154,6 +175,7 @@ class HollowKubelet:
                 await self._sleep(self._timing.admission)
                 await self._admit_all(tasks, devices)
         finally:
+            self._tasks = None
             self._workers.clear()
             if server is not None:
                 await server.stop(0)
@@ -190,6 +212,8 @@ class HollowKubelet:
             return  # from before kubelet's restart
         wait = self._timing.retry_first
         for role, container in containers_in_order(fate.pod):
+            if self.started(uid, container.name) is not None:
+                continue  # it runs, or is an init container that has done its work
             while not await self._start_container(uid, fate, container, role, devices):
                 await self._sleep(wait)
                 wait = min(wait * 2, self._timing.retry_most)
