@@ -1,9 +1,11 @@
 """``fractile inspect``: cards, what is allocated on them, and who holds it. Reads the API server and nothing else."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,12 +15,14 @@ from click.shell_completion import CompletionItem
 from fractile.cli import cluster_name, inspect_text
 from fractile.cli.target import find_kubeconfig
 from fractile.cluster.layout import default_clusters_dir
-from fractile.errors import ApiError, FractileError, SetupError, Unreachable
+from fractile.errors import ApiError, FractileError, SetupError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials, load
+from fractile.model.card import Card
+from fractile.model.units import CardUUID, NodeName
 from fractile.wire import inspect
-from fractile.wire.extended_resource import GROUP, PLURAL, ExtendedResource
+from fractile.wire.extended_resource import GROUP, PLURAL, ExtendedResource, to_card
 from fractile.wire.objects import Node, Pod
 
 _NAMED = 20  # nodes named in a sentence
@@ -43,10 +47,10 @@ def _complete_node(ctx: click.Context, _parameter: click.Parameter, incomplete: 
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
+    type=click.Choice(["table", "wide", "topology", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="wide: one line per container. json, yaml: the fields of docs/inspect.md.",
+    help="wide: one line per container. topology: how the cards are joined. json, yaml: the fields of docs/inspect.md.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster.")
 @click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given.")
@@ -66,8 +70,10 @@ def command(node: str | None, output: str, kubeconfig: Path | None, context: str
     """
     # What the feed would log about doubtful pods is in the report.
     logging.getLogger("fractile").addHandler(logging.NullHandler())
-    report = asyncio.run(_report(_credentials(kubeconfig, name, context), node))
-    if output == "table" and sys.stdout.isatty():
+    report, cards = asyncio.run(_report(_credentials(kubeconfig, name, context), node))
+    if output == "topology":
+        click.echo(_topology(report, cards), nl=False)
+    elif output == "table" and sys.stdout.isatty():
         _draw(report)
     else:
         click.echo(_as_text(report, output), nl=False)
@@ -78,7 +84,8 @@ def _credentials(kubeconfig: Path | None, name: str, context: str) -> Credential
     return load(found, context=context)
 
 
-async def _report(credentials: Credentials, node: str | None) -> inspect.Inspection:
+async def _report(credentials: Credentials, node: str | None) -> tuple[inspect.Inspection, list[ExtendedResource]]:
+    """The report, on one node if one is named, and the cards of all nodes."""
     # Late: numpy is a tenth of a second that --help and completion need not wait for.
     from fractile.control.survey import Objects, only, survey
 
@@ -93,11 +100,11 @@ async def _report(credentials: Credentials, node: str | None) -> inspect.Inspect
         pods = await _list(client, paths.pods(), Pod)
     report = survey(Objects(cards, nodes, pods))
     if node is None:
-        return report
+        return report, cards
     known = [n.name for n in report.nodes]
     if node not in known:
         raise SetupError(f"node {node!r} has no cards; nodes with cards: {_listed(known)}")
-    return only(report, node)
+    return only(report, node), cards
 
 
 async def _node_names(credentials: Credentials) -> list[str]:
@@ -131,6 +138,24 @@ def _advice(error: ApiError, path: str) -> str:
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _topology(report: inspect.Inspection, resources: list[ExtendedResource]) -> str:
+    from fractile.cli import inspect_topology
+
+    shown = {card.uuid: card for node in report.nodes for card in node.cards}
+    nodes: dict[NodeName, list[Card]] = {NodeName(n.name): [] for n in report.nodes}
+    for node, card in _readable(resources):
+        if card.uuid in shown:
+            nodes[node].append(card)
+    held = {CardUUID(c.uuid): f"{inspect_text.percent(c)} held" for c in shown.values() if c.pods}
+    return inspect_topology.text(nodes, held)
+
+
+def _readable(resources: list[ExtendedResource]) -> Iterator[tuple[NodeName, Card]]:
+    for resource in resources:
+        with contextlib.suppress(WireError):  # the report names those among its problems
+            yield to_card(resource)
 
 
 def _as_text(report: inspect.Inspection, output: str) -> str:
