@@ -7,12 +7,13 @@ part.
 import asyncio
 import sys
 
-from tests.perf import binding, memory, rebuild, report, usage, verbs
+from tests.perf import binding, memory, rebuild, report, topology, usage, verbs
 from tests.perf.report import Row
 
 PARTS = {
     "verbs": verbs.measure,
     "bind": lambda: asyncio.run(binding.measure()),
+    "topology": topology.measure,
     "rebuild": rebuild.measure,
     "memory": lambda: asyncio.run(memory.measure()),
     "usage": lambda: asyncio.run(usage.measure()),
