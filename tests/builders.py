@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from fractile.dialects import tencent
+from fractile.dialects import nvidia, tencent
 from fractile.dialects.aliyun import COUNT, MEMORY
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
@@ -137,8 +137,15 @@ def by_slots(
 ) -> ContainerRequest:
     """A container's request for so much of each of several cards, through ids that each stand for a card; ``percent``
     of its memory instead of MiB."""
-    asked = Request(count=count, memory=MiB(memory), cores=Percent(cores), memory_percent=Percent(percent))
-    return ContainerRequest(ContainerName(name), role, asked, "slots", count)
+    asked = Request(
+        count=count,
+        memory=MiB(memory),
+        cores=Percent(cores),
+        memory_percent=Percent(percent),
+        cores_limit=Percent(cores),
+        slots=1,
+    )
+    return ContainerRequest(ContainerName(name), role, asked, nvidia.GPU, count)
 
 
 def only(selector: Selector, asked: ContainerRequest) -> ContainerRequest:
@@ -150,8 +157,8 @@ def request(*containers: ContainerRequest, name: str = "p", uid: str = "") -> Po
     return PodRequest(PodUID(uid or f"uid-{name}"), "default", name, "aliyun", containers or (by_memory(),))
 
 
-def piece(card: str, memory: int = 8138, cores: int = 0) -> Slice:
-    return Slice(CardUUID(card), MiB(memory), Percent(cores))
+def piece(card: str, memory: int = 8138, cores: int = 0, slots: int = 0) -> Slice:
+    return Slice(CardUUID(card), MiB(memory), Percent(cores), slots)
 
 
 def given(name: str, *slices: Slice, role: Role = Role.APP) -> ContainerPlacement:

@@ -12,7 +12,7 @@ from fractile.model.placement import Placement
 from fractile.model.request import Role
 from fractile.wire import kubelet_checkpoint, placement
 from fractile.wire.objects import Pod
-from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, MEM, Asks, World, card, world
+from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GPU, MEM, Asks, World, card, world
 from tests.fakes.apiserver import Fault
 
 A, B = CARDS
@@ -331,4 +331,10 @@ async def test_with_a_checkpoint_of_an_unknown_form_apps_are_still_served(monkey
 
 async def test_all_resources_are_registered_with_kubelet_in_the_unit_of_the_cluster() -> None:
     async with world() as w:
-        assert w.kubelet.capacity() == {MEM: (32, 32), COUNT: (2, 2), CORE: (200, 200), BLOCKS: (128, 128)}
+        assert w.kubelet.capacity() == {
+            MEM: (32, 32),
+            COUNT: (2, 2),
+            CORE: (200, 200),
+            BLOCKS: (128, 128),
+            GPU: (20, 20),
+        }

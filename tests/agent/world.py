@@ -37,6 +37,8 @@ MEM = "aliyun.com/gpu-mem"
 COUNT = "aliyun.com/gpu-count"
 CORE = "tencent.com/vcuda-core"
 BLOCKS = "tencent.com/vcuda-memory"  # of 256 MiB
+GPU = "nvidia.com/gpu"
+SLOTS = 10  # ids of it that a card has
 
 
 def card(number: int, memory: int = 16 * GIB) -> Card:
@@ -119,7 +121,7 @@ class World:
 
     async def restart_agent(self) -> None:
         await self.stop_agent()
-        for resource in (MEM, COUNT, CORE, BLOCKS):  # kubelet notices the one after the other
+        for resource in (MEM, COUNT, CORE, BLOCKS, GPU):  # kubelet notices the one after the other
             await self.kubelet.registered(resource, 0)
         self.start_agent()
 
@@ -129,6 +131,7 @@ class World:
         await self.kubelet.registered(COUNT, len(self.cards))
         await self.kubelet.registered(CORE, 100 * len(self.cards))
         await self.kubelet.registered(BLOCKS, sum(c.memory // 256 for c in self.cards))
+        await self.kubelet.registered(GPU, SLOTS * len(self.cards))
 
     def bind(self, *asks: Asks, on: dict[str, list[Card]] | None, name: str = "") -> Pod:
         """A pod bound to the node, with the placement that gives its containers these cards; None: no placement."""

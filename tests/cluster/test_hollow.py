@@ -128,6 +128,7 @@ async def test_the_node_is_ready_and_reports_what_the_agent_registered() -> None
             "aliyun.com/gpu-count": "2",
             "tencent.com/vcuda-core": "200",
             "tencent.com/vcuda-memory": "128",
+            "nvidia.com/gpu": "20",
         }
         lease = h.server.get(paths.lease("kube-node-lease", NODE))
         assert lease["spec"]["holderIdentity"] == NODE

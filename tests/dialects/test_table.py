@@ -8,12 +8,14 @@ import pytest
 from fractile.dialects import table
 from fractile.dialects.aliyun import COUNT, MEMORY
 from fractile.dialects.dialect import Kind
+from fractile.dialects.nvidia import GPU
 from fractile.errors import SetupError
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest, Role
 from fractile.model.units import MemoryUnit
+from fractile.wire import placement as wire_placement
 from fractile.wire.objects import Container, Pod, PodSpec
-from tests.builders import card_uuid, cards, container, pod
+from tests.builders import card_uuid, cards, container, given, piece, placement, pod
 
 INIT, SIDECAR, APP = Role.INIT, Role.SIDECAR, Role.APP
 
@@ -68,11 +70,10 @@ def test_the_request_carries_the_identity_of_the_pod() -> None:
         pytest.param(Pod(spec=PodSpec(containers=[])), id="no containers"),
         pytest.param(pod("p", container()), id="no resources"),
         pytest.param(pod("p", container(limits={"cpu": "1"})), id="only a CPU"),
-        pytest.param(pod("p", container(limits={"nvidia.com/gpu": "1"})), id="another family"),
-        pytest.param(pod("p", container(limits={"nvidia.com/gpu": "-1"})), id="another family, malformed"),
+        pytest.param(pod("p", container(limits={"amd.com/gpu": "1"})), id="somebody else's"),
         pytest.param(pod("p", container(memory=0)), id="zero memory"),
         pytest.param(pod("p", container(memory="0", count="0")), id="zero of both"),
-        pytest.param(pod("p", container(memory="0", limits={"nvidia.com/gpu": "1"})), id="zero of ours, one of theirs"),
+        pytest.param(pod("p", container(limits={"nvidia.com/gpumem": 0, "nvidia.com/priority": 0})), id="no card"),
     ],
 )
 def test_a_pod_that_asks_for_nothing_of_ours_is_none_of_our_business(given: Pod) -> None:
@@ -130,9 +131,59 @@ def test_two_families_in_one_container_are_refused_and_both_named(other: str) ->
 
 
 def test_two_families_in_two_containers_are_two_matters() -> None:
-    found = parse(pod("p", container("ours", memory=1), container("theirs", limits={"nvidia.com/gpu": "1"})))
+    found = parse(pod("p", container("one", memory=1), container("two", limits={GPU: "1"})))
     assert isinstance(found, PodRequest)
-    assert [c.container for c in found.containers] == ["ours"]
+    assert [(c.container, c.resource) for c in found.containers] == [("one", MEMORY), ("two", GPU)]
+
+
+# ── families that are switched off ───────────────────────────────────────────────────────────────────────────────────
+
+
+OFF = frozenset({"aliyun", "tencent"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(container(limits={GPU: "1"}), id="theirs"),
+        pytest.param(container(limits={GPU: "-1"}), id="theirs, malformed"),
+        pytest.param(container(memory="0", limits={GPU: "1"}), id="none of ours, one of theirs"),
+        pytest.param(container(limits={"nvidia.com/gpumem": "1"}), id="only an amount"),
+    ],
+)
+def test_a_family_that_is_off_is_somebody_elses(given: Container) -> None:
+    assert table.parse_pod(pod("p", given), MemoryUnit.MiB, OFF) is None
+    assert table.parse_pod(pod("p", given, node="n1"), MemoryUnit.MiB, OFF) is None
+
+
+def test_beside_a_family_that_is_off_only_ours_counts_and_both_in_one_container_are_refused() -> None:
+    found = table.parse_pod(pod("p", container("a", memory=1), container("b", limits={GPU: 1})), MemoryUnit.MiB, OFF)
+    assert isinstance(found, PodRequest)
+    assert [c.container for c in found.containers] == ["a"]
+    refused = table.parse_pod(pod("p", container(memory=1, limits={GPU: 1})), MemoryUnit.MiB, OFF)
+    assert isinstance(refused, Refusal)
+
+
+def test_what_was_given_before_a_family_was_switched_off_stays_given() -> None:
+    text = wire_placement.encode(placement(given("b", piece(card_uuid("n1", 0), 16276, 100))))
+    made = pod(
+        "p",
+        container("a", limits={GPU: 1}),
+        container("b", limits={GPU: 1}),
+        node="n1",
+        annotations={wire_placement.ANNOTATION: text},
+    )
+    found = table.parse_pod(made, MemoryUnit.MiB, OFF)
+    assert isinstance(found, PodRequest)
+    assert [c.container for c in found.containers] == ["b"]
+
+
+def test_a_node_reports_only_the_families_that_are_on() -> None:
+    names = {a.resource for a in table.advertised(cards(), MemoryUnit.MiB, dialects=OFF)}
+    assert names == {r for r, kind in table.managed().items() if kind is not Kind.AMOUNT} - {GPU}
+
+
+# ── what a pod may not do ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_pod_may_mix_containers_by_memory_and_by_card() -> None:
@@ -158,7 +209,7 @@ def test_a_node_reports_the_memory_and_the_number_of_its_cards(unit: MemoryUnit,
 
 
 def test_a_node_without_cards_reports_none() -> None:
-    assert [a.total for a in table.advertised([], MemoryUnit.MiB)] == [0, 0, 0, 0]
+    assert [a.total for a in table.advertised([], MemoryUnit.MiB)] == [0, 0, 0, 0, 0]
 
 
 def test_the_documented_configuration_of_kube_scheduler_names_every_resource() -> None:

@@ -42,8 +42,9 @@ def test_what_we_plan_matches_its_request(containers: list[ContainerRequest]) ->
 
 def test_what_a_percentage_comes_to_is_the_ledgers_to_say_and_cores_are_not() -> None:
     asked = request(by_slots(1, 0, 20, percent=50))
-    assert mismatch(asked, placement(given("main", piece("a", 8138, 20)))) is None
+    assert mismatch(asked, placement(given("main", piece("a", 8138, 20, 1)))) is None
     assert mismatch(asked, placement(given("main", piece("a", 8138, 30)))) is not None
+    assert mismatch(asked, placement(given("main", piece("a", 8138, 20)))) is not None
 
 
 def test_what_annotations_can_change_is_no_mismatch_but_bars_a_choice() -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from fractile.dialects import table
 from fractile.dialects.dialect import Advertised
+from fractile.dialects.nvidia import SLOTS
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, DeviceID, MemoryUnit
 from fractile.wire.devices import device_id
@@ -18,10 +19,24 @@ class Catalog(msgspec.Struct, frozen=True):
     cards: tuple[Card, ...]
     unit: MemoryUnit
     advertised: tuple[Advertised, ...]
+    slots: int = SLOTS  # of each card
+    dialects: frozenset[str] = table.NAMES
 
     @classmethod
-    def of(cls, cards: Sequence[Card], unit: MemoryUnit) -> "Catalog":
-        return cls(tuple(cards), unit, table.advertised(cards, unit))
+    def of(
+        cls,
+        cards: Sequence[Card],
+        unit: MemoryUnit,
+        *,
+        slots: int = SLOTS,
+        dialects: frozenset[str] = table.NAMES,
+    ) -> "Catalog":
+        offered = table.advertised(cards, unit, slots=slots, dialects=dialects)
+        return cls(tuple(cards), unit, offered, slots, dialects)
+
+    def with_cards(self, cards: Sequence[Card]) -> "Catalog":
+        """The same node with other cards."""
+        return Catalog.of(cards, self.unit, slots=self.slots, dialects=self.dialects)
 
     @property
     def resources(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.catalog import Stock
 from fractile.errors import SetupError, WireError
 from fractile.kube.pacing import Clock
 from fractile.model.card import Card
@@ -194,7 +194,7 @@ class Health:
         if tuple(cards) == present.cards:
             return
         try:
-            self._stock.update(Catalog.of(cards, present.unit))
+            self._stock.update(present.with_cards(cards))
         except SetupError as e:  # more ids than kubelet takes
             log.warning("cards not offered reason=%s", e)
             return

@@ -37,9 +37,18 @@ class Seen(msgspec.Struct, frozen=True):
 class NodePods:
     """``changed`` and ``gone`` are the reflector's callbacks. It may know two pods of one name for a moment."""
 
-    def __init__(self, client: KubeClient, *, node: NodeName, unit: MemoryUnit, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        node: NodeName,
+        unit: MemoryUnit,
+        dialects: frozenset[str] = table.NAMES,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._client = client
         self._unit = unit
+        self._dialects = dialects
         self._clock = clock
         self.node = node
         self._seen: dict[PodUID, Seen] = {}
@@ -100,7 +109,7 @@ class NodePods:
 
     def request(self, pod: Pod) -> PodRequest | None:
         """What the pod asks for. A malformed request never gets a placement, so it counts as none."""
-        parsed = table.parse_pod(pod, self._unit)
+        parsed = table.parse_pod(pod, self._unit, self._dialects)
         return None if isinstance(parsed, Refusal) else parsed
 
     async def fresh(self, namespace: str, name: str) -> Pod | None:

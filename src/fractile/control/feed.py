@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from fractile.control.waiting import WaitingPod, WaitingPods
-from fractile.dialects.table import parse_pod
+from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import WireError
 from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Placement
@@ -65,8 +65,10 @@ class PodFeed:
         warn: Warn,
         freed: Freed,
         needs_repair: NeedsRepair,
+        dialects: frozenset[str] = NAMES,
     ) -> None:
         self._ledger = ledger
+        self._dialects = dialects
         self._waiting = waiting
         self._unit = unit
         self._warn = warn
@@ -100,14 +102,14 @@ class PodFeed:
         self._freed(node)
 
     def _unbound(self, pod: Pod, uid: PodUID) -> None:
-        request = parse_pod(pod, self._unit)
+        request = parse_pod(pod, self._unit, self._dialects)
         if request is None:
             return
         meta = pod.metadata
         self._waiting.put(WaitingPod(uid, meta.namespace, meta.name, meta.creation_timestamp or "", request))
 
     def _bound(self, pod: Pod, uid: PodUID) -> None:
-        request = parse_pod(pod, self._unit)
+        request = parse_pod(pod, self._unit, self._dialects)
         if not isinstance(request, PodRequest):
             return
         claimed = self._claimed(pod, request)

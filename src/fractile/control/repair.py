@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from fractile.control.feed import Warn
-from fractile.dialects.table import assigned_annotations, parse_pod, placement_annotations
+from fractile.dialects.table import NAMES, assigned_annotations, parse_pod, placement_annotations
 from fractile.errors import ApiError, FractileError, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -31,9 +31,17 @@ class Repair:
     """A queue of pods to look at again; ``run`` works it off."""
 
     def __init__(
-        self, *, ledger: Ledger, client: KubeClient, unit: MemoryUnit, warn: Warn, wall_ns: Callable[[], int]
+        self,
+        *,
+        ledger: Ledger,
+        client: KubeClient,
+        unit: MemoryUnit,
+        warn: Warn,
+        wall_ns: Callable[[], int],
+        dialects: frozenset[str] = NAMES,
     ) -> None:
         self._ledger = ledger
+        self._dialects = dialects
         self._client = client
         self._unit = unit
         self._warn = warn
@@ -63,7 +71,7 @@ class Repair:
             # 1. The pod as it is now: what was refused before may have changed since.
             pod = await self._client.get(_path(pod), Pod) if uid in self._refused else pod
             entry = self._ledger.entry(uid)
-            request = parse_pod(pod, self._unit)
+            request = parse_pod(pod, self._unit, self._dialects)
             if pod.metadata.uid != uid or entry is None or not isinstance(request, PodRequest):
                 return self._done(uid)  # finished meanwhile
             # 2. What kubelet chose, if the agent has said so and it makes sense.

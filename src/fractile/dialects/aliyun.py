@@ -50,7 +50,7 @@ class Aliyun:
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
         return None
 
-    def advertise(self, cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:
+    def advertise(self, cards: Sequence[Card], unit: MemoryUnit, slots: int) -> tuple[Advertised, ...]:
         return (
             Advertised(MEMORY, {c.uuid: c.memory // unit for c in cards}),
             Advertised(COUNT, {c.uuid: 1 for c in cards}),

@@ -75,15 +75,17 @@ class Dialect(Protocol):
         ...
 
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
-        """Translate one container's amounts: non-empty, positive, and only of ``resources``."""
+        """Translate one container's amounts: only of ``resources``, one of them positive at least. Zeros are among them
+        only of resources without device ids, where nothing and zero may be two things."""
         ...
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
         """Why the pod's containers, all of this family, cannot be had together; None when they can."""
         ...
 
-    def advertise(self, cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:
-        """What a node with these cards reports: primary and counted resources."""
+    def advertise(self, cards: Sequence[Card], unit: MemoryUnit, slots: int) -> tuple[Advertised, ...]:
+        """What a node with these cards reports: primary and counted resources. ``slots``: how many containers a card
+        serves through ids that each stand for one."""
         ...
 
     def ids_wanted(self, resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:

@@ -16,11 +16,12 @@ def spread_evenly(amount: int, slices: Sequence[Slice]) -> dict[CardUUID, int]:
 
 def by_amount(request: Request, amount: int, held: Mapping[CardUUID, int]) -> tuple[Slice, ...]:
     """The slices of a container that asked for part of one card: each of ``amount`` ids is a part of it."""
-    return tuple(Slice(card, MiB(request.memory * ids // max(amount, 1)), request.cores) for card, ids in held.items())
+    each = ((card, MiB(request.memory * ids // max(amount, 1))) for card, ids in held.items())
+    return tuple(Slice(card, memory, request.cores, request.slots) for card, memory in each)
 
 
 def by_card(request: Request, held: Mapping[CardUUID, int], cards: Sequence[Card]) -> tuple[Slice, ...]:
     """The slices of a container whose ids stand for cards: on each of them what it asked for, or all of it."""
     known = {c.uuid: c.memory for c in cards}
     cores = WHOLE if request.exclusive else request.cores
-    return tuple(Slice(card, request.memory_on(known.get(card, MiB(0))), cores) for card in held)
+    return tuple(Slice(card, request.memory_on(known.get(card, MiB(0))), cores, request.slots) for card in held)

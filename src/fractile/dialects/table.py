@@ -1,10 +1,11 @@
 """The table of dialects, and what the rest of Fractile asks of all of them together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
 from fractile.dialects.dialect import Advertised, Answer, Asked, Dialect, Facts, Kind
+from fractile.dialects.nvidia import SLOTS, Nvidia
 from fractile.dialects.tencent import Tencent
 from fractile.errors import SetupError, WireError
 from fractile.model.card import Card
@@ -12,25 +13,18 @@ from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, PodUID
+from fractile.wire import placement as placement_wire
 from fractile.wire.devices import MAX_PER_RESOURCE
 from fractile.wire.objects import Container, Pod
 from fractile.wire.placement import MAX_CONTAINERS
 from fractile.wire.quantity import whole_number
 
-DIALECTS: tuple[Dialect, ...] = (Aliyun(), Tencent())
-
-# Families that share cards in other systems. A container that asks through one of them and through one of ours is
-# refused: two programs would hand out the same card.
-FOREIGN: dict[str, str] = {
-    "nvidia.com/gpu": "nvidia",
-    "nvidia.com/gpumem": "nvidia",
-    "nvidia.com/gpumem-percentage": "nvidia",
-    "nvidia.com/gpucores": "nvidia",
-}
+DIALECTS: tuple[Dialect, ...] = (Aliyun(), Tencent(), Nvidia())
+NAMES = frozenset(dialect.name for dialect in DIALECTS)
 
 _OWNER: dict[str, Dialect] = {resource: dialect for dialect in DIALECTS for resource in dialect.resources}
-_FAMILY: dict[str, str] = FOREIGN | {resource: dialect.name for resource, dialect in _OWNER.items()}
 RESOURCES = frozenset(_OWNER)
+NONE: frozenset[str] = frozenset()
 
 
 def kind(resource: str) -> Kind:
@@ -44,25 +38,40 @@ def managed() -> dict[str, Kind]:
     return {resource: dialect.resources[resource] for dialect in DIALECTS for resource in dialect.resources}
 
 
-def parse_pod(pod: Pod, unit: MemoryUnit) -> PodRequest | Refusal | None:
+def parse_pod(pod: Pod, unit: MemoryUnit, dialects: Collection[str] = NAMES) -> PodRequest | Refusal | None:
     """What the pod asks for; None when no dialect claims it; a Refusal when the request makes no sense.
 
-    Annotations can be edited at any time. Those of a pod that is bound already cannot unmake its request, or an edit
-    would free its cards: if they make no sense they say nothing.
+    Containers that ask through a dialect which is not among ``dialects`` are somebody else's, unless the pod is bound
+    and its placement names them: what was given stays given. Annotations can be edited at any time. Those of a pod that
+    is bound already cannot unmake its request, or an edit would free its cards: if they make no sense they say nothing.
     """
-    parsed = _parse(pod, unit, pod.metadata.annotations or {})
-    return _parse(pod, unit, {}) if isinstance(parsed, Refusal) and pod.spec.node_name else parsed
+    annotations = pod.metadata.annotations or {}
+    off = frozenset(r for r, d in _OWNER.items() if d.name not in dialects) if len(dialects) < len(NAMES) else NONE
+    kept = _placed(annotations) if off and pod.spec.node_name else NONE
+    parsed = _parse(pod, unit, annotations, off=off, kept=kept)
+    bound = isinstance(parsed, Refusal) and pod.spec.node_name
+    return _parse(pod, unit, {}, off=off, kept=kept) if bound else parsed
 
 
-def _parse(pod: Pod, unit: MemoryUnit, annotations: Mapping[str, str]) -> PodRequest | Refusal | None:
+def _placed(annotations: Mapping[str, str]) -> frozenset[str]:
+    try:
+        return frozenset(c.container for c in placement_wire.decode(annotations[placement_wire.ANNOTATION]).containers)
+    except (KeyError, WireError):
+        return NONE
+
+
+def _parse(
+    pod: Pod, unit: MemoryUnit, annotations: Mapping[str, str], *, off: frozenset[str], kept: frozenset[str]
+) -> PodRequest | Refusal | None:
     found: list[ContainerRequest] = []
+    ours = RESOURCES - off
     for role, index, container in _numbered(pod):
-        if not asks_for(container, RESOURCES):
+        if not asks_for(container, RESOURCES if container.name in kept else ours):
             continue
         amounts = _amounts(container)
         if isinstance(amounts, Refusal):
             return amounts
-        if not amounts.keys() & RESOURCES:
+        if not any(amounts[r] for r in (amounts if container.name in kept else amounts.keys() - off)):
             continue  # all of ours are zero, which Kubernetes allows and means nothing
         asked = _ask(container, amounts, unit, annotations)
         if isinstance(asked, Refusal):
@@ -122,9 +131,11 @@ def asks_for(container: Container, resources: frozenset[str]) -> bool:
     )
 
 
-def advertised(cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:
+def advertised(
+    cards: Sequence[Card], unit: MemoryUnit, *, slots: int = SLOTS, dialects: Collection[str] = NAMES
+) -> tuple[Advertised, ...]:
     """Everything a node with these cards reports; SetupError when kubelet could not take that many ids."""
-    resources = tuple(a for dialect in DIALECTS for a in dialect.advertise(cards, unit))
+    resources = tuple(a for d in DIALECTS if d.name in dialects for a in d.advertise(cards, unit, slots))
     for resource in resources:
         if resource.total > MAX_PER_RESOURCE:
             raise SetupError(_too_many(resource, cards, unit))
@@ -170,21 +181,21 @@ def _dialects(containers: Sequence[ContainerRequest]) -> list[Dialect]:
 
 
 def _amounts(container: Container) -> dict[str, int] | Refusal:
-    """The container's positive amounts of all resources that some GPU family claims."""
+    """The container's amounts of all resources of ours that are positive; zeros where there are no device ids."""
     resources = container.resources
     if resources is None:
         return {}
     amounts: dict[str, int] = {}
     for source in (resources.requests, resources.limits):
         for resource, value in (source or {}).items():
-            if resource not in _FAMILY:
+            if resource not in _OWNER:
                 continue
             amount = _amount(container, resource, value)
             if isinstance(amount, Refusal):
                 return amount
             if amounts.setdefault(resource, amount) != amount:
                 return _malformed(container, f"asks for {resource} with a limit that differs from its request")
-    return {resource: amount for resource, amount in amounts.items() if amount}
+    return {resource: amount for resource, amount in amounts.items() if amount or kind(resource) is Kind.AMOUNT}
 
 
 def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
@@ -197,10 +208,13 @@ def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
 def _ask(
     container: Container, amounts: dict[str, int], unit: MemoryUnit, annotations: Mapping[str, str]
 ) -> Asked | Refusal:
-    families = {_FAMILY[resource] for resource in amounts}
+    wanted = [resource for resource, amount in amounts.items() if amount]
+    families = {_OWNER[resource].name for resource in wanted}
     if len(families) > 1:
-        return _malformed(container, f"asks for {' and '.join(sorted(amounts))}; ask through one family of names only")
-    asked = _OWNER[next(iter(amounts))].ask(amounts, unit=unit, annotations=annotations)
+        return _malformed(container, f"asks for {' and '.join(sorted(wanted))}; ask through one family of names only")
+    dialect = _OWNER[wanted[0]]
+    mine = {resource: amount for resource, amount in amounts.items() if resource in dialect.resources}
+    asked = dialect.ask(mine, unit=unit, annotations=annotations)
     return _malformed(container, asked.message) if isinstance(asked, Refusal) else asked
 
 

@@ -74,7 +74,7 @@ class Tencent:
                 cards = cards if left else 0
         return None
 
-    def advertise(self, cards: Sequence[Card], unit: MemoryUnit) -> tuple[Advertised, ...]:
+    def advertise(self, cards: Sequence[Card], unit: MemoryUnit, slots: int) -> tuple[Advertised, ...]:
         return (
             Advertised(CORE, {c.uuid: CARD for c in cards}),
             Advertised(MEMORY, {c.uuid: c.memory // BLOCK for c in cards}),

@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fractile.dialects.table import parse_pod
+from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import FractileError, WireError
 from fractile.extender import openapi
 from fractile.extender.bind import Binder
 from fractile.extender.expected import Expected
 from fractile.extender.filter import filter_nodes
-from fractile.extender.score import rank
+from fractile.extender.score import BINPACK, rank
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
@@ -35,15 +35,26 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class Extender:
-    """The three verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt."""
+    """The three verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt; ``node_policy`` is the
+    cluster's, for pods that name none."""
 
     def __init__(
-        self, *, ledger: Ledger, binder: Binder, expected: Expected, unit: MemoryUnit, ready: Callable[[], bool]
+        self,
+        *,
+        ledger: Ledger,
+        binder: Binder,
+        expected: Expected,
+        unit: MemoryUnit,
+        ready: Callable[[], bool],
+        dialects: frozenset[str] = NAMES,
+        node_policy: str = BINPACK,
     ) -> None:
         self._ledger = ledger
         self._binder = binder
         self._expected = expected
         self._unit = unit
+        self._dialects = dialects
+        self._node_policy = node_policy
         self.ready = ready
 
     def filter(self, body: bytes) -> bytes:
@@ -57,7 +68,8 @@ class Extender:
             log.warning("filter refused reason=%s", e)
             return wire.encode(FilterResult(error=str(e)))
         assert args.pod is not None
-        result = filter_nodes(parse_pod(args.pod, self._unit), names, self._ledger)
+        request = parse_pod(args.pod, self._unit, self._dialects)
+        result = filter_nodes(request, names, self._ledger, self._node_policy)
         _log_filter(args, names, result, started)
         return wire.encode(_in_the_form_asked(args, result))
 
@@ -72,10 +84,10 @@ class Extender:
             log.warning("prioritize refused reason=%s", e)
             return wire.encode([])
         assert args.pod is not None
-        request = parse_pod(args.pod, self._unit)
+        request = parse_pod(args.pod, self._unit, self._dialects)
         if not isinstance(request, PodRequest):
             return wire.encode([HostPriority(name, 0) for name in names])
-        ranking = rank(request, names, self._ledger, self._expected.others(request.uid))
+        ranking = rank(request, names, self._ledger, self._expected.others(request.uid), self._node_policy)
         if ranking.best:
             self._expected.put(request.uid, ranking.best, ranking.memory)
         return wire.encode(ranking.scores)

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 
 from fractile.control.feed import PodFeed
 from fractile.control.waiting import WaitingPods
-from fractile.dialects.table import parse_pod, placement_annotations
+from fractile.dialects.table import NAMES, parse_pod, placement_annotations
 from fractile.errors import ApiError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -59,6 +59,7 @@ class Binder:
         client: KubeClient,
         unit: MemoryUnit,
         wall_ns: Callable[[], int],
+        dialects: frozenset[str] = NAMES,
         reached: Reached = lambda step: None,
     ) -> None:
         self._ledger = ledger
@@ -66,6 +67,7 @@ class Binder:
         self._feed = feed
         self._client = client
         self._unit = unit
+        self._dialects = dialects
         self._wall_ns = wall_ns
         self._reached = reached
         self._turns: dict[PodUID, _Turn] = {}
@@ -113,7 +115,7 @@ class Binder:
         if pod is None or pod.metadata.uid != uid:
             return Refusal(Code.GONE, "the pod was deleted")
         self._feed.changed(pod)  # from now on ``control.doubt`` can ask for it by name
-        return parse_pod(pod, self._unit)
+        return parse_pod(pod, self._unit, self._dialects)
 
     async def _earlier(self, args: BindingArgs, uid: PodUID) -> Entry | Refusal | None:
         """What an earlier call for this pod left in the ledger."""

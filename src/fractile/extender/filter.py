@@ -10,6 +10,7 @@ from itertools import compress, islice
 
 import numpy as np
 
+from fractile.extender.score import BINPACK, spreads
 from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, Ints
 from fractile.ledger.ledger import Ledger
@@ -27,7 +28,9 @@ _SPARE = 20
 _LOOKED_AT = 10  # nodes among which the one is sought that speaks for many
 
 
-def filter_nodes(request: PodRequest | Refusal | None, names: list[str], ledger: Ledger) -> FilterResult:
+def filter_nodes(
+    request: PodRequest | Refusal | None, names: list[str], ledger: Ledger, policy: str = BINPACK
+) -> FilterResult:
     """The nodes that fit, and why the others do not."""
     if request is None:
         return FilterResult(node_names=names)
@@ -39,13 +42,13 @@ def filter_nodes(request: PodRequest | Refusal | None, names: list[str], ledger:
         return FilterResult(node_names=[entry.placement.node])
     need = scan.need_of(request)
     if len(names) > BEST:
-        best = _best(request, need, names, ledger)
+        best = _best(request, need, names, ledger, spread=spreads(request, policy))
         if len(best) == BEST:
             return FilterResult(node_names=best)
     return _every_node(request, need, names, ledger)
 
 
-def _best(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> list[str]:
+def _best(request: PodRequest, need: Need, names: list[str], ledger: Ledger, *, spread: bool) -> list[str]:
     """The best nodes among those named, at most BEST; fewer when there are no more, or when each must be looked at."""
     arrays = ledger.arrays
     fitting = scan.now(arrays, need)
@@ -53,19 +56,21 @@ def _best(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> 
         return []
     if 2 * len(names) > len(arrays):
         # Most nodes are named: rank all, then see which of the best are. Three times as fast as finding each name.
-        best = _named(request, need, fitting.nonzero()[0], names, ledger)
+        best = _named(request, need, fitting.nonzero()[0], names, ledger, spread=spread)
         if len(best) == BEST:
             return best
     columns = np.unique(arrays.find_all(names, len(names)))
-    return _named(request, need, columns[(columns >= 0) & fitting[columns]], names, ledger)
+    return _named(request, need, columns[(columns >= 0) & fitting[columns]], names, ledger, spread=spread)
 
 
-def _named(request: PodRequest, need: Need, columns: Ints, names: list[str], ledger: Ledger) -> list[str]:
+def _named(
+    request: PodRequest, need: Need, columns: Ints, names: list[str], ledger: Ledger, *, spread: bool
+) -> list[str]:
     """The best of the columns whose nodes are named and fit, at most BEST of them."""
     arrays = ledger.arrays
     # A few more than are needed: not every one of the best need be named, or stand the closer look.
     most = BEST + _SPARE if need.exact and len(names) >= len(arrays) else 4 * BEST
-    top: list[int] = scan.best_first(arrays, columns, most).tolist()
+    top: list[int] = scan.best_first(arrays, columns, most, emptiest=spread).tolist()
     candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
     named = frozenset(candidates).intersection(names)
     fit = (

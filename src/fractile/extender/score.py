@@ -1,7 +1,8 @@
 """Step 3: how good each fitting node is, 0 .. 10. Reads the ledger, changes nothing.
 
-Fill one node before the next (most allocated): the share of the node's GPU memory that would be in use with the pod
-on it. kube-scheduler multiplies by the extender's weight and adds its own scores.
+Two policies, the pod's own before the cluster's. ``binpack`` fills one node before the next (most allocated): the share
+of the node's GPU memory that would be in use with the pod on it. ``spread`` is the share that would stay free.
+kube-scheduler multiplies by the extender's weight and adds its own scores.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,9 @@ from fractile.model.request import PodRequest
 from fractile.wire.extender import HostPriority
 
 MAX_SCORE = 10
+BINPACK = "binpack"
+SPREAD = "spread"
+POLICIES = (BINPACK, SPREAD)
 
 
 class Ranking(msgspec.Struct, frozen=True):
@@ -26,7 +30,19 @@ class Ranking(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
-def rank(request: PodRequest, names: list[str], ledger: Ledger, expected: Iterable[tuple[str, int]] = ()) -> Ranking:
+def spreads(request: PodRequest, cluster: str) -> bool:
+    """Whether emptier nodes are better for the pod; a policy that is not known means the cluster's."""
+    own = next((c.request.node_policy for c in request.containers if c.request.node_policy in POLICIES), cluster)
+    return own == SPREAD
+
+
+def rank(
+    request: PodRequest,
+    names: list[str],
+    ledger: Ledger,
+    expected: Iterable[tuple[str, int]] = (),
+    policy: str = BINPACK,
+) -> Ranking:
     """Score the nodes; those without cards score 0.
 
     ``expected`` are nodes and MiB of pods that were scored a moment ago and are not bound yet.
@@ -42,7 +58,8 @@ def rank(request: PodRequest, names: list[str], ledger: Ledger, expected: Iterab
     used = total - arrays.node_free[columns] + takes + _coming(arrays, expected)[columns]
     # Rounded to the nearest step: few steps, so that equal nodes stay equal and kube-scheduler's own scores decide.
     steps = (2 * MAX_SCORE * used + total) // (2 * total).clip(min=1)
-    scores = steps.clip(0, MAX_SCORE) * (columns >= 0)
+    filled = steps.clip(0, MAX_SCORE)
+    scores = (MAX_SCORE - filled if spreads(request, policy) else filled) * (columns >= 0)
     best = int(scores.argmax())
     return Ranking(list(map(HostPriority, names, scores.tolist())), names[best], int(takes[best]))
 

@@ -29,6 +29,7 @@ class CardArrays:
         self.free: Ints = np.full((_SLOTS, _COLUMNS), -1, np.int64)
         self.free_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
         self.coreless: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
+        self.free_slots: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # device ids, where a card has few
         self.model: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # its place in ``models``
         self.models: list[str] = []
         self.cells: dict[CardUUID, tuple[int, int]] = {}
@@ -87,7 +88,16 @@ class CardArrays:
         self.model[slot, column] = self.models.index(model)
 
     def write(
-        self, slot: int, column: int, *, memory: int, free: int, free_cores: int, idle: bool, coreless: bool = False
+        self,
+        slot: int,
+        column: int,
+        *,
+        memory: int,
+        free: int,
+        free_cores: int,
+        idle: bool,
+        coreless: bool = False,
+        free_slots: int = 0,
     ) -> None:
         """Set what is free on one card; keeps the node's digest in step."""
         self.memory[slot, column] = memory
@@ -95,10 +105,20 @@ class CardArrays:
         self.free_cores[slot, column] = free_cores
         self.idle[slot, column] = idle
         self.coreless[slot, column] = coreless
+        self.free_slots[slot, column] = free_slots
         self._digest(column)
 
     def agrees(
-        self, slot: int, column: int, *, memory: int, free: int, free_cores: int, idle: bool, coreless: bool
+        self,
+        slot: int,
+        column: int,
+        *,
+        memory: int,
+        free: int,
+        free_cores: int,
+        idle: bool,
+        coreless: bool,
+        free_slots: int,
     ) -> bool:
         """Whether a card, and the digest of its node, are as they should be."""
         usable = self._usable(column)
@@ -108,6 +128,7 @@ class CardArrays:
             and self.free_cores[slot, column] == free_cores
             and bool(self.idle[slot, column]) is idle
             and bool(self.coreless[slot, column]) is coreless
+            and self.free_slots[slot, column] == free_slots
             and self.node_free[column] == sum(max(0, f) for f in usable)
             and self.most_free[column] == max(usable)
             and self.unused[column] == sum(self.idle[:, column].tolist())
@@ -162,4 +183,5 @@ class CardArrays:
         self.free_cores = np.pad(self.free_cores, widths)
         self.idle = np.pad(self.idle, widths)
         self.coreless = np.pad(self.coreless, widths)
+        self.free_slots = np.pad(self.free_slots, widths)
         self.model = np.pad(self.model, widths)

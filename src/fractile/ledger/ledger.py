@@ -27,7 +27,7 @@ from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
-from fractile.policy.state import CardState, NodeState, cores_fit
+from fractile.policy.state import NO_LIMIT, CardState, NodeState, cores_fit
 
 
 class State(StrEnum):
@@ -60,6 +60,7 @@ class _Held(msgspec.Struct):
     cores: int = 0
     pods: int = 0
     coreless: int = 0  # pods with a container that was promised no cores
+    slots: int = 0
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -70,10 +71,11 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """Single-threaded: every method runs to its end on the program's event loop."""
+    """Single-threaded: every method runs to its end on the program's event loop. ``slots``: how many each card has."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, slots: int = NO_LIMIT) -> None:
         self._clock = clock
+        self._slots = slots
         self._arrays = CardArrays()
         self._places: dict[CardUUID, _Place] = {}
         self._by_cell: dict[tuple[int, int], _Place] = {}
@@ -278,6 +280,8 @@ class Ledger:
                 100 - held.cores, charge.cores, coreless=coreless
             ):
                 return Refusal(Code.NO_ROOM, _no_room(place.card, held, charge))
+            if held.slots + charge.slots > self._slots:
+                return Refusal(Code.NO_ROOM, f"card {place.card.index} has {self._slots - held.slots} slots free")
         return None
 
     def _write(self, uuid: CardUUID) -> None:
@@ -294,6 +298,7 @@ class Ledger:
             free_cores=100 - held.cores,
             idle=held.pods == 0,
             coreless=held.coreless > 0,
+            free_slots=self._slots - held.slots,
         )
 
     def _cards_of(self, column: int) -> list[_Place]:
@@ -311,6 +316,8 @@ class Ledger:
             free_cores=Percent(100 - held.cores),
             idle=held.pods == 0,
             coreless=held.coreless > 0,
+            slots=self._slots,
+            free_slots=self._slots - held.slots,
             interconnect=place.card.interconnect,
         )
 
@@ -326,6 +333,7 @@ class Ledger:
             free_cores=100 - wanted.cores,
             idle=wanted.pods == 0,
             coreless=wanted.coreless > 0,
+            free_slots=self._slots - wanted.slots,
         )
 
 
@@ -334,6 +342,7 @@ def _add(held: _Held, charge: Charge, sign: int) -> None:
     held.cores += sign * charge.cores
     held.pods += sign
     held.coreless += sign * charge.coreless
+    held.slots += sign * charge.slots
 
 
 def _no_room(card: Card, held: _Held, charge: Charge) -> str:

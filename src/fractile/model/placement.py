@@ -9,11 +9,12 @@ from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """The part of one card that one container holds."""
+    """The part of one card that one container holds. ``slots``: device ids of a resource of which a card has few."""
 
     card: CardUUID
     memory: MiB
     cores: Percent = Percent(0)
+    slots: int = 0
 
 
 class ContainerPlacement(msgspec.Struct, frozen=True):
@@ -43,30 +44,31 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
     memory: MiB
     cores: Percent
     coreless: bool = False
+    slots: int = 0
 
 
 def charges(placement: Placement) -> tuple[Charge, ...]:
     """The peak use of each card: max(each init container + sidecars before it, sidecars + apps).
 
-    This is Kubernetes' rule for pod requests, applied card by card and to memory and cores separately.
+    This is Kubernetes' rule for pod requests, applied card by card and to memory, cores and slots separately.
     """
-    running: dict[CardUUID, tuple[int, int, bool]] = {}
-    peak: dict[CardUUID, tuple[int, tuple[int, bool]]] = {}
+    running: dict[CardUUID, tuple[int, int, int, bool]] = {}
+    peak: dict[CardUUID, tuple[int, int, tuple[int, bool]]] = {}
     for container in placement.containers:
-        for card, (memory, cores) in _per_card(container.slices).items():
-            held = running.get(card, (0, 0, False))
-            now = (held[0] + memory, held[1] + cores, held[2] or not cores)
-            before = peak.get(card, (0, (0, False)))
+        for card, (memory, slots, cores) in _per_card(container.slices).items():
+            held = running.get(card, (0, 0, 0, False))
+            now = (held[0] + memory, held[1] + slots, held[2] + cores, held[3] or not cores)
+            before = peak.get(card, (0, 0, (0, False)))
             # A smaller number of cores with somebody who has none never needs more than the largest number without.
-            peak[card] = (max(before[0], now[0]), max(before[1], now[1:]))
+            peak[card] = (max(before[0], now[0]), max(before[1], now[1]), max(before[2], now[2:]))
             if container.role is not Role.INIT:
                 running[card] = now
-    return tuple(Charge(card, MiB(m), Percent(c), coreless) for card, (m, (c, coreless)) in peak.items())
+    return tuple(Charge(card, MiB(m), Percent(c), coreless, n) for card, (m, n, (c, coreless)) in peak.items())
 
 
-def _per_card(slices: Iterable[Slice]) -> dict[CardUUID, tuple[int, int]]:
-    sums: dict[CardUUID, tuple[int, int]] = {}
+def _per_card(slices: Iterable[Slice]) -> dict[CardUUID, tuple[int, int, int]]:
+    sums: dict[CardUUID, tuple[int, int, int]] = {}
     for s in slices:
-        memory, cores = sums.get(s.card, (0, 0))
-        sums[s.card] = (memory + s.memory, cores + s.cores)
+        memory, slots, cores = sums.get(s.card, (0, 0, 0))
+        sums[s.card] = (memory + s.memory, slots + s.slots, cores + s.cores)
     return sums

@@ -45,8 +45,9 @@ class Request(msgspec.Struct, frozen=True):
     ``memory_percent``, when not 0, says the memory as a part of each card, and ``memory`` is then 0. ``exclusive`` asks
     for whole cards that nobody else uses; memory and cores are then those of the card. ``cores_limit`` is the percent
     that is never passed, 0 for none; ``priority`` orders containers on a card, the higher first. ``policy`` names the
-    way to choose cards, "" for the cluster's. What a pod's annotations may change at any time (``cores_limit``,
-    ``priority``, ``selector``, ``policy``) is no part of what its placement is checked against.
+    way to choose cards, ``node_policy`` that to choose a node, "" for the cluster's. ``slots`` is how many device ids
+    it takes of each card where a card has only few. What a pod's annotations may change at any time (``cores_limit``,
+    ``priority``, ``selector``, ``policy``, ``node_policy``) is no part of what its placement is checked against.
     """
 
     count: int = 1
@@ -58,6 +59,8 @@ class Request(msgspec.Struct, frozen=True):
     priority: int = 0
     selector: Selector = ANY
     policy: str = ""
+    node_policy: str = ""
+    slots: int = 0
 
     def memory_on(self, card: MiB) -> MiB:
         """The MiB that it takes of a card which has so many; percentages are rounded down."""

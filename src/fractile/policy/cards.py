@@ -189,4 +189,5 @@ def _place(numbered: tuple[int, ContainerRequest]) -> int:
 
 def _slice(container: ContainerRequest, card: CardState) -> Slice:
     request = container.request
-    return Slice(card.uuid, request.memory_on(card.memory), WHOLE if request.exclusive else request.cores)
+    cores = WHOLE if request.exclusive else request.cores
+    return Slice(card.uuid, request.memory_on(card.memory), cores, request.slots)

@@ -22,6 +22,7 @@ class Peak(msgspec.Struct, frozen=True, gc=False):
     memory: int
     cores: int
     coreless: bool
+    slots: int = 0
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -54,21 +55,21 @@ def parts_of(containers: Sequence[ContainerRequest], numbers: Numbers) -> list[P
 def peak(containers: Sequence[ContainerRequest], card: MiB) -> Peak:
     """What a card of so much memory must have free to serve all of them: max(each init container + sidecars before it,
     sidecars + apps)."""
-    memory = cores = most = 0
+    memory = cores = slots = most = most_slots = 0
     coreless = False
     promised = (0, False)
     for c in containers:
         wanted = WHOLE if c.request.exclusive else c.request.cores
-        now = (memory + c.request.memory_on(card), cores + wanted, coreless or not wanted)
-        most = max(most, now[0])
-        promised = max(promised, now[1:])
+        now = (memory + c.request.memory_on(card), slots + c.request.slots, cores + wanted, coreless or not wanted)
+        most, most_slots = max(most, now[0]), max(most_slots, now[1])
+        promised = max(promised, now[2:])
         if c.role is not Role.INIT:
-            memory, cores, coreless = now
-    return Peak(most, *promised)
+            memory, slots, cores, coreless = now
+    return Peak(most, *promised, slots=most_slots)
 
 
 def has_room(card: CardState, need: Peak) -> bool:
-    return card.holds(need.memory, need.cores, coreless=need.coreless)
+    return card.holds(need.memory, need.cores, coreless=need.coreless, slots=need.slots)
 
 
 def card_numbers(containers: Sequence[ContainerRequest]) -> Numbers:

@@ -66,6 +66,9 @@ def _of_shared(containers: Sequence[ContainerRequest], cards: Sequence[CardState
 def _one_card(part: Part, cards: Sequence[CardState], *, ever: bool) -> str:
     """For containers that must be on one card."""
     needs = [peak(part.containers, c.memory) for c in cards]
+    alone = [c for n, c in zip(needs, cards, strict=True) if c.holds(n.memory, n.cores, coreless=n.coreless)]
+    if alone and not any(map(part.fits, alone)):
+        return _slots_short(needs[0].slots, alone)
     cores = needs[0].cores
     roomy = [n.memory <= c.free_memory for n, c in zip(needs, cards, strict=True)]
     timely = [
@@ -100,6 +103,12 @@ def _cores_short(cores: int, cards: Sequence[CardState], *, ever: bool) -> str:
     if not cores:
         return "cores: those of every card are promised to others"
     return f"cores: {cores} % asked, free per card: {_list(cards, lambda c: str(_cores(c)))} %"
+
+
+def _slots_short(asked: int, cards: Sequence[CardState]) -> str:
+    """Where there is room for the rest."""
+    said = f"{asked} of a card's {cards[0].slots} slots asked"
+    return f"{said}, free on the cards with enough memory and cores: {_list(cards, lambda c: str(c.free_slots))}"
 
 
 def _several(containers: Sequence[ContainerRequest], cards: Sequence[CardState], *, ever: bool) -> str:

@@ -15,7 +15,7 @@ from fractile.policy.state import CardState
 
 _LIMIT = 20_000  # cards tried; far beyond what any real pod needs
 
-_Room = tuple[int, int, bool, int, str]
+_Room = tuple[int, int, bool, int, int, str]
 
 
 def search(
@@ -74,7 +74,7 @@ class _Search:
 
     def _room(self, card: CardState) -> _Room:
         who = card.uuid if self._selective else ""
-        return card.free_memory, card.free_cores, card.coreless, card.memory, who
+        return card.free_memory, card.free_cores, card.coreless, card.free_slots, card.memory, who
 
     def _largest_first(self, part: Part) -> tuple[int, int, tuple[int, ...], int]:
         needs = self._needs[part.number].values()
@@ -88,4 +88,5 @@ def _with(card: CardState, need: Peak) -> CardState:
         free_memory=MiB(card.free_memory - need.memory),
         free_cores=Percent(card.free_cores - need.cores),
         coreless=card.coreless or need.coreless,
+        free_slots=card.free_slots - need.slots,
     )

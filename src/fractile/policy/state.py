@@ -5,6 +5,8 @@ import msgspec
 from fractile.model.interconnect import Interconnect
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
 
+NO_LIMIT = 2**31  # slots of a card, where nobody counts them
+
 
 def cores_fit(free: int, cores: int, *, coreless: bool) -> bool:
     """Whether so many percent can be promised of what is free. Containers without a promise share what nobody was
@@ -23,11 +25,15 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     free_cores: Percent
     idle: bool  # nobody holds any part of it
     coreless: bool = False  # somebody holds a part of its memory who was promised no cores
+    slots: int = NO_LIMIT  # device ids of a resource of which a card has few
+    free_slots: int = NO_LIMIT
     interconnect: Interconnect | None = None
 
-    def holds(self, memory: int, cores: int, *, coreless: bool) -> bool:
+    def holds(self, memory: int, cores: int, *, coreless: bool, slots: int = 0) -> bool:
         """Whether it has room for so much more."""
-        return memory <= self.free_memory and cores_fit(self.free_cores, cores, coreless=coreless or self.coreless)
+        if memory > self.free_memory or slots > self.free_slots:
+            return False
+        return cores_fit(self.free_cores, cores, coreless=coreless or self.coreless)
 
 
 class NodeState(msgspec.Struct, frozen=True):
@@ -42,7 +48,9 @@ def emptied(state: NodeState) -> NodeState:
     return NodeState(
         state.node,
         tuple(
-            msgspec.structs.replace(c, free_memory=c.memory, free_cores=Percent(100), idle=True, coreless=False)
+            msgspec.structs.replace(
+                c, free_memory=c.memory, free_cores=Percent(100), idle=True, coreless=False, free_slots=c.slots
+            )
             for c in state.cards
         ),
     )

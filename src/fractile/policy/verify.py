@@ -43,4 +43,6 @@ def _container_mismatch(asked: ContainerRequest, given: ContainerPlacement) -> s
             return f"asks for {want.memory} MiB, the placement gives {part.memory} MiB"
         if part.cores != (WHOLE if want.exclusive else want.cores):
             return f"asks for {want.cores} % of a card's cores, the placement gives {part.cores} %"
+        if part.slots != want.slots:
+            return f"asks for {want.slots} slot(s) of a card, the placement gives {part.slots}"
     return None

@@ -25,6 +25,7 @@ MAX_SLICES = 128  # of one container
 
 _MiB = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 _Cores = Annotated[int, msgspec.Meta(ge=0, le=100)]
+_Slots = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 
 
@@ -32,6 +33,7 @@ class _Slice(msgspec.Struct, frozen=True):
     card: _Name
     memory: _MiB = msgspec.field(name="memoryMiB")
     cores: _Cores = 0
+    slots: _Slots | msgspec.UnsetType = msgspec.UNSET  # left out when it takes none
 
 
 class _Container(msgspec.Struct, frozen=True):
@@ -57,7 +59,9 @@ _encoder = msgspec.json.Encoder()
 def encode(placement: Placement) -> str:
     """The annotation's text."""
     containers: dict[str, _Container] = {
-        c.container: _Container(c.role, tuple(_Slice(s.card, s.memory, s.cores) for s in c.slices))
+        c.container: _Container(
+            c.role, tuple(_Slice(s.card, s.memory, s.cores, s.slots or msgspec.UNSET) for s in c.slices)
+        )
         for c in placement.containers
     }
     return _encoder.encode(_Placement(VERSION, placement.node, containers)).decode()
@@ -80,7 +84,7 @@ def decode(text: str) -> Placement:
             ContainerPlacement(
                 ContainerName(name),
                 c.role,
-                tuple(Slice(CardUUID(s.card), MiB(s.memory), Percent(s.cores)) for s in c.slices),
+                tuple(Slice(CardUUID(s.card), MiB(s.memory), Percent(s.cores), s.slots or 0) for s in c.slices),
             )
             for name, c in raw.containers.items()
         ),

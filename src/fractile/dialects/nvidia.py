@@ -1,0 +1,221 @@
+"""``nvidia.com/gpu``, ``gpumem``, ``gpumem-percentage``, ``gpucores``, ``priority``: parts of cards as HAMi names them.
+
+Names and meanings: HAMi's docs/config.md and pkg/device/nvidia; reference node.md 2.8, scheduler.md 2.4. ``gpu`` is how
+many cards, its device ids are slots of cards; the other names are amounts on each of them, have no device ids, and are
+left to the extender. Without an amount a card is whole and nobody else's. HAMi's webhook adds ``gpu: 1`` where only an
+amount is given; kubelet would never call the plugin for such a container, so it is refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
+from fractile.dialects.shares import by_card, spread_evenly
+from fractile.model.card import Card
+from fractile.model.placement import Placement, Slice
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import ANY, ContainerRequest, PodRequest, Request, Role, Selector
+from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB, Percent
+
+GPU = "nvidia.com/gpu"
+MEMORY = "nvidia.com/gpumem"  # MiB of each card
+PERCENTAGE = "nvidia.com/gpumem-percentage"  # of each card's memory
+CORES = "nvidia.com/gpucores"  # percent of each card's time
+PRIORITY = "nvidia.com/priority"  # 0: first; 1: after them, as without it
+
+USE_TYPE = "nvidia.com/use-gputype"  # parts of models' names, in any case, separated by commas
+NOUSE_TYPE = "nvidia.com/nouse-gputype"
+USE_UUID = "nvidia.com/use-gpuuuid"
+NOUSE_UUID = "nvidia.com/nouse-gpuuuid"
+CARD_POLICY = "hami.io/gpu-scheduler-policy"  # a list; the first word that says how cards are chosen counts
+NODE_POLICY = "hami.io/node-scheduler-policy"
+
+NODE = "hami.io/vgpu-node"
+TIME = "hami.io/vgpu-time"  # seconds since 1970
+BIND_TIME = "hami.io/bind-time"  # the same
+PHASE = "hami.io/bind-phase"  # "allocating" when bound, "success" when the containers have their cards
+DEVICES = "hami.io/vgpu-devices-allocated"
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+MEMORY_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT_"  # and the card's place among those that are visible
+CORES_LIMIT = "CUDA_DEVICE_SM_LIMIT"
+
+SLOTS = 10  # of a card, unless the agents are told another number; HAMi's deviceSplitCount
+
+_TYPE = "NVIDIA"  # what HAMi calls the cards of this family in DEVICES
+_NAMED = 256  # models or cards that one annotation may name
+_CARD_POLICIES = {"binpack": "binpack", "spread": "spread", "topology-aware": "topology"}
+_NODE_POLICIES = {"binpack": "binpack", "spread": "spread"}
+_NS = 10**9
+
+
+class Nvidia:
+    """The dialect. ``slots``: how many containers one card serves through these names."""
+
+    name = "nvidia"
+    resources: Mapping[str, Kind] = MappingProxyType(
+        {GPU: Kind.PRIMARY} | dict.fromkeys((MEMORY, PERCENTAGE, CORES, PRIORITY), Kind.AMOUNT)
+    )
+
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
+        count = amounts.get(GPU, 0)
+        if not count:
+            named = " and ".join(sorted(amounts))
+            return _malformed(f"asks for {named} without {GPU}; write {GPU}: 1, or as many cards as it needs")
+        request = _request(count, amounts)
+        if isinstance(request, Refusal):
+            return request
+        selector = _selector(annotations)
+        if isinstance(selector, Refusal):
+            return selector
+        return Asked(GPU, count, _with_wishes(request, selector, amounts, annotations))
+
+    def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
+        """Kubelet hands an init container's ids on in any order (node.md 2.2): a successor that needs fewer of them
+        than are left gets whichever, so on each of these cards it must need what the init container had."""
+        left, before = 0, ()
+        for c in containers:
+            alike = all(_each(c.request) == _each(r) for r in before)
+            if left > max(c.request.count, 1) and not alike:
+                return _malformed(
+                    f"container {c.container} asks for {c.amount} {GPU} after an init container with {left}, and for "
+                    f"other amounts on each: kubelet would choose the cards; let it ask for as many, or for the same"
+                )
+            if c.role is Role.INIT:
+                left, before = max(left, c.request.count), (*before, c.request)
+            else:
+                left = max(left - c.request.count, 0)
+        return None
+
+    def advertise(self, cards: Sequence[Card], unit: MemoryUnit, slots: int) -> tuple[Advertised, ...]:
+        return (Advertised(GPU, {c.uuid: slots for c in cards}, distinct=True),)
+
+    def ids_wanted(self, resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:
+        return spread_evenly(asked.amount, slices)
+
+    def slices_held(
+        self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
+    ) -> tuple[Slice, ...]:
+        return by_card(asked.request, held, cards)
+
+    def answer(
+        self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
+    ) -> Answer:
+        mine = [c for c in cards if c.uuid in held]
+        return Answer({VISIBLE: ",".join(c.uuid for c in mine)} | dict(_limits(mine, dict(facts.amounts))))
+
+    def annotate(
+        self, request: PodRequest, placement: Placement, *, cards: Sequence[Card], unit: MemoryUnit, now_ns: int
+    ) -> dict[str, str]:
+        mine = _ours(request)
+        if not mine:
+            return {}
+        now = str(now_ns // _NS)
+        return {
+            NODE: placement.node,
+            TIME: now,
+            BIND_TIME: now,
+            PHASE: "allocating",
+            DEVICES: _devices(mine, placement),
+        }
+
+    def assigned(self, request: PodRequest) -> dict[str, str]:
+        return {PHASE: "success"} if _ours(request) else {}
+
+
+def _ours(request: PodRequest) -> list[ContainerRequest]:
+    return [c for c in request.containers if c.resource == GPU]
+
+
+# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _request(count: int, amounts: Mapping[str, int]) -> Request | Refusal:
+    """HAMi's rules: memory in MiB wins over a percentage; without either all of the card's memory."""
+    for name in (PERCENTAGE, CORES):
+        if amounts.get(name, 0) > WHOLE:
+            return _malformed(f"asks for {amounts[name]} {name}; it is a percentage, write a number from 1 to {WHOLE}")
+    memory, percentage, cores = (amounts.get(name, 0) for name in (MEMORY, PERCENTAGE, CORES))
+    everything = cores == WHOLE and percentage in (0, WHOLE)
+    if not memory and (everything or not (percentage or cores)):
+        return Request(count=count, cores=WHOLE, exclusive=True, slots=1)
+    return Request(
+        count=count,
+        memory=MiB(memory),
+        cores=Percent(cores),
+        memory_percent=Percent(0 if memory else percentage or WHOLE),
+        cores_limit=Percent(cores),
+        slots=1,
+    )
+
+
+def _with_wishes(
+    request: Request, selector: Selector, amounts: Mapping[str, int], annotations: Mapping[str, str]
+) -> Request:
+    return msgspec.structs.replace(
+        request,
+        priority=1 if amounts.get(PRIORITY, 1) == 0 else 0,
+        selector=selector,
+        policy=_first(annotations.get(CARD_POLICY, ""), _CARD_POLICIES),
+        node_policy=_first(annotations.get(NODE_POLICY, ""), _NODE_POLICIES),
+    )
+
+
+def _each(request: Request) -> tuple[int, int, int, bool]:
+    return request.memory, request.memory_percent, request.cores, request.exclusive
+
+
+def _selector(annotations: Mapping[str, str]) -> Selector | Refusal:
+    found: dict[str, tuple[str, ...]] = {}
+    for name in (USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID):
+        found[name] = tuple(_words(annotations.get(name, "")))
+        if len(found[name]) > _NAMED:
+            return _malformed(f"is of a pod whose {name} names {len(found[name])}; it may name {_NAMED}")
+    selector = Selector(
+        models=found[USE_TYPE],
+        not_models=found[NOUSE_TYPE],
+        cards=tuple(map(CardUUID, found[USE_UUID])),
+        not_cards=tuple(map(CardUUID, found[NOUSE_UUID])),
+    )
+    return ANY if selector == ANY else selector
+
+
+def _words(text: str) -> Iterator[str]:
+    return (word for part in text.split(",") if (word := part.strip()))
+
+
+def _first(text: str, known: Mapping[str, str]) -> str:
+    """The first word that we know; HAMi's others (numa, mutex) say nothing about how cards are chosen here."""
+    return next((known[word] for word in map(str.lower, _words(text)) if word in known), "")
+
+
+def _malformed(what: str) -> Refusal:
+    return Refusal(Code.MALFORMED, what)
+
+
+# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _limits(cards: Sequence[Card], amounts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """HAMi's variables, for people and programs that look at them; what is enforced stands in the limits page."""
+    for place, card in enumerate(cards):
+        memory = amounts.get(MEMORY, 0) or card.memory * min(amounts.get(PERCENTAGE, 0), WHOLE) // WHOLE
+        if memory:
+            yield f"{MEMORY_LIMIT}{place}", f"{memory}m"
+    if amounts.get(CORES, 0):
+        yield CORES_LIMIT, str(amounts[CORES])
+
+
+def _devices(containers: Sequence[ContainerRequest], placement: Placement) -> str:
+    """HAMi's text: "UUID,TYPE,MiB,percent:" for each card, ";" after each container, init containers first. Containers
+    that come after the last one with cards are not there."""
+    last = {False: -1, True: -1}
+    texts: dict[tuple[bool, int], str] = {}
+    for c in containers:
+        app = c.role is Role.APP
+        slices = placement.slices_of(c.container)
+        texts[app, c.index] = "".join(f"{s.card},{_TYPE},{s.memory},{s.cores}:" for s in slices)
+        last[app] = max(last[app], c.index)
+    return "".join(f"{texts.get((app, i), '')};" for app in (False, True) for i in range(last[app] + 1))
