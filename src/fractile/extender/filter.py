@@ -8,6 +8,7 @@ the same cause share one sentence when they are many, which names the best of th
 from collections.abc import Sequence
 from itertools import compress, islice
 
+import msgspec
 import numpy as np
 
 from fractile.extender.score import BINPACK, spreads
@@ -41,6 +42,8 @@ def filter_nodes(
         # A Binding of unknown outcome: the pod's own cards are charged, and only that node can be right.
         return FilterResult(node_names=[entry.placement.node])
     need = scan.need_of(request)
+    if ledger.ruled:
+        need = msgspec.structs.replace(need, exact=False)  # the rules are asked of every card
     if len(names) > BEST:
         best = _best(request, need, names, ledger, spread=spreads(request, policy))
         if len(best) == BEST:

@@ -26,8 +26,15 @@ from fractile.ledger.arrays import CardArrays, Ints
 from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Code, Refusal
+from fractile.model.sharing import FREE, Rule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
 from fractile.policy.state import NO_LIMIT, CardState, NodeState, cores_fit
+
+Rules = Callable[[NodeName, str], Rule]  # of node and model
+
+
+def _free(node: NodeName, model: str) -> Rule:
+    return FREE
 
 
 class State(StrEnum):
@@ -61,6 +68,7 @@ class _Held(msgspec.Struct):
     pods: int = 0
     coreless: int = 0  # pods with a container that was promised no cores
     slots: int = 0
+    slices: int = 0  # containers
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -76,6 +84,7 @@ class Ledger:
     def __init__(self, clock: Callable[[], float], *, slots: int = NO_LIMIT) -> None:
         self._clock = clock
         self._slots = slots
+        self._rules: Rules = _free
         self._arrays = CardArrays()
         self._places: dict[CardUUID, _Place] = {}
         self._by_cell: dict[tuple[int, int], _Place] = {}
@@ -109,13 +118,32 @@ class Ledger:
             self._arrays.clear(place.slot, place.column)
             self._generation += 1
 
+    def share_by(self, rules: Rules) -> list[NodeName]:
+        """From now on cards may be cut as the rules say; what is held stays. The nodes that have cards."""
+        self._rules = rules
+        nodes = list(dict.fromkeys(place.node for place in self._places.values()))
+        for node in nodes:
+            self.reshare(node)
+        return nodes
+
+    def reshare(self, node: NodeName) -> None:
+        """The rules say something else of the node."""
+        column = self._arrays.find(node)
+        for place in [] if column < 0 else self._cards_of(column):
+            self._write(place.card.uuid)
+
+    @property
+    def ruled(self) -> bool:
+        """Whether there are rules about how cards may be cut, so that sums alone say of no node that a pod fits."""
+        return self._rules is not _free
+
     # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def assume(self, uid: PodUID, placement: Placement) -> Refusal | None:
         """Charge a placement whose Binding is about to be written; a refusal changes nothing."""
         if uid in self._entries:
             return Refusal(Code.ELSEWHERE, f"the pod already holds a placement on {self._entries[uid].placement.node}")
-        refusal = self._enter(uid, placement, State.ASSUMED)
+        refusal = self._against_rules(placement) or self._enter(uid, placement, State.ASSUMED)
         if refusal is None:
             self._conflicts.pop(uid, None)
         return refusal
@@ -159,7 +187,7 @@ class Ledger:
         if entry is None:
             return Refusal(Code.GONE, "the pod holds no placement")
         self._leave(uid)
-        refusal = self._enter(uid, placement, entry.state)
+        refusal = self._against_rules(placement) or self._enter(uid, placement, entry.state)
         if refusal is not None:
             self._restore(uid, entry)
         return refusal
@@ -284,6 +312,22 @@ class Ledger:
                 return Refusal(Code.NO_ROOM, f"card {place.card.index} has {self._slots - held.slots} slots free")
         return None
 
+    def _against_rules(self, placement: Placement) -> Refusal | None:
+        """What the rules about cuts have against a placement that is still to be made."""
+        if not self.ruled:
+            return None
+        for charge in charges(placement):
+            place = self._places.get(charge.card)
+            if place is None:
+                continue
+            rule, held = self._rules(place.node, place.card.model), self._held.get(charge.card, _Held())
+            if not rule.has_place(held.slices, charge.slices):
+                return Refusal(Code.NO_ROOM, f"card {place.card.index} is cut in {rule.max_slices} already")
+            for part in (s for c in placement.containers for s in c.slices if s.card == charge.card):
+                if not rule.admits(place.card.memory, memory=part.memory, cores=part.cores):
+                    return Refusal(Code.TOO_LARGE, f"card {place.card.index} may not be cut into {part.memory} MiB")
+        return None
+
     def _write(self, uuid: CardUUID) -> None:
         self._generation += 1
         place = self._places.get(uuid)
@@ -295,11 +339,16 @@ class Ledger:
             place.column,
             memory=place.card.memory,
             free=place.card.memory - held.memory,
-            free_cores=100 - held.cores,
+            free_cores=self._free_cores(place, held),
             idle=held.pods == 0,
             coreless=held.coreless > 0,
             free_slots=self._slots - held.slots,
         )
+
+    def _free_cores(self, place: _Place, held: _Held) -> int:
+        """For the arrays: a card that takes no more slices has nothing left, as one whose cores are all promised."""
+        closed = self.ruled and not self._rules(place.node, place.card.model).has_place(held.slices, 1)
+        return min(100 - held.cores, 0) if closed else 100 - held.cores
 
     def _cards_of(self, column: int) -> list[_Place]:
         slots: Ints = self._arrays.memory[:, column]
@@ -319,6 +368,8 @@ class Ledger:
             slots=self._slots,
             free_slots=self._slots - held.slots,
             interconnect=place.card.interconnect,
+            slices=held.slices,
+            rule=self._rules(place.node, place.card.model),
         )
 
     def _consistent(self, uuid: CardUUID, wanted: _Held) -> bool:
@@ -330,7 +381,7 @@ class Ledger:
             place.column,
             memory=place.card.memory,
             free=place.card.memory - wanted.memory,
-            free_cores=100 - wanted.cores,
+            free_cores=self._free_cores(place, wanted),
             idle=wanted.pods == 0,
             coreless=wanted.coreless > 0,
             free_slots=self._slots - wanted.slots,
@@ -343,6 +394,7 @@ def _add(held: _Held, charge: Charge, sign: int) -> None:
     held.pods += sign
     held.coreless += sign * charge.coreless
     held.slots += sign * charge.slots
+    held.slices += sign * charge.slices
 
 
 def _no_room(card: Card, held: _Held, charge: Charge) -> str:

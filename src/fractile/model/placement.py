@@ -38,13 +38,15 @@ class Placement(msgspec.Struct, frozen=True):
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
     """What a pod takes from one card at its peak. ``coreless``: while its cores are at their peak, a container of it
-    is there that was promised none, and needs a little that nobody was promised."""
+    is there that was promised none, and needs a little that nobody was promised. ``slices``: containers with a part of
+    the card at the same time."""
 
     card: CardUUID
     memory: MiB
     cores: Percent
     coreless: bool = False
     slots: int = 0
+    slices: int = 1
 
 
 def charges(placement: Placement) -> tuple[Charge, ...]:
@@ -52,18 +54,26 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
 
     This is Kubernetes' rule for pod requests, applied card by card and to memory, cores and slots separately.
     """
-    running: dict[CardUUID, tuple[int, int, int, bool]] = {}
-    peak: dict[CardUUID, tuple[int, int, tuple[int, bool]]] = {}
+    running: dict[CardUUID, tuple[int, int, int, int, bool]] = {}
+    peak: dict[CardUUID, tuple[int, int, int, tuple[int, bool]]] = {}
     for container in placement.containers:
         for card, (memory, slots, cores) in _per_card(container.slices).items():
-            held = running.get(card, (0, 0, 0, False))
-            now = (held[0] + memory, held[1] + slots, held[2] + cores, held[3] or not cores)
-            before = peak.get(card, (0, 0, (0, False)))
+            held = running.get(card, (0, 0, 0, 0, False))
+            now = (held[0] + memory, held[1] + slots, held[2] + 1, held[3] + cores, held[4] or not cores)
+            before = peak.get(card, (0, 0, 0, (0, False)))
             # A smaller number of cores with somebody who has none never needs more than the largest number without.
-            peak[card] = (max(before[0], now[0]), max(before[1], now[1]), max(before[2], now[2:]))
+            peak[card] = (
+                max(before[0], now[0]),
+                max(before[1], now[1]),
+                max(before[2], now[2]),
+                max(before[3], now[3:]),
+            )
             if container.role is not Role.INIT:
                 running[card] = now
-    return tuple(Charge(card, MiB(m), Percent(c), coreless, n) for card, (m, n, (c, coreless)) in peak.items())
+    return tuple(
+        Charge(card, MiB(memory), Percent(cores), coreless, slots, slices)
+        for card, (memory, slots, slices, (cores, coreless)) in peak.items()
+    )
 
 
 def _per_card(slices: Iterable[Slice]) -> dict[CardUUID, tuple[int, int, int]]:

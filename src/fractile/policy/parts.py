@@ -23,6 +23,7 @@ class Peak(msgspec.Struct, frozen=True, gc=False):
     cores: int
     coreless: bool
     slots: int = 0
+    slices: int = 1
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -37,7 +38,8 @@ class Part(msgspec.Struct, frozen=True):
         return any(c.request.exclusive for c in self.containers)
 
     def admits(self, card: CardState) -> bool:
-        return all(c.request.selector.admits(card.uuid, card.model) for c in self.containers)
+        """Whether each of them may be on that card, whatever is free there."""
+        return all(c.request.selector.admits(card.uuid, card.model) and _right_size(c, card) for c in self.containers)
 
     def fits(self, card: CardState) -> bool:
         return self.admits(card) and has_room(card, peak(self.containers, card.memory))
@@ -55,21 +57,29 @@ def parts_of(containers: Sequence[ContainerRequest], numbers: Numbers) -> list[P
 def peak(containers: Sequence[ContainerRequest], card: MiB) -> Peak:
     """What a card of so much memory must have free to serve all of them: max(each init container + sidecars before it,
     sidecars + apps)."""
-    memory = cores = slots = most = most_slots = 0
+    memory = cores = slots = slices = most = most_slots = most_slices = 0
     coreless = False
     promised = (0, False)
     for c in containers:
         wanted = WHOLE if c.request.exclusive else c.request.cores
         now = (memory + c.request.memory_on(card), slots + c.request.slots, cores + wanted, coreless or not wanted)
-        most, most_slots = max(most, now[0]), max(most_slots, now[1])
+        most, most_slots, most_slices = max(most, now[0]), max(most_slots, now[1]), max(most_slices, slices + 1)
         promised = max(promised, now[2:])
         if c.role is not Role.INIT:
             memory, slots, cores, coreless = now
-    return Peak(most, *promised, slots=most_slots)
+            slices += 1
+    return Peak(most, *promised, slots=most_slots, slices=most_slices)
 
 
 def has_room(card: CardState, need: Peak) -> bool:
+    if not card.rule.has_place(card.slices, need.slices):
+        return False
     return card.holds(need.memory, need.cores, coreless=need.coreless, slots=need.slots)
+
+
+def _right_size(c: ContainerRequest, card: CardState) -> bool:
+    cores = WHOLE if c.request.exclusive else c.request.cores
+    return card.rule.admits(card.memory, memory=c.request.memory_on(card.memory), cores=cores)
 
 
 def card_numbers(containers: Sequence[ContainerRequest]) -> Numbers:

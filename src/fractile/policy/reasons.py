@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Selector
+from fractile.model.sharing import FREE
 from fractile.model.units import MiB
 from fractile.policy import cards as choice
 from fractile.policy.parts import Part, card_numbers, parts_of, peak
-from fractile.policy.state import CardState, NodeState, cores_fit, emptied
+from fractile.policy.state import CardState, NodeState, cores_fit, emptied, lifted
 
 _LISTED = 8  # cards named one by one in a sentence
 
@@ -27,6 +28,9 @@ def explain(request: PodRequest, state: NodeState) -> Refusal:
     if barred is not None:
         return Refusal(Code.NO_SUCH_CARD, _none_admitted(barred.request.selector, state.cards))
     empty = emptied(state)
+    forbidden = _forbidden(request, state, empty)
+    if forbidden is not None:
+        return forbidden
     if state != empty and choice.choose(request, empty) is not None:
         return Refusal(Code.NO_ROOM, _sentence(request, state.cards))
     return Refusal(Code.TOO_LARGE, _sentence(request, empty.cards, ever=True))
@@ -45,6 +49,38 @@ def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = F
         said.append(_of_whole(choice.cards_needed(whole), mine, besides=bool(shared), ever=ever))
         said[-1] += _limited_to(mine, cards)
     return " and ".join(said)
+
+
+# ── rules about how cards may be cut ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _forbidden(request: PodRequest, state: NodeState, empty: NodeState) -> Refusal | None:
+    """The refusal when rules alone stand against the pod: of sizes for good, of numbers of slices for now."""
+    if all(c.rule == FREE for c in state.cards):
+        return None
+    if choice.choose(request, empty) is None and choice.choose(request, lifted(empty)) is not None:
+        return Refusal(Code.TOO_LARGE, _sizes(request, state.cards))
+    if choice.choose(request, lifted(state)) is not None:
+        full = [c for c in state.cards if not c.rule.has_place(c.slices, 1)]
+        held = _list(full or state.cards, lambda c: f"card {c.index}: {c.slices} of {c.rule.max_slices}")
+        return Refusal(Code.NO_ROOM, f"cards that have room take no more slices ({held})")
+    return None
+
+
+def _sizes(request: PodRequest, cards: Sequence[CardState]) -> str:
+    wrong = [
+        c
+        for c in request.containers
+        if not any(
+            Part(0, (c,), (0,)).admits(card) for card in cards if c.request.selector.admits(card.uuid, card.model)
+        )
+    ]
+    if not wrong:
+        return f"its {len(request.containers)} containers are more slices than the node's cards may be cut in together"
+    asked = "a whole card" if wrong[0].request.exclusive else _amounts(wrong[0])
+    card = next((c for c in cards if c.rule.fractions), cards[0])
+    allowed = (f"{f} ({size} MiB)" for f, size in zip(card.rule.fractions, card.rule.sizes(card.memory), strict=True))
+    return f"{asked} asked, and cards here are cut in {', '.join(allowed)} only, with cores up to the same part"
 
 
 # ── parts of cards ───────────────────────────────────────────────────────────────────────────────────────────────────

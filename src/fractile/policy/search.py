@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fractile.model.request import ANY
+from fractile.model.sharing import Rule
 from fractile.model.units import CardUUID, MiB, Percent
 from fractile.policy.parts import Part, Peak, has_room, peak
 from fractile.policy.state import CardState
 
 _LIMIT = 20_000  # cards tried; far beyond what any real pod needs
 
-_Room = tuple[int, int, bool, int, int, str]
+_Room = tuple[int, int, bool, int, int, int, Rule, str]
 
 
 def search(
@@ -74,7 +75,16 @@ class _Search:
 
     def _room(self, card: CardState) -> _Room:
         who = card.uuid if self._selective else ""
-        return card.free_memory, card.free_cores, card.coreless, card.free_slots, card.memory, who
+        return (
+            card.free_memory,
+            card.free_cores,
+            card.coreless,
+            card.free_slots,
+            card.slices,
+            card.memory,
+            card.rule,
+            who,
+        )
 
     def _largest_first(self, part: Part) -> tuple[int, int, tuple[int, ...], int]:
         needs = self._needs[part.number].values()
@@ -89,4 +99,5 @@ def _with(card: CardState, need: Peak) -> CardState:
         free_cores=Percent(card.free_cores - need.cores),
         coreless=card.coreless or need.coreless,
         free_slots=card.free_slots - need.slots,
+        slices=card.slices + need.slices,
     )

@@ -3,6 +3,7 @@
 import msgspec
 
 from fractile.model.interconnect import Interconnect
+from fractile.model.sharing import FREE, Rule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
 
 NO_LIMIT = 2**31  # slots of a card, where nobody counts them
@@ -28,6 +29,8 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     slots: int = NO_LIMIT  # device ids of a resource of which a card has few
     free_slots: int = NO_LIMIT
     interconnect: Interconnect | None = None
+    slices: int = 0  # containers with a part of it
+    rule: Rule = FREE
 
     def holds(self, memory: int, cores: int, *, coreless: bool, slots: int = 0) -> bool:
         """Whether it has room for so much more."""
@@ -49,8 +52,19 @@ def emptied(state: NodeState) -> NodeState:
         state.node,
         tuple(
             msgspec.structs.replace(
-                c, free_memory=c.memory, free_cores=Percent(100), idle=True, coreless=False, free_slots=c.slots
+                c,
+                free_memory=c.memory,
+                free_cores=Percent(100),
+                idle=True,
+                coreless=False,
+                free_slots=c.slots,
+                slices=0,
             )
             for c in state.cards
         ),
     )
+
+
+def lifted(state: NodeState) -> NodeState:
+    """The node as it would be without rules about how its cards may be cut."""
+    return NodeState(state.node, tuple(msgspec.structs.replace(c, rule=FREE) for c in state.cards))
