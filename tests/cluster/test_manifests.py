@@ -10,8 +10,9 @@ from fractile.cluster import objects
 from fractile.cluster.controlplane import AGENTS_GROUP, CONTROL_PLANE_GROUP
 from fractile.model.card import Card
 from fractile.model.interconnect import Interconnect
+from fractile.model.sharing import FREE
 from fractile.model.units import CardUUID, MiB, NodeName
-from fractile.wire import extended_resource, placement
+from fractile.wire import extended_resource, placement, sharing_file
 
 Tree = dict[str, object]
 
@@ -62,3 +63,9 @@ def test_no_role_of_ours_has_a_wildcard_or_reads_secrets() -> None:
 def test_the_deploy_folder_shows_the_same_files() -> None:
     root = Path(__file__).parents[2]
     assert (root / "deploy" / "manifests").resolve() == root / "src" / "fractile" / "cluster" / "manifests"
+
+
+def test_the_sharing_rules_of_the_manifests_are_understood_with_and_without_their_examples() -> None:
+    text = cast(str, at(one("ConfigMap", "fractile-sharing"), "data", "sharing.yaml"))
+    assert sharing_file.decode(text, "f").rule("training", "Tesla T4") == FREE
+    assert sharing_file.decode(text.replace("# ", ""), "f").rule("training", "Tesla T4").max_slices == 2

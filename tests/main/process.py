@@ -45,7 +45,7 @@ class Running:
 
 @asynccontextmanager
 async def control_plane(
-    kubeconfig: Path, folder: Path, *, environment: Mapping[str, str] | None = None
+    kubeconfig: Path, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Running, None]:
     """Start it; it is killed, by pid, when the block is left, and by the kernel when this process dies."""
     port = free_port()
@@ -53,7 +53,7 @@ async def control_plane(
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", PROGRAM),
-            *("control-plane", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}"),
+            *("control-plane", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}", *arguments),
             env={**os.environ, **(environment or {})},
             stdout=out,
             stderr=out,

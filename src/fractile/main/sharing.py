@@ -1,0 +1,29 @@
+"""Wiring of the rules about how cards may be cut: the file, and the nodes whose labels name pools."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from fractile.control.sharing import SharingRules
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Reflector
+from fractile.ledger.ledger import Ledger
+from fractile.model.units import NodeName
+from fractile.wire.objects import Node
+
+option = click.option(
+    "--sharing",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="How cards may be cut: slices per card and fractions (docs/sharing.md). Read anew when it changes.",
+)
+
+
+class Sharing:
+    """The loops that follow file and nodes. Nodes are watched only where there is a file."""
+
+    def __init__(self, file: Path, client: KubeClient, ledger: Ledger, *, freed: Callable[[NodeName], None]) -> None:
+        self.rules = SharingRules(file, ledger=ledger, freed=freed)
+        self.nodes = Reflector(client, paths.nodes(), Node, changed=self.rules.changed, gone=self.rules.gone)
