@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from fractile.extender.filter import filter_nodes
 from fractile.ledger import scan
 from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Placement
@@ -106,6 +107,7 @@ def test_a_pod_is_refused_only_if_no_card_may_be_cut_for_it(rule: Rule, held: li
     )
     asked = request(by_memory(memory), uid="uid-asked")
     verdict = plan(asked, node)
+    assert bool(filter_nodes(asked, ["n1"], ledger).node_names) is possible
     assert isinstance(verdict, Placement) is possible
     if isinstance(verdict, Refusal):
         right_size = not rule.fractions or rule.admits(node.cards[0].memory, memory=memory, cores=0)
@@ -114,7 +116,7 @@ def test_a_pod_is_refused_only_if_no_card_may_be_cut_for_it(rule: Rule, held: li
 
 def ruled(rule: Rule) -> Ledger:
     ledger = cluster({"n1": [card("n1", n, memory=MEMORY) for n in range(2)]})
-    ledger.share_by(lambda node, model: rule)
+    ledger.share_by(lambda node, model: rule, sized=bool(rule.fractions))
     return ledger
 
 

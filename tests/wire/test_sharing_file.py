@@ -31,6 +31,19 @@ def test_the_rules_are_those_of_default_pools_and_models() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "sized"),
+    [
+        ("default: {maxSlices: 4, fractions: []}", False),
+        ("default: {fractions: [1]}", True),
+        ("pools: {a: {fractions: [1/2]}}", True),
+        ("models: {a: {fractions: [1/2]}, b: {maxSlices: 1}}", True),
+    ],
+)
+def test_whether_any_rule_is_about_sizes_is_known(text: str, sized: bool) -> None:
+    assert decode(f"version: 1\n{text}\n", "f").sized is sized
+
+
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "version: 1\n", "version: 1\npools: {}\n"])
 def test_a_file_without_rules_limits_nothing(text: str) -> None:
     assert decode(text, "f").rule("any", "any") == Rule()

@@ -39,7 +39,7 @@ class SharingRules:
         self._sharing = sharing_file.decode(self._text, str(file))
         self._rules: dict[tuple[str, str], Rule] = {}  # by pool and model: asked for every card that is looked at
         self._told = ""
-        ledger.share_by(self.rule)
+        ledger.share_by(self.rule, sized=self._sharing.sized)
 
     def rule(self, node: NodeName, model: str) -> Rule:
         """What holds for the cards of that model on that node."""
@@ -69,7 +69,7 @@ class SharingRules:
         self._text, self._sharing, self._told = text, sharing, ""
         self._rules.clear()
         log.info("sharing rules read file=%s", self._file)
-        for node in self._ledger.share_by(self.rule):
+        for node in self._ledger.share_by(self.rule, sized=sharing.sized):
             self._freed(node)
 
     def changed(self, node: Node) -> None:

@@ -42,8 +42,8 @@ def filter_nodes(
         # A Binding of unknown outcome: the pod's own cards are charged, and only that node can be right.
         return FilterResult(node_names=[entry.placement.node])
     need = scan.need_of(request)
-    if ledger.ruled:
-        need = msgspec.structs.replace(need, exact=False)  # the rules are asked of every card
+    if not ledger.judged_by_sums(request):
+        need = msgspec.structs.replace(need, exact=False)
     if len(names) > BEST:
         best = _best(request, need, names, ledger, spread=spreads(request, policy))
         if len(best) == BEST:

@@ -26,6 +26,7 @@ from fractile.ledger.arrays import CardArrays, Ints
 from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Code, Refusal
+from fractile.model.request import PodRequest
 from fractile.model.sharing import FREE, Rule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
 from fractile.policy.state import NO_LIMIT, CardState, NodeState, cores_fit
@@ -85,6 +86,7 @@ class Ledger:
         self._clock = clock
         self._slots = slots
         self._rules: Rules = _free
+        self._sized = False
         self._arrays = CardArrays()
         self._places: dict[CardUUID, _Place] = {}
         self._by_cell: dict[tuple[int, int], _Place] = {}
@@ -118,9 +120,13 @@ class Ledger:
             self._arrays.clear(place.slot, place.column)
             self._generation += 1
 
-    def share_by(self, rules: Rules) -> list[NodeName]:
-        """From now on cards may be cut as the rules say; what is held stays. The nodes that have cards."""
+    def share_by(self, rules: Rules, *, sized: bool = True) -> list[NodeName]:
+        """From now on cards may be cut as the rules say; what is held stays. The nodes that have cards.
+
+        ``sized``: the rules are about sizes too, not only about how many slices a card has.
+        """
         self._rules = rules
+        self._sized = sized
         nodes = list(dict.fromkeys(place.node for place in self._places.values()))
         for node in nodes:
             self.reshare(node)
@@ -134,8 +140,13 @@ class Ledger:
 
     @property
     def ruled(self) -> bool:
-        """Whether there are rules about how cards may be cut, so that sums alone say of no node that a pod fits."""
+        """Whether there are rules about how cards may be cut."""
         return self._rules is not _free
+
+    def judged_by_sums(self, request: PodRequest) -> bool:
+        """Whether the rules leave it to what is free whether such a pod fits: a card that takes no more slices counts
+        as one that has nothing free, so only sizes, and several slices at once, need a look at each card."""
+        return not self.ruled or (not self._sized and len(request.containers) == 1)
 
     # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
 

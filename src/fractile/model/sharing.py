@@ -25,7 +25,7 @@ class Rule(msgspec.Struct, frozen=True):
     def admits(self, card: MiB, *, memory: int, cores: int) -> bool:
         """Whether a slice of that size may be cut from a card of that size."""
         return not self.fractions or any(
-            size - _SHORT < memory <= size and memory > 0 and cores <= 100 * f
+            0 < memory <= size < memory + _SHORT and cores * f.denominator <= 100 * f.numerator
             for f, size in zip(self.fractions, self.sizes(card), strict=True)
         )
 
@@ -54,6 +54,12 @@ class Sharing(msgspec.Struct, frozen=True):
     default: Partial = Partial()
     pools: tuple[tuple[str, Partial], ...] = ()
     models: tuple[tuple[str, Partial], ...] = ()
+
+    @property
+    def sized(self) -> bool:
+        """Whether any rule says of which sizes slices are."""
+        named = (p for _, p in (*self.pools, *self.models))
+        return any(p.fractions for p in (self.default, *named))
 
     def rule(self, pool: str, model: str) -> Rule:
         """What holds for a card of that model on a node of that pool; "" is no pool."""
