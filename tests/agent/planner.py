@@ -37,8 +37,8 @@ class Planner:
         memory, cores = sum(c.memory for c in held), sum(c.cores for c in held)
         return memory <= card.memory and cores + any(c.coreless for c in held) <= 100
 
-    def bind(self, asks: tuple[Asks, ...]) -> Pod | None:
-        pod = self.w.bind(*asks, on=None)
+    def bind(self, asks: tuple[Asks, ...], *, name: str = "") -> Pod | None:
+        pod = self.w.bind(*asks, on=None, name=name)
         for _ in range(12):
             where = {a.name: self._cards(a) for a in asks if a.amount}
             if any(a.role is Role.INIT for a in asks):  # kubelet hands an init container's devices on

@@ -19,7 +19,7 @@ from fractile.kube import paths
 from fractile.kube.credentials import load
 from fractile.main import agent as agent_program
 from fractile.model.card import Card
-from fractile.model.placement import ContainerPlacement, Placement, Slice, charges
+from fractile.model.placement import Charge, ContainerPlacement, Placement, Slice, charges
 from fractile.model.request import PodRequest, Request, Role
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName
 from fractile.nvml.simulated import SimulatedDriver
@@ -83,9 +83,9 @@ class World:
     def hurt(self, card: Card, **faults: object) -> None:
         """Give a card these fields in the file of simulated cards; without any, it is well."""
         self.faults[card.uuid] = faults
-        self._write_cards()
+        self.write_cards()
 
-    def _write_cards(self) -> Path:
+    def write_cards(self) -> Path:
         file = self.root / "cards.json"
         entries = [
             {"uuid": c.uuid, "index": c.index, "model": c.model, "memoryMiB": c.memory, "pciBusID": c.pci_bus_id}
@@ -96,7 +96,7 @@ class World:
         return file.with_suffix(".new").rename(file)
 
     def start_agent(self, installed: Version | None = None) -> None:
-        file = self._write_cards()
+        file = self.write_cards()
         self.agent = asyncio.create_task(
             agent_program.run(
                 SimulatedDriver(file),
@@ -214,34 +214,42 @@ class World:
 
     def check(self, *pods: Pod) -> None:
         """The invariant: card, amount, limits and owner of every container of these running pods belong together."""
-        used: dict[CardUUID, int] = {}
-        cores: dict[CardUUID, int] = {}
+        held = [charge for pod in pods for charge in charges(self.placement(pod))]
         for pod in pods:
-            given = self.placement(pod)
-            for charge in charges(given):
-                used[charge.card] = used.get(charge.card, 0) + charge.memory
-                cores[charge.card] = cores.get(charge.card, 0) + charge.cores
-            for asked in self.request(pod).containers:
-                slices = given.slices_of(asked.container)
-                seen = self.limits(pod, asked.container)
-                assert (seen.pod_uid, seen.namespace, seen.pod, seen.container) == (
-                    pod.metadata.uid,
-                    pod.metadata.namespace,
-                    pod.metadata.name,
-                    asked.container,
-                )
-                assert [(c.uuid, c.memory, c.cores) for c in seen.cards] == sorted(
-                    (s.card, s.memory * 2**20, s.cores) for s in slices
-                )
-                assert {c.context for c in seen.cards} == {256 * 2**20}  # what a simulated card says
-                env = self.env(pod, asked.container)
-                assert sorted(env["NVIDIA_VISIBLE_DEVICES"].split(",")) == sorted(s.card for s in slices)
-                if asked.resource == MEM:
-                    assert env["ALIYUN_COM_GPU_MEM_CONTAINER"] == str(asked.amount)
-                if asked.resource == CORE:
-                    assert {c.cores_limit for c in seen.cards} == {asked.request.cores_limit}
-        assert all(cores.get(c.uuid, 0) <= 100 for c in self.cards), cores
-        assert all(used.get(c.uuid, 0) <= c.memory for c in self.cards), used
+            self.check_containers(pod, frozenset(c.container for c in self.request(pod).containers))
+        for card in self.cards:
+            memory, cores = (sum(c.memory for c in held if c.card == card.uuid), _cores(held, card))
+            assert memory <= card.memory, held
+            assert cores <= 100, held
+
+    def check_containers(self, pod: Pod, names: frozenset[ContainerName]) -> None:
+        """The same for these containers alone, without the sums."""
+        given = self.placement(pod)
+        for asked in self.request(pod).containers:
+            if asked.container not in names:
+                continue
+            seen = self.limits(pod, asked.container)
+            assert (seen.pod_uid, seen.namespace, seen.pod, seen.container) == (
+                pod.metadata.uid,
+                pod.metadata.namespace,
+                pod.metadata.name,
+                asked.container,
+            )
+            slices = given.slices_of(asked.container)
+            assert [(c.uuid, c.memory, c.cores) for c in seen.cards] == sorted(
+                (s.card, s.memory * 2**20, s.cores) for s in slices
+            )
+            assert {c.context for c in seen.cards} == {256 * 2**20}  # what a simulated card says
+            env = self.env(pod, asked.container)
+            assert sorted(env["NVIDIA_VISIBLE_DEVICES"].split(",")) == sorted(s.card for s in slices)
+            if asked.resource == MEM:
+                assert env["ALIYUN_COM_GPU_MEM_CONTAINER"] == str(asked.amount)
+            if asked.resource == CORE:
+                assert {c.cores_limit for c in seen.cards} == {asked.request.cores_limit}
+
+
+def _cores(held: list[Charge], card: Card) -> int:
+    return sum(c.cores for c in held if c.card == card.uuid)
 
 
 @asynccontextmanager

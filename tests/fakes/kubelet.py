@@ -50,8 +50,12 @@ class FakeKubelet:
         self._life = asyncio.create_task(self._kubelet.run())
 
     async def stop(self) -> None:
-        """Kubelet dies; its containers live on."""
+        """Kubelet dies; its containers live on. Never while it opens its sockets: a gRPC server that is given up there
+        removes its path late, when the next kubelet's socket has it."""
         if self._life is not None:
+            serving = asyncio.ensure_future(self._kubelet.serving.wait())
+            await asyncio.wait({serving, self._life}, timeout=_PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            serving.cancel()
             self._life.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._life

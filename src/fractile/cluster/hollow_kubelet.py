@@ -85,6 +85,7 @@ class HollowKubelet:
         self._running: set[tuple[PodUID, ContainerName]] = set()
         self._devices: DeviceManager | None = None
         self._tasks: asyncio.TaskGroup | None = None
+        self.serving = asyncio.Event()  # both sockets are there
         for folder in ("device-plugins", "pod-resources", "pods"):
             (root / folder).mkdir(parents=True, exist_ok=True)
 
@@ -172,10 +173,12 @@ class HollowKubelet:
                 server = await rpc.serve(
                     self.pod_resources_socket, rpc.unary(rpc.LIST, self._list), rpc.unary(rpc.GET, self._get)
                 )
+                self.serving.set()
                 await self._sleep(self._timing.admission)
                 await self._admit_all(tasks, devices)
         finally:
             self._tasks = None
+            self.serving.clear()
             self._workers.clear()
             if server is not None:
                 await server.stop(0)

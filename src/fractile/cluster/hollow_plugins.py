@@ -6,6 +6,7 @@ devices; a stream that ends disconnects whatever is registered for its resource 
 """
 
 import asyncio
+import contextlib
 import logging
 import stat
 from collections.abc import Callable, Iterable
@@ -60,8 +61,9 @@ class Plugins:
         """Serve kubelet.sock; the readers of the plugins' lists run in ``tasks``."""
         self._tasks = tasks
         for path in self._directory.iterdir():
-            if stat.S_ISSOCK(path.lstat().st_mode):
-                path.unlink()
+            with contextlib.suppress(FileNotFoundError):  # an agent clears away what its predecessor left
+                if stat.S_ISSOCK(path.lstat().st_mode):
+                    path.unlink()
         socket = self._directory / rpc.KUBELET_SOCKET
         self._server = await rpc.serve(socket, rpc.unary(rpc.REGISTER, self._register))
 
