@@ -1,6 +1,7 @@
 """How good each fitting node is, and the hints about pods that are on their way."""
 
 import pytest
+from msgspec import structs
 
 from fractile.extender.expected import LIFETIME, Expected
 from fractile.extender.score import MAX_SCORE, rank
@@ -62,6 +63,24 @@ def test_whole_cards_count_with_their_memory() -> None:
     ranking = rank(request(by_card(1)), ["two", "eight"], ledger)
     assert [s.score for s in ranking.scores] == [5, 1]
     assert (ranking.best, ranking.memory) == ("two", FULL)
+
+
+@pytest.mark.parametrize(
+    ("own", "cluster_wide", "wanted"),
+    [
+        pytest.param("spread", "binpack", [9, 4, 1], id="the pod's own"),
+        pytest.param("", "spread", [9, 4, 1], id="the cluster's"),
+        pytest.param("binpack", "spread", [1, 6, 9], id="the pod's own before the cluster's"),
+        pytest.param("nonsense", "spread", [9, 4, 1], id="a word that is none"),
+        pytest.param("nonsense", "binpack", [1, 6, 9], id="a word that is none, filled"),
+    ],
+)
+def test_nodes_are_filled_or_spread_over(ledger: Ledger, own: str, cluster_wide: str, wanted: list[int]) -> None:
+    asked = structs.replace(by_memory(1000), request=structs.replace(by_memory(1000).request, node_policy=own))
+    names = ["empty", "half", "nearly-full", "stranger"]
+    ranking = rank(request(asked), names, ledger, policy=cluster_wide)
+    assert [s.score for s in ranking.scores] == [*wanted, 0]
+    assert ranking.best == ("empty" if wanted[0] == 9 else "nearly-full")
 
 
 def test_a_pod_on_its_way_makes_its_node_fuller(ledger: Ledger) -> None:

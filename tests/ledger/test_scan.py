@@ -77,6 +77,9 @@ def test_the_fullest_nodes_come_first() -> None:
         in_use(ledger, f"n{i}", used)
     columns = scan.now(ledger.arrays, Need(one_card=1, total=1, whole=0, exact=True)).nonzero()[0]
     assert names(ledger, scan.best_first(ledger.arrays, columns, 9)) == ["n1", "n3", "n4", "n0", "n2"]
+    assert names(ledger, scan.best_first(ledger.arrays, columns, 3)) == ["n1", "n3", "n4"]
+    assert names(ledger, scan.best_first(ledger.arrays, columns, 9, emptiest=True)) == ["n2", "n0", "n4", "n1", "n3"]
+    assert names(ledger, scan.best_first(ledger.arrays, columns, 2, emptiest=True)) == ["n2", "n0"]
 
 
 def test_of_very_many_nodes_only_the_best_are_named() -> None:

@@ -23,25 +23,28 @@ from tests.property.strategies import pod_requests
 
 checked = settings(max_examples=300, deadline=None)
 
-# A card: its size, how much of it is in use, with how many of its cores, and its model; a node: up to four of them.
+SLOTS = 2
+
+# A card: its size, how much of it is in use, with how many of its cores and slots, and its model; a node: up to four.
 _cards = st.tuples(
     st.sampled_from([8, 12]),
     st.sampled_from([0, 0, 0, 1, 3, 5, 8, 12]),
     st.sampled_from([0, 0, 30, 60, 100]),
     st.sampled_from("AB"),
+    st.sampled_from([0, 0, 0, 1, SLOTS]),
 )
 _nodes = st.lists(st.lists(_cards, max_size=4), min_size=1, max_size=5)
 ledgers = _nodes.map(lambda nodes: _ledger(nodes))
 
 
-def _ledger(nodes: Sequence[Sequence[tuple[int, int, int, str]]]) -> Ledger:
-    ledger = Ledger(Clock())
+def _ledger(nodes: Sequence[Sequence[tuple[int, int, int, str, int]]]) -> Ledger:
+    ledger = Ledger(Clock(), slots=SLOTS)
     for n, cards in enumerate(nodes):
-        for i, (memory, used, cores, model) in enumerate(cards):
+        for i, (memory, used, cores, model, slots) in enumerate(cards):
             name, uuid = NodeName(f"n{n}"), CardUUID(f"GPU-{n}-{i}")
             ledger.put_card(name, Card(uuid=uuid, index=i, model=model, memory=MiB(memory)))
             if used:
-                held = placement(holds("main", piece(uuid, min(used, memory), cores)), node=name)
+                held = placement(holds("main", piece(uuid, min(used, memory), cores, slots)), node=name)
                 assert ledger.observe(PodUID(f"filler-{n}-{i}"), held) is None
     return ledger
 

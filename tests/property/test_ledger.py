@@ -21,6 +21,7 @@ NODES = [NodeName("n1"), NodeName("n2")]
 CARDS = [CardUUID(f"GPU-{i}") for i in range(4)]  # the first two are at home on n1
 UIDS = [PodUID(f"u{i}") for i in range(6)]
 EXPIRY = 30.0
+SLOTS = 3
 T = TypeVar("T")
 
 
@@ -49,6 +50,14 @@ def _placement(code: tuple[int, int, int]) -> Placement:
             containers = [given("warm", piece(first, amount + 2), role=Role.INIT), given("main", piece(first, amount))]
         case 10:
             containers = [given("main", piece(first, 1, (30, 50, 70, 100)[amount % 4]))]
+        case 12:  # slots: two containers, one of them beside an init container
+            containers = [
+                given("warm", piece(first, 1, 0, 1), piece(second, 1, 0, 1), role=Role.INIT),
+                given("main", piece(first, 1, 0, 1)),
+                given("more", piece(first, 1, 0, 1)),
+            ]
+        case 13:
+            containers = [given("main", piece(first, 1, 10, 1))]
         case 11:  # after the init container at most 99 % beside the sidecar that was promised nothing
             containers = [
                 given("log", piece(first, 1), role=Role.SIDECAR),
@@ -64,7 +73,7 @@ def _placement(code: tuple[int, int, int]) -> Placement:
 
 cards = st.sampled_from(CARDS)
 uids = st.sampled_from(UIDS)
-placements = st.tuples(st.integers(0, 11), st.integers(0, 3), st.integers(1, 9)).map(_placement)
+placements = st.tuples(st.integers(0, 13), st.integers(0, 3), st.integers(1, 9)).map(_placement)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -73,7 +82,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.ledger = Ledger(self.clock)
+        self.ledger = Ledger(self.clock, slots=SLOTS)
         self.cards: dict[CardUUID, tuple[NodeName, Card]] = {}
         self.holds: dict[PodUID, Hold] = {}
         self.conflicts: dict[PodUID, Placement] = {}
@@ -87,6 +96,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def used(self, card: CardUUID, *, without: PodUID | None = None) -> tuple[int, int, int]:
         found = self.held(card, without=without)
         return sum(c.memory for c in found), sum(c.cores for c in found), len(found)
+
+    def slots(self, card: CardUUID, *, without: PodUID | None = None) -> int:
+        return sum(c.slots for c in self.held(card, without=without))
 
     def starving(self, card: CardUUID, *more: Charge, without: PodUID | None = None) -> bool:
         """Whether somebody who was promised no cores is where all of them are promised."""
@@ -104,6 +116,8 @@ class LedgerMachine(RuleBasedStateMachine):
             if memory + charge.memory > card.memory or cores + charge.cores > 100:
                 return Code.NO_ROOM
             if self.starving(charge.card, charge, without=without):
+                return Code.NO_ROOM
+            if self.slots(charge.card, without=without) + charge.slots > SLOTS:
                 return Code.NO_ROOM
         return None
 
@@ -221,6 +235,8 @@ class LedgerMachine(RuleBasedStateMachine):
             memory, cores, pods = self.used(state.uuid)
             assert state.free_memory == self.cards[state.uuid][1].memory - memory
             assert (state.free_cores, state.idle) == (100 - cores, pods == 0)
+            assert (state.slots, state.free_slots) == (SLOTS, SLOTS - self.slots(state.uuid))
+            assert state.free_slots >= 0
             assert state.coreless == any(c.coreless for c in self.held(state.uuid))
             assert cores <= 100
             assert not self.starving(state.uuid)
@@ -249,7 +265,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Observing the surviving pods in any order into a fresh ledger gives what the live one shows."""
         if self.in_debt & self.cards.keys() or any(self.verdict(h.placement, without=u) for u, h in self.holds.items()):
             return  # cards changed under the pods: then the order decides who keeps a hold
-        fresh = Ledger(self.clock)
+        fresh = Ledger(self.clock, slots=SLOTS)
         order = random.Random(seed)
         for node, card in shuffled(self.cards.values(), order):
             fresh.put_card(node, card)

@@ -31,14 +31,18 @@ from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods
 from fractile.agent.prestart import PreStart
 from fractile.agent.register import Registrar
+from fractile.agent.rivals import Rivals
 from fractile.agent.steer import Steer
 from fractile.agent.sweep import Sweeper
+from fractile.dialects import table
+from fractile.dialects.nvidia import SLOTS
 from fractile.errors import SetupError
 from fractile.kube import credentials
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.main.agent_health import health_options, health_rules
 from fractile.main.agent_usage import UsageOptions, usage_command_options, usage_loops
+from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
 from fractile.model.units import MemoryUnit, MiB, NodeName
 from fractile.nvml.driver import Driver, NvmlDriver
@@ -95,6 +99,7 @@ log = logging.getLogger(__name__)
     default=0,
     help="MiB that one CUDA context takes on this node's cards, if you have measured it; 0: the library measures.",
 )
+@family_options
 @health_options
 @usage_command_options
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
@@ -111,6 +116,8 @@ def command(
     simgpu_dir: Path | None,
     context_memory: int,
     log_level: str,
+    dialects: frozenset[str],
+    slots: int,
     ignore_xids: frozenset[int],
     sick_xids: frozenset[int],
     passing_minutes: float,
@@ -137,6 +144,8 @@ def command(
                 pod_resources=pod_resources_socket.absolute(),
                 state=state_dir.absolute(),
                 installed=installed,
+                slots=slots,
+                dialects=dialects,
                 rules=health_rules(
                     ignore_xids=ignore_xids,
                     sick_xids=sick_xids,
@@ -161,17 +170,19 @@ async def run(
     pod_resources: Path,
     state: Path,
     installed: Version | None = None,
+    slots: int = SLOTS,
+    dialects: frozenset[str] = table.NAMES,
     rules: Rules = HEALTH_RULES,
     look: float = INTERVAL,
     usage: UsageOptions = _NO_PAGES,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
-    catalog = Catalog.of(driver.cards(), unit)
+    catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects)
     journal = Journal(state / "slices", new_token=_new_token)
     async with KubeClient(credentials.load(kubeconfig)) as client:
         stock = Stock(catalog)
         kubelet = Kubelet(pod_resources, plugins / CHECKPOINT)
-        pods = NodePods(client, node=node, unit=unit)
+        pods = NodePods(client, node=node, unit=unit, dialects=dialects)
         steer = Steer(kubelet, pods)
         assigned = Assigned(pods)
         isolation = Isolation(client, node=node)
@@ -218,6 +229,7 @@ async def run(
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal).run(),
                     enforcer.run(),
+                    Rivals(client, stock, events, node=node, plugins=plugins).run(),
                     events.run(),
                     *_native(installed, kubelet, state),
                     *usage_loops(client, events, stock=stock, pods=pods, journal=journal, state=state, options=usage),

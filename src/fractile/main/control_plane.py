@@ -15,14 +15,18 @@ from fractile.control.feed import CardFeed, PodFeed
 from fractile.control.repair import Repair
 from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
+from fractile.dialects import table
+from fractile.dialects.nvidia import SLOTS
 from fractile.extender.app import Extender, application
 from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
+from fractile.extender.score import BINPACK, POLICIES
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.kube.reflector import Reflector
 from fractile.ledger.ledger import Ledger
+from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
 from fractile.main.serving import Options, serve
 from fractile.model.units import MemoryUnit, PodUID
@@ -42,6 +46,14 @@ from fractile.wire.objects import Pod
     show_default=True,
     help="What one unit of aliyun.com/gpu-mem is worth; the same on every agent of the cluster.",
 )
+@family_options
+@click.option(
+    "--node-policy",
+    type=click.Choice(POLICIES),
+    default=BINPACK,
+    show_default=True,
+    help="Fill one node before the next, or keep nodes equally full; pods may say it for themselves.",
+)
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
     kubeconfig: Path | None,
@@ -49,6 +61,9 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     memory_unit: str,
+    dialects: frozenset[str],
+    slots: int,
+    node_policy: str,
     log_level: str,
 ) -> None:
     """Run the scheduler extender and the controllers.
@@ -58,17 +73,36 @@ def command(
     """
     set_up_logging(log_level)
     options = Options(listen, tls_cert, tls_key)
-    asyncio.run(run(options, kubeconfig=kubeconfig, unit=MemoryUnit[memory_unit]))
+    asyncio.run(
+        run(
+            options,
+            kubeconfig=kubeconfig,
+            unit=MemoryUnit[memory_unit],
+            slots=slots,
+            dialects=dialects,
+            node_policy=node_policy,
+        )
+    )
 
 
-async def run(options: Options, *, kubeconfig: Path | None, unit: MemoryUnit) -> None:
+async def run(
+    options: Options,
+    *,
+    kubeconfig: Path | None,
+    unit: MemoryUnit,
+    slots: int = SLOTS,
+    dialects: frozenset[str] = table.NAMES,
+    node_policy: str = BINPACK,
+) -> None:
     """Build the objects, connect them, run until the server is told to stop."""
     async with KubeClient(credentials.load(kubeconfig)) as client:
-        ledger = Ledger(time.monotonic)
+        ledger = Ledger(time.monotonic, slots=slots)
         waiting = WaitingPods()
         events = EventRecorder(client, "fractile")
         wakeup = WakeUp(ledger=ledger, waiting=waiting, client=client, wall_ns=time.time_ns)
-        repair = Repair(ledger=ledger, client=client, unit=unit, warn=events.emit, wall_ns=time.time_ns)
+        repair = Repair(
+            ledger=ledger, client=client, unit=unit, warn=events.emit, wall_ns=time.time_ns, dialects=dialects
+        )
         pod_feed = PodFeed(
             ledger=ledger,
             waiting=waiting,
@@ -76,6 +110,7 @@ async def run(options: Options, *, kubeconfig: Path | None, unit: MemoryUnit) ->
             warn=events.emit,
             freed=wakeup.freed,
             needs_repair=repair.request,
+            dialects=dialects,
         )
         card_feed = CardFeed(ledger, freed=pod_feed.freed)
         doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
@@ -100,11 +135,18 @@ async def run(options: Options, *, kubeconfig: Path | None, unit: MemoryUnit) ->
             client=client,
             unit=unit,
             wall_ns=time.time_ns,
+            dialects=dialects,
             reached=_crash_point(os.environ.get(CRASH_AT, "")),
         )
         ready = asyncio.Event()
         extender = Extender(
-            ledger=ledger, binder=binder, expected=Expected(time.monotonic), unit=unit, ready=ready.is_set
+            ledger=ledger,
+            binder=binder,
+            expected=Expected(time.monotonic),
+            unit=unit,
+            ready=ready.is_set,
+            dialects=dialects,
+            node_policy=node_policy,
         )
         async with asyncio.TaskGroup() as tasks:
             loops = [

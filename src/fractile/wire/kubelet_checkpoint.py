@@ -4,6 +4,8 @@ It is the one place that names ordinary init containers and pod UIDs (reference:
 of Kubernetes; node.md 2.2). Its form is no promise of kubelet's, so a reader must do without it: WireError is normal.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from fractile.errors import WireError
@@ -41,7 +43,7 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
 
 
 class _FullData(_Data, rename="pascal"):
-    registered_devices: dict[str, list[str]] | None = None
+    registered_devices: dict[str, msgspec.Raw] | None = None  # lists of ids, read one by one: each may be 60,000
 
 
 class _FullCheckpoint(msgspec.Struct, rename="pascal"):
@@ -51,6 +53,7 @@ class _FullCheckpoint(msgspec.Struct, rename="pascal"):
 
 _decoder = msgspec.json.Decoder(_Checkpoint)
 _full_decoder = msgspec.json.Decoder(_FullCheckpoint)
+_ids_decoder = msgspec.json.Decoder(list[str] | None)
 _encoder = msgspec.json.Encoder()
 
 
@@ -63,19 +66,20 @@ def decode(text: bytes) -> tuple[Recorded, ...]:
     return tuple(_recorded(entry) for entry in raw.data.pod_device_entries or ())
 
 
-def registered(text: bytes) -> dict[str, list[str]]:
-    """The healthy ids of each resource; what a kubelet, played or real, had registered."""
+def registered(text: bytes, of: Collection[str] | None = None) -> dict[str, list[str]]:
+    """The healthy ids of each resource, or of those named; what a kubelet, played or real, had registered."""
     try:
-        raw = _full_decoder.decode(text)
+        raw = _full_decoder.decode(text).data.registered_devices or {}
+        return {name: _ids_decoder.decode(ids) or [] for name, ids in raw.items() if of is None or name in of}
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
-    return raw.data.registered_devices or {}
 
 
 def encode(entries: list[Recorded], registered: dict[str, list[str]]) -> bytes:
     """The file as a played kubelet writes it. The checksum is 0: only kubelet itself reads it."""
     raw = [_Entry(e.uid, e.container, e.resource, {_NO_NUMA: sorted(e.ids)}, e.answer) for e in entries]
-    return _encoder.encode(_FullCheckpoint(_FullData(raw, registered), 0))
+    lists = {resource: msgspec.Raw(_encoder.encode(ids)) for resource, ids in registered.items()}
+    return _encoder.encode(_FullCheckpoint(_FullData(raw, lists), 0))
 
 
 def _recorded(entry: _Entry) -> Recorded:
