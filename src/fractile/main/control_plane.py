@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -29,6 +30,8 @@ from fractile.ledger.ledger import Ledger
 from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
 from fractile.main.serving import Options, serve
+from fractile.main.sharing import Sharing
+from fractile.main.sharing import option as sharing_option
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Pod
@@ -54,6 +57,7 @@ from fractile.wire.objects import Pod
     show_default=True,
     help="Fill one node before the next, or keep nodes equally full; pods may say it for themselves.",
 )
+@sharing_option
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
     kubeconfig: Path | None,
@@ -64,6 +68,7 @@ def command(
     dialects: frozenset[str],
     slots: int,
     node_policy: str,
+    sharing: Path | None,
     log_level: str,
 ) -> None:
     """Run the scheduler extender and the controllers.
@@ -81,6 +86,7 @@ def command(
             slots=slots,
             dialects=dialects,
             node_policy=node_policy,
+            sharing=sharing,
         )
     )
 
@@ -93,6 +99,7 @@ async def run(
     slots: int = SLOTS,
     dialects: frozenset[str] = table.NAMES,
     node_policy: str = BINPACK,
+    sharing: Path | None = None,
 ) -> None:
     """Build the objects, connect them, run until the server is told to stop."""
     async with KubeClient(credentials.load(kubeconfig)) as client:
@@ -113,6 +120,7 @@ async def run(
             dialects=dialects,
         )
         card_feed = CardFeed(ledger, freed=pod_feed.freed)
+        cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed) if sharing else None
         doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
         cards = Reflector(
             client,
@@ -153,11 +161,12 @@ async def run(
                 tasks.create_task(coroutine)
                 for coroutine in (
                     cards.run(),
-                    _rebuild(cards, pods, ready, ledger),
+                    _rebuild([cards.synced, *([cuts.nodes.synced] if cuts else [])], pods, ready, ledger),
                     repair.run(),
                     wakeup.run(),
                     doubt.run(),
                     events.run(),
+                    *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),
                 )
             ]
             await serve(application(extender), options)
@@ -165,13 +174,12 @@ async def run(
                 loop.cancel()
 
 
-async def _rebuild(
-    cards: Reflector[ExtendedResource], pods: Reflector[Pod], ready: asyncio.Event, ledger: Ledger
-) -> None:
-    """Cards first, so that a hold that its card cannot bear is seen at once; then pods; then ready."""
+async def _rebuild(first: Sequence[asyncio.Event], pods: Reflector[Pod], ready: asyncio.Event, ledger: Ledger) -> None:
+    """Cards (and pools) first, so that a hold that its card cannot bear is seen at once; then pods; then ready."""
     log = logging.getLogger(__name__)
     started = time.monotonic()
-    await cards.synced.wait()
+    for synced in first:
+        await synced.wait()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(pods.run())
         await pods.synced.wait()
