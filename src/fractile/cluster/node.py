@@ -20,6 +20,7 @@ from fractile.cluster.layout import Layout
 from fractile.cluster.programs import Programs
 from fractile.cluster.state import NodeState, State
 from fractile.errors import SetupError
+from fractile.wire.cluster_file import matrix
 
 KUBELET_PORT = 10250  # the usual ones: each node has an address of its own
 HEALTH_PORT = 10248
@@ -251,6 +252,7 @@ def _kubelet(place: Layout, node: NodeState, pair: KeyPair, ca: Path) -> str:
 
 def _cards(node: NodeState) -> str:
     """The file of simulated cards, in the form that ``nvml.simulated`` and simgpu share."""
+    rows = matrix(len(node.spec.cards), node.spec.links)
     cards = [
         {
             "uuid": c.uuid,
@@ -259,6 +261,7 @@ def _cards(node: NodeState) -> str:
             "memoryMiB": c.memory,
             "pciBusID": c.pci_bus_id,
             "contextMiB": CONTEXT,
+            **({"topology": rows[c.index]} if node.spec.links else {}),
         }
         for c in node.spec.cards
     ]
