@@ -1,9 +1,11 @@
 """Which pod holds what on which card, and what is left: one test per arrow of the drawing above the class."""
 
 import pytest
+from msgspec import structs
 
 from fractile.ledger.ledger import Ledger, State
 from fractile.model.card import Card
+from fractile.model.interconnect import Interconnect
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import NodeName, PodUID
 from tests.builders import (
@@ -407,3 +409,11 @@ def test_cores_are_promised_in_full_only_where_everybody_has_some(
     if refusal is not None:
         assert refusal.message.endswith("; beside containers without a share 1 % must stay free")
     assert ledger.audit() == []
+
+
+def test_how_a_card_is_joined_is_known_to_who_chooses() -> None:
+    ledger = Ledger(Clock())
+    ledger.put_card(N1, structs.replace(card("n1", 0), interconnect=Interconnect("X NV2", nvlink=2)))
+    state = ledger.node(N1)
+    assert state is not None
+    assert state.cards[0].interconnect == Interconnect("X NV2", nvlink=2)

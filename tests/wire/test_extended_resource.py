@@ -110,3 +110,8 @@ def test_cards_of_nodes_of_one_kind_share_what_they_know() -> None:
 def test_a_card_with_a_senseless_interconnect_counts_as_far_from_all_others(wrong: dict[str, object]) -> None:
     spec = edited(interconnect=msgspec.structs.replace(InterconnectSpec(peers="X"), **wrong))
     assert extended_resource.to_card(msgspec.structs.replace(resource(card()), spec=spec))[1].interconnect is None
+
+
+def test_a_row_that_the_api_server_would_refuse_does_not_take_the_card_with_it() -> None:
+    long = msgspec.structs.replace(CARD, interconnect=Interconnect("X" + " NODE" * 300))
+    assert extended_resource.from_card(long, NodeName("n1")).spec.interconnect is None

@@ -131,7 +131,7 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
 
 
 def _published(found: Interconnect | None) -> InterconnectSpec | None:
-    if found is None:
+    if found is None or len(found.peers) > MOST:  # the API server would refuse the card with it
         return None
     return InterconnectSpec(
         peers=found.peers,
