@@ -44,6 +44,19 @@ CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr, size_t, unsigned, size_t, size_t);
 CUresult cuMemsetD2D32Async(CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream);
 CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream);
 
+#define BOTH_STREAMS(name, ...)         \
+    CUresult name(CUstream, __VA_ARGS__); \
+    CUresult name##_ptsz(CUstream, __VA_ARGS__);
+BOTH_STREAMS(cuStreamWaitEvent, CUevent, unsigned)
+BOTH_STREAMS(cuLaunchHostFunc, CUhostFn, void *)
+BOTH_STREAMS(cuStreamAddCallback, CUstreamCallback, void *, unsigned)
+BOTH_STREAMS(cuStreamWaitValue32, CUdeviceptr, uint32_t, unsigned)
+BOTH_STREAMS(cuStreamWaitValue32_v2, CUdeviceptr, uint32_t, unsigned)
+BOTH_STREAMS(cuStreamWaitValue64, CUdeviceptr, uint64_t, unsigned)
+BOTH_STREAMS(cuStreamWaitValue64_v2, CUdeviceptr, uint64_t, unsigned)
+BOTH_STREAMS(cuStreamBatchMemOp, unsigned, void *, unsigned)
+BOTH_STREAMS(cuStreamBatchMemOp_v2, unsigned, void *, unsigned)
+
 CUresult cuCtxSetCurrent(CUcontext);
 CUresult cuEventCreate(CUevent *, unsigned);
 CUresult cuEventRecord(CUevent, CUstream);

@@ -84,9 +84,19 @@ static enum answer may_go(const struct fr_pace *p, const struct fr_ticket *t, ui
     struct fr_ahead a = fr_lane_ahead(t->lane, now);
     uint64_t end = atomic_load(&p->end);
     if (!a.in_flight) return may_begin(p, t->ns, now);
+    if (unlikely(fr_held_may_go(t->lane))) return GO;
     if (end && now + a.left + t->ns > end) return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
     bool seen = atomic_load_explicit(&t->guess->pending, memory_order_relaxed) < atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
     return !a.full && seen && a.in_flight + t->ns <= FR_WINDOW_NS ? GO : ROOM;
+}
+
+/* A stream may wait for a word that the program writes, or a kernel for one: then it is never done while launches wait for that.
+ * From then on they go, for the rest of the turn; the arbiter has passed over us long before. */
+static uint64_t stuck_at(const struct fr_pace *p)
+{
+    uint64_t closed = atomic_load(&p->closed), queue = atomic_load(&p->queue_end);
+    uint64_t known = queue > closed ? queue - closed : 0; /* in flight; others may share the card by now */
+    return closed + STUCK_NS + 4 * known;
 }
 
 static void wait_at(struct fr_pace *p, uint32_t seen)
@@ -94,7 +104,7 @@ static void wait_at(struct fr_pace *p, uint32_t seen)
     struct fr_account *a = fr_account_of_pace(p);
     uint64_t from = clock_now();
     atomic_fetch_add(&p->waiting, 1);
-    if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? from + STUCK_NS : 0);
+    if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? stuck_at(p) + 1 : 0);
     atomic_fetch_sub(&p->waiting, 1);
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
 }
@@ -134,15 +144,6 @@ static void wake_pacer(struct fr_pace *p, uint64_t now)
     fr_pacer_wake((int)(p - fr_paces));
 }
 
-/* A stream may wait for a word that the program writes, or for a callback that waits for the program: then it is never done while
- * launches wait for that. From then on they go, for the rest of the turn; the arbiter has passed over us long before. */
-static bool is_stuck(const struct fr_pace *p, uint32_t gate, uint64_t now)
-{
-    uint64_t closed = atomic_load(&p->closed), queue = atomic_load(&p->queue_end);
-    uint64_t known = queue > closed ? queue - closed : 0; /* in flight; others may share the card by now */
-    return gate == FR_GATE_CLOSED && now > closed + STUCK_NS + 4 * known;
-}
-
 static void go_unpaced(struct fr_ticket *t)
 {
     fr_lane_leave(t->lane);
@@ -168,7 +169,7 @@ static uint64_t pass(struct fr_ticket *t)
         atomic_fetch_sub(&p->inside, 1);
         if (a == ROOM) wait_for_room(t);
         else if (gate == FR_GATE_OPEN) fr_pace_close(p);
-        else if (unlikely(is_stuck(p, gate, now))) return go_unpaced(t), now;
+        else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p))) return go_unpaced(t), now;
         else knock(p, gate);
     }
 }

@@ -51,7 +51,15 @@ static struct fr_lane *place(CUcontext context, uintptr_t stream)
     room->context = context;
     room->stream = stream;
     room->used = 1;
+    room->held = room->let = 0;
     return room;
+}
+
+struct fr_lane *fr_lane_next(const struct fr_pace *pace, struct fr_lane *after)
+{
+    for (struct fr_lane *l = after ? after + 1 : lanes; l < lanes + LANES; l++)
+        if (atomic_load(&l->used) && l->pace == pace) return l;
+    return NULL;
 }
 
 static void start_over(uint32_t era)
@@ -61,16 +69,31 @@ static void start_over(uint32_t era)
     lanes_era = era;
 }
 
+static uintptr_t name_of(CUstream handle)
+{
+    return handle == CU_STREAM_PER_THREAD ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle;
+}
+
+struct fr_lane *fr_lane_find(CUcontext context, CUstream handle)
+{
+    struct fr_lane *found = NULL;
+    fr_lock(&lanes_lock);
+    for (uint32_t i = 0; i < LANES && !found && lanes_era == atomic_load(&fr_era); i++)
+        if (lanes[i].used && lanes[i].context == context && lanes[i].stream == name_of(handle)) found = &lanes[i];
+    if (found) atomic_fetch_add(&found->users, 1);
+    fr_unlock(&lanes_lock);
+    return found;
+}
+
 struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w)
 {
     CUcontext context = NULL;
     CUstream handle = w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream;
     if (REAL(cuCtxGetCurrent)(&context) || !context || fr_capturing(handle)) return NULL;
-    bool own = handle == CU_STREAM_PER_THREAD;
     fr_lock(&lanes_lock);
     uint32_t era = atomic_load(&fr_era);
     if (unlikely(lanes_era != era)) start_over(era);
-    struct fr_lane *l = place(context, own ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle);
+    struct fr_lane *l = place(context, name_of(handle));
     l->pace = pace;
     l->handle = handle;
     atomic_fetch_add(&l->users, 1); /* it stays this stream's */
@@ -104,6 +127,7 @@ static uint64_t raise_to(_Atomic uint64_t *what, uint64_t value)
 void fr_lane_queue(struct fr_lane *l, uint64_t now, uint64_t ns)
 {
     uint64_t queue = atomic_load(&l->queue_end), end;
+    if (unlikely(atomic_load(&l->held))) return; /* when, is not known */
     do {
         end = (queue > now ? queue : now) + ns;
     } while (!atomic_compare_exchange_weak(&l->queue_end, &queue, end));
@@ -124,25 +148,24 @@ bool fr_lane_look(struct fr_lane *l)
 /* Until its oldest mark is reached; others may launch meanwhile. */
 void fr_lane_wait(struct fr_lane *l)
 {
-    fr_lane_take(l);
-    fr_marks_close(l);
-    CUevent mark = fr_marks_oldest(l);
-    if (!mark && atomic_load(&l->users) == 1) atomic_store(&l->in_flight, 0); /* nobody else launches: nothing is */
-    fr_lane_give(l);
-    if (mark) REAL(cuEventSynchronize)(mark);
+    bool any = true;
+    if (fr_lane_try(l)) { /* else somebody is at it, maybe the pacer, who waits for all of it */
+        fr_marks_close(l);
+        any = fr_marks_oldest(l);
+        if (!any && atomic_load(&l->users) == 1) atomic_store(&l->in_flight, 0); /* nobody else launches: nothing is */
+        fr_lane_give(l);
+    }
+    if (any) fr_held_wait(l);
     else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
-    fr_lane_look(l);
 }
 
 /* With the gate closed and nobody inside. */
 void fr_lanes_drain(struct fr_pace *pace)
 {
-    for (uint32_t i = 0; i < LANES; i++) {
-        struct fr_lane *l = &lanes[i];
-        if (!l->used || l->pace != pace) continue;
+    fr_held_settle(pace);
+    for (struct fr_lane *l = NULL; (l = fr_lane_next(pace, l));) {
         fr_lane_take(l);
-        if (l->count) fr_marks_drain(l);
-        atomic_store(&l->in_flight, 0);
+        if (!l->count) atomic_store(&l->in_flight, 0);
         atomic_store(&l->queue_end, 0);
         fr_lane_give(l);
     }

@@ -86,10 +86,22 @@ static void finish(struct fr_lane *l)
     count_gpu_time(l->pace, timed ? (uint64_t)((double)since_last(l, b, ms) * 1e6) : b->ns, b->launches);
     l->first = (l->first + 1) % MARKS;
     l->count--;
+    atomic_fetch_add(&l->finished, 1);
+    atomic_store(&l->held, 0);
+    atomic_store(&l->let, 0);
 }
 
 static uint32_t closed(const struct fr_lane *l) { return l->count - l->open; }
 CUevent fr_marks_oldest(struct fr_lane *l) { return closed(l) ? at(l, 0)->to : NULL; }
+
+bool fr_marks_begun(struct fr_lane *l) { return l->count && REAL(cuEventQuery)(at(l, 0)->from) != CUDA_ERROR_NOT_READY; }
+
+uint64_t fr_marks_due(struct fr_lane *l)
+{
+    uint64_t behind = 0;
+    for (uint32_t i = 1; i < l->count; i++) behind += at(l, i)->ns;
+    return atomic_load(&l->queue_end) - behind;
+}
 
 void fr_marks_collect(struct fr_lane *l)
 {
@@ -112,11 +124,19 @@ static void own_events(struct fr_lane *l)
     l->events_of = l->context;
 }
 
+/* Behind a stream that is held any number is launched: the last batch grows, and its second mark moves. */
+static void begin_again(struct fr_lane *l)
+{
+    if (!atomic_load(&l->held)) return;
+    newest(l)->gap = true;
+    l->open = true;
+}
+
 static void begin(struct fr_lane *l, bool dry)
 {
     if (!l->count) own_events(l);
     if (l->count == MARKS) fr_marks_collect(l);
-    if (l->count == MARKS) return;
+    if (l->count == MARKS) return begin_again(l);
     struct batch *b = at(l, l->count);
     if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, l->handle)) return;
     b->ns = b->launches = b->kinds = 0;
@@ -137,6 +157,7 @@ void fr_marks_close(struct fr_lane *l)
 
 void fr_lane_before(struct fr_lane *l, bool dry)
 {
+    if (atomic_load(&l->held)) dry = false; /* it is not known what should be done */
     fr_lane_take(l);
     if (l->open && dry) {
         newest(l)->gap = true;
@@ -150,16 +171,18 @@ static void note(struct batch *b, struct fr_guess *guess, uint64_t ns)
 {
     uint32_t i = 0;
     while (i < b->kinds && b->guess[i] != guess) i++;
-    if (i == b->kinds) b->guess[b->kinds++] = guess, b->of_kind[i] = 0;
     b->ns += ns;
     b->launches++;
+    if (i == KINDS) return;
+    if (i == b->kinds) b->guess[b->kinds++] = guess, b->of_kind[i] = 0;
     b->of_kind[i]++;
     atomic_fetch_add_explicit(&guess->pending, 1, memory_order_relaxed);
 }
 
-/* Unknown kernels are a batch of their own: they are known the sooner. */
-static bool full(const struct batch *b, const struct fr_guess *guess)
+/* Unknown kernels are a batch of their own: they are known the sooner. Behind a stream that is held marks only take room. */
+static bool full(const struct fr_lane *l, const struct batch *b, const struct fr_guess *guess)
 {
+    if (atomic_load(&l->held)) return b->launches % BATCH_LAUNCHES == 0;
     bool unknown = !atomic_load_explicit(&guess->samples, memory_order_relaxed);
     return unknown || b->single || b->kinds == KINDS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
@@ -169,7 +192,7 @@ void fr_lane_after(struct fr_lane *l, struct fr_guess *guess, uint64_t ns)
     fr_lane_take(l);
     if (l->open) {
         note(newest(l), guess, ns);
-        if (full(newest(l), guess)) fr_marks_close(l);
+        if (full(l, newest(l), guess)) fr_marks_close(l);
     } else {
         fr_lane_landed(l, ns); /* it cannot be watched */
     }
@@ -178,12 +201,12 @@ void fr_lane_after(struct fr_lane *l, struct fr_guess *guess, uint64_t ns)
 
 /* ---- the end ---- */
 
-/* What stands in an open batch has no mark behind it: then all of its context is waited for, which a capture forbids; then what
- * was predicted is. */
+/* What stands in an open batch has no mark behind it: then all of its context is waited for. A capture forbids that, and a stream
+ * of it that waits for the program may never be done; then what was predicted is waited for. */
 static void drain_open(struct fr_lane *l)
 {
     struct batch *b = newest(l);
-    if (!atomic_load(&fr_captures)) REAL(cuCtxSynchronize)();
+    if (!atomic_load(&fr_captures) && !atomic_load(&fr_held_by_host)) REAL(cuCtxSynchronize)();
     else clock_sleep_until(atomic_load(&l->queue_end) + FR_IDLE_NS);
     landed(l, b);
     count_gpu_time(l->pace, b->ns, b->launches);
@@ -196,8 +219,8 @@ void fr_marks_drain(struct fr_lane *l)
     CUcontext before = NULL;
     REAL(cuCtxGetCurrent)(&before);
     if (before != l->context && REAL(cuCtxSetCurrent)(l->context)) return;
-    if (l->open) drain_open(l);
-    while (l->count) {
+    while (fr_marks_begun(l)) {
+        if (!closed(l)) return drain_open(l);
         REAL(cuEventSynchronize)(at(l, 0)->to);
         finish(l);
     }

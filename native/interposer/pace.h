@@ -4,6 +4,7 @@
  *      gate.c     may this launch go now? Waits until the container holds the card and there is room in the queue
  *      lanes.c    how much work is in flight, by stream
  *      marks.c    events in the streams that say when it is done and how long it took
+ *      held.c     streams that the program itself holds back: nobody waits for them
  *      predict.c  how long a kernel takes, learned by function and shape
  *      pacer.c    the process's thread that speaks to the arbiter and gives leases back
  */
@@ -89,8 +90,15 @@ void fr_lane_before(struct fr_lane *lane, bool dry);                       /* a 
 void fr_lane_after(struct fr_lane *lane, struct fr_guess *guess, uint64_t ns);
 bool fr_lane_look(struct fr_lane *lane);   /* true: less is in flight than was thought */
 void fr_lane_wait(struct fr_lane *lane);   /* until some of what is in flight is done */
-void fr_lanes_drain(struct fr_pace *pace); /* until all is; by the pacer */
+void fr_lanes_drain(struct fr_pace *pace); /* until all is, but for streams that are held back; by the pacer */
 void fr_lanes_forget(CUcontext context);   /* it is about to be destroyed */
+
+/* ---- held.c ---- */
+bool fr_held_may_go(struct fr_lane *lane); /* the stream is held, so launches do not wait for it */
+void fr_held_settle(struct fr_pace *pace); /* with the gate closed: which of the streams that have not begun are held back? */
+bool fr_held_any(const struct fr_pace *pace);
+bool fr_held_released(struct fr_pace *pace); /* one that was held back goes on: its work needs a turn */
+extern _Atomic uint32_t fr_held_by_host;     /* the program has used what lets a stream wait for itself */
 
 /* ---- pacer.c ---- */
 void fr_pacer_start(int card); /* a thread per card that this process uses and that is paced */

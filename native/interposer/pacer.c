@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
+#define HELD_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
 
 struct socket {
     int fd;
@@ -226,10 +227,18 @@ static void give_back(struct pacer *me)
     clock_wake(&p->gate);
 }
 
+/* What a stream was held back with runs from the moment it is let go: that is to be in a turn. */
+static void see_to_held(struct fr_pace *p)
+{
+    uint32_t idle = FR_GATE_IDLE;
+    if (fr_held_any(p) && fr_held_released(p)) atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED);
+}
+
 static uint64_t see_to_gate(struct pacer *me)
 {
     struct fr_pace *p = pace_of(me);
     uint64_t now = clock_now();
+    see_to_held(p);
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) fr_pace_close(p);
@@ -239,7 +248,9 @@ static uint64_t see_to_gate(struct pacer *me)
         rally(me);
         say(me, ARBITER_WANT, true);
     }
-    return atomic_load(&p->gate) == FR_GATE_OPEN ? turn_ends(p) : 0;
+    uint64_t until = atomic_load(&p->gate) == FR_GATE_OPEN ? turn_ends(p) : 0;
+    bool sooner = fr_held_any(p) && (!until || until > now + HELD_LOOK_NS);
+    return sooner ? now + HELD_LOOK_NS : until;
 }
 
 static bool connected(struct pacer *me)

@@ -1,6 +1,6 @@
 /* Launches under a hard limit, with a real arbiter: 20 % of the card, so work takes five times as long as alone. Every way to
  * launch counts; what is captured does not; and whatever becomes of the arbiter or of our descriptors, nobody hangs. */
-#include "container.h"
+#include "arbiter.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,30 +14,6 @@ CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, uns
 #define KERNEL_US 5000
 #define ALONE (KERNELS * KERNEL_US / 1e6)
 #define LONG_ENOUGH (3 * ALONE) /* five times, less what a first lease and idle credit give */
-
-static pid_t arbiter;
-
-static bool there(const char *path) { return access(path, F_OK) == 0; }
-
-static void start_arbiter(void)
-{
-    char program[600], socket[600];
-    snprintf(program, sizeof program, "%s/arbiter/fractile-arbiter", getenv("OUT"));
-    snprintf(socket, sizeof socket, "%s/arbiter.sock", container_directory);
-    unsetenv("LD_PRELOAD");
-    if (!(arbiter = fork())) {
-        freopen("/dev/null", "w", stderr);
-        execl(program, program, container_directory, NULL);
-        _exit(127);
-    }
-    for (int i = 0; i < 500 && !there(socket); i++) usleep(10000);
-}
-
-static void stop_arbiter(int signal)
-{
-    kill(arbiter, signal);
-    waitpid(arbiter, NULL, 0);
-}
 
 static CUcontext context;
 static CUfunction spin;
@@ -303,16 +279,6 @@ static void an_idle_program_wakes_up_nobody(void)
     sleep(1);
     EXPECT(own_switches() - before <= 8);
 }
-
-#define UNDER_AN_ARBITER(test) \
-    do {                       \
-        new_container(LIMITED); \
-        start_arbiter();       \
-        ok_so_far = run_child(test); \
-        stop_arbiter(SIGTERM); \
-        printf("%s %s\n", ok_so_far ? "ok  " : "FAIL", #test); \
-        ok_so_far ? passed++ : failed++; \
-    } while (0)
 
 int main(void)
 {

@@ -1,0 +1,52 @@
+/* Scenarios in a container with an arbiter beside it. */
+#ifndef ARBITER_H
+#define ARBITER_H
+
+#include "container.h"
+
+#include <sys/un.h>
+#include <sys/socket.h>
+
+static pid_t arbiter;
+
+/* Its socket may be there before anybody listens. */
+static inline bool arbiter_answers(void)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path, sizeof name.sun_path, "%.90s/arbiter.sock", container_directory);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    bool answers = fd >= 0 && connect(fd, (struct sockaddr *)&name, sizeof name) == 0;
+    if (fd >= 0) close(fd);
+    return answers;
+}
+
+static inline void start_arbiter(void)
+{
+    char program[600];
+    snprintf(program, sizeof program, "%s/arbiter/fractile-arbiter", getenv("OUT"));
+    unsetenv("LD_PRELOAD");
+    if (!(arbiter = fork())) {
+        freopen("/dev/null", "w", stderr);
+        execl(program, program, container_directory, NULL);
+        _exit(127);
+    }
+    for (int i = 0; i < 3000 && !arbiter_answers(); i++) usleep(10000);
+}
+
+static inline void stop_arbiter(int signal)
+{
+    kill(arbiter, signal);
+    waitpid(arbiter, NULL, 0);
+}
+
+#define UNDER_AN_ARBITER(test) \
+    do {                       \
+        new_container(LIMITED); \
+        start_arbiter();       \
+        ok_so_far = run_child(test); \
+        stop_arbiter(SIGTERM); \
+        printf("%s %s\n", ok_so_far ? "ok  " : "FAIL", #test); \
+        ok_so_far ? passed++ : failed++; \
+    } while (0)
+
+#endif

@@ -1,0 +1,185 @@
+/* Streams that the program itself holds back. What works without the library has to work with it: the thread that launches is
+ * the one that lets the stream go on, so a launch that waited for the stream would wait for ever. */
+#include "arbiter.h"
+
+#include <pthread.h>
+
+#define LIMITED CARD_A "=900MiB,context=256MiB,cores=20,cores-limit=20"
+#define KERNELS 20
+#define KERNEL_US 5000
+#define ALONE (KERNELS * KERNEL_US / 1e6)
+#define MUCH (30 * ALONE) /* a machine may be busy */
+
+static CUcontext context;
+static CUfunction spin;
+static CUstream waits, other;
+static volatile uint32_t *word;
+
+static void get_ready(unsigned flags)
+{
+    CUmodule module;
+    alarm(50);
+    if (!(context = context_on(0))) _exit(1);
+    EXPECT_EQ(cuModuleLoadData(&module, spin_ptx) + cuModuleGetFunction(&spin, module, "spin"), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamCreate(&waits, flags) + cuStreamCreate(&other, 1) + cuMemHostAlloc((void **)(uintptr_t)&word, 4096, 0), CUDA_SUCCESS);
+}
+
+static void launch(CUstream s, int kernels)
+{
+    for (int i = 0; i < kernels && ok_so_far; i++) EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+}
+
+static void wait_for_the_word(CUstream s) { EXPECT_EQ(cuStreamWaitValue32_v2(s, (uint64_t)(uintptr_t)word, 1, 0), CUDA_SUCCESS); }
+static void let_go(void) { __atomic_store_n(word, 1, __ATOMIC_SEQ_CST); }
+static void finish(void) { EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS); }
+
+static void launches_behind_a_word_that_the_thread_writes_later_go(void)
+{
+    get_ready(1);
+    double from = seconds();
+    wait_for_the_word(waits);
+    launch(waits, KERNELS);
+    EXPECT(seconds() - from < MUCH);
+    EXPECT_EQ(cuStreamQuery(waits), CUDA_ERROR_NOT_READY);
+    let_go();
+    finish();
+}
+
+static void what_was_launched_before_is_not_taken_for_a_long_kernel(void)
+{
+    get_ready(1);
+    launch(waits, 3);
+    finish();
+    double from = seconds();
+    for (int i = 0; i < 8; i++) EXPECT_EQ(spin_in(spin, 10, waits), CUDA_SUCCESS);
+    wait_for_the_word(waits);
+    launch(waits, KERNELS);
+    EXPECT(seconds() - from < MUCH);
+    let_go();
+    finish();
+}
+
+static void as_many_go_as_the_driver_takes(void)
+{
+    get_ready(1);
+    wait_for_the_word(waits);
+    for (int i = 0; i < 900; i++) EXPECT_EQ(spin_in(spin, 10 + i % 30, waits), CUDA_SUCCESS);
+    let_go();
+    finish();
+    launch(waits, KERNELS); /* and all is as before */
+    finish();
+}
+
+static void launches_behind_an_event_that_waits_itself_go(void)
+{
+    CUevent e;
+    get_ready(1);
+    EXPECT_EQ(cuEventCreate(&e, 2), CUDA_SUCCESS);
+    wait_for_the_word(waits);
+    EXPECT_EQ(cuEventRecord(e, waits) + cuStreamWaitEvent(other, e, 0), CUDA_SUCCESS);
+    launch(other, KERNELS);
+    let_go();
+    finish();
+}
+
+static void until_released(void *unused)
+{
+    (void)unused;
+    while (!__atomic_load_n(word, __ATOMIC_SEQ_CST)) usleep(1000);
+}
+
+static void launches_behind_a_callback_that_waits_for_the_thread_go(void)
+{
+    get_ready(1);
+    launch(waits, 1);
+    EXPECT_EQ(cuLaunchHostFunc(waits, until_released, NULL), CUDA_SUCCESS);
+    launch(waits, KERNELS);
+    let_go();
+    finish();
+}
+
+/* The stream NULL waits for the streams of its context, without having been told to. */
+static void launches_into_the_stream_null_beside_one_that_waits_go(void)
+{
+    get_ready(0);
+    EXPECT_EQ(spin_in(spin, 10, NULL), CUDA_SUCCESS);
+    wait_for_the_word(waits);
+    launch(NULL, KERNELS);
+    let_go();
+    finish();
+}
+
+/* Other streams have their turns while one is held back, and it does not hold a turn up. */
+static void other_streams_go_on_beside_one_that_is_held_back(void)
+{
+    get_ready(1);
+    wait_for_the_word(waits);
+    launch(waits, KERNELS);
+    launch(other, 1);
+    double from = seconds();
+    launch(other, KERNELS);
+    EXPECT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
+    EXPECT(seconds() - from > 3 * ALONE && seconds() - from < MUCH);
+    let_go();
+    finish();
+}
+
+static void what_was_held_back_is_paid_for_when_it_runs(void)
+{
+    get_ready(1);
+    wait_for_the_word(waits);
+    launch(waits, KERNELS);
+    sleep(1);
+    let_go();
+    double from = seconds();
+    EXPECT_EQ(cuStreamSynchronize(waits), CUDA_SUCCESS);
+    launch(other, KERNELS);
+    EXPECT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
+    EXPECT(seconds() - from > 2 * 3 * ALONE && seconds() - from < 2 * MUCH);
+}
+
+/* A kernel that spins on a word would look like this: it has begun, and nobody can know that it waits for us. */
+static void behind_what_does_not_end_launches_go_all_the_same(void)
+{
+    get_ready(1);
+    launch(waits, 3);
+    finish();
+    double from = seconds();
+    EXPECT_EQ(spin_in(spin, 14000000, waits), CUDA_SUCCESS);
+    launch(waits, 5);
+    EXPECT(seconds() - from > 5 && seconds() - from < 13);
+}
+
+static void *launches(void *stream)
+{
+    (void)stream;
+    EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    launch(waits, KERNELS);
+    return NULL;
+}
+
+static void threads_that_wait_at_a_stream_that_is_held_back_all_go(void)
+{
+    pthread_t threads[4];
+    get_ready(1);
+    wait_for_the_word(waits);
+    for (int i = 0; i < 4; i++) EXPECT_EQ(pthread_create(&threads[i], NULL, launches, NULL), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    let_go();
+    finish();
+}
+
+int main(void)
+{
+    UNDER_AN_ARBITER(launches_behind_a_word_that_the_thread_writes_later_go);
+    UNDER_AN_ARBITER(what_was_launched_before_is_not_taken_for_a_long_kernel);
+    UNDER_AN_ARBITER(as_many_go_as_the_driver_takes);
+    UNDER_AN_ARBITER(launches_behind_an_event_that_waits_itself_go);
+    UNDER_AN_ARBITER(launches_behind_a_callback_that_waits_for_the_thread_go);
+    UNDER_AN_ARBITER(launches_into_the_stream_null_beside_one_that_waits_go);
+    UNDER_AN_ARBITER(other_streams_go_on_beside_one_that_is_held_back);
+    UNDER_AN_ARBITER(what_was_held_back_is_paid_for_when_it_runs);
+    UNDER_AN_ARBITER(behind_what_does_not_end_launches_go_all_the_same);
+    UNDER_AN_ARBITER(threads_that_wait_at_a_stream_that_is_held_back_all_go);
+    FINISH;
+}
