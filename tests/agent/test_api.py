@@ -9,20 +9,20 @@ import pytest
 from google.protobuf.descriptor import FileDescriptor
 
 from fractile.agent import rpc
-from fractile.agent.api import deviceplugin_pb2, podresources_pb2
+from fractile.agent.api import deviceplugin_pb2, podresources_pb2, vcuda_pb2
 
 SOURCE = Path(rpc.__file__).parents[2]
 FOLDER = Path("fractile/agent/api")
 METHODS = (
     *(rpc.REGISTER, rpc.OPTIONS, rpc.LIST_AND_WATCH, rpc.PREFER, rpc.ALLOCATE, rpc.PRE_START),
-    *(rpc.LIST, rpc.GET, rpc.GET_ALLOCATABLE),
+    *(rpc.LIST, rpc.GET, rpc.GET_ALLOCATABLE, rpc.REGISTER_VDEVICE),
 )
 
 
 def test_the_generated_code_is_up_to_date(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed: pip install 'fractile[dev]'")
     shutil.copytree(SOURCE / FOLDER, tmp_path / FOLDER, ignore=shutil.ignore_patterns("*_pb2*"))
-    names = ["deviceplugin", "podresources"]
+    names = ["deviceplugin", "podresources", "vcuda"]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{tmp_path}", f"--python_out={tmp_path}"]
     protos = [str(tmp_path / FOLDER / f"{name}.proto") for name in names]
     subprocess.run([*command, f"--pyi_out={tmp_path}", *protos], check=True, timeout=60)
@@ -36,7 +36,7 @@ def test_the_generated_code_is_up_to_date(tmp_path: Path) -> None:
 def test_each_method_is_one_of_the_proto_files(
     method: rpc.Method[deviceplugin_pb2.Empty, deviceplugin_pb2.Empty],
 ) -> None:
-    files: list[FileDescriptor] = [deviceplugin_pb2.DESCRIPTOR, podresources_pb2.DESCRIPTOR]
+    files: list[FileDescriptor] = [deviceplugin_pb2.DESCRIPTOR, podresources_pb2.DESCRIPTOR, vcuda_pb2.DESCRIPTOR]
     services = {s.full_name: s for file in files for s in file.services_by_name.values()}
     described = services[method.service].methods_by_name[method.name]
     assert described.input_type is method.request.DESCRIPTOR

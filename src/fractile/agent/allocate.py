@@ -9,6 +9,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+from fractile.agent import vcuda_folder
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.catalog import Catalog
 from fractile.agent.isolation import Isolation
@@ -29,12 +30,19 @@ class Allocator:
     """Writes the token directory and builds the answer."""
 
     def __init__(
-        self, journal: Journal, steer: Steer, *, library: Version | None = None, isolation: Isolation | None = None
+        self,
+        journal: Journal,
+        steer: Steer,
+        *,
+        library: Version | None = None,
+        isolation: Isolation | None = None,
+        virtual_manager: bool = False,
     ) -> None:
         self._journal = journal
         self._steer = steer
         self._library = library
         self._isolation = isolation
+        self._virtual_manager = virtual_manager
 
     async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
         """The answer for one container; WireError when an id is none of ours. Empty for a resource that is only
@@ -56,7 +64,11 @@ class Allocator:
         return dp.ContainerAllocateResponse(
             envs=answer.environment | await self._environment(),
             annotations=answer.annotations,
-            mounts=[*_mounts(self._journal.path(token)), *(self._library.mounts() if self._library else ())],
+            mounts=[
+                *_mounts(self._journal.path(token)),
+                *(vcuda_folder.mounts(self._journal.path(token), resource) if self._virtual_manager else ()),
+                *(self._library.mounts() if self._library else ()),
+            ],
         )
 
     async def _environment(self) -> dict[str, str]:

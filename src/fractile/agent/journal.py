@@ -3,6 +3,7 @@
     <state>/slices/<token>/ids            resource and ids of one Allocate, as ranges; written before kubelet's answer
     <state>/slices/<token>/limits         written by PreStart; its absence means "no GPU" to the library
     <state>/slices/<token>/shared/region  made by PreStart; what the container's processes use, written by them
+    <state>/slices/<token>/vcuda          for gpu-manager's images only: see ``vcuda_folder``
 
 A token is random and never used twice. Everything appears by rename and is synced to disk, since kubelet re-uses its
 answer after a power failure: the directory must then still be there. Failure rule: an OSError of ``create`` or
@@ -11,16 +12,17 @@ answer after a power failure: the directory must then still be there. Failure ru
 
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
+from fractile.agent import vcuda_folder
 from fractile.errors import WireError
 from fractile.region import directory as shared_directory
 from fractile.region.page import Limits
+from fractile.region.removal import remove_tree
 from fractile.wire.devices import to_ranges
 
 _HEADER = "fractile-ids=1"
@@ -50,7 +52,7 @@ class Journal:
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
         for leftover in root.glob(".*"):
-            shutil.rmtree(leftover, ignore_errors=True)
+            _remove_leftover(leftover)
         for directory in root.iterdir():
             _finish(directory)
 
@@ -68,6 +70,8 @@ class Journal:
         staging.mkdir()
         staging.chmod(0o755)
         shared_directory.prepare(staging)
+        if vcuda_folder.wanted(resource):
+            vcuda_folder.prepare(staging)
         _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
         staging.rename(self.path(token))
         _sync(self._root)
@@ -128,9 +132,16 @@ class Journal:
         """Take the directory away. A container that still has it mounted keeps an empty directory."""
         doomed = self._root / f".{token}"
         self.path(token).rename(doomed)
-        shutil.rmtree(doomed)
+        remove_tree(doomed)
         self._told.discard(token)
         self._granted.pop(token, None)
+
+
+def _remove_leftover(folder: Path) -> None:
+    try:
+        remove_tree(folder)
+    except OSError as e:
+        log.warning("left behind by an earlier agent, and not removed path=%s reason=%s", folder, e)
 
 
 def _finish(directory: Path) -> None:

@@ -11,7 +11,7 @@ control plane moves the ledger if they fit and rewrites the placement, and only 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -27,7 +27,7 @@ from fractile.dialects import table
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.pacing import Clock, Sleep
 from fractile.model.placement import Charge, ContainerPlacement, Placement, charges
-from fractile.model.units import WHOLE, CardUUID
+from fractile.model.units import WHOLE, CardUUID, PodUID
 from fractile.policy.state import cores_fit
 from fractile.region.page import FLAG_OFF
 from fractile.wire import placement as placement_wire
@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 
 
 class PreStart:
-    """Checks and grants, for all resources. ``granted`` is called when limits were written."""
+    """Checks and grants, for all resources. ``granted`` is called when limits were written;
+    ``ready``, if any, writes what else the pod's containers need, and does not raise."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class PreStart:
         *,
         isolation: Isolation | None = None,
         granted: Callable[[], None] = lambda: None,
+        ready: Callable[[PodUID], Awaitable[None]] | None = None,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -63,6 +65,7 @@ class PreStart:
         self._stock = stock
         self._isolation = isolation
         self._granted = granted
+        self._ready = ready
         self._clock = clock
         self._sleep = sleep
 
@@ -100,6 +103,8 @@ class PreStart:
             return denied
         # 5. Tell the neighbours on the card, and the dialects' tools, in the background.
         self._granted()
+        if self._ready is not None:
+            await self._ready(owned.uid)
         self._assigned.granted(owned.pod, owned.request)
         return owned
 

@@ -1,12 +1,13 @@
-"""Kubelet's local gRPC services, both sides: names of the methods, and typed calls and handlers over the messages.
+"""Local gRPC services, both sides: names of the methods, and typed calls and handlers over the messages.
 
-Written by hand instead of generated: nine methods, and the generated form is untyped and tied to one gRPC version.
+All are kubelet's, but for the one of gpu-manager's library. Written by hand instead of generated: ten methods, and the
+generated form is untyped and tied to one gRPC version.
 """
 
 # The type stubs of gRPC leave the message types of channels, handlers and servers open; they are closed here.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
@@ -17,6 +18,7 @@ from google.protobuf.message import Message
 
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.api import podresources_pb2 as pr
+from fractile.agent.api import vcuda_pb2 as vcuda
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -26,7 +28,8 @@ KUBELET_SOCKET = "kubelet.sock"
 
 # 60,000 ids make 3 MB, and a List names the ids of every pod; gRPC's own limit is 4 MB.
 _MAX_MESSAGE = 64 * 2**20
-_SERVER_OPTIONS = [("grpc.max_receive_message_length", _MAX_MESSAGE)]
+Options = Sequence[tuple[str, int]]
+_SERVER_OPTIONS: Options = [("grpc.max_receive_message_length", _MAX_MESSAGE)]
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", _MAX_MESSAGE),
     ("grpc.max_send_message_length", _MAX_MESSAGE),
@@ -67,12 +70,17 @@ GET = Method("/v1.PodResourcesLister/Get", pr.GetPodResourcesRequest, pr.GetPodR
 GET_ALLOCATABLE = Method(
     "/v1.PodResourcesLister/GetAllocatableResources", pr.AllocatableResourcesRequest, pr.AllocatableResourcesResponse
 )
+REGISTER_VDEVICE = Method("/vcuda.VCUDAService/RegisterVDevice", vcuda.VDeviceRequest, vcuda.VDeviceResponse)
 
 RpcError = grpc.RpcError
 
 
 class Context(Protocol):
     """What a handler gets beside the request."""
+
+    def peer(self) -> str:
+        """Who calls: of a unix socket, the name that it is bound to."""
+        ...
 
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         """Answer with an error."""
@@ -130,9 +138,9 @@ def streaming(method: Method[Q, R], behaviour: Callable[[Q, Context], AsyncItera
     return Handler(method.service, method.name, handler)
 
 
-async def serve(socket: Path, *handlers: Handler) -> grpc.aio.Server:
+async def serve(socket: Path, *handlers: Handler, options: Options = _SERVER_OPTIONS) -> grpc.aio.Server:
     """A started server on a unix socket. gRPC unlinks the path when it stops: never use one path twice."""
-    server = grpc.aio.server(options=_SERVER_OPTIONS)
+    server = grpc.aio.server(options=options)
     for service in sorted({h.service for h in handlers}):
         own = {h.name: h.behaviour for h in handlers if h.service == service}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, own),))

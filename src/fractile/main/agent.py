@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from fractile.agent.allocate import Allocator
+from fractile.agent.alone import alone
 from fractile.agent.arbiter import ArbiterKeeper
 from fractile.agent.assigned import Assigned
 from fractile.agent.audit import Policy
@@ -34,6 +35,7 @@ from fractile.agent.register import Registrar
 from fractile.agent.rivals import Rivals
 from fractile.agent.steer import Steer
 from fractile.agent.sweep import Sweeper
+from fractile.agent.virtual_manager import VirtualManager
 from fractile.dialects import table
 from fractile.dialects.nvidia import SLOTS
 from fractile.errors import SetupError
@@ -100,6 +102,12 @@ log = logging.getLogger(__name__)
     help="MiB that one CUDA context takes on this node's cards, if you have measured it; 0: the library measures.",
 )
 @family_options
+@click.option(
+    "--virtual-manager/--no-virtual-manager",
+    default=True,
+    show_default=True,
+    help="Whether containers that ask by tencent.com/vcuda-core find gpu-manager's files and socket in /etc/vcuda.",
+)
 @health_options
 @usage_command_options
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
@@ -125,6 +133,7 @@ def command(
     cooling_minutes: float,
     metrics_address: Address | None,
     outside_ledger: Policy,
+    virtual_manager: bool,
 ) -> None:
     """Run the node agent: inventory, device plugin, and the limits inside the containers."""
     set_up_logging(log_level)
@@ -154,6 +163,7 @@ def command(
                     cooling_minutes=cooling_minutes,
                 ),
                 usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None),
+                virtual_manager=virtual_manager,
             )
         )
     finally:
@@ -175,11 +185,12 @@ async def run(
     rules: Rules = HEALTH_RULES,
     look: float = INTERVAL,
     usage: UsageOptions = _NO_PAGES,
+    virtual_manager: bool = True,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects)
-    journal = Journal(state / "slices", new_token=_new_token)
-    async with KubeClient(credentials.load(kubeconfig)) as client:
+    async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
+        journal = Journal(state / "slices", new_token=_new_token)
         stock = Stock(catalog)
         kubelet = Kubelet(pod_resources, plugins / CHECKPOINT)
         pods = NodePods(client, node=node, unit=unit, dialects=dialects)
@@ -188,6 +199,7 @@ async def run(
         isolation = Isolation(client, node=node)
         events = EventRecorder(client, "fractile-agent")
         enforcer = Enforcer(journal, pods, isolation, events)
+        vcuda = VirtualManager(journal, pods, stock, state=state) if virtual_manager else None
         prestart = PreStart(
             kubelet,
             pods,
@@ -196,8 +208,11 @@ async def run(
             stock,
             isolation=isolation,
             granted=enforcer.granted,
+            ready=vcuda.ready if vcuda is not None else None,
         )
-        allocator = Allocator(journal, steer, library=installed, isolation=isolation)
+        allocator = Allocator(
+            journal, steer, library=installed, isolation=isolation, virtual_manager=virtual_manager
+        )
         registrar = Registrar(
             plugins,
             [
@@ -232,6 +247,7 @@ async def run(
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),
                     events.run(),
                     *_native(installed, kubelet, state),
+                    *([vcuda.run()] if vcuda is not None else []),
                     *usage_loops(client, events, stock=stock, pods=pods, journal=journal, state=state, options=usage),
                 )
             ]
