@@ -25,6 +25,13 @@ static bool is_paced(const struct fr_quota *q)
     return capped || shared || (q->flags & FR_CARD_PACED);
 }
 
+bool fr_card_is_paced(int card)
+{
+    struct fr_quota q;
+    fr_quota(card, &q);
+    return is_paced(&q);
+}
+
 static void start_over(uint32_t era)
 {
     for (uint32_t i = 0; i < FR_MAX_CARDS; i++) fr_paces[i] = (struct fr_pace){0};

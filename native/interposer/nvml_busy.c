@@ -1,4 +1,4 @@
-/* GPU time of late. The region counts the time that each process held the card since it started; a percentage is the growth
+/* GPU time of late. Of a process that is not paced nothing is measured, and the driver's own word is taken. The region counts the time that each process held the card since it started; a percentage is the growth
  * between two looks. Two looks are kept per card, half a second apart or more, and a question is answered by the time since
  * the older one, so that it covers at least that half second once a process has asked before. The very first question
  * waits until a twentieth of a second has passed since the card's handle was given out. */
@@ -84,15 +84,26 @@ static uint64_t grown(const struct look *since, const struct fr_tenant *tenant)
     return tenant->gpu_ns > then->ns ? tenant->gpu_ns - then->ns : 0;
 }
 
+static unsigned driver_percent(const struct fr_tenant *tenant, const struct fr_driver_says *driver)
+{
+    for (unsigned i = 0; i < driver->count; i++)
+        if (driver->of[i].pid == tenant->pid) return driver->of[i].busy;
+    return 0;
+}
+
 struct sum {
     const struct look *since;
+    const struct fr_driver_says *driver;
     uint64_t ns;
+    unsigned percent; /* of those of which nothing was measured */
 };
 
 static bool add(const struct fr_tenant *tenant, void *data)
 {
     struct sum *sum = data;
-    sum->ns += grown(sum->since, tenant);
+    uint64_t ns = grown(sum->since, tenant);
+    sum->ns += ns;
+    if (!ns) sum->percent += driver_percent(tenant, sum->driver);
     return true;
 }
 
@@ -118,7 +129,7 @@ static void step(int card, uint64_t now)
     take(card, newer, now);
 }
 
-unsigned fr_busy_percent(int card)
+unsigned fr_busy_percent(int card, const struct fr_driver_says *driver)
 {
     fr_busy_look(card);
     wait_for_a_window(card);
@@ -128,19 +139,20 @@ unsigned fr_busy_percent(int card)
     if (cards[card].older.at_ns) {
         uint64_t now = now_ns();
         step(card, now);
-        struct sum sum = {&cards[card].older, 0};
+        struct sum sum = {&cards[card].older, driver, 0, 0};
         fr_tenants(card, add, &sum);
         cards[card].window_ns = now - cards[card].older.at_ns;
-        result = percent(sum.ns, cards[card].window_ns);
+        result = percent(sum.ns, cards[card].window_ns) + sum.percent;
     }
     fr_unlock(&cards[card].lock);
-    return result;
+    return result < 100 ? result : 100;
 }
 
-unsigned fr_busy_percent_of(int card, const struct fr_tenant *tenant)
+unsigned fr_busy_percent_of(int card, const struct fr_tenant *tenant, const struct fr_driver_says *driver)
 {
     fr_lock(&cards[card].lock);
-    unsigned result = cards[card].older.at_ns ? percent(grown(&cards[card].older, tenant), cards[card].window_ns) : 0;
+    uint64_t ns = cards[card].older.at_ns ? grown(&cards[card].older, tenant) : 0;
+    unsigned result = percent(ns, cards[card].window_ns);
     fr_unlock(&cards[card].lock);
-    return result;
+    return ns ? result : driver_percent(tenant, driver);
 }

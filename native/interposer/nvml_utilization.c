@@ -8,6 +8,20 @@ static unsigned share_of(unsigned of_the_card, unsigned own, unsigned busy)
     return own >= busy ? of_the_card : of_the_card * own / busy;
 }
 
+/* Where launches are not paced nobody here measures what they take. The driver knows its processes by pid; if that is the pid of
+ * another namespace than the container's, it stays 0. */
+static void ask_driver(nvmlDevice_t device, int card, struct fr_driver_says *out)
+{
+    nvmlProcessUtilizationSample_t samples[FR_DRIVER_SAMPLES];
+    unsigned count = FR_DRIVER_SAMPLES;
+    out->count = 0;
+    if (fr_card_is_paced(card) || REAL(nvmlDeviceGetProcessUtilization)(device, samples, &count, 0)) return;
+    for (; out->count < count; out->count++) {
+        out->of[out->count].pid = samples[out->count].pid;
+        out->of[out->count].busy = samples[out->count].smUtil;
+    }
+}
+
 /* Nobody counts memory traffic by process: it is told in proportion to the time. */
 HOOK nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out)
 {
@@ -15,7 +29,9 @@ HOOK nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtiliza
     nvmlReturn_t r = fr_nvml_card(device, &card);
     if (!r) r = REAL(nvmlDeviceGetUtilizationRates)(device, out);
     if (r) return r;
-    unsigned own = fr_busy_percent(card);
+    struct fr_driver_says driver;
+    ask_driver(device, card, &driver);
+    unsigned own = fr_busy_percent(card, &driver);
     *out = (nvmlUtilization_t){own, own ? share_of(out->memory, own, out->gpu) : 0};
     return NVML_SUCCESS;
 }
@@ -49,6 +65,7 @@ struct samples {
     struct fr_listing listing;
     int card;
     unsigned long long now;
+    struct fr_driver_says driver;
 };
 
 static bool put(const struct fr_tenant *tenant, void *data)
@@ -57,7 +74,7 @@ static bool put(const struct fr_tenant *tenant, void *data)
     struct fr_listing *l = &s->listing;
     bool old = l->size == sizeof(nvmlProcessUtilizationSample_t);
     if (l->out && l->found < l->room) {
-        unsigned busy = fr_busy_percent_of(s->card, tenant);
+        unsigned busy = fr_busy_percent_of(s->card, tenant, &s->driver);
         char *place = l->out + l->found * l->size;
         if (old) *(nvmlProcessUtilizationSample_t *)(void *)place = (nvmlProcessUtilizationSample_t){.pid = tenant->pid, .timeStamp = s->now, .smUtil = busy};
         else *(nvmlProcessUtilizationInfo_v1_t *)(void *)place = (nvmlProcessUtilizationInfo_v1_t){.pid = tenant->pid, .timeStamp = s->now, .smUtil = busy};
@@ -70,10 +87,11 @@ static nvmlReturn_t by_process(nvmlReturn_t asked, nvmlDevice_t device, void *ou
 {
     if (!count) return NVML_ERROR_INVALID_ARGUMENT;
     if (asked && asked != NVML_ERROR_NOT_FOUND && asked != NVML_ERROR_INSUFFICIENT_SIZE) return asked;
-    struct samples s = {{out, size, *count, 0}, FR_NO_CARD, 0};
+    struct samples s = {.listing = {out, size, *count, 0}, .card = FR_NO_CARD};
     nvmlReturn_t r = fr_nvml_card(device, &s.card);
     if (r) return r;
-    fr_busy_percent(s.card);
+    ask_driver(device, s.card, &s.driver);
+    fr_busy_percent(s.card, &s.driver);
     s.now = fr_wall_us();
     if (s.now > since) fr_tenants(s.card, put, &s);
     *count = s.listing.found;

@@ -29,10 +29,18 @@ struct fr_listing {
 };
 bool fr_fits(const struct fr_listing *listing);
 
-/* ---- nvml_busy.c: percent of the time of late in which the container, or one process of it, held the card ---- */
+/* ---- nvml_busy.c: percent of the time of late in which the container, or one process of it, computed on the card ---- */
+/* What the driver says of processes, where the library measures nothing: their launches are not paced. */
+#define FR_DRIVER_SAMPLES 256
+struct fr_driver_says {
+    unsigned count;
+    struct { unsigned pid, busy; } of[FR_DRIVER_SAMPLES];
+};
 void fr_busy_look(int card); /* measure from now on; later looks of this kind change nothing */
-unsigned fr_busy_percent(int card);
-unsigned fr_busy_percent_of(int card, const struct fr_tenant *tenant); /* of the window that fr_busy_percent looked at last */
+unsigned fr_busy_percent(int card, const struct fr_driver_says *driver);
+/* Of the window that fr_busy_percent looked at last. */
+unsigned fr_busy_percent_of(int card, const struct fr_tenant *tenant, const struct fr_driver_says *driver);
+bool fr_card_is_paced(int card); /* gate.c */
 unsigned long long fr_wall_us(void);
 
 #endif

@@ -128,6 +128,17 @@ def test_nvml_in_a_container_shows_its_own_use() -> None:
         assert processes == 1
 
 
+def test_nvml_in_a_container_that_is_not_paced_shows_what_the_driver_says_of_its_processes() -> None:
+    parts = [Part("a", "nvml", "out=ROOT/out/nvml"), Part("a", "work"), Part("b", "work")]
+    b = play({"a": Terms(flags=0), "b": Terms(flags=0)}, parts, 4000)
+    rows = [[int(w) for w in line.split()] for line in b.written["nvml"].splitlines()]
+    assert len(rows) >= 5
+    for card, processes, by_process in rows[2:]:
+        near(card, 66.7, 4)  # two of the three that the driver shares the card between
+        near(by_process, card, 2)
+        assert processes == 2
+
+
 def test_waiting_and_throttled_time_are_told_apart() -> None:
     b = play({"a": Terms(cores=25, limit=25)}, [Part("a", "work", "sync=1"), status_at(4000, "a")], 4000)
     waited, throttled = (b.account("a", n) / 1e9 for n in ("waited_ns", "throttled_ns"))
