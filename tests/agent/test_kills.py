@@ -115,7 +115,8 @@ async def sweep(w: World, pods: Sequence[Pod]) -> None:
             view.changed(w.pod(pod))
         kubelet = Kubelet(w.kubelet.pod_resources_socket, w.kubelet.plugin_directory / FILE_NAME)
         journal = Journal(w.root / "state" / "slices", new_token=str)
-        sweeper = Sweeper(kubelet, view, journal, now=lambda: time.time() + 1000)
+        later = iter((0.0, 1000.0))
+        sweeper = Sweeper(kubelet, view, journal, clock=lambda: next(later))
         await sweeper.round()
         await sweeper.round()
 

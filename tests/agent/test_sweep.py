@@ -1,5 +1,6 @@
 """Token directories that nobody holds."""
 
+import os
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
 from fractile.agent.sweep import Sweeper
 from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Gone
 from fractile.model.request import Role
 from fractile.wire.objects import Pod
 from tests.agent.world import CARDS, NODE, Asks, World, credentials, world
@@ -17,13 +19,13 @@ A, _ = CARDS
 
 
 class Clock:
-    """Wall time that the test moves."""
+    """Time that the test moves."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
 
     def __call__(self) -> float:
-        return time.time() + self.ahead
+        return time.monotonic() + self.ahead
 
 
 @asynccontextmanager
@@ -35,7 +37,7 @@ async def sweeping(w: World, *pods: Pod) -> AsyncGenerator[tuple[Sweeper, Clock,
             view.changed(pod)
         kubelet = Kubelet(w.kubelet.pod_resources_socket, w.kubelet.plugin_directory / "kubelet_internal_checkpoint")
         clock = Clock()
-        yield Sweeper(kubelet, view, Journal(w.root / "state" / "slices", new_token=str), now=clock), clock, view
+        yield Sweeper(kubelet, view, Journal(w.root / "state" / "slices", new_token=str), clock=clock), clock, view
 
 
 async def running_pod(w: World) -> Pod:
@@ -49,9 +51,9 @@ async def test_what_a_pod_holds_stays_and_goes_with_it() -> None:
         kept, doomed = await running_pod(w), await running_pod(w)
         assert len(w.tokens()) == 4
         async with sweeping(w, kept) as (sweeper, clock, _):
-            clock.ahead = 10_000
             w.delete(doomed)
             await sweeper.round()
+            clock.ahead = 10_000
             assert len(w.tokens()) == 4, "one round proves nothing"
             await sweeper.round()
             assert len(w.tokens()) == 2
@@ -61,13 +63,15 @@ async def test_what_a_pod_holds_stays_and_goes_with_it() -> None:
             assert len(w.tokens()) == 2
 
 
-async def test_young_directories_are_left_alone() -> None:
+async def test_what_became_unowned_a_moment_ago_is_left_alone_however_old_its_files_look() -> None:
     async with world() as w:
         doomed = await running_pod(w)
+        for token in w.tokens():
+            os.utime(w.root / "state" / "slices" / token / "ids", (0, 0))  # the clock of the node has jumped
         async with sweeping(w) as (sweeper, clock, _):
             w.delete(doomed)
-            clock.ahead = 200
             for _ in range(3):
+                clock.ahead += 90
                 await sweeper.round()
             assert len(w.tokens()) == 2
 
@@ -76,21 +80,24 @@ async def test_a_directory_that_found_its_owner_between_two_rounds_stays() -> No
     async with world() as w:
         pod = await running_pod(w)
         async with sweeping(w) as (sweeper, clock, view):  # the watch has not shown the pod
-            clock.ahead = 10_000
             await sweeper.round()
             view.changed(pod)
+            clock.ahead = 10_000
             await sweeper.round()
             assert len(w.tokens()) == 2
+            view.gone(Gone("default", pod.metadata.name, pod.metadata.uid))
+            await sweeper.round()
+            assert len(w.tokens()) == 2, "what was unowned before does not count"
 
 
 async def test_nothing_is_removed_while_kubelet_is_away() -> None:
     async with world() as w:
         pod = await running_pod(w)
         async with sweeping(w) as (sweeper, clock, _):
-            clock.ahead = 10_000
             w.server.delete(f"/api/v1/namespaces/default/pods/{pod.metadata.name}")
             await w.kubelet.stop()
             for _ in range(3):
+                clock.ahead += 10_000
                 await sweeper.round()
             assert len(w.tokens()) == 2
 
@@ -99,10 +106,10 @@ async def test_with_a_checkpoint_of_an_unknown_form_the_ids_that_are_listed_coun
     async with world() as w:
         kept, doomed = await running_pod(w), await running_pod(w)
         async with sweeping(w) as (sweeper, clock, _):
-            clock.ahead = 10_000
             w.delete(doomed)
             (w.kubelet.plugin_directory / "kubelet_internal_checkpoint").write_bytes(b"{")
             for _ in range(2):
+                clock.ahead += 10_000
                 await sweeper.round()
             assert len(w.tokens()) == 2
             w.check(kept)

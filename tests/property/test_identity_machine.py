@@ -33,6 +33,7 @@ from hypothesis.stateful import (
 
 from fractile.model.placement import Charge, charges
 from fractile.model.units import ContainerName
+from fractile.region import directory
 from fractile.wire.objects import Pod
 from tests.agent.forked import Fork, Life, agents
 from tests.agent.planner import CARDS, POD, Planner
@@ -75,6 +76,7 @@ class Node(RuleBasedStateMachine):
         self.stack = AsyncExitStack()
         self.w: World
         self.agent: Life
+        self.forgotten = False  # kubelet has lost its record once
         self.planner: Planner
         self.confirming: asyncio.Task[None]
 
@@ -174,6 +176,7 @@ class Node(RuleBasedStateMachine):
 
     @rule()
     def kubelet_loses_its_checkpoint(self) -> None:
+        self.forgotten = True
         self.do(self.w.kubelet.lose_checkpoint())
 
     # The API server
@@ -221,9 +224,19 @@ class Node(RuleBasedStateMachine):
             assert self.planner.bears(card, [c for c in held if c.card == card.uuid]), (card.uuid, held)
 
     def _running(self, pod: Pod) -> frozenset[ContainerName]:
-        return frozenset(
-            c.container for c in self.w.request(pod).containers if self.w.kubelet.started(pod, c.container)
-        )
+        """The started containers, less those that got no device at all: a kubelet that has lost its record does not
+        know that a resource is a plugin's until the plugin has registered, and starts containers without it."""
+        names: set[ContainerName] = set()
+        for asked in self.w.request(pod).containers:
+            started = self.w.kubelet.started(pod, asked.container)
+            if started is None:
+                continue
+            if directory.MOUNT in started.mounts:
+                names.add(asked.container)
+            else:
+                assert self.forgotten, f"{asked.container} of {pod.metadata.name} runs without its devices"
+                assert not started.env, started.env
+        return frozenset(names)
 
     def teardown(self) -> None:
         try:

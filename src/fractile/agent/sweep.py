@@ -1,7 +1,8 @@
 """Removes token directories that nobody holds any more.
 
-Failure rule: when in doubt, keep. A directory goes only when two rounds in a row found it unowned, by kubelet's books
-and by the API server's pods, and it was not made in the last minutes: kubelet records an Allocate after its answer.
+Failure rule: when in doubt, keep. A directory goes only when every round of the last minutes found it unowned, by
+kubelet's books and by the API server's pods: kubelet records an Allocate after its answer. The minutes are those of a
+clock that never jumps; the age of files is asked of nobody.
 """
 
 import asyncio
@@ -15,13 +16,13 @@ from fractile.kube.pacing import Clock, Sleep
 from fractile.wire.devices import to_ranges
 
 _ROUND = 60.0  # seconds
-_YOUNG = 300.0
+_UNOWNED = 300.0  # for so long
 
 log = logging.getLogger(__name__)
 
 
 class Sweeper:
-    """``now`` is wall time, since it is compared with the age of files."""
+    """A loop that looks at all token directories."""
 
     def __init__(
         self,
@@ -29,15 +30,15 @@ class Sweeper:
         pods: NodePods,
         journal: Journal,
         *,
-        now: Clock = time.time,
+        clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._kubelet = kubelet
         self._pods = pods
         self._journal = journal
-        self._now = now
+        self._clock = clock
         self._sleep = sleep
-        self._suspects: frozenset[str] = frozenset()
+        self._suspects: dict[str, float] = {}  # since when they are unowned
 
     async def run(self) -> None:
         """Work forever."""
@@ -55,10 +56,12 @@ class Sweeper:
             log.info("sweep skipped reason=%s", e)
             return
         grants = await asyncio.to_thread(lambda: list(self._journal.grants()))
-        unowned = {g.token for g in grants if g.since < self._now() - _YOUNG and not self._owned(g, books)}
-        for token in unowned & self._suspects:
-            await self._remove(token)
-        self._suspects = frozenset(unowned)
+        now = self._clock()
+        unowned = {g.token for g in grants if not self._owned(g, books)}
+        self._suspects = {token: self._suspects.get(token, now) for token in unowned}
+        for token, since in self._suspects.items():
+            if now - since >= _UNOWNED:
+                await self._remove(token)
 
     def _owned(self, grant: Grant, books: Books) -> bool:
         if books.recorded is None:

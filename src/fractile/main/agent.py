@@ -13,6 +13,7 @@ import click
 
 from fractile.agent.allocate import Allocator
 from fractile.agent.alone import alone
+from fractile.agent.alone import alone
 from fractile.agent.arbiter import ArbiterKeeper
 from fractile.agent.assigned import Assigned
 from fractile.agent.audit import Policy

@@ -1,0 +1,52 @@
+"""Takes a container's directory away, whatever the container has put into the part that it may write.
+
+It may be as deep as a process can make it: Python's own ``rmtree`` calls itself for every level and, at a thousand of
+them, ends the program. So each folder's folders are first moved to the top, one level after the other. Nothing is
+followed that is not a folder. Failure rule: an OSError goes to the caller, and what is gone is gone.
+"""
+
+import os
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ROUNDS = 10**6  # folders, one moved to the top in each at least; a container that goes on making some is left alone
+
+
+def remove_tree(path: Path) -> None:
+    """The folder and all that is in it."""
+    with _opened(path) as top:
+        for _ in range(_ROUNDS):
+            folders = _clear(top, top)
+            if not folders:
+                break
+            for name in folders:
+                with _opened(name, within=top) as folder:
+                    _clear(folder, top)
+                os.rmdir(name, dir_fd=top)
+    path.rmdir()
+
+
+def _clear(folder: int, top: int) -> list[str]:
+    """Remove the files of a folder and move its folders to the top; the names of those that are there already."""
+    present: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.name, dir_fd=folder)
+            elif folder == top:
+                present.append(entry.name)
+            else:
+                os.rename(entry.name, secrets.token_hex(16), src_dir_fd=folder, dst_dir_fd=top)
+    return present
+
+
+@contextmanager
+def _opened(path: Path | str, *, within: int | None = None) -> Generator[int]:
+    descriptor = os.open(path, _FOLDER, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
