@@ -23,7 +23,6 @@ from fractile.errors import WireError
 from fractile.region import directory as shared_directory
 from fractile.region.page import Limits
 from fractile.region.removal import remove_tree
-from fractile.region.removal import remove_tree
 from fractile.wire.devices import to_ranges
 
 _HEADER = "fractile-ids=1"
@@ -136,13 +135,6 @@ class Journal:
         remove_tree(doomed)
         self._told.discard(token)
         self._granted.pop(token, None)
-
-
-def _remove_leftover(folder: Path) -> None:
-    try:
-        remove_tree(folder)
-    except OSError as e:
-        log.warning("left behind by an earlier agent, and not removed path=%s reason=%s", folder, e)
 
 
 def _remove_leftover(folder: Path) -> None:

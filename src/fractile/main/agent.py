@@ -13,7 +13,6 @@ import click
 
 from fractile.agent.allocate import Allocator
 from fractile.agent.alone import alone
-from fractile.agent.alone import alone
 from fractile.agent.arbiter import ArbiterKeeper
 from fractile.agent.assigned import Assigned
 from fractile.agent.audit import Policy
@@ -211,9 +210,7 @@ async def run(
             granted=enforcer.granted,
             ready=vcuda.ready if vcuda is not None else None,
         )
-        allocator = Allocator(
-            journal, steer, library=installed, isolation=isolation, virtual_manager=virtual_manager
-        )
+        allocator = Allocator(journal, steer, library=installed, isolation=isolation, virtual_manager=virtual_manager)
         registrar = Registrar(
             plugins,
             [
