@@ -3,6 +3,7 @@ without any library in the same run; its error is how far that is from what it w
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import cases
@@ -54,6 +55,34 @@ def judge(case: Case, books: Books, alone: list[Books]) -> Verdict:
     ends = [*case.events[1:], window] if case.events else []
     settled = [_settles(case, books, rates, e, u) for e, u in zip(case.events, ends, strict=True)]
     return Verdict(shares, errors, sum(shares) / sum(case.targets), settled, times)
+
+
+# ---- what no scheduler could avoid ----
+
+WHOLE = ("async", "sync", "graph")  # kinds whose pieces have all one length
+SHORTEST = 50.0  # ms: pieces below this are taken for divisible at will
+
+
+def unavoidable(case: Case) -> float:
+    """Points: the least error of any choice of whole pieces of work that fits into the window. Who has short pieces, or
+    pieces of several lengths, is taken for divisible at will, so it is not more than what is unavoidable."""
+    long = [k for k, w in enumerate(case.loads) if w.kind in WHOLE and w.piece >= SHORTEST]
+    due = [t * cases.WINDOW for t in case.targets]
+    fine = [due[k] for k in range(len(due)) if k not in long and due[k] > 0]
+    choices = [_around(due[k] / case.loads[k].piece) for k in long]
+    best = 100.0
+    for counts in itertools.product(*choices):
+        had = [n * case.loads[k].piece for n, k in zip(counts, long, strict=True)]
+        short_of = sum(had) + sum(fine) - cases.WINDOW  # what those with short pieces have to do without
+        if short_of > 1e-6 and not fine:
+            continue
+        errors = [abs(h - due[k]) for h, k in zip(had, long, strict=True)] + [max(0.0, short_of) / max(1, len(fine))]
+        best = min(best, max(errors) / cases.WINDOW * 100)
+    return best
+
+
+def _around(pieces: float) -> range:
+    return range(max(0, int(pieces) - 1), int(pieces) + 3)
 
 
 # ---- the figures of the matrix ----

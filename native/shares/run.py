@@ -127,6 +127,8 @@ def row(m: Measured) -> dict[str, object]:
         "share_percent": _percent(v.shares),
         "card_time_percent": _percent(v.times),
         "error_points": f"{v.error:.3f}",
+        "unavoidable_points": f"{judge.unavoidable(c):.3f}" if c.excused else "",
+        "beyond_points": f"{v.error - judge.unavoidable(c):.3f}" if c.excused else "",
         "total_throughput": f"{v.throughput:.4f}",
         "convergence_ms": _list(f"{t:.0f}" for t in v.convergence),
         "excused": int(c.excused),
@@ -146,6 +148,17 @@ def write_table(path: Path, done: list[Measured]) -> None:
         out.writerows(row(m) for m in done)
 
 
+def _report_unavoidable(done: list[Measured]) -> None:
+    parts = [(m.window.error, judge.unavoidable(m.case)) for m in done]
+    worst, of_it = max(parts)
+    least, beyond = [u for _, u in parts], [e - u for e, u in parts]
+    print(
+        f"whole pieces of work cannot do better there than {sum(least) / len(least):.2f} points in the mean,", end=" "
+    )
+    print(f"{max(least):.2f} at worst; beyond that: {sum(beyond) / len(beyond):.2f} and {max(beyond):.2f};", end=" ")
+    print(f"of the worst error, {worst:.2f}, {of_it:.2f} are unavoidable")
+
+
 def report(done: list[Measured], baseline: bool) -> list[str]:
     """Prints everything but the last line; gives the bars that were missed."""
     for group in dict.fromkeys(m.case.group for m in done):
@@ -161,6 +174,8 @@ def report(done: list[Measured], baseline: bool) -> list[str]:
         )
     excused = [m.case.number for m in done if m.case.excused]
     print(f"{len(excused)} cases have pieces of work of which half is 5 % of the window or more: {excused}")
+    if excused:
+        _report_unavoidable([m for m in done if m.case.excused])
     judged = [(m.case, m.long or m.window) for m in done]
     print("with these over 50 pieces of work: " + json.dumps(judge.figures(judged)))
     short = judge.figures([(m.case, m.window) for m in done if not m.case.excused])

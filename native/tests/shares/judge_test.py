@@ -62,6 +62,31 @@ def test_lost_overlap_counts_where_kernels_run_together() -> None:
     assert close(v.error, 75) and close(v.times[0], 1), v
 
 
+def long(*pieces: float, due: tuple[float, ...]) -> Case:
+    loads = tuple(Workload("async", f"loop=async kernels={p * 1000:.0f}:1", p) for p in pieces)
+    return Case(1, "pair", tuple(Tenant(w.words) for w in loads), loads, due)
+
+
+def test_of_whole_kernels_of_two_seconds_one_has_three_and_the_other_two() -> None:
+    assert close(judge.unavoidable(long(2000, 2000, due=(0.5, 0.5))), 10)
+
+
+def test_beside_short_kernels_only_the_long_ones_are_counted_whole() -> None:
+    assert close(judge.unavoidable(long(2000, 1, due=(0.5, 0.5))), 10)  # two or three of five
+    assert close(judge.unavoidable(long(2000, 1, due=(0.6, 0.4))), 0)
+    assert close(judge.unavoidable(long(1000, 1, due=(0.45, 0.55))), 5)
+
+
+def test_a_hard_limit_of_a_second_is_missed_by_a_second_with_kernels_of_two() -> None:
+    assert close(judge.unavoidable(long(2000, due=(0.1,))), 10)
+    assert close(judge.unavoidable(long(1000, due=(0.1,))), 0)
+
+
+def test_kernels_that_fit_have_no_unavoidable_error() -> None:
+    assert close(judge.unavoidable(long(500, 1000, due=(0.7, 0.3))), 0)
+    assert judge.unavoidable(long(1, 2, due=(0.7, 0.3))) == 0
+
+
 def test_the_figures_are_of_all_cases_and_a_missed_bar_is_named() -> None:
     good = judge.Verdict([0.5, 0.5], [0.0, 0.0], 1.0, [100.0], [])
     bad = judge.Verdict([0.4, 0.5], [-10.0, 0.0], 0.9, [300.0], [])

@@ -1,0 +1,281 @@
+/* What is in flight, stream by stream, and the marks in the streams. Here the test is the driver: it says how far a stream has
+ * got, and how much time of the card lies between two marks. */
+#include "check.h"
+
+#include "lanes.h"
+#include "symbols.h"
+
+#define STREAMS 256
+#define MS_NS 1000000ull
+#define CONTEXT_A ((CUcontext)(uintptr_t)16)
+
+struct mark {
+    uintptr_t stream;
+    unsigned place; /* in its stream; 0: never recorded */
+    float ms;       /* of the card, when it was recorded */
+};
+
+static unsigned recorded[STREAMS], reached[STREAMS], waited;
+static float card_ms;
+static CUcontext current = CONTEXT_A;
+
+static struct mark *mark(CUevent e) { return (struct mark *)e; }
+static bool is_done(CUevent e) { return mark(e)->place <= reached[mark(e)->stream]; }
+static CUresult create(CUevent *e, unsigned flags) { return (void)flags, *e = calloc(1, sizeof(struct mark)), CUDA_SUCCESS; }
+static CUresult destroy(CUevent e) { return free(e), CUDA_SUCCESS; }
+static CUresult query(CUevent e) { return is_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+static CUresult context_here(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
+static CUresult set_context(CUcontext c) { return current = c, CUDA_SUCCESS; }
+
+static CUresult record(CUevent e, CUstream s)
+{
+    uintptr_t stream = (uintptr_t)s % STREAMS;
+    *mark(e) = (struct mark){stream, ++recorded[stream], card_ms};
+    return CUDA_SUCCESS;
+}
+
+static CUresult elapsed(float *ms, CUevent from, CUevent to)
+{
+    if (!is_done(from) || !is_done(to)) return CUDA_ERROR_NOT_READY;
+    return *ms = mark(to)->ms - mark(from)->ms, CUDA_SUCCESS;
+}
+
+static CUresult wait(CUevent e)
+{
+    waited++;
+    if (!is_done(e)) reached[mark(e)->stream] = mark(e)->place;
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_for_all(void)
+{
+    for (int i = 0; i < STREAMS; i++) reached[i] = recorded[i];
+    return CUDA_SUCCESS;
+}
+
+static void be_the_driver(void)
+{
+    fr_real[FR_cuEventCreate] = create, fr_real[FR_cuEventDestroy_v2] = destroy, fr_real[FR_cuEventRecord] = record;
+    fr_real[FR_cuEventQuery] = query, fr_real[FR_cuEventSynchronize] = wait, fr_real[FR_cuEventElapsedTime] = elapsed;
+    fr_real[FR_cuCtxGetCurrent] = context_here, fr_real[FR_cuCtxSetCurrent] = set_context, fr_real[FR_cuCtxSynchronize] = wait_for_all;
+}
+
+/* ---- a launch ---- */
+
+static struct fr_pace *pace = &fr_paces[0];
+static uint64_t number = 1;
+
+static CUstream fresh_stream(void)
+{
+    wait_for_all();
+    fr_lanes_drain(pace);
+    return (CUstream)(uintptr_t)number++;
+}
+
+static struct fr_lane *lane_of(CUstream s)
+{
+    struct fr_lane *l = fr_lane_of(pace, &(struct fr_work){.stream = s});
+    fr_lane_leave(l);
+    return l;
+}
+
+static struct fr_guess *kernel(void) { return fr_guess_of(1000 + number++, 1); }
+
+/* Thought to take `ns`; the card takes `ms`. */
+static struct fr_lane *launch_of(CUstream s, struct fr_guess *g, uint64_t ns, float ms)
+{
+    struct fr_lane *l = fr_lane_of(pace, &(struct fr_work){.stream = s});
+    fr_lane_add(l, ns);
+    fr_lane_before(l, false);
+    card_ms += ms;
+    fr_lane_queue(l, 1, ns);
+    fr_lane_after(l, g, ns);
+    fr_lane_leave(l);
+    return l;
+}
+
+static void all_of(CUstream s) { reached[(uintptr_t)s % STREAMS] = recorded[(uintptr_t)s % STREAMS]; }
+static void begin_of(CUstream s) { reached[(uintptr_t)s % STREAMS]++; }
+static uint64_t in_flight(struct fr_lane *l) { return fr_lane_ahead(l, 1).in_flight; }
+
+/* ---- tests ---- */
+
+static void a_stream_has_one_lane_and_another_stream_another(void)
+{
+    CUstream a = fresh_stream(), b = fresh_stream();
+    EXPECT(lane_of(a) == lane_of(a));
+    EXPECT(lane_of(a) != lane_of(b));
+}
+
+static void a_launch_is_in_flight_until_the_mark_behind_it_is_reached(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel();
+    struct fr_lane *l = launch_of(s, g, 3 * MS_NS, 3);
+    EXPECT_EQ(in_flight(l), 3 * MS_NS);
+    begin_of(s);
+    EXPECT(!fr_lane_look(l));
+    EXPECT_EQ(in_flight(l), 3 * MS_NS);
+    all_of(s);
+    EXPECT(fr_lane_look(l));
+    EXPECT_EQ(in_flight(l), 0);
+    EXPECT_EQ(atomic_load(&pace->in_flight), 0);
+}
+
+static void the_time_between_two_marks_teaches_how_long_a_kernel_takes(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel();
+    struct fr_lane *l = launch_of(s, g, FR_UNKNOWN_NS, 7);
+    EXPECT_EQ(atomic_load(&g->pending), 1);
+    all_of(s);
+    fr_lane_look(l);
+    EXPECT_EQ(atomic_load(&g->pending), 0);
+    EXPECT_EQ(atomic_load(&g->samples), 1);
+    EXPECT(fr_guess_ns(g) > 6900000 && fr_guess_ns(g) < 7100000);
+}
+
+static void known_kernels_share_a_batch_of_about_a_millisecond(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel();
+    fr_guess_learn(g, 100, 200000);
+    for (int i = 0; i < 10; i++) launch_of(s, g, 200000, 0.2f);
+    EXPECT_EQ(recorded[(uintptr_t)s % STREAMS], 4); /* two batches of five, two marks each */
+}
+
+static void a_batch_in_which_the_stream_ran_dry_teaches_nothing(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel();
+    fr_guess_learn(g, 100, 200000);
+    struct fr_lane *l = launch_of(s, g, 200000, 0.2f);
+    card_ms += 500;
+    fr_lane_before(l, true);
+    all_of(s);
+    fr_lane_look(l);
+    EXPECT(fr_guess_ns(g) < 300000);
+}
+
+static void kernels_that_ran_together_are_corrected_by_what_all_took(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel(), *h = kernel();
+    fr_guess_learn(g, 1, 300000), fr_guess_learn(h, 1, 800000);
+    launch_of(s, g, 300000, 0.6f);
+    struct fr_lane *l = launch_of(s, h, 800000, 1.6f); /* twice as long as was thought */
+    all_of(s);
+    fr_lane_look(l);
+    EXPECT(fr_guess_ns(g) > 300000 && fr_guess_ns(h) > 800000);
+    EXPECT_EQ(in_flight(l), 0);
+}
+
+static void without_marks_left_the_lane_says_that_it_is_full(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel();
+    struct fr_lane *l = NULL;
+    for (int i = 0; i < MARKS; i++) l = launch_of(s, g, MS_NS, 1);
+    EXPECT(fr_lane_ahead(l, 1).full);
+    all_of(s);
+    fr_lane_look(l);
+    EXPECT(!fr_lane_ahead(l, 1).full);
+}
+
+static void the_end_of_a_turn_waits_for_what_is_on_the_card(void)
+{
+    CUstream s = fresh_stream(), other = fresh_stream();
+    struct fr_guess *g = kernel();
+    struct fr_lane *l = launch_of(s, g, MS_NS, 1), *m = launch_of(other, g, MS_NS, 1);
+    begin_of(s), begin_of(other);
+    waited = 0;
+    fr_lanes_drain(pace);
+    EXPECT_EQ(waited, 2);
+    EXPECT_EQ(in_flight(l) + in_flight(m) + atomic_load(&pace->in_flight), 0);
+}
+
+static void it_does_not_wait_for_a_stream_that_is_held_back(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel();
+    struct fr_lane *l = launch_of(s, g, MS_NS, 1);
+    waited = 0;
+    fr_lanes_drain(pace);
+    EXPECT_EQ(waited, 0);
+    EXPECT(fr_held_may_go(l) && fr_held_any(pace) && !fr_held_released(pace));
+    EXPECT_EQ(in_flight(l), MS_NS); /* still to come */
+    begin_of(s);
+    EXPECT(!fr_held_may_go(l) || fr_held_released(pace));
+    fr_lanes_drain(pace);
+    EXPECT_EQ(in_flight(l), 0);
+}
+
+static void what_is_let_go_asks_for_a_turn_once(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_lane *l = launch_of(s, kernel(), 5 * MS_NS, 5);
+    fr_lanes_drain(pace);
+    begin_of(s);
+    EXPECT(fr_held_released(pace));
+    EXPECT(!fr_held_released(pace) && !fr_held_any(pace));
+    EXPECT(atomic_load(&pace->queue_end) > 5 * MS_NS);
+    fr_lanes_drain(pace);
+    EXPECT_EQ(in_flight(l), 0);
+}
+
+static void behind_a_stream_that_is_held_back_marks_are_few(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g[20];
+    struct fr_lane *l = launch_of(s, kernel(), MS_NS, 1);
+    fr_lanes_drain(pace);
+    for (int i = 0; i < 20; i++) g[i] = kernel();
+    for (int i = 0; i < 5000; i++) l = launch_of(s, g[i % 20], MS_NS, 1);
+    EXPECT(recorded[(uintptr_t)s % STREAMS] < 200);
+    EXPECT_EQ(in_flight(l), 5001 * MS_NS);
+    all_of(s);
+    fr_lanes_drain(pace);
+    EXPECT_EQ(in_flight(l), 0);
+    for (int i = 0; i < 20; i++) EXPECT_EQ(atomic_load(&g[i]->pending), 0);
+}
+
+static void a_context_that_ends_takes_its_marks_with_it(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_guess *g = kernel();
+    struct fr_lane *l = launch_of(s, g, MS_NS, 1);
+    fr_lanes_forget(CONTEXT_A);
+    EXPECT_EQ(atomic_load(&g->pending), 0);
+    EXPECT_EQ(in_flight(l), 0);
+    EXPECT_EQ(atomic_load(&pace->in_flight), 0);
+}
+
+static void more_streams_than_lanes_share_them(void)
+{
+    struct fr_guess *g = kernel();
+    fresh_stream();
+    for (uintptr_t i = 1; i < 200; i++) launch_of((CUstream)(i * 16 + 7), g, MS_NS, 1);
+    wait_for_all();
+    fr_lanes_drain(pace);
+    EXPECT_EQ(atomic_load(&pace->in_flight), 0);
+    EXPECT_EQ(atomic_load(&g->pending), 0);
+}
+
+int main(void)
+{
+    be_the_driver();
+    RUN(a_stream_has_one_lane_and_another_stream_another);
+    RUN(a_launch_is_in_flight_until_the_mark_behind_it_is_reached);
+    RUN(the_time_between_two_marks_teaches_how_long_a_kernel_takes);
+    RUN(known_kernels_share_a_batch_of_about_a_millisecond);
+    RUN(a_batch_in_which_the_stream_ran_dry_teaches_nothing);
+    RUN(kernels_that_ran_together_are_corrected_by_what_all_took);
+    RUN(without_marks_left_the_lane_says_that_it_is_full);
+    RUN(the_end_of_a_turn_waits_for_what_is_on_the_card);
+    RUN(it_does_not_wait_for_a_stream_that_is_held_back);
+    RUN(what_is_let_go_asks_for_a_turn_once);
+    RUN(behind_a_stream_that_is_held_back_marks_are_few);
+    RUN(a_context_that_ends_takes_its_marks_with_it);
+    RUN(more_streams_than_lanes_share_them);
+    FINISH;
+}
