@@ -11,8 +11,10 @@ _CARDS = (
     Column("MODEL"),
     Column("ALLOCATED/TOTAL MiB", number=True),
     Column("USED", number=True),
+    Column("CORES", number=True),
     Column("PODS"),
 )
+_CORES = 5
 _CONTAINERS = (
     Column("NODE"),
     Column("CARD", number=True),
@@ -28,9 +30,16 @@ _CONTAINERS = (
 
 
 def table(report: Inspection) -> str:
-    """One line per card and one per node, then the cluster's sum."""
-    rows = [row for node in report.nodes for row in (*_card_rows(node), _node_row(node))]
-    return plain(_CARDS, rows) + "\n" + closing(report)
+    """One line per card and one per node, then the cluster's sum. CORES is there when somebody was promised some."""
+    columns, rows = _CARDS, [row for node in report.nodes for row in (*_card_rows(node), _node_row(node))]
+    if not promises_cores(report):
+        columns, rows = (*columns[:_CORES], *columns[_CORES + 1 :]), [(*r[:_CORES], *r[_CORES + 1 :]) for r in rows]
+    return plain(columns, rows) + "\n" + closing(report)
+
+
+def promises_cores(report: Inspection) -> bool:
+    """Whether any pod holds a share of a card's time that is not simply the whole card's."""
+    return any(0 < pod.cores_percent < 100 for node in report.nodes for card in node.cards for pod in card.pods)
 
 
 def wide(report: Inspection) -> str:
@@ -94,12 +103,13 @@ def model(card: CardReport) -> str:
 def _card_rows(node: NodeReport) -> Iterator[tuple[str, ...]]:
     for card in node.cards:
         pods = ",".join(f"{p.namespace}/{p.name}:{p.memory_mib}" for p in card.pods)
-        yield node.name, str(card.index), model(card), memory(card), _one_word(percent(card)), pods
+        cores = f"{card.allocated_cores_percent}%"
+        yield node.name, str(card.index), model(card), memory(card), _one_word(percent(card)), cores, pods
 
 
 def _node_row(node: NodeReport) -> tuple[str, ...]:
     t = node.totals
-    return node.name, "all", _count(t.cards, "card"), memory(t), _one_word(percent(t)), ""
+    return node.name, "all", _count(t.cards, "card"), memory(t), _one_word(percent(t)), "", ""
 
 
 def _container_rows(node: NodeReport, card: CardReport) -> Iterator[tuple[str, ...]]:

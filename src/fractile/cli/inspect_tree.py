@@ -24,18 +24,20 @@ def draw(report: Inspection, console: Console) -> None:
 
 
 def _grid(report: Inspection, *, ascii_only: bool) -> Table:
+    cores = text.promises_cores(report)
     grid = Table.grid(padding=(0, 1))
     grid.add_column(overflow="fold")
-    for justify in ("right", "left", "right", "left"):
+    for justify in ("right", "left", "right", "left", "right"):
         grid.add_column(justify=justify, no_wrap=True)
-    grid.add_row(*(Text(t, style="dim") for t in ("NODE, CARD, POD", "MiB HELD", "/ TOTAL", "", "")))
+    headings = ("NODE, CARD, POD", "MiB HELD", "/ TOTAL", "", "", "CORES" if cores else "")
+    grid.add_row(*(Text(t, style="dim") for t in headings))
     for node in report.nodes:
         grid.add_row(Text(node.name, style="bold"), *_amounts(node.totals, ascii_only))
         for card in node.cards:
             name = Text(f"  {card.index}  {text.model(card)}", style="" if card.healthy else "red")
-            grid.add_row(name, *_amounts(card, ascii_only))
+            grid.add_row(name, *_amounts(card, ascii_only), _cores(card.allocated_cores_percent, shown=cores))
             for pod in card.pods:
-                grid.add_row(*_pod(pod))
+                grid.add_row(*_pod(pod), _cores(pod.cores_percent, shown=cores))
     return grid
 
 
@@ -63,6 +65,10 @@ def _amounts(amounts: Amounts | CardReport, ascii_only: bool) -> tuple[Text, Tex
         Text(text.percent(amounts)),
         Text.assemble((full, "cyan"), (empty, "dim")),
     )
+
+
+def _cores(percent: int, *, shown: bool) -> Text:
+    return Text(f"{percent} %" if shown and percent else "")
 
 
 def _pod(pod: Holder) -> tuple[Text, ...]:

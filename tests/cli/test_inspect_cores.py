@@ -1,0 +1,49 @@
+"""The column of promised cores in ``fractile inspect``: there when somebody was promised a part of a card's time."""
+
+import io
+
+from rich.console import Console
+
+from fractile.cli import inspect_text
+from fractile.cli.inspect_tree import draw
+from fractile.wire.inspect import Amounts, CardReport, Container, Holder, Inspection, NodeReport
+
+
+def report(*cores: int) -> Inspection:
+    pods = tuple(_pod(f"p{number}", percent) for number, percent in enumerate(cores))
+    held = 1000 * len(pods)
+    card = CardReport("GPU-a", 0, "T4", "", True, 16000, held, 16000 - held, 0.0, sum(cores), pods)
+    amounts = Amounts(1, 16000, held, 16000 - held, 0.0)
+    return Inspection(
+        memory_unit="MiB", totals=amounts, nodes=(NodeReport("n1", amounts, (card,)),), waiting=(), problems=()
+    )
+
+
+def test_the_table_has_a_column_of_cores_when_a_pod_has_a_part_of_a_card() -> None:
+    lines = inspect_text.table(report(30, 50)).splitlines()
+
+    assert lines[0].split() == ["NODE", "CARD", "MODEL", "ALLOCATED/TOTAL", "MiB", "USED", "CORES", "PODS"]
+    assert lines[1].split()[5] == "80%"
+    assert lines[2].split()[-2:] == ["-", "-"]
+
+
+def test_pods_without_cores_and_whole_cards_need_no_such_column() -> None:
+    assert "CORES" not in inspect_text.table(report(0, 0))
+    assert "CORES" not in inspect_text.table(report(100))
+
+
+def test_the_tree_says_the_cores_of_cards_and_pods() -> None:
+    console = Console(file=io.StringIO(), width=80)
+
+    draw(report(30, 0), console)
+
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].rstrip().endswith("CORES")
+    assert lines[2].rstrip().endswith("30 %")
+    assert lines[3].rstrip().endswith("30 %")
+    assert lines[4].rstrip().endswith("1000")
+
+
+def _pod(name: str, cores: int) -> Holder:
+    return Holder("default", name, f"uid-{name}", "Running", 1000, cores, (Container("main", "app", 1000, cores),))
