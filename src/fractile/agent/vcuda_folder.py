@@ -85,7 +85,7 @@ class VcudaFolder:
         links = self.links()
         if name in links:
             return True
-        for old in links[: len(links) - _MAX_LINKS + 1]:
+        for old in links[: max(0, len(links) - _MAX_LINKS + 1)]:
             self._remove(old)
         os.symlink(".", name, dir_fd=self._fd)
         return True
