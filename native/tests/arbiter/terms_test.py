@@ -52,6 +52,29 @@ def test_a_limit_taken_away_live_is_gone_100_ms_later() -> None:
     near(b.share("a", 1100, 2100), 100)
 
 
+def settles(b, container: str, at: int, due: float) -> int:
+    """ms from `at` until the first instant from which on the share over 200 ms is within 5 points of what is due."""
+    return next(t - at for t in range(at, at + 1000, 10) if abs(b.share(container, t, t + 200) - due) <= 5)
+
+
+def test_how_long_changed_terms_take_to_be_in_force() -> None:
+    """Limits down and up, weights, priority left alone: in every case within 100 ms."""
+    set_a, took = "slice=ROOT/slices/a card=0 ", {}
+    for name, before, change, due in (
+        ("limit 50 to 20", Terms(cores=50, limit=50), "cores=20 limit=20", 20),
+        ("no limit to 10", Terms(cores=50), "cores=10 limit=10", 10),
+        ("limit 10 to 80", Terms(cores=10, limit=10), "cores=80 limit=80", 80),
+        ("limit 10 to none", Terms(cores=10, limit=10), "cores=10 limit=0", 100),
+    ):
+        parts = [Part("a", "work"), Part("a", "set", set_a + change, arrive=1000)]
+        took[name] = settles(play({"a": before}, parts, sample=10), "a", 1000, due)
+    parts = [Part("a", "work"), Part("b", "work"), Part("a", "set", set_a + "cores=80", arrive=1000)]
+    b = play({"a": Terms(cores=20), "b": Terms(cores=80)}, parts, sample=10)
+    took["weight 20 to 80 of 160"] = settles(b, "a", 1000, 50)
+    print(took)
+    assert max(took.values()) <= 100, took
+
+
 def waits(priority: int, hog: str) -> tuple[float, float]:
     """p99 of the latency of requests of 1 ms, in ms; the share of the best-effort container beside it."""
     terms = {"fast": Terms(cores=50, priority=priority), "hog": Terms(cores=50)}
