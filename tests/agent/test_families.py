@@ -11,8 +11,9 @@ from fractile.model.request import Role
 from fractile.wire import kubelet_checkpoint
 from fractile.wire.devices import count_by_card
 from tests.agent.test_path import control_plane, until
-from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GIB, Asks, World, card, share, world
+from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GIB, GPU, SLOTS, Asks, World, card, share, world
 
+GPUMEM, GPUCORES, PRIORITY = "nvidia.com/gpumem", "nvidia.com/gpucores", "nvidia.com/priority"
 A, B = CARDS
 MIB = 2**20
 
@@ -174,3 +175,44 @@ def recorded(w: World) -> dict[str, Iterable[str]]:
     """The ids that kubelet has handed out, by resource; for one container."""
     text = (w.kubelet.plugin_directory / kubelet_checkpoint.FILE_NAME).read_bytes()
     return {entry.resource: sorted(entry.ids) for entry in kubelet_checkpoint.decode(text)}
+
+
+# ── the names of HAMi ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_parts_of_two_cards_by_slots_get_their_cards_their_limits_and_hamis_variables() -> None:
+    async with world() as w:
+        pod = w.admit(Asks("main", 2, GPU, more=((GPUMEM, 3000), (GPUCORES, 30), (PRIORITY, 0))), on={"main": [A, B]})
+        await w.kubelet.running(pod)
+        w.check(pod)
+        limits = w.limits(pod, "main")
+        assert limits.priority == 1
+        assert [(c.memory, c.cores, c.cores_limit) for c in limits.cards] == [(3000 * MIB, 30, 30)] * 2
+        env = w.env(pod, "main")
+        assert (env["CUDA_DEVICE_MEMORY_LIMIT_1"], env["CUDA_DEVICE_SM_LIMIT"]) == ("3000m", "30")
+        await until(lambda: w.annotations(pod).get("hami.io/bind-phase") == "success")
+
+
+async def test_families_of_three_systems_share_one_card() -> None:
+    async with world() as w:
+        pods = [
+            w.admit(Asks("main", 4), on={"main": [A]}),
+            w.admit(share("main", 50, 16), on={"main": [A]}),
+            w.admit(Asks("main", 1, GPU, more=((GPUMEM, 2000), (GPUCORES, 30))), on={"main": [A]}),
+            w.admit(Asks("main", 1, GPU), on={"main": [B]}),
+        ]
+        for pod in pods:
+            await w.kubelet.running(pod)
+        w.check(*pods)
+        assert not w.kubelet.refusals
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_all_slots_of_a_card_are_used_before_one_of_another_is_taken_for_it(seed: int) -> None:
+    async with world(seed=seed) as w:
+        on_b = [w.admit(Asks("main", 1, GPU, more=((GPUMEM, 100),)), on={"main": [B]}) for _ in range(SLOTS)]
+        for pod in on_b:
+            await w.kubelet.running(pod)
+        both = w.admit(Asks("main", 1, GPU, more=((GPUMEM, 100),)), on={"main": [A]})
+        await w.kubelet.running(both)
+        w.check(*on_b, both)

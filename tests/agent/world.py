@@ -298,7 +298,7 @@ def _container(asks: Asks) -> dict[str, object]:
 
 
 def _slice(asked: Request, card: Card) -> Slice:
-    return Slice(card.uuid, asked.memory_on(card.memory), WHOLE if asked.exclusive else asked.cores)
+    return Slice(card.uuid, asked.memory_on(card.memory), WHOLE if asked.exclusive else asked.cores, asked.slots)
 
 
 def name(text: str) -> ContainerName:
