@@ -129,6 +129,26 @@ def test_parts_by_cores_share_a_card_and_a_hundred_is_a_card_of_its_own(ledger: 
     assert [(x.memory, x.cores) for x in (a, b, c)] == [(7680, 50), (4096, 30), (16276, 100)]
 
 
+def test_hamis_pods_share_cards_by_amounts_and_without_one_a_card_is_its_own(ledger: Ledger) -> None:
+    placed = [place(ledger, request) for request in requests("8-hami.yaml")]
+
+    assert all(isinstance(p, Placement) for p in placed)
+    small, half, two, card = (charges(p) for p in placed if isinstance(p, Placement))
+    assert [(c.memory, c.cores, c.slots) for c in (*small, *half)] == [(3000, 30, 1), (8138, 50, 1)]
+    assert small[0].card == half[0].card
+    assert [(c.memory, c.cores) for c in two] == [(2000, 0)] * 2
+    assert [(c.memory, c.cores) for c in card] == [(16276, 100)]
+    assert card[0].card not in {c.card for c in (*small, *half, *two)}
+
+
+def test_a_pod_of_each_family_is_on_one_card(ledger: Ledger) -> None:
+    placed = [place(ledger, request) for request in requests("9-families.yaml")]
+
+    held = [c for p in placed if isinstance(p, Placement) for c in charges(p)]
+    assert [(c.memory, c.cores, c.slots) for c in held] == [(4000, 0, 0), (4096, 30, 0), (3000, 40, 1)]
+    assert len({c.card for c in held}) == 1
+
+
 def test_an_init_container_is_not_added_to_what_starts_after_it(ledger: Ledger) -> None:
     (request,) = requests("5-init-and-sidecar.yaml")
 
