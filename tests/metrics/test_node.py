@@ -175,6 +175,18 @@ def test_the_number_of_series_has_a_limit_and_the_page_says_how_many_are_missing
     assert value(found["fractile_card_healthy"], card=A) == 1
 
 
+def test_registrations_with_the_virtual_manager_are_counted_by_outcome() -> None:
+    made = page(NODE, msgspec.structs.replace(AGENT, registrations={"registered": 3, "peer": 2, "unheard of": 1}))
+    found = parsed(made.render(openmetrics=True), openmetrics=True)["fractile_virtual_manager_registrations"]
+    assert {s.labels["outcome"]: s.value for s in found.samples} == {
+        "registered": 3,
+        "peer": 2,
+        "pod": 0,
+        "container": 0,
+        "card": 0,
+    }
+
+
 def test_a_node_of_64_slices_stays_far_below_the_limit() -> None:
     assert page(many(64), AGENT).size < LIMIT / 5
 

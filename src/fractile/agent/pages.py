@@ -10,6 +10,7 @@ They show names of pods and what they use to whoever reaches the port, as gpu-ma
 
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from fractile import __version__
@@ -29,8 +30,11 @@ _STATM = Path("/proc/self/statm")
 class Pages:
     """The handlers by path."""
 
-    def __init__(self, usage: Usage, *, now: Clock = time.time) -> None:
+    def __init__(
+        self, usage: Usage, *, registrations: Callable[[], dict[str, int]] = dict, now: Clock = time.time
+    ) -> None:
         self._usage = usage
+        self._registrations = registrations
         self._now = now
 
     def routes(self) -> dict[str, Handler]:
@@ -68,6 +72,7 @@ class Pages:
             evictions=self._usage.audit.evictions,
             cpu=spent.ru_utime + spent.ru_stime,
             resident=_resident(),
+            registrations=self._registrations(),
         )
 
 

@@ -63,7 +63,7 @@ class _Container(msgspec.Struct):
 
 
 class VirtualManager:
-    """``ready`` before a container starts; ``run`` does the rest. ``refused`` counts by kind."""
+    """``ready`` before a container starts; ``run`` does the rest."""
 
     def __init__(
         self,
@@ -91,8 +91,7 @@ class VirtualManager:
         self._busy = asyncio.Lock()  # held by who changes containers or their folders
         self._wake = asyncio.Event()
         self._inotify: Inotify | None = None
-        self.registered = 0
-        self.refused: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
 
     async def run(self) -> None:
         """Work forever."""
@@ -118,6 +117,10 @@ class VirtualManager:
                         self._settle(token)
         except (OSError, TimeoutError) as e:
             log.warning("vcuda folder not ready uid=%s reason=%s", uid, e or "it takes too long")
+
+    def outcomes(self) -> dict[str, int]:
+        """Registrations so far: those that were believed, and the others by what was not."""
+        return dict(self._outcomes)
 
     async def round(self) -> None:
         """Compare all folders with the limits and with the processes that there are."""
@@ -292,7 +295,7 @@ class VirtualManager:
             name = f"{container.limits.namespace}/{container.limits.pod}"
             who = f"token={visitor.token} pid={visitor.pid} pod={name} container={container.limits.container}"
             if isinstance(verdict, Refused):
-                self.refused[verdict.kind] += 1
+                self._outcomes[verdict.kind] += 1
                 log.warning("registration refused %s reason=%r", who, verdict.reason)
                 return Answer(f"not believed: it {verdict.reason}")
             try:
@@ -302,7 +305,7 @@ class VirtualManager:
             except (OSError, WireError) as e:
                 log.warning("registration failed %s reason=%s", who, e)
                 return Answer("the node could not write the files; try again", error=True)
-            self.registered += int(linked)
+            self._outcomes["registered" if linked else "container"] += 1
             log.info("registered %s as=%s", who, verdict.name)
             return Answer("" if linked else f"{verdict.name[:80]!r} is no name for a folder")
 

@@ -246,7 +246,16 @@ async def run(
                     events.run(),
                     *_native(installed, kubelet, state),
                     *([vcuda.run()] if vcuda is not None else []),
-                    *usage_loops(client, events, stock=stock, pods=pods, journal=journal, state=state, options=usage),
+                    *usage_loops(
+                        client,
+                        events,
+                        stock=stock,
+                        pods=pods,
+                        journal=journal,
+                        state=state,
+                        options=usage,
+                        registrations=vcuda.outcomes if vcuda is not None else dict,
+                    ),
                 )
             ]
             await _told_to_stop()

@@ -81,8 +81,10 @@ def usage_loops(
     journal: Journal,
     state: Path,
     options: UsageOptions,
+    registrations: Callable[[], dict[str, int]] = dict,
 ) -> list[Coroutine[object, object, None]]:
-    """The loops to run beside the others; ``events`` is run by the caller."""
+    """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
+    manager, by outcome."""
     audit = Audit(client, events, Owners(client, pods), policy=options.policy)
     usage = Usage(
         Eye(Slices(state / "slices", journal), options.meter, ProcFs(), enforced=options.enforced),
@@ -93,5 +95,5 @@ def usage_loops(
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:
-        loops.append(HttpServer(options.address, Pages(usage).routes()).run())
+        loops.append(HttpServer(options.address, Pages(usage, registrations=registrations).routes()).run())
     return loops

@@ -52,6 +52,9 @@ LOOK_TIME = Family("fractile_agent_look_timestamp_seconds", "gauge", "When these
 LOOK_SPENT = Family("fractile_agent_look_duration_seconds", "gauge", "How long reading them took.", _NODE)
 LOOKS = Family("fractile_agent_looks", "counter", "Times that they were read.", _NODE)
 LOOKS_LATE = Family("fractile_agent_looks_late", "counter", "Times that reading took too long.", _NODE)
+VCUDA = Family(
+    "fractile_virtual_manager_registrations", "counter", "Registrations by gpu-manager's library.", (*_NODE, "outcome")
+)
 CPU = Family("process_cpu_seconds", "counter", "Processor time of the agent.", ())
 RSS = Family("process_resident_memory_bytes", "gauge", "Resident memory of the agent.", ())
 DROPPED = Family("fractile_metrics_dropped_series", "gauge", "Series left out of this page by its limit.", _NODE)

@@ -14,6 +14,9 @@ from fractile.wire.node_usage import KINDS, CardUsage, ContainerUsage, Kind, Nod
 
 LIMIT = 20_000  # series; a container on a card takes 20, so 64 slices take 1,300
 
+# Of a registration with the virtual manager: believed, or which part of the claim was not.
+OUTCOMES = ("registered", "peer", "pod", "container", "card")
+
 _MIB = 2**20
 
 
@@ -28,6 +31,7 @@ class AgentFigures(msgspec.Struct, frozen=True, kw_only=True):
     evictions: int
     cpu: float
     resident: int | None  # bytes
+    registrations: dict[str, int] = {}  # with the virtual manager, by outcome
 
 
 def page(usage: NodeUsage, agent: AgentFigures, *, limit: int = LIMIT) -> Page:
@@ -56,6 +60,8 @@ def _agent(made: Page, usage: NodeUsage, agent: AgentFigures) -> None:
     made.always(f.LOOKS_LATE, agent.late, node)
     made.always(f.EVICTIONS, agent.evictions, node)
     made.always(f.CPU, agent.cpu)
+    for outcome in OUTCOMES:
+        made.always(f.VCUDA, agent.registrations.get(outcome, 0), node, outcome)
     for kind in KINDS:
         made.always(f.OUTSIDE_FOUND, agent.found.get(kind, 0), node, kind)
     if agent.resident is not None:
