@@ -36,6 +36,19 @@ def all_names(ledger: Ledger) -> list[str]:
     return [n for n in ledger.arrays.names if n is not None]
 
 
+@pytest.mark.parametrize(("policy", "first"), [("binpack", "n149"), ("spread", "n0")])
+def test_of_more_nodes_than_needed_the_best_by_the_policy_are_named(policy: str, first: str) -> None:
+    ledger = cluster({f"n{i}": [card(f"n{i}", 0)] for i in range(150)})
+    for i in range(150):
+        in_use(ledger, f"n{i}", 100 * i)
+    found = filter_nodes(request(by_memory(100)), all_names(ledger), ledger, policy).node_names
+    assert found is not None
+    assert len(found) == BEST
+    assert found[0] == first
+    left_out = {f"n{i}" for i in (range(100, 150) if policy == "spread" else range(50))}
+    assert left_out.isdisjoint(found)
+
+
 def test_n2_is_refused_with_numbers_and_n3_passes(example: Ledger) -> None:
     # N1 lacks 8138 MiB in sum: kube-scheduler's own filter refuses it before it asks.
     assert filter_nodes(request(by_memory(8138)), ["n2", "n3"], example) == FilterResult(

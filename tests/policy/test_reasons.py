@@ -1,6 +1,7 @@
 """Why a node was refused, in the words that end up in a pod's events."""
 
 import pytest
+from msgspec import structs
 
 from fractile.model.placement import Placement
 from fractile.model.refusal import Code, Refusal
@@ -31,6 +32,15 @@ def test_n2_is_refused_with_the_numbers_of_the_worked_example() -> None:
         Code.NO_ROOM,
         "8138 MiB asked on one card, the most free on one is 4069 MiB (card 0; 8138 MiB free on 2 cards together)",
     )
+
+
+def test_cards_without_a_slot_are_named_as_such() -> None:
+    full = [structs.replace(card_state(i, FULL), idle=False, slots=10, free_slots=0) for i in range(2)]
+    state = NodeState(node_state("n").node, (*full, card_state(2, 100)))
+    found = refusal(state, by_slots(1, 3000))
+    assert found.code is Code.NO_ROOM
+    assert found.message == "1 of a card's 10 slots asked, free on the cards with enough memory and cores: 0, 0"
+    assert isinstance(plan(request(by_memory(3000)), state), Placement)  # takes none
 
 
 def busy(*free: tuple[int, int]) -> NodeState:

@@ -26,6 +26,13 @@ def test_version_1_is_read_as_recorded() -> None:
     assert wire.decode(golden("placement-v1.json").decode()) == VERSION_1
 
 
+def test_slots_are_written_only_where_there_are_any() -> None:
+    without, having = placement(given("main", piece(A, 1))), placement(given("main", piece(A, 1, 0, 1)))
+    assert '"slots"' not in wire.encode(without)
+    assert '{"card":"' + A + '","memoryMiB":1,"cores":0,"slots":1}' in wire.encode(having)
+    assert [wire.decode(wire.encode(p)) for p in (without, having)] == [without, having]
+
+
 def test_fields_of_a_later_writer_are_skipped_within_a_version() -> None:
     text = golden("placement-v1.json").decode().replace('"node":"n1"', '"node":"n1","pool":"blue"')
     assert wire.decode(text) == VERSION_1
@@ -68,6 +75,9 @@ ONE = {"role": "app", "slices": [{"card": A, "memoryMiB": 1, "cores": 0}]}
         pytest.param(slices(memoryMiB=True), id="memory true"),
         pytest.param(slices(cores=101), id="more than a card's cores"),
         pytest.param(slices(cores=-1), id="negative cores"),
+        pytest.param(slices(slots=-1), id="negative slots"),
+        pytest.param(slices(slots=1025), id="more slots than a card may have"),
+        pytest.param(slices(slots=None), id="null slots"),
         pytest.param(slices(card=""), id="no card"),
         pytest.param(slices(card="x" * 254), id="a card name of 254 characters"),
         pytest.param("[" * 200_000, id="deeply nested"),
