@@ -67,6 +67,13 @@ static bool must_be_paced(int card)
     return atomic_load_explicit(&must, memory_order_relaxed) >> card & 1;
 }
 
+struct fr_pace *fr_pace_here(void)
+{
+    CUdevice device;
+    int card = fr_card_here(&device);
+    return card >= 0 && card < (int)FR_MAX_CARDS && must_be_paced(card) ? &fr_paces[card] : NULL;
+}
+
 struct fr_account *fr_account_of_pace(const struct fr_pace *pace)
 {
     return fr_is_joined() ? fr_slot_account(fr_shared.slot, (uint32_t)(pace - fr_paces)) : NULL;
@@ -183,13 +190,10 @@ static uint64_t pass(struct fr_ticket *t)
 
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
 {
-    CUdevice device;
-    int card = fr_card_here(&device);
+    struct fr_pace *p = fr_pace_here();
     *t = (struct fr_ticket){0};
-    if (card < 0 || card >= (int)FR_MAX_CARDS || !must_be_paced(card)) return;
-    struct fr_pace *p = &fr_paces[card];
-    if (!(t->lane = fr_lane_of(p, w))) return;
-    fr_pacer_start(card);
+    if (!p || !(t->lane = fr_lane_of(p, w))) return;
+    fr_pacer_start((int)(p - fr_paces));
     t->guess = fr_guess_of(w->a, w->b);
     t->ns = w->fixed_ns ? w->fixed_ns : fr_guess_ns(t->guess);
     t->pace = p;

@@ -2,8 +2,9 @@
  * after one of those. A launch into such a stream must not wait for what is in flight there: the thread that waits may be the
  * one that is to let the stream go on.
  *
- *      held back   the oldest batch has not begun, nothing of ours is on the card, and that for longer than was predicted and
- *                  HELD_NS more. It uses nothing of the card, so any number may go behind it, a turn ends without it, and
+ *      held back   the oldest batch stands behind a wait of the program's and has not begun, nothing of ours is on the card,
+ *                  and that for longer than was predicted and HELD_NS more. (Without such a wait it has only not got its turn
+ *                  on the card, beside other processes.) It uses nothing of the card, so any number may go behind it, a turn ends without it, and
  *                  when it is let go its work asks for a turn
  *      held up     the oldest batch has begun and does not end, for STUCK_NS: a kernel that waits for the program, or one that
  *                  takes so long. Nobody can tell, so one launch goes, then two, then four ...
@@ -41,6 +42,14 @@ static bool any_at_work(const struct fr_pace *pace)
     return false;
 }
 
+static bool is_behind(struct fr_lane *l)
+{
+    if (!fr_lane_try(l)) return false;
+    bool behind = fr_marks_behind(l);
+    fr_lane_give(l);
+    return behind;
+}
+
 /* ---- waiting for one stream ---- */
 
 struct vigil {
@@ -63,7 +72,7 @@ static bool is_held(struct fr_lane *l, struct vigil *v, uint64_t now)
         if (any_at_work(l->pace)) v->quiet = now;
     }
     uint64_t stuck = atomic_load(&l->let) ? STUCK_AGAIN_NS : STUCK_NS;
-    if (now > v->quiet + HELD_NS && now > v->began + 4 * v->known) return let_go(l, FR_HELD_BACK), true;
+    if (now > v->quiet + HELD_NS && now > v->began + 4 * v->known && is_behind(l)) return let_go(l, FR_HELD_BACK), true;
     if (now > v->began + stuck + 4 * v->known) return let_go(l, FR_HELD_UP), true;
     return false;
 }
@@ -167,12 +176,13 @@ bool fr_held_released(struct fr_pace *pace)
 
 /* ---- where a program makes a stream wait ---- */
 
-static void cut(CUcontext context, CUstream handle)
+static void cut(struct fr_pace *pace, CUstream s, bool own)
 {
-    struct fr_lane *l = fr_lane_find(context, handle);
+    struct fr_lane *l = fr_lane_of(pace, &(struct fr_work){.stream = s, .per_thread = own});
     if (!l) return;
     fr_lane_take(l);
     fr_marks_close(l);
+    l->told = true;
     fr_lane_give(l);
     fr_lane_leave(l);
 }
@@ -180,12 +190,11 @@ static void cut(CUcontext context, CUstream handle)
 /* What is launched into the stream NULL later waits for this one. */
 static void cut_here(CUstream s, bool own, bool by_host)
 {
-    CUcontext context = NULL;
-    CUstream handle = own && !s ? CU_STREAM_PER_THREAD : s;
+    struct fr_pace *pace = fr_pace_here();
     if (by_host) atomic_store(&fr_held_by_host, 1);
-    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_capturing(handle)) return;
-    cut(context, handle);
-    if (handle && !atomic_load(&fr_captures)) cut(context, NULL);
+    if (!pace) return;
+    cut(pace, s, own);
+    if ((s || own) && !atomic_load(&fr_captures)) cut(pace, NULL, false);
 }
 
 #define WAITS(name, own, by_host, parameters, arguments) \

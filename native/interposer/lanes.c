@@ -52,6 +52,7 @@ static struct fr_lane *place(CUcontext context, uintptr_t stream)
     room->stream = stream;
     room->used = 1;
     room->held = room->let = 0;
+    room->told = false;
     return room;
 }
 
@@ -72,17 +73,6 @@ static void start_over(uint32_t era)
 static uintptr_t name_of(CUstream handle)
 {
     return handle == CU_STREAM_PER_THREAD ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle;
-}
-
-struct fr_lane *fr_lane_find(CUcontext context, CUstream handle)
-{
-    struct fr_lane *found = NULL;
-    fr_lock(&lanes_lock);
-    for (uint32_t i = 0; i < LANES && !found && lanes_era == atomic_load(&fr_era); i++)
-        if (lanes[i].used && lanes[i].context == context && lanes[i].stream == name_of(handle)) found = &lanes[i];
-    if (found) atomic_fetch_add(&found->users, 1);
-    fr_unlock(&lanes_lock);
-    return found;
 }
 
 struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w)

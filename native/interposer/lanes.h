@@ -13,6 +13,7 @@ struct batch {
     uint32_t launches, kinds, of_kind[KINDS];
     struct fr_guess *guess[KINDS];
     bool gap;    /* the stream ran dry in it: its length says nothing */
+    bool behind; /* a wait that the program put into the stream */
     bool single; /* began on a dry stream: ends with its first launch, before it can */
 };
 
@@ -25,6 +26,7 @@ struct fr_lane {
     _Atomic uint32_t used, busy, users;    /* busy: a thread works with its marks; users: threads that launch or wait */
     _Atomic uint32_t held, let_go, let;    /* see held.c; 0, or why its launches do not wait; so many of them may go, of so many */
     _Atomic uint32_t finished;             /* batches, ever */
+    bool told;                             /* to wait, since the last batch */
     uint32_t first, count;                 /* batches[first ...]: in flight; the last may be open */
     bool open;
     struct batch batches[MARKS];
@@ -35,6 +37,7 @@ enum { FR_HELD_BACK = 1, FR_HELD_UP }; /* before its oldest batch; in it */
 /* marks.c: with the lane taken */
 void fr_marks_collect(struct fr_lane *l);     /* what is done */
 bool fr_marks_begun(struct fr_lane *l);       /* the oldest batch is on the card */
+bool fr_marks_behind(struct fr_lane *l);      /* it may be waiting for the program, and not for its turn on the card */
 void fr_marks_drain(struct fr_lane *l);       /* waits for all that has begun */
 uint64_t fr_marks_due(struct fr_lane *l);     /* when the oldest should be done */
 void fr_marks_close(struct fr_lane *l);       /* a mark behind what was launched last */
@@ -44,7 +47,6 @@ void fr_marks_forget_last(CUcontext context); /* NULL: of all */
 
 /* lanes.c */
 struct fr_lane *fr_lane_next(const struct fr_pace *pace, struct fr_lane *after); /* of those in use; the first after NULL */
-struct fr_lane *fr_lane_find(CUcontext context, CUstream handle);                /* NULL: it has none. To be left */
 
 /* held.c */
 void fr_held_wait(struct fr_lane *l); /* until its oldest batch is done, or it is known to be held */

@@ -96,6 +96,8 @@ CUevent fr_marks_oldest(struct fr_lane *l) { return closed(l) ? at(l, 0)->to : N
 
 bool fr_marks_begun(struct fr_lane *l) { return l->count && REAL(cuEventQuery)(at(l, 0)->from) != CUDA_ERROR_NOT_READY; }
 
+bool fr_marks_behind(struct fr_lane *l) { return l->count && at(l, 0)->behind && atomic_load(&fr_held_by_host) && !fr_marks_begun(l); }
+
 uint64_t fr_marks_due(struct fr_lane *l)
 {
     uint64_t behind = 0;
@@ -141,6 +143,8 @@ static void begin(struct fr_lane *l, bool dry)
     if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, l->handle)) return;
     b->ns = b->launches = b->kinds = 0;
     b->gap = false;
+    b->behind = l->told;
+    l->told = false;
     b->single = dry;
     l->count++;
     l->open = true;
@@ -219,7 +223,7 @@ void fr_marks_drain(struct fr_lane *l)
     CUcontext before = NULL;
     REAL(cuCtxGetCurrent)(&before);
     if (before != l->context && REAL(cuCtxSetCurrent)(l->context)) return;
-    while (fr_marks_begun(l)) {
+    while (l->count && !fr_marks_behind(l)) {
         if (!closed(l)) return drain_open(l);
         REAL(cuEventSynchronize)(at(l, 0)->to);
         finish(l);

@@ -61,6 +61,7 @@ struct fr_ticket {
 };
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_pace_leave(struct fr_ticket *t, CUresult result);
+struct fr_pace *fr_pace_here(void); /* of the current context's card; NULL: it is not paced */
 void fr_pace_close(struct fr_pace *p); /* the turn is over */
 
 /* ---- predict.c ---- */

@@ -98,6 +98,13 @@ static void all_of(CUstream s) { reached[(uintptr_t)s % STREAMS] = recorded[(uin
 static void begin_of(CUstream s) { reached[(uintptr_t)s % STREAMS]++; }
 static uint64_t in_flight(struct fr_lane *l) { return fr_lane_ahead(l, 1).in_flight; }
 
+/* The program makes the stream wait before the next launch. */
+static void tell_to_wait(CUstream s)
+{
+    atomic_store(&fr_held_by_host, 1);
+    lane_of(s)->told = true;
+}
+
 /* ---- tests ---- */
 
 static void a_stream_has_one_lane_and_another_stream_another(void)
@@ -194,10 +201,22 @@ static void the_end_of_a_turn_waits_for_what_is_on_the_card(void)
     EXPECT_EQ(in_flight(l) + in_flight(m) + atomic_load(&pace->in_flight), 0);
 }
 
+/* Other processes are on the card: that it has not begun says nothing. */
+static void a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_lane *l = launch_of(s, kernel(), MS_NS, 1);
+    waited = 0;
+    fr_lanes_drain(pace);
+    EXPECT_EQ(waited, 1);
+    EXPECT_EQ(in_flight(l), 0);
+}
+
 static void it_does_not_wait_for_a_stream_that_is_held_back(void)
 {
     CUstream s = fresh_stream();
     struct fr_guess *g = kernel();
+    tell_to_wait(s);
     struct fr_lane *l = launch_of(s, g, MS_NS, 1);
     waited = 0;
     fr_lanes_drain(pace);
@@ -213,6 +232,7 @@ static void it_does_not_wait_for_a_stream_that_is_held_back(void)
 static void what_is_let_go_asks_for_a_turn_once(void)
 {
     CUstream s = fresh_stream();
+    tell_to_wait(s);
     struct fr_lane *l = launch_of(s, kernel(), 5 * MS_NS, 5);
     fr_lanes_drain(pace);
     begin_of(s);
@@ -227,6 +247,7 @@ static void behind_a_stream_that_is_held_back_marks_are_few(void)
 {
     CUstream s = fresh_stream();
     struct fr_guess *g[20];
+    tell_to_wait(s);
     struct fr_lane *l = launch_of(s, kernel(), MS_NS, 1);
     fr_lanes_drain(pace);
     for (int i = 0; i < 20; i++) g[i] = kernel();
@@ -272,6 +293,7 @@ int main(void)
     RUN(kernels_that_ran_together_are_corrected_by_what_all_took);
     RUN(without_marks_left_the_lane_says_that_it_is_full);
     RUN(the_end_of_a_turn_waits_for_what_is_on_the_card);
+    RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);
     RUN(what_is_let_go_asks_for_a_turn_once);
     RUN(behind_a_stream_that_is_held_back_marks_are_few);
