@@ -14,7 +14,7 @@ import pytest
 
 from fractile.model.units import PodUID
 from fractile.wire.objects import Pod
-from fractile.wire.vcuda import CONFIG_NAME, PIDS_NAME, VcudaConfig, decode_config, decode_pids
+from fractile.wire.vcuda import CONFIG_NAME, PIDS_NAME, VcudaConfig, decode_config, decode_pids, encode_pids
 from tests.agent import gpu_client
 from tests.agent.test_path import until
 from tests.agent.world import CARDS, CORE, Asks, World, share, world
@@ -228,6 +228,21 @@ async def test_a_restarted_agent_opens_the_sockets_anew() -> None:
         async with asyncio.timeout(10):
             while (await register(w, pod, *claims))[0] != 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+
+
+@needs_root
+async def test_a_container_that_ended_while_no_agent_ran_has_no_pids_afterwards() -> None:
+    async with shares() as (w, pod):
+        found = folder(w, pod)
+        enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+        client = [*CLIENT, "--pod-uid", pod.metadata.uid, "--cont-id", CONTAINER]
+        async with cgroup(pod.metadata.uid) as made:
+            assert (await run("sh", "-c", enter, str(made), *inside(w, pod, *client)))[0] == 0
+            (found / PIDS_NAME).write_bytes(encode_pids([os.getpid()]))
+            await w.stop_agent()
+        w.start_agent()
+        await w.ready()
+        await until(lambda: (found / PIDS_NAME).read_bytes() == b"" and not (found / CONTAINER).is_symlink())
 
 
 async def test_with_the_pod_its_folder_is_emptied() -> None:

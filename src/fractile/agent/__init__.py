@@ -8,4 +8,5 @@ Before it: ``extender``, which wrote the placement. After it: the library in the
 ``inventory`` and ``register`` tell the API server and kubelet what the node has; ``journal`` is all that is on disk.
 Beside it all, once a second: ``usage`` looks at regions, driver and arbiter, ``audit`` acts on what no ledger covers,
 and ``pages`` shows both.
+For images made for gpu-manager ``virtual_manager`` keeps ``/etc/vcuda``; its parts are called ``vcuda_*``.
 """

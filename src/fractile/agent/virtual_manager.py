@@ -15,13 +15,11 @@ container waits longer than ``_READY`` for it.
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 from asyncinotify import Event, Inotify, Mask, Watch
 
 from fractile.agent.api import vcuda_pb2 as vcuda
@@ -30,36 +28,21 @@ from fractile.agent.cgroup_tree import CgroupTree
 from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import ProcFs
-from fractile.agent.vcuda_claim import Refused, Registered, bus_address, judge
+from fractile.agent.vcuda_claim import Refused, Registered, judge
+from fractile.agent.vcuda_container import VcudaContainer, config_of, driver_version
 from fractile.agent.vcuda_doors import Answer, Doors, Visitor
-from fractile.agent.vcuda_folder import VcudaFolder
 from fractile.errors import WireError
 from fractile.kube.pacing import Clock, Sleep
-from fractile.model.units import WHOLE, PodUID
-from fractile.region.page import FLAG_OFF, Limits
-from fractile.wire.vcuda import CONFIG_NAME, PIDS_NAME, VcudaConfig, encode_config, encode_pids
+from fractile.model.units import PodUID
+from fractile.region.page import Limits
+from fractile.wire.vcuda import CONFIG_NAME, PIDS_NAME
 
 _ROUND = 2.0  # seconds
 _READY = 2.0  # that a container waits for its files
-_SEARCH = 30.0  # until a cgroup that was not found is searched again; less in the beginning
+_UNWATCHED = 30.0  # after inotify has failed
 _DRIVER = Path("/proc/driver/nvidia/version")
-_VERSION = re.compile(r"^NVRM version:.*?\s(\d{1,4})\.(\d{1,4})", re.MULTILINE)
 
 log = logging.getLogger(__name__)
-
-
-class _Container(msgspec.Struct):
-    """One container. ``pids`` is what was written last, None while nobody reads it."""
-
-    folder: VcudaFolder
-    limits: Limits
-    config: bytes = b""
-    pids: tuple[int, ...] | None = None
-    cgroup: Path | None = None
-    container_id: str = ""
-    watch: Watch | None = None
-    search_at: float = 0.0
-    searched: int = 0
 
 
 class VirtualManager:
@@ -87,7 +70,8 @@ class VirtualManager:
         self._clock = clock
         self._sleep = sleep
         self._doors = Doors(state / "vcuda", self._called, clock=clock, sleep=sleep)
-        self._containers: dict[str, _Container] = {}
+        self._containers: dict[str, VcudaContainer] = {}
+        self._watches: dict[str, Watch] = {}
         self._busy = asyncio.Lock()  # held by who changes containers or their folders
         self._wake = asyncio.Event()
         self._inotify: Inotify | None = None
@@ -132,7 +116,7 @@ class VirtualManager:
                 return
             for token in self._containers.keys() - live.keys():
                 self._doors.close(token)
-                self._unwatch(self._containers[token])
+                self._unwatch(token)
                 await asyncio.to_thread(self._end, token)
             await asyncio.to_thread(self._keep_all, live)
             for token in self._containers:
@@ -157,63 +141,27 @@ class VirtualManager:
             if container is None:
                 return
             container.limits = limits
-            config = encode_config(self._config(limits))
-            if config != container.config:
-                container.folder.write(CONFIG_NAME, config)
-                container.config = config
-            self._follow(token, container)
+            container.keep(config_of(limits, bus_ids=self._bus_ids(limits), driver=self._driver))
         except (OSError, WireError) as e:
             log.warning("vcuda folder not kept token=%s reason=%s", token, e)
 
-    def _known(self, token: str, limits: Limits) -> _Container | None:
-        """The container, with its door and its watch; None when it is not from gpu-manager's world."""
+    def _known(self, token: str, limits: Limits) -> VcudaContainer | None:
+        """None when the container is not from gpu-manager's world."""
         container = self._containers.get(token)
         if container is None:
             try:
-                folder = VcudaFolder(self._journal.path(token))
+                container = VcudaContainer(self._journal.path(token), limits, self._cgroups, clock=self._clock)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-            container = self._containers[token] = _Container(folder, limits)
-            if folder.size(PIDS_NAME):
-                container.pids = ()  # it was read before this agent started
-            else:
-                folder.write(PIDS_NAME, b"")
+            self._containers[token] = container
         return container
-
-    def _follow(self, token: str, container: _Container) -> None:
-        """Write the container's processes down, if somebody reads it."""
-        if container.pids is None:
-            return
-        if container.cgroup is None and self._clock() >= container.search_at:
-            container.searched += 1
-            container.search_at = self._clock() + min(_SEARCH, _ROUND * container.searched)
-            container.cgroup = self._cgroups.find(
-                container.limits.pod_uid, token=token, container_id=container.container_id
-            )
-        if container.cgroup is None:
-            return
-        pids = self._cgroups.pids(container.cgroup)
-        if pids is None:
-            self._forget(token, container)
-        elif pids != container.pids:
-            container.folder.write(PIDS_NAME, encode_pids(pids))
-            container.pids = pids
-
-    def _forget(self, token: str, container: _Container) -> None:
-        """The container has ended; its pod may start it again."""
-        container.folder.forget()
-        container.pids, container.cgroup, container.container_id = None, None, ""
-        container.search_at, container.searched = 0.0, 0
-        log.info("container ended token=%s pod=%s/%s", token, container.limits.namespace, container.limits.pod)
 
     def _end(self, token: str) -> None:
         """The pod has ended."""
-        container = self._containers.pop(token)
         try:
-            container.folder.clear()
+            self._containers.pop(token).end()
         except OSError as e:
             log.warning("vcuda folder not emptied token=%s reason=%s", token, e)
-        container.folder.close()
 
     def _settle(self, token: str) -> None:
         """A door for the container, and a watch over its folder until somebody has read it."""
@@ -223,15 +171,15 @@ class VirtualManager:
         try:
             if self._doors.running and not self._doors.is_open(token):
                 self._doors.open(token, container.folder.listen())
-            if container.pids is not None:
-                self._unwatch(container)
-            elif self._inotify is not None and container.watch is None:
-                container.watch = self._inotify.add_watch(container.folder.path, Mask.OPEN)  # pyright: ignore[reportUnknownMemberType]
+            if container.is_read:
+                self._unwatch(token)
+            elif self._inotify is not None and token not in self._watches:
+                self._watches[token] = self._inotify.add_watch(container.folder.path, Mask.OPEN)  # pyright: ignore[reportUnknownMemberType]
         except OSError as e:
             log.warning("vcuda folder not served token=%s reason=%s", token, e)
 
-    def _unwatch(self, container: _Container) -> None:
-        watch, container.watch = container.watch, None
+    def _unwatch(self, token: str) -> None:
+        watch = self._watches.pop(token, None)
         if watch is not None and self._inotify is not None:
             with contextlib.suppress(OSError):
                 self._inotify.rm_watch(watch)
@@ -247,39 +195,27 @@ class VirtualManager:
                 log.warning("vcuda folders not watched reason=%s", e)
             finally:
                 self._inotify = None
-                for container in self._containers.values():
-                    container.watch = None
-            await self._sleep(_SEARCH)
+                self._watches.clear()
+            await self._sleep(_UNWATCHED)
 
     def _opened(self, event: Event) -> None:
-        """Somebody looks at a folder: follow its container, if it was one of the two files."""
+        """Somebody looks at a folder: follow its container, if it was one of the two files. One look is enough, and a
+        container that opens files without end is heard of once."""
         if event.name is None or event.name.name not in (CONFIG_NAME, PIDS_NAME):
             return
-        for token, container in self._containers.items():
-            if container.watch is not None and container.watch is event.watch and container.pids is None:
-                self._unwatch(container)
-                container.pids = ()
-                self._wake.set()
-                log.info("vcuda folder is read token=%s container=%s", token, container.limits.container)
+        token = next((token for token, watch in self._watches.items() if watch is event.watch), None)
+        container = self._containers.get(token) if token is not None else None
+        if token is None or container is None:
+            return
+        self._unwatch(token)
+        container.opened()
+        self._wake.set()
+        log.info("vcuda folder is read token=%s container=%s", token, container.limits.container)
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ROUND):
                 await self._wake.wait()
-
-    def _config(self, limits: Limits) -> VcudaConfig:
-        cores = sum(c.cores for c in limits.cards)
-        soft = {c.cores_limit for c in limits.cards if c.cores_limit > c.cores}
-        return VcudaConfig(
-            pod_uid=limits.pod_uid,
-            container=limits.container,
-            memory=sum(c.memory for c in limits.cards),
-            cores=cores,
-            limit=max(soft, default=0),
-            bus_id=_short(next(iter(self._bus_ids(limits)), "")),
-            driver=self._driver,
-            enabled=cores < WHOLE and not limits.flags & FLAG_OFF,
-        )
 
     def _bus_ids(self, limits: Limits) -> tuple[str, ...]:
         found = (self._stock.catalog.card(c.uuid) for c in limits.cards)
@@ -299,9 +235,7 @@ class VirtualManager:
                 log.warning("registration refused %s reason=%r", who, verdict.reason)
                 return Answer(f"not believed: it {verdict.reason}")
             try:
-                linked = await asyncio.to_thread(
-                    self._register, visitor.token, container, verdict.name, verdict.container_id
-                )
+                linked = await asyncio.to_thread(container.register, verdict.name, verdict.container_id)
             except (OSError, WireError) as e:
                 log.warning("registration failed %s reason=%s", who, e)
                 return Answer("the node could not write the files; try again", error=True)
@@ -309,29 +243,6 @@ class VirtualManager:
             log.info("registered %s as=%s", who, verdict.name)
             return Answer("" if linked else f"{verdict.name[:80]!r} is no name for a folder")
 
-    def _judge(self, visitor: Visitor, claim: vcuda.VDeviceRequest, container: _Container) -> Registered | Refused:
+    def _judge(self, visitor: Visitor, claim: vcuda.VDeviceRequest, container: VcudaContainer) -> Registered | Refused:
         peer = self._processes.look([visitor.pid] if visitor.pid else []).get(visitor.pid)
         return judge(claim, peer, container.limits, token=visitor.token, bus_ids=self._bus_ids(container.limits))
-
-    def _register(self, token: str, container: _Container, name: str, container_id: str) -> bool:
-        if container_id != container.container_id:
-            container.container_id, container.cgroup = container_id, None
-        container.pids = container.pids or ()
-        container.search_at = 0.0
-        self._follow(token, container)
-        return container.folder.link(name)
-
-
-def driver_version(file: Path) -> tuple[int, int]:
-    """Major and minor version of NVIDIA's driver, as its kernel module says; zeros without one."""
-    try:
-        found = _VERSION.search(file.read_text("utf-8", "replace"))
-    except OSError:
-        return 0, 0
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
-def _short(bus_id: str) -> str:
-    """As NVML's first interface has it, with a domain of four digits: it must fit in 16 bytes. "" when it cannot."""
-    address = bus_address(bus_id)
-    return f"{address[0]:04x}:{address[1]}" if address is not None and address[0] <= 0xFFFF else ""
