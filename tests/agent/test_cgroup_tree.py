@@ -108,7 +108,7 @@ def test_a_container_with_very_many_cgroups_takes_no_long_time(machine: Machine)
     assert found is not None
     assert len(found) <= 64
     assert machine.tree().find(UID, token="", container_id=A) == a
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3
 
 
 def test_a_link_is_not_followed(machine: Machine, tmp_path: Path) -> None:
