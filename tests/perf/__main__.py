@@ -7,7 +7,7 @@ part.
 import asyncio
 import sys
 
-from tests.perf import binding, memory, rebuild, report, topology, usage, verbs
+from tests.perf import binding, memory, rebuild, report, starting, topology, usage, verbs
 from tests.perf.report import Row
 
 PARTS = {
@@ -16,6 +16,7 @@ PARTS = {
     "topology": topology.measure,
     "rebuild": rebuild.measure,
     "memory": lambda: asyncio.run(memory.measure()),
+    "starting": lambda: asyncio.run(starting.measure()),
     "usage": lambda: asyncio.run(usage.measure()),
 }
 

@@ -42,13 +42,13 @@ async def measure() -> list[Row]:
 
 
 async def _at_rest(n: Node) -> list[Row]:
-    before, began = _cpu(n.process.pid), asyncio.get_running_loop().time()
+    before, began = processor_time(n.process.pid), asyncio.get_running_loop().time()
     size = 0
     while (left := began + WINDOW - asyncio.get_running_loop().time()) > 0:
         await asyncio.sleep(min(left, SCRAPE))
         size = len((await n.http.get("/metrics")).content)
     seconds = asyncio.get_running_loop().time() - began
-    percent = 100 * (_cpu(n.process.pid) - before) / seconds
+    percent = 100 * (processor_time(n.process.pid) - before) / seconds
     note = f"{CARDS} cards, {SLICES} slices with a process each, a scrape every {SCRAPE:.0f} s, {seconds:.0f} s"
     return [
         Row("agent with slices: processor time", percent, "% of a core", CPU, note),
@@ -57,7 +57,7 @@ async def _at_rest(n: Node) -> list[Row]:
     ]
 
 
-def _cpu(pid: int) -> float:
+def processor_time(pid: int) -> float:
     """Seconds of user and system time, of the program and not of its arbiter."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -36,8 +36,9 @@ class Unknown(msgspec.Struct, frozen=True):
 
 async def who_asks(resource: str, books: Books, pods: NodePods) -> Asking | Unknown:
     """The one container that waits for this resource. Raises ApiError or Unreachable when the API server is needed."""
-    likely = [p for p in books.listed if _could_ask(p, resource, books, pods)]
-    unlikely = [p for p in books.listed if p not in likely]
+    likely, unlikely = list[ListedPod](), list[ListedPod]()
+    for listed in books.listed:
+        (likely if _could_ask(listed, resource, books, pods) else unlikely).append(listed)
     found = await _asking(likely, resource, books, pods) or await _asking(unlikely, resource, books, pods)
     if len(found) == 1:
         return found[0]

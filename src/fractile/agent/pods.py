@@ -5,6 +5,7 @@ a GET of that pod, since its annotation may be newer than any watch (node.md 3.3
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Iterator
 
@@ -53,6 +54,7 @@ class NodePods:
         self.node = node
         self._seen: dict[PodUID, Seen] = {}
         self._learned: dict[PodUID, tuple[Seen, float]] = {}
+        self._named: dict[tuple[str, str], set[PodUID]] = {}  # of both; each pod is looked up at every admission
         self._reflector: Reflector[Pod] | None = None
 
     def follow(self) -> Reflector[Pod]:
@@ -82,26 +84,49 @@ class NodePods:
         uid = PodUID(pod.metadata.uid)
         self._seen[uid] = Seen(pod, self.request(pod))
         self._learned.pop(uid, None)
+        self._name(pod)
 
     def gone(self, gone: Gone) -> None:
         self._seen.pop(PodUID(gone.uid), None)
+        self._unname((gone.namespace, gone.name), PodUID(gone.uid))
 
     def learn(self, pod: Pod) -> None:
         """Count a pod that the watch may not have shown yet. If it never does, the pod is gone, and is forgotten."""
         uid = PodUID(pod.metadata.uid)
         if uid not in self._seen:
             self._learned[uid] = Seen(pod, self.request(pod)), self._clock() + _LEARNED
+            self._name(pod)
 
     def __iter__(self) -> Iterator[Seen]:
-        now = self._clock()
-        self._learned = {uid: entry for uid, entry in self._learned.items() if entry[1] > now}
+        self._forget()
         return iter([*self._seen.values(), *(seen for seen, _ in self._learned.values())])
 
     def by_uid(self, uid: PodUID) -> Seen | None:
-        return next((s for s in self if s.pod.metadata.uid == uid), None)
+        self._forget()
+        learned = self._learned.get(uid)
+        return self._seen.get(uid) or (learned[0] if learned else None)
 
     def by_name(self, namespace: str, name: str) -> list[Seen]:
-        return [s for s in self if (s.pod.metadata.namespace, s.pod.metadata.name) == (namespace, name)]
+        found = (self.by_uid(uid) for uid in sorted(self._named.get((namespace, name), ())))
+        return [seen for seen in found if seen is not None]
+
+    def _forget(self) -> None:
+        """The pods that were learned of and never shown."""
+        now = self._clock()
+        for uid in [uid for uid, (_, until) in self._learned.items() if until <= now]:
+            meta = self._learned.pop(uid)[0].pod.metadata
+            self._unname((meta.namespace, meta.name), uid)
+
+    def _name(self, pod: Pod) -> None:
+        meta = pod.metadata
+        self._named.setdefault((meta.namespace, meta.name), set()).add(PodUID(meta.uid))
+
+    def _unname(self, name: tuple[str, str], uid: PodUID) -> None:
+        uids = self._named.get(name, set())
+        if uid not in self._learned and uid not in self._seen:
+            uids.discard(uid)
+        if not uids:
+            self._named.pop(name, None)
 
     def active(self) -> frozenset[PodUID]:
         """The pods whose containers may still run."""
@@ -139,7 +164,12 @@ class NodePods:
 def placement_of(pod: Pod) -> Placement | None:
     """The placement that the pod carries; None when it has none. WireError when it cannot be read."""
     text = (pod.metadata.annotations or {}).get(placement_wire.ANNOTATION)
-    return None if text is None else placement_wire.decode(text)
+    return None if text is None else _decoded(text)
+
+
+@functools.lru_cache(maxsize=512)  # PreStart asks for those of all pods of the node, which rarely change
+def _decoded(text: str) -> Placement:
+    return placement_wire.decode(text)
 
 
 def placements(pods: NodePods, *, besides: PodUID) -> Iterator[Placement]:
