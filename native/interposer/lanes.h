@@ -20,15 +20,16 @@ struct batch {
 struct fr_lane {
     CUcontext context, events_of; /* the context in which its marks were made */
     uintptr_t stream;             /* handle; a thread's own stream: its number */
-    struct fr_pace *pace;
-    CUstream handle;
+    struct fr_pace *_Atomic pace;
+    _Atomic(CUstream) handle;
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
     _Atomic uint32_t used, busy, users;    /* busy: a thread works with its marks; users: threads that launch or wait */
     _Atomic uint32_t held, let_go, let;    /* see held.c; 0, or why its launches do not wait; so many of them may go, of so many */
     _Atomic uint32_t finished;             /* batches, ever */
     bool told;                             /* to wait, since the last batch */
-    uint32_t first, count;                 /* batches[first ...]: in flight; the last may be open */
-    bool open;
+    uint32_t first;
+    _Atomic uint32_t count;                /* batches[first ...]: in flight; the last may be open */
+    _Atomic bool open;
     struct batch batches[MARKS];
 };
 

@@ -232,7 +232,11 @@ void fr_marks_drain(struct fr_lane *l)
 
 void fr_marks_forget(struct fr_lane *l)
 {
-    for (; l->count; l->count--, l->first = (l->first + 1) % MARKS) landed(l, at(l, 0));
+    while (l->count) {
+        landed(l, at(l, 0));
+        l->first = (l->first + 1) % MARKS;
+        l->count--;
+    }
     for (uint32_t k = 0; k < MARKS; k++) l->batches[k] = (struct batch){0};
     l->open = false;
     l->events_of = NULL;
