@@ -174,7 +174,7 @@ class PreStart:
                 )
             if not cores_fit(WHOLE, cores, coreless=any(c.coreless for c in used[card.uuid])):
                 return Denied(
-                    f"the pods placed on card {card.index} ({card.uuid}) need {cores} % of its cores, {charge.cores} of "
+                    f"the pods on card {card.index} ({card.uuid}) need {cores} % of its cores, {charge.cores} of "
                     f"them for pod {owned.request.key}; all of it can be promised only where everybody has a share"
                 )
         return None
