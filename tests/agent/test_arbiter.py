@@ -125,6 +125,15 @@ async def test_a_program_that_is_missing_does_not_end_the_agent(tmp_path: Path) 
         await node.started(1)
 
 
+async def test_a_lock_that_cannot_be_made_does_not_end_the_agent(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    (tmp_path / "arbiter.lock").mkdir()  # stands for a full or read-only disk
+    async with running(node.keeper()):
+        await asyncio.sleep(0.1)
+        (tmp_path / "arbiter.lock").rmdir()
+        await node.started(1)
+
+
 @pytest.mark.parametrize(
     "body", [_STAY, "trap '' TERM; while :; do sleep 0.02; done"], ids=["obeys", "ignores SIGTERM"]
 )

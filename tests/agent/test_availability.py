@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from fractile.agent.availability import Availability
 from fractile.agent.catalog import Catalog, Stock
 from fractile.kube import paths
@@ -51,7 +53,16 @@ async def test_cards_are_withdrawn_before_a_stop_and_offered_when_kubelet_listen
         offering.cancel()
 
 
-async def test_an_api_server_that_fails_delays_the_offer_but_does_not_end_it() -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(status=403, method="PATCH"), id="refused"),
+        pytest.param(
+            Fault(status=200, method="PATCH", body=b"no gzip", headers={"Content-Encoding": "gzip"}), id="damaged"
+        ),
+    ],
+)
+async def test_an_api_server_that_fails_delays_the_offer_but_does_not_end_it(fault: Fault) -> None:
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
         await publish(client)
         registered = asyncio.Event()
@@ -62,7 +73,7 @@ async def test_an_api_server_that_fails_delays_the_offer_but_does_not_end_it() -
             await asyncio.sleep(0)
 
         availability = Availability(client, Stock(Catalog.of(CARDS, MemoryUnit.MiB)), registered=registered, sleep=soon)
-        server.inject(Fault(status=403, method="PATCH"))
+        server.inject(fault)
         offering = asyncio.create_task(availability.run())
         await until_usable(client)
         offering.cancel()

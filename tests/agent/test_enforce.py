@@ -19,6 +19,7 @@ from fractile.wire import isolation as wire
 from fractile.wire.objects import ObjectMeta, Pod
 from tests.agent.world import CARDS, NODE, Asks, World, world
 from tests.fakes.apiserver import Fault
+from tests.region.writer import alive
 
 A, B = CARDS
 OFF = "fractile.dev/isolation"
@@ -140,9 +141,13 @@ def promise(w: World, pod: Pod, cores: int) -> None:
     """A share in the page of a container that runs, as an earlier agent may have left it."""
     page = w.limits(pod, "c")
     cards = tuple(msgspec.structs.replace(c, cores=Percent(cores)) for c in page.cards)
+    live.update(token_directory(w, pod) / directory.LIMITS, msgspec.structs.replace(page, cards=cards))
+
+
+def token_directory(w: World, pod: Pod) -> Path:
     container = w.kubelet.started(pod, "c")
     assert container is not None
-    live.update(Path(container.mounts[directory.MOUNT]) / directory.LIMITS, msgspec.structs.replace(page, cards=cards))
+    return Path(container.mounts[directory.MOUNT])
 
 
 def state(w: World, pod: Pod) -> str | None:
@@ -206,6 +211,36 @@ async def test_neighbours_are_paced_while_one_of_them_has_a_share_and_no_longer(
         assert w.limits(elsewhere, "c").cards[0].flags == 0
         w.delete(sharer)
         await until(lambda: w.limits(plain, "c").cards[0].flags == 0)
+
+
+async def test_who_damages_its_region_is_paced_all_the_same_and_so_are_its_neighbours() -> None:
+    async with world() as w:
+        hostile, plain, sharer = await started(w, "hostile", "plain", "sharer")
+        region = token_directory(w, hostile) / directory.REGION
+        await w.stop_agent()
+        promise(w, sharer, 30)
+        with alive(region, 0), region.open("r+b") as file:
+            file.write(bytes(4096))
+            file.flush()
+            w.start_agent()
+            await w.ready()
+            await until(lambda: all(w.limits(pod, "c").cards[0].flags == PACED for pod in (hostile, plain, sharer)))
+
+
+async def test_a_page_that_cannot_be_written_costs_no_other_container_its_own() -> None:
+    async with world() as w:
+        pods = await started(w, "one", "two", "three")
+        broken, plain, sharer = sorted(pods, key=lambda pod: token_directory(w, pod).name)  # the first comes first
+        folder = token_directory(w, broken)
+        await w.stop_agent()
+        promise(w, sharer, 30)
+        w.start_agent()
+        (folder / "limits.next").mkdir()  # stands for a disk that refuses
+        await w.ready()
+        await until(lambda: all(w.limits(pod, "c").cards[0].flags == PACED for pod in (plain, sharer)))
+        assert w.limits(broken, "c").cards[0].flags == 0
+        (folder / "limits.next").rmdir()
+        await until(lambda: w.limits(broken, "c").cards[0].flags == PACED)
 
 
 async def test_while_labels_cannot_be_read_only_new_containers_are_held_to_their_limits() -> None:

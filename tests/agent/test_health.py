@@ -14,9 +14,10 @@ from fractile.agent.health import Health
 from fractile.kube import paths
 from fractile.model.card import Card
 from fractile.model.health import CardEvent, EventKind, Reading, Silence, Verdict
-from fractile.model.units import CardUUID, MemoryUnit
+from fractile.model.units import CardUUID, MemoryUnit, MiB
 from fractile.nvml.watcher import Failed, Readings, Report
 from fractile.policy.health import Rules
+from fractile.wire.devices import MAX_PER_RESOURCE
 from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceStatus, from_card, object_name
 from tests.agent.world import CARDS, COUNT, MEM, NODE, Asks, World, card, world
 
@@ -250,6 +251,15 @@ def test_a_new_card_is_offered_at_once(driver: Silent) -> None:
     health, stock, _ = made(driver, Time())
     health.take(answers(A, B, card(2)))
     assert len(healthy(stock)) == 3
+
+
+def test_a_card_for_which_there_are_no_device_ids_left_does_not_hide_how_the_others_are(driver: Silent) -> None:
+    health, stock, _ = made(driver, Time())
+    huge = Card(uuid=CardUUID("GPU-huge"), index=2, model=A.model, memory=MiB(MAX_PER_RESOURCE * 1024))
+    health.take(answers(A, B, huge))
+    assert healthy(stock) == {A.uuid: True, B.uuid: True}
+    health.take(answers(A, huge))
+    assert healthy(stock) == {A.uuid: True, B.uuid: False}
 
 
 def test_a_catalog_that_does_not_change_is_not_published_again(driver: Silent) -> None:

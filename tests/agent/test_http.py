@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx2
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fractile.agent import http
-from fractile.agent.http import Address, HttpServer, Request, Response
+from fractile.agent.http import Address, Handler, HttpServer, Request, Response
 from fractile.errors import SetupError
 
 LOCAL = Address("127.0.0.1", 0)
@@ -26,8 +26,8 @@ async def broken(request: Request) -> Response:
 
 
 @asynccontextmanager
-async def serving(address: Address = LOCAL) -> AsyncGenerator[HttpServer]:
-    server = HttpServer(address, {"/echo": echo, "/broken": broken})
+async def serving(address: Address = LOCAL, *, page: Handler = echo) -> AsyncGenerator[HttpServer]:
+    server = HttpServer(address, {"/echo": page, "/broken": broken})
     running = asyncio.create_task(server.run())
     try:
         await asyncio.wait_for(server.listening.wait(), 10)
@@ -113,6 +113,26 @@ async def test_who_is_slow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_READ", 0.2)
     async with serving() as server:
         assert status(await talk(server, b"GET /echo HT", end=False)) == 408
+
+
+async def test_who_takes_no_answer_is_cut_off_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 16 * 2**20  # more than the kernel keeps for a connection
+
+    async def large(request: Request) -> Response:
+        return Response(bytes(size))
+
+    monkeypatch.setattr(http, "_WRITE", 0.2)
+    async with serving(page=large) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(b"GET /echo HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(1.0)  # and only then it reads
+        got = 0
+        with suppress(ConnectionError):
+            async with asyncio.timeout(20):
+                while data := await reader.read(2**20):
+                    got += len(data)
+        writer.close()
+        assert got < size
 
 
 async def test_too_many_at_once_are_sent_away_and_later_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,22 @@ def test_who_hides_its_directory_from_itself_is_still_of_its_pod() -> None:
     assert [f.kind for f in found([reading(GpuProcess(100, 1))], [hidden], [granted()], {})] == ["not-in-ledger"]
 
 
+def test_who_shows_itself_the_directory_of_another_pod_is_still_of_its_own() -> None:
+    """In a mount namespace of its own a process may mount a folder of any name at /etc/fractile."""
+    posing = process(token="t1", uid="pod-2")
+    result = attribute([reading(GpuProcess(100, QUOTA * 2))], {100: posing}, [granted()], {"t1": (ledger(0),)})
+    assert [(f.kind, f.granted) for f in result.findings] == [("no-slice", None)]
+    assert result.by_slice == {}
+
+
+def test_a_process_that_a_trusted_container_started_beside_itself_is_trusted_too() -> None:
+    """A container engine in a container: the pod's cgroup, but not its mounts."""
+    hidden = process(token="")
+    assert found([reading(GpuProcess(100, 1))], [hidden], [granted(flags=FLAG_OFF)], {}) == []
+    elsewhere = found([reading(GpuProcess(100, 1), card=B)], [hidden], [granted(flags=FLAG_OFF)], {})
+    assert [f.kind for f in elsewhere] == ["no-slice"]
+
+
 def test_a_process_of_the_host_is_told_apart() -> None:
     host = process(token="", uid="")
     (finding,) = found([reading(GpuProcess(100, 1))], [host], [granted()], {})

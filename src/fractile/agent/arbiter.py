@@ -51,7 +51,12 @@ class ArbiterKeeper:
         """Work forever; when cancelled, the arbiter has ended."""
         told = False
         while True:
-            lock = _take(self._lock)
+            try:
+                lock = _take(self._lock)
+            except OSError as e:
+                log.warning("arbiter not started lock=%s reason=%s", self._lock, e)
+                await self._sleep(self._backoff.next())
+                continue
             if lock is None:
                 if not told:
                     log.warning("arbiter not started reason=%r", f"another one holds {self._lock}")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from fractile.agent.catalog import Catalog, Stock
-from fractile.errors import ApiError, Unreachable
+from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Sleep
@@ -161,7 +161,7 @@ class Availability:
         path = f"{paths.extended_resource(object_name(card))}/status"
         try:
             await self._client.merge_patch(path, {"status": wanted})
-        except (ApiError, Unreachable) as e:
+        except (ApiError, Unreachable, WireError) as e:
             if not (isinstance(e, ApiError) and e.code == 404):  # the inventory will make it
                 log.warning("phase not written card=%s phase=%s reason=%s", card, wanted["phase"], e)
             return False

@@ -70,14 +70,19 @@ class Enforcer:
         verdicts = await self._verdicts({limits.pod_uid for limits in live.values()})
         off = is_off(live.values(), verdicts)
         paced = paced_cards(live.values(), off=off)
-        stale = [t for t, limits in live.items() if flagged(limits, paced=paced, off=off) != limits]
+        stale = sorted(t for t, limits in live.items() if flagged(limits, paced=paced, off=off) != limits)
         await asyncio.to_thread(self._write, stale, paced, off)
+        self._refused &= {limits.pod_uid for limits in live.values()}
         for uid, verdict in verdicts.items():
             await self._show(uid, verdict)
 
     def _write(self, tokens: Iterable[str], paced: frozenset[CardUUID], off: frozenset[PodUID]) -> None:
         for token in tokens:
-            now = self._journal.change(token, lambda now: now and flagged(now, paced=paced, off=off))
+            try:
+                now = self._journal.change(token, lambda now: now and flagged(now, paced=paced, off=off), running=True)
+            except OSError as e:  # its own affair: the neighbours' pages must be right all the same
+                log.warning("limits not changed token=%s reason=%s", token, e)
+                continue
             if now is not None:
                 cards = ",".join(c.uuid for c in now.cards if c.flags & PACED) or "-"
                 name, turned_off = f"{now.namespace}/{now.pod}", bool(now.flags & FLAG_OFF)

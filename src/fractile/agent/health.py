@@ -77,6 +77,7 @@ class Health:
         self._states: dict[CardUUID, CardHealth] = {}
         self._silent: dict[int, Reading] = {}  # by index, of cards that nobody here has seen yet
         self._remembered: set[CardUUID] = set()
+        self._refused = ""  # why not all cards are offered, as it was said last
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -194,10 +195,17 @@ class Health:
         if tuple(cards) == present.cards:
             return
         try:
-            self._stock.update(present.with_cards(cards))
-        except SetupError as e:  # more ids than kubelet takes
-            log.warning("cards not offered reason=%s", e)
-            return
+            catalog = present.with_cards(cards)
+        except SetupError as e:  # more ids than kubelet takes: those that it knows must go on saying how they are
+            if str(e) != self._refused:
+                log.warning("new cards not offered reason=%s", e)
+            self._refused = str(e)
+            offered = {c.uuid for c in present.cards}
+            cards = [c for c in cards if c.uuid in offered]
+            if tuple(cards) == present.cards:
+                return
+            catalog = present.with_cards(cards)
+        self._stock.update(catalog)
         sick = sum(not c.healthy for c in cards)
         log.info("cards changed count=%d before=%d sick=%d", len(cards), len(present.cards), sick)
 

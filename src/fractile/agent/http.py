@@ -89,12 +89,11 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        async with asyncio.TaskGroup() as connections:
-            async with await self._listen(connections) as server:
-                self.port = server.sockets[0].getsockname()[1]
-                self.listening.set()
-                log.info("listening address=%s:%d", self._address.host, self.port)
-                await server.serve_forever()
+        async with asyncio.TaskGroup() as connections, await self._listen(connections) as server:
+            self.port = server.sockets[0].getsockname()[1]
+            self.listening.set()
+            log.info("listening address=%s:%d", self._address.host, self.port)
+            await server.serve_forever()
 
     async def _listen(self, connections: asyncio.TaskGroup) -> asyncio.Server:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -110,6 +109,7 @@ class HttpServer:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
+        writer.transport.set_write_buffer_limits(0)  # ``drain`` returns when the kernel has all of it
         try:
             if self._open > _CONNECTIONS:
                 response, head = Response(b"too many connections\n", status=503), False
@@ -119,7 +119,7 @@ class HttpServer:
             async with asyncio.timeout(_WRITE):
                 await writer.drain()
         except (OSError, TimeoutError):
-            pass  # it has gone, or takes nothing
+            writer.transport.abort()  # it has gone, or takes nothing: ``close`` would keep the answer for it
         finally:
             self._open -= 1
             writer.close()

@@ -80,16 +80,19 @@ class Journal:
         """Grant: page and region say so when this returns; does nothing when they do already."""
         self.change(token, lambda _: limits)
 
-    def change(self, token: str, change: Callable[[Limits | None], Limits | None]) -> Limits | None:
+    def change(
+        self, token: str, change: Callable[[Limits | None], Limits | None], *, running: bool = False
+    ) -> Limits | None:
         """Put what ``change`` makes of the present limits in their place; None leaves them. What was put, if anything.
 
+        ``running``: the container runs, so only its page is looked at: what it did to its region is its own affair.
         All who change a page come here, so that nobody undoes what another one has just written.
         """
         with self._writing:
             wanted = change(self.limits(token))
             if wanted is not None:
                 self._granted.pop(token, None)
-                shared_directory.put(self.path(token), wanted)
+                (shared_directory.amend if running else shared_directory.put)(self.path(token), wanted)
             return wanted
 
     def granted(self) -> dict[str, Limits]:

@@ -75,6 +75,7 @@ def attribute(
     """
     by_token = {g.token: g for g in granted}
     pods = {(g.limits.pod_uid, c.uuid) for g in granted for c in g.limits.cards}
+    trusted = {(g.limits.pod_uid, c.uuid) for g in granted if g.limits.flags & FLAG_OFF for c in g.limits.cards}
     by_slice: dict[tuple[str, CardUUID], list[Present]] = {}
     findings: list[Finding] = []
     for reading in readings:
@@ -83,8 +84,11 @@ def attribute(
             if process is None:
                 continue
             owner = by_token.get(process.token)
+            owner = owner if owner is not None and _may_be(owner, process) else None
             index = _index(owner, reading.uuid) if owner else None
             if owner is None or index is None:
+                if any((place.pod_uid, reading.uuid) in trusted for place in process.places):
+                    continue
                 kind = _stranger(process, reading.uuid, pods)
                 findings.append(Finding(kind, reading.uuid, process, owner, on_card.bytes))
                 continue
@@ -97,6 +101,12 @@ def attribute(
 def margin(limits: CardLimits, *, processes: int) -> int:
     """Bytes by which the driver may say more than the ledger before anybody minds."""
     return _MARGIN if limits.context else _MARGIN + _UNKNOWN_CONTEXT * processes
+
+
+def _may_be(granted: Granted, process: Process) -> bool:
+    """Whether its cgroup agrees with its mounts: those, a process can change in a mount namespace of its own."""
+    pods = {place.pod_uid for place in process.places if place.pod_uid}
+    return not pods or granted.limits.pod_uid in pods
 
 
 def _stranger(process: Process, card: CardUUID, pods: Container[tuple[str, CardUUID]]) -> Kind:

@@ -49,6 +49,17 @@ def put(directory: Path, wanted: Limits, *, new_generation: Callable[[], int] = 
         _write_page(directory, wanted)
 
 
+def amend(directory: Path, wanted: Limits) -> None:
+    """Change what the page says of the cards that it names; the region, whatever the container made of it, stays."""
+    current = _readable(directory)
+    if current is None or [c.uuid for c in current.cards] != [c.uuid for c in wanted.cards]:
+        put(directory, wanted)
+        return
+    wanted = msgspec.structs.replace(wanted, generation=current.generation)
+    if current != wanted:
+        _write_page(directory, wanted)
+
+
 def read(directory: Path) -> Limits | None:
     """What the container may use; None when nothing was granted yet. WireError when the page makes no sense."""
     try:
