@@ -9,7 +9,7 @@ from fractile.agent.catalog import Catalog, Stock
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.model.units import MemoryUnit
-from fractile.wire.extended_resource import ExtendedResource, from_card, object_name, to_card
+from fractile.wire.extended_resource import AVAILABLE, ExtendedResource, from_card, object_name, to_card
 from tests.agent.world import CARDS, NODE
 from tests.fakes.apiserver import FakeApiServer, Fault
 
@@ -75,5 +75,8 @@ async def test_an_api_server_that_fails_delays_the_offer_but_does_not_end_it(fau
         availability = Availability(client, Stock(Catalog.of(CARDS, MemoryUnit.MiB)), registered=registered, sleep=soon)
         server.inject(fault)
         offering = asyncio.create_task(availability.run())
-        await until_usable(client)
+        async with asyncio.timeout(10):
+            while [r.get("status", {}).get("phase") for r in server.all(paths.extended_resources())] != [AVAILABLE] * 2:
+                assert not offering.done(), offering.exception()
+                await asyncio.sleep(0.01)
         offering.cancel()
