@@ -14,6 +14,7 @@ from fractile.cluster import certificates
 from fractile.cluster.certificates import Authority, Identity
 from fractile.cluster.layout import Layout, layout
 from fractile.cluster.spec import from_file
+from fractile.kube import credentials
 from fractile.wire import cluster_file
 from fractile.wire.cluster_file import ClusterFile, NodeGroup
 
@@ -103,3 +104,14 @@ def test_keys_are_for_their_owner_alone(place: Layout) -> None:
     authority = Authority(place, "cluster", now=NOW)
     for key in (authority.issue("kubelet", KUBELET).key, certificates.signing_key(place, "accounts")):
         assert key.stat().st_mode & 0o077 == 0
+
+
+def test_a_kubeconfig_is_json_so_that_an_agent_needs_no_pyyaml_and_its_own_reader_takes_it(place: Layout) -> None:
+    authority = Authority(place, "cluster", now=NOW)
+    pair = authority.issue("kubelet", KUBELET)
+    text = certificates.kubeconfig(server="https://10.0.0.1:6443", ca=authority.ca, pair=pair, cluster="a")
+    assert msgspec.json.decode(text)["current-context"] == "fractile-a"
+    file = place.write(place.config / "agent.kubeconfig", text)
+    found = credentials.load(file)
+    assert found.server == "https://10.0.0.1:6443"
+    assert found.tls is not None

@@ -3,6 +3,7 @@
 import base64
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
+import yaml
 
 from fractile.errors import SetupError
 from fractile.kube import credentials
@@ -73,6 +75,20 @@ async def test_a_kubeconfig_is_yaml(tmp_path: Path) -> None:
     found = credentials.load(write(tmp_path, text))
     assert found.server == "http://127.0.0.1:8080/prefix"
     assert found.tls is None
+
+
+@pytest.mark.parametrize(("spelled", "needed"), [("json", False), ("yaml", True)])
+def test_a_kubeconfig_in_json_is_read_without_the_memory_of_pyyaml(tmp_path: Path, spelled: str, needed: bool) -> None:
+    given = config(cluster={"server": "http://127.0.0.1:8080"}, user={"token": "secret"})
+    file = write(tmp_path, given if spelled == "json" else yaml.safe_dump(given))
+    program = (
+        "import sys; from pathlib import Path; from fractile.kube import credentials; "
+        "found = credentials.load(Path(sys.argv[1])); print(found.server, 'yaml' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout.split() == ["http://127.0.0.1:8080", str(needed)]
 
 
 def test_certificates_may_be_data_or_files_beside_the_kubeconfig(tmp_path: Path, pem: Json) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import yaml
 
 from fractile.errors import SetupError
 from fractile.kube.credentials import Credentials, present, read_file, trust
@@ -132,12 +131,24 @@ def _build(
 def _read(file: Path) -> _Config:
     text = read_file(file, "the kubeconfig")
     try:
-        content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        content = _content(text, file)
         return _Config() if content is None else msgspec.convert(content, _Config)
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise SetupError(f"the kubeconfig {file} is not YAML: {' '.join(str(e).split())}") from None
     except msgspec.ValidationError as e:
         raise SetupError(f"the kubeconfig {file} is malformed: {e}") from None
+
+
+def _content(text: bytes, file: Path) -> object:
+    """What the file says. JSON is YAML too; `fractile up` writes it, and then PyYAML's 4 MB are not needed."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    import yaml  # late: see above
+
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise SetupError(f"the kubeconfig {file} is not YAML: {' '.join(str(e).split())}") from None
 
 
 def _find(lists: list[tuple[Path, list[_Named] | None]], name: str, what: str, names: str) -> tuple[Path, _Named]:
