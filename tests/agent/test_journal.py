@@ -1,6 +1,8 @@
 """Token directories."""
 
+import errno
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,3 +138,16 @@ def test_a_removed_directory_is_gone(journal: Journal, tmp_path: Path) -> None:
 def test_only_directories_directly_below_the_root_have_a_token(journal: Journal, tmp_path: Path, path: str) -> None:
     assert journal.token(tmp_path / "slices" / path) == ""
     assert journal.token(tmp_path / "slices" / "abc") == "abc"
+
+
+def test_a_disk_that_fails_is_left_as_it_was(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        journal.create("a", "r", IDS)
+    assert list((tmp_path / "slices").iterdir()) == []
+    monkeypatch.undo()
+    journal.create("a", "r", IDS)
+    assert journal.exists("a")

@@ -1,6 +1,7 @@
 """The library as files of a node: whole versions, never changed, gone when nobody mounts them."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -161,3 +162,17 @@ async def test_what_a_killed_agent_left_half_written_goes_too(tmp_path: Path) ->
     for _ in range(2):
         await sweep.round()
     assert not half.exists()
+
+
+async def test_what_is_no_version_ends_no_agent_and_stays(tmp_path: Path) -> None:
+    new = install(source(tmp_path / "new"), tmp_path / "state")
+    nowhere, note = new.folder.with_name("nowhere"), new.folder.with_name("note")
+    nowhere.symlink_to(tmp_path / "gone")
+    note.write_text("somebody's")
+    sweep = sweeper(Said(), new)
+    for _ in range(3):
+        await sweep.round()
+    assert nowhere.is_symlink()
+    assert note.read_text() == "somebody's"
+    shutil.rmtree(new.folder.parent)
+    await sweep.round()

@@ -68,12 +68,16 @@ class Journal:
         """A directory for these ids, complete before it appears under its name."""
         staging = self._root / f".{token}"
         staging.mkdir()
-        staging.chmod(0o755)
-        shared_directory.prepare(staging)
-        if vcuda_folder.wanted(resource):
-            vcuda_folder.prepare(staging)
-        _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
-        staging.rename(self.path(token))
+        try:
+            staging.chmod(0o755)
+            shared_directory.prepare(staging)
+            if vcuda_folder.wanted(resource):
+                vcuda_folder.prepare(staging)
+            _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
+            staging.rename(self.path(token))
+        except OSError:
+            _remove_leftover(staging)  # a full disk must not fill up with what did not fit
+            raise
         _sync(self._root)
 
     def write_limits(self, token: str, limits: Limits) -> None:
@@ -144,7 +148,7 @@ def _remove_leftover(folder: Path) -> None:
     try:
         remove_tree(folder)
     except OSError as e:
-        log.warning("left behind by an earlier agent, and not removed path=%s reason=%s", folder, e)
+        log.warning("half a token directory, and not removed path=%s reason=%s", folder, e)
 
 
 def _finish(directory: Path) -> None:

@@ -18,6 +18,7 @@ import os
 import platform
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,12 +109,12 @@ class LibrarySweeper:
 
     async def round(self) -> None:
         """One look; a version goes when two in a row found it unused, by books that could be read."""
-        folders = await asyncio.to_thread(lambda: list(self._others()))
-        if not folders:
-            return
         try:
+            folders = await asyncio.to_thread(lambda: list(self._others()))
+            if not folders:
+                return
             recorded = (await self._kubelet.books()).recorded
-        except BooksClosed as e:
+        except (BooksClosed, OSError) as e:
             log.info("library sweep skipped reason=%s", e)
             return
         if recorded is None:
@@ -125,9 +126,12 @@ class LibrarySweeper:
         self._suspects = frozenset(unused)
 
     def _others(self) -> Iterator[Path]:
-        for folder in sorted(self._current.folder.parent.iterdir()):
-            if folder != self._current.folder and folder.stat().st_mtime < self._now() - _YOUNG:
-                yield folder
+        """Folders only: what else somebody left there is not ours."""
+        for path in sorted(self._current.folder.parent.iterdir()):
+            status = path.lstat()
+            old = status.st_mtime < self._now() - _YOUNG
+            if path != self._current.folder and old and stat.S_ISDIR(status.st_mode):
+                yield path
 
 
 def _mount(inside: str, outside: Path) -> dp.Mount:
