@@ -98,7 +98,7 @@ uint64_t fr_used_here(int card);                      /* this process's part */
 void fr_contexts_add(int card, int change);           /* account.contexts */
 void fr_escape(void);                                 /* region.escapes: a call was seen that cannot be counted */
 struct fr_patience { uint64_t start; unsigned round; };
-bool fr_wait(struct fr_patience *patience);           /* patience.c: for others on their way, a little longer each time; false: 100 ms of sleep are over */
+bool fr_wait(struct fr_patience *patience);           /* patience.c: for others on their way, a little longer each time; false: 2 s are over */
 
 /* ---- objects.c: allocations that several processes of the container hold (IPC, exported handles, shared pools) ----
  * The maker's account covers the bytes as long as it holds on; when it lets go or dies while others hold on, the object
