@@ -201,7 +201,7 @@ def test_usage_has_gpu_managers_shape() -> None:
         "pids": [100, 101],
         "device_mem": 16384.0,
     }
-    second = {"id": "", "card_idx": "1", "gpu": 0.0, "mem": 0.0, "pids": [], "device_mem": 16384.0}
+    second = first | {"id": "", "card_idx": "1", "gpu": 0.0, "mem": 0.0, "pids": []}
     assert made == {
         "usage": {
             "u1": {

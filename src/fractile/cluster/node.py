@@ -24,6 +24,7 @@ from fractile.wire.cluster_file import matrix
 
 KUBELET_PORT = 10250  # the usual ones: each node has an address of its own
 HEALTH_PORT = 10248
+METRICS_PORT = 5678
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")  # Debian, upstream, Fedora
 SOCKET = "/run/containerd/containerd.sock"  # as the node sees it
 
@@ -111,6 +112,8 @@ def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Com
         f"--kubeconfig={files.agent_kubeconfig}",
         f"--memory-unit={state.spec.unit.name}",
         f"--state-dir={place.node(node.index).agent}",
+        # Hollow nodes have no address of their own.
+        f"--metrics-address={'' if state.hollow else f'{node.address}:{METRICS_PORT}'}",
         *cards,
         *folders,
     )

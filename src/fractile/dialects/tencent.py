@@ -4,8 +4,8 @@ Names and meanings: reference systems.md S5, node.md 2.5 and 2.6; gpu-manager's 
 (pkg/services/allocator/nvidia). 100 of vcuda-core are one card; below that a container gets so many percent of one
 card's time and so many blocks of 256 MiB of its memory, and must ask for both. A multiple of 100 are whole cards,
 whatever memory is asked for. The ids of vcuda-core name the cards; those of vcuda-memory are counted only.
-``LD_LIBRARY_PATH`` is not set, since it would replace the image's own. Cards are named by NVML's index where gpu-manager says the minor number; the two differ only on
-machines where a driver has lost cards.
+``LD_LIBRARY_PATH`` is not set, since it would replace the image's own. Cards are named by NVML's index where
+gpu-manager says the minor number; the two differ only on machines where a driver has lost cards.
 """
 
 from collections.abc import Mapping, Sequence
