@@ -10,6 +10,7 @@ from fractile.model.placement import Charge, ContainerPlacement, Placement, Slic
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest, Role, peak_amount
 from fractile.model.units import WHOLE
+from fractile.policy import cards
 from fractile.policy.cards import POLICIES, cards_needed, choose
 from fractile.policy.parts import Numbers, card_numbers
 from fractile.policy.plan import plan
@@ -68,6 +69,14 @@ def bearable(request: PodRequest, numbers: Numbers, cards: dict[int, CardState],
     placed = tuple(ContainerPlacement(c.container, c.role, given[c.container]) for c in request.containers)
     by_uuid = {c.uuid: c for c in node.cards}
     return all(fits(charge, by_uuid[charge.card]) for charge in charges(Placement(node.node, placed)))
+
+
+@checked
+@given(pod_requests(most=3), node_states(), policies)
+def test_whether_a_pod_fits_is_what_choosing_says(request: PodRequest, node: NodeState, policy: str) -> None:
+    assert cards.fits(request, node) == (choose(request, node) is not None)
+    if len(request.containers) == 1:
+        assert cards.fits(request, node) == (choose(request, node, policy) is not None)
 
 
 @settings(checked, max_examples=600)

@@ -18,7 +18,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest
 from fractile.model.units import NodeName
-from fractile.policy.cards import choose
+from fractile.policy.cards import fits
 
 log = logging.getLogger(__name__)
 
@@ -69,15 +69,15 @@ class WakeUp:
     def candidates(self, nodes: list[NodeName]) -> list[WaitingPod]:
         """The oldest waiting pods that fit on one of the nodes now."""
         states = [state for state in map(self._ledger.node, nodes) if state is not None]
-        fits: dict[tuple[ContainerRequest, ...], bool] = {}  # thousands may wait, but few differ in what they ask for
+        known: dict[tuple[ContainerRequest, ...], bool] = {}  # thousands may wait, but few differ in what they ask for
 
         def fit(pod: WaitingPod) -> bool:
             if isinstance(pod.request, Refusal) or self._ledger.entry(pod.uid) is not None:
                 return False
             shape = pod.request.containers
-            if shape not in fits:
-                fits[shape] = any(choose(pod.request, state) is not None for state in states)
-            return fits[shape]
+            if shape not in known:
+                known[shape] = any(fits(pod.request, state) for state in states)
+            return known[shape]
 
         return list(islice(filter(fit, self._waiting.oldest_first()), _AT_ONCE))
 

@@ -19,8 +19,7 @@ from fractile.ledger.scan import Need
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.policy import reasons
-from fractile.policy.cards import choose
-from fractile.policy.plan import plan
+from fractile.policy.cards import fits
 from fractile.wire.extender import FilterResult
 
 BEST = 100  # nodes named when more fit
@@ -76,12 +75,12 @@ def _named(
     top: list[int] = scan.best_first(arrays, columns, most, emptiest=spread).tolist()
     candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
     named = frozenset(candidates).intersection(names)
-    fit = (
+    fitting = (
         name
         for name, column in candidates.items()
-        if name in named and (need.exact or choose(request, ledger.node_at(column)) is not None)
+        if name in named and (need.exact or fits(request, ledger.node_at(column)))
     )
-    return list(islice(fit, BEST))
+    return list(islice(fitting, BEST))
 
 
 def _every_node(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> FilterResult:
@@ -92,11 +91,11 @@ def _every_node(request: PodRequest, need: Need, names: list[str], ledger: Ledge
     result = FilterResult(node_names=[])
     assert result.node_names is not None
     for i in now.nonzero()[0].tolist():
-        verdict = None if need.exact else plan(request, ledger.node_at(int(columns[i])))
-        if isinstance(verdict, Refusal):
-            _refuse(result, [names[i]], verdict)
-        else:
+        state = None if need.exact else ledger.node_at(int(columns[i]))
+        if state is None or fits(request, state):
             result.node_names.append(names[i])
+        else:
+            _refuse(result, [names[i]], reasons.explain(request, state))
     ever = known & ~now & scan.ever(arrays, need)[columns]
     _refuse(result, _pick(names, ~known), reasons.no_cards())
     _refuse_all(result, _pick(names, ever), request, ledger, columns[ever])

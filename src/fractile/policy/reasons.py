@@ -31,7 +31,7 @@ def explain(request: PodRequest, state: NodeState) -> Refusal:
     forbidden = _forbidden(request, state, empty)
     if forbidden is not None:
         return forbidden
-    if state != empty and choice.choose(request, empty) is not None:
+    if state != empty and choice.fits(request, empty):
         return Refusal(Code.NO_ROOM, _sentence(request, state.cards))
     return Refusal(Code.TOO_LARGE, _sentence(request, empty.cards, ever=True))
 
@@ -58,9 +58,9 @@ def _forbidden(request: PodRequest, state: NodeState, empty: NodeState) -> Refus
     """The refusal when rules alone stand against the pod: of sizes for good, of numbers of slices for now."""
     if all(c.rule == FREE for c in state.cards):
         return None
-    if choice.choose(request, empty) is None and choice.choose(request, lifted(empty)) is not None:
+    if not choice.fits(request, empty) and choice.fits(request, lifted(empty)):
         return Refusal(Code.TOO_LARGE, _sizes(request, state.cards))
-    if choice.choose(request, lifted(state)) is not None:
+    if choice.fits(request, lifted(state)):
         full = [c for c in state.cards if not c.rule.has_place(c.slices, 1)]
         held = _list(full or state.cards, lambda c: f"card {c.index}: {c.slices} of {c.rule.max_slices}")
         return Refusal(Code.NO_ROOM, f"cards that have room take no more slices ({held})")
