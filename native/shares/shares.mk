@@ -32,3 +32,19 @@ shares-quick: all $(SHARES_PROGRAMS)
 
 density: all $(SHARES_PROGRAMS)
 	@$(PYTHON) shares/density.py --build $(abspath $(OUT)) $(SHARES)
+
+# ---- make -C native gpu-shares: a matrix on a real card, 15 minutes; says what it needs where there is none (status 77).
+# GPU_SHARES_SIMULATED=1 tries the program itself on simgpu; GPU_SHARES= hands options over (gpu_shares.py --help) ----
+
+GPU_TENANT := $(OUT)/shares/gpu-tenant
+GPU_SHARES ?=
+
+$(GPU_TENANT): $(wildcard shares/gpu/*.c shares/gpu/*.h) $(OUT)/simgpu/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIE $(wildcard shares/gpu/*.c) -o $@ -L$(OUT)/simgpu -lcuda
+
+check: $(GPU_TENANT)
+
+.PHONY: gpu-shares
+gpu-shares: all $(GPU_TENANT) $(OUT)/stress/gpu-probe
+	@$(PYTHON) shares/gpu/gpu_shares.py --build $(abspath $(OUT)) --results ../docs/results $(GPU_SHARES)
