@@ -77,10 +77,13 @@ class Matrix:
 
     def _reference(self, w: Workload) -> str:
         try:
-            self.alone[w.kind] = self.host.run([Tenant(w.words, processes=w.processes)], self.window, limited=False)
+            books = self.host.run([Tenant(w.words, processes=w.processes)], self.window, limited=False)
         except CaseFailed as e:
             return f"{w.kind} by itself: {e}"
-        return f"{w.kind} by itself: {judge.rate(w, self.alone[w.kind]) * 1000:.1f} kernels/s"
+        if not (rate := judge.rate(w, books)):
+            return f"{w.kind} by itself: no kernel was done"
+        self.alone[w.kind] = books
+        return f"{w.kind} by itself: {rate * 1000:.1f} kernels/s"
 
     def _measure(self, case: Case) -> Measured:
         missing = [w.kind for w in case.loads if w.kind not in self.alone]
