@@ -47,7 +47,9 @@ class Host:
         if self.simulated:
             (self.root / "cards.json").write_text(json.dumps(CARDS))
             libraries = str(self.build / "simgpu")
-            self.environment |= {"SIMGPU_DIR": str(self.root), "LD_LIBRARY_PATH": libraries}
+            # No contents: a fill is to take the card's time, not this machine's while the card is held.
+            simulated = {"SIMGPU_DIR": str(self.root), "SIMGPU_CONTENTS_MIB": "0"}
+            self.environment |= simulated | {"LD_LIBRARY_PATH": libraries}
             self.environment.pop("SIMGPU_CLOCK", None)
 
     def find_card(self) -> None:

@@ -35,11 +35,6 @@ def trial(*options: str) -> tuple[dict[str, Any], str]:
     return json.loads(ran.stdout.splitlines()[-1]), ran.stdout + ran.stderr
 
 
-def error_of(group: str, text: str) -> float:
-    line = next(line for line in text.splitlines() if f" {group}: " in line)
-    return float(line.split(", error ")[1])
-
-
 def pair() -> str:
     return str(next(c.number for c in gpu_cases.table() if c.group == "pair 70/30"))
 
@@ -56,11 +51,11 @@ def test_without_a_card_one_sentence_says_what_is_needed_and_the_status_is_its_o
 def test_the_trial_runs_a_few_cases_under_the_arbiter_and_ends_with_the_matrix_figures() -> None:
     unless_slow()
     found, text = trial()
-    if found["worst_error_points"] > 25 or error_of("pair 70/30", text) > 13:  # the machine may have had else to do
+    if found["worst_error_points"] > 8:  # the machine may have had else to do
         found, text = trial()
     assert found["cases"] == len(gpu_cases.trial()) and all(k in found for k in MATRIX), text
-    assert found["convergence_ms_p95"] is None and found["idle_harvest"] > 0.75, text
-    assert error_of("pair 70/30", text) < 13 and found["worst_error_points"] <= 25, text
+    assert found["convergence_ms_p95"] is None and found["idle_harvest"] > 0.9, text
+    assert found["worst_error_points"] <= 8, text
 
 
 def test_that_the_driver_alone_misses_shares_of_70_to_30_is_seen() -> None:
