@@ -165,7 +165,7 @@ def _agent(order: Order) -> None:
         for ours, standard in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(ours, standard)
         random.seed()
-        prestart._WAIT = order.wait  # pyright: ignore[reportPrivateUsage]
+        prestart._WAIT = order.wait  # pyright: ignore[reportPrivateUsage]  # 20 s for each kill
         _Counter(Path(order.root) / "counted", die_at=order.die_at)
         agent_program.set_up_logging("info")
         asyncio.run(

@@ -43,7 +43,7 @@ def main(words: list[str]) -> int:
         except grpc.RpcError as e:
             print(e, flush=True)
             return 1
-    print("answered", answer, flush=True)  # pyright: ignore[reportUnknownArgumentType]
+    print("answered", answer, flush=True)  # pyright: ignore[reportUnknownArgumentType]  # gRPC has no types
     return 0
 
 

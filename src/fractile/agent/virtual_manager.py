@@ -174,7 +174,9 @@ class VirtualManager:
             if container.is_read:
                 self._unwatch(token)
             elif self._inotify is not None and token not in self._watches:
-                self._watches[token] = self._inotify.add_watch(container.folder.path, Mask.OPEN)  # pyright: ignore[reportUnknownMemberType]
+                # asyncinotify's path argument has no full type
+                watch = self._inotify.add_watch(container.folder.path, Mask.OPEN)  # pyright: ignore[reportUnknownMemberType]
+                self._watches[token] = watch
         except OSError as e:
             log.warning("vcuda folder not served token=%s reason=%s", token, e)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
-from fractile.dialects.shares import by_amount, by_card, spread_evenly
+from fractile.dialects.shares import parts_or_cards, spread_evenly
 from fractile.model.card import Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
@@ -62,9 +62,7 @@ class Aliyun:
     def slices_held(
         self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
     ) -> tuple[Slice, ...]:
-        if asked.request.exclusive:
-            return by_card(asked.request, held, cards)
-        return by_amount(asked.request, asked.amount, held)
+        return parts_or_cards(asked, held, cards)
 
     def answer(
         self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fractile.model.card import Card
 from fractile.model.placement import Slice
-from fractile.model.request import Request
+from fractile.model.request import ContainerRequest, Request
 from fractile.model.units import WHOLE, CardUUID, MiB
 
 
@@ -25,3 +25,10 @@ def by_card(request: Request, held: Mapping[CardUUID, int], cards: Sequence[Card
     known = {c.uuid: c.memory for c in cards}
     cores = WHOLE if request.exclusive else request.cores
     return tuple(Slice(card, request.memory_on(known.get(card, MiB(0))), cores, request.slots) for card in held)
+
+
+def parts_or_cards(asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]) -> tuple[Slice, ...]:
+    """The slices of a container whose ids are parts of one card, or of whole cards when it asked for these."""
+    if asked.request.exclusive:
+        return by_card(asked.request, held, cards)
+    return by_amount(asked.request, asked.amount, held)
