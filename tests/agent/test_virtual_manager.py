@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 import stat
 import subprocess
@@ -21,7 +22,7 @@ from tests.agent.world import CARDS, CORE, Asks, World, share, world
 
 A, B = CARDS
 MIB = 2**20
-CONTAINER = "0123456789abcdef" * 4
+CONTAINER = secrets.token_hex(32)  # never that of another run: the agent searches the cgroups of the whole machine
 CLIENT = [sys.executable, gpu_client.__file__, "--addr", "/etc/vcuda/vcuda.sock"]
 # The container's view: an /etc of its own with its two folders, read-only as the runtime mounts them.
 ENTER = """
@@ -68,7 +69,9 @@ async def shares(*asked: Asks) -> AsyncGenerator[tuple[World, Pod]]:
 async def cgroup(uid: PodUID | str, container: str = CONTAINER) -> AsyncGenerator[Path]:
     """A container's cgroup of v1 or v2 on this machine, as kubelet makes them."""
     root = Path("/sys/fs/cgroup")
-    top = (root / "memory" if (root / "memory").is_dir() else root) / f"kubepods-{os.getpid()}"
+    root = root / "memory" if (root / "memory").is_dir() else root
+    remove_those_of_dead_runs(root)
+    top = root / f"kubepods-{os.getpid()}"
     made = top / f"pod{uid}" / container
     made.mkdir(parents=True)
     try:
@@ -81,6 +84,13 @@ async def cgroup(uid: PodUID | str, container: str = CONTAINER) -> AsyncGenerato
                         path.rmdir()
                     except OSError:
                         await asyncio.sleep(0.05)
+
+
+def remove_those_of_dead_runs(root: Path) -> None:
+    for top in root.glob("kubepods-*"):
+        if not Path("/proc", top.name.removeprefix("kubepods-")).exists():
+            for folder, _, _ in os.walk(top, topdown=False):
+                Path(folder).rmdir()
 
 
 async def test_the_folder_is_mounted_read_only_and_complete_when_the_container_starts() -> None:
