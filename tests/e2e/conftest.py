@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fractile.cluster import mounts, packages, programs
+from fractile.cluster import cgroups, mounts, packages, programs
 from fractile.cluster.layout import layout, locked
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.stage import demo_spec
@@ -67,8 +67,16 @@ def cluster(_alone: None) -> Generator[LocalCluster]:
     """One cluster for the whole run. Tests that break it must heal it with ``cluster.up()``."""
     found = LocalCluster(NAME)
     found.down()
+    before = container_cgroups()
     try:
         found.up(Wish(spec=demo_spec(NAME)))
         yield found
     finally:
         found.down()
+    if not any(found.place.root.parent.glob("*")):  # no other cluster of this user
+        assert container_cgroups() <= before, "cgroups stay behind"
+
+
+def container_cgroups() -> set[Path]:
+    """The cgroup of all containers of the machine, in each hierarchy that has it."""
+    return {path for tree in cgroups.hierarchies() if (path := tree / cgroups.PARENT).is_dir()}

@@ -2,6 +2,8 @@
 
 Kubelet's `cgroupRoot` does not reach the containers without `cgroupsPerQOS`, so they lie under /k8s.io beside those of
 any other containerd of the machine. The bundle of each container (OCI runtime-spec: config.json) says which is its.
+/k8s.io itself is made here before any container, and marked by an extended attribute, which goes with it: so whose it
+is is known after a crash too, and forgotten by a reboot. The last cluster removes it if it bears the mark and is empty.
 Works on cgroup v2 and on the v1 and hybrid layouts, in which each controller has a tree of its own.
 """
 
@@ -19,6 +21,8 @@ from fractile.cluster.layout import NodeLayout
 from fractile.cluster.processes import Process
 from fractile.errors import SetupError
 
+PARENT = "k8s.io"  # kubelet's name for it, of the namespace that containerd keeps its containers in
+_MARK = "trusted.fractile"  # cgroup file systems have had trusted.* since Linux 3.7, user.* only since 5.7
 _PATIENCE = 10.0
 _BUNDLES = "io.containerd.runtime.v2.task/*/*/config.json"
 
@@ -54,11 +58,26 @@ def remove(cgroups: Iterable[PurePosixPath]) -> int:
         if monotonic() > deadline:
             raise SetupError(f"cgroup {trees[0]} cannot be removed; see its cgroup.procs")
         sleep(0.02 if any(t.is_dir() for t in trees) else 0)
-    for parent in {cgroup.parent for cgroup in wanted}:
-        for tree in _trees(parent):
-            with contextlib.suppress(OSError):  # another containerd has containers there
-                tree.rmdir()
     return len(killed)
+
+
+def make_parent(trees: Iterable[Path] | None = None) -> None:
+    """Make and mark the cgroup of all containers in every hierarchy that lacks it. One that is there stays whose it is.
+
+    Failure rule: open. Where it cannot be made runc will make it, and where it cannot be marked it will stay.
+    """
+    for hierarchy in hierarchies() if trees is None else trees:
+        with contextlib.suppress(OSError):
+            (hierarchy / PARENT).mkdir()
+            os.setxattr(hierarchy / PARENT, _MARK, b"1")
+
+
+def remove_parent(trees: Iterable[Path] | None = None) -> None:
+    """Remove those that ``make_parent`` made. The kernel keeps what holds a process or another cgroup."""
+    for hierarchy in hierarchies() if trees is None else trees:
+        with contextlib.suppress(OSError):
+            if os.getxattr(hierarchy / PARENT, _MARK):
+                (hierarchy / PARENT).rmdir()
 
 
 def hierarchies() -> list[Path]:

@@ -38,6 +38,7 @@ def down(place: Layout, progress: Progress) -> bool:
             step.done("removed")
         place.lock.unlink(missing_ok=True)
     if not any(place.root.parent.glob("*")):
+        cgroups.remove_parent()
         mounts.remove_empty_targets()
         _remove_empty(place.root.parent)
         _remove_empty(place.root.parent.parent)

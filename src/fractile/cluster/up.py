@@ -158,6 +158,7 @@ def _prepare(place: Layout, node: NodePlan) -> None:
             component.stop(place, one.name, grace=0)
     mounts.kill_all_in(place.pin(index))
     cgroups.remove(cgroups.of_node(place.node(index)))
+    cgroups.make_parent()
     mounts.make_namespace(place, index)
 
 
