@@ -64,11 +64,13 @@ async def no_wait(_: float) -> None:
 
 
 @asynccontextmanager
-async def running(driver: Cards, server: FakeApiServer) -> AsyncGenerator[Stock, None]:
+async def running(
+    driver: Cards, server: FakeApiServer, *, served: frozenset[str] | None = None
+) -> AsyncGenerator[Stock, None]:
     stock = Stock(Catalog.of(driver.cards(), MemoryUnit.GiB))
     health = Health(driver, stock, Nobody(), rules=Rules(forgotten=0.0), interval=0.01)
     async with KubeClient(server.credentials()) as client:
-        inventory = Inventory(client, stock, health, node=NODE, sleep=no_wait)
+        inventory = Inventory(client, stock, health, node=NODE, served=served, sleep=no_wait)
         tasks = [asyncio.create_task(health.run()), asyncio.create_task(inventory.run())]
         try:
             yield stock
@@ -107,6 +109,18 @@ async def test_each_card_has_an_object_owned_by_the_node() -> None:
         assert metadata["ownerReferences"] == [
             {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": node["metadata"]["uid"]}
         ]
+
+
+async def test_the_objects_say_which_families_of_names_are_served() -> None:
+    async def said(served: frozenset[str], text: str) -> None:
+        async with running(Cards(A), server, served=served), asyncio.timeout(10):
+            while text not in json.dumps(objects(server)):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        await said(frozenset({"tencent", "aliyun"}), '{"fractile.dev/dialects": "aliyun,tencent"}')
+        await said(frozenset({"aliyun"}), '{"fractile.dev/dialects": "aliyun"}')
 
 
 async def test_stale_objects_of_this_node_go_and_those_of_others_stay() -> None:

@@ -23,11 +23,14 @@ SICK = {
 }
 
 
-def card(node: str, index: int, *, memory: str = f"{MEMORY}Mi", healthy: bool = True) -> dict[str, Any]:
+def card(
+    node: str, index: int, *, memory: str = f"{MEMORY}Mi", healthy: bool = True, dialects: str | None = None
+) -> dict[str, Any]:
+    annotations = {} if dialects is None else {"annotations": {"fractile.dev/dialects": dialects}}
     return {
         "apiVersion": "fractile.dev/v1alpha1",
         "kind": "ExtendedResource",
-        "metadata": {"name": uuid(node, index).lower(), "uid": f"uid-{node}-{index}"},
+        "metadata": {"name": uuid(node, index).lower(), "uid": f"uid-{node}-{index}", **annotations},
         "spec": {
             "nodeName": node,
             "deviceID": uuid(node, index),

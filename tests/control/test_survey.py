@@ -140,3 +140,19 @@ def test_the_unit_is_what_the_nodes_advertise(capacities: list[int], unit: Memor
     ]
 
     assert memory_unit(nodes, cards) is unit
+
+
+def test_pods_of_a_family_that_no_agent_serves_are_somebody_elses() -> None:
+    others = [
+        pod("bound", container("main", 1, resource="nvidia.com/gpu"), on="n1"),
+        pod("waiting", container("main", 1, resource="nvidia.com/gpu")),
+    ]
+    ours = pod("ours", container("main", 100), on="n1")
+
+    served = report([*others, ours], cards=[card("n1", i, dialects="aliyun,tencent,strange") for i in (0, 1)])
+    assert [p.name for p in served.problems] == ["ours"]
+    assert served.waiting == ()
+
+    mixed = report(others, cards=[card("n1", 0, dialects="aliyun"), card("n1", 1)])  # an agent that says nothing
+    assert [p.name for p in mixed.problems] == ["bound"]
+    assert [p.name for p in mixed.waiting] == ["waiting"]

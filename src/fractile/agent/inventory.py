@@ -7,7 +7,7 @@ is shown to ``health`` before anything is changed. Failure rule: while the API s
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.health import Health
@@ -21,6 +21,7 @@ from fractile.wire.extended_resource import (
     UNHEALTHY,
     ExtendedResource,
     ExtendedResourceApply,
+    dialects,
     from_card,
     object_name,
 )
@@ -38,7 +39,8 @@ Strange = Callable[[CardUUID], None]
 
 
 class Inventory:
-    """Keeps the objects like the stock. ``strange`` is told of a card whose object is new or has another health."""
+    """Keeps the objects like the stock. ``strange`` is told of a card whose object is new or has another health.
+    ``served``: the families of names that this agent serves; None: it does not say."""
 
     def __init__(
         self,
@@ -47,6 +49,7 @@ class Inventory:
         health: Health,
         *,
         node: NodeName,
+        served: Collection[str] | None = None,
         strange: Strange = lambda card: None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -54,6 +57,7 @@ class Inventory:
         self._stock = stock
         self._health = health
         self._node = node
+        self._served = served
         self._strange = strange
         self._sleep = sleep
 
@@ -77,7 +81,7 @@ class Inventory:
         present = {r.metadata.name: r for r in found}
         for card in catalog.cards:
             seen = present.pop(object_name(card.uuid), None)
-            await self._apply(from_card(card, self._node, owner), seen)
+            await self._apply(from_card(card, self._node, owner, dialects=self._served), seen)
             if seen is None or (seen.status.phase == UNHEALTHY) is card.healthy:
                 self._strange(card.uuid)
         for stale in present.values():
@@ -128,4 +132,7 @@ class Inventory:
 
 
 def _same(wanted: ExtendedResourceApply, present: ExtendedResource) -> bool:
-    return wanted.spec == present.spec and wanted.metadata.owner_references == present.metadata.owner_references
+    new, old = wanted.metadata, present.metadata
+    return (
+        wanted.spec == present.spec and new.owner_references == old.owner_references and dialects(new) == dialects(old)
+    )

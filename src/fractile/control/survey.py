@@ -10,7 +10,7 @@ import msgspec
 
 from fractile.control.feed import PodFeed
 from fractile.control.waiting import WaitingPod, WaitingPods
-from fractile.dialects import aliyun
+from fractile.dialects import aliyun, table
 from fractile.errors import WireError
 from fractile.ledger.ledger import Entry, Ledger
 from fractile.model.card import Card
@@ -41,7 +41,9 @@ def survey(objects: Objects) -> inspect.Inspection:
     ledger, waiting = Ledger(lambda: 0.0), WaitingPods()
     for node, card in cards:
         ledger.put_card(node, card)
-    _feed(objects.pods, ledger=ledger, waiting=waiting, unit=unit, problems=problems)
+    feed = _feed(ledger=ledger, waiting=waiting, unit=unit, dialects=_served(objects.cards), problems=problems)
+    for pod in objects.pods:
+        feed.changed(pod)
     problems += _unenforced(objects.pods)
     problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
     nodes = _nodes(cards, _holders(ledger, objects.pods))
@@ -134,9 +136,27 @@ def _why(status: ExtendedResourceStatus) -> str:
     return f"{since}{reason}{until}"
 
 
+def _served(resources: Iterable[ExtendedResource]) -> frozenset[str]:
+    """The families of names that some agent serves. Pods that ask through others are somebody else's.
+
+    As with the unit of memory, the option is the same on all agents and on the control plane.
+    """
+    said = {extended_resource.dialects(resource.metadata) for resource in resources}
+    # Agents of earlier versions do not say it.
+    return (
+        frozenset[str]().union(*(table.NAMES if names is None else names & table.NAMES for names in said))
+        or table.NAMES
+    )
+
+
 def _feed(
-    pods: Iterable[Pod], *, ledger: Ledger, waiting: WaitingPods, unit: MemoryUnit, problems: list[inspect.Problem]
-) -> None:
+    *,
+    ledger: Ledger,
+    waiting: WaitingPods,
+    unit: MemoryUnit,
+    dialects: frozenset[str],
+    problems: list[inspect.Problem],
+) -> PodFeed:
     def doubted(pod: Pod, _reason: str, message: str) -> None:
         problems.append(_pod_problem(pod, message.removeprefix(_UNBELIEVED)))
 
@@ -146,11 +166,15 @@ def _feed(
                 _pod_problem(pod, "kubelet chose other cards than planned; it starts once the control plane agrees")
             )
 
-    feed = PodFeed(
-        ledger=ledger, waiting=waiting, unit=unit, warn=doubted, freed=lambda node: None, needs_repair=moving
+    return PodFeed(
+        ledger=ledger,
+        waiting=waiting,
+        unit=unit,
+        warn=doubted,
+        freed=lambda node: None,
+        needs_repair=moving,
+        dialects=dialects,
     )
-    for pod in pods:
-        feed.changed(pod)
 
 
 def _unenforced(pods: Iterable[Pod]) -> list[inspect.Problem]:

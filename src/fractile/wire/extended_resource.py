@@ -4,6 +4,7 @@ The name is the card's UUID in lower case. Memory is a quantity, so that selecto
 """
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
 
 import msgspec
@@ -21,6 +22,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "ExtendedResource"
 PLURAL = "extendedresources"
 NODE_LABEL = "fractile.dev/node"
+DIALECTS_ANNOTATION = "fractile.dev/dialects"  # families of names that the agent serves; not there: all
 
 # status.phase, S4's words
 AVAILABLE = "Available"
@@ -87,14 +89,21 @@ def object_name(card: CardUUID) -> str:
     return card.lower()
 
 
-def from_card(card: Card, node: NodeName, owner: OwnerReference | None = None) -> ExtendedResourceApply:
-    """The object that the agent of ``node`` applies for its card."""
+def from_card(
+    card: Card,
+    node: NodeName,
+    owner: OwnerReference | None = None,
+    *,
+    dialects: Collection[str] | None = None,
+) -> ExtendedResourceApply:
+    """The object that the agent of ``node`` applies for its card. ``dialects``: what it serves; None: unsaid."""
     return ExtendedResourceApply(
         api_version=API_VERSION,
         kind=KIND,
         metadata=ObjectMeta(
             name=object_name(card.uuid),
             labels={NODE_LABEL: node},
+            annotations=None if dialects is None else {DIALECTS_ANNOTATION: ",".join(sorted(dialects))},
             owner_references=[owner] if owner else None,
         ),
         spec=ExtendedResourceSpec(
@@ -107,6 +116,12 @@ def from_card(card: Card, node: NodeName, owner: OwnerReference | None = None) -
             interconnect=_published(card.interconnect),
         ),
     )
+
+
+def dialects(metadata: ObjectMeta) -> frozenset[str] | None:
+    """The families of names through which the card is given out, as its agent says; None: all."""
+    text = (metadata.annotations or {}).get(DIALECTS_ANNOTATION)
+    return None if text is None else frozenset(text.split(","))
 
 
 def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
