@@ -4,17 +4,19 @@ from collections.abc import Iterable
 
 import msgspec
 
-from fractile.model.request import Role
+from fractile.model.request import ContainerRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """The part of one card that one container holds. ``slots``: device ids of a resource of which a card has few."""
+    """The part of one card that one container holds. ``slots``: device ids of a resource of which a card has few.
+    ``shares``: of a device that is no GPU, so many of its shares, and nothing else; of a GPU 0."""
 
     card: CardUUID
     memory: MiB
     cores: Percent = Percent(0)
     slots: int = 0
+    shares: int = 0
 
 
 class ContainerPlacement(msgspec.Struct, frozen=True):
@@ -35,11 +37,15 @@ class Placement(msgspec.Struct, frozen=True):
         """The slices of that container; empty when it has none."""
         return next((c.slices for c in self.containers if c.container == container), ())
 
+    def slices_for(self, asked: ContainerRequest) -> tuple[Slice, ...]:
+        """The slices that answer this request of its container: those of GPUs, or those of other devices."""
+        return tuple(s for s in self.slices_of(asked.container) if bool(s.shares) is bool(asked.request.shares))
+
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
     """What a pod takes from one card at its peak. ``coreless``: while its cores are at their peak, a container of it
     is there that was promised none, and needs a little that nobody was promised. ``slices``: containers with a part of
-    the card at the same time."""
+    the card at the same time. ``shares``: of a device that is no GPU; it is then all that the pod takes."""
 
     card: CardUUID
     memory: MiB
@@ -47,38 +53,41 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
     coreless: bool = False
     slots: int = 0
     slices: int = 1
+    shares: int = 0
 
 
 def charges(placement: Placement) -> tuple[Charge, ...]:
     """The peak use of each card: max(each init container + sidecars before it, sidecars + apps).
 
-    This is Kubernetes' rule for pod requests, applied card by card and to memory, cores and slots separately.
+    This is Kubernetes' rule for pod requests, applied card by card and to memory, cores, slots and shares separately.
     """
-    running: dict[CardUUID, tuple[int, int, int, int, bool]] = {}
-    peak: dict[CardUUID, tuple[int, int, int, tuple[int, bool]]] = {}
+    running: dict[CardUUID, tuple[int, int, int, int, int, bool]] = {}
+    peak: dict[CardUUID, tuple[int, int, int, int, tuple[int, bool]]] = {}
     for container in placement.containers:
-        for card, (memory, slots, cores) in _per_card(container.slices).items():
-            held = running.get(card, (0, 0, 0, 0, False))
-            now = (held[0] + memory, held[1] + slots, held[2] + 1, held[3] + cores, held[4] or not cores)
-            before = peak.get(card, (0, 0, 0, (0, False)))
+        for card, (memory, slots, shares, cores) in _per_card(container.slices).items():
+            held = running.get(card, (0, 0, 0, 0, 0, False))
+            coreless = held[5] or not (cores or shares)
+            now = (held[0] + memory, held[1] + slots, held[2] + 1, held[3] + shares, held[4] + cores, coreless)
+            before = peak.get(card, (0, 0, 0, 0, (0, False)))
             # A smaller number of cores with somebody who has none never needs more than the largest number without.
             peak[card] = (
                 max(before[0], now[0]),
                 max(before[1], now[1]),
                 max(before[2], now[2]),
-                max(before[3], now[3:]),
+                max(before[3], now[3]),
+                max(before[4], now[4:]),
             )
             if container.role is not Role.INIT:
                 running[card] = now
     return tuple(
-        Charge(card, MiB(memory), Percent(cores), coreless, slots, slices)
-        for card, (memory, slots, slices, (cores, coreless)) in peak.items()
+        Charge(card, MiB(memory), Percent(cores), coreless, slots, slices, shares)
+        for card, (memory, slots, slices, shares, (cores, coreless)) in peak.items()
     )
 
 
-def _per_card(slices: Iterable[Slice]) -> dict[CardUUID, tuple[int, int, int]]:
-    sums: dict[CardUUID, tuple[int, int, int]] = {}
+def _per_card(slices: Iterable[Slice]) -> dict[CardUUID, tuple[int, int, int, int]]:
+    sums: dict[CardUUID, tuple[int, int, int, int]] = {}
     for s in slices:
-        memory, slots, cores = sums.get(s.card, (0, 0, 0))
-        sums[s.card] = (memory + s.memory, slots + s.slots, cores + s.cores)
+        memory, slots, shares, cores = sums.get(s.card, (0, 0, 0, 0))
+        sums[s.card] = (memory + s.memory, slots + s.slots, shares + s.shares, cores + s.cores)
     return sums

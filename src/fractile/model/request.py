@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 
@@ -16,6 +17,12 @@ class Role(StrEnum):
     APP = "app"
 
 
+class Members(Protocol):
+    """The devices of a class as they are now. Two are the same only when they are one object."""
+
+    def __contains__(self, card: CardUUID, /) -> bool: ...
+
+
 class Selector(msgspec.Struct, frozen=True):
     """Which cards a container may use; empty means any. A model is named by any part of its name, in any case."""
 
@@ -23,9 +30,12 @@ class Selector(msgspec.Struct, frozen=True):
     not_models: tuple[str, ...] = ()
     cards: tuple[CardUUID, ...] = ()
     not_cards: tuple[CardUUID, ...] = ()
+    members: Members | None = None
 
     def admits(self, card: CardUUID, model: str) -> bool:
         if card in self.not_cards or (self.cards and card not in self.cards):
+            return False
+        if self.members is not None and card not in self.members:
             return False
         return self.admits_model(model)
 
@@ -48,6 +58,11 @@ class Request(msgspec.Struct, frozen=True):
     way to choose cards, ``node_policy`` that to choose a node, "" for the cluster's. ``slots`` is how many device ids
     it takes of each card where a card has only few. What a pod's annotations may change at any time (``cores_limit``,
     ``priority``, ``selector``, ``policy``, ``node_policy``) is no part of what its placement is checked against.
+
+    ``device_class`` names the class that it asks by, or several, separated by commas, where only the classes say which
+    of them is meant. What a class gives is not known to the request until it is resolved (``ledger.classes``); of a pod
+    that is bound its placement says it. ``shares``: so many of each device's shares, of devices that are no GPUs and
+    have no memory; 0: of GPUs.
     """
 
     count: int = 1
@@ -61,6 +76,8 @@ class Request(msgspec.Struct, frozen=True):
     policy: str = ""
     node_policy: str = ""
     slots: int = 0
+    device_class: str = ""
+    shares: int = 0
 
     def memory_on(self, card: MiB) -> MiB:
         """The MiB that it takes of a card which has so many; percentages are rounded down."""
@@ -70,7 +87,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class ContainerRequest(msgspec.Struct, frozen=True):
-    """The request of one container, and how it was made.
+    """The request of one container, and how it was made. A container that asks for GPUs and for other devices has two.
 
     ``resource`` is the one whose device ids name the cards, ``amount`` how many ids of it are asked for. ``amounts``
     are the amounts of all resources of its family, ``resource`` included, by name. ``index`` is the container's place
@@ -93,7 +110,8 @@ class ContainerRequest(msgspec.Struct, frozen=True):
 
 
 class PodRequest(msgspec.Struct, frozen=True):
-    """All GPU containers of a pod in kubelet's order: init containers and sidecars as listed, then apps."""
+    """All containers of a pod that ask for devices, in kubelet's order: init containers and sidecars as listed, then
+    apps. Of a container with two requests that for GPUs comes first."""
 
     uid: PodUID
     namespace: str
@@ -104,6 +122,16 @@ class PodRequest(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def gpus(self) -> tuple[ContainerRequest, ...]:
+        """The requests for GPUs."""
+        return tuple(c for c in self.containers if not c.request.shares)
+
+    @property
+    def others(self) -> tuple[ContainerRequest, ...]:
+        """The requests for other devices."""
+        return tuple(c for c in self.containers if c.request.shares)
 
 
 def peak_amount(containers: Iterable[ContainerRequest], resource: str = "") -> int:

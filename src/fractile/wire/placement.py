@@ -3,6 +3,7 @@
     {"version": 1, "node": "n1", "containers": {
         "main": {"role": "app", "slices": [{"card": "GPU-...", "memoryMiB": 8138, "cores": 0}]}}}
 
+A slice that takes a slot of its card has ``"slots": 1`` too; one of a device that is no GPU has ``"shares": 1``, and 0 MiB.
 Containers stand in kubelet's order (init containers and sidecars as listed, then apps), which JSON objects keep.
 Only Fractile's service accounts may write it (deploy/admission.yaml); a reader must still survive any text.
 """
@@ -34,6 +35,7 @@ class _Slice(msgspec.Struct, frozen=True):
     memory: _MiB = msgspec.field(name="memoryMiB")
     cores: _Cores = 0
     slots: _Slots | msgspec.UnsetType = msgspec.UNSET  # left out when it takes none
+    shares: _Slots | msgspec.UnsetType = msgspec.UNSET  # left out of GPUs
 
 
 class _Container(msgspec.Struct, frozen=True):
@@ -59,10 +61,7 @@ _encoder = msgspec.json.Encoder()
 def encode(placement: Placement) -> str:
     """The annotation's text."""
     containers: dict[str, _Container] = {
-        c.container: _Container(
-            c.role, tuple(_Slice(s.card, s.memory, s.cores, s.slots or msgspec.UNSET) for s in c.slices)
-        )
-        for c in placement.containers
+        c.container: _Container(c.role, tuple(map(_written, c.slices))) for c in placement.containers
     }
     return _encoder.encode(_Placement(VERSION, placement.node, containers)).decode()
 
@@ -84,8 +83,16 @@ def decode(text: str) -> Placement:
             ContainerPlacement(
                 ContainerName(name),
                 c.role,
-                tuple(Slice(CardUUID(s.card), MiB(s.memory), Percent(s.cores), s.slots or 0) for s in c.slices),
+                tuple(map(_read, c.slices)),
             )
             for name, c in raw.containers.items()
         ),
     )
+
+
+def _written(s: Slice) -> _Slice:
+    return _Slice(s.card, s.memory, s.cores, s.slots or msgspec.UNSET, s.shares or msgspec.UNSET)
+
+
+def _read(s: _Slice) -> Slice:
+    return Slice(CardUUID(s.card), MiB(s.memory), Percent(s.cores), s.slots or 0, s.shares or 0)
