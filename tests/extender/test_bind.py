@@ -424,6 +424,7 @@ async def test_a_deletion_seen_while_the_binding_is_on_its_way_leaves_no_charge(
 async def test_a_deletion_seen_before_the_answer_of_a_binding_that_succeeded_leaves_no_charge(p: Plane) -> None:
     pod = p.submit("p")
     p.server.inject(Fault(method="POST", path=BINDING, drop="after"))
+    p.server.inject(Fault(method="GET", path=paths.pod("default", "p"), delay=0.2))  # bind asks what became of it
     call = asyncio.create_task(bind(p, pod))
     await until(lambda: p.stored().spec.node_name)
     p.server.delete(paths.pod("default", "p"))
