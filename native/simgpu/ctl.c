@@ -3,7 +3,10 @@
  *     simgpu-ctl [show | json]          who holds what; JSON for programs
  *     simgpu-ctl xid CARD CODE [PID]    an XID event; 79 takes the card off the bus
  *     simgpu-ctl ecc CARD corrected|uncorrected [COUNT]
- *     simgpu-ctl heal CARD              a lost card is back, counters are zero
+ *     simgpu-ctl temperature CARD DEGREES
+ *     simgpu-ctl repair CARD pending|failed|none            worn rows; pages on cards before Ampere, which never fail
+ *     simgpu-ctl recovery CARD none|reset|reboot|drain|drain-reset     what the driver recommends
+ *     simgpu-ctl heal CARD              a lost card is back, counters are zero, it is cool and sound
  *     simgpu-ctl peaks                  peaks become what is held now
  *     simgpu-ctl reset [--force]        forget everything; refused while a process uses a card
  *
@@ -20,7 +23,12 @@
 static struct sim_host host;
 
 static const char usage[] = "usage: simgpu-ctl [show | json | xid CARD CODE [PID] | ecc CARD corrected|uncorrected [COUNT] |\n"
-                            "                   heal CARD | peaks | reset [--force]]\n";
+                            "                   temperature CARD DEGREES | repair CARD pending|failed|none |\n"
+                            "                   recovery CARD none|reset|reboot|drain|drain-reset | heal CARD | peaks | reset [--force]]\n";
+
+static const char *const repairs[] = {"none", "pending", "failed"};                               /* enum sim_repair */
+static const char *const recoveries[] = {"none", "reset", "reboot", "drain", "drain-reset"}; /* NVML_GPU_RECOVERY_ACTION_* */
+#define COUNT(list) (sizeof list / sizeof *list)
 
 /* ---- printing ---- */
 
@@ -57,11 +65,12 @@ static void json_card(const struct sim_card *c, uint64_t now)
     quoted(c->model);
     printf(", \"present\": %s, \"lost\": %s, \"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, \"free\": %llu, "
            "\"busyPercent\": %u, \"busyNs\": %llu, \"switches\": %llu, \"contexts\": %u, \"xidEvents\": %llu, \"eccCorrected\": %llu, "
-           "\"eccUncorrected\": %llu}",
+           "\"eccUncorrected\": %llu, \"temperature\": %d, \"repair\": \"%s\", \"recovery\": \"%s\"}",
            c->present ? "true" : "false", c->lost ? "true" : "false", (unsigned long long)c->total, (unsigned long long)c->reserved,
            (unsigned long long)c->used, (unsigned long long)c->peak, (unsigned long long)sim_free_bytes(c),
            sim_busy_percent(c, now, 1000000000ull), (unsigned long long)c->busy_ns, (unsigned long long)c->switches, c->context_count,
-           (unsigned long long)c->fault_count, (unsigned long long)c->ecc_corrected, (unsigned long long)c->ecc_uncorrected);
+           (unsigned long long)c->fault_count, (unsigned long long)c->ecc_corrected, (unsigned long long)c->ecc_uncorrected,
+           c->degrees, repairs[c->repair % COUNT(repairs)], recoveries[c->recovery % COUNT(recoveries)]);
 }
 
 static uint64_t gpu_ns(const struct sim_process *p)
@@ -168,6 +177,33 @@ static int find_card(const char *name)
     return -1;
 }
 
+static int choice(const char *word, const char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(word, list[i])) return (int)i;
+    return fputs(usage, stderr), -1;
+}
+
+/* What stays until it is changed or healed. */
+static int condition(char **argv)
+{
+    char *end;
+    int card = find_card(argv[2]), value;
+    long degrees = strtol(argv[3], &end, 10);
+    if (card < 0) return 1;
+    bool hot = !strcmp(argv[1], "temperature"), worn = !strcmp(argv[1], "repair"), right = true;
+    if (hot) value = *argv[3] && !*end && degrees > -100 && degrees < 1000 ? (int)degrees : (fputs(usage, stderr), -1000);
+    else value = worn ? choice(argv[3], repairs, COUNT(repairs)) : choice(argv[3], recoveries, COUNT(recoveries));
+    if (value == -1000 || (!hot && value < 0)) return 2;
+    sim_lock(&host);
+    if (hot) sim_heat(&host, (uint32_t)card, value);
+    else if (worn) right = sim_wear(&host, (uint32_t)card, (enum sim_repair)value);
+    else sim_advise(&host, (uint32_t)card, (uint32_t)value);
+    sim_unlock(&host);
+    if (!right) fprintf(stderr, "simgpu-ctl: a %s retires pages, of which NVML never says that it failed\n", host.state->cards[card].model);
+    return right ? 0 : 1;
+}
+
 static int fault(int argc, char **argv)
 {
     int card = find_card(argv[2]);
@@ -234,10 +270,11 @@ int main(int argc, char **argv)
     bool is_fault = (!strcmp(command, "xid") || !strcmp(command, "ecc")) && argc >= 4;
     if (!strcmp(command, "--help") || !strcmp(command, "-h")) return fputs(usage, stdout), 0;
     if (!strcmp(command, "reset")) return reset(argc > 2 && !strcmp(argv[2], "--force"));
-    bool known = !strcmp(command, "show") || !strcmp(command, "json") || !strcmp(command, "peaks") || is_fault || (!strcmp(command, "heal") && argc == 3);
+    bool stays = (!strcmp(command, "temperature") || !strcmp(command, "repair") || !strcmp(command, "recovery")) && argc == 4;
+    bool known = stays || !strcmp(command, "show") || !strcmp(command, "json") || !strcmp(command, "peaks") || is_fault || (!strcmp(command, "heal") && argc == 3);
     if (!known) return fputs(usage, stderr), 2;
     if (!sim_open(&host, true)) return fprintf(stderr, "simgpu-ctl: %s\n", host.error), 1;
-    int rc = !strcmp(command, "peaks") ? peaks() : is_fault || !strcmp(command, "heal") ? fault(argc, argv) : show(!strcmp(command, "json"));
+    int rc = !strcmp(command, "peaks") ? peaks() : stays ? condition(argv) : is_fault || !strcmp(command, "heal") ? fault(argc, argv) : show(!strcmp(command, "json"));
     sim_close(&host);
     return rc;
 }

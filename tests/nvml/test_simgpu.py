@@ -7,11 +7,14 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from fractile.model.health import CardEvent, EventKind, Silence
+from fractile.model.health import CardEvent, EventKind, Reading, Silence
 from fractile.model.units import CardUUID
+from fractile.nvml.simulated import SimulatedDriver
 from tests.nvml.asker import Asker, asker
+from tests.policy.machines import LARGE, MACHINES, Machine
 
 BUILD = Path(os.environ.get("FRACTILE_NATIVE_BUILD", Path(__file__).parents[2] / "native" / "build")) / "simgpu"
 CTL = BUILD / "simgpu-ctl"
@@ -32,8 +35,17 @@ class Host:
         self.ctl("show")  # whoever starts reads the file
 
     def ctl(self, *words: str) -> None:
-        environ = {"SIMGPU_DIR": str(self._folder)}
-        subprocess.run([CTL, *words], env=environ, check=True, timeout=30, capture_output=True)
+        subprocess.run([CTL, *words], env=self._environ, check=True, timeout=30, capture_output=True)
+
+    def refusal(self, *words: str) -> str:
+        """What the tool says when it refuses."""
+        done = subprocess.run([CTL, *words], env=self._environ, check=False, timeout=30, capture_output=True, text=True)
+        assert done.returncode != 0
+        return done.stderr
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        return {"SIMGPU_DIR": str(self._folder)}
 
     def events(self) -> list[CardEvent]:
         """All that come within a moment."""
@@ -43,9 +55,9 @@ class Host:
         return found
 
 
-def write_cards(folder: Path, *uuids: CardUUID) -> None:
+def write_cards(folder: Path, *uuids: CardUUID, model: str = "Tesla-V100") -> None:
     cards = [
-        {"uuid": uuid, "index": i, "model": "Tesla-V100", "memoryMiB": 16384, "pciBusID": f"00000000:0{i}:00.0"}
+        {"uuid": uuid, "index": i, "model": model, "memoryMiB": 16384, "pciBusID": f"00000000:0{i}:00.0"}
         for i, uuid in enumerate(uuids)
     ]
     (folder / "cards.json").write_text(json.dumps(cards))
@@ -138,3 +150,80 @@ def test_a_new_session_is_one_although_a_meter_asks_in_it_too(host: Host) -> Non
     host.ask.renew()
     assert [r.card.uuid for r in host.ask.readings() if r.card] == [A]
     assert [r.uuid for r in host.ask.read()] == [A]
+
+
+def well(reading: Reading) -> tuple[object, ...]:
+    """What of a reading is about heat, worn memory and the driver's advice."""
+    return reading.temperature, reading.repair_pending, reading.repair_failed, reading.reset_wanted
+
+
+def test_heat_and_the_drivers_advice_are_as_the_tool_says_until_the_card_is_healed(host: Host) -> None:
+    one, _ = host.ask.readings()
+    assert (one.slowdown_at, one.shutdown_at) == (90, 95)
+    host.ctl("temperature", A, "93")
+    host.ctl("recovery", B, "drain-reset")
+    one, two = host.ask.readings()
+    assert (well(one), well(two)) == ((93, False, None, False), (40, False, None, True))
+    host.ctl("recovery", B, "none")
+    host.ctl("heal", A)
+    assert [well(r) for r in host.ask.readings()] == [(40, False, None, False)] * 2
+
+
+def test_a_card_before_ampere_retires_pages_and_never_says_that_it_failed(host: Host) -> None:
+    host.ctl("repair", A, "pending")
+    assert [r.repair_pending for r in host.ask.readings()] == [True, False]
+    assert "retires pages" in host.refusal("repair", A, "failed")
+    host.ctl("repair", A, "none")
+    assert [r.repair_pending for r in host.ask.readings()] == [False, False]
+
+
+def test_a_newer_card_replaces_rows_and_says_when_none_is_left(tmp_path: Path) -> None:
+    write_cards(tmp_path, A, B, model="NVIDIA A100-SXM4-40GB")
+    with asker(BUILD, SIMGPU_DIR=str(tmp_path)) as ask:
+        host = Host(tmp_path, ask)
+        host.ctl("repair", A, "pending")
+        host.ctl("repair", B, "failed")
+        found = [(r.repair_pending, r.repair_failed) for r in ask.readings()]
+        assert found == [(True, False), (False, True)]
+        host.ctl("heal", B)
+        assert [r.repair_failed for r in ask.readings()] == [False, False]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("temperature", "0", "hot"), ("temperature", "0", ""), ("repair", "0", "new"), ("recovery", "0", "pray")],
+    ids=" ".join,
+)
+def test_a_word_that_the_tool_does_not_know_is_refused(host: Host, words: tuple[str, ...]) -> None:
+    assert "usage" in host.refusal(*words)
+    assert [well(r) for r in host.ask.readings()] == [(40, False, None, False)] * 2
+
+
+@pytest.mark.parametrize("machine", [*MACHINES, *LARGE], ids=lambda m: m.name)
+def test_cards_are_joined_as_the_rows_of_the_file_say(machine: Machine, tmp_path: Path) -> None:
+    """Through NVML, link by link; and as the agent reads the same file by itself."""
+    cards = [
+        {"uuid": f"GPU-{n}", "index": n, "model": model, "memoryMiB": memory, "pciBusID": f"00000000:{n + 7:02X}:00.0"}
+        | {"topology": machine.rows[n], "nvlink": machine.nvlink, "pcie": machine.pcie, "lanes": 16, "numa": n // 4}
+        for n, (model, memory) in enumerate(machine.kinds)
+    ]
+    file = tmp_path / "cards.json"
+    file.write_text(json.dumps(cards))
+    with asker(BUILD, SIMGPU_DIR=str(tmp_path)) as ask:
+        found = [r.card.interconnect for r in ask.readings() if r.card]
+    assert [i.peers for i in found if i] == list(machine.rows)
+    assert [i.numa for i in found if i] == [n // 4 for n in range(len(cards))]
+    has = [c.interconnect for c in SimulatedDriver(file).cards()]
+    links = ["NV" in row for row in machine.rows]  # a card without links says no generation of theirs
+    assert found == [
+        i if i and n else i and msgspec.structs.replace(i, nvlink=0) for i, n in zip(has, links, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("row", ["X NV0", "X  SYS", "X SYS ", "X nv2", "X NV100"])
+def test_a_row_that_is_none_is_refused(row: str, tmp_path: Path) -> None:
+    card = {"uuid": A, "index": 0, "model": "A100", "memoryMiB": 1024, "topology": row}
+    (tmp_path / "cards.json").write_text(json.dumps([card]))
+    done = subprocess.run([CTL], env={"SIMGPU_DIR": str(tmp_path)}, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "topology" in done.stderr

@@ -245,7 +245,7 @@ API nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t d, char *out, unsigned s
     return r ? r : sim_nvml_text(out, size, "92.00.00.00.01");
 }
 
-static nvmlReturn_t number(nvmlDevice_t d, unsigned *out, unsigned value)
+nvmlReturn_t sim_nvml_number(nvmlDevice_t d, unsigned *out, unsigned value)
 {
     nvmlReturn_t r = sim_nvml_card(d);
     if (r || !out) return r ? r : INVALID_ARGUMENT;
@@ -259,20 +259,19 @@ static unsigned position(nvmlDevice_t d)
         if (visible[i] == d) return i;
     return 0;
 }
-API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t d, unsigned *out) { return number(d, out, position(d)); }
-API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : number(d, out, d->index); }
-API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t d, unsigned *out) { return number(d, out, 2); }
-API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t d, unsigned *out) { return number(d, out, 7); }
-API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t d, unsigned *out) { return number(d, out, 0); }
-API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t d, unsigned *out) { return number(d, out, 1); }
-API nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : number(d, out, d->sm_count * 64); }
-API nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t d, unsigned sensor, unsigned *out) { return (void)sensor, number(d, out, 40); }
+API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, position(d)); }
+API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : sim_nvml_number(d, out, d->index); }
+API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 2); }
+API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 7); }
+API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 0); }
+API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 1); }
+API nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : sim_nvml_number(d, out, d->sm_count * 64); }
 API nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : ((void)out, NOT_SUPPORTED); }
-API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t d, unsigned *out) { return number(d, out, 400000); }
-API nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned *out) { return number(d, out, 400000); }
-API nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return number(d, out, type == 2 ? 1215 : 1410); }
-API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return number(d, out, type == 2 ? 1215 : 1410); }
-API nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t d, unsigned *out) { return number(d, out, 0); }
+API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 400000); }
+API nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 400000); }
+API nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return sim_nvml_number(d, out, type == 2 ? 1215 : 1410); }
+API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return sim_nvml_number(d, out, type == 2 ? 1215 : 1410); }
+API nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 0); }
 
 API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor)
 {
@@ -283,16 +282,20 @@ API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, 
     return OK;
 }
 
-static nvmlReturn_t pci(nvmlDevice_t d, struct pci_info *out)
+void sim_nvml_place(nvmlDevice_t d, struct pci_info *out)
 {
-    nvmlReturn_t r = sim_nvml_card(d);
-    if (r || !out) return r ? r : INVALID_ARGUMENT;
     memset(out, 0, sizeof *out);
     sscanf(d->bus_id, "%x:%x:%x", &out->domain, &out->bus, &out->device);
     snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", out->domain, out->bus & 0xff, out->device & 0xff);
     snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "%04X:%02X:%02X.0", out->domain & 0xffff, out->bus & 0xff, out->device & 0xff);
     out->pciDeviceId = 0x20b010de;
-    return OK;
+}
+
+static nvmlReturn_t pci(nvmlDevice_t d, struct pci_info *out)
+{
+    nvmlReturn_t r = sim_nvml_card(d);
+    if (r || !out) return r ? r : INVALID_ARGUMENT;
+    return sim_nvml_place(d, out), OK;
 }
 API nvmlReturn_t nvmlDeviceGetPciInfo(nvmlDevice_t d, struct pci_info *out) { return pci(d, out); }
 API nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t d, struct pci_info *out) { return pci(d, out); }
@@ -304,45 +307,4 @@ API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned *current, unsigne
     if (r || !current || !pending) return r ? r : INVALID_ARGUMENT;
     *current = *pending = 0;
     return OK;
-}
-
-/* ---- how cards are connected: equal names of an interconnect that begins with NV mean NVLink ---- */
-
-static unsigned links_between(nvmlDevice_t a, nvmlDevice_t b)
-{
-    unsigned n = 0;
-    if (a == b || strcmp(a->interconnect, b->interconnect) != 0) return 0;
-    return sscanf(a->interconnect, "NV%u", &n) == 1 ? n : 0;
-}
-
-API nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, unsigned *out)
-{
-    nvmlReturn_t r = sim_nvml_card(a) ? sim_nvml_card(a) : sim_nvml_card(b);
-    if (r || !out) return r ? r : INVALID_ARGUMENT;
-    *out = !strcmp(a->interconnect, "SYS") || !strcmp(b->interconnect, "SYS") ? 50 : !strcmp(a->interconnect, "PIX") ? 10 : 40;
-    return OK;
-}
-
-API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned what, unsigned *out)
-{
-    nvmlReturn_t r = sim_nvml_card(a) ? sim_nvml_card(a) : sim_nvml_card(b);
-    if (r || !out) return r ? r : INVALID_ARGUMENT;
-    *out = what == 2 && !links_between(a, b) ? 5 : 0; /* index 2 asks for NVLink */
-    return OK;
-}
-
-static nvmlDevice_t peer_of(nvmlDevice_t d)
-{
-    for (unsigned i = 0; i < count; i++)
-        if (links_between(d, visible[i])) return visible[i];
-    return NULL;
-}
-
-API nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned link, unsigned *out)
-{
-    nvmlReturn_t r = sim_nvml_card(d);
-    if (r) return r;
-    nvmlDevice_t peer = peer_of(d);
-    if (!peer || link >= links_between(d, peer)) return NOT_SUPPORTED;
-    return number(d, out, 1);
 }

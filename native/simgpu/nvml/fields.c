@@ -6,7 +6,8 @@
 #include <strings.h>
 
 enum { POWER_SAMPLES = 0, CLOCK_SAMPLES = 5, MEMORY_CLOCK_SAMPLES = 6, MEMORY_CLOCK = 2 };
-enum { ECC_CURRENT = 1, ECC_PENDING = 2, SBE_TOTAL = 3, DBE_TOTAL = 4, POWER_AVERAGE = 185, POWER_INSTANT = 186 };
+enum { ECC_CURRENT = 1, ECC_PENDING = 2, SBE_TOTAL = 3, DBE_TOTAL = 4, POWER_AVERAGE = 185, POWER_INSTANT = 186, RECOVERY_ACTION = 230 };
+enum { VALUE_UNSIGNED = 1, VALUE_LONG_LONG = 3 };
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t d, unsigned *out);
 nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t d, unsigned type, unsigned *out);
@@ -51,6 +52,7 @@ static nvmlReturn_t field(nvmlDevice_t d, unsigned id, unsigned long long *out)
         r = nvmlDeviceGetPowerUsage(d, &small);
         *out = small;
         return r;
+    case RECOVERY_ACTION: *out = d->recovery; return OK;
     default: return NOT_SUPPORTED;
     }
 }
@@ -62,7 +64,7 @@ API nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t d, int count, nvmlFieldVa
     for (int i = 0; i < count; i++) {
         unsigned long long value = 0;
         values[i].nvmlReturn = field(d, values[i].fieldId, &value);
-        values[i].valueType = 3; /* unsigned long long */
+        values[i].valueType = values[i].fieldId == RECOVERY_ACTION ? VALUE_UNSIGNED : VALUE_LONG_LONG; /* little endian: one value is both */
         values[i].value.ullVal = value;
         values[i].timestamp = (long long)sim_nvml_wall_us();
         values[i].latencyUsec = 0;
@@ -76,34 +78,6 @@ API nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_v1_t *uuid, nvmlDevic
     if (!uuid || !out) return INVALID_ARGUMENT;
     if (uuid->version != NVML_VERSION(*uuid, 1)) return ARGUMENT_VERSION_MISMATCH;
     return uuid->type == NVML_UUID_ASCII ? nvmlDeviceGetHandleByUUID(uuid->value.str, out) : NOT_SUPPORTED;
-}
-
-/* ---- neighbours, as one system on one CPU socket ---- */
-
-static nvmlReturn_t others(nvmlDevice_t but, unsigned *count, nvmlDevice_t *out)
-{
-    unsigned room = out ? *count : 0, found = 0;
-    for (unsigned i = 0; i < sim_nvml_count(); i++) {
-        if (sim_nvml_at(i) == but) continue;
-        if (found < room) out[found] = sim_nvml_at(i);
-        found++;
-    }
-    *count = found;
-    return out && found > room ? INSUFFICIENT_SIZE : OK;
-}
-
-API nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t d, int level, unsigned *count, nvmlDevice_t *out)
-{
-    nvmlReturn_t r = sim_nvml_card(d);
-    if (r || !count || level < 0) return r ? r : INVALID_ARGUMENT;
-    return others(d, count, out);
-}
-
-API nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned *count, nvmlDevice_t *out)
-{
-    (void)cpu;
-    if (!sim_nvml_ready()) return UNINITIALIZED;
-    return count ? others(NULL, count, out) : INVALID_ARGUMENT;
 }
 
 /* ---- no partitions ---- */

@@ -16,6 +16,7 @@ enum {
 };
 
 struct pci_info { char busIdLegacy[16]; unsigned domain, bus, device, pciDeviceId, pciSubSystemId; char busId[32]; };
+struct temperature { unsigned version, sensor; int degrees; };
 struct event_data { nvmlDevice_t device; unsigned long long eventType, eventData; unsigned gpuInstanceId, computeInstanceId; };
 struct ecc_counts { unsigned long long l1Cache, l2Cache, deviceMemory, registerFile; };
 
@@ -23,6 +24,8 @@ extern struct sim_host sim_nvml_host;
 
 bool sim_nvml_ready(void);
 nvmlReturn_t sim_nvml_card(nvmlDevice_t card); /* OK when it is one of ours that answers */
+nvmlReturn_t sim_nvml_number(nvmlDevice_t card, unsigned *out, unsigned value);
+void sim_nvml_place(nvmlDevice_t card, struct pci_info *out); /* also of a card that is lost */
 nvmlReturn_t sim_nvml_stub(const char *name);
 unsigned sim_nvml_count(void);
 nvmlDevice_t sim_nvml_at(unsigned i);

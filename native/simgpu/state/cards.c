@@ -2,7 +2,8 @@
  *
  *     [{"uuid": "GPU-...", "index": 0, "model": "A100", "memoryMiB": 40960, "pciBusID": "00000000:01:00.0",
  *       "smCount": 108, "interconnect": "NV12", "eccErrors": 0, "contextMiB": 256, "reservedMiB": 0,
- *       "timeSliceUs": 2000, "switchUs": 25, "hostGBps": 25, "memoryGBps": 1500}]
+ *       "timeSliceUs": 2000, "switchUs": 25, "hostGBps": 25, "memoryGBps": 1500,
+ *       "topology": "X NV12 SYS SYS", "nvlink": 3, "pcie": 4, "lanes": 16, "numa": 0}]
  *
  * It is read again whenever a process starts and the file has changed: a card may come, go away, or change. */
 #include "state.h"
@@ -19,22 +20,25 @@
 #define MAX_FILE (1 << 20)
 
 struct entry {
-    char uuid[64], model[96], bus_id[32], interconnect[32];
+    char uuid[64], model[96], bus_id[32], interconnect[32], topology[SIM_ROW];
+    double nvlink, pcie, lanes, numa;
     double index, memory_mib, sm_count, ecc_errors, context_mib, reserved_mib, slice_us, switch_us, host_gbps, memory_gbps;
 };
 
 static const struct entry defaults = {
     .index = -1, .memory_mib = -1, .sm_count = 108, .context_mib = 256, .slice_us = 2000, .switch_us = 25,
-    .host_gbps = 25, .memory_gbps = 1500,
+    .host_gbps = 25, .memory_gbps = 1500, .numa = -1,
 };
 
 static bool read_field(struct json *j, const char *key, struct entry *e)
 {
     const struct { const char *key; char *to; size_t size; } texts[] = {
         {"uuid", e->uuid, sizeof e->uuid}, {"model", e->model, sizeof e->model},
-        {"pciBusID", e->bus_id, sizeof e->bus_id}, {"interconnect", e->interconnect, sizeof e->interconnect}};
+        {"pciBusID", e->bus_id, sizeof e->bus_id}, {"interconnect", e->interconnect, sizeof e->interconnect},
+        {"topology", e->topology, sizeof e->topology}};
     const struct { const char *key; double *to; } numbers[] = {
         {"index", &e->index}, {"memoryMiB", &e->memory_mib}, {"smCount", &e->sm_count}, {"eccErrors", &e->ecc_errors},
+        {"nvlink", &e->nvlink}, {"pcie", &e->pcie}, {"lanes", &e->lanes}, {"numa", &e->numa},
         {"contextMiB", &e->context_mib}, {"reservedMiB", &e->reserved_mib}, {"timeSliceUs", &e->slice_us},
         {"switchUs", &e->switch_us}, {"hostGBps", &e->host_gbps}, {"memoryGBps", &e->memory_gbps}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -54,6 +58,10 @@ static bool check(struct json *j, const struct entry *e)
     if (e->slice_us < 10 || e->slice_us > 1e7) return json_fail(j, "timeSliceUs must be from 10 to 10000000");
     if (e->switch_us < 0 || e->switch_us > 1e6) return json_fail(j, "switchUs must be from 0 to 1000000");
     if (e->context_mib < 0 || e->reserved_mib < 0) return json_fail(j, "amounts of memory cannot be negative");
+    if (e->topology[0] && !sim_row_right(e->topology)) return json_fail(j, "topology is a row of words such as X NV2 PIX SYS");
+    if (e->nvlink < 0 || e->nvlink > 99 || e->pcie < 0 || e->pcie > 99 || e->lanes < 0 || e->lanes > 64)
+        return json_fail(j, "nvlink and pcie must be from 0 to 99, lanes from 0 to 64");
+    if (e->numa < -1 || e->numa > 1023) return json_fail(j, "numa must be from -1 to 1023");
     if (e->host_gbps <= 0 || e->memory_gbps <= 0) return json_fail(j, "bandwidths must be above 0");
     return true;
 }
@@ -110,10 +118,16 @@ static void apply(struct sim_card *c, const struct entry *e, bool new)
         c->next_ns = UINT64_MAX;
         for (int i = 0; i < SIM_COPY_ENGINES; i++) c->engines[i].context = SIM_NO_CONTEXT;
         c->ecc_uncorrected = (uint64_t)e->ecc_errors;
+        c->degrees = SIM_DEGREES;
     }
     snprintf(c->uuid, sizeof c->uuid, "%s", e->uuid);
     snprintf(c->model, sizeof c->model, "%s", e->model);
     snprintf(c->interconnect, sizeof c->interconnect, "%s", e->interconnect);
+    snprintf(c->topology, sizeof c->topology, "%s", e->topology);
+    c->nvlink = (uint32_t)e->nvlink;
+    c->pcie = (uint32_t)e->pcie;
+    c->lanes = (uint32_t)e->lanes;
+    c->numa = (int32_t)e->numa;
     if (e->bus_id[0]) snprintf(c->bus_id, sizeof c->bus_id, "%s", e->bus_id);
     else snprintf(c->bus_id, sizeof c->bus_id, "00000000:%02X:00.0", (unsigned)e->index + 1);
     c->index = (uint32_t)e->index;
@@ -127,6 +141,14 @@ static void apply(struct sim_card *c, const struct entry *e, bool new)
     c->host_gbps = e->host_gbps;
     c->memory_gbps = e->memory_gbps;
     c->present = 1;
+}
+
+bool sim_retires_pages(const struct sim_card *card)
+{
+    static const char *const older[] = {"K80", "M40", "M60", "P4", "P100", "V100", "T4", "TITAN", "RTX 20", "Quadro RTX"};
+    for (size_t i = 0; i < sizeof older / sizeof *older; i++)
+        if (strstr(card->model, older[i])) return true;
+    return false;
 }
 
 static struct sim_card *card_by_uuid(struct sim_state *s, const char *uuid)

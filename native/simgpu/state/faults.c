@@ -1,4 +1,4 @@
-/* Faults that a test injects while programs run: XID events, ECC errors, a card that falls off the bus. */
+/* Faults that a test injects while programs run: XID events, ECC errors, heat, worn memory, a card that falls off the bus. */
 #include "state.h"
 
 #include <linux/futex.h>
@@ -54,11 +54,26 @@ void sim_inject_ecc(struct sim_host *host, uint32_t card, bool uncorrectable, ui
     sim_inject_xid(host, card, XID_DOUBLE_BIT, 0);
 }
 
+void sim_heat(struct sim_host *host, uint32_t card, int32_t degrees) { host->state->cards[card].degrees = degrees; }
+
+bool sim_wear(struct sim_host *host, uint32_t card, enum sim_repair repair)
+{
+    struct sim_card *c = &host->state->cards[card];
+    if (repair == SIM_REPAIR_FAILED && sim_retires_pages(c)) return false; /* NVML has no word for it there */
+    c->repair = repair;
+    return true;
+}
+
+void sim_advise(struct sim_host *host, uint32_t card, uint32_t recovery) { host->state->cards[card].recovery = recovery; }
+
 /* Programs that saw the fault keep their broken contexts, as on a real card; new ones work. */
 void sim_heal(struct sim_host *host, uint32_t card)
 {
     struct sim_card *c = &host->state->cards[card];
     c->lost = 0;
     c->ecc_corrected = c->ecc_uncorrected = 0;
+    c->degrees = SIM_DEGREES;
+    c->repair = SIM_SOUND;
+    c->recovery = 0;
     ring_bell(host->state);
 }

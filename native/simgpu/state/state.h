@@ -19,8 +19,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAGIC 0x53494d4750550006ull /* "SIMGPU", layout 6 */
+#define SIM_MAGIC 0x53494d4750550007ull /* "SIMGPU", layout 7 */
 #define SIM_CARDS 32
+#define SIM_ROW 1025 /* bytes of a card's row of words: model/interconnect.py */
+#define SIM_DEGREES 40 /* of a card that nobody heats */
 #define SIM_PROCESSES 1024
 #define SIM_CONTAINERS 512
 #define SIM_CHARGES 131072
@@ -43,6 +45,9 @@ enum sim_kind {
     SIM_LINEAR, SIM_SLAB, SIM_MANAGED, SIM_POOL, SIM_VMM, SIM_ARRAY, SIM_GRAPH, SIM_CONTEXT, SIM_MODULE, SIM_MULTICAST, SIM_KINDS
 };
 extern const char *const sim_kind_names[SIM_KINDS];
+
+/* Memory that is worn out: a spare row, or on older cards another page, takes its place at the next reset, or none is left. */
+enum sim_repair { SIM_SOUND, SIM_REPAIR_PENDING, SIM_REPAIR_FAILED };
 
 enum { SIM_FREE = 0, SIM_HELD = 1 };
 enum { SIM_SLOT_FREE = 0, SIM_LIVE = 1, SIM_DEAD = 2 };
@@ -99,8 +104,10 @@ enum { SIM_TO_DEVICE = 0, SIM_TO_HOST = 1, SIM_COPY_ENGINES = 2 };
 
 struct sim_card {
     /* from the cards file */
-    char uuid[64], model[96], bus_id[32], interconnect[32];
+    char uuid[64], model[96], bus_id[32], interconnect[32], topology[SIM_ROW];
     uint32_t index, sm_count, present;
+    uint32_t nvlink, pcie, lanes; /* generations and width; 0: not said */
+    int32_t numa;                 /* -1: not said */
     uint64_t total, reserved, context_bytes;
     uint64_t slice_ns, switch_ns;
     double host_gbps, memory_gbps;
@@ -108,6 +115,8 @@ struct sim_card {
     uint64_t used, peak;
     /* health */
     uint32_t lost, fault_error, fault_generation;
+    int32_t degrees;
+    uint32_t repair, recovery; /* enum sim_repair; NVML_GPU_RECOVERY_ACTION_* */
     uint64_t fault_count, ecc_corrected, ecc_uncorrected;
     struct sim_fault faults[SIM_FAULTS];
     /* time */
@@ -243,10 +252,19 @@ uint32_t sim_process_busy_percent(const struct sim_process *p, uint32_t card, ui
 
 /* cards.c: with the lock held */
 bool sim_read_cards(struct sim_host *host, char *error, size_t error_size);
+bool sim_retires_pages(const struct sim_card *card); /* instead of replacing rows, as cards before Ampere do */
+
+/* wires.c: how cards are joined. A row has a word for each card of the host by index: X, NVn, PIX, PXB, PHB, NODE, SYS, ? */
+bool sim_row_right(const char *row);
+const char *sim_word(const struct sim_card *card, uint32_t index, char *out, size_t size);
+unsigned sim_links(const struct sim_card *a, const struct sim_card *b);
 
 /* faults.c: with the lock held */
 void sim_inject_xid(struct sim_host *host, uint32_t card, uint32_t xid, uint32_t pid);
 void sim_inject_ecc(struct sim_host *host, uint32_t card, bool uncorrectable, uint64_t count);
+void sim_heat(struct sim_host *host, uint32_t card, int32_t degrees);
+bool sim_wear(struct sim_host *host, uint32_t card, enum sim_repair repair); /* false: such a card cannot be so */
+void sim_advise(struct sim_host *host, uint32_t card, uint32_t recovery);
 void sim_heal(struct sim_host *host, uint32_t card);
 
 #endif
