@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+import msgspec
 
 from fractile.model.card import Card
 from fractile.region import directory
@@ -61,10 +62,14 @@ class Node:
 
 
 @asynccontextmanager
-async def node(native: Path, *options: str, cards: Sequence[Card] = CARDS) -> AsyncGenerator[Node]:
+async def node(native: Path, *options: str, cards: Sequence[Card] = CARDS, model: str = "") -> AsyncGenerator[Node]:
+    """``model``: of all cards, where it matters to simgpu which."""
     folder = Path(tempfile.mkdtemp(prefix="fr-"))
     try:
-        async with sim_host(native, folder / "sim", cards) as host, world(agent=False, cards=list(cards)) as w:
+        async with (
+            sim_host(native, folder / "sim", _named(cards, model)) as host,
+            world(agent=False, cards=list(cards)) as w,
+        ):
             log = folder / "agent.log"
             with log.open("wb") as out:
                 process = await asyncio.create_subprocess_exec(
@@ -95,6 +100,10 @@ async def node(native: Path, *options: str, cards: Sequence[Card] = CARDS) -> As
                 await asyncio.wait_for(process.wait(), 20)
     finally:
         shutil.rmtree(folder)
+
+
+def _named(cards: Sequence[Card], model: str) -> list[Card]:
+    return [msgspec.structs.replace(c, model=model or c.model) for c in cards]
 
 
 async def _port(log: Path) -> int:

@@ -1,6 +1,8 @@
 """Tells the pods of a card, in their events, what happens to it."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Iterator
+from typing import Protocol
 
 from fractile.agent.pods import NodePods, placement_of
 from fractile.errors import WireError
@@ -10,16 +12,27 @@ from fractile.model.health import CardEvent, Verdict
 from fractile.model.units import CardUUID, PodUID
 from fractile.wire.objects import Pod
 
-OwnerOf = Callable[[int], PodUID | None]  # the pod of a process, by the kernel's word
+_PATIENCE = 0.5  # seconds that the kernel log has to name the process, after NVML has named the card
+_WAITING = 256  # events that wait so long at a time; above it all pods of the card are told at once
+
+
+class Suspects(Protocol):
+    """Knows who is behind an XID (``culprits``)."""
+
+    @property
+    def following(self) -> bool: ...
+
+    def take(self, bus_id: str, xid: int) -> PodUID | None: ...
 
 
 class HealthEvents:
-    """``owner_of`` is asked when a driver names the process that failed; without it every pod of the card is told."""
+    """Without ``suspects``, or where they name no pod of the card, every pod of the card is told."""
 
-    def __init__(self, pods: NodePods, events: EventRecorder, *, owner_of: OwnerOf | None = None) -> None:
+    def __init__(self, pods: NodePods, events: EventRecorder, *, suspects: Suspects | None = None) -> None:
         self._pods = pods
         self._events = events
-        self._owner_of = owner_of
+        self._suspects = suspects
+        self._waiting = 0
 
     def turned(self, card: Card, verdict: Verdict) -> None:
         for pod in self._pods_of(card.uuid):
@@ -33,16 +46,27 @@ class HealthEvents:
                 )
 
     def failed(self, card: Card, event: CardEvent, text: str) -> None:
-        owner = self._owner_of(event.pid) if self._owner_of and event.pid is not None else None
+        if self._suspects is None or not self._suspects.following or self._waiting >= _WAITING:
+            self._tell(card, event, text, None)
+            return
+        self._waiting += 1
+        asyncio.get_running_loop().call_later(_PATIENCE, self._ask, self._suspects, card, event, text)
+
+    def _ask(self, suspects: Suspects, card: Card, event: CardEvent, text: str) -> None:
+        self._waiting -= 1
+        self._tell(card, event, text, suspects.take(card.pci_bus_id, event.xid))
+
+    def _tell(self, card: Card, event: CardEvent, text: str, owner: PodUID | None) -> None:
+        """Only the owner, if it is on the card: else nobody is sure whose process it was."""
         pods = list(self._pods_of(card.uuid))
-        for pod in pods:
-            if owner is None or pod.metadata.uid == owner:
-                whose = "of this pod" if owner or len(pods) == 1 else f"of this pod or another of the {len(pods)} on it"
-                self._events.emit(
-                    pod,
-                    "ProgramFailedOnCard",
-                    f"XID {event.xid} on {_name(card)}, caused by a program {whose}: {text}. The card is healthy",
-                )
+        named = [pod for pod in pods if pod.metadata.uid == owner]
+        for pod in named or pods:
+            whose = "of this pod" if named or len(pods) == 1 else f"of this pod or another of the {len(pods)} on it"
+            self._events.emit(
+                pod,
+                "ProgramFailedOnCard",
+                f"XID {event.xid} on {_name(card)}, caused by a program {whose}: {text}. The card is healthy",
+            )
 
     def _pods_of(self, card: CardUUID) -> Iterator[Pod]:
         """Those that hold a part of it and have not ended; a placement that cannot be read names no card."""

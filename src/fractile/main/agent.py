@@ -19,6 +19,7 @@ from fractile.agent.audit import Policy
 from fractile.agent.availability import Availability
 from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.culprits import Culprits, pod_of
 from fractile.agent.enforce import Enforcer
 from fractile.agent.grant import Granter
 from fractile.agent.health import INTERVAL, Health
@@ -131,6 +132,7 @@ def command(
     passing_minutes: float,
     reset_minutes: float,
     cooling_minutes: float,
+    kernel_log: Path | None,
     metrics_address: Address | None,
     outside_ledger: Policy,
     virtual_manager: bool,
@@ -164,6 +166,7 @@ def command(
                 ),
                 usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None),
                 virtual_manager=virtual_manager,
+                kernel_log=kernel_log,
             )
         )
     finally:
@@ -186,6 +189,7 @@ async def run(
     look: float = INTERVAL,
     usage: UsageOptions = _NO_PAGES,
     virtual_manager: bool = True,
+    kernel_log: Path | None = None,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects)
@@ -220,7 +224,10 @@ async def run(
             new_token=_new_token,
         )
         enforced = installed is not None
-        health = Health(driver, stock, HealthEvents(pods, events), rules=rules, interval=look)
+        culprits = Culprits(pod_of(pods, journal))
+        if kernel_log is not None:
+            culprits.open(kernel_log)
+        health = Health(driver, stock, HealthEvents(pods, events, suspects=culprits), rules=rules, interval=look)
         availability = Availability(
             client,
             stock,
@@ -269,6 +276,7 @@ async def run(
             await availability.withdraw()
             for loop in loops:
                 loop.cancel()
+            culprits.close()
 
 
 def _library(source: Path | None, state: Path, simulated: Path | None) -> Version | None:

@@ -1,6 +1,7 @@
 """The agent's options about the health of cards."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -27,6 +28,15 @@ class _Xids(click.ParamType[frozenset[int]]):
         if not all(word.isdecimal() and len(word) <= 6 for word in words):
             self.fail(f"{value!r} is no list of XIDs such as 61,74", param, ctx)
         return frozenset(map(int, words))
+
+
+class _Log(click.ParamType[Path | None]):
+    name = "path"
+
+    def convert(
+        self, value: str | Path | None, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | None:
+        return Path(value) if value else None
 
 
 def health_options(command: F) -> F:
@@ -70,6 +80,14 @@ def health_options(command: F) -> F:
                 show_default=True,
                 envvar="FRACTILE_COOLING_MINUTES",
                 help="How long a card that was too hot must have been cool before it returns.",
+            ),
+            click.option(
+                "--kernel-log",
+                type=_Log(),
+                default="/dev/kmsg",
+                show_default=True,
+                envvar="FRACTILE_KERNEL_LOG",
+                help='Where the driver names the process behind an XID, so that only its pod is told; "": nowhere.',
             ),
         )
     ):
