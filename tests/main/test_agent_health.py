@@ -1,11 +1,16 @@
 """The agent's options about the health of cards."""
 
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from fractile.main.agent_health import health_options, health_rules
 from fractile.policy.health import Rules
+
+
+logs: list[Path | None] = []  # what --kernel-log said, in each call of ``parsed``
 
 
 def parsed(*args: str, **environ: str) -> Rules | str:
@@ -20,7 +25,9 @@ def parsed(*args: str, **environ: str) -> Rules | str:
         passing_minutes: float,
         reset_minutes: float,
         cooling_minutes: float,
+        kernel_log: Path | None,
     ) -> None:
+        logs.append(kernel_log)
         made.append(
             health_rules(
                 ignore_xids=ignore_xids,
@@ -53,6 +60,12 @@ def test_the_environment_says_the_same_for_a_daemonset() -> None:
     assert parsed(FRACTILE_IGNORE_XIDS="79", FRACTILE_SICK_XIDS="13,31", FRACTILE_RESET_MINUTES="5") == Rules(
         ignored_xids=frozenset({79}), added_xids=frozenset({13, 31}), reset=300.0
     )
+
+
+def test_the_kernels_log_is_read_unless_somebody_says_otherwise() -> None:
+    for args in ((), ("--kernel-log=",), ("--kernel-log=/run/log",)):
+        assert isinstance(parsed(*args), Rules)
+    assert logs[-3:] == [Path("/dev/kmsg"), None, Path("/run/log")]
 
 
 @pytest.mark.parametrize(
