@@ -1,14 +1,24 @@
-"""A card as its node reports it."""
+"""A card as its node reports it; and any other device that pods can ask for by class."""
+
+from typing import Final
 
 import msgspec
 
 from fractile.model.interconnect import Interconnect
+from fractile.model.properties import NONE, Properties
 from fractile.model.units import CardUUID, MiB, NodeName
+
+GPU: Final = "gpu"  # the type of all cards; other devices have other types
 
 
 class Card(msgspec.Struct, frozen=True, gc=False):
-    """One physical GPU. ``index`` is NVML's index on its node; ``memory`` is the total that NVML reports, in MiB;
-    ``context`` what a CUDA context costs on it, 0 when that is not known; ``interconnect`` is None if nobody asked."""
+    """One physical GPU, or another device. ``index`` is NVML's index on its node; ``memory`` is the total that NVML
+    reports, in MiB; ``context`` what a CUDA context costs on it, 0 when that is not known; ``interconnect`` is None if
+    nobody asked.
+
+    A device that is no GPU has no memory; ``shares`` pods use it at a time. ``node`` is "" where it goes without
+    saying.
+    """
 
     uuid: CardUUID
     index: int
@@ -18,6 +28,28 @@ class Card(msgspec.Struct, frozen=True, gc=False):
     healthy: bool = True
     context: MiB = MiB(0)
     interconnect: Interconnect | None = None
+    type: str = GPU
+    shares: int = 1
+    properties: Properties = NONE
+    node: NodeName = NodeName("")
+
+    def property(self, key: str) -> str | None:
+        """What it says of itself under that key, None where it says nothing. Quantities are as people write them."""
+        match key:
+            case "type":
+                return self.type
+            case "model":
+                return self.model
+            case "index":
+                return str(self.index)
+            case "nodeName":
+                return self.node or None
+            case "memory" if self.memory:
+                return f"{self.memory}Mi"
+            case "cores":
+                return self.properties.get(key, "100")
+            case _:
+                return self.properties.get(key)
 
 
 class NodeCards(msgspec.Struct, frozen=True):

@@ -1,0 +1,53 @@
+"""A class of devices: a named selector over what devices say of themselves, and how much of each a pod gets."""
+
+from enum import StrEnum
+
+import msgspec
+
+from fractile.model.card import GPU
+from fractile.model.units import MiB, Percent
+
+
+class Operator(StrEnum):
+    """How a property is compared. The last four compare quantities, with one value."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+    GE = "Ge"
+    LE = "Le"
+
+    @property
+    def ordered(self) -> bool:
+        return self in _ORDERED
+
+
+_ORDERED = frozenset({Operator.GT, Operator.LT, Operator.GE, Operator.LE})
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One condition on the property ``key``."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+class DeviceClass(msgspec.Struct, frozen=True):
+    """All of ``requirements`` must hold. One unit of the class is ``count`` devices: whole ones, or, of each GPU,
+    ``memory`` MiB and ``cores`` percent."""
+
+    name: str
+    device_type: str = GPU
+    requirements: tuple[Requirement, ...] = ()
+    memory: MiB = MiB(0)
+    cores: Percent = Percent(0)
+    count: int = 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether a unit is a part of a card, not the whole of it."""
+        return bool(self.memory or self.cores)
