@@ -11,7 +11,9 @@ class Code(StrEnum):
     NO_ROOM = "no-room"  # would fit if others left: preemption and waiting help
     TOO_LARGE = "too-large"  # no card of the node can ever serve it
     NO_SUCH_CARD = "no-such-card"  # the pod's selector admits no card of the node
+    NO_CLASS = "no-class"  # the class that it asks by does not exist, or matches nothing in the cluster
     NO_CARDS = "no-cards"  # the node's agent has reported no cards (yet)
+    QUOTA = "quota"  # the namespace's quota: others that leave do not help, and preempting them would be for nothing
     MALFORMED = "malformed"  # the pod's own request makes no sense
     GONE = "gone"  # pod or node vanished meanwhile
     ELSEWHERE = "elsewhere"  # the pod is already bound to another node

@@ -1,0 +1,223 @@
+"""How much each namespace holds, by class, model and pool, in percent of a card; and the quotas that bound it.
+
+Kept in step with every charge, whatever the size of the cluster: what a pod holds on a card is written down with the
+card, since what it counts depends on the card's memory, its model and the pool of its node, and each of them may change
+or become known later. A card that is unknown counts nothing until it is reported; one that is gone counts as it was.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from fractile.model.card import Card
+from fractile.model.placement import Charge, Placement
+from fractile.model.quota import NOWHERE, UNLIMITED, Owner, Place, Quota
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import CardUUID, MiB, NodeName
+from fractile.policy import quota as rules
+from fractile.policy.quota import Allowance, Kind, Model
+
+K = TypeVar("K")
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """What is counted apart. ``model`` is the driver's name, ``label`` that of the node's label; "" for none."""
+
+    namespace: str
+    device_class: str
+    model: str
+    label: str
+    pool: str
+
+
+class _Where(msgspec.Struct, frozen=True, gc=False):
+    node: NodeName
+    model: str
+    memory: MiB
+    there: bool  # reported, and not gone
+
+
+class _Hold(msgspec.Struct, frozen=True):
+    namespace: str
+    device_class: str
+    charge: Charge
+
+
+class Usage:
+    """Written by the ledger only."""
+
+    def __init__(self) -> None:
+        self._quota = UNLIMITED
+        self._places: dict[NodeName, Place] = {}
+        self._cards: dict[CardUUID, _Where] = {}
+        self._on: dict[NodeName, set[CardUUID]] = {}
+        self._kinds: Counter[Kind] = Counter()
+        self._holds: dict[CardUUID, list[_Hold]] = {}
+        self._sums: dict[Key, int] = {}
+        self._models: dict[str, dict[Model, int]] = {}  # by namespace
+        self.version = 0  # grows whenever cards come or go, or nodes get other labels
+
+    # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def quota(self) -> Quota:
+        return self._quota
+
+    def allowance(self, request: PodRequest) -> Allowance | Refusal | None:
+        """What the quota leaves to a pod: None when nothing bounds it, a refusal when it leaves nothing."""
+        if self._quota.limits_nobody:
+            return None
+        return rules.allowance(self._quota, request, self._kinds, self.held(request.namespace))
+
+    def refuses(self, owner: Owner, cost: Iterable[Charge], before: Iterable[Charge] = ()) -> Refusal | None:
+        """The refusal when a hold would pass the quota. ``before``: what the owner gives back for it, and is not
+        counted any more; as much of a model as before is never refused."""
+        if self._quota.limits_nobody:
+            return None
+        more, less = self._of(cost), self._of(before)
+        grown = {model: percent for model, percent in more.items() if percent > less.get(model, 0)}
+        return rules.passed(self._quota, owner.namespace, self.held(owner.namespace), grown)
+
+    def held(self, namespace: str) -> Mapping[Model, int]:
+        """Percent of a card by model."""
+        return self._models.get(namespace, {})
+
+    def place(self, node: str) -> Place:
+        return self._places.get(NodeName(node), NOWHERE)
+
+    def kinds(self) -> Iterable[Kind]:
+        """Of the cards that are there."""
+        return self._kinds.keys()
+
+    def rows(self) -> Iterator[tuple[Key, int]]:
+        """Everything that is held, in no order; nothing may change while it is walked."""
+        return iter(self._sums.items())
+
+    # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def limit(self, quota: Quota) -> None:
+        """From now on these are the quotas; what is held stays."""
+        self._quota = quota
+
+    def put_place(self, node: NodeName, place: Place) -> None:
+        """The node's labels say something else."""
+        if self.place(node) == place:
+            return
+        self.version += 1
+        cards = self._on.get(node, set())
+        for uuid in cards:
+            self._count_card(uuid, -1)
+        if place == NOWHERE:
+            del self._places[node]
+        else:
+            self._places[node] = place
+        for uuid in cards:
+            self._count_card(uuid, 1)
+
+    def put_card(self, node: NodeName, card: Card) -> None:
+        """A card is reported, also one that takes no pods for now."""
+        self._put(card.uuid, _Where(node, card.model, card.memory, there=True))
+
+    def drop_card(self, uuid: CardUUID) -> None:
+        """The card is gone; what is held of it stays counted."""
+        where = self._cards.get(uuid)
+        if where is not None:
+            self._put(uuid, msgspec.structs.replace(where, there=False))
+            self._forget(uuid)
+
+    def charge(self, owner: Owner, placement: Placement, cost: Iterable[Charge], sign: int) -> None:
+        """A hold begins (1) or ends (-1)."""
+        for charge in cost:
+            if charge.shares:
+                continue
+            hold = _Hold(owner.namespace, class_on(owner, placement, charge.card), charge)
+            holds = self._holds.setdefault(charge.card, [])
+            if sign > 0:
+                holds.append(hold)
+            else:
+                holds.remove(hold)
+            self._count(hold, sign)
+            if not holds:
+                del self._holds[charge.card]
+                self._forget(charge.card)
+
+    # ── counting ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _put(self, uuid: CardUUID, where: _Where) -> None:
+        before = self._cards.get(uuid)
+        if before == where:
+            return
+        if before is not None:
+            self._count_card(uuid, -1)
+            self._on[before.node].discard(uuid)
+        self.version += 1
+        self._cards[uuid] = where
+        self._on.setdefault(where.node, set()).add(uuid)
+        self._count_card(uuid, 1)
+
+    def _forget(self, uuid: CardUUID) -> None:
+        """A card that is neither there nor held."""
+        where = self._cards.get(uuid)
+        if where is None or where.there or uuid in self._holds:
+            return
+        del self._cards[uuid]
+        self._on[where.node].discard(uuid)
+        if not self._on[where.node]:
+            del self._on[where.node]
+
+    def _count_card(self, uuid: CardUUID, sign: int) -> None:
+        where = self._cards[uuid]
+        if where.there and where.memory > 0:
+            kind = Kind(self.place(where.node).model, where.model, where.memory)
+            self._kinds[kind] += sign
+            if not self._kinds[kind]:
+                del self._kinds[kind]
+        for hold in self._holds.get(uuid, ()):
+            self._count(hold, sign)
+
+    def _count(self, hold: _Hold, sign: int) -> None:
+        where = self._cards.get(hold.charge.card)
+        if where is None:
+            return
+        place = self.place(where.node)
+        percent = sign * rules.cost(hold.charge.memory, hold.charge.cores, where.memory)
+        key = Key(hold.namespace, hold.device_class, where.model, place.model, place.pool)
+        _add(self._sums, key, percent)
+        models = self._models.setdefault(hold.namespace, {})
+        _add(models, (place.model, where.model), percent)
+        if not models:
+            del self._models[hold.namespace]
+
+    def _of(self, cost: Iterable[Charge]) -> dict[Model, int]:
+        found: dict[Model, int] = {}
+        for charge in cost:
+            where = self._cards.get(charge.card)
+            if where is not None and not charge.shares:
+                model = self.place(where.node).model, where.model
+                found[model] = found.get(model, 0) + rules.cost(charge.memory, charge.cores, where.memory)
+        return found
+
+
+def class_on(owner: Owner, placement: Placement, card: CardUUID) -> str:
+    """The class by which the pod holds the card; of several, that of the container with the largest part."""
+    if not owner.classes:
+        return ""
+    classes = dict(owner.classes)
+    parts = (
+        (s.memory, s.cores, classes.get(c.container, ""))
+        for c in placement.containers
+        for s in c.slices
+        if s.card == card
+    )
+    return max(parts, default=(0, 0, ""))[2]
+
+
+def _add(sums: dict[K, int], key: K, percent: int) -> None:
+    now = sums.get(key, 0) + percent
+    if now:
+        sums[key] = now
+    else:
+        sums.pop(key, None)

@@ -1,0 +1,270 @@
+"""What the quota of a namespace leaves to a pod: which nodes, which cards, and how many of them.
+
+A hold counts on a card as what nobody else can have of it: the larger of its part of the memory and its part of the
+compute time, rounded up to whole percent. So nobody who takes all memory of a card with 1 % of its time is counted 1 %.
+
+A pod that takes a part of one card costs the same wherever it goes on cards of one kind, so kinds are open or closed to
+it. What several parts cost in all depends on where each goes: then nodes are looked at one by one (``tight``).
+
+Quotas are about GPUs; other devices are limited by their classes, with Kubernetes' own ResourceQuota.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from fractile.model.placement import Placement, charges
+from fractile.model.quota import EVERY, Limit, NamespaceQuota, Place, Quota
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import WHOLE, MiB
+from fractile.policy.parts import card_numbers, parts_of, peak
+from fractile.policy.plan import plan
+from fractile.policy.state import CardState, NodeState
+
+_NAMED = 5  # models in a sentence
+
+Model = tuple[str, str]  # the name on the node's label, "" for none; and what the driver calls it
+Percents = Mapping[Model, int]  # of a card
+Planner = Callable[[PodRequest, NodeState], Placement | Refusal]
+
+
+class Kind(msgspec.Struct, frozen=True, order=True):
+    """Cards that cost a pod the same."""
+
+    label: str
+    model: str
+    memory: MiB
+
+    @property
+    def named(self) -> Model:
+        return self.label, self.model
+
+
+class Allowance(msgspec.Struct, frozen=True):
+    """What the quota leaves to one pod. ``closed``: models of which it may have none now, and why; ``alone``: those of
+    which a node that has no others cannot give enough. ``left``: each limit with the percent that may still be taken.
+    ``tight``: whether what a node would give must be counted."""
+
+    namespace: str
+    pools: frozenset[str] | None = None
+    closed: Mapping[Model, str] = {}
+    alone: frozenset[Model] = frozenset()
+    tight: bool = False
+    left: tuple[tuple[Limit, int], ...] = ()
+
+    def bars(self, place: Place) -> Refusal | None:
+        """The refusal of a node that is in none of the pools."""
+        if self.pools is None or place.pool in self.pools:
+            return None
+        pools = " or ".join(sorted(self.pools))
+        here = f"is in pool {place.pool}" if place.pool else "is in none"
+        return _refusal(f"namespace {self.namespace} may use nodes of pool {pools} only, and this one {here}")
+
+    def opened(self, state: NodeState, place: Place) -> NodeState:
+        """The node with the cards that are open to the pod."""
+        if not self.closed:
+            return state
+        return _with(state, (c for c in state.cards if (place.model, c.model) not in self.closed))
+
+
+def allowance(quota: Quota, request: PodRequest, kinds: Iterable[Kind], held: Percents) -> Allowance | Refusal | None:
+    """What is left to the pod: None when nothing bounds it, a refusal when nothing is left on any card.
+
+    ``kinds`` are those of the cluster's cards, ``held`` what the namespace has.
+    """
+    if not request.gpus:
+        return None
+    own = _own(quota, request.namespace)
+    if own is None or isinstance(own, Refusal):
+        return own
+    if own.limits is None:
+        return None if own.pools is None else Allowance(request.namespace, frozenset(own.pools))
+    return _counted(own, own.limits, request, kinds, held)
+
+
+def plan_within(
+    request: PodRequest, state: NodeState, place: Place, left: Allowance | None, planner: Planner = plan
+) -> Placement | Refusal:
+    """Where the pod would run on this node within the quota, or the reason why it cannot."""
+    if left is None:
+        return planner(request, state)
+    barred = left.bars(place)
+    if barred is not None:
+        return barred
+    seen = left.opened(state, place)
+    while seen.cards:
+        chosen = planner(request, seen)
+        if isinstance(chosen, Refusal):
+            break
+        over = _passed(left, chosen, state, place) if left.tight else None
+        if over is None:
+            return chosen
+        # Another choice may do with less of that limit: the last of its cards that was taken is hidden.
+        used = {s.card for c in chosen.containers for s in c.slices}
+        last = next(c for c in reversed(seen.cards) if c.uuid in used and matches(over.name, place.model, c.model))
+        seen = _with(seen, (c for c in seen.cards if c is not last))
+    # The quota is the reason only where the pod would fit without it.
+    chosen = planner(request, state)
+    return chosen if isinstance(chosen, Refusal) else _refusal(_why(request, state, place, left, chosen))
+
+
+def passed(quota: Quota, namespace: str, held: Percents, more: Percents) -> Refusal | None:
+    """The refusal when so much more is beyond the quota: the last look, at amounts alone, before cards are charged."""
+    if not any(more.values()):
+        return None
+    own = _own(quota, namespace)
+    if own is None or isinstance(own, Refusal) or own.limits is None:
+        return own if isinstance(own, Refusal) else None
+    for model, percent in more.items():
+        if percent > 0 and not any(matches(limit.name, *model) for limit in own.limits):
+            return _refusal(_not_given(namespace, own.limits, model))
+    for limit in own.limits:
+        has, wants = _under(limit, held), _under(limit, more)
+        if wants > 0 and has + wants > limit.percent:
+            return _refusal(_short(namespace, limit, has, wants))
+    return None
+
+
+def matches(name: str, label: str, model: str) -> bool:
+    """Whether a limit's name names the model: its words stand in the model's name one after another, or in what the
+    node's label says. Case does not matter. Words and not letters, since an A100 is no A10 and a P40 is no P4."""
+    return name == EVERY or _named(name, model) or (label != "" and _named(name, label))
+
+
+def cost(memory: int, cores: int, card: int) -> int:
+    """What a hold counts on a card of so many MiB, in percent of the card; a device without memory is no card."""
+    return max(cores, -(-100 * memory // card)) if card > 0 else 0
+
+
+def in_cards(percent: int) -> str:
+    """150 -> "1.5"."""
+    return f"{percent / 100:.2f}".rstrip("0").rstrip(".")
+
+
+@lru_cache(maxsize=4096)
+def _named(name: str, model: str) -> bool:
+    wanted, there = _words(name), _words(model)
+    return any(there[i : i + len(wanted)] == wanted for i in range(len(there) - len(wanted) + 1))
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[^\W_]+", name.casefold())
+
+
+def _own(quota: Quota, namespace: str) -> NamespaceQuota | Refusal | None:
+    """The quota of the namespace; None when nothing bounds it, a refusal when it may have nothing."""
+    if quota.problem:
+        return _refusal(quota.problem)
+    own = quota.namespaces.get(namespace)
+    if own is None and not quota.others:
+        return _refusal(f"no quota gives cards to namespace {namespace}")
+    return own
+
+
+def _counted(
+    own: NamespaceQuota, limits: Sequence[Limit], request: PodRequest, kinds: Iterable[Kind], held: Percents
+) -> Allowance | Refusal:
+    has = {limit: _under(limit, held) for limit in limits}
+    closed: dict[Model, str] = {}
+    opened: set[Model] = set()
+    alone: set[Model] = set()
+    tight = False
+    for kind in kinds:
+        mine = [limit for limit in limits if matches(limit.name, *kind.named)]
+        room = min((limit.percent - has[limit] for limit in mine), default=0)
+        least, on_one, most = _costs(request, kind.memory)
+        if least > room:
+            short = next((limit for limit in mine if least > limit.percent - has[limit]), None)
+            closed[kind.named] = _closed(request.namespace, limits, kind.named, short, has, least)
+            continue
+        opened.add(kind.named)
+        tight = tight or most > room
+        if on_one > room:
+            alone.add(kind.named)
+    mixed = opened & closed.keys()  # one name for cards of different memory
+    if closed and not opened:
+        return _refusal("; ".join(list(dict.fromkeys(closed.values()))[:_NAMED]))
+    return Allowance(
+        request.namespace,
+        None if own.pools is None else frozenset(own.pools),
+        {model: why for model, why in closed.items() if model not in mixed},
+        frozenset() if mixed else frozenset(alone),
+        tight or bool(mixed),
+        tuple((limit, limit.percent - has[limit]) for limit in limits),
+    )
+
+
+def _closed(
+    namespace: str, limits: Sequence[Limit], model: Model, short: Limit | None, has: Mapping[Limit, int], wants: int
+) -> str:
+    return _not_given(namespace, limits, model) if short is None else _short(namespace, short, has[short], wants)
+
+
+def _costs(request: PodRequest, card: MiB) -> tuple[int, int, int]:
+    """What the pod costs on cards of so much memory: the least that one of its cards costs; the least, and the most,
+    of all its cards together when they are all of this kind."""
+    gpus = request.gpus
+    if len(gpus) == 1:
+        asked = gpus[0].request
+        one = cost(asked.memory_on(card), WHOLE if asked.exclusive else asked.cores, card)
+        return one, one * asked.count, one * asked.count
+    needs = (peak(part.containers, card) for part in parts_of(gpus, card_numbers(gpus)))
+    costs = [cost(need.memory, need.cores, card) for need in needs]
+    return min(costs, default=0), max(costs, default=0), sum(costs)
+
+
+def _under(limit: Limit, percents: Percents) -> int:
+    return sum(percent for model, percent in percents.items() if matches(limit.name, *model))
+
+
+def _passed(left: Allowance, chosen: Placement, state: NodeState, place: Place) -> Limit | None:
+    more = _taken(chosen, state, place)
+    return next((limit for limit, rest in left.left if _under(limit, more) > max(rest, 0)), None)
+
+
+def _taken(chosen: Placement, state: NodeState, place: Place) -> dict[Model, int]:
+    of = {c.uuid: c for c in state.cards}
+    more: dict[Model, int] = {}
+    for charge in charges(chosen):
+        card = of.get(charge.card)
+        if card is None:  # another device
+            continue
+        model = place.model, card.model
+        more[model] = more.get(model, 0) + cost(charge.memory, charge.cores, card.memory)
+    return more
+
+
+def _why(request: PodRequest, state: NodeState, place: Place, left: Allowance, chosen: Placement) -> str:
+    """Why the quota does not bear what would be chosen without it."""
+    here = dict.fromkeys((place.model, c.model) for c in state.cards)
+    said = dict.fromkeys(left.closed[model] for model in here if model in left.closed)
+    more = _taken(chosen, state, place)
+    for limit, rest in left.left:
+        if _under(limit, more) > max(rest, 0):
+            said.setdefault(_short(request.namespace, limit, limit.percent - rest, _under(limit, more)))
+    return "; ".join(list(said)[:_NAMED])
+
+
+def _short(namespace: str, limit: Limit, held: int, taken: int) -> str:
+    what = "cards" if limit.name == EVERY else limit.name
+    if not limit.percent:
+        return f"namespace {namespace} may hold no {what}"
+    most, has, wants = in_cards(limit.percent), in_cards(held), in_cards(taken)
+    return f"namespace {namespace} may hold {most} {what}, holds {has}, and this pod takes {wants}"
+
+
+def _not_given(namespace: str, limits: Sequence[Limit], model: Model) -> str:
+    names = ", ".join(limit.name for limit in limits if limit.percent)
+    given = f"{names} only" if names else "no cards"
+    return f"namespace {namespace} may hold {given}, and this is {model[0] or model[1]}"
+
+
+def _with(state: NodeState, cards: Iterable[CardState]) -> NodeState:
+    return msgspec.structs.replace(state, cards=tuple(cards))
+
+
+def _refusal(message: str) -> Refusal:
+    return Refusal(Code.QUOTA, message)
