@@ -364,6 +364,18 @@ async def test_a_delete_for_another_uid_is_a_409_and_deletes_nothing(api: Api) -
     assert (gone.value.code, gone.value.reason) == (404, "NotFound")
 
 
+async def test_a_delete_of_an_object_that_was_changed_meanwhile_is_a_409_and_deletes_nothing(api: Api) -> None:
+    await api.client.create(api.config_maps, config_map("a"))
+    read = (await api.client.get(api.config_map("a"), ConfigMap)).metadata
+    await api.client.merge_patch(api.config_map("a"), {"data": {"k": "v"}})
+    with pytest.raises(ApiError) as error:
+        await api.client.delete(api.config_map("a"), uid=read.uid, resource_version=read.resource_version)
+    assert error.value.code == 409
+    now = (await api.client.get(api.config_map("a"), ConfigMap)).metadata
+    await api.client.delete(api.config_map("a"), uid=now.uid, resource_version=now.resource_version)
+    assert (await api.client.list(api.config_maps, ConfigMap))[0] == []
+
+
 async def test_an_unknown_token_is_a_401(api: Api) -> None:
     stranger = Credentials(api.credentials.server, tls=api.credentials.tls, token=StaticToken("nobody"))
     async with KubeClient(stranger) as client:

@@ -230,7 +230,9 @@ class FakeApiServer:
                 raise Refusal(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
             case "DELETE", _:
                 body = _body(exchange) if exchange.body else {}
-                return 200, self.store.delete(at, uid=as_dict(body.get("preconditions")).get("uid", ""))
+                asked = as_dict(body.get("preconditions"))
+                version = asked.get("resourceVersion", "")
+                return 200, self.store.delete(at, uid=asked.get("uid", ""), version=version)
             case _:
                 raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the resource")
 

@@ -20,7 +20,9 @@ _KINDS = {
     "configmaps": "ConfigMap",
     "leases": "Lease",
     "extendedresources": "ExtendedResource",
+    "resourceclasses": "ResourceClass",
 }
+_OURS = ("extendedresources", "resourceclasses")  # status is a subresource of its own
 _FIELDS: dict[str, tuple[str, ...]] = {
     "pods": ("spec.nodeName", "spec.schedulerName", "status.phase"),
     "events": ("involvedObject.name", "involvedObject.uid", "reason"),
@@ -142,7 +144,7 @@ class Store:
             meta["namespace"] = at.namespace
         if at.plural == "pods":
             made["status"] = {"phase": "Pending"}
-        elif at.plural == "extendedresources":
+        elif at.plural in _OURS:
             made.pop("status", None)
         return self._write(at, None, made)
 
@@ -165,9 +167,15 @@ class Store:
             return self.create(at, body), True
         return self.merge(at, body), False
 
-    def delete(self, at: Place, *, uid: str = "") -> Json:
+    def delete(self, at: Place, *, uid: str = "", version: str = "") -> Json:
         before = self.get(at)
         held = before["metadata"]["uid"]
+        if version and version != before["metadata"]["resourceVersion"]:
+            raise _conflict(
+                f'{at.kind} "{at.name}"',
+                f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+                f"({before['metadata']['resourceVersion']}). The object might have been modified",
+            )
         if uid and uid != held:
             raise Refusal(
                 409,
@@ -223,7 +231,7 @@ class Store:
                 meta[name] = held[name]
         if at.subresource == "status":
             after = {**before, "status": after.get("status", {})}
-        elif at.plural in ("pods", "nodes", "extendedresources"):
+        elif at.plural in ("pods", "nodes", *_OURS):
             after.pop("status", None)
             if "status" in before:
                 after["status"] = before["status"]

@@ -215,12 +215,16 @@ class KubeClient:
         params = _params(fieldManager=field_manager, force="true" if force else "")
         await self._transport.send("PATCH", path, params=params, body=_encoder.encode(body), content_type=_APPLY)
 
-    async def delete(self, path: str, *, uid: str = "", grace_seconds: int | None = None) -> None:
-        """Delete the object; with ``uid`` only that incarnation of it (ApiError 409 for another).
+    async def delete(
+        self, path: str, *, uid: str = "", resource_version: str = "", grace_seconds: int | None = None
+    ) -> None:
+        """Delete the object; with ``uid`` only that incarnation of it, with ``resource_version`` only as it was read
+        (ApiError 409 for another).
 
         ``grace_seconds`` 0 removes a pod at once, which only the kubelet of its node may say.
         """
-        options: dict[str, object] = {"preconditions": {"uid": uid}} if uid else {}
+        conditions = _params(uid=uid, resourceVersion=resource_version)
+        options: dict[str, object] = {"preconditions": conditions} if conditions else {}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         await self._transport.send("DELETE", path, body=_encoder.encode(options) if options else None)

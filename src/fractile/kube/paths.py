@@ -7,6 +7,7 @@ import re
 
 from fractile.errors import WireError
 from fractile.wire import extended_resource as card_api
+from fractile.wire import resource_class as class_api
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 
@@ -59,6 +60,14 @@ def extended_resources() -> str:
 def extended_resource(name: str) -> str:
     """``name`` is the object's name (``wire.extended_resource.object_name``), not the card's UUID."""
     return f"{extended_resources()}/{_checked(name)}"
+
+
+def resource_classes() -> str:
+    return f"/apis/{card_api.API_VERSION}/{class_api.PLURAL}"
+
+
+def resource_class(name: str) -> str:
+    return f"{resource_classes()}/{_checked(name)}"
 
 
 def _core(namespace: str) -> str:
