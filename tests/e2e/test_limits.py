@@ -247,7 +247,7 @@ def test_an_administrator_can_let_a_namespace_opt_out_and_nobody_else_can(
 
     cluster.kubectl("label", "namespace", work.namespace, "fractile.dev/isolation-optional=true", "--overwrite")
     try:
-        work.wait_until(45, "isolation to be off", lambda: isolation.STATE in w.annotations(work.pods()["wishes"]))
+        work.wait_until(15, "isolation to be off", lambda: isolation.STATE in w.annotations(work.pods()["wishes"]))
         assert probe(work, cluster, "wishes", "info")["total"] == 16_276 * MIB
         problems = [p["reason"] for p in inspect(cluster, "n1")["problems"] if p["name"] == "wishes"]
         assert len(problems) == 1
@@ -255,7 +255,7 @@ def test_an_administrator_can_let_a_namespace_opt_out_and_nobody_else_can(
         wait_event(work, "wishes", "IsolationOff")
     finally:
         cluster.kubectl("label", "namespace", work.namespace, "fractile.dev/isolation-optional-")
-    work.wait_until(45, "isolation to be on again", lambda: isolation.STATE not in w.annotations(work.pods()["wishes"]))
+    work.wait_until(15, "isolation to be on again", lambda: isolation.STATE not in w.annotations(work.pods()["wishes"]))
     assert probe(work, cluster, "wishes", "info")["total"] == 512 * MIB
 
 

@@ -30,7 +30,7 @@ CGPU_ENV = "CGPU_DISABLE"
 
 _OFF = "off"
 _TRUE = "true"
-_FRESH = 30.0  # seconds: how late a changed label may be noticed
+FRESH = 30.0  # seconds: how late a changed label may be noticed
 _AGAIN = 2.0
 _PATIENCE = 3.0
 
@@ -69,11 +69,14 @@ def wishes(pod: Pod) -> bool:
 
 
 class Isolation:
-    """Reads the labels, at most twice a minute."""
+    """Reads the labels, at most once in ``fresh`` seconds."""
 
-    def __init__(self, client: KubeClient, *, node: NodeName, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, client: KubeClient, *, node: NodeName, fresh: float = FRESH, clock: Clock = time.monotonic
+    ) -> None:
         self._client = client
         self._node = node
+        self._fresh = fresh
         self._clock = clock
         self._known: dict[str, tuple[float, Labels | None]] = {}  # by path; None: never read
 
@@ -93,7 +96,7 @@ class Isolation:
     async def _labels(self, path: str, kind: type[Node] | type[Namespace]) -> Labels | None:
         at, labels = self._known.get(path, (float("-inf"), None))
         now = self._clock()
-        if now - at < (_FRESH if labels is not None else _AGAIN):
+        if now - at < (self._fresh if labels is not None else _AGAIN):
             return labels
         try:
             async with asyncio.timeout(_PATIENCE):

@@ -12,7 +12,7 @@ from fractile.cluster.spec import DEFAULT_CARDS, DEFAULT_NODES, ClusterSpec, fro
 from fractile.cluster.up import Started, Wish
 from fractile.errors import SetupError
 from fractile.model.units import MemoryUnit
-from fractile.wire import cluster_file
+from fractile.wire import cluster_file, sharing_file
 
 JSON_VERSION = 1
 
@@ -31,6 +31,12 @@ JSON_VERSION = 1
     type=click.Choice([u.name for u in MemoryUnit]),
     help="What one unit of aliyun.com/gpu-mem is worth.  [default: MiB]",
 )
+@click.option(
+    "--sharing",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="How cards may be cut (docs/sharing.md); on a running cluster in force within 2 seconds. /dev/null: no rules.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--hollow", is_flag=True, hidden=True, help="Nodes without kubelet even where real ones are possible.")
 @click.option("--without-fractile", is_flag=True, hidden=True, help="Kubernetes alone.")
@@ -40,6 +46,7 @@ def command(
     cards: str | None,
     file: Path | None,
     memory_unit: str | None,
+    sharing: Path | None,
     output: str,
     hollow: bool,
     without_fractile: bool,
@@ -51,7 +58,8 @@ def command(
     """
     spec = _spec(name, nodes=nodes, cards=cards, file=file, unit=MemoryUnit[memory_unit] if memory_unit else None)
     cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
-    started = cluster.up(Wish(spec=spec, hollow=hollow, fractile=not without_fractile))
+    rules = None if sharing is None else _rules(sharing)
+    started = cluster.up(Wish(spec=spec, hollow=hollow, fractile=not without_fractile, sharing=rules))
     click.echo(_json(cluster, started) if output == "json" else _text(cluster, started))
 
 
@@ -62,11 +70,7 @@ def _spec(
     if file is not None:
         if nodes is not None or cards is not None:
             raise click.UsageError("--file describes nodes and cards; give it alone, or --nodes and --cards")
-        try:
-            content = file.read_bytes()
-        except OSError as e:
-            raise SetupError(f"{file} cannot be read: {e.strerror}; give --file a readable file") from None
-        return from_file(cluster, cluster_file.decode(content, source=str(file)), unit=unit)
+        return from_file(cluster, cluster_file.decode(_read(file, "--file"), source=str(file)), unit=unit)
     if nodes is None and cards is None and unit is None:
         return None
     return from_options(
@@ -75,6 +79,23 @@ def _spec(
         cards=DEFAULT_CARDS if cards is None else cards,
         unit=unit or MemoryUnit.MiB,
     )
+
+
+def _rules(file: Path) -> str:
+    """The text of a file of sharing rules; WireError, with the line, when it makes no sense."""
+    try:
+        text = _read(file, "--sharing").decode()
+    except UnicodeDecodeError:
+        raise SetupError(f"{file} is no text in UTF-8; see docs/sharing.md for its form") from None
+    sharing_file.decode(text, str(file))
+    return text
+
+
+def _read(file: Path, option: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise SetupError(f"{file} cannot be read: {e.strerror}; give {option} a readable file") from None
 
 
 def _text(cluster: LocalCluster, started: Started) -> str:

@@ -216,7 +216,7 @@ def scheduler(state: State, secrets: Secrets, programs: Programs, config: Path) 
     return Component("kube-scheduler", argv, probe=probe)
 
 
-def fractile_control_plane(state: State, secrets: Secrets) -> Component:
+def fractile_control_plane(place: Layout, state: State, secrets: Secrets) -> Component:
     listen = f"{_HOST}:{state.ports.control_plane}"
     argv = (
         *fractile_program(),
@@ -226,6 +226,7 @@ def fractile_control_plane(state: State, secrets: Secrets) -> Component:
         f"--tls-cert={secrets.extender.cert}",
         f"--tls-key={secrets.extender.key}",
         f"--memory-unit={state.spec.unit.name}",
+        f"--sharing={place.sharing}",
     )
     return Component("control-plane", argv, probe=HttpProbe(f"https://{listen}/readyz", secrets.ca))
 

@@ -97,6 +97,10 @@ class Layout(msgspec.Struct, frozen=True):
         return self.root / "config"
 
     @property
+    def sharing(self) -> Path:
+        return self.config / "sharing.yaml"  # the control plane looks at it every two seconds
+
+    @property
     def etcd(self) -> Path:
         return self.root / "etcd"
 

@@ -28,6 +28,7 @@ METRICS_PORT = 5678
 CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")  # Debian, upstream, Fedora
 SOCKET = "/run/containerd/containerd.sock"  # as the node sees it
 
+LABEL_REFRESH = 2  # seconds; the API server of a local cluster has few agents to answer
 CONTEXT = 256  # MiB that a CUDA context takes on a simulated card
 
 _OVERLAYFS = "overlay"
@@ -112,6 +113,7 @@ def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Com
         f"--kubeconfig={files.agent_kubeconfig}",
         f"--memory-unit={state.spec.unit.name}",
         f"--state-dir={place.node(node.index).agent}",
+        f"--label-refresh={LABEL_REFRESH}",
         # Hollow nodes have no address of their own.
         f"--metrics-address={'' if state.hollow else f'{node.address}:{METRICS_PORT}'}",
         *cards,

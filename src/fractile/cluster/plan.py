@@ -61,7 +61,7 @@ def make(place: Layout, state: State, *, now: datetime) -> Plan:
         apiserver=controlplane.apiserver(place, state, secrets, programs),
         controller_manager=controlplane.controller_manager(state, secrets, programs),
         scheduler=controlplane.scheduler(state, secrets, programs, config),
-        control_plane=controlplane.fractile_control_plane(state, secrets) if state.fractile else None,
+        control_plane=controlplane.fractile_control_plane(place, state, secrets) if state.fractile else None,
         nodes=tuple(_node(place, state, one, programs, now=now) for one in state.nodes),
         admin=secrets.admin,
     )

@@ -41,11 +41,13 @@ _POLL = 0.2
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """What a person asks for. Without a spec: the cluster as it was, or the default one."""
+    """What a person asks for. Without a spec: the cluster as it was, or the default one. ``sharing``: the text of a
+    file of rules about how cards may be cut; None: those that there are."""
 
     spec: ClusterSpec | None = None
     hollow: bool = False
     fractile: bool = True
+    sharing: str | None = None
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -64,6 +66,7 @@ async def up(place: Layout, wish: Wish, *, env: Mapping[str, str], progress: Pro
         wanted = await asyncio.to_thread(_decide, place, wish, env, progress)
         # 2. The files of all components.
         planned = plan.make(place, wanted, now=now)
+        _put_sharing(place, wish.sharing)
         # 3. Control plane and nodes, at the same time.
         await _start_all(place, wanted, planned, progress)
         # 4. Usable: nodes Ready, cards counted, control plane ready.
@@ -95,6 +98,12 @@ def _decide(place: Layout, wish: Wish, env: Mapping[str, str], progress: Progres
 
 def _why_hollow(wish: Wish, env: Mapping[str, str], progress: Progress) -> str:
     return "asked for" if wish.hollow else packages.why_hollow(progress, env)
+
+
+def _put_sharing(place: Layout, text: str | None) -> None:
+    """A control plane that runs sees the change by itself; the file is there without rules too, so that it can."""
+    if text is not None or not place.sharing.exists():
+        place.write(place.sharing, text or "version: 1\n")
 
 
 async def _start_all(place: Layout, wanted: State, planned: Plan, progress: Progress) -> None:

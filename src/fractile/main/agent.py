@@ -26,7 +26,7 @@ from fractile.agent.health import INTERVAL, Health
 from fractile.agent.health_events import HealthEvents
 from fractile.agent.http import Address
 from fractile.agent.inventory import Inventory
-from fractile.agent.isolation import Isolation
+from fractile.agent.isolation import FRESH, Isolation
 from fractile.agent.journal import Journal
 from fractile.agent.library import LibrarySweeper, Version, default_source, install
 from fractile.agent.plugin import Plugin
@@ -102,6 +102,14 @@ log = logging.getLogger(__name__)
     default=0,
     help="MiB that one CUDA context takes on this node's cards, if you have measured it; 0: the library measures.",
 )
+@click.option(
+    "--label-refresh",
+    type=click.FloatRange(1, 3600),
+    default=FRESH,
+    show_default=True,
+    metavar="SECONDS",
+    help="How late a changed label of the node or of a namespace, about isolation, may be noticed.",
+)
 @family_options
 @click.option(
     "--virtual-manager/--no-virtual-manager",
@@ -124,6 +132,7 @@ def command(
     no_library: bool,
     simgpu_dir: Path | None,
     context_memory: int,
+    label_refresh: float,
     log_level: str,
     dialects: frozenset[str],
     slots: int,
@@ -166,6 +175,7 @@ def command(
                 ),
                 usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None),
                 virtual_manager=virtual_manager,
+                label_refresh=label_refresh,
                 kernel_log=kernel_log,
             )
         )
@@ -189,6 +199,7 @@ async def run(
     look: float = INTERVAL,
     usage: UsageOptions = _NO_PAGES,
     virtual_manager: bool = True,
+    label_refresh: float = FRESH,
     kernel_log: Path | None = None,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
@@ -200,7 +211,7 @@ async def run(
         pods = NodePods(client, node=node, unit=unit, dialects=dialects)
         steer = Steer(kubelet, pods)
         assigned = Assigned(pods)
-        isolation = Isolation(client, node=node)
+        isolation = Isolation(client, node=node, fresh=label_refresh)
         events = EventRecorder(client, "fractile-agent")
         enforcer = Enforcer(journal, pods, isolation, events)
         vcuda = VirtualManager(journal, pods, stock, state=state) if virtual_manager else None

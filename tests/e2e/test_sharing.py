@@ -1,0 +1,56 @@
+"""Rules about how cards may be cut, given to a cluster that runs."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from fractile.cluster import workload as w
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.up import Wish
+from fractile.cluster.workload import Workload
+from tests.e2e.test_path import log_of
+
+NO_RULES = "version: 1\n"
+QUARTERS = "version: 1\nmodels:\n  Tesla-V100: {maxSlices: 2, fractions: [1/4]}\n"
+
+
+@pytest.fixture
+def work(cluster: LocalCluster) -> Generator[Workload]:
+    """A namespace that is empty before and after, and no rules afterwards."""
+    found = Workload(cluster.kubectl, "e2e-sharing")
+    cluster.up()
+    found.create_namespace()
+    found.delete()
+    try:
+        yield found
+    finally:
+        cluster.up(Wish(sharing=NO_RULES))
+        found.delete(wait=120)
+
+
+def rule(cluster: LocalCluster, work: Workload, text: str) -> None:
+    """As `fractile up --sharing FILE` does; nothing is restarted."""
+    before, seen = cluster.status()["control-plane"].pid, log_of(cluster).count("sharing rules read")
+    cluster.up(Wish(sharing=text))
+    work.wait_until(10, "the rules to be read", lambda: log_of(cluster).count("sharing rules read") > seen)
+    assert cluster.status()["control-plane"].pid == before
+
+
+def test_rules_that_up_is_given_hold_on_a_running_cluster_until_it_is_given_others(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    rule(cluster, work, QUARTERS)
+    work.apply([w.pod("odd", w.container(memory=5000), nodes=["n3"])])
+    assert "5000 MiB asked, and cards here are cut in 1/4 (4069 MiB) only" in work.wait_refused("odd")
+
+    names = [f"quarter-{i}" for i in range(5)]
+    work.apply([w.pod(name, w.container(memory=4069), nodes=["n3"]) for name in names[:4]])
+    work.wait_running(*names[:4])  # two slices on each of two cards
+    work.apply([w.pod(names[4], w.container(memory=4069), nodes=["n3"])])
+    assert "2 of 2" in work.wait_refused(names[4])
+
+    cluster.up()
+    assert Path(cluster.place.sharing).read_text() == QUARTERS  # who says nothing changes nothing
+    rule(cluster, work, NO_RULES)
+    assert w.node_of(work.wait_running("odd", names[4])["odd"]) == "n3"
