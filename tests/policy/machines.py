@@ -69,7 +69,7 @@ def _tree(*sizes: int, words: Sequence[str]) -> tuple[str, ...]:
     return tuple(" ".join(word(a, b) for b in range(count)) for a in range(count))
 
 
-def _irregular(count: int, seed: int) -> tuple[str, ...]:
+def irregular(count: int, seed: int) -> tuple[str, ...]:
     """No two cards alike: the hardest case for the search."""
     random = Random(seed)
     words = [["X"] * count for _ in range(count)]
@@ -124,5 +124,5 @@ MACHINES = (NVSWITCH, PCIE, DGX_1, PAIR, MIXED)
 
 DGX_2 = Machine("16 cards, NVSwitch", _all_alike(16, "NV6"), (V100,) * 16, nvlink=2)
 PCIE_16 = Machine("16 cards, PCIe", _tree(4, 2, 2, words=("PIX", "NODE", "SYS")), (A10,) * 16, pcie=4)
-IRREGULAR_16 = Machine("16 cards, no two alike", _irregular(16, 1), (V100,) * 16, nvlink=2)
+IRREGULAR_16 = Machine("16 cards, no two alike", irregular(16, 1), (V100,) * 16, nvlink=2)
 LARGE = (DGX_2, PCIE_16, IRREGULAR_16)

@@ -45,16 +45,15 @@ def ring(pairs: Matrix, group: Sequence[int]) -> int:
 class Rings:
     """Which groups have a ring of pairs that all reach a rate.
 
-    Held and Karp, 1962: where can a way end that starts at the lowest card of a set and visits all of it? The answers
-    are kept, since groups of one machine overlap; there are at most 2^16 of them. For more than 16 cards the necessary
-    condition must do: all are connected, each to two others.
+    A way is laid from the card with the fewest neighbours to those with the fewest first (Warnsdorff's rule), and given
+    up as soon as a card that is left cannot be passed through any more. For more than 16 cards the necessary condition
+    must do: all are connected, each to two others.
     """
 
     _MOST = 16
 
     def __init__(self, pairs: Matrix, rate: int) -> None:
         self._near = at_least(pairs, rate)
-        self._ends: dict[int, int] = {}
 
     def through(self, group: Sequence[int]) -> bool:
         """Whether one closed way visits every card of the group once. Two cards are a ring, and so is one."""
@@ -66,7 +65,8 @@ class Rings:
             return False
         if 2 * fewest >= len(group) or len(group) > self._MOST:  # the former: Dirac, 1952
             return True
-        return bool(self._reached(mine) & self._near[group[0]])
+        start = min(group, key=lambda a: (self._near[a] & mine).bit_count())
+        return _Way(self._near, start).closes(mine ^ 1 << start, start)
 
     def _connected(self, mine: int) -> bool:
         seen, edge = 0, mine & -mine
@@ -78,20 +78,41 @@ class Rings:
             edge = reached & mine & ~seen
         return seen == mine
 
-    def _reached(self, mine: int) -> int:
-        """The cards, as bits, where a way through all of ``mine`` can end that starts at its lowest."""
-        known = self._ends.get(mine)
-        if known is not None:
-            return known
-        start = mine & -mine
-        others = mine ^ start
-        ends = others & self._near[start.bit_length() - 1] if others.bit_count() == 1 else 0
-        if not ends:
-            for a in bits(others):
-                if self._near[a] & others and self._near[a] & self._reached(mine ^ 1 << a):
-                    ends |= 1 << a
-        self._ends[mine] = ends
-        return ends
+
+class _Way:
+    """The search for one closed way. What has failed is remembered: at most 2^15 sets of cards by 15 ends."""
+
+    def __init__(self, near: Sequence[int], start: int) -> None:
+        self._near = near
+        self._start = start
+        self._failed: set[tuple[int, int]] = set()
+
+    def closes(self, left: int, end: int) -> bool:
+        """Whether the way that ends here can go on through all that are left, and back to where it began."""
+        if not left:
+            return bool(self._near[end] >> self._start & 1)
+        near = self._near[end]
+        if not self._near[self._start] & left or (left, end) in self._failed:
+            return False
+        nexts = self._nexts(near & left, left, end)
+        if any(self.closes(left ^ 1 << a, a) for a in nexts):
+            return True
+        self._failed.add((left, end))
+        return False
+
+    def _nexts(self, near: int, left: int, end: int) -> list[int]:
+        """The cards to go to, those first that have the fewest others; none where a card is cut off.
+
+        A card that is left is passed through: it needs two of those that are left, the end and the start.
+        """
+        ends = 1 << end | 1 << self._start
+        rated: list[tuple[int, int]] = []
+        for a in bits(near):
+            others = (self._near[a] & (left | ends)).bit_count()
+            if others < 2:
+                return []
+            rated.append((others, a))
+        return [a for _, a in sorted(rated)]
 
 
 def at_least(pairs: Matrix, rate: int) -> list[int]:

@@ -19,9 +19,13 @@ from functools import lru_cache
 from itertools import combinations
 from math import comb, prod
 
+from fractile.policy import groups
 from fractile.policy.bandwidth import Matrix, Rings, at_least, bits, total
 
-_EXACT = 20_000  # groups that are compared one by one; 8 of 16 cards are 12,870
+_EXACT = 20_000  # groups that are compared; 8 of 16 cards are 12,870
+_MANY = 200  # groups from which on they are compared all at once, which costs half a millisecond to begin with
+_MANY_KINDS = 1000  # the same where cards can change places: then all groups are many more than those that differ
+_WIDEST = 16  # cards that are compared so: there are 2^16 sets of them
 
 Kinds = tuple[tuple[str, int], ...]  # model and memory of each card
 Positions = tuple[int, ...]
@@ -33,18 +37,22 @@ def closest(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positio
     if count >= len(free):
         return free
     sets = _exchangeable(pairs, kinds, free)
-    few = comb(len(free), count) <= _EXACT or prod(len(s) + 1 for s in sets) <= _EXACT
-    groups = list(_groups(sets, count)) if few else [_grown(pairs, free, count, seed) for seed in free]
-    models = [len({kinds[a][0] for a in group}) for group in groups]
+    least = min(comb(len(free), count), prod(len(s) + 1 for s in sets))
+    many = _MANY if len(sets) == len(free) else _MANY_KINDS
+    if many < least <= _EXACT and count > 2 and len(free) <= _WIDEST:
+        return groups.best(pairs, kinds, free, count)
+    few = least <= _EXACT
+    candidates = list(_groups(sets, count)) if few else [_grown(pairs, free, count, seed) for seed in free]
+    models = [len({kinds[a][0] for a in group}) for group in candidates]
     fewest = min(models)
-    groups = [group for group, several in zip(groups, models, strict=True) if several == fewest]
-    groups.sort(key=_Order(pairs, kinds, free).key)
+    candidates = [group for group, several in zip(candidates, models, strict=True) if several == fewest]
+    candidates.sort(key=_Order(pairs, kinds, free).key)
     for rate in sorted({pairs[a][b] for a in free for b in free if a != b}, reverse=True):
         rings = Rings(pairs, rate)
-        for group in groups:
+        for group in candidates:
             if rings.through(group):
                 return group
-    return groups[0]  # a single card
+    return candidates[0]  # a single card
 
 
 @lru_cache(maxsize=8192)
