@@ -45,6 +45,10 @@ def event(namespace: str, name: str) -> str:
     return f"{events(namespace)}/{_checked(name)}"
 
 
+def config_maps(namespace: str) -> str:
+    return f"{_core(namespace)}/configmaps"
+
+
 def leases(namespace: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{_checked(namespace)}/leases"
 

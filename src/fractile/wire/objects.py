@@ -88,6 +88,11 @@ class Namespace(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class ConfigMap(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] | None = None
+
+
 class LeaseSpec(KubeStruct, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -1,0 +1,97 @@
+"""Follows the ConfigMap of quotas and the labels of nodes, and tells the ledger what they say.
+
+Level-triggered: the last state of the ConfigMap is what counts. One that makes no sense changes nothing: the quotas
+stay as they were, and an event on it says where and why. Failure rule: when there were none before, since the program
+has just started, nobody is given a card until somebody corrects it. To forget all quotas for a typing error would give
+away what others count on. A ConfigMap that is not there, or no more, limits nobody.
+
+Quotas are for pods that are still to be placed: nobody who runs loses anything, and what runs counts.
+"""
+
+import logging
+from collections.abc import Callable
+
+from fractile.errors import WireError
+from fractile.kube.events import EventKind, ObjectRef
+from fractile.kube.reflector import Gone
+from fractile.ledger.usage import Usage
+from fractile.model.quota import MODEL_LABELS, POOL_LABELS, NamespaceQuota, Place, Quota
+from fractile.model.units import NodeName
+from fractile.wire import quota_file
+from fractile.wire.objects import ConfigMap, Node
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[ObjectRef, str, str, EventKind], None]  # about what, the event's reason, message
+
+
+class QuotaFeed:
+    """``source``: namespace and name of the ConfigMap, for sentences. ``others``: whether namespaces that it does not
+    name may use cards. ``eased`` is told whenever somebody may have more than before, as far as anybody can say."""
+
+    def __init__(self, usage: Usage, source: str, *, others: bool, tell: Tell, eased: Callable[[], None]) -> None:
+        self._usage = usage
+        self._source = source
+        self._others = others
+        self._tell = tell
+        self._eased = eased
+        self._good: dict[str, NamespaceQuota] | None = None  # the last that made sense
+        self.problem = ""  # what is wrong with the ConfigMap as it is now
+        usage.limit(Quota(others=others))
+
+    def changed(self, config: ConfigMap) -> None:
+        """The ConfigMap is there, or says something else."""
+        about = ObjectRef("ConfigMap", config.metadata.namespace, config.metadata.name, config.metadata.uid)
+        try:
+            quotas = quota_file.decode(config.data or {}, f"quota ConfigMap {self._source}")
+        except WireError as e:
+            self._refused(about, str(e))
+            return
+        recovered = bool(self.problem)
+        self.problem = ""
+        if quotas == self._good and not recovered:
+            return
+        self._good = quotas
+        self._put(Quota(quotas, others=self._others))
+        log.info("quotas read source=%s namespaces=%d", self._source, len(quotas))
+        self._tell(about, "QuotaRead", f"quotas of {len(quotas)} namespaces are in force", "Normal")
+
+    def gone(self, _: Gone) -> None:
+        """The ConfigMap was deleted."""
+        self.problem = ""
+        self._good = None
+        self._put(Quota(others=self._others))
+        log.warning("quotas gone source=%s", self._source)
+
+    def node_changed(self, node: Node) -> None:
+        """A node, with its labels or without."""
+        labels = node.metadata.labels or {}
+        place = Place(_first(labels, POOL_LABELS), _first(labels, MODEL_LABELS))
+        self._place(NodeName(node.metadata.name), place)
+
+    def node_gone(self, node: Gone) -> None:
+        self._place(NodeName(node.name), Place())
+
+    def _refused(self, about: ObjectRef, problem: str) -> None:
+        self.problem = problem
+        if self._good is None:
+            self._put(Quota(problem=f"{problem}; until that is corrected nobody is given a card"))
+            kept = "nobody is given a card until that is corrected"
+        else:
+            kept = "the quotas stay as they were"
+        log.error("quotas refused reason=%s consequence=%s", problem, kept)
+        self._tell(about, "QuotaIgnored", f"{problem}; {kept}", "Warning")
+
+    def _put(self, quota: Quota) -> None:
+        if quota != self._usage.quota:
+            self._usage.limit(quota)
+            self._eased()
+
+    def _place(self, node: NodeName, place: Place) -> None:
+        if self._usage.place(node) != place:
+            self._usage.put_place(node, place)
+            self._eased()
+
+
+def _first(labels: dict[str, str], names: tuple[str, ...]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")

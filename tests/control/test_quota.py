@@ -1,0 +1,129 @@
+"""The ConfigMap of quotas and the labels of nodes, as they change."""
+
+import pytest
+
+from fractile.control.quota import QuotaFeed
+from fractile.kube.events import EventKind, ObjectRef
+from fractile.kube.reflector import Gone
+from fractile.ledger.usage import Usage
+from fractile.model.quota import Limit, NamespaceQuota, Place, Quota
+from fractile.model.units import NodeName
+from fractile.wire.objects import ConfigMap, Node, ObjectMeta
+from fractile.wire.quota_file import KEY
+
+SOURCE = "fractile-system/fractile-quota"
+TWO_M40 = {"a": NamespaceQuota(limits=(Limit("M40", 200),))}
+
+
+class World:
+    """A feed, with all that it told."""
+
+    def __init__(self, *, others: bool = True) -> None:
+        self.usage = Usage()
+        self.told: list[tuple[str, str, str]] = []  # object, reason, type
+        self.said: list[str] = []
+        self.eased = 0
+        self.feed = QuotaFeed(self.usage, SOURCE, others=others, tell=self.tell, eased=self.ease)
+
+    def tell(self, about: ObjectRef, reason: str, message: str, kind: EventKind) -> None:
+        self.told.append((f"{about.kind} {about.namespace}/{about.name} {about.uid}", reason, kind))
+        self.said.append(message)
+
+    def ease(self) -> None:
+        self.eased += 1
+
+    def write(self, text: str | None, **more: str) -> None:
+        meta = ObjectMeta(name="fractile-quota", namespace="fractile-system", uid="u1")
+        data = dict(more) if text is None else {KEY: text, **more}
+        self.feed.changed(ConfigMap(metadata=meta, data=data or None))
+
+    def delete(self) -> None:
+        self.feed.gone(Gone("fractile-system", "fractile-quota", "u1"))
+
+
+OBJECT = "ConfigMap fractile-system/fractile-quota u1"
+GOOD = '{"a": {"quota": {"M40": 2}}}'
+
+
+def test_without_a_config_map_nobody_is_limited_unless_the_option_says_so() -> None:
+    assert World().usage.quota.limits_nobody
+    assert World(others=False).usage.quota == Quota(others=False)
+
+
+def test_a_config_map_is_in_force_at_once_and_says_so() -> None:
+    world = World()
+    world.write(GOOD)
+    assert world.usage.quota == Quota(TWO_M40)
+    assert world.told == [(OBJECT, "QuotaRead", "Normal")]
+    assert world.eased == 1
+
+
+def test_what_says_the_same_again_changes_nothing_and_tells_nobody() -> None:
+    world = World()
+    world.write(GOOD)
+    world.write(f" {GOOD} ")
+    assert (len(world.told), world.eased) == (1, 1)
+
+
+@pytest.mark.parametrize("text", ["{", '{"a": {"quota": {"M40": -1}}}', '{"b": {}, "a": {"pool": 3}}', None])
+def test_a_malformed_one_is_refused_as_a_whole_and_the_last_good_one_kept(text: str | None) -> None:
+    world = World()
+    world.write(GOOD)
+    world.write(text)
+    assert world.usage.quota == Quota(TWO_M40)
+    assert world.told[1:] == [(OBJECT, "QuotaIgnored", "Warning")]
+    assert world.said[1].startswith(f"quota ConfigMap {SOURCE}: ")
+    assert world.said[1].endswith("; the quotas stay as they were")
+    assert world.feed.problem
+    world.write(GOOD)
+    assert world.feed.problem == ""
+    assert world.told[2:] == [(OBJECT, "QuotaRead", "Normal")]
+    assert world.eased == 1
+
+
+def test_while_nobody_has_known_the_quotas_since_the_start_nobody_is_given_a_card() -> None:
+    world = World()
+    world.write("{")
+    assert world.usage.quota.problem.endswith("; until that is corrected nobody is given a card")
+    assert world.said[0].endswith("; nobody is given a card until that is corrected")
+    world.write(GOOD)
+    assert world.usage.quota == Quota(TWO_M40)
+    assert world.eased == 2
+
+
+def test_a_deleted_config_map_limits_nobody() -> None:
+    world = World()
+    world.write(GOOD)
+    world.delete()
+    assert world.usage.quota.limits_nobody
+    assert world.eased == 2
+    world.write("{")  # what is made anew has no good one before it
+    assert world.usage.quota.problem
+
+
+def test_namespaces_that_are_not_named_stay_denied_whatever_the_config_map_says() -> None:
+    world = World(others=False)
+    world.write(GOOD)
+    assert world.usage.quota == Quota(TWO_M40, others=False)
+    world.delete()
+    assert world.usage.quota == Quota(others=False)
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        ({"fractile.dev/pool": "public"}, Place("public")),
+        ({"gaia.tencent.com/gpu-pool": "wx", "gaia.tencent.com/gpu-model": "M40"}, Place("wx", "M40")),
+        ({"tkestack.io/gpu-pool": "wx", "tkestack.io/gpu-model": "M40"}, Place("wx", "M40")),
+        ({"fractile.dev/pool": "ours", "gaia.tencent.com/gpu-pool": "theirs"}, Place("ours")),
+        ({"fractile.dev/pool": ""}, Place()),
+        (None, Place()),
+    ],
+)
+def test_pool_and_model_of_a_node_are_what_its_labels_say(labels: dict[str, str] | None, place: Place) -> None:
+    world = World()
+    world.feed.node_changed(Node(metadata=ObjectMeta(name="n1", labels=labels)))
+    assert world.usage.place(NodeName("n1")) == place
+    assert world.eased == (place != Place())
+    world.feed.node_gone(Gone("", "n1", "u"))
+    assert world.usage.place(NodeName("n1")) == Place()
