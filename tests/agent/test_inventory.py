@@ -103,6 +103,14 @@ async def test_each_card_has_an_object_owned_by_the_node() -> None:
             "model": "Tesla-V100",
             "memory": "81920Mi",
             "pciBusID": B.pci_bus_id,
+            "properties": {
+                "type": "gpu",
+                "model": "Tesla-V100",
+                "index": 1,
+                "nodeName": "n1",
+                "memory": "81920Mi",
+                "cores": 100,
+            },
         }
         metadata = json.loads(json.dumps(made["metadata"]))
         assert metadata["labels"] == {"fractile.dev/node": "n1"}

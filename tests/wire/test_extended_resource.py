@@ -6,15 +6,18 @@ import pytest
 from fractile.errors import WireError
 from fractile.model.card import Card
 from fractile.model.interconnect import Interconnect
+from fractile.model.properties import Properties
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire import extended_resource
-from fractile.wire.extended_resource import ExtendedResourceSpec, InterconnectSpec
+from fractile.wire.extended_resource import BoundTo, ExtendedResourceSpec, InterconnectSpec, Used
 from fractile.wire.objects import OwnerReference
 from tests.builders import card, resource
 from tests.wire.golden_files import golden
 
 UUID = CardUUID("GPU-4f2b4d9e-0000-4000-8000-000000000000")
-CARD = Card(uuid=UUID, index=0, model="Tesla-V100", memory=MiB(16276), pci_bus_id="00000000:00:04.0")
+CARD = Card(
+    uuid=UUID, index=0, model="Tesla-V100", memory=MiB(16276), pci_bus_id="00000000:00:04.0", node=NodeName("n1")
+)
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="3b929d53-cdc4-4766-9b01-6efcd2f0d039")
 
 
@@ -90,7 +93,7 @@ def test_how_a_card_is_joined_comes_back_as_it_was_published() -> None:
 
 def test_cards_of_nodes_of_one_kind_share_what_they_know() -> None:
     texts = [msgspec.json.encode(extended_resource.from_card(c, NodeName("n1"))) for c in (card(), card(index=1))]
-    joined = [t.replace(b'"memory"', b'"interconnect":{"peers":"X NV12"},"memory"') for t in texts]
+    joined = [t.replace(b'"memory"', b'"interconnect":{"peers":"X NV12"},"memory"', 1) for t in texts]
     first, second = (extended_resource.to_card(extended_resource.decoder.decode(t))[1].interconnect for t in joined)
     assert first is not None
     assert first is second
@@ -115,3 +118,95 @@ def test_a_card_with_a_senseless_interconnect_counts_as_far_from_all_others(wron
 def test_a_row_that_the_api_server_would_refuse_does_not_take_the_card_with_it() -> None:
     long = msgspec.structs.replace(CARD, interconnect=Interconnect("X" + " NODE" * 300))
     assert extended_resource.from_card(long, NodeName("n1")).spec.interconnect is None
+
+
+SAID = Properties({"architecture": "Volta", "clock": "1530MHz", "computeCapability": "7.0", "ecc": "on"})
+HCA = Card(
+    uuid=CardUUID("mlx5_0.n1"),
+    index=3,
+    model="ConnectX-7",
+    memory=MiB(0),
+    type="infiniband",
+    shares=4,
+    properties=Properties({"rate": "400Gb/s"}),
+    node=NodeName("n1"),
+)
+
+
+def again(card: Card) -> Card:
+    """The card as it is read from what its agent applies."""
+    text = msgspec.json.encode(extended_resource.from_card(card, NodeName("n1")))
+    return extended_resource.to_card(extended_resource.decoder.decode(text))[1]
+
+
+def test_what_a_card_says_of_itself_comes_back_as_it_was_published() -> None:
+    told = msgspec.structs.replace(CARD, properties=SAID)
+    assert again(told) == told
+
+
+def test_a_device_that_is_no_gpu_has_a_type_and_shares_and_no_memory() -> None:
+    applied = extended_resource.from_card(HCA, NodeName("n1"), OWNER)
+    assert msgspec.json.encode(applied) == golden("extended-resource-device.json")
+    assert again(HCA) == HCA
+
+
+def test_what_is_known_of_every_card_stands_among_its_properties() -> None:
+    published = extended_resource.from_card(CARD, NodeName("n1")).spec.properties
+    assert published == {
+        "type": "gpu",
+        "model": "Tesla-V100",
+        "memory": "16276Mi",
+        "cores": 100,
+        "index": 0,
+        "nodeName": "n1",
+    }
+
+
+def test_cards_that_say_the_same_share_one_mapping() -> None:
+    told = [msgspec.structs.replace(card(index=i), properties=Properties(dict(SAID))) for i in range(2)]
+    first, second = (again(c).properties for c in told)
+    assert first is second
+
+
+def test_a_card_that_says_too_much_is_published_without_the_rest() -> None:
+    wordy = Properties({f"key-{i:03}": "x" for i in range(100)} | {"long": "x" * 254, "nodeName": "another"})
+    published = extended_resource.from_card(msgspec.structs.replace(CARD, properties=wordy), NodeName("n1"))
+    assert published.spec.properties is not None
+    assert len(published.spec.properties) == 64
+    assert published.spec.properties["nodeName"] == "n1"
+    assert "long" not in published.spec.properties
+
+
+@pytest.mark.parametrize(
+    ("phase", "healthy"),
+    [
+        ("Available", True), ("PartlyBound", True), ("Bound", True),
+        ("Pending", False), ("Unhealthy", False), ("Lost", False), ("Something", False),
+    ],
+)  # fmt: skip
+def test_only_phases_of_a_card_that_works_count_as_healthy(phase: str, healthy: bool) -> None:
+    assert extended_resource.to_card(resource(card(), phase=phase))[1].healthy is healthy
+
+
+def test_whom_a_card_is_bound_to_is_read_as_the_api_server_keeps_it() -> None:
+    kept = (
+        b'{"metadata":{"name":"a"},"spec":{"nodeName":"n1","deviceID":"a","index":0,"model":"m","memory":"1Gi"},'
+        b'"status":{"phase":"PartlyBound","used":{"memory":"512Mi","cores":20,"slices":1},"boundTo":'
+        b'[{"namespace":"team","pod":"p","container":"main","memory":"512Mi","cores":20}]}}'
+    )
+    status = extended_resource.decoder.decode(kept).status
+    assert status.used == Used(memory="512Mi", cores=20, slices=1)
+    assert status.bound_to == [BoundTo(namespace="team", pod="p", container="main", memory="512Mi", cores=20)]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(edited(type="Not A Type"), id="no type"),
+        pytest.param(edited(shares=0), id="no shares"),
+        pytest.param(edited(shares=10**6), id="too many shares"),
+    ],
+)
+def test_an_impossible_device_is_refused(spec: ExtendedResourceSpec) -> None:
+    with pytest.raises(WireError):
+        extended_resource.to_card(msgspec.structs.replace(resource(card()), spec=spec))

@@ -1,17 +1,22 @@
-"""``ExtendedResource`` objects (CRD fractile.dev/v1alpha1, cluster-scoped): one per card, written by its node's agent.
+"""``ExtendedResource`` objects (CRD fractile.dev/v1alpha1, cluster-scoped): one per card or other device, written by
+its node's agent.
 
-The name is the card's UUID in lower case. Memory is a quantity, so that selectors can compare it.
+The name is the device's id in lower case. Properties are quantities or strings, so that selectors can compare them.
 """
 
 import re
+import sys
 from collections.abc import Collection
+from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
 from fractile.errors import WireError
-from fractile.model.card import Card
+from fractile.model.card import GPU, Card
 from fractile.model.interconnect import MOST, ROW, Interconnect
+from fractile.model.properties import NONE, Properties, shared
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire.objects import KubeStruct, ObjectMeta, OwnerReference
 from fractile.wire.quantity import parse
@@ -26,8 +31,14 @@ DIALECTS_ANNOTATION = "fractile.dev/dialects"  # families of names that the agen
 
 # status.phase, S4's words
 AVAILABLE = "Available"
+PARTLY_BOUND = "PartlyBound"
+BOUND = "Bound"
 PENDING = "Pending"  # the agent is away: pods that hold the card keep it, new ones are not placed on it
 UNHEALTHY = "Unhealthy"
+LOST = "Lost"  # it is gone, or its node is
+HEALTHY = frozenset({AVAILABLE, PARTLY_BOUND, BOUND})
+
+NODE_LOST = "NodeLost"  # status.reason when the control plane says Lost for a node that cannot
 
 # status.isolation: whether the node's agent puts the library into containers
 ENFORCED = "Enforced"
@@ -36,7 +47,13 @@ NOT_ENFORCED = "NotEnforced"
 _MIB = 2**20
 _MAX_INDEX = 4096  # cards of one node; keeps hostile numbers out of the ledger's arrays
 _MAX_GENERATION = 99  # and the most lanes
+_CORES = 100  # percent of a card
+_MAX_SHARES = 1000
+_MAX_PROPERTIES = 64
+_LONGEST = 253
+_OWN = frozenset({"type", "model", "memory", "index", "nodeName"})  # properties that are fields of the card
 _ROW = re.compile(ROW)
+_TYPE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class InterconnectSpec(KubeStruct, frozen=True, kw_only=True):
@@ -54,13 +71,36 @@ class ExtendedResourceSpec(KubeStruct, frozen=True, kw_only=True):
     device_id: str = msgspec.field(name="deviceID")
     index: int
     model: str
-    memory: str
+    memory: str = ""
     pci_bus_id: str = msgspec.field(default="", name="pciBusID")
     interconnect: InterconnectSpec | None = None
+    type: str = GPU
+    shares: int = 1
+    properties: dict[str, str | int] | None = None
+
+
+class BoundTo(KubeStruct, frozen=True):
+    """A container that holds a part of the device; ``memory`` is a quantity, ``cores`` a percent."""
+
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    memory: str = ""
+    cores: int = 0
+
+
+class Used(KubeStruct, frozen=True):
+    """What all of them hold, also those beyond the 64 that ``boundTo`` names; ``slices`` is how many they are."""
+
+    memory: str = ""
+    cores: int = 0
+    slices: int = 0
 
 
 class ExtendedResourceStatus(KubeStruct, frozen=True):
     phase: str = AVAILABLE
+    bound_to: list[BoundTo] | None = None
+    used: Used | None = None
     isolation: str = ""  # "" before an agent has said it
     reason: str = ""  # why the card is not healthy: one word, such as CardLost
     message: str = ""  # the same as a sentence
@@ -86,7 +126,9 @@ class ExtendedResourceApply(KubeStruct, frozen=True, kw_only=True):
 
 
 def object_name(card: CardUUID) -> str:
-    return card.lower()
+    """Names of objects have neither capital letters nor underscores; ids that differ only in these are refused where
+    they are read (``wire.device_file``)."""
+    return card.lower().replace("_", "-")
 
 
 def from_card(
@@ -111,9 +153,12 @@ def from_card(
             device_id=card.uuid,
             index=card.index,
             model=card.model,
-            memory=f"{card.memory}Mi",
+            memory=f"{card.memory}Mi" if card.memory or card.type == GPU else "",
             pci_bus_id=card.pci_bus_id,
             interconnect=_published(card.interconnect),
+            type=card.type,
+            shares=card.shares,
+            properties=_properties(card, node),
         ),
     )
 
@@ -127,22 +172,48 @@ def dialects(metadata: ObjectMeta) -> frozenset[str] | None:
 def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
     """The card and its node; WireError when they make no sense: the objects may have been written by anybody."""
     spec = resource.spec
-    size = parse(spec.memory)
+    size = parse(spec.memory) if spec.memory or spec.type == GPU else Fraction(0)
     if not 0 <= size < 2**60:
         raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible memory {spec.memory[:40]!r}")
     if not 0 <= spec.index < _MAX_INDEX:
         raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible index {spec.index}")
     if not (spec.node_name and spec.device_id):
         raise WireError(f"ExtendedResource {resource.metadata.name} names no node or no device")
-    return NodeName(spec.node_name), Card(
+    if not (_TYPE.fullmatch(spec.type) and 1 <= spec.shares <= _MAX_SHARES):
+        raise WireError(f"ExtendedResource {resource.metadata.name} has an impossible type or number of shares")
+    node = NodeName(sys.intern(spec.node_name))
+    return node, Card(
         uuid=CardUUID(spec.device_id),
         index=spec.index,
         model=spec.model,
         memory=MiB(int(size) // _MIB),
         pci_bus_id=spec.pci_bus_id,
-        healthy=resource.status.phase not in (PENDING, UNHEALTHY),
+        healthy=resource.status.phase in HEALTHY,
         interconnect=None if spec.interconnect is None else _interconnect(spec.interconnect),
+        type=sys.intern(spec.type),
+        shares=spec.shares,
+        properties=_shared(spec.properties or {}),
+        node=node,
     )
+
+
+def _properties(card: Card, node: NodeName) -> dict[str, str | int]:
+    """What selectors compare, without what the API server would refuse the whole object for."""
+    own: dict[str, str | int] = {"type": card.type, "model": card.model, "index": card.index, "nodeName": node}
+    if card.memory:
+        own["memory"] = f"{card.memory}Mi"
+    if card.type == GPU:
+        own["cores"] = _CORES
+    more = {k: v for k, v in sorted(card.properties.items()) if k not in _OWN and len(v) <= _LONGEST}
+    return own | dict(islice(more.items(), _MAX_PROPERTIES - len(own)))
+
+
+def _shared(properties: dict[str, str | int]) -> Properties:
+    """None of them when they cannot be ours."""
+    if len(properties) > _MAX_PROPERTIES:
+        return NONE
+    own = _OWN | {"cores"} if properties.get("cores") == _CORES else _OWN
+    return shared({k: str(v) for k, v in properties.items() if k not in own and len(str(v)) <= _LONGEST})
 
 
 def _published(found: Interconnect | None) -> InterconnectSpec | None:
