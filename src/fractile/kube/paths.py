@@ -33,8 +33,16 @@ def node(name: str) -> str:
     return f"/api/v1/nodes/{_checked(name)}"
 
 
+def namespaces() -> str:
+    return "/api/v1/namespaces"
+
+
 def namespace(name: str) -> str:
     return _core(name)
+
+
+def secret(namespace: str, name: str) -> str:
+    return f"{_core(namespace)}/secrets/{_checked(name)}"
 
 
 def events(namespace: str) -> str:

@@ -18,16 +18,17 @@ _BACKLOG = 2048
 
 
 class Options:
-    """Where to serve and with which certificate; SetupError when that cannot work."""
+    """Where to serve and with which certificate; SetupError, which names the ``option``, when that cannot work."""
 
-    def __init__(self, listen: str, cert: Path | None, key: Path | None) -> None:
+    def __init__(self, listen: str, cert: Path | None, key: Path | None, *, option: str = "--listen") -> None:
         host, separator, port = listen.rpartition(":")
         if not (separator and port.isascii() and port.isdigit() and int(port) < 2**16):
-            raise SetupError(f"--listen {listen!r} is not HOST:PORT; write for example 0.0.0.0:8443")
+            raise SetupError(f"{option} {listen!r} is not HOST:PORT; write for example 0.0.0.0:8443")
         if (cert is None) != (key is None):
             raise SetupError("--tls-cert and --tls-key go together; give both or neither")
         self.address = (host.strip("[]"), int(port))
         self.listen = listen
+        self.option = option
         self.cert = cert
         self.key = key
         if cert is not None and key is not None:
@@ -36,7 +37,7 @@ class Options:
 
 async def serve(app: Starlette, options: Options) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end."""
-    with _socket(options) as listening:
+    with listening_socket(options) as listening:
         config = uvicorn.Config(
             app=app,
             ssl_certfile=options.cert,
@@ -74,12 +75,13 @@ def _check(cert: Path, key: Path) -> None:
         raise SetupError(f"{cert} and {key} are not a PEM certificate and its key without a password ({e})") from None
 
 
-def _socket(options: Options) -> socket.socket:
+def listening_socket(options: Options) -> socket.socket:
+    """A socket that listens; SetupError when it cannot."""
     family = socket.AF_INET6 if ":" in options.address[0] else socket.AF_INET
     try:
         return socket.create_server(options.address, family=family, backlog=_BACKLOG)
     except OSError as e:
         why = os.strerror(e.errno) if e.errno and e.errno > 0 else str(e)
         raise SetupError(
-            f"cannot listen on {options.listen}: {why}; give another address or port with --listen"
+            f"cannot listen on {options.listen}: {why}; give another address or port with {options.option}"
         ) from None

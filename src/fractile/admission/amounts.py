@@ -1,0 +1,73 @@
+"""Changes to the amounts of one container, collected and then written as the smallest JSON patch.
+
+``limits`` and ``requests`` are two maps, each of which may be missing. A change that leaves a map as it was makes no
+step, so what was mutated before is not patched again.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fractile.wire.admission import Op, pointer
+
+MAPS = ("limits", "requests")
+
+
+class Amounts:
+    """The amounts of the container whose ``resources`` these are."""
+
+    def __init__(self, resources: Mapping[str, Any] | None) -> None:
+        given = resources or {}
+        self._before: dict[str, dict[str, Any] | None] = {name: given.get(name) for name in MAPS}
+        self._there = resources is not None
+        self._now: dict[str, dict[str, Any]] = {name: dict(self._before[name] or {}) for name in MAPS}
+
+    def names(self) -> list[str]:
+        """All resources, each once, in the order in which they are written."""
+        return list(dict.fromkeys(resource for name in MAPS for resource in self._now[name]))
+
+    def value(self, resource: str) -> Any:
+        """Its limit, or else its request; None when it has neither."""
+        return next((self._now[name][resource] for name in MAPS if resource in self._now[name]), None)
+
+    def rename(self, resource: str, to: str) -> Any:
+        """Give what stands under one name another one. What stood there, if it was something else, is returned."""
+        before = self.value(to)
+        after = self.value(resource)
+        for name in MAPS:
+            self._now[name].pop(to, None)
+            if resource in self._now[name]:
+                self._now[name][to] = self._now[name].pop(resource)
+        return before if before is not None and before != after else None
+
+    def beside(self, resource: str, added: str, value: str) -> Any:
+        """Put another resource into the maps in which one stands. What stood there, if it was something else, is
+        returned."""
+        before = self.value(added)
+        for name in MAPS:
+            self._now[name].pop(added, None)
+            if resource in self._now[name]:
+                self._now[name][added] = before if same(before, value) else value
+        return None if before is None or same(before, value) else before
+
+    def request_what_is_limited(self, resource: str) -> None:
+        """As the API server does for pods: a request that is not written is the limit."""
+        if resource in self._now["limits"]:
+            self._now["requests"].setdefault(resource, self._now["limits"][resource])
+
+    def ops(self, *path: str | int) -> Iterator[Op]:
+        """The steps that make the container as it shall be; ``path`` leads to its ``resources``."""
+        changed = {name: after for name, after in self._now.items() if after != (self._before[name] or {})}
+        if changed and not self._there:
+            yield Op("add", pointer(*path), {})
+        for name, after in changed.items():
+            before = self._before[name]
+            if before is None:
+                yield Op("add", pointer(*path, name), after)
+                continue
+            yield from (Op("remove", pointer(*path, name, r)) for r in before if r not in after)
+            yield from (Op("add", pointer(*path, name, r), v) for r, v in after.items() if before.get(r) != v)
+
+
+def same(written: object, value: str) -> bool:
+    """Whether an amount is that whole number; 2 and "2" are the same."""
+    return str(written) == value

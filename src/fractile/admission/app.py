@@ -1,0 +1,206 @@
+"""The webhook's HTTP side: AdmissionReviews in, answers out, one log line per object that is changed or refused.
+
+Failure rule: open. An object that cannot be read here is let through as it is, with a warning: what it asks for is
+judged again by filter and bind. Only bodies that are no AdmissionReview get a status other than 200.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from fractile.admission import openapi
+from fractile.admission.capacity import Cluster
+from fractile.admission.intake import Bounds, Intake, bad
+from fractile.admission.mutate import Mutation, mutate_pod, mutate_quota, mutate_template, needs_classes
+from fractile.admission.names import Classes
+from fractile.admission.validate import Privileged, Verdict, judge
+from fractile.dialects.table import NAMES, RESOURCES
+from fractile.errors import WireError
+from fractile.model.units import MemoryUnit
+from fractile.wire import admission as wire
+from fractile.wire.admission import AdmissionRequest
+from fractile.wire.objects import Pod
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/admission"
+
+_TEMPLATES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("", "PodTemplate"): ("template",),
+    ("", "ReplicationController"): ("spec", "template"),
+    ("apps", "Deployment"): ("spec", "template"),
+    ("apps", "ReplicaSet"): ("spec", "template"),
+    ("apps", "StatefulSet"): ("spec", "template"),
+    ("apps", "DaemonSet"): ("spec", "template"),
+    ("batch", "Job"): ("spec", "template"),
+    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
+}
+"""Where the pod template of a kind stands."""
+
+_NOT_READY = "Fractile is starting and does not know the classes of the cluster yet; create it again in a moment"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """``resources`` are those of the families that are served."""
+
+    unit: MemoryUnit = MemoryUnit.MiB
+    dialects: frozenset[str] = NAMES
+    resources: frozenset[str] = RESOURCES
+    privileged: Privileged = Privileged.REFUSE
+
+
+class Webhook:
+    """Both verbs, from bytes to bytes. ``known`` says whether cards and classes of the cluster are all read;
+    ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have."""
+
+    def __init__(
+        self,
+        *,
+        classes: Classes,
+        cluster: Cluster,
+        known: Callable[[], bool],
+        scheduler_of: Callable[[str], str] = lambda _: "",
+        settings: Settings | None = None,
+    ) -> None:
+        self._classes = classes
+        self._cluster = cluster
+        self._known = known
+        self._scheduler_of = scheduler_of
+        self._settings = settings or Settings()
+
+    def mutate(self, body: bytes) -> bytes:
+        """WireError when the body is no AdmissionReview."""
+        started = perf_counter()
+        request = wire.decode(body)
+        try:
+            mutation = self._mutation(request)
+        except WireError as e:
+            return wire.allowed(request.uid, warnings=[_unread(request, e)])
+        if mutation.refusal:
+            _log("mutate", request, started, refused=mutation.refusal)
+            return wire.refused(request.uid, mutation.refusal)
+        if mutation.ops:
+            _log("mutate", request, started, steps=len(mutation.ops))
+        return wire.allowed(request.uid, patch=mutation.ops, warnings=mutation.warnings)
+
+    def validate(self, body: bytes) -> bytes:
+        """WireError when the body is no AdmissionReview."""
+        started = perf_counter()
+        request = wire.decode(body)
+        try:
+            verdict = self._verdict(request)
+        except WireError as e:
+            return wire.allowed(request.uid, warnings=[_unread(request, e)])
+        if verdict.refusal:
+            _log("validate", request, started, refused=verdict.refusal)
+            return wire.refused(request.uid, verdict.refusal)
+        return wire.allowed(request.uid, warnings=verdict.warnings)
+
+    def _mutation(self, request: AdmissionRequest) -> Mutation:
+        if _is_new_pod(request):
+            return self._pod(request, wire.pod(request.object))
+        if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+            return Mutation()
+        if (request.kind.group, request.kind.kind) == ("", "ResourceQuota"):
+            quota = wire.quota(request.object)
+            return mutate_quota(quota, self._classes)
+        path = _TEMPLATES.get((request.kind.group, request.kind.kind))
+        if path is None:
+            return Mutation()
+        return mutate_template(wire.pod_inside(request.object, path), self._classes, (*path, "spec"))
+
+    def _pod(self, request: AdmissionRequest, pod: Pod) -> Mutation:
+        if needs_classes(pod) and not self._known():
+            return Mutation(refusal=_NOT_READY)
+        return mutate_pod(
+            pod,
+            self._classes,
+            resources=self._settings.resources,
+            scheduler=self._scheduler_of(request.namespace),
+        )
+
+    def _verdict(self, request: AdmissionRequest) -> Verdict:
+        if not _is_new_pod(request):
+            return Verdict()
+        return judge(
+            wire.pod(request.object),
+            wire.guarded(request.object),
+            cluster=self._cluster if self._known() else None,
+            unit=self._settings.unit,
+            groups=request.user_info.groups or (),
+            dialects=self._settings.dialects,
+            privileged=self._settings.privileged,
+        )
+
+
+def _is_new_pod(request: AdmissionRequest) -> bool:
+    """What a pod asks for cannot be changed later (KEP-1287 resizes processors and memory only)."""
+    kind = request.kind
+    return (kind.group, kind.kind, request.sub_resource, request.operation) == ("", "Pod", "", "CREATE")
+
+
+def _unread(request: AdmissionRequest, error: WireError) -> str:
+    log.warning("object not read kind=%r name=%r reason=%s", request.kind.kind, request.name, error)
+    return f"Fractile could not read this {request.kind.kind[:40]} and left it as it is: {error}"
+
+
+def _log(verb: str, request: AdmissionRequest, started: float, *, steps: int = 0, refused: str = "") -> None:
+    log.info(
+        "%s kind=%s name=%r steps=%d refused=%r ms=%.2f",
+        verb,
+        request.kind.kind[:40],
+        f"{request.namespace}/{request.name}"[:320],
+        steps,
+        refused,
+        (perf_counter() - started) * 1000,
+    )
+
+
+def application(webhook: Webhook, bounds: Bounds | None = None) -> Starlette:
+    """The webhook's routes."""
+    return Starlette(routes=routes(webhook, bounds))
+
+
+def routes(webhook: Webhook, bounds: Bounds | None = None) -> list[Route]:
+    intake = Intake(bounds)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    async def described(_: Request) -> Response:
+        return _json(openapi.document(PREFIX))
+
+    return [
+        Route(f"{PREFIX}/mutate", _verb(webhook.mutate, intake), methods=["POST"]),
+        Route(f"{PREFIX}/validate", _verb(webhook.validate, intake), methods=["POST"]),
+        Route(f"{PREFIX}/healthz", healthz),
+        Route(f"{PREFIX}/openapi.json", described),
+    ]
+
+
+def _verb(answer: Callable[[bytes], bytes], intake: Intake) -> Callable[[Request], Awaitable[Response]]:
+    """The process survives every body, bugs included: those are logged, and the API server goes on without us."""
+
+    async def endpoint(request: Request) -> Response:
+        body = await intake.read(request)
+        if isinstance(body, Response):
+            return body
+        try:
+            return _json(answer(body))
+        except WireError as e:
+            return bad(e)
+        except Exception:
+            log.exception("webhook failed path=%s", request.url.path)
+            return PlainTextResponse("internal error of fractile; its log says more", 500)
+
+    return endpoint
+
+
+def _json(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

@@ -1,0 +1,153 @@
+"""Keeps the server's TLS context up to date, from a Secret that all replicas share, or from files.
+
+The Secret is the truth: whoever finds something due writes it back with the resourceVersion that it read, so of two
+replicas one wins and the other reads anew. A replica that is late serves the old certificate for a few seconds, which
+the bundle still covers. Failure rule: what is loaded stays loaded; while the API server is away nothing is renewed.
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from fractile.admission import certificates
+from fractile.admission.certificates import Material
+from fractile.errors import ApiError, SetupError, Unreachable, WireError
+from fractile.kube.client import KubeClient
+from fractile.kube.pacing import Sleep
+from fractile.wire import webhook as wire
+
+LOOK = 15.0  # seconds between two looks at the Secret or the files
+RETRY = 2.0  # after a failure, and before the first success
+
+_KEYS = {"bundle": "ca.crt", "ca_key": "ca.key", "cert": "tls.crt", "key": "tls.key"}
+
+log = logging.getLogger(__name__)
+
+
+class Served:
+    """The context that the server uses, and the bundle that its callers must trust (empty: somebody else tells them).
+    ``loaded`` is set when there is a certificate."""
+
+    def __init__(self) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.loaded = asyncio.Event()
+        self.bundle = b""
+        self._pair = b""
+
+    def load(self, cert: bytes, key: bytes, bundle: bytes) -> None:
+        """Connections that are made from now on get this certificate; SetupError when it is none."""
+        pair = key.rstrip(b"\n") + b"\n" + cert
+        if pair != self._pair:
+            _load_chain(self.context, pair)
+            log.info("serving certificate loaded")
+        self._pair, self.bundle = pair, bundle
+        self.loaded.set()
+
+
+class SecretKeeper:
+    """Makes and renews the certificates. ``published`` says whether the API server has known a bundle for a while."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        served: Served,
+        *,
+        path: str,
+        names: Sequence[str],
+        published: Callable[[bytes], bool],
+        now: Callable[[], datetime],
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._served = served
+        self._path = path
+        self._names = tuple(names)
+        self._published = published
+        self._now = now
+        self._sleep = sleep
+        self._told = ""
+
+    async def run(self) -> None:
+        """Look at the Secret forever."""
+        while True:
+            await self._sleep(LOOK if await self.look() else RETRY)
+
+    async def look(self) -> bool:
+        """Read, renew what is due, load; False when that did not work."""
+        try:
+            material = await self._renew()
+            self._served.load(material.cert, material.key, material.bundle)
+        except (ApiError, Unreachable, WireError, SetupError) as e:
+            if str(e) != self._told:
+                self._told = str(e)
+                log.warning("certificates not renewed secret=%s reason=%s", self._path, e)
+            return False
+        self._told = ""
+        return True
+
+    async def _renew(self) -> Material:
+        secret = await self._client.get(self._path, wire.Json)
+        before = Material(**{field: wire.secret_value(secret, key) for field, key in _KEYS.items()})
+        published = self._published(before.bundle)
+        after = certificates.renewed(before, self._names, now=self._now(), published=published)
+        if after != before:
+            values: dict[str, bytes] = msgspec.structs.asdict(after)
+            new = {_KEYS[field]: value for field, value in values.items()}
+            await self._client.replace(self._path, wire.with_values(secret, new))
+            log.info("certificates renewed secret=%s", self._path)
+        return after
+
+
+class FileKeeper:
+    """Serves what somebody else renews in files, such as cert-manager in a mounted Secret."""
+
+    def __init__(self, served: Served, *, cert: Path, key: Path, ca: Path | None, sleep: Sleep = asyncio.sleep) -> None:
+        self._served = served
+        self._cert = cert
+        self._key = key
+        self._ca = ca
+        self._sleep = sleep
+        self._told = ""
+        self._read()  # what cannot be read at the start stops the program
+
+    async def run(self) -> None:
+        """Look at the files forever."""
+        while True:
+            await self._sleep(LOOK)
+            self.look()
+
+    def look(self) -> None:
+        try:
+            self._read()
+        except SetupError as e:  # perhaps in the middle of a change
+            if str(e) != self._told:
+                self._told = str(e)
+                log.warning("serving certificate stays as it was reason=%s", e)
+
+    def _read(self) -> None:
+        try:
+            cert, key = self._cert.read_bytes(), self._key.read_bytes()
+            bundle = self._ca.read_bytes() if self._ca else b""
+        except OSError as e:
+            raise SetupError(f"the webhook's certificate cannot be read: {e}") from None
+        self._served.load(cert, key, bundle)
+        self._told = ""
+
+
+def _load_chain(context: ssl.SSLContext, pair: bytes) -> None:
+    """OpenSSL reads files only; one in memory leaves no key on a disk."""
+    file = os.memfd_create("fractile-webhook", os.MFD_CLOEXEC)
+    try:
+        os.write(file, pair)
+        context.load_cert_chain(f"/proc/self/fd/{file}", password=b"")
+    except (OSError, ValueError) as e:
+        raise SetupError(f"the webhook's certificate and key are not a PEM pair without a password ({e})") from None
+    finally:
+        os.close(file)

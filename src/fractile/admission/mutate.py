@@ -1,0 +1,185 @@
+"""What a pod gets on its way in: the smallest patch that lets it be scheduled. Pure, and safe to run twice.
+
+    bare name of a class ──> class.fractile.dev/NAME ──> the slots of its devices ──> defaults ──> scheduler
+
+Each step sees what the one before it made. A container is left alone when nothing of it is ours.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from fractile.admission.amounts import MAPS, Amounts
+from fractile.admission.names import HAMI_AMOUNTS, QUOTA_PREFIX, Classes, is_bare, slot_of, translated
+from fractile.dialects import nvidia
+from fractile.dialects.table import RESOURCES
+from fractile.errors import WireError
+from fractile.wire.admission import Op, ResourceQuota, pointer
+from fractile.wire.objects import Container, Pod
+from fractile.wire.quantity import whole_number
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, class_of
+
+DEFAULT_SCHEDULER = "default-scheduler"  # what the API server writes where a pod names none
+
+_LISTS = (("initContainers", "init_containers"), ("containers", "containers"))  # JSON, and our struct
+
+
+class Mutation(msgspec.Struct, frozen=True):
+    """The steps, and what to tell whoever sent the object. With a ``refusal`` there are no steps."""
+
+    ops: tuple[Op, ...] = ()
+    warnings: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+def mutate_pod(pod: Pod, classes: Classes, *, resources: frozenset[str] = RESOURCES, scheduler: str = "") -> Mutation:
+    """``resources``: those of the families that are served. ``scheduler``: the one that pods with devices shall have
+    when they name none; "" leaves them theirs."""
+    ops: list[Op] = []
+    warnings: list[str] = []
+    asks = False
+    for *place, container in _containers(pod):
+        amounts = _amounts(container)
+        if amounts is None:
+            continue
+        told, refusal = _complete(container, amounts, classes, resources)
+        if refusal:
+            return Mutation(refusal=refusal)
+        ops += amounts.ops("spec", *place, "resources")
+        warnings += told
+        asks = asks or any(_is_ours(name, resources) for name in amounts.names())
+    if asks and scheduler and pod.spec.scheduler_name in ("", DEFAULT_SCHEDULER) and scheduler != DEFAULT_SCHEDULER:
+        ops.append(Op("add", pointer("spec", "schedulerName"), scheduler))
+    return Mutation(tuple(ops), tuple(warnings))
+
+
+def mutate_template(pod: Pod, classes: Classes, path: Sequence[str]) -> Mutation:
+    """A template only has its bare names translated, which the API server would refuse; its pods get the rest."""
+    ops: list[Op] = []
+    warnings: list[str] = []
+    for *place, container in _containers(pod):
+        amounts = _amounts(container)
+        if amounts is not None:
+            warnings += _translate(container, amounts, classes)
+            ops += amounts.ops(*path, *place, "resources")
+    return Mutation(tuple(ops), tuple(warnings))
+
+
+def mutate_quota(quota: ResourceQuota, classes: Classes) -> Mutation:
+    """S4 limits a class by its bare name; Kubernetes counts requests of resources with a domain."""
+    hard = quota.spec.hard or {}
+    ops: list[Op] = []
+    for name, value in hard.items():
+        to = translated(name.removeprefix(QUOTA_PREFIX), classes)
+        if to is not None:
+            ops += [
+                Op("remove", pointer("spec", "hard", name)),
+                Op("add", pointer("spec", "hard", f"{QUOTA_PREFIX}{to}"), value),
+            ]
+    return Mutation(tuple(ops))
+
+
+def needs_classes(pod: Pod) -> bool:
+    """Whether it cannot be mutated as long as the classes are not known."""
+    return any(
+        is_bare(name) or class_of(name) is not None
+        for *_, container in _containers(pod)
+        if (amounts := _amounts(container)) is not None
+        for name in amounts.names()
+    )
+
+
+def _containers(pod: Pod) -> Iterator[tuple[str, int, Container]]:
+    for name, attribute in _LISTS:
+        for index, container in enumerate(getattr(pod.spec, attribute) or ()):
+            yield name, index, container
+
+
+def _amounts(container: Container) -> Amounts | None:
+    resources = container.resources
+    if resources is None:
+        return None
+    return Amounts({name: given for name in MAPS if (given := getattr(resources, name)) is not None})
+
+
+def _is_ours(name: str, resources: frozenset[str]) -> bool:
+    return name in resources or name in (GPU_SLOT, DEVICE_SLOT) or class_of(name) is not None
+
+
+def _complete(
+    container: Container, amounts: Amounts, classes: Classes, resources: frozenset[str]
+) -> tuple[list[str], str]:
+    """All steps for one container: what to tell, or why it is refused."""
+    told = _translate(container, amounts, classes)
+    named = [name for name in amounts.names() if class_of(name) is not None]
+    refusal = _two_of_a_kind(container, named, classes)
+    if refusal:
+        return [], refusal
+    for name in named:
+        told += _slots(container, amounts, name, classes)
+    if nvidia.GPU in resources:
+        _one_card(amounts)
+    for name in amounts.names():
+        if _is_ours(name, resources):
+            amounts.request_what_is_limited(name)
+    return told, ""
+
+
+def _translate(container: Container, amounts: Amounts, classes: Classes) -> list[str]:
+    """Bare names into those of classes. Who writes a bare name again, as ``kubectl apply`` does with a manifest that
+    was translated before, means the amount that is written now."""
+    told: list[str] = []
+    for name in amounts.names():
+        to = translated(name, classes)
+        if to is None:
+            continue
+        other = amounts.rename(name, to)
+        if other is not None:
+            told.append(f"container {container.name[:63]}: {name} replaces {to}, which was {_shown(other)}")
+    return told
+
+
+def _two_of_a_kind(container: Container, named: list[str], classes: Classes) -> str:
+    """Ids of a slot say nothing of classes, so a container's slots of one kind belong to one class."""
+    of_slot: dict[str, str] = {}
+    for name in named:
+        other = of_slot.setdefault(slot_of(classes.find(class_of(name) or "")), name)
+        if other != name:
+            return (
+                f"container {container.name[:63]} asks for {other} and {name}; "
+                f"it can have devices of one class of each kind, take a class that admits both or another container"
+            )
+    return ""
+
+
+def _slots(container: Container, amounts: Amounts, name: str, classes: Classes) -> list[str]:
+    """As many slots as the units have devices. What is no whole number is left for the API server to refuse."""
+    found = classes.find(class_of(name) or "")
+    try:
+        units = whole_number(amounts.value(name))
+    except WireError:
+        return []
+    slots = str(units * (found.count if found is not None else 1))
+    other = amounts.beside(name, slot_of(found), slots)
+    if other is None:
+        return []
+    return [f"container {container.name[:63]}: {units} {name} are {slots} {slot_of(found)}, not {_shown(other)}"]
+
+
+def _one_card(amounts: Amounts) -> None:
+    """HAMi's habit: memory or cores without a number of cards mean one card."""
+    asked = [name for name in HAMI_AMOUNTS if _positive(amounts.value(name))]
+    if asked and amounts.value(nvidia.GPU) is None:
+        amounts.beside(asked[0], nvidia.GPU, "1")
+
+
+def _positive(value: Any) -> bool:
+    try:
+        return value is not None and whole_number(value) > 0
+    except WireError:
+        return False
+
+
+def _shown(value: object) -> str:
+    return str(value)[:40]

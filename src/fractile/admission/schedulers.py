@@ -1,0 +1,26 @@
+"""Which scheduler the GPU pods of a namespace shall have, by its label ``fractile.dev/scheduler``."""
+
+from fractile.wire.objects import Namespace
+
+LABEL = "fractile.dev/scheduler"
+
+
+class Schedulers:
+    """``default`` is for namespaces without the label; "" leaves pods the scheduler that they have."""
+
+    def __init__(self, default: str = "") -> None:
+        self._default = default
+        self._labelled: dict[str, str] = {}
+
+    def of(self, namespace: str) -> str:
+        return self._labelled.get(namespace, self._default)
+
+    def changed(self, namespace: Namespace) -> None:
+        label = (namespace.metadata.labels or {}).get(LABEL)
+        if label is None:
+            self._labelled.pop(namespace.metadata.name, None)
+        else:
+            self._labelled[namespace.metadata.name] = label
+
+    def gone(self, name: str) -> None:
+        self._labelled.pop(name, None)

@@ -1,0 +1,107 @@
+"""Whether a pod may be stored, with a sentence when it may not. Pure; later steps judge the same and more.
+
+Refused is what can never work and what would go around the limits; what cannot work *today* is only warned of, since a
+class may be made, and a larger card bought, after the pod.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from fractile.admission.capacity import Cluster
+from fractile.dialects.table import NAMES, parse_pod
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import MemoryUnit
+from fractile.wire import placement
+from fractile.wire.admission import GuardedPod
+from fractile.wire.isolation import STATE
+from fractile.wire.objects import Pod
+from fractile.wire.resource_class import DEVICE_SLOT
+
+OWN_GROUPS = frozenset({"fractile:control-plane", "fractile:agents", "system:serviceaccounts:fractile-system"})
+OURS = (placement.ANNOTATION, placement.CHOICE_ANNOTATION, STATE)  # written by Fractile alone
+MIRROR = "kubernetes.io/config.mirror"  # on the picture of a static pod, which runs whatever we say
+
+
+class Privileged(StrEnum):
+    """What becomes of privileged containers that ask for GPUs: they see all cards of their node."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+    ALLOW = "allow"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """``refusal`` is one sentence, "" when the pod may pass."""
+
+    refusal: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def judge(
+    pod: Pod,
+    guarded: GuardedPod,
+    *,
+    cluster: Cluster | None,
+    unit: MemoryUnit,
+    groups: Iterable[str] = (),
+    dialects: frozenset[str] = NAMES,
+    privileged: Privileged = Privileged.REFUSE,
+) -> Verdict:
+    """``groups`` are those of whoever creates the pod; ``cluster`` is None while that is not known."""
+    annotations = pod.metadata.annotations or {}
+    if refusal := _forged(annotations, groups):
+        return Verdict(refusal)
+    request = parse_pod(pod, unit, dialects)
+    if isinstance(request, Refusal):
+        return Verdict(request.message)
+    if request is None:
+        return Verdict()
+    if refusal := _bypass(pod, annotations):
+        return Verdict(refusal)
+    seen_through = _privileged(request, guarded, privileged)
+    if seen_through and privileged is Privileged.REFUSE:
+        return Verdict(seen_through)
+    resolved = request if cluster is None else cluster.resolve(request)
+    if isinstance(resolved, Refusal):
+        if resolved.code is Code.MALFORMED:
+            return Verdict(resolved.message)
+        return Verdict(warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through))))
+    impossible = "" if cluster is None else cluster.never(resolved)
+    return Verdict(warnings=tuple(filter(None, (impossible, seen_through))))
+
+
+def _forged(annotations: Iterable[str], groups: Iterable[str]) -> str:
+    named = [key for key in OURS if key in annotations]
+    if not named or not OWN_GROUPS.isdisjoint(groups):
+        return ""
+    what = f"the annotation {named[0]} is" if len(named) == 1 else f"the annotations {_and(named)} are"
+    return f"{what} written by Fractile alone, when it places the pod; remove {'it' if len(named) == 1 else 'them'}"
+
+
+def _bypass(pod: Pod, annotations: Iterable[str]) -> str:
+    if not pod.spec.node_name or MIRROR in annotations:
+        return ""
+    return (
+        f"the pod asks for GPUs and names node {pod.spec.node_name[:63]} itself, so nobody would choose its cards; "
+        f"take out spec.nodeName and use a node selector on kubernetes.io/hostname"
+    )
+
+
+def _privileged(request: PodRequest, guarded: GuardedPod, what: Privileged) -> str:
+    if what is Privileged.ALLOW:
+        return ""
+    seeing = guarded.privileged()
+    names = [c.container for c in request.containers if c.container in seeing and c.resource != DEVICE_SLOT]
+    if not names:
+        return ""
+    return (
+        f"container {names[0][:63]} asks for GPUs and is privileged, so it would see all cards of its node without "
+        f"limits; take out securityContext.privileged"
+    )
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(names)

@@ -1,0 +1,187 @@
+"""Wiring of the admission webhook: certificates, configurations, the namespaces' schedulers, and its server."""
+
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from fractile.admission.app import Settings, Webhook, application
+from fractile.admission.capacity import Cluster
+from fractile.admission.configuration import Configuration
+from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
+from fractile.admission.names import Classes
+from fractile.admission.schedulers import Schedulers
+from fractile.admission.server import serve
+from fractile.admission.validate import Privileged
+from fractile.dialects import table
+from fractile.errors import SetupError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Reflector
+from fractile.main.serving import Options as Listening
+from fractile.main.serving import listening_socket
+from fractile.model.units import MemoryUnit
+from fractile.wire.objects import Namespace
+
+NAMESPACE = "fractile-system"
+SECRET = "fractile-webhook"
+SERVICE = "fractile-webhook"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Options(msgspec.Struct, frozen=True):
+    """``listen`` empty: there is no webhook."""
+
+    listen: str = ""
+    names: tuple[str, ...] = ()
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+    scheduler: str = ""
+    privileged: Privileged = Privileged.REFUSE
+
+
+_SERVICE_NAMES = f"{SERVICE}.{NAMESPACE}.svc,{SERVICE}.{NAMESPACE}.svc.cluster.local"
+
+_OPTIONS = (
+    click.option("--webhook", "webhook_listen", default="", metavar="HOST:PORT", help="Serve the admission webhook."),
+    click.option(
+        "--webhook-names",
+        default=_SERVICE_NAMES,
+        show_default=True,
+        metavar="NAME,...",
+        help="Names and addresses by which the API server calls it; its own certificate is made for them.",
+    ),
+    click.option(
+        "--webhook-cert",
+        type=click.Path(path_type=Path),
+        metavar="PEM",
+        help="Its certificate, when somebody else makes it, such as cert-manager. Read anew when it changes.",
+    ),
+    click.option("--webhook-key", type=click.Path(path_type=Path), metavar="PEM", help="The private key of that."),
+    click.option(
+        "--webhook-ca",
+        type=click.Path(path_type=Path),
+        metavar="PEM",
+        help="Who signed that; it is then written into the webhook configurations.",
+    ),
+    click.option(
+        "--webhook-scheduler",
+        default="",
+        metavar="NAME",
+        help="The scheduler of GPU pods that name none; a namespace's label fractile.dev/scheduler wins.",
+    ),
+    click.option(
+        "--privileged",
+        type=click.Choice([p.value for p in Privileged]),
+        default=Privileged.REFUSE.value,
+        show_default=True,
+        help="What becomes of privileged containers that ask for GPUs: they see all cards of their node.",
+    ),
+)
+
+
+def webhook_options(command: Command) -> Command:
+    """Add the webhook's options."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def options(
+    *,
+    webhook_listen: str,
+    webhook_names: str,
+    webhook_cert: Path | None,
+    webhook_key: Path | None,
+    webhook_ca: Path | None,
+    webhook_scheduler: str,
+    privileged: str,
+) -> Options:
+    """What the command line said; SetupError when it makes no sense."""
+    if (webhook_cert is None) != (webhook_key is None):
+        raise SetupError("--webhook-cert and --webhook-key go together; give both or neither")
+    names = tuple(name.strip() for name in webhook_names.split(",") if name.strip())
+    if not names and webhook_cert is None:
+        raise SetupError("--webhook-names is empty; name how the API server calls the webhook")
+    return Options(
+        listen=webhook_listen,
+        names=names,
+        cert=webhook_cert,
+        key=webhook_key,
+        ca=webhook_ca,
+        scheduler=webhook_scheduler,
+        privileged=Privileged(privileged),
+    )
+
+
+class Admission:
+    """The webhook with all that it needs. ``known`` says whether cards and classes of the cluster are all read."""
+
+    def __init__(
+        self,
+        options: Options,
+        client: KubeClient,
+        *,
+        classes: Classes,
+        cluster: Cluster,
+        known: Callable[[], bool],
+        unit: MemoryUnit,
+        dialects: frozenset[str],
+    ) -> None:
+        self._listening: socket.socket = listening_socket(Listening(options.listen, None, None, option="--webhook"))
+        self._schedulers = Schedulers(options.scheduler)
+        self._webhook = Webhook(
+            classes=classes,
+            cluster=cluster,
+            known=known,
+            scheduler_of=self._schedulers.of,
+            settings=Settings(
+                unit=unit, dialects=dialects, resources=_resources(dialects), privileged=options.privileged
+            ),
+        )
+        self._served = Served()
+        self._configuration = Configuration(client, lambda: self._served.bundle)
+        self._keeper = self._make_keeper(options, client)
+        self._writes_bundle = options.cert is None or options.ca is not None
+        self._namespaces = Reflector(
+            client,
+            paths.namespaces(),
+            Namespace,
+            changed=self._schedulers.changed,
+            gone=lambda gone: self._schedulers.gone(gone.name),
+        )
+
+    def loops(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Everything that runs as long as the program."""
+        return (
+            self._keeper.run(),
+            *((self._configuration.run(),) if self._writes_bundle else ()),
+            self._namespaces.run(),
+            self._serve(),
+        )
+
+    async def _serve(self) -> None:
+        await self._served.loaded.wait()
+        await serve(application(self._webhook), self._listening, self._served.context)
+
+    def _make_keeper(self, options: Options, client: KubeClient) -> SecretKeeper | FileKeeper:
+        if options.cert is not None and options.key is not None:
+            return FileKeeper(self._served, cert=options.cert, key=options.key, ca=options.ca)
+        return SecretKeeper(
+            client,
+            self._served,
+            path=paths.secret(NAMESPACE, SECRET),
+            names=options.names,
+            published=self._configuration.published,
+            now=lambda: datetime.now(UTC),
+        )
+
+
+def _resources(dialects: frozenset[str]) -> frozenset[str]:
+    return frozenset(r for dialect in table.DIALECTS if dialect.name in dialects for r in dialect.resources)
