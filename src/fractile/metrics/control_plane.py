@@ -1,0 +1,102 @@
+"""Every metric of the control plane, and its page. Pure. docs/metrics-control-plane.md lists them (a test compares).
+
+What the program says of itself comes first, then limits, then what is held: when there are too many series, the last
+are left out, and the page says how many. Labels name namespaces, classes, models and pools, never pods.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fractile.metrics.exposition import Family, Page
+
+LIMIT = 20_000  # series; one for each limit and its use, and one for each class, model and pool of a namespace
+
+CONTROL_PLANE = Family("fractile_control_plane", "info", "The control plane.", ("version",))
+READY = Family("fractile_control_plane_ready", "gauge", "Whether the ledger is rebuilt.", ())
+NODES = Family("fractile_ledger_nodes", "gauge", "Nodes with cards that take pods.", ())
+CARDS = Family("fractile_ledger_cards", "gauge", "Cards and other devices that take pods.", ())
+PODS = Family("fractile_ledger_pods", "gauge", "Pods that hold cards.", ("state",))
+CONFLICTS = Family("fractile_ledger_conflicts", "gauge", "Pods whose placement the cards cannot bear.", ())
+WAITING = Family("fractile_waiting_pods", "gauge", "Pods that ask for cards and are bound to no node.", ())
+QUOTA_READ = Family("fractile_quota_read", "gauge", "Whether the ConfigMap of quotas makes sense.", ())
+QUOTA_NAMES = Family("fractile_quota_namespaces", "gauge", "Namespaces that the quotas in force name.", ())
+LIMITS = Family("fractile_quota_limit_cards", "gauge", "Cards that a namespace may hold.", ("namespace", "model"))
+USED = Family("fractile_quota_used_cards", "gauge", "Cards that it holds of that limit.", ("namespace", "model"))
+HELD = Family(
+    "fractile_namespace_held_cards", "gauge", "Cards that a namespace holds.", ("namespace", "class", "model", "pool")
+)
+CPU = Family("process_cpu_seconds", "counter", "Processor time of the control plane.", ())
+RSS = Family("process_resident_memory_bytes", "gauge", "Resident memory of the control plane.", ())
+DROPPED = Family("fractile_control_plane_dropped_series", "gauge", "Series left out of this page by its limit.", ())
+
+
+class Limited(msgspec.Struct, frozen=True):
+    """One limit of one namespace, in percent of a card. ``model`` as the quota names it."""
+
+    namespace: str
+    model: str
+    limit: int
+    used: int
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a namespace holds, in percent of a card."""
+
+    namespace: str
+    device_class: str
+    model: str
+    pool: str
+    percent: int
+
+
+class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the control plane says of itself and of its ledger; times in seconds."""
+
+    version: str
+    ready: bool
+    nodes: int
+    cards: int
+    assumed: int
+    bound: int
+    conflicts: int
+    waiting: int
+    quota_read: bool
+    quota_namespaces: int
+    cpu: float
+    resident: int | None  # bytes
+    limits: Iterable[Limited] = ()
+    held: Iterable[Held] = ()
+
+
+def page(figures: ControlPlaneFigures, *, limit: int = LIMIT) -> Page:
+    """All series, each label combination once: what differs in nothing that is shown is added up."""
+    made = Page(limit=limit)
+    _own(made, figures)
+    for each in figures.limits:
+        made.add(LIMITS, each.limit / 100, each.namespace, each.model)
+        made.add(USED, each.used / 100, each.namespace, each.model)
+    sums: dict[tuple[str, str, str, str], int] = {}
+    for held in figures.held:
+        labels = held.namespace, held.device_class, held.model, held.pool
+        sums[labels] = sums.get(labels, 0) + held.percent
+    for labels, percent in sums.items():
+        made.add(HELD, percent / 100, *labels)
+    made.always(DROPPED, made.dropped)
+    return made
+
+
+def _own(made: Page, figures: ControlPlaneFigures) -> None:
+    made.always(CONTROL_PLANE, 1, figures.version)
+    made.always(READY, int(figures.ready))
+    made.always(NODES, figures.nodes)
+    made.always(CARDS, figures.cards)
+    made.always(PODS, figures.assumed, "assumed")
+    made.always(PODS, figures.bound, "bound")
+    made.always(CONFLICTS, figures.conflicts)
+    made.always(WAITING, figures.waiting)
+    made.always(QUOTA_READ, int(figures.quota_read))
+    made.always(QUOTA_NAMES, figures.quota_namespaces)
+    made.always(CPU, figures.cpu)
+    if figures.resident is not None:
+        made.always(RSS, figures.resident)
