@@ -12,6 +12,7 @@ from fractile.cluster.layout import Layout, layout
 from fractile.cluster.spec import ClusterSpec, from_options
 from fractile.cluster.state import State
 from fractile.errors import SetupError
+from fractile.model.properties import shared
 from fractile.model.units import MemoryUnit
 
 
@@ -27,6 +28,15 @@ def new(place: Layout, spec: ClusterSpec, hollow: str = "asked for") -> State:
 def test_what_is_saved_is_loaded(place: Layout) -> None:
     made = new(place, from_options("a", cards="1x A 1MiB, 2x B 2GiB"))
     assert state.load(place) is None
+    state.save(place, made)
+    assert state.load(place) == made
+
+
+def test_what_cards_say_of_themselves_is_kept(place: Layout) -> None:
+    spec = from_options("a", nodes=1, cards="1x A 1MiB")
+    (node,) = spec.nodes
+    said = msgspec.structs.replace(node.cards[0], properties=shared({"compute": "7.0"}))
+    made = new(place, msgspec.structs.replace(spec, nodes=(msgspec.structs.replace(node, cards=(said,)),)))
     state.save(place, made)
     assert state.load(place) == made
 

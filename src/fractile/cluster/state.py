@@ -13,12 +13,13 @@ from fractile.cluster import network
 from fractile.cluster.layout import Layout
 from fractile.cluster.spec import ClusterSpec, NodeSpec
 from fractile.errors import SetupError
+from fractile.model.properties import Properties, shared
 
 VERSION = 1
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Loopback ports, chosen once."""
+    """Loopback ports, chosen once. A cluster of an earlier version has no ``webhook``, and no webhook."""
 
     etcd: int
     etcd_peer: int
@@ -26,6 +27,7 @@ class Ports(msgspec.Struct, frozen=True):
     controller_manager: int
     scheduler: int
     control_plane: int
+    webhook: int = 0
 
 
 class NodeState(msgspec.Struct, frozen=True):
@@ -69,6 +71,22 @@ class State(msgspec.Struct, frozen=True):
         return found
 
 
+def _plain(value: object) -> object:
+    """For msgspec, which does not know mappings of ours."""
+    if isinstance(value, Properties):
+        return dict(value)
+    raise NotImplementedError(type(value))
+
+
+def _properties(kind: type[object], value: object) -> object:
+    if kind is Properties:
+        return shared(msgspec.convert(value, dict[str, str]))
+    raise NotImplementedError(kind)
+
+
+_decoder = msgspec.json.Decoder(State, dec_hook=_properties)
+
+
 def load(place: Layout) -> State | None:
     """The kept state; None when the cluster was never begun. SetupError when this version cannot read it."""
     try:
@@ -76,7 +94,7 @@ def load(place: Layout) -> State | None:
     except FileNotFoundError:
         return None
     try:
-        state = msgspec.json.decode(raw, type=State)
+        state = _decoder.decode(raw)
     except msgspec.DecodeError as e:
         raise SetupError(_unreadable(place, str(e))) from None
     if state.version != VERSION:
@@ -85,7 +103,7 @@ def load(place: Layout) -> State | None:
 
 
 def save(place: Layout, state: State) -> None:
-    place.write(place.state, msgspec.json.format(msgspec.json.encode(state)))
+    place.write(place.state, msgspec.json.format(msgspec.json.encode(state, enc_hook=_plain)))
 
 
 def first(place: Layout, spec: ClusterSpec, *, hollow: str, fractile: bool, programs: str) -> State:
@@ -140,7 +158,7 @@ def _others(place: Layout) -> list[State]:
     for file in place.root.parent.glob("*/state.json"):
         if file != place.state:
             with contextlib.suppress(OSError, msgspec.DecodeError):
-                found.append(msgspec.json.decode(file.read_bytes(), type=State))
+                found.append(_decoder.decode(file.read_bytes()))
     return found
 
 
