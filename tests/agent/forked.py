@@ -5,13 +5,14 @@
 
 The program imports everything once and then forks an agent for every line that it reads. An agent that gets SIGUSR1
 begins to count the lines of Python that it executes on the way of a pod (``WAY``) and kills itself with SIGKILL at the
-one that it was told; with SIGUSR2 it writes down how many there were. So every line is a point to die at, and nothing
+one that a file names; with SIGUSR2 it writes down how many there were. So every line is a point to die at, and nothing
 of this is in the product.
 """
 
 import asyncio
 import contextlib
 import ctypes
+import gc
 import os
 import random
 import signal
@@ -46,7 +47,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What the agent is started with; ``die_at``: at which line of the way, counted from SIGUSR1; 0: at none."""
+    """What the agent is started with."""
 
     root: str
     kubeconfig: str
@@ -55,7 +56,6 @@ class Order(msgspec.Struct, frozen=True):
     pod_resources: str
     unit: str
     wait: float
-    die_at: int
 
 
 @dataclass
@@ -64,6 +64,7 @@ class Life:
 
     pid: int
     counted: Path
+    aim: Path
 
     @property
     def alive(self) -> bool:
@@ -73,9 +74,11 @@ class Life:
             return False
         return fields[0] != "Z"
 
-    def arm(self) -> None:
-        """From here on lines are counted."""
-        os.kill(self.pid, signal.SIGUSR1)
+    def arm(self, *, die_at: int = 0) -> None:
+        """From here on lines are counted; ``die_at``: the one to die at, 0: none."""
+        self.aim.write_text(str(die_at))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGUSR1)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -101,7 +104,7 @@ class Fork:
 
     process: subprocess.Popen[bytes]
 
-    def start(self, w: World, *, die_at: int = 0, wait: float = 20.0) -> Life:
+    def start(self, w: World, *, wait: float = 20.0) -> Life:
         """``wait``: seconds that PreStart waits for the control plane to confirm kubelet's choice."""
         counted = w.root / "counted"
         counted.unlink(missing_ok=True)
@@ -113,13 +116,12 @@ class Fork:
             pod_resources=str(w.kubelet.pod_resources_socket),
             unit=w.unit.name,
             wait=wait,
-            die_at=die_at,
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(msgspec.json.encode(order) + b"\n")
         self.process.stdin.flush()
-        return Life(int(self.process.stdout.readline()), counted)
+        return Life(int(self.process.stdout.readline()), counted, w.root / "aim")
 
 
 @contextmanager
@@ -147,6 +149,8 @@ def agents() -> Generator[Fork]:
 def _main(orders: IO[bytes]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
     _die_with_parent()
+    gc.collect()
+    gc.freeze()  # a collection in an agent would touch, and so copy, all the pages that it shares with us
     while line := orders.readline():
         order = msgspec.json.decode(line, type=Order)
         pid = os.fork()
@@ -166,7 +170,7 @@ def _agent(order: Order) -> None:
             os.dup2(ours, standard)
         random.seed()
         prestart._WAIT = order.wait  # pyright: ignore[reportPrivateUsage]  # 20 s for each kill
-        _Counter(Path(order.root) / "counted", die_at=order.die_at)
+        _Counter(Path(order.root))
         agent_program.set_up_logging("info")
         asyncio.run(
             agent_program.run(
@@ -186,9 +190,10 @@ def _agent(order: Order) -> None:
 class _Counter:
     """Counts lines of the way in all threads, from SIGUSR1 on."""
 
-    def __init__(self, file: Path, *, die_at: int) -> None:
-        self._file = file
-        self._die_at = die_at
+    def __init__(self, root: Path) -> None:
+        self._file = root / "counted"
+        self._aim = root / "aim"
+        self._die_at = 0
         self._armed = False
         self._lines = 0
         threading.settrace(self._called)
@@ -196,6 +201,8 @@ class _Counter:
         signal.signal(signal.SIGUSR2, self._tell)
 
     def _arm(self, _number: int, _frame: FrameType | None) -> None:
+        self._lines = 0
+        self._die_at = int(self._aim.read_text())
         self._armed = True
         sys.settrace(self._called)
 

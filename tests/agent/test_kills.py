@@ -14,7 +14,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -34,7 +34,7 @@ from tests.agent.world import GIB, NODE, Asks, World, card, credentials, share, 
 KILLS = int(os.environ.get("FRACTILE_KILLS", "40"))
 CARDS = [card(n, 8 * GIB) for n in range(3)]
 GOLDEN = 0.6180339887  # steps of the golden ratio fall evenly, however many there are
-NODES = 3  # that are hunted on at a time, since most of it is waiting
+NODES = 3  # that are hunted on at a time, since half of it is waiting
 SWEPT = 10
 KEPT = 3  # pods that run while others come and go
 SHAPES: dict[str, Callable[[int], tuple[Asks, ...]]] = {
@@ -57,14 +57,15 @@ class Hunt:
     ends: Counter[str]
     running: list[Pod] = field(default_factory=list[Pod])
 
-    async def shoot(self, shape: str, *, n: int, then: int) -> None:
-        """One pod, on whose way the agent dies at the line that it was started with. The next one gets ``then``."""
+    async def shoot(self, shape: str, *, n: int, at: int) -> None:
+        """One pod, on whose way the agent dies at this line. Where the way ends before, the agent lives on."""
         pod = self.planner.bind(SHAPES[shape](n))
         assert pod is not None
-        self.agent.arm()
+        self.agent.arm(die_at=at)
         self.w.kubelet.add(pod)
         died = await self._died_before(pod)
-        await self.next(die_at=then)
+        if died:
+            await self.next()
         fate = await self.w.kubelet.phase(pod, "Running", "Failed")
         if died:
             self.ends[f"{shape}: {fate.phase}"] += 1
@@ -82,17 +83,18 @@ class Hunt:
             while self.agent.alive:
                 fate = self.w.kubelet.fate(pod)
                 if fate is not None and fate.phase:
-                    return False
+                    self.agent.arm()  # not at a line that comes later
+                    return not self.agent.alive
                 await asyncio.sleep(0.002)
         return True
 
-    async def next(self, *, die_at: int = 0) -> None:
+    async def next(self) -> None:
         """Another agent, whatever the one before is doing."""
         self.agent.kill()
         await self.agent.dead()
         for resource in self.w.kubelet.capacity():
             await self.w.kubelet.registered(resource, 0)
-        self.agent = self.fork.start(self.w, die_at=die_at)
+        self.agent = self.fork.start(self.w)
         await self.w.ready()
 
     async def lines(self, shape: str) -> int:
@@ -128,21 +130,26 @@ async def test_an_agent_killed_at_any_line_books_nothing_twice_and_leaves_nothin
     ends: Counter[str] = Counter()
     turns = itertools.count()
     with agents() as fork:
+        lines: dict[str, int] = {}
+        await _one_node(fork, ends, number=NODES, work=lambda hunt: _count(hunt, lines))
         async with asyncio.TaskGroup() as nodes:
             for number in range(NODES):
-                nodes.create_task(_one_node(fork, ends, turns, number))
+                work = _one_node(fork, ends, number=number, work=lambda hunt: _hunt(hunt, turns, lines))
+                nodes.create_task(work)
     print(f"\nkills={ends.total()} seconds={time.monotonic() - began:.0f} {dict(sorted(ends.items()))}")
     assert any("Running" in end for end in ends)
     assert any("Failed" in end for end in ends)
 
 
-async def _one_node(fork: Fork, ends: Counter[str], turns: Iterator[int], number: int) -> None:
+async def _one_node(
+    fork: Fork, ends: Counter[str], *, number: int, work: Callable[[Hunt], Coroutine[None, None, None]]
+) -> None:
     async with world(cards=CARDS, agent=False, seed=number) as w:
         planner = Planner(w, random.Random(number))
         hunt = Hunt(w, fork, planner, fork.start(w), ends)
         confirming = asyncio.create_task(planner.confirm())
         try:
-            await _hunt(hunt, turns)
+            await work(hunt)
             await sweep(w, hunt.running)
             w.check(*hunt.running)
             assert len(w.tokens()) == sum(len(w.request(p).containers) for p in hunt.running)
@@ -152,21 +159,19 @@ async def _one_node(fork: Fork, ends: Counter[str], turns: Iterator[int], number
             await asyncio.gather(confirming, return_exceptions=True)
 
 
-async def _hunt(hunt: Hunt, turns: Iterator[int]) -> None:
-    """Evenly over the lines of all shapes. A pod whose way ended before the line came costs a turn and is no kill."""
-    lines = {shape: await hunt.lines(shape) for shape in SHAPES}
+async def _count(hunt: Hunt, lines: dict[str, int]) -> None:
+    for shape in SHAPES:
+        lines[shape] = await hunt.lines(shape)
 
-    def aim(turn: int) -> tuple[str, int]:
+
+async def _hunt(hunt: Hunt, turns: Iterator[int], lines: dict[str, int]) -> None:
+    """Evenly over the lines of all shapes. A pod whose way ended before the line came costs a turn and is no kill."""
+    await hunt.next()
+    while hunt.ends.total() < KILLS:
+        turn = next(turns)
         shape = list(SHAPES)[turn % len(SHAPES)]
         place = (turn // len(SHAPES)) * GOLDEN % 1
-        return shape, 1 + int(place * lines[shape])
-
-    turn = next(turns)
-    await hunt.next(die_at=aim(turn)[1])
-    while hunt.ends.total() < KILLS:
-        coming = next(turns)
-        await hunt.shoot(aim(turn)[0], n=turn, then=aim(coming)[1])
-        turn = coming
+        await hunt.shoot(shape, n=turn, at=1 + int(place * lines[shape]))
         if turn % SWEPT == 0:  # else the agent's loops over what lies there would use up the lines that are counted
             await sweep(hunt.w, hunt.running)
         assert turn < 3 * KILLS + 20, f"{turn} tries for {hunt.ends.total()} kills"
