@@ -12,6 +12,7 @@ from fractile.model.placement import Placement
 from fractile.model.request import Role
 from fractile.wire import kubelet_checkpoint, placement
 from fractile.wire.objects import Pod
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
 from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GPU, MEM, Asks, World, card, world
 from tests.fakes.apiserver import Fault
 
@@ -337,4 +338,6 @@ async def test_all_resources_are_registered_with_kubelet_in_the_unit_of_the_clus
             CORE: (200, 200),
             BLOCKS: (128, 128),
             GPU: (20, 20),
+            GPU_SLOT: (512, 512),
+            DEVICE_SLOT: (0, 0),
         }

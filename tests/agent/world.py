@@ -21,6 +21,7 @@ from fractile.main import agent as agent_program
 from fractile.model.card import Card
 from fractile.model.placement import Charge, ContainerPlacement, Placement, Slice, charges
 from fractile.model.request import PodRequest, Request, Role
+from fractile.model.sharing import MOST_SLICES
 from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName
 from fractile.nvml.simulated import SimulatedDriver
 from fractile.policy.health import Rules
@@ -28,6 +29,7 @@ from fractile.region import directory
 from fractile.region.page import Limits
 from fractile.wire import placement
 from fractile.wire.objects import Pod
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.kubelet import FakeKubelet
 
@@ -121,7 +123,7 @@ class World:
 
     async def restart_agent(self) -> None:
         await self.stop_agent()
-        for resource in (MEM, COUNT, CORE, BLOCKS, GPU):  # kubelet notices the one after the other
+        for resource in (MEM, COUNT, CORE, BLOCKS, GPU, GPU_SLOT):  # kubelet notices the one after the other
             await self.kubelet.registered(resource, 0)
         self.start_agent()
 
@@ -132,6 +134,14 @@ class World:
         await self.kubelet.registered(CORE, 100 * len(self.cards))
         await self.kubelet.registered(BLOCKS, sum(c.memory // 256 for c in self.cards))
         await self.kubelet.registered(GPU, SLOTS * len(self.cards))
+        await self.kubelet.registered(GPU_SLOT, MOST_SLICES * len(self.cards))
+        await self._known(DEVICE_SLOT)
+
+    async def _known(self, resource: str) -> None:
+        """Until kubelet knows of the resource, of which there may be none."""
+        async with asyncio.timeout(10):
+            while resource not in self.kubelet.capacity():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
 
     def bind(self, *asks: Asks, on: dict[str, list[Card]] | None, name: str = "") -> Pod:
         """A pod bound to the node, with the placement that gives its containers these cards; None: no placement."""

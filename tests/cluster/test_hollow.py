@@ -129,6 +129,8 @@ async def test_the_node_is_ready_and_reports_what_the_agent_registered() -> None
             "tencent.com/vcuda-core": "200",
             "tencent.com/vcuda-memory": "128",
             "nvidia.com/gpu": "20",
+            "fractile.dev/gpu": "512",
+            "fractile.dev/device": "0",
         }
         lease = h.server.get(paths.lease("kube-node-lease", NODE))
         assert lease["spec"]["holderIdentity"] == NODE

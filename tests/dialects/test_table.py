@@ -15,6 +15,7 @@ from fractile.model.request import PodRequest, Role
 from fractile.model.units import MemoryUnit
 from fractile.wire import placement as wire_placement
 from fractile.wire.objects import Container, Pod, PodSpec
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
 from tests.builders import card_uuid, cards, container, given, piece, placement, pod
 
 INIT, SIDECAR, APP = Role.INIT, Role.SIDECAR, Role.APP
@@ -180,7 +181,7 @@ def test_what_was_given_before_a_family_was_switched_off_stays_given() -> None:
 
 def test_a_node_reports_only_the_families_that_are_on() -> None:
     names = {a.resource for a in table.advertised(cards(), MemoryUnit.MiB, dialects=OFF)}
-    assert names == {r for r, kind in table.managed().items() if kind is not Kind.AMOUNT} - {GPU}
+    assert names == {r for r, kind in table.managed().items() if kind is not Kind.AMOUNT} - {GPU, GPU_SLOT, DEVICE_SLOT}
 
 
 # ── what a pod may not do ────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,7 +210,7 @@ def test_a_node_reports_the_memory_and_the_number_of_its_cards(unit: MemoryUnit,
 
 
 def test_a_node_without_cards_reports_none() -> None:
-    assert [a.total for a in table.advertised([], MemoryUnit.MiB)] == [0, 0, 0, 0, 0]
+    assert [a.total for a in table.advertised([], MemoryUnit.MiB)] == [0] * 7
 
 
 def test_the_documented_configuration_of_kube_scheduler_names_every_resource() -> None:

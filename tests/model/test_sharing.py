@@ -34,7 +34,8 @@ def test_a_slice_has_the_size_of_a_fraction(memory: int, cores: int, admitted: b
 
 def test_without_rules_everything_is_allowed() -> None:
     assert FREE.admits(CARD, memory=1, cores=99)
-    assert FREE.has_place(10_000, 1)
+    assert FREE.has_place(255, 1)
+    assert not FREE.has_place(256, 1)  # kubelet is told of so many device ids for each card
 
 
 def test_a_card_has_place_for_so_many_slices() -> None:

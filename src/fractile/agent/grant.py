@@ -40,8 +40,8 @@ class Granter:
         them, and kubelet does not say for which of the two it calls. ``flags``: those of the page, see ``Limits``.
         Raises OSError when the disk refuses."""
         for container in owned.request.containers:
-            if container.resource != resource or owned.held.get(container.container) != ids:
-                continue
+            if container.resource != resource or owned.ids(container) != ids or container.request.shares:
+                continue  # of devices that are no GPUs nothing is limited
             tokens = self._tokens(owned, container, ids, books)
             if not tokens:
                 return Denied(
@@ -53,7 +53,7 @@ class Granter:
                 namespace=owned.request.namespace,
                 pod=owned.request.name,
                 container=container.container,
-                cards=card_limits(placement.slices_of(container.container), container.request, self._stock.catalog),
+                cards=card_limits(placement.slices_for(container), container.request, self._stock.catalog),
                 priority=container.request.priority,
                 flags=flags,
             )
@@ -107,8 +107,13 @@ def card_limits(slices: tuple[Slice, ...], request: Request, catalog: Catalog) -
             memory=memory[uuid],
             context=card.context * _MIB if (card := catalog.card(uuid)) else 0,
             cores=Percent(cores[uuid]),
-            cores_limit=request.cores_limit,
+            cores_limit=_limit(request, cores[uuid]),
             weight=cores[uuid] or 1,
         )
         for uuid in sorted(memory)
     )
+
+
+def _limit(request: Request, cores: int) -> Percent:
+    """What a class gives is a hard limit: the placement says how much, the request does not know it."""
+    return Percent(cores) if request.device_class else request.cores_limit

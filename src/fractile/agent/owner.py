@@ -20,7 +20,11 @@ class Owned(msgspec.Struct, frozen=True):
 
     pod: Pod
     request: PodRequest
-    held: dict[ContainerName, frozenset[str]]  # by container, of the resource that the container asks for
+    held: dict[tuple[ContainerName, str], frozenset[str]]  # by container and primary resource
+
+    def ids(self, asked: ContainerRequest) -> frozenset[str] | None:
+        """What kubelet gave for this request; None when its books do not say."""
+        return self.held.get((asked.container, asked.resource))
 
     @property
     def uid(self) -> PodUID:
@@ -42,8 +46,8 @@ async def owner(resource: str, ids: frozenset[str], books: Books, pods: NodePods
     request = pods.request(pod)
     if request is None:
         return Denied(f"pod {pod.metadata.namespace}/{pod.metadata.name} makes no sensible request for {resource}")
-    held = {c.container: h for c in request.containers if (h := _held(c, request, books))}
-    if ids not in held.values():
+    held = {(c.container, c.resource): h for c in request.containers if (h := _held(c, request, books))}
+    if not any(resource == held_resource and h == ids for (_, held_resource), h in held.items()):
         return Denied(f"kubelet's books changed while pod {request.key} was looked up")
     return Owned(pod, request, held)
 

@@ -11,10 +11,11 @@ control plane moves the ledger if they fit and rewrites the placement, and only 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from fractile.agent import vcuda_folder
 from fractile.agent.assigned import Assigned
 from fractile.agent.books import BooksClosed, Kubelet
 from fractile.agent.catalog import Catalog, Stock
@@ -26,8 +27,9 @@ from fractile.agent.worth import same
 from fractile.dialects import table
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.pacing import Clock, Sleep
-from fractile.model.placement import Charge, ContainerPlacement, Placement, charges
-from fractile.model.units import WHOLE, CardUUID, PodUID
+from fractile.model.card import GPU, Card
+from fractile.model.placement import Charge, ContainerPlacement, Placement, Slice, charges
+from fractile.model.units import WHOLE, CardUUID, ContainerName, PodUID
 from fractile.policy.state import cores_fit
 from fractile.region.page import FLAG_OFF
 from fractile.wire import placement as placement_wire
@@ -42,7 +44,7 @@ log = logging.getLogger(__name__)
 
 class PreStart:
     """Checks and grants, for all resources. ``granted`` is called when limits were written;
-    ``ready``, if any, writes what else the pod's containers need, and does not raise."""
+    ``ready``, if any, writes what else containers from gpu-manager's world need, and does not raise."""
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class PreStart:
             return denied
         # 5. Tell the neighbours on the card, and the dialects' tools, in the background.
         self._granted()
-        if self._ready is not None:
+        if self._ready is not None and vcuda_folder.wanted(resource):
             await self._ready(owned.uid)
         self._assigned.granted(owned.pod, owned.request)
         return owned
@@ -166,36 +168,50 @@ class PreStart:
             card = self._stock.catalog.card(charge.card)
             if card is None:
                 return Denied(f"card {charge.card} of the placement does not answer on this node")
-            memory, cores = (sum(c.memory for c in used[card.uuid]), sum(c.cores for c in used[card.uuid]))
-            if memory > card.memory:
-                return Denied(
-                    f"card {card.index} ({card.uuid}) has {card.memory} MiB and the pods placed on it need "
-                    f"{memory} MiB, {charge.memory} of them for pod {owned.request.key}"
-                )
-            if not cores_fit(WHOLE, cores, coreless=any(c.coreless for c in used[card.uuid])):
-                return Denied(
-                    f"the pods on card {card.index} ({card.uuid}) need {cores} % of its cores, {charge.cores} of "
-                    f"them for pod {owned.request.key}; all of it can be promised only where everybody has a share"
-                )
+            denied = _too_much(card, used[card.uuid], charge, owned.request.key)
+            if denied is not None:
+                return denied
         return None
+
+
+def _too_much(card: Card, used: Sequence[Charge], mine: Charge, pod: str) -> Denied | None:
+    """What speaks against all of that on one card, ``mine`` among it."""
+    if card.type != GPU:
+        shares = sum(c.shares for c in used)
+        said = f"{card.type} {card.uuid} has {card.shares} share(s) and the pods placed on it need {shares}"
+        return Denied(f"{said}, {mine.shares} of them for pod {pod}") if shares > card.shares else None
+    memory, cores = sum(c.memory for c in used), sum(c.cores for c in used)
+    if memory > card.memory:
+        return Denied(
+            f"card {card.index} ({card.uuid}) has {card.memory} MiB and the pods placed on it need {memory} MiB, "
+            f"{mine.memory} of them for pod {pod}"
+        )
+    if not cores_fit(WHOLE, cores, coreless=any(c.coreless for c in used)):
+        return Denied(
+            f"the pods on card {card.index} ({card.uuid}) need {cores} % of its cores, {mine.cores} of them for pod "
+            f"{pod}; all of it can be promised only where everybody has a share"
+        )
+    return None
 
 
 def _real(owned: Owned, placement: Placement, catalog: Catalog) -> Placement | Denied:
     """The placement as kubelet's choice has it. Kubelet admits all containers of a pod before the first one starts, so
     only an ordinary init container can be unknown, when the checkpoint is unreadable: that one is taken as placed."""
-    containers: list[ContainerPlacement] = []
+    held: dict[ContainerName, tuple[Slice, ...]] = {}
     for asked in owned.request.containers:
-        ids = owned.held.get(asked.container)
+        ids = owned.ids(asked)
         if ids is not None and len(ids) != asked.amount:
             return Denied(f"container {asked.container} holds {len(ids)} {asked.resource}, it asks for {asked.amount}")
+        given = placement.slices_for(asked)
         slices = (
-            placement.slices_of(asked.container)
-            if ids is None
-            else table.slices_held(asked, count_by_card(sorted(ids)), catalog.cards)
+            given if ids is None else table.slices_held(asked, count_by_card(sorted(ids)), catalog.cards, given=given)
         )
-        if slices:
-            containers.append(ContainerPlacement(asked.container, asked.role, slices))
-    return Placement(placement.node, tuple(containers))
+        held[asked.container] = held.get(asked.container, ()) + slices
+    roles = {c.container: c.role for c in owned.request.containers}
+    return Placement(
+        placement.node,
+        tuple(ContainerPlacement(name, role, held[name]) for name, role in roles.items() if held[name]),
+    )
 
 
 def _agree(placement: Placement, real: Placement) -> bool:

@@ -137,7 +137,7 @@ def _wanted(resource: str, asking: Asking | Unknown) -> tuple[Mapping[CardUUID, 
         return {}, str(e)
     if placement is None:
         return {}, "the pod has no placement"
-    slices = placement.slices_of(asking.container.container)
+    slices = placement.slices_for(asking.container)
     if not slices:
         return {}, "the placement does not name the container"
     return table.ids_wanted(resource, asking.container, slices), "placement"

@@ -10,5 +10,5 @@ def same(a: Sequence[Slice], b: Sequence[Slice]) -> bool:
     return sorted(map(_key, a)) == sorted(map(_key, b))
 
 
-def _key(s: Slice) -> tuple[str, int, int]:
-    return s.card, s.memory, s.cores
+def _key(s: Slice) -> tuple[str, int, int, int]:
+    return s.card, s.memory, s.cores, s.shares

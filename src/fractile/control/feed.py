@@ -10,14 +10,16 @@ from collections.abc import Callable
 from fractile.control.waiting import WaitingPod, WaitingPods
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import WireError
+from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.model.placement import Placement
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.policy.verify import mismatch
-from fractile.wire import extended_resource, placement
+from fractile.wire import extended_resource, placement, resource_class
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Pod
+from fractile.wire.resource_class import Invalid, ResourceClass
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,26 @@ class CardFeed:
         uuid = self._uuid_of.pop(name, None)
         if uuid is not None:
             self._ledger.drop_card(uuid)
+
+
+class ClassFeed:
+    """ResourceClasses -> classes of the index. ``changed_class`` is told of each that means something new; of one that
+    is gone nobody need be told, since who waits for it waits on."""
+
+    def __init__(self, index: ClassIndex, *, changed_class: Callable[[str], None] = lambda name: None) -> None:
+        self._index = index
+        self._changed_class = changed_class
+
+    def changed(self, resource: ResourceClass) -> None:
+        found = resource_class.decode(resource)
+        if isinstance(found, Invalid):
+            log.warning("class ignored class=%s reason=%s", resource.metadata.name, found.message)
+            self._index.spoil(resource.metadata.name, found.message)
+        elif self._index.put(found):
+            self._changed_class(found.name)
+
+    def gone(self, name: str) -> None:
+        self._index.drop(name)
 
 
 class PodFeed:

@@ -7,15 +7,17 @@ placement say so and the container start. Without room the pod stays as it is an
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from fractile.control.feed import Warn
-from fractile.dialects.table import NAMES, assigned_annotations, parse_pod, placement_annotations
+from fractile.dialects.table import NAMES, assigned_annotations, parse_pod, placement_annotations, slices_held
 from fractile.errors import ApiError, FractileError, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
-from fractile.model.placement import Placement
+from fractile.model.placement import Placement, Slice
+from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.policy.verify import barred, mismatch
@@ -39,8 +41,10 @@ class Repair:
         warn: Warn,
         wall_ns: Callable[[], int],
         dialects: frozenset[str] = NAMES,
+        classes: ClassIndex | None = None,
     ) -> None:
         self._ledger = ledger
+        self._classes = ClassIndex(ledger) if classes is None else classes
         self._dialects = dialects
         self._client = client
         self._unit = unit
@@ -78,7 +82,7 @@ class Repair:
             choice = self._choice(pod, request)
             # 3. Move the hold there, if there is room.
             if choice is not None and choice != entry.placement:
-                wrong = barred(request, choice, self._ledger.cards(choice.node))
+                wrong = self._barred(request, entry.placement, choice)
                 refusal = None if wrong else self._ledger.move(uid, choice)
                 if wrong or refusal:
                     return self._told(uid, pod, wrong or (refusal.message if refusal else ""))
@@ -117,6 +121,21 @@ class Repair:
             "placement rewritten pod=%s/%s node=%s", pod.metadata.namespace, pod.metadata.name, entry.placement.node
         )
 
+    def _barred(self, request: PodRequest, held: Placement, choice: Placement) -> str | None:
+        """What speaks against kubelet's choice, whatever is free: a card that is not of the class, or amounts that are
+        not those that the class gave when the pod was bound."""
+        cards = self._ledger.cards(choice.node)
+        known = resolve(request, self._classes)
+        if isinstance(known, Refusal):
+            return known.message
+        for asked in request.containers:
+            if not asked.request.device_class:
+                continue
+            chosen, given = choice.slices_for(asked), held.slices_for(asked)
+            if _amounts(slices_held(asked, {s.card: 1 for s in chosen}, cards, given)) != _amounts(chosen):
+                return f"container {asked.container} would have other amounts than it was given"
+        return barred(known, choice, cards)
+
     def _choice(self, pod: Pod, request: PodRequest) -> Placement | None:
         text = (pod.metadata.annotations or {}).get(placement.CHOICE_ANNOTATION)
         if text is None:
@@ -129,6 +148,10 @@ class Repair:
         if choice.node != pod.spec.node_name or mismatch(request, choice) is not None:
             return None
         return choice
+
+
+def _amounts(slices: Iterable[Slice]) -> list[tuple[str, int, int, int]]:
+    return sorted((s.card, s.memory, s.cores, s.shares) for s in slices)
 
 
 def _path(pod: Pod) -> str:

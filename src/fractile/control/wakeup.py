@@ -3,6 +3,7 @@
 kube-scheduler retries on the deletion of a pod, but it may see the deletion before our watch does: the retry is
 refused, and nothing retries for up to 5 minutes (scheduler.md 2.2 item 7). So when the ledger has really freed
 something, the oldest waiting pods that now fit are touched: a change of a pod makes kube-scheduler look at it again.
+When a class changes, all who wait for it are.
 """
 
 import asyncio
@@ -14,10 +15,11 @@ from fractile.control.waiting import WaitingPod, WaitingPods
 from fractile.errors import FractileError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest
-from fractile.model.units import NodeName
+from fractile.model.units import NodeName, PodUID
 from fractile.policy.cards import fits
 
 log = logging.getLogger(__name__)
@@ -31,14 +33,24 @@ _TRIES = 3
 
 
 class WakeUp:
-    """``freed`` is called by the feed; ``run`` touches the pods."""
+    """``freed`` and ``class_changed`` are called by the feeds; ``run`` touches the pods."""
 
-    def __init__(self, *, ledger: Ledger, waiting: WaitingPods, client: KubeClient, wall_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        waiting: WaitingPods,
+        client: KubeClient,
+        wall_ns: Callable[[], int],
+        classes: ClassIndex | None = None,
+    ) -> None:
         self._ledger = ledger
+        self._classes = ClassIndex(ledger) if classes is None else classes
         self._waiting = waiting
         self._client = client
         self._wall_ns = wall_ns
         self._nodes: dict[NodeName, int] = {}  # nodes with new room -> tries left
+        self._named: dict[PodUID, None] = {}  # pods that wait for a class that changed, the oldest first
         self._work = asyncio.Event()
 
     def freed(self, node: NodeName) -> None:
@@ -46,9 +58,19 @@ class WakeUp:
             self._nodes[node] = _TRIES
             self._work.set()
 
+    def class_changed(self, name: str) -> None:
+        """There is such a class now, or it means something else."""
+        for pod in self._waiting.oldest_first():
+            if _names(pod, name):
+                self._named[pod.uid] = None
+        if self._named:
+            self._work.set()
+
     async def run(self) -> None:
         while True:
             await self._wait()
+            for pod in self._of_changed_classes():
+                await self._touch(pod)
             nodes = list(self._nodes)
             # A touched pod may have been in kube-scheduler's hands at that instant and be refused once more, so each
             # release is acted on a few times.
@@ -59,12 +81,19 @@ class WakeUp:
     async def _wait(self) -> None:
         """Until something was freed, or until it is time to look again at what was."""
         try:
-            async with asyncio.timeout(_AGAIN if self._nodes else None):
+            async with asyncio.timeout(_AGAIN if self._nodes or self._named else None):
                 await self._work.wait()
         except TimeoutError:
             return
         await asyncio.sleep(_GATHER)
         self._work.clear()
+
+    def _of_changed_classes(self) -> list[WaitingPod]:
+        """Some of those who wait for classes that changed; the others come next."""
+        some = list(islice(self._named, _AT_ONCE))
+        for uid in some:
+            del self._named[uid]
+        return [pod for pod in map(self._waiting.find, some) if pod is not None]
 
     def candidates(self, nodes: list[NodeName]) -> list[WaitingPod]:
         """The oldest waiting pods that fit on one of the nodes now."""
@@ -76,7 +105,8 @@ class WakeUp:
                 return False
             shape = pod.request.containers
             if shape not in known:
-                known[shape] = any(fits(pod.request, state) for state in states)
+                request = resolve(pod.request, self._classes)
+                known[shape] = not isinstance(request, Refusal) and any(fits(request, state) for state in states)
             return known[shape]
 
         return list(islice(filter(fit, self._waiting.oldest_first()), _AT_ONCE))
@@ -88,3 +118,9 @@ class WakeUp:
             log.info("woke pod=%s/%s", pod.namespace, pod.name)
         except FractileError as e:
             log.warning("wake-up failed pod=%s/%s reason=%s", pod.namespace, pod.name, e)
+
+
+def _names(pod: WaitingPod, cls: str) -> bool:
+    if isinstance(pod.request, Refusal):
+        return False
+    return any(cls in c.request.device_class.split(",") for c in pod.request.containers)

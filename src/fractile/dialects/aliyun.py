@@ -60,7 +60,11 @@ class Aliyun:
         return spread_evenly(asked.amount, slices)
 
     def slices_held(
-        self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
+        self,
+        asked: ContainerRequest,
+        held: Mapping[CardUUID, int],
+        cards: Sequence[Card],
+        given: Sequence[Slice] = (),
     ) -> tuple[Slice, ...]:
         return parts_or_cards(asked, held, cards)
 

@@ -93,10 +93,14 @@ class Dialect(Protocol):
         ...
 
     def slices_held(
-        self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
+        self,
+        asked: ContainerRequest,
+        held: Mapping[CardUUID, int],
+        cards: Sequence[Card],
+        given: Sequence[Slice] = (),
     ) -> tuple[Slice, ...]:
         """The slices that so many ids of the primary resource stand for. What no placement of ours gives stays
-        visible: the caller compares it with the placement."""
+        visible: the caller compares it with the placement. ``given``: what that gives the container."""
         ...
 
     def answer(

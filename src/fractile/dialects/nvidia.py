@@ -96,7 +96,11 @@ class Nvidia:
         return spread_evenly(asked.amount, slices)
 
     def slices_held(
-        self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
+        self,
+        asked: ContainerRequest,
+        held: Mapping[CardUUID, int],
+        cards: Sequence[Card],
+        given: Sequence[Slice] = (),
     ) -> tuple[Slice, ...]:
         return by_card(asked.request, held, cards)
 

@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
+from fractile.dialects.classes import Classes
 from fractile.dialects.dialect import Advertised, Answer, Asked, Dialect, Facts, Kind
 from fractile.dialects.nvidia import SLOTS, Nvidia
 from fractile.dialects.tencent import Tencent
 from fractile.errors import SetupError, WireError
-from fractile.model.card import Card
+from fractile.model.card import GPU, Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
@@ -18,18 +19,26 @@ from fractile.wire.devices import MAX_PER_RESOURCE
 from fractile.wire.objects import Container, Pod
 from fractile.wire.placement import MAX_CONTAINERS
 from fractile.wire.quantity import whole_number
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 
-DIALECTS: tuple[Dialect, ...] = (Aliyun(), Tencent(), Nvidia())
+_CLASSES = Classes()
+DIALECTS: tuple[Dialect, ...] = (Aliyun(), Tencent(), Nvidia(), _CLASSES)
 NAMES = frozenset(dialect.name for dialect in DIALECTS)
 
 _OWNER: dict[str, Dialect] = {resource: dialect for dialect in DIALECTS for resource in dialect.resources}
 RESOURCES = frozenset(_OWNER)
+_SLOTS = frozenset(_CLASSES.resources)
 NONE: frozenset[str] = frozenset()
 
 
 def kind(resource: str) -> Kind:
     """What a resource of ours is to kubelet and kube-scheduler."""
     return _OWNER[resource].resources[resource]
+
+
+def owner(resource: str) -> Dialect | None:
+    """Whose name it is: one of the table's, or that of a class."""
+    return _OWNER.get(resource) or (_CLASSES if resource.startswith(RESOURCE_PREFIX) else None)
 
 
 def managed() -> dict[str, Kind]:
@@ -66,27 +75,19 @@ def _parse(
     found: list[ContainerRequest] = []
     ours = RESOURCES - off
     for role, index, container in _numbered(pod):
-        if not asks_for(container, RESOURCES if container.name in kept else ours):
+        kept_one = container.name in kept
+        if not asks_for(container, RESOURCES if kept_one else ours):
             continue
         amounts = _amounts(container)
         if isinstance(amounts, Refusal):
             return amounts
-        if not any(amounts[r] for r in (amounts if container.name in kept else amounts.keys() - off)):
+        served = amounts if kept_one else {r: n for r, n in amounts.items() if not _is_off(r, off)}
+        if not any(served.values()):
             continue  # all of ours are zero, which Kubernetes allows and means nothing
         asked = _ask(container, amounts, unit, annotations)
         if isinstance(asked, Refusal):
             return asked
-        found.append(
-            ContainerRequest(
-                ContainerName(container.name),
-                role,
-                asked.request,
-                asked.resource,
-                asked.amount,
-                tuple(sorted(amounts.items())),
-                index,
-            )
-        )
+        found += (_request(container, role, index, amounts, one) for one in asked)
     if not found:
         return None
     return _together(found) or PodRequest(
@@ -96,6 +97,24 @@ def _parse(
         _OWNER[found[0].resource].name,
         tuple(found),
     )
+
+
+def _is_off(resource: str, off: frozenset[str]) -> bool:
+    return resource in off or (DEVICE_SLOT in off and class_of(resource) is not None)
+
+
+def _request(
+    container: Container, role: Role, index: int, amounts: Mapping[str, int], asked: Asked
+) -> ContainerRequest:
+    """``amounts`` are those of the whole container: of them what belongs to this request, and classes to each."""
+    own = _OWNER[asked.resource]
+    mine = (
+        (resource, amount)
+        for resource, amount in sorted(amounts.items())
+        if resource == asked.resource or (owner(resource) is own and resource not in _SLOTS)
+    )
+    name = ContainerName(container.name)
+    return ContainerRequest(name, role, asked.request, asked.resource, asked.amount, tuple(mine), index)
 
 
 def _together(found: Sequence[ContainerRequest]) -> Refusal | None:
@@ -124,10 +143,15 @@ def _numbered(pod: Pod) -> Iterator[tuple[Role, int, Container]]:
 
 
 def asks_for(container: Container, resources: frozenset[str]) -> bool:
-    """Whether the container names one of the resources, in whatever amount."""
+    """Whether the container names one of the resources, in whatever amount; or a class, where those are among them."""
     named = container.resources
-    return named is not None and not (
-        resources.isdisjoint(named.requests or ()) and resources.isdisjoint(named.limits or ())
+    if named is None:
+        return False
+    requests, limits = named.requests or (), named.limits or ()
+    if not (resources.isdisjoint(requests) and resources.isdisjoint(limits)):
+        return True
+    return not resources.isdisjoint(_SLOTS) and any(
+        class_of(r) is not None for some in (requests, limits) for r in some
     )
 
 
@@ -135,7 +159,9 @@ def advertised(
     cards: Sequence[Card], unit: MemoryUnit, *, slots: int = SLOTS, dialects: Collection[str] = NAMES
 ) -> tuple[Advertised, ...]:
     """Everything a node with these cards reports; SetupError when kubelet could not take that many ids."""
-    resources = tuple(a for d in DIALECTS if d.name in dialects for a in d.advertise(cards, unit, slots))
+    gpus = [c for c in cards if c.type == GPU]  # of which alone the other families know
+    served = (d for d in DIALECTS if d.name in dialects)
+    resources = tuple(a for d in served for a in d.advertise(cards if d is _CLASSES else gpus, unit, slots))
     for resource in resources:
         if resource.total > MAX_PER_RESOURCE:
             raise SetupError(_too_many(resource, cards, unit))
@@ -147,9 +173,11 @@ def ids_wanted(resource: str, asked: ContainerRequest, slices: Sequence[Slice]) 
     return _OWNER[resource].ids_wanted(resource, asked, slices)
 
 
-def slices_held(asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]) -> tuple[Slice, ...]:
-    """The slices that so many ids of the container's primary resource stand for."""
-    return _OWNER[asked.resource].slices_held(asked, held, cards)
+def slices_held(
+    asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card], given: Sequence[Slice] = ()
+) -> tuple[Slice, ...]:
+    """The slices that so many ids of the container's primary resource stand for; ``given``: those of its placement."""
+    return _OWNER[asked.resource].slices_held(asked, held, cards, given)
 
 
 def container_answer(
@@ -188,14 +216,18 @@ def _amounts(container: Container) -> dict[str, int] | Refusal:
     amounts: dict[str, int] = {}
     for source in (resources.requests, resources.limits):
         for resource, value in (source or {}).items():
-            if resource not in _OWNER:
+            if owner(resource) is None:
                 continue
             amount = _amount(container, resource, value)
             if isinstance(amount, Refusal):
                 return amount
             if amounts.setdefault(resource, amount) != amount:
                 return _malformed(container, f"asks for {resource} with a limit that differs from its request")
-    return {resource: amount for resource, amount in amounts.items() if amount or kind(resource) is Kind.AMOUNT}
+    return {resource: amount for resource, amount in amounts.items() if amount or _is_amount(resource)}
+
+
+def _is_amount(resource: str) -> bool:
+    return resource in _OWNER and kind(resource) is Kind.AMOUNT
 
 
 def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
@@ -207,15 +239,38 @@ def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
 
 def _ask(
     container: Container, amounts: dict[str, int], unit: MemoryUnit, annotations: Mapping[str, str]
-) -> Asked | Refusal:
-    wanted = [resource for resource, amount in amounts.items() if amount]
-    families = {_OWNER[resource].name for resource in wanted}
+) -> list[Asked] | Refusal:
+    """What the container asks for: GPUs, other devices, or both."""
+    gpus, others = _by_kind(amounts)
+    families = {_family(resource).name for resource, amount in gpus.items() if amount}
     if len(families) > 1:
-        return _malformed(container, f"asks for {' and '.join(sorted(wanted))}; ask through one family of names only")
-    dialect = _OWNER[wanted[0]]
-    mine = {resource: amount for resource, amount in amounts.items() if resource in dialect.resources}
-    asked = dialect.ask(mine, unit=unit, annotations=annotations)
-    return _malformed(container, asked.message) if isinstance(asked, Refusal) else asked
+        wanted = sorted(resource for resource, amount in gpus.items() if amount)
+        return _malformed(container, f"asks for {' and '.join(wanted)}; ask through one family of names only")
+    found: list[Asked] = []
+    for mine in filter(None, (gpus if families else {}, others)):
+        dialect = _family(next(resource for resource, amount in mine.items() if amount))
+        own = {resource: amount for resource, amount in mine.items() if owner(resource) is dialect}
+        asked = dialect.ask(own, unit=unit, annotations=annotations)
+        if isinstance(asked, Refusal):
+            return _malformed(container, asked.message)
+        found.append(asked)
+    return found
+
+
+def _by_kind(amounts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """The amounts that ask for GPUs, and those that ask for other devices. Classes go with the slots that are there; a
+    container with both kinds of slots may mean either by each of its classes."""
+    if DEVICE_SLOT not in amounts:
+        return dict(amounts), {}
+    classes = {r: n for r, n in amounts.items() if class_of(r) is not None}
+    gpus = {r: n for r, n in amounts.items() if r != DEVICE_SLOT and (r not in classes or GPU_SLOT in amounts)}
+    return gpus, {DEVICE_SLOT: amounts[DEVICE_SLOT]} | classes
+
+
+def _family(resource: str) -> Dialect:
+    found = owner(resource)
+    assert found is not None, resource
+    return found
 
 
 def _malformed(container: Container, what: str) -> Refusal:

@@ -84,7 +84,11 @@ class Tencent:
         return spread_evenly(asked.amount_of(resource), slices)
 
     def slices_held(
-        self, asked: ContainerRequest, held: Mapping[CardUUID, int], cards: Sequence[Card]
+        self,
+        asked: ContainerRequest,
+        held: Mapping[CardUUID, int],
+        cards: Sequence[Card],
+        given: Sequence[Slice] = (),
     ) -> tuple[Slice, ...]:
         return parts_or_cards(asked, held, cards)
 

@@ -21,6 +21,7 @@ from fractile.extender.bind import Binder
 from fractile.extender.expected import Expected
 from fractile.extender.filter import filter_nodes
 from fractile.extender.score import BINPACK, rank
+from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
@@ -48,8 +49,10 @@ class Extender:
         ready: Callable[[], bool],
         dialects: frozenset[str] = NAMES,
         node_policy: str = BINPACK,
+        classes: ClassIndex | None = None,
     ) -> None:
         self._ledger = ledger
+        self._classes = ClassIndex(ledger) if classes is None else classes
         self._binder = binder
         self._expected = expected
         self._unit = unit
@@ -68,7 +71,7 @@ class Extender:
             log.warning("filter refused reason=%s", e)
             return wire.encode(FilterResult(error=str(e)))
         assert args.pod is not None
-        request = parse_pod(args.pod, self._unit, self._dialects)
+        request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         result = filter_nodes(request, names, self._ledger, self._node_policy)
         _log_filter(args, names, result, started)
         return wire.encode(_in_the_form_asked(args, result))
@@ -84,7 +87,7 @@ class Extender:
             log.warning("prioritize refused reason=%s", e)
             return wire.encode([])
         assert args.pod is not None
-        request = parse_pod(args.pod, self._unit, self._dialects)
+        request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         if not isinstance(request, PodRequest):
             return wire.encode([HostPriority(name, 0) for name in names])
         ranking = rank(request, names, self._ledger, self._expected.others(request.uid), self._node_policy)

@@ -22,6 +22,7 @@ from fractile.dialects.table import NAMES, parse_pod, placement_annotations
 from fractile.errors import ApiError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Entry, Ledger, State
 from fractile.model.placement import Placement
 from fractile.model.refusal import Code, Refusal
@@ -60,9 +61,11 @@ class Binder:
         unit: MemoryUnit,
         wall_ns: Callable[[], int],
         dialects: frozenset[str] = NAMES,
+        classes: ClassIndex | None = None,
         reached: Reached = lambda step: None,
     ) -> None:
         self._ledger = ledger
+        self._classes = ClassIndex(ledger) if classes is None else classes
         self._waiting = waiting
         self._feed = feed
         self._client = client
@@ -135,10 +138,13 @@ class Binder:
     def _assume(self, request: PodRequest | None, args: BindingArgs, uid: PodUID) -> Placement | Refusal | None:
         if request is None:
             return None  # asks for nothing of ours; kube-scheduler still leaves the Binding to us
+        known = resolve(request, self._classes)
+        if isinstance(known, Refusal):
+            return known
         state = self._ledger.node(args.node)
         if state is None:
             return no_cards()
-        chosen = plan(request, state)
+        chosen = plan(known, state)
         if isinstance(chosen, Refusal):
             return chosen
         return self._ledger.assume(uid, chosen) or chosen

@@ -5,7 +5,7 @@ an extender's cost is kube-scheduler decoding and scoring what it does not need 
 the same cause share one sentence when they are many, which names the best of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress, islice
 
 import msgspec
@@ -13,19 +13,61 @@ import numpy as np
 
 from fractile.extender.score import BINPACK, spreads
 from fractile.ledger import scan
-from fractile.ledger.arrays import Bools, Ints
+from fractile.ledger.arrays import Bools, CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.scan import Need
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
-from fractile.policy import reasons
+from fractile.policy import others, reasons
 from fractile.policy.cards import fits
+from fractile.policy.state import NodeState
 from fractile.wire.extender import FilterResult
 
 BEST = 100  # nodes named when more fit
 ONE_BY_ONE = 50  # refused nodes that each get a sentence of their own
 _SPARE = 20
 _LOOKED_AT = 10  # nodes among which the one is sought that speaks for many
+
+
+class _Sought(msgspec.Struct, frozen=True):
+    """What a pod needs, of which arrays: those of GPUs, or those of other devices when it needs only these. ``beside``:
+    what it needs of the others when it needs both."""
+
+    arrays: CardArrays
+    need: Need
+    beside: tuple[CardArrays, Need] | None = None
+
+    @property
+    def exact(self) -> bool:
+        return self.need.exact and (self.beside is None or self.beside[1].exact)
+
+    def now(self) -> Bools:
+        """Columns of nodes that meet it with what is free."""
+        return self._both(scan.now)
+
+    def ever(self) -> Bools:
+        """Columns of nodes that would meet it if they were empty."""
+        return self._both(scan.ever)
+
+    def _both(self, judge: Callable[[CardArrays, Need], Bools]) -> Bools:
+        meets = judge(self.arrays, self.need)
+        return meets & scan.carried(judge(*self.beside), self.beside[0], self.arrays) if self.beside else meets
+
+
+def sought(request: PodRequest, ledger: Ledger) -> _Sought:
+    """Where to look for nodes, and for what."""
+    if not others.mixed(request):
+        return _Sought(ledger.arrays, _need(request, ledger))
+    beside = scan.need_of(others.of_others(request))
+    gpus = others.of_gpus(request)
+    if not gpus.containers:
+        return _Sought(ledger.others, beside)
+    return _Sought(ledger.arrays, _need(gpus, ledger), (ledger.others, beside))
+
+
+def _need(request: PodRequest, ledger: Ledger) -> Need:
+    need = scan.need_of(request)
+    return need if ledger.judged_by_sums(request) else msgspec.structs.replace(need, exact=False)
 
 
 def filter_nodes(
@@ -40,95 +82,102 @@ def filter_nodes(
     if entry is not None and entry.placement.node in names:
         # A Binding of unknown outcome: the pod's own cards are charged, and only that node can be right.
         return FilterResult(node_names=[entry.placement.node])
-    need = scan.need_of(request)
-    if not ledger.judged_by_sums(request):
-        need = msgspec.structs.replace(need, exact=False)
+    what = sought(request, ledger)
     if len(names) > BEST:
-        best = _best(request, need, names, ledger, spread=spreads(request, policy))
+        best = _best(request, what, names, ledger, spread=spreads(request, policy))
         if len(best) == BEST:
             return FilterResult(node_names=best)
-    return _every_node(request, need, names, ledger)
+    return _every_node(request, what, names, ledger)
 
 
-def _best(request: PodRequest, need: Need, names: list[str], ledger: Ledger, *, spread: bool) -> list[str]:
+def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, *, spread: bool) -> list[str]:
     """The best nodes among those named, at most BEST; fewer when there are no more, or when each must be looked at."""
-    arrays = ledger.arrays
-    fitting = scan.now(arrays, need)
+    arrays = what.arrays
+    fitting = what.now()
     if np.count_nonzero(fitting) < BEST:
         return []
     if 2 * len(names) > len(arrays):
         # Most nodes are named: rank all, then see which of the best are. Three times as fast as finding each name.
-        best = _named(request, need, fitting.nonzero()[0], names, ledger, spread=spread)
+        best = _named(request, what, fitting.nonzero()[0], names, ledger, spread=spread)
         if len(best) == BEST:
             return best
     columns = np.unique(arrays.find_all(names, len(names)))
-    return _named(request, need, columns[(columns >= 0) & fitting[columns]], names, ledger, spread=spread)
+    return _named(request, what, columns[(columns >= 0) & fitting[columns]], names, ledger, spread=spread)
 
 
 def _named(
-    request: PodRequest, need: Need, columns: Ints, names: list[str], ledger: Ledger, *, spread: bool
+    request: PodRequest, what: _Sought, columns: Ints, names: list[str], ledger: Ledger, *, spread: bool
 ) -> list[str]:
     """The best of the columns whose nodes are named and fit, at most BEST of them."""
-    arrays = ledger.arrays
+    arrays = what.arrays
     # A few more than are needed: not every one of the best need be named, or stand the closer look.
-    most = BEST + _SPARE if need.exact and len(names) >= len(arrays) else 4 * BEST
+    most = BEST + _SPARE if what.exact and len(names) >= len(arrays) else 4 * BEST
     top: list[int] = scan.best_first(arrays, columns, most, emptiest=spread).tolist()
     candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
     named = frozenset(candidates).intersection(names)
-    fitting = (
-        name
-        for name, column in candidates.items()
-        if name in named and (need.exact or fits(request, ledger.node_at(column)))
-    )
+    fitting = (name for name in candidates if name in named and (what.exact or fits(request, _state(ledger, name))))
     return list(islice(fitting, BEST))
 
 
-def _every_node(request: PodRequest, need: Need, names: list[str], ledger: Ledger) -> FilterResult:
-    arrays = ledger.arrays
-    columns = arrays.find_all(names, len(names))
+def _every_node(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger) -> FilterResult:
+    columns = what.arrays.find_all(names, len(names))
     known = columns >= 0
-    now = known & scan.now(arrays, need)[columns]
+    now = known & what.now()[columns]
     result = FilterResult(node_names=[])
     assert result.node_names is not None
     for i in now.nonzero()[0].tolist():
-        state = None if need.exact else ledger.node_at(int(columns[i]))
+        state = None if what.exact else _state(ledger, names[i])
         if state is None or fits(request, state):
             result.node_names.append(names[i])
         else:
             _refuse(result, [names[i]], reasons.explain(request, state))
-    ever = known & ~now & scan.ever(arrays, need)[columns]
-    _refuse(result, _pick(names, ~known), reasons.no_cards())
-    _refuse_all(result, _pick(names, ever), request, ledger, columns[ever])
+    ever = known & ~now & what.ever()[columns]
+    _refuse(result, _pick(names, ~known), reasons.no_cards() if what.arrays is ledger.arrays else others.no_devices())
+    _refuse_all(result, _pick(names, ever), request, ledger, columns[ever], what.arrays)
     never = known & ~now & ~ever
-    _refuse_all(result, _pick(names, never), request, ledger, columns[never])
+    _refuse_all(result, _pick(names, never), request, ledger, columns[never], what.arrays)
     return result
 
 
-def _refuse_all(result: FilterResult, names: Sequence[str], request: PodRequest, ledger: Ledger, columns: Ints) -> None:
+def _refuse_all(
+    result: FilterResult,
+    names: Sequence[str],
+    request: PodRequest,
+    ledger: Ledger,
+    columns: Ints,
+    arrays: CardArrays,
+) -> None:
     """Refuse the nodes, each with its own numbers, or with those of the best one when they are many."""
     if len(names) <= ONE_BY_ONE:
-        for name, column in zip(names, columns.tolist(), strict=True):
-            _refuse(result, [name], reasons.explain(request, ledger.node_at(column)))
+        for name in names:
+            _refuse(result, [name], reasons.explain(request, _state(ledger, name)))
         return
-    best, reason = _best_refused(request, ledger, columns)
-    shared = f"{reason.message}; that is {ledger.arrays.names[best]}, the best of {len(names)} such nodes"
+    best, reason = _best_refused(request, ledger, columns, arrays)
+    shared = f"{reason.message}; that is {best}, the best of {len(names)} such nodes"
     _refuse(result, names, Refusal(reason.code, shared))
 
 
-def _best_refused(request: PodRequest, ledger: Ledger, columns: Ints) -> tuple[int, Refusal]:
+def _best_refused(request: PodRequest, ledger: Ledger, columns: Ints, arrays: CardArrays) -> tuple[str, Refusal]:
     """The node whose best card has the most free memory, and its refusal.
 
     For pods that sums cannot judge, one node's verdict does not hold for all: then a node is preferred that waiting or
     preemption can help, since a refusal for good would bar them all from that.
     """
-    roomiest: list[int] = columns[np.argsort(-ledger.arrays.most_free[columns], kind="stable")[:_LOOKED_AT]].tolist()
-    verdicts = [(column, reasons.explain(request, ledger.node_at(column))) for column in roomiest]
+    roomiest: list[int] = columns[np.argsort(-arrays.most_free[columns], kind="stable")[:_LOOKED_AT]].tolist()
+    names = [name for column in roomiest if (name := arrays.names[column]) is not None]
+    verdicts = [(name, reasons.explain(request, _state(ledger, name))) for name in names]
     return next((v for v in verdicts if v[1].resolvable), verdicts[0])
 
 
 def _refuse(result: FilterResult, names: Sequence[str], refusal: Refusal) -> None:
     into = result.failed if refusal.resolvable else result.unresolvable
     into.update(dict.fromkeys(names, refusal.message))
+
+
+def _state(ledger: Ledger, name: str) -> NodeState:
+    state = ledger.node(name)
+    assert state is not None, f"node {name} has no cards"
+    return state
 
 
 def _pick(names: list[str], mask: Bools) -> list[str]:

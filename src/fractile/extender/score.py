@@ -14,6 +14,7 @@ from fractile.ledger import scan
 from fractile.ledger.arrays import CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
+from fractile.policy import others
 from fractile.wire.extender import HostPriority
 
 MAX_SCORE = 10
@@ -43,13 +44,21 @@ def rank(
     expected: Iterable[tuple[str, int]] = (),
     policy: str = BINPACK,
 ) -> Ranking:
-    """Score the nodes; those without cards score 0.
+    """Score the nodes by their GPUs, or by their other devices when the pod asks for no GPU; those without score 0.
 
     ``expected`` are nodes and MiB of pods that were scored a moment ago and are not bound yet.
     """
     if not names:
         return Ranking([])
-    arrays = ledger.arrays
+    gpus = others.of_gpus(request) if others.mixed(request) else request
+    if not gpus.containers:
+        return msgspec.structs.replace(_rank(others.of_others(request), names, ledger.others, (), policy), memory=0)
+    return _rank(gpus, names, ledger.arrays, expected, policy)
+
+
+def _rank(
+    request: PodRequest, names: list[str], arrays: CardArrays, expected: Iterable[tuple[str, int]], policy: str
+) -> Ranking:
     columns = arrays.find_all(names, len(names))
     total = arrays.node_memory[columns]
     need = scan.need_of(request)

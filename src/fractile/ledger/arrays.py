@@ -4,6 +4,8 @@ The extender asks "which nodes have a card with so much free, or so many unused 
 digest is kept in step with every write: a scan of 5,000 nodes is then a few passes over one short array each, 3 us
 where a pass over all cards takes 20. A slot without a card has memory 0 and free -1. The digest counts no free memory
 on cards whose cores are all promised: nothing more is placed there.
+
+Devices that are no GPUs have arrays of their own, in which "memory" counts their shares.
 """
 
 from collections.abc import Iterable
@@ -21,6 +23,24 @@ _SLOTS = 8
 _COLUMNS = 64
 
 
+class Layer:
+    """Some of the cards. Two layers are never the same, so that what was worked out for one holds for no other."""
+
+    def __init__(self, arrays: "CardArrays") -> None:
+        self._arrays = arrays
+        self.mask: Bools = np.zeros(arrays.memory.shape, np.bool_)
+
+    def __contains__(self, card: CardUUID, /) -> bool:
+        cell = self._arrays.cells.get(card)
+        return cell is not None and bool(self.mask[cell])
+
+    def mark(self, card: CardUUID, *, member: bool = True) -> None:
+        """Take a card in, or out; one that has no place here is passed over."""
+        cell = self._arrays.cells.get(card)
+        if cell is not None:
+            self.mask[cell] = member
+
+
 class CardArrays:
     """Columns are handed out to nodes and taken back; arrays grow by doubling. Shapes (slots, columns), int64 MiB."""
 
@@ -35,6 +55,7 @@ class CardArrays:
         self.cells: dict[CardUUID, tuple[int, int]] = {}
         self._cards: dict[tuple[int, int], CardUUID] = {}
         self.idle: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
+        self._layers: list[Layer] = []
         # The digest: sums over the cards of each node, the most that one card has, and how many are there.
         self.node_memory: Ints = np.zeros(_COLUMNS, np.int64)
         self.node_free: Ints = np.zeros(_COLUMNS, np.int64)
@@ -71,6 +92,11 @@ class CardArrays:
         """The columns of ``count`` node names, -1 for those without cards."""
         return np.fromiter(map(self._column.get, nodes, repeat(-1)), np.int64, count)
 
+    def in_column(self, column: int) -> list[CardUUID]:
+        """The cards of a node, by slot."""
+        slots: Ints = self.memory[:, column].nonzero()[0]
+        return [self._cards[slot, column] for slot in slots.tolist()]
+
     def free_slot(self, column: int) -> int:
         """A slot of the column that holds no card."""
         for slot in range(self.memory.shape[0]):
@@ -78,6 +104,17 @@ class CardArrays:
                 return slot
         self._grow_slots()
         return self.free_slot(column)
+
+    def layer(self) -> Layer:
+        """A new layer without cards. Cards that leave their place leave it too; who comes is to be marked."""
+        made = Layer(self)
+        self._layers.append(made)
+        return made
+
+    def drop_layer(self, layer: Layer) -> None:
+        """Forget a layer: it has no cards from now on."""
+        self._layers.remove(layer)
+        layer.mask = np.zeros(self.memory.shape, np.bool_)
 
     def put(self, slot: int, column: int, uuid: CardUUID, model: str) -> None:
         """Which card is in the slot."""
@@ -138,6 +175,8 @@ class CardArrays:
         """Take one card out; a node without cards gives its column back."""
         self.write(slot, column, memory=0, free=-1, free_cores=0, idle=False)
         self.cells.pop(self._cards.pop((slot, column), CardUUID("")), None)
+        for layer in self._layers:
+            layer.mask[slot, column] = False
         node = self.names[column]
         if node is not None and not self.memory[:, column].any():
             del self._column[node]
@@ -185,3 +224,5 @@ class CardArrays:
         self.coreless = np.pad(self.coreless, widths)
         self.free_slots = np.pad(self.free_slots, widths)
         self.model = np.pad(self.model, widths)
+        for layer in self._layers:
+            layer.mask = np.pad(layer.mask, widths)

@@ -22,14 +22,15 @@ from enum import StrEnum
 
 import msgspec
 
-from fractile.ledger.arrays import CardArrays, Ints
-from fractile.model.card import Card
+from fractile.ledger.arrays import CardArrays
+from fractile.ledger.held import Held, check, size
+from fractile.model.card import GPU, Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.sharing import FREE, Rule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
-from fractile.policy.state import NO_LIMIT, CardState, NodeState, cores_fit
+from fractile.policy.state import NO_LIMIT, CardState, NodeState
 
 Rules = Callable[[NodeName, str], Rule]  # of node and model
 
@@ -63,18 +64,10 @@ class Statistics(msgspec.Struct, frozen=True):
     generation: int
 
 
-class _Held(msgspec.Struct):
-    memory: int = 0
-    cores: int = 0
-    pods: int = 0
-    coreless: int = 0  # pods with a container that was promised no cores
-    slots: int = 0
-    slices: int = 0  # containers
-
-
 class _Place(msgspec.Struct, frozen=True):
     card: Card
     node: NodeName
+    arrays: CardArrays
     slot: int
     column: int
 
@@ -88,9 +81,10 @@ class Ledger:
         self._rules: Rules = _free
         self._sized = False
         self._arrays = CardArrays()
+        self._others = CardArrays()
+        self._placed: list[Callable[[Card], None]] = []
         self._places: dict[CardUUID, _Place] = {}
-        self._by_cell: dict[tuple[int, int], _Place] = {}
-        self._held: dict[CardUUID, _Held] = {}
+        self._held: dict[CardUUID, Held] = {}
         self._entries: dict[PodUID, Entry] = {}
         self._conflicts: dict[PodUID, Placement] = {}
         self._generation = 0
@@ -104,21 +98,27 @@ class Ledger:
             return
         if place is not None:
             self.drop_card(card.uuid)
-        if card.memory <= 0 or not card.healthy:
+        if size(card) <= 0 or not card.healthy:
             return
-        column = self._arrays.column(node)
-        place = _Place(card, node, self._arrays.free_slot(column), column)
-        self._places[card.uuid] = self._by_cell[place.slot, column] = place
-        self._arrays.put(place.slot, column, card.uuid, card.model)
+        arrays = self._arrays if card.type == GPU else self._others
+        column = arrays.column(node)
+        place = _Place(card, node, arrays, arrays.free_slot(column), column)
+        self._places[card.uuid] = place
+        arrays.put(place.slot, column, card.uuid, card.model)
         self._write(card.uuid)
+        for tell in self._placed:
+            tell(card)
 
     def drop_card(self, uuid: CardUUID) -> None:
         """The card is gone from its node; what pods hold of it stays recorded."""
         place = self._places.pop(uuid, None)
         if place is not None:
-            del self._by_cell[place.slot, place.column]
-            self._arrays.clear(place.slot, place.column)
+            place.arrays.clear(place.slot, place.column)
             self._generation += 1
+
+    def on_card(self, tell: Callable[[Card], None]) -> None:
+        """From now on tell of every card that takes a place in the arrays, anew too."""
+        self._placed.append(tell)
 
     def share_by(self, rules: Rules, *, sized: bool = True) -> list[NodeName]:
         """From now on cards may be cut as the rules say; what is held stays. The nodes that have cards.
@@ -134,8 +134,7 @@ class Ledger:
 
     def reshare(self, node: NodeName) -> None:
         """The rules say something else of the node."""
-        column = self._arrays.find(node)
-        for place in [] if column < 0 else self._cards_of(column):
+        for place in self._cards_of(self._arrays, node):
             self._write(place.card.uuid)
 
     @property
@@ -212,8 +211,13 @@ class Ledger:
 
     @property
     def arrays(self) -> CardArrays:
-        """For scans over many nodes; read only."""
+        """The GPUs, for scans over many nodes; read only."""
         return self._arrays
+
+    @property
+    def others(self) -> CardArrays:
+        """The devices that are no GPUs; read only."""
+        return self._others
 
     @property
     def generation(self) -> int:
@@ -233,20 +237,23 @@ class Ledger:
 
     def node(self, name: str) -> NodeState | None:
         """The node's cards ordered by index, with what is free; None when it has reported none."""
-        column = self._arrays.find(name)
-        return None if column < 0 else self.node_at(column)
+        cards, others = self._states(self._arrays, name), self._states(self._others, name)
+        return NodeState(NodeName(name), cards, others) if cards or others else None
 
     def node_at(self, column: int) -> NodeState:
+        """The node with that column of ``arrays``."""
         node = self._arrays.names[column]
         assert node is not None, f"column {column} belongs to no node"
-        cards = [self._card_state(place) for place in self._cards_of(column)]
-        return NodeState(node, tuple(sorted(cards, key=lambda c: (c.index, c.uuid))))
+        return NodeState(node, self._states(self._arrays, node), self._states(self._others, node))
 
     def cards(self, node: str) -> tuple[Card, ...]:
-        """The cards of a node as reported, ordered by index."""
-        column = self._arrays.find(node)
-        found = [] if column < 0 else [place.card for place in self._cards_of(column)]
-        return tuple(sorted(found, key=lambda c: (c.index, c.uuid)))
+        """The cards of a node as reported, ordered by index, GPUs first."""
+        found = [p.card for arrays in (self._arrays, self._others) for p in self._cards_of(arrays, node)]
+        return tuple(sorted(found, key=lambda c: (c.type != GPU, c.index, c.uuid)))
+
+    def all_cards(self) -> Iterator[Card]:
+        """Every card that is in the arrays; the ledger must not change while it is walked."""
+        return (place.card for place in self._places.values())
 
     def overdue(self, seconds: float) -> list[PodUID]:
         """Pods assumed longer ago than that: the caller asks the API server what became of them."""
@@ -272,12 +279,12 @@ class Ledger:
 
     def audit(self) -> list[CardUUID]:
         """Cards whose running totals differ from the sum of the entries: always empty unless there is a bug."""
-        sums: dict[CardUUID, _Held] = {}
+        sums: dict[CardUUID, Held] = {}
         for entry in self._entries.values():
             for charge in entry.charges:
-                _add(sums.setdefault(charge.card, _Held()), charge, 1)
+                sums.setdefault(charge.card, Held()).add(charge, 1)
         cards = sums.keys() | self._held.keys() | self._places.keys()
-        return [uuid for uuid in sorted(cards) if not self._consistent(uuid, sums.get(uuid, _Held()))]
+        return [uuid for uuid in sorted(cards) if not self._consistent(uuid, sums.get(uuid, Held()))]
 
     # ── the only code that changes capacity ──────────────────────────────────────────────────────────────────────
 
@@ -300,8 +307,8 @@ class Ledger:
 
     def _charge(self, cost: Iterable[Charge], sign: int) -> None:
         for charge in cost:
-            held = self._held.setdefault(charge.card, _Held())
-            _add(held, charge, sign)
+            held = self._held.setdefault(charge.card, Held())
+            held.add(charge, sign)
             if held.pods == 0:
                 del self._held[charge.card]
             self._write(charge.card)
@@ -313,14 +320,9 @@ class Ledger:
                 continue  # reported later, or never: then the agent refuses the container
             if place.node != placement.node:
                 return Refusal(Code.MALFORMED, f"card {charge.card} is on {place.node}, not on {placement.node}")
-            held = self._held.get(charge.card, _Held())
-            coreless = charge.coreless or held.coreless > 0
-            if charge.memory > place.card.memory - held.memory or not cores_fit(
-                100 - held.cores, charge.cores, coreless=coreless
-            ):
-                return Refusal(Code.NO_ROOM, _no_room(place.card, held, charge))
-            if held.slots + charge.slots > self._slots:
-                return Refusal(Code.NO_ROOM, f"card {place.card.index} has {self._slots - held.slots} slots free")
+            refusal = check(place.card, self._held.get(charge.card, Held()), charge, slots=self._slots)
+            if refusal is not None:
+                return refusal
         return None
 
     def _against_rules(self, placement: Placement) -> Refusal | None:
@@ -329,9 +331,9 @@ class Ledger:
             return None
         for charge in charges(placement):
             place = self._places.get(charge.card)
-            if place is None:
+            if place is None or place.card.type != GPU:
                 continue
-            rule, held = self._rules(place.node, place.card.model), self._held.get(charge.card, _Held())
+            rule, held = self._rules(place.node, place.card.model), self._held.get(charge.card, Held())
             if not rule.has_place(held.slices, charge.slices):
                 return Refusal(Code.NO_ROOM, f"card {place.card.index} is cut in {rule.max_slices} already")
             for part in (s for c in placement.containers for s in c.slices if s.card == charge.card):
@@ -344,35 +346,42 @@ class Ledger:
         place = self._places.get(uuid)
         if place is None:
             return
-        held = self._held.get(uuid, _Held())
-        self._arrays.write(
+        held = self._held.get(uuid, Held())
+        place.arrays.write(
             place.slot,
             place.column,
-            memory=place.card.memory,
-            free=place.card.memory - held.memory,
+            memory=size(place.card),
+            free=size(place.card) - held.size,
             free_cores=self._free_cores(place, held),
             idle=held.pods == 0,
             coreless=held.coreless > 0,
             free_slots=self._slots - held.slots,
         )
 
-    def _free_cores(self, place: _Place, held: _Held) -> int:
+    def _free_cores(self, place: _Place, held: Held) -> int:
         """For the arrays: a card that takes no more slices has nothing left, as one whose cores are all promised."""
-        closed = self.ruled and not self._rules(place.node, place.card.model).has_place(held.slices, 1)
+        closed = not self._rule(place).has_place(held.slices, 1)
         return min(100 - held.cores, 0) if closed else 100 - held.cores
 
-    def _cards_of(self, column: int) -> list[_Place]:
-        slots: Ints = self._arrays.memory[:, column]
-        return [self._by_cell[slot, column] for slot in slots.nonzero()[0].tolist()]
+    def _rule(self, place: _Place) -> Rule:
+        return self._rules(place.node, place.card.model) if self.ruled and place.card.type == GPU else FREE
+
+    def _cards_of(self, arrays: CardArrays, node: str) -> list[_Place]:
+        column = arrays.find(node)
+        return [] if column < 0 else [self._places[uuid] for uuid in arrays.in_column(column)]
+
+    def _states(self, arrays: CardArrays, node: str) -> tuple[CardState, ...]:
+        cards = map(self._card_state, self._cards_of(arrays, node))
+        return tuple(sorted(cards, key=lambda c: (c.index, c.uuid)))
 
     def _card_state(self, place: _Place) -> CardState:
-        held = self._held.get(place.card.uuid, _Held())
+        held = self._held.get(place.card.uuid, Held())
         return CardState(
             uuid=place.card.uuid,
             index=place.card.index,
             model=place.card.model,
-            memory=place.card.memory,
-            free_memory=MiB(place.card.memory - held.memory),
+            memory=MiB(size(place.card)),
+            free_memory=MiB(size(place.card) - held.size),
             free_cores=Percent(100 - held.cores),
             idle=held.pods == 0,
             coreless=held.coreless > 0,
@@ -380,37 +389,20 @@ class Ledger:
             free_slots=self._slots - held.slots,
             interconnect=place.card.interconnect,
             slices=held.slices,
-            rule=self._rules(place.node, place.card.model),
+            rule=self._rule(place),
         )
 
-    def _consistent(self, uuid: CardUUID, wanted: _Held) -> bool:
-        if self._held.get(uuid, _Held()) != wanted:
+    def _consistent(self, uuid: CardUUID, wanted: Held) -> bool:
+        if self._held.get(uuid, Held()) != wanted:
             return False
         place = self._places.get(uuid)
-        return place is None or self._arrays.agrees(
+        return place is None or place.arrays.agrees(
             place.slot,
             place.column,
-            memory=place.card.memory,
-            free=place.card.memory - wanted.memory,
+            memory=size(place.card),
+            free=size(place.card) - wanted.size,
             free_cores=self._free_cores(place, wanted),
             idle=wanted.pods == 0,
             coreless=wanted.coreless > 0,
             free_slots=self._slots - wanted.slots,
         )
-
-
-def _add(held: _Held, charge: Charge, sign: int) -> None:
-    held.memory += sign * charge.memory
-    held.cores += sign * charge.cores
-    held.pods += sign
-    held.coreless += sign * charge.coreless
-    held.slots += sign * charge.slots
-    held.slices += sign * charge.slices
-
-
-def _no_room(card: Card, held: _Held, charge: Charge) -> str:
-    return (
-        f"card {card.index} has {card.memory - held.memory} MiB and {100 - held.cores} % of its cores free, "
-        f"{charge.memory} MiB and {charge.cores} % are needed"
-        + ("; beside containers without a share 1 % must stay free" if charge.cores == 100 - held.cores else "")
-    )

@@ -12,7 +12,7 @@ from itertools import chain, pairwise
 import msgspec
 import numpy as np
 
-from fractile.ledger.arrays import Bools, CardArrays, Ints
+from fractile.ledger.arrays import Bools, CardArrays, Ints, Layer
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Role, Selector
 from fractile.model.units import WHOLE, MiB
 from fractile.policy.parts import Part, Peak, card_numbers, parts_of, peak
@@ -53,6 +53,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def need_of(request: PodRequest) -> Need:
+    """What the pod needs of cards: its requests must all be for GPUs, or stand for others as if (``policy.others``)."""
     containers = request.containers
     if any(c.request.count > MAX_SLICES for c in containers):
         return Need(0, 0, _MAX_CARDS, exact=True)
@@ -169,8 +170,17 @@ def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
     """Which cards the selector admits, of the shape (slots, columns); just True when it admits all."""
     if selector == ANY:
         return np.True_
-    of_model = np.fromiter(map(selector.admits_model, arrays.models), np.bool_, len(arrays.models))
-    admitted: Bools = of_model[arrays.model] if arrays.models else np.zeros(arrays.model.shape, np.bool_)
+    if isinstance(selector.members, Layer) and selector == Selector(members=selector.members):
+        return selector.members.mask
+    admitted: Bools = np.ones(arrays.memory.shape, np.bool_)
+    if selector.models or selector.not_models:
+        of_model = np.fromiter(map(selector.admits_model, arrays.models), np.bool_, len(arrays.models))
+        admitted = of_model[arrays.model] if arrays.models else ~admitted
+    if isinstance(selector.members, Layer):
+        admitted &= selector.members.mask
+    elif selector.members is not None:
+        for uuid, cell in arrays.cells.items():
+            admitted[cell] &= uuid in selector.members
     if selector.cards:
         named = np.zeros(admitted.shape, np.bool_)
         for cell in filter(None, map(arrays.cells.get, selector.cards)):
@@ -179,6 +189,15 @@ def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
     for cell in filter(None, map(arrays.cells.get, selector.not_cards)):
         admitted[cell] = False
     return admitted
+
+
+def carried(meets: Bools, source: CardArrays, target: CardArrays) -> Bools:
+    """Nodes of one kind of arrays, as columns of the other."""
+    names = [name for column in meets.nonzero()[0].tolist() if (name := source.names[column]) is not None]
+    columns = target.find_all(names, len(names))
+    found = np.zeros(len(target.names), np.bool_)
+    found[columns[columns >= 0]] = True
+    return found
 
 
 def best_first(arrays: CardArrays, columns: Ints, most: int, *, emptiest: bool = False) -> Ints:

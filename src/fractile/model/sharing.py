@@ -6,11 +6,12 @@ import msgspec
 
 from fractile.model.units import MiB
 
+MOST_SLICES = 256  # of one card, whatever the rules say; twice as many pods as a node usually runs
 _SHORT = 1024  # MiB by which a slice may be smaller than its fraction: families count memory in up to whole GiB
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What holds for one card. ``max_slices`` 0: as many as fit; no ``fractions``: of any size.
+    """What holds for one card. ``max_slices`` 0: as many as fit, up to MOST_SLICES; no ``fractions``: of any size.
 
     A slice is what one container holds of the card. A whole card is the fraction 1.
     """
@@ -20,7 +21,7 @@ class Rule(msgspec.Struct, frozen=True):
 
     def has_place(self, slices: int, more: int) -> bool:
         """Whether so many more may join the slices that are there."""
-        return not self.max_slices or slices + more <= self.max_slices
+        return slices + more <= (self.max_slices or MOST_SLICES)
 
     def admits(self, card: MiB, *, memory: int, cores: int) -> bool:
         """Whether a slice of that size may be cut from a card of that size."""

@@ -16,7 +16,7 @@ import msgspec
 from fractile.model.placement import ContainerPlacement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import WHOLE
-from fractile.policy import bandwidth, topology
+from fractile.policy import bandwidth, others, topology
 from fractile.policy.parts import Part, card_numbers, has_room, parts_of, peak
 from fractile.policy.search import search
 from fractile.policy.state import CardState, NodeState
@@ -76,11 +76,20 @@ def choose(request: PodRequest, state: NodeState, policy: str = "") -> tuple[Con
 
     ``policy`` is the cluster's; a pod's own wins. A name that is not in the table means the default.
     """
-    containers = request.containers
-    if any(c.request.count > len(state.cards) for c in containers):
+    if not others.mixed(request):
+        return _chosen(request.containers, state.cards, policy)
+    gpus = _chosen(request.gpus, state.cards, policy)
+    beside = _chosen(others.of_others(request).containers, state.others, "binpack")
+    return None if gpus is None or beside is None else others.merged(request, gpus, beside)
+
+
+def _chosen(
+    containers: Sequence[ContainerRequest], cards: Sequence[CardState], policy: str
+) -> tuple[ContainerPlacement, ...] | None:
+    if any(c.request.count > len(cards) for c in containers):
         return None
     numbers = card_numbers(containers)
-    found = _choose(parts_of(containers, numbers), state.cards, _policy(containers, policy))
+    found = _choose(parts_of(containers, numbers), cards, _policy(containers, policy))
     if found is None:
         return None
     return tuple(
@@ -92,7 +101,7 @@ def choose(request: PodRequest, state: NodeState, policy: str = "") -> tuple[Con
 def fits(request: PodRequest, state: NodeState) -> bool:
     """Whether ``choose`` finds cards. Every policy finds some when there are any, so for a pod of one container the
     best ones are not sought: on a node whose cards are joined irregularly that search takes a second."""
-    if len(request.containers) != 1:
+    if len(request.containers) != 1 or others.mixed(request):
         return choose(request, state) is not None
     if request.containers[0].request.count > len(state.cards):
         return False

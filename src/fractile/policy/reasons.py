@@ -6,10 +6,11 @@ kube-scheduler counts equal sentences ("3 <reason>"), so a sentence depends on n
 from collections.abc import Callable, Sequence
 
 from fractile.model.refusal import Code, Refusal
-from fractile.model.request import ContainerRequest, PodRequest, Selector
+from fractile.model.request import ContainerRequest, PodRequest, Request, Selector
 from fractile.model.sharing import FREE
 from fractile.model.units import MiB
 from fractile.policy import cards as choice
+from fractile.policy import others
 from fractile.policy.parts import Part, card_numbers, parts_of, peak
 from fractile.policy.state import CardState, NodeState, cores_fit, emptied, lifted
 
@@ -22,11 +23,32 @@ def no_cards() -> Refusal:
 
 def explain(request: PodRequest, state: NodeState) -> Refusal:
     """The refusal for a pod that does not fit: one that waiting can cure, or one that this node can never cure."""
+    if not others.mixed(request):
+        return _explain(request, state)
+    gpus = others.of_gpus(request)
+    if gpus.containers and not choice.fits(gpus, state):
+        return _explain(gpus, state)
+    return _explain_others(others.of_others(request), others.others_of(state))
+
+
+def _explain_others(request: PodRequest, state: NodeState) -> Refusal:
+    if not state.cards:
+        return others.no_devices()
+    for asked in request.containers:
+        none = others.none_of_class(asked, state.cards)
+        if none is not None:
+            return none
+    ever = not choice.fits(request, emptied(state))
+    code = Code.TOO_LARGE if ever else Code.NO_ROOM
+    return Refusal(code, others.too_few(request, state.cards, ever=ever))
+
+
+def _explain(request: PodRequest, state: NodeState) -> Refusal:
     if not state.cards:
         return no_cards()
     barred = next((c for c in request.containers if not _admitted(c.request.selector, state.cards)), None)
     if barred is not None:
-        return Refusal(Code.NO_SUCH_CARD, _none_admitted(barred.request.selector, state.cards))
+        return Refusal(Code.NO_SUCH_CARD, _none_admitted(barred.request, state.cards))
     empty = emptied(state)
     forbidden = _forbidden(request, state, empty)
     if forbidden is not None:
@@ -43,11 +65,11 @@ def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = F
     said: list[str] = []
     if shared:
         mine = _admitted(shared[0].request.selector, cards)
-        said.append(_of_shared(shared, mine, ever=ever) + _limited_to(mine, cards))
+        said.append(_of_shared(shared, mine, ever=ever) + _limited_to(mine, cards, shared))
     if whole:
         mine = _admitted(whole[0].request.selector, cards)
-        said.append(_of_whole(choice.cards_needed(whole), mine, besides=bool(shared), ever=ever))
-        said[-1] += _limited_to(mine, cards)
+        said.append(_of_whole(choice.cards_needed(whole), mine, besides=bool(shared), ever=ever, what=_class(whole)))
+        said[-1] += "" if _class(whole) else _limited_to(mine, cards, whole)
     return " and ".join(said)
 
 
@@ -160,8 +182,13 @@ def _several(containers: Sequence[ContainerRequest], cards: Sequence[CardState],
 # ── whole cards ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _of_whole(asked: int, cards: Sequence[CardState], *, besides: bool, ever: bool) -> str:
-    """``besides``: and parts, which must come from other cards."""
+def _of_whole(asked: int, cards: Sequence[CardState], *, besides: bool, ever: bool, what: str = "") -> str:
+    """``besides``: and parts, which must come from other cards; ``what``: the class that all of them are asked by."""
+    if what:
+        there = f"the node has {len(cards)} matching {_cards(len(cards))}"
+        idle = sum(c.idle for c in cards)
+        there = there if ever else f"{idle} of {len(cards)} matching cards {'is' if idle == 1 else 'are'} free"
+        return f"class {what}: {there}, {asked} asked{' besides' if besides else ''}"
     said = f"{asked} whole {_cards(asked)} asked{' besides' if besides else ''}"
     if ever:
         return f"{said}, the node has {len(cards)}"
@@ -176,7 +203,10 @@ def _admitted(selector: Selector, cards: Sequence[CardState]) -> list[CardState]
     return [c for c in cards if selector.admits(c.uuid, c.model)]
 
 
-def _none_admitted(selector: Selector, cards: Sequence[CardState]) -> str:
+def _none_admitted(request: Request, cards: Sequence[CardState]) -> str:
+    if request.device_class:
+        return f"no card of the node is of class {request.device_class}"
+    selector = request.selector
     models = ", ".join(sorted({c.model for c in cards})[:_LISTED])
     wishes = [
         f"{wish} {' or '.join(names[:_LISTED])}"
@@ -191,7 +221,15 @@ def _none_admitted(selector: Selector, cards: Sequence[CardState]) -> str:
     return f"the pod asks for {' and '.join(wishes)}, the node has {models}"
 
 
-def _limited_to(mine: Sequence[CardState], cards: Sequence[CardState]) -> str:
+def _class(containers: Sequence[ContainerRequest]) -> str:
+    """The class that all of them are asked by; "" when there is no such one."""
+    names = {c.request.device_class for c in containers}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _limited_to(mine: Sequence[CardState], cards: Sequence[CardState], containers: Sequence[ContainerRequest]) -> str:
+    if _class(containers):
+        return f" (class {_class(containers)}: {len(mine)} of the node's {len(cards)} {_cards(len(cards))})"
     if len(mine) == len(cards):
         return ""
     return f" (the pod may use {len(mine)} of the node's {len(cards)} cards)"

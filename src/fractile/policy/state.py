@@ -16,7 +16,9 @@ def cores_fit(free: int, cores: int, *, coreless: bool) -> bool:
 
 
 class CardState(msgspec.Struct, frozen=True, gc=False):
-    """One card: its size and what is free. ``free_*`` may be negative when the card shrank under its pods."""
+    """One card: its size and what is free. ``free_*`` may be negative when the card shrank under its pods.
+
+    Of a device that is no GPU ``memory`` counts shares."""
 
     uuid: CardUUID
     index: int
@@ -40,31 +42,30 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeState(msgspec.Struct, frozen=True):
-    """One node: its cards ordered by index."""
+    """One node: its cards ordered by index, and its devices that are no GPUs."""
 
     node: NodeName
     cards: tuple[CardState, ...]
+    others: tuple[CardState, ...] = ()
 
 
 def emptied(state: NodeState) -> NodeState:
     """The node as it would be if every pod left: what it can ever serve."""
-    return NodeState(
-        state.node,
-        tuple(
-            msgspec.structs.replace(
-                c,
-                free_memory=c.memory,
-                free_cores=Percent(100),
-                idle=True,
-                coreless=False,
-                free_slots=c.slots,
-                slices=0,
-            )
-            for c in state.cards
-        ),
+    return NodeState(state.node, tuple(map(_emptied, state.cards)), tuple(map(_emptied, state.others)))
+
+
+def _emptied(card: CardState) -> CardState:
+    return msgspec.structs.replace(
+        card,
+        free_memory=card.memory,
+        free_cores=Percent(100),
+        idle=True,
+        coreless=False,
+        free_slots=card.slots,
+        slices=0,
     )
 
 
 def lifted(state: NodeState) -> NodeState:
     """The node as it would be without rules about how its cards may be cut."""
-    return NodeState(state.node, tuple(msgspec.structs.replace(c, rule=FREE) for c in state.cards))
+    return NodeState(state.node, tuple(msgspec.structs.replace(c, rule=FREE) for c in state.cards), state.others)

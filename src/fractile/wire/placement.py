@@ -3,7 +3,7 @@
     {"version": 1, "node": "n1", "containers": {
         "main": {"role": "app", "slices": [{"card": "GPU-...", "memoryMiB": 8138, "cores": 0}]}}}
 
-A slice that takes a slot of its card has ``"slots": 1`` too; one of a device that is no GPU has ``"shares": 1``, and 0 MiB.
+A slice that takes a slot of its card has ``"slots": 1`` too; one of a device that is no GPU has ``"shares": 1``.
 Containers stand in kubelet's order (init containers and sidecars as listed, then apps), which JSON objects keep.
 Only Fractile's service accounts may write it (deploy/admission.yaml); a reader must still survive any text.
 """

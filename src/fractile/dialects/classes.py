@@ -1,0 +1,126 @@
+"""``class.fractile.dev/<class>``: devices by class, as Caicloud's ResourceClass had it (reference systems.md S4).
+
+A container names a class and how many units of it, and a slot resource with as many devices as that is:
+``fractile.dev/gpu`` for a class of GPUs, ``fractile.dev/device`` for one of any other devices. The slot resource is
+what kubelet knows: its device ids name the devices. The classes are extended resources of the node without device ids,
+which kube-scheduler and quotas add up. A GPU slot without a class is a whole GPU of any kind.
+
+Nothing here knows the classes: what a unit is, ``ledger.classes`` says when the pod is placed, and its placement from
+then on. Until then a request names its class only, or both where a container asks for GPUs and for other devices.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
+from fractile.dialects.shares import spread_evenly
+from fractile.model.card import GPU, Card
+from fractile.model.placement import Placement, Slice
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import ContainerRequest, PodRequest, Request, Role
+from fractile.model.sharing import MOST_SLICES
+from fractile.model.units import WHOLE, CardUUID, MemoryUnit, MiB
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+DEVICES = "FRACTILE_DEVICES"  # ids of the devices that are no GPUs, separated by commas
+
+
+class Classes:
+    """The dialect; it has no state. Names below RESOURCE_PREFIX are its own too."""
+
+    name = "class"
+    resources: Mapping[str, Kind] = MappingProxyType({GPU_SLOT: Kind.PRIMARY, DEVICE_SLOT: Kind.PRIMARY})
+
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
+        """Of one slot resource; beside it the classes that the container names."""
+        slot = DEVICE_SLOT if DEVICE_SLOT in amounts else GPU_SLOT
+        classes = sorted(name for resource in amounts if (name := class_of(resource)) is not None)
+        count = amounts.get(slot, 0)
+        if not count:
+            return _malformed(
+                f"asks for {RESOURCE_PREFIX}{classes[0]} without {GPU_SLOT} or {DEVICE_SLOT}; Fractile's webhook adds "
+                "that when the pod is created"
+            )
+        if slot == DEVICE_SLOT:
+            if not classes:
+                return _malformed(f"asks for {DEVICE_SLOT} without a class; name one: {RESOURCE_PREFIX}<class>: 1")
+            return Asked(slot, count, Request(count=count, device_class=",".join(classes), shares=1))
+        if classes:
+            return Asked(slot, count, Request(count=count, device_class=",".join(classes)))
+        return Asked(slot, count, Request(count=count, cores=WHOLE, exclusive=True))
+
+    def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
+        """Kubelet hands an init container's ids on in any order (node.md 2.2): a successor that needs fewer of them
+        than are left gets whichever, so it must ask for the same class."""
+        for slot in self.resources:
+            left, before = 0, set[str]()
+            for c in (c for c in containers if c.resource == slot):
+                if left > max(c.request.count, 1) and before - {c.request.device_class}:
+                    return _malformed(
+                        f"container {c.container} asks for {c.amount} {slot} after an init container with {left}, and "
+                        "by another class: kubelet would choose which; let it ask for as many, or by the same class"
+                    )
+                if c.role is Role.INIT:
+                    left, before = max(left, c.request.count), before | {c.request.device_class}
+                else:
+                    left = max(left - c.request.count, 0)
+        return None
+
+    def advertise(self, cards: Sequence[Card], unit: MemoryUnit, slots: int) -> tuple[Advertised, ...]:
+        others = {c.uuid: c.shares for c in cards if c.type != GPU}
+        return (
+            Advertised(GPU_SLOT, {c.uuid: MOST_SLICES for c in cards if c.type == GPU}, distinct=True),
+            Advertised(DEVICE_SLOT, others, distinct=True),
+        )
+
+    def ids_wanted(self, resource: str, asked: ContainerRequest, slices: Sequence[Slice]) -> dict[CardUUID, int]:
+        return spread_evenly(asked.amount, slices)
+
+    def slices_held(
+        self,
+        asked: ContainerRequest,
+        held: Mapping[CardUUID, int],
+        cards: Sequence[Card],
+        given: Sequence[Slice] = (),
+    ) -> tuple[Slice, ...]:
+        """``given``: what the placement gives the container, which is where the amounts stand."""
+        if asked.request.shares:
+            return tuple(Slice(card, memory=MiB(0), shares=asked.request.shares) for card in held)
+        known = {c.uuid: c for c in cards}
+        planned = {s.card: s for s in given}
+        others = iter([s for s in given if s.card not in held])
+        return tuple(
+            planned[card] if card in planned else _moved(next(others, None), card, known, asked.request)
+            for card in held
+        )
+
+    def answer(
+        self, resource: str, held: Mapping[CardUUID, int], *, cards: Sequence[Card], unit: MemoryUnit, facts: Facts
+    ) -> Answer:
+        mine = [c.uuid for c in cards if c.uuid in held]
+        return Answer({(VISIBLE if resource == GPU_SLOT else DEVICES): ",".join(mine)})
+
+    def annotate(
+        self, request: PodRequest, placement: Placement, *, cards: Sequence[Card], unit: MemoryUnit, now_ns: int
+    ) -> dict[str, str]:
+        return {}
+
+    def assigned(self, request: PodRequest) -> dict[str, str]:
+        return {}
+
+
+def _moved(planned: Slice | None, card: CardUUID, known: Mapping[CardUUID, Card], request: Request) -> Slice:
+    """What the container has on a card that its placement does not name: as much as on the one that it has not got."""
+    size = known[card].memory if card in known else MiB(0)
+    if request.exclusive:
+        return Slice(card, size, WHOLE)
+    if planned is None:
+        return Slice(card, MiB(0))
+    before = known.get(planned.card)
+    whole = planned.cores == WHOLE and before is not None and planned.memory == before.memory
+    return Slice(card, size if whole else planned.memory, planned.cores)
+
+
+def _malformed(what: str) -> Refusal:
+    return Refusal(Code.MALFORMED, what)

@@ -1,0 +1,212 @@
+"""The classes, and which cards each of them has now.
+
+Thousands of classes may exist, of which few are asked for: the members of one are found when it is first asked for, as
+a layer of the arrays (one byte for each of their cells), and kept up to date from then on. The layers that were asked
+for last are kept. A class names its devices by what they say of themselves, and most cards say the same as many others,
+so one look at each card finds out what it says and nothing more.
+
+    put(), drop(), spoil() ──> classes          resolve(request) ──> layer of the class ──> Selector.members
+    Ledger.on_card()       ──> layers in use    members(name)    ──┘
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+
+import msgspec
+
+from fractile.ledger.arrays import Layer
+from fractile.ledger.ledger import Ledger
+from fractile.model.card import GPU, Card
+from fractile.model.device_class import DeviceClass
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import ContainerRequest, PodRequest, Request, Selector
+from fractile.model.units import WHOLE, Percent
+from fractile.policy.classes import matches
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX
+
+LAYERS = 256  # kept at a time; 40 KB each where there are 40,000 cards
+_OWN = frozenset({"index", "nodeName"})  # what every card says differently
+
+_Said = Callable[[Card], Hashable]
+
+
+class ClassIndex:
+    """Classes by name. One writer, on the loop of its ledger."""
+
+    def __init__(self, ledger: Ledger, *, layers: int = LAYERS) -> None:
+        self._ledger = ledger
+        self._most = layers
+        self._classes: dict[str, DeviceClass] = {}
+        self._spoiled: dict[str, str] = {}
+        self._layers: OrderedDict[str, Layer] = OrderedDict()  # the last asked for at the end
+        ledger.on_card(self._placed)
+
+    def put(self, cls: DeviceClass) -> bool:
+        """There is such a class; whether it is new, or another than before."""
+        self._spoiled.pop(cls.name, None)
+        if self._classes.get(cls.name) == cls:
+            return False
+        self._forget(cls.name)
+        self._classes[cls.name] = cls
+        return True
+
+    def spoil(self, name: str, reason: str) -> None:
+        """There is an object of that name which is no class, for a reason that those who ask for it are told."""
+        self.drop(name)
+        self._spoiled[name] = reason
+
+    def drop(self, name: str) -> None:
+        """The class is gone. Who runs stays; who comes waits."""
+        self._classes.pop(name, None)
+        self._spoiled.pop(name, None)
+        self._forget(name)
+
+    def find(self, name: str) -> DeviceClass | None:
+        return self._classes.get(name)
+
+    def spoiled(self, name: str) -> str | None:
+        """Why the object of that name is no class."""
+        return self._spoiled.get(name)
+
+    def __iter__(self) -> Iterator[DeviceClass]:
+        return iter(list(self._classes.values()))
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def members(self, cls: DeviceClass) -> Layer:
+        """The healthy cards of the class, as they are now and as they will be."""
+        layer = self._layers.get(cls.name)
+        if layer is not None:
+            self._layers.move_to_end(cls.name)
+            return layer
+        if len(self._layers) >= self._most:
+            name, oldest = self._layers.popitem(last=False)
+            self._arrays(self._classes[name]).drop_layer(oldest)
+        layer = self._layers[cls.name] = self._arrays(cls).layer()
+        _fill(layer, cls, self._ledger.all_cards())
+        return layer
+
+    def _placed(self, card: Card) -> None:
+        for name, layer in self._layers.items():
+            if matches(self._classes[name], card):
+                layer.mark(card.uuid)
+
+    def _forget(self, name: str) -> None:
+        layer = self._layers.pop(name, None)
+        if layer is not None:
+            self._arrays(self._classes[name]).drop_layer(layer)
+
+    def _arrays(self, cls: DeviceClass):
+        return self._ledger.arrays if cls.device_type == GPU else self._ledger.others
+
+
+def _fill(layer: Layer, cls: DeviceClass, cards: Iterator[Card]) -> None:
+    said = _said(cls)
+    known: dict[Hashable, bool] = {}
+    for card in cards:
+        saying = said(card)
+        member = known.get(saying)
+        if member is None:
+            member = known[saying] = matches(cls, card)
+        if member:
+            layer.mark(card.uuid)
+
+
+def _said(cls: DeviceClass) -> _Said:
+    """What of a card decides whether it is of the class."""
+    if any(r.key in _OWN for r in cls.requirements):
+        return lambda card: card.uuid
+    return lambda card: (card.type, card.model, card.memory, card.shares, card.properties)
+
+
+# ── what a pod asks for ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def resolved(request: PodRequest | Refusal | None, index: ClassIndex) -> PodRequest | Refusal | None:
+    """``resolve`` for what a dialect made of a pod."""
+    return resolve(request, index) if isinstance(request, PodRequest) else request
+
+
+def resolve(request: PodRequest, index: ClassIndex) -> PodRequest | Refusal:
+    """The request with what its classes stand for now; a Refusal for the whole pod when one of them stands for nothing.
+
+    Requests that name no class come back as they are.
+    """
+    if not any(c.request.device_class for c in request.containers):
+        return request
+    both = {c.container for c in request.others}
+    found: list[ContainerRequest] = []
+    for asked in request.containers:
+        known = _resolve(asked, index, beside=asked.container in both) if asked.request.device_class else asked
+        if isinstance(known, Refusal):
+            return Refusal(known.code, f"container {asked.container} {known.message}")
+        found.append(known)
+    return msgspec.structs.replace(request, containers=tuple(found))
+
+
+def _resolve(asked: ContainerRequest, index: ClassIndex, *, beside: bool) -> ContainerRequest | Refusal:
+    """``beside``: the container asks for other devices too, so that not every class that it names is one of GPUs."""
+    classes: list[DeviceClass] = []
+    names = asked.request.device_class.split(",")
+    for name in names:
+        cls = index.find(name)
+        if cls is None:
+            return _unknown(name, index)
+        classes.append(cls)
+    mine = [c for c in classes if (c.device_type == GPU) is (asked.resource == GPU_SLOT)]
+    if len(mine) > 1:
+        return Refusal(Code.MALFORMED, f"asks for the classes {' and '.join(c.name for c in mine)}; ask for one")
+    if mine:
+        return _of_class(asked, mine[0], index)
+    if asked.resource == GPU_SLOT and beside:
+        amounts = ((asked.resource, asked.amount),)
+        return msgspec.structs.replace(asked, request=_whole(asked.request.count), amounts=amounts)
+    return Refusal(Code.MALFORMED, _wrong_slot(asked, classes[0]))
+
+
+def _of_class(asked: ContainerRequest, cls: DeviceClass, index: ClassIndex) -> ContainerRequest | Refusal:
+    name = RESOURCE_PREFIX + cls.name
+    units = asked.amount_of(name)
+    if asked.amount != units * cls.count:
+        right = f"{asked.resource}: {units * cls.count}"
+        return Refusal(Code.MALFORMED, f"asks for {name}: {units} and {asked.resource}: {asked.amount}; write {right}")
+    members = index.members(cls)
+    if not members.mask.any():
+        return Refusal(Code.NO_CLASS, f"asks for class {cls.name}, and no healthy device of the cluster matches it")
+    request = _request(asked.request.count, cls, Selector(members=members))
+    return msgspec.structs.replace(asked, request=request, amounts=((asked.resource, asked.amount), (name, units)))
+
+
+def _request(count: int, cls: DeviceClass, selector: Selector) -> Request:
+    if cls.device_type != GPU:
+        return Request(count=count, selector=selector, device_class=cls.name, shares=1)
+    if not cls.shared:
+        return msgspec.structs.replace(_whole(count), selector=selector, device_class=cls.name)
+    return Request(
+        count=count,
+        memory=cls.memory,
+        cores=cls.cores,
+        # Time without memory would be worth nothing: the part of the time is a part of the memory too.
+        memory_percent=Percent(0) if cls.memory else cls.cores,
+        cores_limit=cls.cores,
+        selector=selector,
+        device_class=cls.name,
+    )
+
+
+def _whole(count: int) -> Request:
+    return Request(count=count, cores=WHOLE, exclusive=True)
+
+
+def _unknown(name: str, index: ClassIndex) -> Refusal:
+    reason = index.spoiled(name)
+    if reason is not None:
+        return Refusal(Code.NO_CLASS, f"asks for class {name}, which makes no sense: {reason}")
+    return Refusal(Code.NO_CLASS, f"asks for class {name}, which does not exist")
+
+
+def _wrong_slot(asked: ContainerRequest, cls: DeviceClass) -> str:
+    right = GPU_SLOT if cls.device_type == GPU else DEVICE_SLOT
+    kind = "GPUs" if cls.device_type == GPU else f"devices of type {cls.device_type}"
+    return f"asks for {asked.resource} by class {cls.name}, which is of {kind}; that goes with {right}"
