@@ -1,0 +1,276 @@
+"""What a class has, counted over columns, against the plain rules one device at a time."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fractile.control.classes_count import Figures, count, most_units, remark
+from fractile.control.classes_table import Table
+from fractile.ledger.ledger import Ledger
+from fractile.model.card import GPU, Card
+from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.placement import Placement
+from fractile.model.units import MiB, NodeName, Percent, PodUID
+from fractile.policy.classes import matches, units_on
+from fractile.policy.state import CardState
+from tests.builders import Clock, piece
+from tests.builders import given as slices_of
+from tests.control.class_world import device, gpu, put
+
+V100 = Requirement("model", Operator.IN, ("Tesla V100",))
+LARGE = Requirement("memory", Operator.GT, ("20GiB",))
+
+
+def world(cards: Sequence[Card], *, sick: Sequence[Card] = ()) -> tuple[Ledger, Table]:
+    ledger = Ledger(Clock())
+    table = Table(ledger)
+    for card in [*cards, *sick]:
+        show(ledger, table, card, healthy=card not in sick)
+    return ledger, table
+
+
+def show(ledger: Ledger, table: Table, card: Card, *, healthy: bool = True) -> None:
+    put(ledger, card, healthy=healthy)
+    table.put(card.uuid.lower(), card, "Available" if healthy else "Unhealthy")
+
+
+def take(ledger: Ledger, card: Card, memory: int, cores: int = 0, *, name: str = "") -> None:
+    """A pod with so much of the card; of a device that is no GPU, ``memory`` shares."""
+    held = piece(card.uuid, memory, cores)
+    if card.type != GPU:
+        held = type(held)(card.uuid, MiB(0), shares=memory)
+    uid = PodUID(name or f"pod-{card.uuid}-{memory}-{cores}")
+    refusal = ledger.observe(uid, Placement(card.node, (slices_of("main", held),)))
+    assert refusal is None, refusal
+
+
+def test_devices_and_units_are_counted_in_all_free_and_unhealthy() -> None:
+    cards = [gpu("n1", 0), gpu("n1", 1), gpu("n2", 0), gpu("n2", 1, model="Tesla T4")]
+    ledger, table = world(cards, sick=[gpu("n3", 0)])
+    take(ledger, cards[0], 4096)
+    table.refresh()
+    assert count(DeviceClass("v100", requirements=(V100,)), table) == Figures(4, 2, 1, 3, 2)
+    slices = DeviceClass("part", requirements=(V100,), memory=MiB(4096))
+    assert count(slices, table) == Figures(4, 2, 1, 12, 11)
+
+
+def test_a_unit_of_several_devices_is_on_one_node() -> None:
+    cards = [gpu("n1", 0), gpu("n1", 1), gpu("n1", 2), gpu("n2", 0)]
+    ledger, table = world(cards)
+    table.refresh()
+    pair = DeviceClass("pair", requirements=(V100,), count=2)
+    assert count(pair, table).units == 1
+    take(ledger, cards[0], 1, 0)
+    take(ledger, cards[1], 1, 0)
+    table.refresh()
+    assert count(pair, table).free_units == 0
+
+
+def test_the_slices_of_one_unit_are_of_different_devices() -> None:
+    assert most_units((10, 1), 2) == 1
+    assert most_units((3, 3, 3), 2) == 4
+    assert most_units((5,), 2) == 0
+    assert most_units((), 1) == 0
+
+
+def test_shares_of_other_devices_are_units() -> None:
+    cards = [device("n1", 0), device("n1", 1)]
+    ledger, table = world(cards)
+    take(ledger, cards[0], 3)
+    table.refresh()
+    assert count(DeviceClass("hca", device_type="hca"), table) == Figures(2, 1, 0, 8, 5)
+    assert count(DeviceClass("gpus"), table) == Figures()
+
+
+def test_containers_without_cores_leave_one_percent_free() -> None:
+    cards = [gpu("n1", 0)]
+    ledger, table = world(cards)
+    take(ledger, cards[0], 1024)
+    table.refresh()
+    half = DeviceClass("half", memory=MiB(1024), cores=Percent(50))
+    assert count(half, table).free_units == 1
+    assert count(DeviceClass("memory", memory=MiB(1024)), table).free_units == 15
+
+
+def test_a_class_by_cores_alone_needs_that_part_of_the_memory_too() -> None:
+    cards = [gpu("n1", 0, memory=10_000)]
+    ledger, table = world(cards)
+    take(ledger, cards[0], 6_000, 10)
+    table.refresh()
+    assert count(DeviceClass("cores", cores=Percent(20)), table).free_units == 2
+
+
+def test_conditions_on_places_hold_for_the_device_and_not_for_its_kind() -> None:
+    _, table = world([gpu("n1", 0), gpu("n1", 1), gpu("n2", 0)])
+    table.refresh()
+    first = DeviceClass("first", requirements=(Requirement("index", Operator.IN, ("0",)),))
+    there = DeviceClass("there", requirements=(Requirement("nodeName", Operator.NOT_IN, ("n1",)),))
+    assert count(first, table).total == 2
+    assert count(there, table).total == 1
+    table.put("gpu-n3-0", gpu("n3", 0), "Available")
+    assert count(there, table).total == 2
+
+
+def test_a_removed_device_counts_no_more_and_its_row_is_used_again() -> None:
+    ledger, table = world([gpu("n1", i) for i in range(100)])
+    table.refresh()
+    assert table.remove("gpu-n1-7") == "n1"
+    assert table.remove("gpu-n1-7") is None
+    assert count(DeviceClass("all"), table).total == 99 == len(table)
+    show(ledger, table, gpu("n2", 0, model="Tesla T4"))
+    table.refresh()
+    assert count(DeviceClass("all"), table) == Figures(100, 100, 0, 100, 100)
+    assert count(DeviceClass("v100", requirements=(V100,)), table).total == 99
+
+
+def test_only_kinds_of_devices_that_changed_are_told() -> None:
+    cards = [gpu("n1", 0), gpu("n1", 1, model="Tesla T4")]
+    ledger, table = world(cards)
+    table.refresh()
+    table.take_changed()
+    assert not table.refresh()
+    assert table.take_changed() == set()
+    take(ledger, cards[1], 4096)
+    assert table.refresh()
+    assert [c.model for k in table.take_changed() if (c := table.kinds[k])] == ["Tesla T4"]
+    assert not table.put("gpu-n1-0", cards[0], "Available")
+    assert table.take_changed() == set()
+
+
+@pytest.mark.parametrize(
+    ("cls", "reason", "words"),
+    [
+        pytest.param(DeviceClass("a", device_type="fpga"), "NoDeviceMatches", "of type fpga", id="type"),
+        pytest.param(
+            DeviceClass("a", requirements=(Requirement("model", Operator.IN, ("K80",)),)),
+            "NoDeviceMatches",
+            "of 3 devices of type gpu, none has model In [K80] (there are Tesla T4, Tesla V100)",
+            id="value",
+        ),
+        pytest.param(
+            DeviceClass("a", requirements=(Requirement("clock", Operator.GT, ("1GHz",)),)),
+            "NoDeviceMatches",
+            "(none has this property)",
+            id="property",
+        ),
+        pytest.param(
+            DeviceClass("a", requirements=(V100, LARGE)), "NoDeviceMatches", "memory Gt [20GiB]", id="one of two"
+        ),
+        pytest.param(
+            DeviceClass("a", requirements=(V100, Requirement("index", Operator.IN, ("2",)))),
+            "NoDeviceMatches",
+            "no device meets all 2 conditions at once",
+            id="together",
+        ),
+        pytest.param(DeviceClass("a", requirements=(V100,), memory=MiB(20_000)), "TooLarge", "16384 MiB", id="large"),
+        pytest.param(DeviceClass("a", requirements=(V100,), count=4), "TooFew", "more than 2", id="count"),
+        pytest.param(DeviceClass("a"), "EmptySelector", "every device of type gpu", id="empty"),
+        pytest.param(DeviceClass("a", requirements=(V100,)), "", "", id="well"),
+    ],
+)
+def test_a_class_says_why_nobody_can_have_it(cls: DeviceClass, reason: str, words: str) -> None:
+    _, table = world([gpu("n1", 0), gpu("n1", 1), gpu("n1", 2, model="Tesla T4")])
+    table.refresh()
+    said = remark(cls, table, count(cls, table))
+    assert said.reason == reason
+    assert words in said.message
+
+
+def test_a_class_whose_devices_are_all_sick_says_so() -> None:
+    _, table = world([], sick=[gpu("n1", 0)])
+    table.refresh()
+    cls = DeviceClass("a", requirements=(V100,))
+    assert remark(cls, table, count(cls, table)).reason == "NoneHealthy"
+
+
+def test_a_long_explanation_fits_the_status() -> None:
+    values = tuple(f"{'x' * 240}{i}" for i in range(64))
+    requirements = tuple(Requirement(f"key{i}", Operator.IN, values) for i in range(32))
+    _, table = world([gpu()])
+    assert len(remark(DeviceClass("a", requirements=requirements), table, Figures()).message) <= 1024
+
+
+# ── against the plain rules ──────────────────────────────────────────────────────────────────────────────────────────
+
+MODELS = st.sampled_from(["Tesla V100", "Tesla T4"])
+SIZES = st.sampled_from([8192, 16384])
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Card], list[Card], list[tuple[int, int, int]]]:
+    """Healthy cards, sick cards, and what pods try to take: card, memory, cores."""
+    places = draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), unique=True, max_size=8))
+    cards = [gpu(n, i, model=draw(MODELS), memory=draw(SIZES), clock=draw(st.sampled_from("12"))) for n, i in places]
+    sick = draw(st.lists(st.sampled_from(cards), unique=True)) if cards else []
+    well = [c for c in cards if c not in sick]
+    amounts = st.tuples(st.integers(0, max(0, len(well) - 1)), st.integers(1, 8000), st.sampled_from([0, 10, 50]))
+    return well, sick, draw(st.lists(amounts, max_size=10)) if well else []
+
+
+REQUIREMENTS = st.sampled_from(
+    [
+        V100,
+        Requirement("memory", Operator.GE, ("10GiB",)),
+        Requirement("clock", Operator.NOT_IN, ("1",)),
+        Requirement("nodeName", Operator.IN, ("a",)),
+        Requirement("index", Operator.LE, ("2",)),
+        Requirement("ecc", Operator.DOES_NOT_EXIST),
+    ]
+)
+
+
+@given(
+    clusters(),
+    st.lists(REQUIREMENTS, max_size=3),
+    st.sampled_from([(0, 0), (3000, 0), (3000, 30), (0, 30)]),
+    st.integers(1, 3),
+)
+def test_columns_count_what_the_rules_say_of_each_device(
+    cluster: tuple[list[Card], list[Card], list[tuple[int, int, int]]],
+    requirements: list[Requirement],
+    amounts: tuple[int, int],
+    of: int,
+) -> None:
+    well, sick, wishes = cluster
+    cls = DeviceClass("c", "gpu", tuple(requirements), MiB(amounts[0]), Percent(amounts[1]), of)
+    ledger, table = world(well, sick=sick)
+    for number, (position, memory, cores) in enumerate(wishes):
+        uid = PodUID(f"pod-{number}")
+        card = well[position]
+        ledger.observe(uid, Placement(card.node, (slices_of("main", piece(card.uuid, memory, cores)),)))
+    table.refresh()
+    figures = count(cls, table)
+
+    mine = [c for c in well if matches(cls, c)]
+    states = {s.uuid: s for name in "ab" if (n := ledger.node(NodeName(name))) for s in n.cards}
+    assert figures.total == len(mine) + sum(matches(cls, c) for c in sick)
+    assert figures.unhealthy == figures.total - len(mine)
+    assert figures.free == sum(states[c.uuid].idle for c in mine)
+    assert figures.units == sum(units_on(cls, [c for c in mine if c.node == n]) for n in "ab")
+    free = {n: [slices(cls, states[c.uuid]) for c in mine if c.node == n] for n in "ab"}
+    assert figures.free_units == sum(most_units(tuple(s), of) for s in free.values())
+
+
+def slices(cls: DeviceClass, state: CardState) -> int:
+    """How many slices the card takes one after another."""
+    if not cls.shared:
+        return int(state.idle)
+    memory = cls.memory or state.memory * cls.cores // 100
+    taken = 0
+    while state.holds(memory * (taken + 1), cls.cores * (taken + 1), coreless=not cls.cores):
+        taken += 1
+    return taken
+
+
+@given(st.lists(st.integers(0, 6), max_size=5), st.integers(1, 3))
+def test_no_larger_number_of_units_fits(slices: list[int], of: int) -> None:
+    most = most_units(tuple(slices), of)
+    left = sorted(slices, reverse=True)
+    for _ in range(most):  # each unit of those with most left: that always succeeds
+        left.sort(reverse=True)
+        assert left[of - 1] > 0
+        left[:of] = [n - 1 for n in left[:of]]
+    left.sort(reverse=True)
+    assert len(left) < of or left[of - 1] <= 0
