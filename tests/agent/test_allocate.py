@@ -1,7 +1,6 @@
 """Allocate and the plugin's answers to messages that kubelet should never send."""
 
 import asyncio
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,13 +78,14 @@ async def test_several_containers_in_one_request_get_an_answer_and_a_directory_e
         assert first.mounts[0].host_path != second.mounts[0].host_path
         assert [(m.container_path, m.read_only) for m in first.mounts] == [
             ("/etc/fractile", True),
-            ("/etc/fractile/shared", False),
+            ("/etc/fractile/shared/region", False),
         ]
-        assert first.mounts[1].host_path == f"{first.mounts[0].host_path}/shared"
+        assert first.mounts[1].host_path == f"{first.mounts[0].host_path}/shared/region"
         text = (Path(first.mounts[0].host_path) / "ids").read_text()
         assert text == f"fractile-ids=1\nresource={MEM}\nids={A.uuid}::0-1\n"
         assert not (Path(first.mounts[0].host_path) / directory.LIMITS).exists()
-        assert os.listdir(first.mounts[1].host_path) == []
+        placeholder = Path(first.mounts[0].host_path) / directory.REGION
+        assert placeholder.stat().st_size == 0, "a runtime would make a folder of it"
 
 
 async def test_an_unknown_owner_is_told_its_own_amount_as_the_pods() -> None:
@@ -152,7 +152,7 @@ async def test_a_node_with_the_library_mounts_it_beside_the_token_directory() ->
         await w.ready()
         (answer,) = (await allocate(w, device_ids(A.uuid, 2))).container_responses
         mounts = {m.container_path: m.host_path for m in answer.mounts}
-        assert list(mounts)[:2] == ["/etc/fractile", "/etc/fractile/shared"]
+        assert list(mounts)[:2] == ["/etc/fractile", "/etc/fractile/shared/region"]
         assert mounts["/usr/local/lib/fractile/libfractile.so"] == str(installed.folder / "libfractile.so")
         assert mounts["/run/simgpu"] == str(w.root / "simgpu")
         assert answer.envs["SIMGPU_DIR"] == "/run/simgpu"

@@ -78,11 +78,15 @@ class Allocator:
 
 
 def _mounts(token_directory: Path) -> list[dp.Mount]:
-    """The token directory, read-only, and in it the part that the container's processes write; the outer one first."""
-    shared = directory.SHARED
+    """The token directory, read-only, and in it the one file that the container's processes write; the outer one first.
+
+    Not the folder of that file: whoever may make files there may fill the node's disk with some that have no name.
+    """
     return [
         dp.Mount(container_path=directory.MOUNT, host_path=str(token_directory), read_only=True),
-        dp.Mount(container_path=f"{directory.MOUNT}/{shared}", host_path=str(token_directory / shared)),
+        dp.Mount(
+            container_path=f"{directory.MOUNT}/{directory.REGION}", host_path=str(token_directory / directory.REGION)
+        ),
     ]
 
 

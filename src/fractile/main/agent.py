@@ -18,6 +18,7 @@ from fractile.agent.assigned import Assigned
 from fractile.agent.audit import Policy
 from fractile.agent.availability import Availability
 from fractile.agent.books import Kubelet
+from fractile.agent.bounds import Bounds
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.culprits import Culprits, pod_of
 from fractile.agent.enforce import Enforcer
@@ -267,6 +268,7 @@ async def run(
                     _restore(assigned, pods, journal),
                     Sweeper(kubelet, pods, journal).run(),
                     enforcer.run(),
+                    Bounds(journal, pods, events).run(),
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),
                     events.run(),
                     *_native(installed, kubelet, state),

@@ -5,6 +5,7 @@ anew. A page on its way is first written whole as ``limits.next``: an agent kill
 at its next start and finishes (``finish``). Failure rule: an OSError goes to the caller; nothing half made is used.
 """
 
+import contextlib
 import os
 import secrets
 from collections.abc import Callable
@@ -17,9 +18,9 @@ from fractile.region import live, page, shared
 from fractile.region.page import Limits
 
 MOUNT = "/etc/fractile"  # where the container sees the directory
-SHARED = "shared"  # the part of it that the container may write
+SHARED = "shared"  # the part of it that agents before 0.1 let the container write
 LIMITS = "limits"
-REGION = f"{SHARED}/region"
+REGION = f"{SHARED}/region"  # all that the container may write
 
 _NEXT = "limits.next"
 _NEW_REGION = "region.new"
@@ -31,10 +32,15 @@ def random_generation() -> int:
 
 
 def prepare(directory: Path) -> None:
-    """Make the mount point of the part that is shared: the container's user must reach it, and write only the file."""
+    """Make the mount point of the file that is shared: the container's user must reach it.
+
+    An empty file holds its place until ``put``: a runtime that finds no source for a mount makes a folder of that name.
+    """
     folder = directory / SHARED
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(directory / REGION, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def put(directory: Path, wanted: Limits, *, new_generation: Callable[[], int] = random_generation) -> None:

@@ -24,6 +24,7 @@ OBJECTS = layout.MAX_OBJECTS
 _FACTS = REGION.fields["sequence"].offset  # the part of the header that does not change
 _MODE = 0o666  # the container's user is any
 _BLOCK = 512  # of st_blocks
+_SLACK = 65_536  # bytes that a file system may use for a file beyond its length
 _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid on 64-bit Linux
 
@@ -127,6 +128,19 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
     return Region(shape, REGION.get(head, 0, "generation"), data)
 
 
+def cut_back(path: Path, *, cards: int) -> int:
+    """Take back what the container has made the file longer than it must be, with space reserved behind its end; how
+    many bytes of the disk that was. No process has mapped what is cut off."""
+    size = Shape(cards).size
+    there = os.lstat(path)
+    held = there.st_blocks * _BLOCK
+    if not stat.S_ISREG(there.st_mode) or (there.st_size <= size and held <= size + _SLACK):
+        return 0
+    with _opened(path, os.O_WRONLY) as descriptor:
+        os.ftruncate(descriptor, size)
+        return max(held - os.fstat(descriptor).st_blocks * _BLOCK, 0)
+
+
 class Window:
     """A region that is looked at again and again, through one descriptor as long as the same file lies there."""
 
@@ -213,21 +227,21 @@ def _facts(shape: Shape) -> dict[str, int]:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[int]:
-    descriptor = _open(path)
+def _opened(path: Path, access: int = os.O_RDONLY) -> Generator[int]:
+    descriptor = _open(path, access)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _open(path: Path | str) -> int:
-    """A descriptor to read a plain file with; whatever else lies there is looked at and not opened."""
+def _open(path: Path | str, access: int = os.O_RDONLY) -> int:
+    """A descriptor of a plain file; whatever else lies there is looked at and not opened."""
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError("it is no plain file")
-        return os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{found}", access | os.O_CLOEXEC)
     finally:
         os.close(found)
 
