@@ -140,6 +140,32 @@ def test_only_directories_directly_below_the_root_have_a_token(journal: Journal,
     assert journal.token(tmp_path / "slices" / "abc") == "abc"
 
 
+def test_a_directory_without_its_ids_as_a_power_failure_leaves_it_is_gone_after_the_next_start(
+    journal: Journal, tmp_path: Path
+) -> None:
+    for token in ("a", "b"):
+        journal.create(token, "r", IDS)
+    os.truncate(tmp_path / "slices" / "a" / "ids", 0)
+    again = Journal(tmp_path / "slices", new_token=lambda: "c")
+    assert [g.token for g in again.grants()] == ["b"]
+    again.create("a", "r", IDS)
+    assert [g.token for g in again.grants()] == ["a", "b"]
+
+
+def test_what_kubelet_is_answered_is_on_the_disk(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.create("a", "r", IDS)
+    root = tmp_path / "slices"
+    assert synced == [str(root / "a" / "ids"), str(root / "a"), str(root)]
+
+
 def test_a_disk_that_fails_is_left_as_it_was(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")

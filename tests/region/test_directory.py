@@ -12,7 +12,7 @@ from fractile.region.page import Limits
 from tests.region.examples import LIMITS
 from tests.region.writer import alive
 
-STEPS = 21  # calls that change something, in a grant and a change
+STEPS = 20  # calls that change something, in a grant and a change
 
 
 def put(folder: Path, wanted: Limits = LIMITS, generation: int = 7) -> None:
@@ -152,6 +152,38 @@ def test_killed_before_any_step_it_is_whole_after_the_next_start(tmp_path: Path,
     assert list(state(tmp_path)) == ["limits", "shared/region"]
     assert directory.read(tmp_path) == msgspec.structs.replace(other, generation=generation(tmp_path))
     assert shared.generation(tmp_path / directory.REGION, cards=2) == generation(tmp_path)
+
+
+@pytest.mark.parametrize("lost", [("limits",), ("shared/region",), ("limits", "shared/region")])
+@pytest.mark.parametrize("finished", [True, False])
+def test_names_without_bytes_as_a_power_failure_leaves_them_are_written_again(
+    tmp_path: Path, lost: tuple[str, ...], finished: bool
+) -> None:
+    put(tmp_path)
+    for name in lost:
+        os.truncate(tmp_path / name, 0)
+    if finished:
+        directory.finish(tmp_path)
+        assert (tmp_path / "limits").exists() == ("limits" not in lost)  # whoever opens it sees the page in force
+    put(tmp_path, generation=8)
+    assert directory.read(tmp_path) == msgspec.structs.replace(LIMITS, generation=generation(tmp_path))
+    assert shared.generation(tmp_path / directory.REGION, cards=2) == generation(tmp_path)
+
+
+def test_all_of_a_grant_is_synced_and_directories_after_the_names_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[str, list[str]] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced[str(path.relative_to(tmp_path))] = sorted(os.listdir(path)) if path.is_dir() else []
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    put(tmp_path)
+    assert synced == {"limits": [], ".": ["limits", "shared"], "shared/region": [], "shared": ["region"]}
 
 
 def test_without_a_change_under_way_finishing_does_nothing(tmp_path: Path) -> None:

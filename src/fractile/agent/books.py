@@ -75,6 +75,7 @@ class Kubelet:
     """
 
     def __init__(self, pod_resources: Path, checkpoint: Path) -> None:
+        self._line = rpc.Line(pod_resources)
         self._socket = pod_resources
         self._checkpoint = checkpoint
         self._reading = asyncio.Lock()
@@ -99,10 +100,14 @@ class Kubelet:
                 self._last = began, books
             return books
 
+    async def close(self) -> None:
+        """Give up the connection; the next read makes another."""
+        await self._line.close()
+
     async def _list(self) -> tuple[ListedPod, ...]:
         for attempt in range(_TRIES):
             try:
-                answer = await rpc.call_socket(self._socket, rpc.LIST, pr.ListPodResourcesRequest(), timeout=_CALL)
+                answer = await self._line.call(rpc.LIST, pr.ListPodResourcesRequest(), timeout=_CALL)
                 return tuple(_listed(pod) for pod in answer.pod_resources)
             except grpc.aio.AioRpcError as e:
                 if attempt == _TRIES - 1 or e.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:

@@ -25,6 +25,7 @@ from fractile.wire import isolation as wire
 PACED = 1  # flag of a card: FR_CARD_PACED of native/interposer/pace.h
 
 _ROUND = 2.0  # seconds
+_SETTLE = 0.03  # after a grant: its answer goes first, and pods that start together are one round
 _ALL = 100
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ class Enforcer:
                 await self._wake.wait()
         except TimeoutError:
             return
+        await self._sleep(_SETTLE)
 
 
 def is_off(live: Iterable[Limits], verdicts: Mapping[PodUID, Verdict]) -> frozenset[PodUID]:

@@ -5,13 +5,13 @@
     <state>/slices/<token>/shared/region  made by PreStart; what the container's processes use, written by them
     <state>/slices/<token>/vcuda          for gpu-manager's images only: see ``vcuda_folder``
 
-A token is random and never used twice. Everything appears by rename and is synced to disk, since kubelet re-uses its
-answer after a power failure: the directory must then still be there. Failure rule: an OSError of ``create`` or
-``write_limits`` goes to the caller; what cannot be read is passed over with a log line, once for each directory.
+A token is random and never used twice. Everything appears by rename, and is on the disk when kubelet gets its answer,
+which it uses again after a power failure: the directory must then still be there. Failure rule: an OSError of
+``create`` or ``write_limits`` goes to the caller; what cannot be read is passed over with a log line, once for each
+directory.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,7 +51,7 @@ class Journal:
         self.new_token = new_token
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
-        for leftover in root.glob(".*"):
+        for leftover in [*root.glob(".*"), *filter(_empty, root.iterdir())]:
             _remove_leftover(leftover)
         for directory in root.iterdir():
             _finish(directory)
@@ -74,11 +74,15 @@ class Journal:
             if vcuda_folder.wanted(resource):
                 vcuda_folder.prepare(staging)
             _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
-            staging.rename(self.path(token))
+            present = staging.rename(self.path(token))
         except OSError:
             _remove_leftover(staging)  # a full disk must not fill up with what did not fit
             raise
-        _sync(self._root)
+        try:  # at once, and not step by step: each would wait for a commit of the file system
+            shared_directory.sync(present / _IDS, present, self._root)
+        except OSError:
+            _remove_leftover(present)
+            raise
 
     def write_limits(self, token: str, limits: Limits) -> None:
         """Grant: page and region say so when this returns; does nothing when they do already."""
@@ -151,6 +155,14 @@ def _remove_leftover(folder: Path) -> None:
         log.warning("half a token directory, and not removed path=%s reason=%s", folder, e)
 
 
+def _empty(directory: Path) -> bool:
+    """Whether a power failure left the name of a directory without what stands in it: kubelet never got its answer."""
+    try:
+        return (directory / _IDS).stat().st_size == 0
+    except OSError:
+        return False
+
+
 def _finish(directory: Path) -> None:
     try:
         shared_directory.finish(directory)
@@ -183,16 +195,5 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_text(text, encoding="ascii")
     path.chmod(0o644)  # whatever the umask: the container's user must read it
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

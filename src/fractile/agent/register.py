@@ -40,8 +40,6 @@ _EVENTS = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MO
 
 log = logging.getLogger(__name__)
 
-_Identity = tuple[int, int, int]
-
 
 class _Replaced(Exception):
     """Another kubelet took the place of the one that was called."""
@@ -50,7 +48,7 @@ class _Replaced(Exception):
 class _Registration(msgspec.Struct, frozen=True):
     """A plugin as one kubelet knows it."""
 
-    kubelet: _Identity
+    kubelet: rpc.Identity
     socket: Path
     server: grpc.aio.Server
     watch: Watch
@@ -98,20 +96,20 @@ class Registrar:
         """Level-triggered: register whenever the kubelet that is there does not listen to this plugin."""
         while True:
             wake = self._wake
-            kubelet = _identity(self._kubelet)
+            kubelet = rpc.identity(self._kubelet)
             present = self._registered.get(plugin.resource)
             if kubelet is None or (present and present.kubelet == kubelet and present.alive):
                 await _either(wake, present.watch.ended if present and present.alive else None, timeout=_LOOK)
-            elif not await self._register(plugin, present) and kubelet == _identity(self._kubelet):
+            elif not await self._register(plugin, present) and kubelet == rpc.identity(self._kubelet):
                 await _either(wake, None, timeout=_SLOWEST)
 
     async def _register(self, plugin: Plugin, old: _Registration | None) -> bool:
         started = self._clock()
         self._registered.pop(plugin.resource, None)
-        if old is not None and old.kubelet == _identity(self._kubelet):
+        if old is not None and old.kubelet == rpc.identity(self._kubelet):
             await old.server.stop(0)
             await _either(self._wake, None, timeout=_SETTLE)
-        kubelet = _identity(self._kubelet)  # before our socket is there: see _announce
+        kubelet = rpc.identity(self._kubelet)  # before our socket is there: see _announce
         socket, watch, server = await self._serve(plugin)
         try:
             if kubelet is None or not await self._announce(plugin, socket.name, kubelet):
@@ -141,7 +139,7 @@ class Registrar:
         watch = Watch()
         return path, watch, await rpc.serve(path, *plugin.handlers(watch))
 
-    async def _announce(self, plugin: Plugin, endpoint: str, kubelet: _Identity | None) -> bool:
+    async def _announce(self, plugin: Plugin, endpoint: str, kubelet: rpc.Identity | None) -> bool:
         """Call Register until ``kubelet`` takes it; False when another one has come, or none is there.
 
         A kubelet deletes all sockets before it opens its own, ours included: only one that was there before our socket
@@ -152,13 +150,13 @@ class Registrar:
             version=rpc.VERSION, endpoint=endpoint, resource_name=plugin.resource, options=options(plugin.resource)
         )
         wait = _REFUSED
-        while kubelet is not None and kubelet == _identity(self._kubelet):
+        while kubelet is not None and kubelet == rpc.identity(self._kubelet):
             wake = self._wake
             try:
                 await self._unless_replaced(
                     rpc.call_socket(self._kubelet, rpc.REGISTER, request, timeout=_CALL), kubelet
                 )
-                return kubelet == _identity(self._kubelet)
+                return kubelet == rpc.identity(self._kubelet)
             except _Replaced:
                 return False
             except grpc.aio.AioRpcError as e:
@@ -167,7 +165,7 @@ class Registrar:
             wait = _REFUSED if await _either(wake, None, timeout=wait) else min(wait * 1.5, _SLOWEST)
         return False
 
-    async def _unless_replaced(self, call: Coroutine[object, object, object], kubelet: _Identity) -> None:
+    async def _unless_replaced(self, call: Coroutine[object, object, object], kubelet: rpc.Identity) -> None:
         """The call's end; _Replaced as soon as another kubelet has opened its socket meanwhile."""
         calling = asyncio.ensure_future(call)
         try:
@@ -175,17 +173,17 @@ class Registrar:
                 waking = asyncio.ensure_future(self._wake.wait())
                 await asyncio.wait({calling, waking}, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
                 waking.cancel()
-                if not calling.done() and kubelet != _identity(self._kubelet):
+                if not calling.done() and kubelet != rpc.identity(self._kubelet):
                     raise _Replaced
             calling.result()
         finally:
             calling.cancel()
 
-    async def _listened(self, kubelet: _Identity, watch: Watch) -> bool:
+    async def _listened(self, kubelet: rpc.Identity, watch: Watch) -> bool:
         """Whether this kubelet asks for the devices."""
         deadline = self._clock() + _CALL
         while not watch.began.is_set():
-            if _identity(self._kubelet) != kubelet or self._clock() > deadline:
+            if rpc.identity(self._kubelet) != kubelet or self._clock() > deadline:
                 log.warning("not registered reason=%s", "kubelet took the registration and did not ask for devices")
                 return False
             await _either(watch.began, self._wake, timeout=_LOOK)
@@ -213,15 +211,6 @@ class Registrar:
     def _awaken(self) -> None:
         self._wake.set()
         self._wake = asyncio.Event()
-
-
-def _identity(path: Path) -> _Identity | None:
-    """What tells one kubelet's socket from the next one's; an inode number alone is used again at once."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino, stat.st_mtime_ns
 
 
 async def _either(first: asyncio.Event, second: asyncio.Event | None, *, timeout: float) -> bool:

@@ -114,6 +114,49 @@ async def call_socket(socket: Path, method: Method[Q, R], request: Q, *, timeout
         return await call(fresh, method, request, timeout=timeout)
 
 
+Identity = tuple[int, int, int]
+
+
+class Line:
+    """A connection to a unix socket that is kept as long as the same socket lies there: a call is 1 ms shorter than on
+    a fresh one. When it fails because nobody answers, it is made once more on a fresh connection: a kubelet that has
+    just started is never waited for in vain. One call at a time."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._kept: tuple[Identity, grpc.aio.Channel] | None = None
+
+    async def call(self, method: Method[Q, R], request: Q, *, timeout: float) -> R:
+        """One call; RpcError when it fails or takes longer."""
+        there = identity(self._socket)
+        if self._kept is not None and self._kept[0] == there:
+            try:
+                return await call(self._kept[1], method, request, timeout=timeout)
+            except grpc.aio.AioRpcError as e:
+                if e.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+        await self.close()
+        if there is None:
+            return await call_socket(self._socket, method, request, timeout=timeout)
+        fresh = channel(self._socket)
+        self._kept = there, fresh
+        return await call(fresh, method, request, timeout=timeout)
+
+    async def close(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            await kept[1].close(None)
+
+
+def identity(path: Path) -> Identity | None:
+    """What tells one server's socket from the next one's; an inode number alone is used again at once."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns
+
+
 def stream(channel: grpc.aio.Channel, method: Method[Q, R], request: Q) -> AsyncIterator[R]:
     """A call whose answers follow one another; RpcError when the other side ends it."""
     stub = channel.unary_stream(

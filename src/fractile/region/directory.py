@@ -3,6 +3,10 @@
 Containers have both files mapped, so a page in use changes in place, never by rename, and a region in use is never made
 anew. A page on its way is first written whole as ``limits.next``: an agent killed in the middle of a change finds it
 at its next start and finishes (``finish``). Failure rule: an OSError goes to the caller; nothing half made is used.
+
+What is granted is on the disk when ``put`` returns. A first grant is synced once, at its end, where syncing each step
+would make the container wait for five commits of the file system: a power failure before may leave names without
+bytes, but no container that runs, and whoever asks again writes them again.
 """
 
 import contextlib
@@ -46,13 +50,16 @@ def prepare(directory: Path) -> None:
 def put(directory: Path, wanted: Limits, *, new_generation: Callable[[], int] = random_generation) -> None:
     """Make the directory say ``wanted``, whose ``generation`` is ignored; changes nothing when it says so already."""
     current = _readable(directory)
-    generation = _keep_region(directory, wanted, current)
-    if generation is None:
-        generation = new_generation()
+    kept = _keep_region(directory, wanted, current)
+    generation = new_generation() if kept is None else kept
+    if kept is None:
         _make_region(directory, cards=len(wanted.cards), generation=generation)
     wanted = msgspec.structs.replace(wanted, generation=generation)
     if current != wanted:
         _write_page(directory, wanted)
+    if kept is None:
+        shared.sync(directory / REGION)
+        sync(directory / SHARED)
 
 
 def amend(directory: Path, wanted: Limits) -> None:
@@ -75,7 +82,11 @@ def read(directory: Path) -> Limits | None:
 
 
 def finish(directory: Path) -> None:
-    """Complete the change that a killed agent had begun, if there is one."""
+    """Complete the change that a killed agent had begun, if there is one, and take away what a power failure left of a
+    page that was never in force: its name."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if (directory / LIMITS).stat().st_size == 0:
+            (directory / LIMITS).unlink()
     pending = directory / _NEXT
     try:
         wanted = live.read(pending)
@@ -116,12 +127,14 @@ def _make_region(directory: Path, *, cards: int, generation: int) -> None:
         staging.rename(target)
     finally:
         staging.unlink(missing_ok=True)
-    _sync(target.parent)
 
 
 def _write_page(directory: Path, wanted: Limits) -> None:
-    _write(directory / _NEXT, page.encode(wanted))
-    _sync(directory)
+    pending = directory / _NEXT
+    pending.write_bytes(page.encode(wanted))
+    pending.chmod(0o644)  # whatever the umask: the container's user must read it
+    if live.is_page(directory / LIMITS):
+        sync(pending, directory)  # before the page that it will complete is touched
     _install(directory, wanted)
 
 
@@ -132,20 +145,14 @@ def _install(directory: Path, wanted: Limits) -> None:
         (directory / _NEXT).unlink()
     else:  # none yet, or a text of the first release, which nobody has mapped
         (directory / _NEXT).rename(directory / LIMITS)
-        _sync(directory)
+        sync(directory / LIMITS, directory)
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    path.chmod(0o644)  # whatever the umask: the container's user must read it
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync(*paths: Path) -> None:
+    """Bring files and directories of ours to the disk: what they hold, and of a directory its names."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -84,7 +84,7 @@ def header(shape: Shape, generation: int) -> bytes:
 
 def create(path: Path, *, cards: int, generation: int) -> None:
     """A new region at ``path``, which must be out of the container's reach. Every block of it is there, since a process
-    that writes to a page for which the disk has no room is killed by SIGBUS."""
+    that writes to a page for which the disk has no room is killed by SIGBUS. On the disk it is after ``sync``."""
     shape = Shape(cards)
     wanted = shape.size
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -92,7 +92,6 @@ def create(path: Path, *, cards: int, generation: int) -> None:
         os.posix_fallocate(descriptor, 0, wanted)
         os.pwrite(descriptor, header(shape, generation), 0)
         os.fchmod(descriptor, _MODE)  # whatever the umask
-        os.fsync(descriptor)
         reserved = os.fstat(descriptor).st_blocks * _BLOCK >= wanted
     except OSError as e:
         raise OSError(
@@ -102,6 +101,12 @@ def create(path: Path, *, cards: int, generation: int) -> None:
         os.close(descriptor)
     if not reserved:
         raise OSError(f"the file system of {path.parent} does not reserve space; put --state-dir on ext4, xfs or tmpfs")
+
+
+def sync(path: Path) -> None:
+    """Bring the region to the disk."""
+    with _opened(path) as descriptor:
+        os.fsync(descriptor)
 
 
 def generation(path: Path, *, cards: int) -> int | None:
