@@ -26,6 +26,8 @@ from fractile.wire import node_usage
 _JSON = "application/json"
 _STATM = Path("/proc/self/statm")
 
+_Look = tuple[int, int]  # how many there were, how many of them took too long
+
 
 class Pages:
     """The handlers by path."""
@@ -36,6 +38,7 @@ class Pages:
         self._usage = usage
         self._registrations = registrations
         self._now = now
+        self._rendered: dict[bool, tuple[_Look, bytes]] = {}  # by whether it is OpenMetrics
 
     def routes(self) -> dict[str, Handler]:
         return {
@@ -47,9 +50,15 @@ class Pages:
         }
 
     async def metrics(self, request: Request) -> Response:
+        """Rendered at the first request after a look, and the same bytes for all who ask before the next one: however
+        many scrape, a second costs one rendering."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-        made = page(self._usage.present, self._figures())
-        return Response(made.render(openmetrics=openmetrics), OPENMETRICS if openmetrics else TEXT)
+        look = self._usage.rounds, self._usage.late
+        known = self._rendered.get(openmetrics)
+        if known is None or known[0] != look:
+            body = page(self._usage.present, self._figures()).render(openmetrics=openmetrics)
+            known = self._rendered[openmetrics] = look, body
+        return Response(known[1], OPENMETRICS if openmetrics else TEXT)
 
     async def gpu_manager(self, request: Request) -> Response:
         return Response(gpu_manager_wire.encode(gpu_manager_usage(self._usage.present)), _JSON)

@@ -1,0 +1,80 @@
+"""What the pages cost: one rendering for each look, however many ask."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+from fractile.agent.audit import Audit
+from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.http import Request
+from fractile.agent.journal import Journal
+from fractile.agent.look import Eye
+from fractile.agent.owners import Owners
+from fractile.agent.pages import Pages
+from fractile.agent.pods import NodePods
+from fractile.agent.procfs import ProcFs
+from fractile.agent.slices import Slices
+from fractile.agent.turns import Turns
+from fractile.agent.usage import Usage
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials
+from fractile.kube.events import EventRecorder
+from fractile.metrics.exposition import OPENMETRICS, TEXT
+from fractile.model.units import MemoryUnit
+from tests.agent.world import CARDS, NODE
+
+PLAIN = Request("/metrics", {})
+OPEN = Request("/metrics", {"accept": "application/openmetrics-text; version=1.0.0"})
+
+
+@pytest.fixture
+async def usage(tmp_path: Path) -> AsyncGenerator[Usage]:
+    """Of a node without containers; nothing of it reaches an API server."""
+    async with KubeClient(Credentials("http://127.0.0.1:1")) as client:
+        stock = Stock(Catalog.of(CARDS, MemoryUnit.GiB))
+        pods = NodePods(client, node=NODE, unit=MemoryUnit.GiB)
+        events = EventRecorder(client, "test")
+        journal = Journal(tmp_path / "slices", new_token=lambda: "t")
+        yield Usage(
+            Eye(Slices(tmp_path / "slices", journal), None, ProcFs(), enforced=True),
+            stock=stock,
+            pods=pods,
+            audit=Audit(client, events, Owners(client, pods), policy="warn"),
+            turns=Turns(tmp_path / "arbiter.sock"),
+        )
+
+
+async def test_all_who_scrape_between_two_looks_get_the_same_bytes(usage: Usage) -> None:
+    registered = 0
+
+    def registrations() -> dict[str, int]:
+        nonlocal registered
+        registered += 1  # asked for once in each rendering
+        return {"registered": registered}
+
+    pages = Pages(usage, registrations=registrations)
+    for looks in (1, 2):
+        await usage.round()
+        first, *others = [await pages.metrics(PLAIN) for _ in range(3)]
+        assert [o.body for o in others] == [first.body] * 2
+        assert registered == looks
+        assert b'registrations_total{node="%s",outcome="registered"} %d' % (NODE.encode(), looks) in first.body
+
+
+async def test_the_two_formats_are_kept_apart(usage: Usage) -> None:
+    pages = Pages(usage)
+    await usage.round()
+    for _ in range(2):
+        plain, openmetrics = await pages.metrics(PLAIN), await pages.metrics(OPEN)
+        assert (plain.content_type, openmetrics.content_type) == (TEXT, OPENMETRICS)
+        assert not plain.body.endswith(b"# EOF\n")
+        assert openmetrics.body.endswith(b"# EOF\n")
+
+
+async def test_a_look_that_hangs_is_shown_although_no_new_one_is_there(usage: Usage) -> None:
+    pages = Pages(usage)
+    await usage.round()
+    await pages.metrics(PLAIN)
+    usage.late += 1
+    assert b'fractile_agent_looks_late_total{node="%s"} 1' % NODE.encode() in (await pages.metrics(PLAIN)).body
