@@ -1,17 +1,18 @@
 """``make bench``: measures the budgets of the control plane and the agent and prints them beside their bars.
 
 The exit status is 0 whatever the figures are: a busy machine is no failure. ``python -m tests.perf verbs`` runs one
-part.
+part; ``many-pods`` runs only when it is named, since it takes minutes and a cluster.
 """
 
 import asyncio
 import sys
 
-from tests.perf import binding, memory, rebuild, report, starting, topology, usage, verbs
+from tests.perf import binding, by_class, many_pods, memory, rebuild, report, starting, topology, usage, verbs
 from tests.perf.report import Row
 
 PARTS = {
     "verbs": verbs.measure,
+    "by-class": by_class.measure,
     "bind": lambda: asyncio.run(binding.measure()),
     "topology": topology.measure,
     "rebuild": rebuild.measure,
@@ -19,16 +20,18 @@ PARTS = {
     "starting": lambda: asyncio.run(starting.measure()),
     "usage": lambda: asyncio.run(usage.measure()),
 }
+ON_REQUEST = {"many-pods": lambda: asyncio.run(many_pods.measure())}
 
 
 def main(wanted: list[str]) -> None:
-    unknown = [name for name in wanted if name not in PARTS]
+    known = PARTS | ON_REQUEST
+    unknown = [name for name in wanted if name not in known]
     if unknown:
-        sys.exit(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
+        sys.exit(f"there is no part {unknown[0]!r}; the parts are {', '.join(known)}")
     rows: list[Row] = []
     for name in wanted or PARTS:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        rows += PARTS[name]()
+        rows += known[name]()
     report.show(rows)
 
 
