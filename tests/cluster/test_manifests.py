@@ -9,8 +9,11 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fractile.admission import configuration, names
 from fractile.cluster import objects
 from fractile.cluster.controlplane import AGENTS_GROUP, CONTROL_PLANE_GROUP
+from fractile.dialects import table
+from fractile.main import webhook
 from fractile.model.card import Card
 from fractile.model.device_class import Operator
 from fractile.model.interconnect import Interconnect
@@ -18,6 +21,7 @@ from fractile.model.sharing import FREE
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire import extended_resource, placement, resource_class, sharing_file
 from fractile.wire.measure import PATTERN, measure
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX
 
 Tree = dict[str, object]
 
@@ -114,11 +118,60 @@ def test_the_policy_guards_the_placement_and_lets_both_groups_pass() -> None:
         assert f"'{word}'" in policy.replace("''", "'")
 
 
-def test_no_role_of_ours_has_a_wildcard_or_reads_secrets() -> None:
+def test_no_role_of_ours_has_a_wildcard_or_reads_secrets_that_are_not_ours() -> None:
     for role in (d for d in documents() if d["kind"] in ("Role", "ClusterRole")):
         for rule in cast(list[Tree], role["rules"]):
             words = [*cast(list[str], rule["verbs"]), *cast(list[str], rule["resources"])]
-            assert not {"*", "secrets", "escalate", "impersonate", "bind"} & set(words)
+            assert not {"*", "escalate", "impersonate", "bind"} & set(words)
+            if "secrets" in words:
+                assert (role["kind"], at(role, "metadata", "namespace")) == ("Role", "fractile-system")
+                assert rule["resourceNames"] == [webhook.SECRET]
+                assert rule["verbs"] == ["get", "update"]
+
+
+def expressions(kind: str, hook: str) -> str:
+    hooks = cast(list[Tree], one(kind, configuration.NAME)["webhooks"])
+    (found,) = [h for h in hooks if h["name"] == hook]
+    return cast(str, at(found, "matchConditions", 0, "expression"))
+
+
+def test_the_webhook_is_called_for_every_resource_of_ours_and_never_stands_in_the_way() -> None:
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        expression = expressions(kind, "pods.fractile.dev")
+        assert set(re.findall(r"'([a-z.]+/[a-z-]+)'", expression)) == set(table.managed())
+        assert f"startsWith('{RESOURCE_PREFIX}')" in expression
+        for hook in cast(list[Tree], one(kind, configuration.NAME)["webhooks"]):
+            assert (hook["failurePolicy"], hook["sideEffects"]) == ("Ignore", "None")
+            assert cast(int, hook["timeoutSeconds"]) <= 3
+            assert hook["admissionReviewVersions"] == ["v1"]
+            assert at(hook, "clientConfig", "service", "name") == webhook.SERVICE
+
+
+def test_what_kubernetes_knows_without_a_domain_is_the_same_in_code_and_manifests() -> None:
+    for hook in ("pods.fractile.dev", "templates.fractile.dev"):
+        expression = expressions("MutatingWebhookConfiguration", hook)
+        listed = re.search(r"name in \[('cpu'[^]]*)\]", expression)
+        assert listed is not None
+        assert set(re.findall(r"'([^']+)'", listed[1])) == names.KUBERNETES
+
+
+def test_a_class_without_its_slot_is_refused_by_policy() -> None:
+    policy = yaml.safe_dump(one("ValidatingAdmissionPolicy", "class.fractile.dev"), width=10_000).replace("''", "'")
+    for word in (RESOURCE_PREFIX, GPU_SLOT, DEVICE_SLOT):
+        assert f"'{word}'" in policy
+
+
+def test_a_local_cluster_calls_the_webhook_by_url_and_one_without_has_no_configuration() -> None:
+    local = list(yaml.safe_load_all(objects.manifests_for("https://127.0.0.1:7")))
+    clients = [at(h, "clientConfig") for d in local if "webhooks" in d for h in d["webhooks"]]
+    assert len(clients) == 4
+    assert {cast(str, at(c, "url")) for c in clients} == {
+        "https://127.0.0.1:7/admission/mutate",
+        "https://127.0.0.1:7/admission/validate",
+    }
+    without = list(yaml.safe_load_all(objects.manifests_for("")))
+    assert not [d for d in without if "webhooks" in d]
+    assert len(without) == len(local) - 2 == len(documents()) - 2
 
 
 def test_the_deploy_folder_shows_the_same_files() -> None:

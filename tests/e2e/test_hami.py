@@ -84,8 +84,8 @@ def test_a_pod_of_each_family_runs_on_one_card(work: Workload) -> None:
     assert {work.environment(name)["NVIDIA_VISIBLE_DEVICES"] for name in names} == {parts["nvidia"].card}
 
 
-def test_an_amount_without_a_card_is_refused_with_what_to_write(work: Workload) -> None:
-    work.apply([w.pod("forgot", part({nvidia.MEMORY: 1000}))])
+def test_without_the_webhook_an_amount_without_a_card_is_refused_with_what_to_write(work: Workload) -> None:
+    work.apply([w.pod("forgot", part({nvidia.MEMORY: 1000}), labels={"fractile.dev/webhook": "ignore"})])
     assert "asks for nvidia.com/gpumem without nvidia.com/gpu; write nvidia.com/gpu: 1" in work.wait_refused("forgot")
 
 

@@ -58,11 +58,12 @@ def test_a_pod_that_asks_for_no_gpu_never_reaches_the_extender(cluster: LocalClu
 def test_a_container_that_asks_in_two_families_of_names_is_told_so(work: Workload) -> None:
     both = w.container(memory=100)
     both["resources"]["limits"]["nvidia.com/gpu"] = "1"
-    work.apply([w.pod("both", both)])
+    unseen = {"fractile.dev/webhook": "ignore"}  # by the webhook, which says so when the pod is created
+    work.apply([w.pod("both", both, labels=unseen)])
     families = "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; ask through one family of names only"
     assert families in work.wait_refused("both")
     mixed = w.container(memory=100, count=1)
-    work.apply([w.pod("mixed", mixed)])
+    work.apply([w.pod("mixed", mixed, labels=unseen)])
     reason = work.wait_refused("mixed")
     assert "container main asks for both aliyun.com/gpu-mem and aliyun.com/gpu-count" in reason
 
@@ -145,7 +146,7 @@ def test_inspect_counts_what_is_held_also_while_the_control_plane_is_down(
 
 
 def test_a_pod_bound_past_fractile_gets_no_card_and_an_event(cluster: LocalCluster, work: Workload) -> None:
-    bypass = w.pod("bypass", w.container(memory=500))
+    bypass = w.pod("bypass", w.container(memory=500), labels={"fractile.dev/webhook": "ignore"})
     bypass["spec"]["nodeName"] = "n2"
     work.apply([bypass])
     for reason in ("PlacementIgnored", "Failed"):

@@ -48,6 +48,11 @@ def server_url(state: State) -> str:
     return f"https://{_HOST}:{state.ports.apiserver}"
 
 
+def webhook_url(state: State) -> str:
+    """Where the API server calls the webhook; empty when there is none."""
+    return f"https://{_HOST}:{state.ports.webhook}" if state.fractile and state.ports.webhook else ""
+
+
 def authority(place: Layout, *, now: datetime) -> Authority:
     """The authority that everything but etcd trusts."""
     return Authority(place, "cluster", now=now)
@@ -227,6 +232,7 @@ def fractile_control_plane(place: Layout, state: State, secrets: Secrets) -> Com
         f"--tls-key={secrets.extender.key}",
         f"--memory-unit={state.spec.unit.name}",
         f"--sharing={place.sharing}",
+        *((f"--webhook={_HOST}:{state.ports.webhook}", f"--webhook-names={_HOST}") if state.ports.webhook else ()),
     )
     return Component("control-plane", argv, probe=HttpProbe(f"https://{listen}/readyz", secrets.ca))
 

@@ -9,6 +9,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from time import monotonic
+from typing import Any
+
+import yaml
 
 from fractile.cluster.layout import Layout
 from fractile.cluster.programs import Programs
@@ -20,6 +23,7 @@ from fractile.kube.client import KubeClient
 from fractile.wire.objects import KubeStruct, ObjectMeta
 from fractile.wire.placement import ANNOTATION
 from fractile.wire.quantity import whole_number
+from fractile.wire.resource_class import GPU_SLOT, RESOURCE_PREFIX
 
 _KUBECTL_TIMEOUT = 60.0
 _ACTIVE_TIMEOUT = 60.0
@@ -51,12 +55,25 @@ def manifests() -> str:
     return "\n---\n".join(f.read_text() for f in files)
 
 
-def apply_manifests(place: Layout, programs: Programs) -> None:
+def manifests_for(webhook: str) -> str:
+    """The manifests for an API server that reaches the webhook by URL, not through a Service; "": there is none."""
+    documents: list[dict[str, Any]] = list(yaml.safe_load_all(manifests()))
+    kept = [d for d in documents if webhook or not _configures_webhook(d)]
+    for hook in (hook for d in kept if _configures_webhook(d) for hook in d["webhooks"]):
+        hook["clientConfig"] = {"url": f"{webhook}{hook['clientConfig']['service']['path']}"}
+    return yaml.safe_dump_all(kept, sort_keys=False)
+
+
+def _configures_webhook(document: dict[str, Any]) -> bool:
+    return str(document["kind"]).endswith("WebhookConfiguration")
+
+
+def apply_manifests(place: Layout, programs: Programs, webhook: str) -> None:
     """Server-side apply; SetupError with kubectl's words when the API server refuses."""
     args = ["apply", "--server-side", "--force-conflicts", "--field-manager=fractile-up", "-f", "-"]
     done = subprocess.run(
         [programs["kubectl"], *args],
-        input=manifests(),
+        input=manifests_for(webhook),
         env=kubectl_env(place, os.environ),
         capture_output=True,
         text=True,
@@ -90,6 +107,29 @@ async def wait_policy(client: KubeClient) -> None:
         if monotonic() > deadline:
             raise SetupError(f"the admission policy is not active after {_ACTIVE_TIMEOUT:.0f} s: {answer}")
         await asyncio.sleep(_POLL)
+
+
+async def wait_webhook(client: KubeClient) -> None:
+    """Wait until the API server asks the webhook: it must have the certificate's authority, and look it up again."""
+    mixed = {f"{RESOURCE_PREFIX}one": "1", f"{RESOURCE_PREFIX}other": "1"}  # refused by mutation
+    bound = {GPU_SLOT: "1"}  # refused by validation, for its node's name
+    deadline = monotonic() + _ACTIVE_TIMEOUT
+    for limits, node in ((mixed, {}), (bound, {"nodeName": "none"})):
+        container = {"name": "none", "image": "none", "resources": {"limits": limits}}
+        pod = {"metadata": {"generateName": "fractile-webhook-check-"}, "spec": {"containers": [container], **node}}
+        while not (answer := await _refused(client, pod)).startswith("admission webhook"):
+            if monotonic() > deadline:
+                raise SetupError(f"the admission webhook is not active after {_ACTIVE_TIMEOUT:.0f} s: {answer}")
+            await asyncio.sleep(_POLL)
+
+
+async def _refused(client: KubeClient, pod: Mapping[str, object]) -> str:
+    """Why the API server would not take the pod; empty when it would."""
+    try:
+        await client.create(f"{paths.pods('default')}?dryRun=All", pod)
+    except ApiError as e:
+        return e.message
+    return ""
 
 
 async def label_node(client: KubeClient, node: NodeState) -> None:

@@ -25,6 +25,7 @@ from fractile.cluster import (
     state,
 )
 from fractile.cluster.component import Component, Seen, ensure
+from fractile.cluster.controlplane import webhook_url
 from fractile.cluster.layout import Layout, locked
 from fractile.cluster.nodeimages import import_images
 from fractile.cluster.plan import NodePlan, Plan
@@ -127,7 +128,7 @@ async def _control_plane(place: Layout, wanted: State, planned: Plan, api: async
         tasks.create_task(_ensure(place, planned.controller_manager, progress))
         tasks.create_task(_ensure(place, planned.scheduler, progress))
         with progress.step("manifests") as step:
-            await asyncio.to_thread(objects.apply_manifests, place, Programs.at(wanted.programs))
+            await asyncio.to_thread(objects.apply_manifests, place, Programs.at(wanted.programs), webhook_url(wanted))
             step.done("applied")
         if planned.control_plane is not None:
             tasks.create_task(_ensure(place, planned.control_plane, progress))
@@ -184,6 +185,10 @@ async def _wait_usable(place: Layout, wanted: State, planned: Plan, client: Kube
                 raise SetupError(f"{lacks[0]} after {_USABLE_TIMEOUT:.0f} s; see the logs in {place.logs}")
             await asyncio.sleep(_POLL)
         step.done("Ready, all cards counted" if wanted.fractile else "Ready")
+    if webhook_url(wanted):
+        with progress.step("admission webhook") as step:
+            await objects.wait_webhook(client)
+            step.done("active")
     for node in wanted.nodes:
         await objects.label_node(client, node)
 

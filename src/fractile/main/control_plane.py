@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from fractile.control.doubt import Doubt
-from fractile.control.feed import CardFeed, PodFeed
+from fractile.control.feed import CardFeed, ClassFeed, PodFeed
 from fractile.control.repair import Repair
 from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
@@ -26,15 +26,20 @@ from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.kube.reflector import Reflector
+from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
+from fractile.main.classes import Classes, in_turn
+from fractile.main.classes import option as default_classes_option
 from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
 from fractile.main.serving import Options, serve
 from fractile.main.sharing import Sharing
 from fractile.main.sharing import option as sharing_option
+from fractile.main.webhook import Admission, WebhookOptions, webhook_options
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Pod
+from fractile.wire.resource_class import ResourceClass
 
 
 @click.command("control-plane")
@@ -58,6 +63,8 @@ from fractile.wire.objects import Pod
     help="Fill one node before the next, or keep nodes equally full; pods may say it for themselves.",
 )
 @sharing_option
+@default_classes_option
+@webhook_options
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
     kubeconfig: Path | None,
@@ -69,6 +76,8 @@ def command(
     slots: int,
     node_policy: str,
     sharing: Path | None,
+    default_classes: str,
+    webhook: WebhookOptions,
     log_level: str,
 ) -> None:
     """Run the scheduler extender and the controllers.
@@ -87,6 +96,8 @@ def command(
             dialects=dialects,
             node_policy=node_policy,
             sharing=sharing,
+            default_classes=default_classes,
+            webhook=webhook,
         )
     )
 
@@ -100,15 +111,24 @@ async def run(
     dialects: frozenset[str] = table.NAMES,
     node_policy: str = BINPACK,
     sharing: Path | None = None,
+    default_classes: str = "",
+    webhook: WebhookOptions | None = None,
 ) -> None:
     """Build the objects, connect them, run until the server is told to stop."""
     async with KubeClient(credentials.load(kubeconfig)) as client:
         ledger = Ledger(time.monotonic, slots=slots)
+        classes = ClassIndex(ledger)
         waiting = WaitingPods()
         events = EventRecorder(client, "fractile")
-        wakeup = WakeUp(ledger=ledger, waiting=waiting, client=client, wall_ns=time.time_ns)
+        wakeup = WakeUp(ledger=ledger, waiting=waiting, client=client, wall_ns=time.time_ns, classes=classes)
         repair = Repair(
-            ledger=ledger, client=client, unit=unit, warn=events.emit, wall_ns=time.time_ns, dialects=dialects
+            ledger=ledger,
+            client=client,
+            unit=unit,
+            warn=events.emit,
+            wall_ns=time.time_ns,
+            dialects=dialects,
+            classes=classes,
         )
         pod_feed = PodFeed(
             ledger=ledger,
@@ -121,20 +141,30 @@ async def run(
         )
         card_feed = CardFeed(ledger, freed=pod_feed.freed)
         cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed) if sharing else None
+        class_feed = ClassFeed(classes, changed_class=wakeup.class_changed)
+        upkeep = Classes(ledger, client, template=default_classes, dialects=dialects)
+        # Nobody waits for the classes: what is bound is judged by its placement, and who comes too early is woken.
+        class_objects = Reflector(
+            client,
+            paths.resource_classes(),
+            ResourceClass,
+            changed=in_turn(class_feed.changed, upkeep.control.class_changed),
+            gone=in_turn(lambda gone: class_feed.gone(gone.name), upkeep.control.class_gone),
+        )
         doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
         cards = Reflector(
             client,
             paths.extended_resources(),
             ExtendedResource,
-            changed=card_feed.changed,
-            gone=lambda gone: card_feed.gone(gone.name),
+            changed=in_turn(card_feed.changed, upkeep.control.card_changed),
+            gone=in_turn(lambda gone: card_feed.gone(gone.name), upkeep.control.card_gone),
         )
         pods = Reflector(
             client,
             paths.pods(),
             Pod,
-            changed=pod_feed.changed,
-            gone=lambda gone: pod_feed.gone(PodUID(gone.uid)),
+            changed=in_turn(pod_feed.changed, upkeep.control.pod_changed),
+            gone=in_turn(lambda gone: pod_feed.gone(PodUID(gone.uid)), upkeep.control.pod_gone),
         )
         binder = Binder(
             ledger=ledger,
@@ -144,6 +174,7 @@ async def run(
             unit=unit,
             wall_ns=time.time_ns,
             dialects=dialects,
+            classes=classes,
             reached=_crash_point(os.environ.get(CRASH_AT, "")),
         )
         ready = asyncio.Event()
@@ -154,19 +185,36 @@ async def run(
             unit=unit,
             ready=ready.is_set,
             dialects=dialects,
+            classes=classes,
             node_policy=node_policy,
+        )
+        admission = (
+            Admission(
+                webhook,
+                client,
+                ledger=ledger,
+                classes=classes,
+                known=lambda: ready.is_set() and class_objects.synced.is_set(),
+                unit=unit,
+                dialects=dialects,
+            )
+            if webhook and webhook.listen
+            else None
         )
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
                 for coroutine in (
                     cards.run(),
+                    class_objects.run(),
                     _rebuild([cards.synced, *([cuts.nodes.synced] if cuts else [])], pods, ready, ledger),
                     repair.run(),
                     wakeup.run(),
                     doubt.run(),
                     events.run(),
+                    *upkeep.loops([cards.synced, class_objects.synced, pods.synced]),
                     *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),
+                    *(admission.loops() if admission else ()),
                 )
             ]
             await serve(application(extender), options)

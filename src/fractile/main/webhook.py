@@ -1,19 +1,19 @@
 """Wiring of the admission webhook: certificates, configurations, the namespaces' schedulers, and its server."""
 
+import functools
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 import msgspec
 
 from fractile.admission.app import Settings, Webhook, application
-from fractile.admission.capacity import Cluster
+from fractile.admission.capacity import Capacity
 from fractile.admission.configuration import Configuration
 from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
-from fractile.admission.names import Classes
 from fractile.admission.schedulers import Schedulers
 from fractile.admission.server import serve
 from fractile.admission.validate import Privileged
@@ -22,8 +22,9 @@ from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Reflector
-from fractile.main.serving import Options as Listening
-from fractile.main.serving import listening_socket
+from fractile.ledger.classes import ClassIndex, resolve
+from fractile.ledger.ledger import Ledger
+from fractile.main.serving import Options, listening_socket
 from fractile.model.units import MemoryUnit
 from fractile.wire.objects import Namespace
 
@@ -34,7 +35,7 @@ SERVICE = "fractile-webhook"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Options(msgspec.Struct, frozen=True):
+class WebhookOptions(msgspec.Struct, frozen=True):
     """``listen`` empty: there is no webhook."""
 
     listen: str = ""
@@ -46,27 +47,28 @@ class Options(msgspec.Struct, frozen=True):
     privileged: Privileged = Privileged.REFUSE
 
 
-_SERVICE_NAMES = f"{SERVICE}.{NAMESPACE}.svc,{SERVICE}.{NAMESPACE}.svc.cluster.local"
+_NAMES = (f"{SERVICE}.{NAMESPACE}.svc", f"{SERVICE}.{NAMESPACE}.svc.cluster.local")
+_PEM: Any = click.Path(path_type=Path)
 
 _OPTIONS = (
-    click.option("--webhook", "webhook_listen", default="", metavar="HOST:PORT", help="Serve the admission webhook."),
+    click.option("--webhook", default="", metavar="HOST:PORT", help="Serve the admission webhook (docs/webhook.md)."),
     click.option(
         "--webhook-names",
-        default=_SERVICE_NAMES,
+        default=",".join(_NAMES),
         show_default=True,
         metavar="NAME,...",
         help="Names and addresses by which the API server calls it; its own certificate is made for them.",
     ),
     click.option(
         "--webhook-cert",
-        type=click.Path(path_type=Path),
+        type=_PEM,
         metavar="PEM",
         help="Its certificate, when somebody else makes it, such as cert-manager. Read anew when it changes.",
     ),
-    click.option("--webhook-key", type=click.Path(path_type=Path), metavar="PEM", help="The private key of that."),
+    click.option("--webhook-key", type=_PEM, metavar="PEM", help="The private key of that."),
     click.option(
         "--webhook-ca",
-        type=click.Path(path_type=Path),
+        type=_PEM,
         metavar="PEM",
         help="Who signed that; it is then written into the webhook configurations.",
     ),
@@ -87,37 +89,36 @@ _OPTIONS = (
 
 
 def webhook_options(command: Command) -> Command:
-    """Add the webhook's options."""
+    """Add the webhook's options; the command gets them as one argument, ``webhook``."""
+
+    @functools.wraps(command)
+    def gathered(*arguments: Any, **given: Any) -> Any:
+        names = ("webhook", "webhook_names", "webhook_cert", "webhook_key", "webhook_ca", "webhook_scheduler")
+        listen, called, cert, key, ca, scheduler = (given.pop(name) for name in names)
+        options = _checked(
+            WebhookOptions(
+                listen=listen,
+                names=tuple(name.strip() for name in called.split(",") if name.strip()),
+                cert=cert,
+                key=key,
+                ca=ca,
+                scheduler=scheduler,
+                privileged=Privileged(given.pop("privileged")),
+            )
+        )
+        return command(*arguments, webhook=options, **given)
+
     for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+        gathered = option(gathered)
+    return cast("Command", gathered)
 
 
-def options(
-    *,
-    webhook_listen: str,
-    webhook_names: str,
-    webhook_cert: Path | None,
-    webhook_key: Path | None,
-    webhook_ca: Path | None,
-    webhook_scheduler: str,
-    privileged: str,
-) -> Options:
-    """What the command line said; SetupError when it makes no sense."""
-    if (webhook_cert is None) != (webhook_key is None):
+def _checked(options: WebhookOptions) -> WebhookOptions:
+    if (options.cert is None) != (options.key is None):
         raise SetupError("--webhook-cert and --webhook-key go together; give both or neither")
-    names = tuple(name.strip() for name in webhook_names.split(",") if name.strip())
-    if not names and webhook_cert is None:
+    if not options.names and options.cert is None:
         raise SetupError("--webhook-names is empty; name how the API server calls the webhook")
-    return Options(
-        listen=webhook_listen,
-        names=names,
-        cert=webhook_cert,
-        key=webhook_key,
-        ca=webhook_ca,
-        scheduler=webhook_scheduler,
-        privileged=Privileged(privileged),
-    )
+    return options
 
 
 class Admission:
@@ -125,20 +126,20 @@ class Admission:
 
     def __init__(
         self,
-        options: Options,
+        options: WebhookOptions,
         client: KubeClient,
         *,
-        classes: Classes,
-        cluster: Cluster,
+        ledger: Ledger,
+        classes: ClassIndex,
         known: Callable[[], bool],
         unit: MemoryUnit,
         dialects: frozenset[str],
     ) -> None:
-        self._listening: socket.socket = listening_socket(Listening(options.listen, None, None, option="--webhook"))
+        self._listening: socket.socket = listening_socket(Options(options.listen, None, None, option="--webhook"))
         self._schedulers = Schedulers(options.scheduler)
         self._webhook = Webhook(
             classes=classes,
-            cluster=cluster,
+            cluster=Capacity(ledger, lambda request: resolve(request, classes)),
             known=known,
             scheduler_of=self._schedulers.of,
             settings=Settings(
@@ -170,7 +171,7 @@ class Admission:
         await self._served.loaded.wait()
         await serve(application(self._webhook), self._listening, self._served.context)
 
-    def _make_keeper(self, options: Options, client: KubeClient) -> SecretKeeper | FileKeeper:
+    def _make_keeper(self, options: WebhookOptions, client: KubeClient) -> SecretKeeper | FileKeeper:
         if options.cert is not None and options.key is not None:
             return FileKeeper(self._served, cert=options.cert, key=options.key, ca=options.ca)
         return SecretKeeper(

@@ -1,0 +1,91 @@
+"""What the tests of the webhook share: classes, a cluster, and the API server's side of a patch."""
+
+from base64 import b64decode
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+
+from fractile.admission.app import Settings, Webhook
+from fractile.admission.capacity import Capacity
+from fractile.ledger.ledger import Ledger
+from fractile.model.device_class import DeviceClass
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import MiB, NodeName, Percent
+from fractile.wire.admission import Op
+from tests.builders import Clock, cards
+from tests.wire.golden_files import golden
+
+Json = dict[str, Any]
+
+K80 = DeviceClass("nvidia.tesla.k80")
+PAIR = DeviceClass("pair", count=2)
+PART = DeviceClass("part", memory=MiB(4096), cores=Percent(25))
+HCA = DeviceClass("mellanox.hca", device_type="hca")
+
+
+class Known:
+    """Classes by name."""
+
+    def __init__(self, *classes: DeviceClass) -> None:
+        self._classes = {c.name: c for c in classes}
+
+    def find(self, name: str) -> DeviceClass | None:
+        return self._classes.get(name)
+
+
+CLASSES = Known(K80, PAIR, PART, HCA)
+
+
+def unresolved(request: PodRequest) -> PodRequest | Refusal:
+    return request
+
+
+def ledger() -> Ledger:
+    """One node with two cards of 16276 MiB."""
+    made = Ledger(Clock())
+    for card in cards("n1"):
+        made.put_card(NodeName("n1"), card)
+    return made
+
+
+def webhook(*, known: bool = True, scheduler: str = "", settings: Settings | None = None) -> Webhook:
+    return Webhook(
+        classes=CLASSES,
+        cluster=Capacity(ledger(), unresolved),
+        known=lambda: known,
+        scheduler_of=lambda _: scheduler,
+        settings=settings,
+    )
+
+
+def review(obj: Any, **request: Any) -> bytes:
+    """The recorded review of a new pod, with another object and whatever else is given."""
+    body: Json = msgspec.json.decode(golden("admission-pod.json"))
+    body["request"] |= {"object": msgspec.to_builtins(obj), **request}
+    return msgspec.json.encode(body)
+
+
+def answered(body: bytes) -> Json:
+    response: Json = msgspec.json.decode(body)["response"]
+    return response
+
+
+def patch_of(response: Json) -> list[Op]:
+    return msgspec.json.decode(b64decode(response.get("patch", "W10=")), type=list[Op])
+
+
+def patched(obj: Any, ops: list[Op] | tuple[Op, ...]) -> Json:
+    """RFC 6902 as the API server applies it: a parent that is missing, or a member to remove that is, is an error."""
+    made: Any = deepcopy(msgspec.to_builtins(obj))
+    for op in ops:
+        *way, last = [step.replace("~1", "/").replace("~0", "~") for step in op.path.split("/")[1:]]
+        at = made
+        for step in way:
+            at = at[int(step) if step.isdigit() else step]
+        if op.op == "remove":
+            del at[last]
+        else:
+            at[last] = msgspec.to_builtins(op.value)
+    return made
