@@ -3,6 +3,7 @@
  *     cc -O2 -o probe probe.c -lcuda -ldl
  *
  *     probe info               what the driver and NVML say of the card, in bytes
+ *     probe cards              the cards that NVML shows, and whether NVLink joins the first two
  *     probe fill [SECONDS]     allocate until the driver refuses; say how much, and with which error; then keep it so long
  *     probe spin SECONDS [US]  launch kernels of US microseconds (2000) for so long; say how many were done
  *
@@ -35,6 +36,7 @@ struct nvml_memory { unsigned long long total, free, used; };
 #define MIB 1048576ull
 #define OUT_OF_MEMORY 2
 #define AHEAD 8 /* kernels in flight */
+#define P2P_NVLINK 2 /* NVML_P2P_CAPS_INDEX_NVLINK; status 0 is "it works" */
 
 static const char kernels[] =
     ".version 7.0\n.target sm_50\n.address_size 64\n"
@@ -68,18 +70,50 @@ static void begin(void)
     need("cuCtxSetCurrent", cuCtxSetCurrent(context));
 }
 
-static struct nvml_memory nvml(void)
+static void *nvml(void)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!library) return fprintf(stderr, "probe: %s\n", dlerror()), exit(1), library;
+    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+    need("nvmlInit", init());
+    return library;
+}
+
+static void *card(void *library, unsigned index)
+{
+    void *device;
+    int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    need("nvmlDeviceGetHandleByIndex", handle(index, &device));
+    return device;
+}
+
+static struct nvml_memory memory_of_first(void)
 {
     struct nvml_memory found = {0};
-    void *device, *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
-    if (!library) return fprintf(stderr, "probe: %s\n", dlerror()), exit(1), found;
-    int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
-    int (*handle)(unsigned, void **) = (int (*)(unsigned, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    void *library = nvml();
     int (*memory)(void *, struct nvml_memory *) = (int (*)(void *, struct nvml_memory *))dlsym(library, "nvmlDeviceGetMemoryInfo");
-    need("nvmlInit", init());
-    need("nvmlDeviceGetHandleByIndex", handle(0, &device));
-    need("nvmlDeviceGetMemoryInfo", memory(device, &found));
+    need("nvmlDeviceGetMemoryInfo", memory(card(library, 0), &found));
     return found;
+}
+
+static int cards(void)
+{
+    unsigned count;
+    int status = -1;
+    char uuid[96];
+    void *library = nvml();
+    int (*many)(unsigned *) = (int (*)(unsigned *))dlsym(library, "nvmlDeviceGetCount_v2");
+    int (*name)(void *, char *, unsigned) = (int (*)(void *, char *, unsigned))dlsym(library, "nvmlDeviceGetUUID");
+    int (*peers)(void *, void *, int, int *) = (int (*)(void *, void *, int, int *))dlsym(library, "nvmlDeviceGetP2PStatus");
+    need("nvmlDeviceGetCount", many(&count));
+    printf("{\"uuids\":[");
+    for (unsigned i = 0; i < count; i++) {
+        need("nvmlDeviceGetUUID", name(card(library, i), uuid, sizeof uuid));
+        printf("%s\"%s\"", i ? "," : "", uuid);
+    }
+    if (count > 1) need("nvmlDeviceGetP2PStatus", peers(card(library, 0), card(library, 1), P2P_NVLINK, &status));
+    printf("],\"nvlink\":%s}\n", status ? "false" : "true");
+    return 0;
 }
 
 static int info(void)
@@ -89,7 +123,7 @@ static int info(void)
     need("cuDeviceGetCount", cuDeviceGetCount(&count));
     need("cuDeviceTotalMem", cuDeviceTotalMem_v2(&device_bytes, 0));
     need("cuMemGetInfo", cuMemGetInfo_v2(&free_bytes, &total_bytes));
-    struct nvml_memory m = nvml();
+    struct nvml_memory m = memory_of_first();
     printf("{\"cards\":%d,\"device\":%zu,\"total\":%zu,\"free\":%zu,\"nvmlTotal\":%llu,\"nvmlUsed\":%llu}\n", count, device_bytes, total_bytes,
            free_bytes, m.total, m.used);
     return 0;
@@ -126,8 +160,9 @@ static int spin(double seconds, unsigned long long us)
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "";
+    if (!strcmp(command, "cards")) return cards();
     if (strcmp(command, "info") && strcmp(command, "fill") && !(argc > 2 && !strcmp(command, "spin")))
-        return fputs("usage: probe info | probe fill [SECONDS] | probe spin SECONDS [MICROSECONDS]\n", stderr), 2;
+        return fputs("usage: probe info | probe cards | probe fill [SECONDS] | probe spin SECONDS [MICROSECONDS]\n", stderr), 2;
     begin();
     if (!strcmp(command, "info")) return info();
     if (!strcmp(command, "fill")) return fill(argc > 2 ? (unsigned)atoi(argv[2]) : 0);

@@ -5,12 +5,15 @@ tests/property/test_identity_machine.py. A node that restarts is played there as
 """
 
 import shutil
+import signal
+import subprocess
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from fractile.cluster import demos
+from fractile.cluster import demos, mounts
 from fractile.cluster import workload as w
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.stage import LocalStage
@@ -55,6 +58,54 @@ def _agent(cluster: LocalCluster) -> list[str]:
     process = cluster.process(f"{NODE}/agent")
     assert process is not None
     return Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
+
+
+def test_a_new_agent_that_starts_beside_the_old_one_waits_and_takes_over_when_that_ends(
+    cluster: LocalCluster, work: Workload, tmp_path: Path
+) -> None:
+    start(work, "before")
+    earlier = registrations(cluster)
+    log = tmp_path / "new.log"
+    with second_agent(cluster, log) as new:
+        work.wait_until(30, "the new agent to wait", lambda: "another agent works on this node" in log.read_text())
+        pods = start(work, "during")  # served by the old one
+        assert registrations(cluster) == earlier
+        assert "registered" not in log.read_text()
+
+        # From now on pods are created all the time, as the old one goes and the new one comes.
+        names = [f"over-{i}" for i in range(4)]
+        work.apply([w.pod(name, w.container(memory=1000), nodes=[NODE]) for name in names[:2]])
+        cluster.kill(f"{NODE}/agent", signal.SIGTERM)
+        work.apply([w.pod(name, w.container(memory=1000), nodes=[NODE]) for name in names[2:]])
+        work.wait_until(30, "the new agent to be registered", lambda: "registered resource=" in log.read_text())
+        pods |= start(work, "after") | work.wait_running(*names, seconds=90)
+        pods["before"] = work.pods()["before"]
+        assert all(restarts(work, name) == 0 for name in pods)
+        demos.check_kubelet_record(LocalStage(cluster), work.namespace, pods)
+        assert new.poll() is None
+    cluster.start(f"{NODE}/agent")  # and the other way round: this one finds a lock that is free
+    work.wait_until(30, "the agent to be registered again", lambda: registrations(cluster) > earlier)
+    start(work, "last")
+    assert all(restarts(work, name) == 0 for name in pods)
+
+
+@contextmanager
+def second_agent(cluster: LocalCluster, log: Path) -> Generator[subprocess.Popen[bytes]]:
+    """The node's agent once more, as an upgrade starts it: same node, same folders."""
+    process = cluster.process(f"{NODE}/agent")
+    assert process is not None
+    argv = [*mounts.enter(cluster.place.pin(cluster.state.node(NODE).index)), *_agent(cluster)[:-1]]
+    raw = Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+    env = dict(entry.split(b"=", 1) for entry in raw if b"=" in entry)
+    with log.open("wb") as out:
+        new = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        yield new
+        new.send_signal(signal.SIGTERM)
+        assert new.wait(20) == 0
+    finally:
+        new.kill()
+        new.wait(20)
 
 
 def test_a_kubelet_without_its_record_leaves_running_containers_and_double_books_nothing(

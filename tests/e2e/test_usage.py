@@ -1,6 +1,7 @@
 """Usage, metrics and audit on the real cluster: real containers, with pid namespaces and cgroups of their own."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from fractile.agent.audit import REASON
+from fractile.agent.audit import EVICTED, REASON
 from fractile.agent.library import SIMULATED_HOST
 from fractile.cluster import images, node
 from fractile.cluster import workload as w
@@ -18,7 +19,7 @@ from fractile.cluster.workload import Manifest, Workload
 from fractile.metrics.exposition import OPENMETRICS
 from fractile.wire import node_usage
 from fractile.wire.node_usage import NodeUsage, Outside
-from tests.e2e.test_limits import meanwhile, tenant
+from tests.e2e.test_limits import OUT_OF_MEMORY, books, in_books, meanwhile, renew_agent, tenant
 from tests.e2e.test_path import card_of, wait_event
 from tests.metrics.parsers import parsed
 
@@ -41,8 +42,13 @@ def work(cluster: LocalCluster) -> Generator[Workload]:
     found.delete(wait=120)
 
 
-def get(cluster: LocalCluster, path: str, accept: str = "*/*") -> bytes:
-    url = f"http://{cluster.state.node(AT).address}:{node.METRICS_PORT}{path}"
+def asked(cluster: LocalCluster, at: str) -> NodeUsage:
+    """What the agent of the node says now."""
+    return node_usage.decode(get(cluster, "/v1/usage", at=at))
+
+
+def get(cluster: LocalCluster, path: str, accept: str = "*/*", *, at: str = AT) -> bytes:
+    url = f"http://{cluster.state.node(at).address}:{node.METRICS_PORT}{path}"
     request = urllib.request.Request(url, headers={"Accept": accept})
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
         return answer.read()
@@ -51,7 +57,7 @@ def get(cluster: LocalCluster, path: str, accept: str = "*/*") -> bytes:
 def until(cluster: LocalCluster, right: Callable[[NodeUsage], bool], seconds: float = 30) -> NodeUsage:
     deadline = time.monotonic() + seconds
     while True:
-        usage = node_usage.decode(get(cluster, "/v1/usage"))
+        usage = asked(cluster, AT)
         if right(usage):
             return usage
         assert time.monotonic() < deadline, usage
@@ -102,9 +108,7 @@ def test_what_a_container_uses_is_shown_by_driver_and_ledger_alike(cluster: Loca
 def test_a_program_that_goes_around_the_library_is_found_and_its_pod_is_told(
     cluster: LocalCluster, work: Workload
 ) -> None:
-    sly = tenant("sly", 1024)
-    sly["spec"]["containers"][0]["securityContext"] = {"privileged": True}
-    work.apply([sly])
+    work.apply([around("sly", 1024)])
     work.wait_running("sly")
     cluster.kubectl("-n", work.namespace, "exec", "sly", "--", "umount", "/etc/ld.so.preload")
     with meanwhile(work, cluster, "sly", "fill", "10"):
@@ -116,6 +120,62 @@ def test_a_program_that_goes_around_the_library_is_found_and_its_pod_is_told(
         assert found.pid > 1
         wait_event(work, "sly", REASON)
     until(cluster, lambda u: not of_pod(u, "sly"))
+
+
+def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_no_other(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    cluster.kill(f"{AT}/agent", signal.SIGTERM)
+    cluster.start(f"{AT}/agent", "--outside-ledger=evict")
+    try:
+        work.apply([tenant("honest", 1024), around("sly", 1024)])
+        pods = work.wait_running("honest", "sly")
+        cluster.kubectl("-n", work.namespace, "exec", "sly", "--", "umount", "/etc/ld.so.preload")
+        sly = in_books(work, cluster, "sly")
+        with meanwhile(work, cluster, "honest", "fill", "12") as honest:
+            until(cluster, holding("honest"))
+            with meanwhile(work, cluster, "sly", "fill", "60"):
+                began = in_driver(cluster, sly)
+                until(cluster, lambda u: bool(of_pod(u, "sly")))
+                flagged = time.monotonic() - began
+                work.wait_gone("sly", seconds=30)
+        print(f"use outside the ledger was flagged {flagged:.2f} s after the driver knew of it")
+        assert flagged < FOUND
+        told = events(cluster, work, pods["sly"])
+        assert "evicted, as this node's agent was told to: process " in told[EVICTED]
+        assert "around Fractile's library" in told[EVICTED]
+        assert REASON in told
+        assert honest[0]["refusal"] == OUT_OF_MEMORY  # its program ran to its own end
+        after = work.wait_running("honest")["honest"]
+        assert after["metadata"]["uid"] == pods["honest"]["metadata"]["uid"]
+        assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+        assert not {REASON, EVICTED} & events(cluster, work, after).keys()
+    finally:
+        renew_agent(cluster, AT)
+
+
+def around(name: str, memory: int) -> Manifest:
+    """A tenant that can take the library away from itself."""
+    pod = tenant(name, memory)
+    pod["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    pod["metadata"]["labels"]["fractile.dev/webhook"] = "ignore"  # which refuses privileged containers with GPUs
+    return pod
+
+
+def in_driver(cluster: LocalCluster, container: str) -> float:
+    """When the driver was seen to know of the container's process."""
+    deadline = time.monotonic() + 30
+    while not any(p["container"] == container for p in books(cluster, AT)["processes"]):
+        assert time.monotonic() < deadline, "the program does not start"
+        time.sleep(0.02)
+    return time.monotonic()
+
+
+def events(cluster: LocalCluster, work: Workload, pod: Manifest) -> dict[str, str]:
+    """What was told about the pod, which may be gone, by reason."""
+    selector = f"--field-selector=involvedObject.uid={pod['metadata']['uid']}"
+    found = json.loads(cluster.kubectl("-n", work.namespace, "get", "events", selector, "-o", "json"))
+    return {e["reason"]: e["message"] for e in found["items"]}
 
 
 def test_a_pod_that_was_given_no_card_and_uses_one_is_found(cluster: LocalCluster, work: Workload) -> None:

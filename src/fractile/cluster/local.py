@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from fractile.agent.books import Kubelet
 from fractile.cluster import component, processes, state
 from fractile.cluster import down as down_flow
@@ -135,17 +137,19 @@ class LocalCluster:
         if number in (signal.SIGKILL, signal.SIGTERM) and not processes.wait(process, wait):
             raise SetupError(f"{name} still runs {wait:.0f} s after signal {number}")
 
-    def start(self, name: str, *, env: Mapping[str, str] | None = None) -> None:
-        """Start the component unless it runs, with ``env`` added to its environment; wait until it is ready."""
+    def start(self, name: str, *args: str, env: Mapping[str, str] | None = None) -> None:
+        """Start the component unless it runs, with ``args`` added to its command line and ``env`` to its environment;
+        wait until it is ready."""
         one = self._component(name)
+        one = msgspec.structs.replace(one, argv=(*one.argv, *args))
         component.start(self.place, one, env=env)
         asyncio.run(component.wait_ready(self.place, one))
 
-    def restart(self, name: str, *, env: Mapping[str, str] | None = None) -> None:
+    def restart(self, name: str, *args: str, env: Mapping[str, str] | None = None) -> None:
         """Kill the component if it runs, and start it."""
         if self.process(name) is not None:
             self.kill(name)
-        self.start(name, env=env)
+        self.start(name, *args, env=env)
 
     def restart_kubelet(self, node: str) -> None:
         """Kill and start what plays kubelet on the node; containers and the agent run on."""

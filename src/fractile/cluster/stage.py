@@ -4,17 +4,20 @@ from fractile.cluster.demos import CARD
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.spec import ClusterSpec, from_file
 from fractile.extender.bind import CRASH_AT
-from fractile.wire.cluster_file import CardGroup, ClusterFile, NodeGroup
+from fractile.wire.cluster_file import CardGroup, ClusterFile, Link, NodeGroup
 
 _MODEL = "Tesla-V100"
+_JOINED = (Link(between=(1, 3), type="NV2"),)
 
 
 def demo_spec(cluster: str) -> ClusterSpec:
-    """n1, n2 and n3 with two equal cards, n4 with four of different size, which in their sum stay below 60,000 MiB."""
+    """n1, n2 and n3 with two equal cards; n4 with four of different size, which in their sum stay below 60,000 MiB, and
+    of which the second and the last are joined by NVLink."""
     two = (CardGroup(model=_MODEL, memory=CARD, count=2),)
     mixed = tuple(CardGroup(model=_MODEL, memory=size) for size in (12_207, 8138, 4069, CARD))
     nodes = [NodeGroup(name=f"n{i}", cards=two) for i in (1, 2, 3)]
-    return from_file(cluster, ClusterFile(version=1, nodes=(*nodes, NodeGroup(name="n4", cards=mixed))))
+    joined = NodeGroup(name="n4", cards=mixed, interconnect=_JOINED)
+    return from_file(cluster, ClusterFile(version=1, nodes=(*nodes, joined)))
 
 
 class LocalStage:
