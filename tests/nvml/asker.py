@@ -14,6 +14,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from fractile.model.health import CardEvent, Reading
+from fractile.model.properties import shared
 from fractile.nvml.meter import CardReading
 
 T = TypeVar("T")
@@ -43,7 +44,9 @@ class Asker:
         self._stream(self._process.stdin).flush()
 
     def answer(self, kind: type[T]) -> T:
-        return msgspec.json.decode(self._stream(self._process.stdout).readline(), type=kind)
+        return msgspec.json.decode(
+            self._stream(self._process.stdout).readline(), type=kind, dec_hook=lambda _, said: shared(said)
+        )
 
     def _ask(self, line: str, kind: type[T]) -> T:
         self.say(line)
@@ -86,7 +89,7 @@ def main() -> None:
     for line in sys.stdin:
         word, *rest = line.split()
         answer = getattr(meter if word == "read" else driver, word)(*map(float, rest))
-        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(answer, enc_hook=dict) + b"\n")
         sys.stdout.buffer.flush()
     driver.close()
 

@@ -22,7 +22,7 @@ cards = driver.cards()
 driver.close()
 driver.close()
 import msgspec
-sys.stdout.buffer.write(msgspec.json.encode(cards))
+sys.stdout.buffer.write(msgspec.json.encode(cards, enc_hook=dict))
 """
 
 
@@ -63,6 +63,10 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "healthy": True,
             "context": 0,
             "interconnect": {"peers": "X ? ?", "nvlink": 0, "pcie": 0, "lanes": 0, "numa": -1},
+            "type": "gpu",
+            "shares": 1,
+            "properties": {},
+            "node": "",
         },
         {
             "uuid": "GPU-00000002-0000-4000-8000-000000000000",
@@ -73,6 +77,10 @@ def test_cards_are_read_as_nvml_gives_them_with_memory_in_whole_mib(library: Pat
             "healthy": True,
             "context": 0,
             "interconnect": {"peers": "? ? X", "nvlink": 0, "pcie": 0, "lanes": 0, "numa": -1},
+            "type": "gpu",
+            "shares": 1,
+            "properties": {},
+            "node": "",
         },
     ]
 

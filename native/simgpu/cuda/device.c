@@ -93,9 +93,9 @@ static void pci(CUdevice d, unsigned *domain, unsigned *bus, unsigned *device)
 
 static const struct { int attribute, value; } facts[] = {
     {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536}, {10, 32},
-    {11, 2147483647}, {12, 65536}, {13, 1410000}, {14, 512}, {15, 1}, {19, 1}, {21, 131072}, {22, 131072}, {23, 65536},
-    {24, 16384}, {25, 16384}, {26, 16384}, {30, 512}, {31, 1}, {32, 1}, {36, 1215000}, {37, 5120}, {38, 41943040}, {39, 2048},
-    {40, 2}, {41, 1}, {51, 32}, {75, 8}, {76, 0}, {78, 1}, {79, 1}, {80, 1}, {81, 167936}, {82, 65536}, {83, 1}, {87, 2},
+    {11, 2147483647}, {12, 65536}, {14, 512}, {15, 1}, {19, 1}, {21, 131072}, {22, 131072}, {23, 65536},
+    {24, 16384}, {25, 16384}, {26, 16384}, {30, 512}, {31, 1}, {32, 1}, {38, 41943040}, {39, 2048},
+    {40, 2}, {41, 1}, {51, 32}, {78, 1}, {79, 1}, {80, 1}, {81, 167936}, {82, 65536}, {83, 1}, {87, 2},
     {89, 1}, {90, 1}, {91, 1}, {92, 1}, {93, 1}, {94, 1}, {95, 1}, {97, 166912}, {99, 1}, {102, 1}, {103, 1}, {106, 32}, {108, 31457280}, {111, 1024},
     {115, 1}, {119, 0}, {121, 1}, {122, 1}, {123, 1}, {125, 1}, {126, 1}, {128, 1}, {129, 1}, {131, -1}, {132, 1},
     {134, 0}, {141, 1}};
@@ -110,6 +110,12 @@ API CUresult cuDeviceGetAttribute(int *out, int attribute, CUdevice d)
     *out = 0;
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         if (facts[i].attribute == attribute) *out = facts[i].value;
+    const struct sim_model *model = sim_model_of(sim_card_of(d));
+    if (attribute == 13) *out = (int)model->clock * 1000;
+    if (attribute == 36) *out = (int)model->memory_clock * 1000;
+    if (attribute == 37) *out = (int)model->bus;
+    if (attribute == 75) *out = (int)model->major;
+    if (attribute == 76) *out = (int)model->minor;
     if (attribute == 16) *out = (int)sim_card_of(d)->sm_count;
     if (attribute == 33) *out = (int)bus;
     if (attribute == 34) *out = (int)device;
@@ -121,8 +127,8 @@ API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice d)
 {
     CUresult r = check(major, d);
     if (r || !minor) return r ? r : CUDA_ERROR_INVALID_VALUE;
-    *major = 8;
-    *minor = 0;
+    *major = (int)sim_model_of(sim_card_of(d))->major;
+    *minor = (int)sim_model_of(sim_card_of(d))->minor;
     return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 #include "nvml.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,40 @@ static nvmlReturn_t cuda_version(int *out)
 API nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *out) { return cuda_version(out); }
 API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *out) { return cuda_version(out); }
 
+/* A number of the card's model. */
+static nvmlReturn_t of_model(nvmlDevice_t d, unsigned *out, size_t offset, unsigned scale)
+{
+    nvmlReturn_t r = sim_nvml_card(d);
+    unsigned value = 0;
+    if (r) return r;
+    memcpy(&value, (const char *)sim_model_of(d) + offset, sizeof value);
+    return sim_nvml_number(d, out, value * scale);
+}
+#define OF_MODEL(field, scale) of_model(d, out, offsetof(struct sim_model, field), scale)
+
+API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t d, unsigned *out) { return OF_MODEL(brand, 1); }
+API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t d, unsigned *out) { return OF_MODEL(architecture, 1); }
+API nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t d, unsigned *out) { return OF_MODEL(bus, 1); }
+API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t d, unsigned *out) { return OF_MODEL(power, 1000); }
+API nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t d, unsigned *out) { return OF_MODEL(power, 1000); }
+API nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned *out) { return OF_MODEL(power, 1000); }
+
+static nvmlReturn_t clock_of(nvmlDevice_t d, unsigned type, unsigned *out)
+{
+    return type == 2 ? OF_MODEL(memory_clock, 1) : OF_MODEL(clock, 1);
+}
+API nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return clock_of(d, type, out); }
+API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return clock_of(d, type, out); }
+
+API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor)
+{
+    nvmlReturn_t r = sim_nvml_card(d);
+    if (r || !major || !minor) return r ? r : INVALID_ARGUMENT;
+    *major = (int)sim_model_of(d)->major;
+    *minor = (int)sim_model_of(d)->minor;
+    return OK;
+}
+
 API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 {
     if (!sim_nvml_ready()) return UNINITIALIZED;
@@ -261,26 +296,11 @@ static unsigned position(nvmlDevice_t d)
 }
 API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, position(d)); }
 API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : sim_nvml_number(d, out, d->index); }
-API nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 2); }
-API nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 7); }
 API nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 0); }
 API nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 1); }
 API nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : sim_nvml_number(d, out, d->sm_count * 64); }
 API nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t d, unsigned *out) { return sim_nvml_card(d) ? sim_nvml_card(d) : ((void)out, NOT_SUPPORTED); }
-API nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 400000); }
-API nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 400000); }
-API nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return sim_nvml_number(d, out, type == 2 ? 1215 : 1410); }
-API nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t d, unsigned type, unsigned *out) { return sim_nvml_number(d, out, type == 2 ? 1215 : 1410); }
 API nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t d, unsigned *out) { return sim_nvml_number(d, out, 0); }
-
-API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor)
-{
-    nvmlReturn_t r = sim_nvml_card(d);
-    if (r || !major || !minor) return r ? r : INVALID_ARGUMENT;
-    *major = 8;
-    *minor = 0;
-    return OK;
-}
 
 void sim_nvml_place(nvmlDevice_t d, struct pci_info *out)
 {

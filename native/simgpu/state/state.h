@@ -254,6 +254,13 @@ uint32_t sim_process_busy_percent(const struct sim_process *p, uint32_t card, ui
 bool sim_read_cards(struct sim_host *host, char *error, size_t error_size);
 bool sim_retires_pages(const struct sim_card *card); /* instead of replacing rows, as cards before Ampere do */
 
+/* models.c: what cards of a name say of themselves; clocks in MHz, power in W */
+struct sim_model {
+    const char *part;
+    unsigned architecture, major, minor, clock, memory_clock, bus, power, brand;
+};
+const struct sim_model *sim_model_of(const struct sim_card *card);
+
 /* wires.c: how cards are joined. A row has a word for each card of the host by index: X, NVn, PIX, PXB, PHB, NODE, SYS, ? */
 bool sim_row_right(const char *row);
 const char *sim_word(const struct sim_card *card, uint32_t index, char *out, size_t size);

@@ -4,6 +4,7 @@ Nodes of one kind have the same rows, so that a cluster has few different ones: 
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -34,3 +35,22 @@ class Interconnect(msgspec.Struct, frozen=True, gc=False):
 def links(word: str) -> int:
     """How many links of NVLink the word stands for."""
     return int(word[2:]) if word.startswith("NV") else 0
+
+
+def groups(rows: Mapping[int, Interconnect]) -> dict[int, int]:
+    """For each card with NVLink, by index, the lowest index of those that it reaches over NVLink, also over others."""
+    lowest: dict[int, int] = {}
+    for start in sorted(rows):
+        if start in lowest or not any(_linked(rows, start)):
+            continue
+        waiting = [start]
+        while waiting:
+            index = waiting.pop()
+            if index not in lowest:
+                lowest[index] = start
+                waiting += [other for other, link in enumerate(_linked(rows, index)) if link]
+    return lowest
+
+
+def _linked(rows: Mapping[int, Interconnect], index: int) -> Iterable[bool]:
+    return (links(word) > 0 for word in rows[index].peers.split()) if index in rows else ()

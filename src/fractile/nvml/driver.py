@@ -18,7 +18,8 @@ from fractile.model.health import CardEvent, EventKind, Reading
 from fractile.model.units import CardUUID, MiB
 from fractile.nvml import library, probe
 from fractile.nvml.interconnect import Interconnects
-from fractile.nvml.library import DOUBLE_BIT, TIMEOUT, UNINITIALIZED, XID, EventData, EventSet
+from fractile.nvml.library import DOUBLE_BIT, TIMEOUT, UNINITIALIZED, XID, EventData, EventSet, Handle
+from fractile.nvml.properties import Tellings
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class NvmlDriver:
         self._context = context
         self._nvml = library.load()
         self._interconnects = Interconnects(self._nvml)
+        self._tellings = Tellings(self._nvml)
         self._lock = threading.RLock()
         self._waiting = threading.Lock()
         self._watch: _Watch | None = None
@@ -92,8 +94,7 @@ class NvmlDriver:
 
     def cards(self) -> list[Card]:
         with self._lock:
-            found = [card for card in map(self._card, range(self._count())) if card is not None]
-            return [self._interconnects.joined(card) for card in found]
+            return [card for card in map(self._card, range(self._count())) if card is not None]
 
     def readings(self) -> list[Reading]:
         with self._lock:
@@ -126,6 +127,7 @@ class NvmlDriver:
         with self._waiting, self._lock:
             self._unwatch()
             self._interconnects.forget()
+            self._tellings.forget()
             try:
                 self._nvml.nvmlShutdown()
             except self._nvml.NVMLError as e:
@@ -171,7 +173,8 @@ class NvmlDriver:
 
     def _card(self, index: int) -> Card | None:
         try:
-            return probe.card(self._nvml, index, self._nvml.nvmlDeviceGetHandleByIndex(index), context=self._context)
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            return self._told(probe.card(self._nvml, index, handle, context=self._context), handle)
         except self._nvml.NVMLError as e:
             log.warning("card left out index=%d reason=%s", index, e)
             return None
@@ -185,8 +188,14 @@ class NvmlDriver:
             return Reading(index=index, card=None, silence=library.silence(e), error=str(e))
         if found.card is not None:
             self._uuids[index] = found.card.uuid
-            return msgspec.structs.replace(found, card=self._interconnects.joined(found.card))
+            return msgspec.structs.replace(found, card=self._told(found.card, handle))
         return found
+
+    def _told(self, card: Card, handle: Handle) -> Card:
+        """The card with what else it says of itself."""
+        card = self._interconnects.joined(card)
+        said = self._tellings.of(card, handle, group=self._interconnects.group(card))
+        return msgspec.structs.replace(card, properties=said)
 
     def _watching(self) -> _Watch | None:
         """The event set of all cards that answer and have events; made anew when another card answers."""

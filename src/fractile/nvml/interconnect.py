@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fractile.model.card import Card
-from fractile.model.interconnect import SELF, UNKNOWN, Interconnect
+from fractile.model.interconnect import SELF, UNKNOWN, Interconnect, groups
 from fractile.model.units import CardUUID
 from fractile.nvml.library import Handle, Library, perhaps, text
 
@@ -38,9 +38,14 @@ class Interconnects:
     def __init__(self, nvml: Library) -> None:
         self._nvml = nvml
         self._known: dict[CardUUID, tuple[int, Interconnect]] = {}
+        self._groups: dict[int, int] = {}
 
     def forget(self) -> None:
         self._known = {}
+
+    def group(self, card: Card) -> int | None:
+        """Of the cards that it reaches over NVLink, as they were read last."""
+        return self._groups.get(card.index)
 
     def joined(self, card: Card) -> Card:
         """The card with how it is joined to the others."""
@@ -59,7 +64,9 @@ class Interconnects:
             uuid = None if handle is None else perhaps(nvml, lambda h=handle: nvml.nvmlDeviceGetUUID(h))
             if handle is not None and uuid is not None:
                 handles[index], uuids[index] = handle, CardUUID(text(uuid))
-        self._known = {uuids[index]: (index, found) for index, found in read(nvml, handles).items()}
+        rows = read(nvml, handles)
+        self._known = {uuids[index]: (index, found) for index, found in rows.items()}
+        self._groups = groups(rows)
 
 
 def read(nvml: Library, handles: Mapping[int, Handle]) -> dict[int, Interconnect]:

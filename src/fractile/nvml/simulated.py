@@ -16,9 +16,13 @@ import msgspec
 from fractile.errors import SetupError
 from fractile.model.card import Card
 from fractile.model.health import CardEvent, EventKind, Reading, Silence
-from fractile.model.interconnect import MOST, ROW, SELF, UNKNOWN, WORD, Interconnect
+from fractile.model.interconnect import MOST, ROW, SELF, UNKNOWN, WORD, Interconnect, groups
+from fractile.model.properties import shared
 from fractile.model.units import CardUUID, MiB
+from fractile.nvml import models
+from fractile.nvml.properties import joined
 
+_SMS, _CORES = 108, 64  # as simgpu has them: SMs of a card, cores of an SM
 _CONTEXT = 256  # MiB; as simgpu has it
 _LOOK = 0.1  # seconds between two looks for events
 _SLOWDOWN, _SHUTDOWN = 90, 95  # degrees Celsius
@@ -38,11 +42,13 @@ class _Entry(msgspec.Struct, rename="camel"):
     pcie: Annotated[int, msgspec.Meta(ge=0, le=99)] = 0
     lanes: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
     numa: Annotated[int, msgspec.Meta(ge=-1, le=1023)] = -1
+    sm_count: Annotated[int, msgspec.Meta(ge=1, le=4096)] = _SMS
     context_mib: Annotated[int, msgspec.Meta(ge=0, le=2**20)] = msgspec.field(default=_CONTEXT, name="contextMiB")
     lost: bool = False
     temperature: int = 40
     uncorrected: int = 0
     xids: tuple[int, ...] = ()
+    properties: dict[str, _Text] = {}  # instead of what is known of the model
 
 
 _decoder = msgspec.json.Decoder(list[_Entry])
@@ -119,6 +125,9 @@ def _reading(entry: _Entry, entries: Sequence[_Entry]) -> Reading:
 
 
 def _card(entry: _Entry, entries: Sequence[_Entry]) -> Card:
+    interconnect = _interconnect(entry, entries)
+    group = groups({e.index: found for e in entries if (found := _interconnect(e, entries))}).get(entry.index)
+    said = models.said(entry.model) | {"cudaCores": str(entry.sm_count * _CORES)} | joined(interconnect, group=group)
     return Card(
         uuid=CardUUID(entry.uuid),
         index=entry.index,
@@ -126,7 +135,8 @@ def _card(entry: _Entry, entries: Sequence[_Entry]) -> Card:
         memory=MiB(entry.memory_mib),
         pci_bus_id=entry.pci_bus_id,
         context=MiB(entry.context_mib),
-        interconnect=_interconnect(entry, entries),
+        interconnect=interconnect,
+        properties=shared(said | entry.properties),
     )
 
 
