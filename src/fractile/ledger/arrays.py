@@ -55,6 +55,9 @@ class CardArrays:
         self.cells: dict[CardUUID, tuple[int, int]] = {}
         self._cards: dict[tuple[int, int], CardUUID] = {}
         self.idle: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
+        self.usable: Ints = np.full((_SLOTS, _COLUMNS), -1, np.int64)  # free memory that still has cores beside it
+        self.spare_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # that can be promised
+        self.width = 0  # columns that were ever in use: those behind them are empty
         self._layers: list[Layer] = []
         # The digest: sums over the cards of each node, the most that one card has, and how many are there.
         self.node_memory: Ints = np.zeros(_COLUMNS, np.int64)
@@ -80,6 +83,7 @@ class CardArrays:
         if not self._unused:
             self._grow_columns()
         column = self._unused.pop()
+        self.width = max(self.width, column + 1)
         self._column[node] = column
         self.names[column] = node
         return column
@@ -143,6 +147,8 @@ class CardArrays:
         self.idle[slot, column] = idle
         self.coreless[slot, column] = coreless
         self.free_slots[slot, column] = free_slots
+        self.usable[slot, column] = _usable(free, free_cores)
+        self.spare_cores[slot, column] = free_cores - coreless
         self._digest(column)
 
     def agrees(
@@ -158,7 +164,7 @@ class CardArrays:
         free_slots: int,
     ) -> bool:
         """Whether a card, and the digest of its node, are as they should be."""
-        usable = self._usable(column)
+        usable: list[int] = self.usable[:, column].tolist()
         return (
             self.memory[slot, column] == memory
             and self.free[slot, column] == free
@@ -166,6 +172,8 @@ class CardArrays:
             and bool(self.idle[slot, column]) is idle
             and bool(self.coreless[slot, column]) is coreless
             and self.free_slots[slot, column] == free_slots
+            and self.usable[slot, column] == _usable(free, free_cores)
+            and self.spare_cores[slot, column] == free_cores - coreless
             and self.node_free[column] == sum(max(0, f) for f in usable)
             and self.most_free[column] == max(usable)
             and self.unused[column] == sum(self.idle[:, column].tolist())
@@ -186,7 +194,7 @@ class CardArrays:
     def _digest(self, column: int) -> None:
         # On columns of 8 cards plain Python is faster than numpy's calls.
         memory = self.memory[:, column].tolist()
-        free = self._usable(column)
+        free: list[int] = self.usable[:, column].tolist()
         total, left = sum(memory), sum(f for f in free if f > 0)
         self.node_memory[column] = total
         self.node_free[column] = left
@@ -195,10 +203,6 @@ class CardArrays:
         self.cards[column] = len(memory) - memory.count(0)
         self.unused[column] = self.idle[:, column].tolist().count(True)
         self.fullness[column] = 1000 * (total - left) // max(1, total)
-
-    def _usable(self, column: int) -> list[int]:
-        cores = self.free_cores[:, column].tolist()
-        return [f if c > 0 or f < 0 else 0 for f, c in zip(self.free[:, column].tolist(), cores, strict=True)]
 
     def _grow_columns(self) -> None:
         width = self.memory.shape[1]
@@ -220,9 +224,15 @@ class CardArrays:
         self.memory = np.pad(self.memory, widths)
         self.free = np.pad(self.free, widths, constant_values=-1)
         self.free_cores = np.pad(self.free_cores, widths)
+        self.usable = np.pad(self.usable, widths, constant_values=-1)
+        self.spare_cores = np.pad(self.spare_cores, widths)
         self.idle = np.pad(self.idle, widths)
         self.coreless = np.pad(self.coreless, widths)
         self.free_slots = np.pad(self.free_slots, widths)
         self.model = np.pad(self.model, widths)
         for layer in self._layers:
             layer.mask = np.pad(layer.mask, widths)
+
+
+def _usable(free: int, free_cores: int) -> int:
+    return free if free_cores > 0 or free < 0 else 0

@@ -132,8 +132,8 @@ def now(arrays: CardArrays, need: Need) -> Bools:
     """Nodes that meet the need with what is free."""
     meets = _meets(need, arrays.most_free, arrays.node_free, arrays.unused)
     for cards in need.cards:
-        room = arrays.idle if cards.whole else _room(arrays, cards)
-        meets &= _count(room & _admitted(arrays, cards.selector), cards.count)
+        room = arrays.idle[:, : arrays.width] if cards.whole else _room(arrays, cards)
+        meets[: arrays.width] &= _count(room & _admitted(arrays, cards.selector), cards.count)
     return meets
 
 
@@ -141,21 +141,33 @@ def ever(arrays: CardArrays, need: Need) -> Bools:
     """Nodes that would meet it if they were empty."""
     meets = _meets(need, arrays.largest, arrays.node_memory, arrays.cards)
     for cards in need.cards:
-        large = arrays.memory >= _memory(arrays, cards)
+        memory = arrays.memory[:, : arrays.width]
+        large = (memory >= _memory(arrays, cards)) & (memory > 0)
         if cards.cores + cards.coreless > WHOLE:
             large[:] = False
-        meets &= _count(large & (arrays.memory > 0) & _admitted(arrays, cards.selector), cards.count)
+        meets[: arrays.width] &= _count(large & _admitted(arrays, cards.selector), cards.count)
     return meets
 
 
 def _room(arrays: CardArrays, cards: Cards) -> Bools:
-    free_cores = arrays.free_cores - (arrays.coreless | cards.coreless)
-    room = (arrays.free >= _memory(arrays, cards)) & (free_cores >= cards.cores) & (arrays.memory > 0)
-    return room & (arrays.free_slots >= cards.slots) if cards.slots else room
+    """Cells up to ``width`` in which it fits; one that holds no card has -1 free, so that nothing does."""
+    width = arrays.width
+    room: Bools
+    if cards.cores or cards.percent or not cards.memory:
+        free_cores = arrays.spare_cores[:, :width]
+        if cards.coreless:
+            free_cores = arrays.free_cores[:, :width] - 1
+        room = (arrays.free[:, :width] >= _memory(arrays, cards)) & (free_cores >= cards.cores)
+    else:
+        room = arrays.usable[:, :width] >= cards.memory
+    return room & (arrays.free_slots[:, :width] >= cards.slots) if cards.slots else room
 
 
 def _memory(arrays: CardArrays, cards: Cards) -> Ints | int:
-    return arrays.memory * cards.percent // 100 + cards.memory if cards.percent else cards.memory
+    if not cards.percent:
+        return cards.memory
+    memory: Ints = arrays.memory[:, : arrays.width]
+    return memory * cards.percent // 100 + cards.memory
 
 
 def _count(cards: Bools, count: int) -> Bools:
@@ -167,17 +179,19 @@ def _count(cards: Bools, count: int) -> Bools:
 
 
 def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
-    """Which cards the selector admits, of the shape (slots, columns); just True when it admits all."""
+    """Which cells up to ``width`` the selector admits; just True when it admits all."""
+    width = arrays.width
     if selector == ANY:
         return np.True_
     if isinstance(selector.members, Layer) and selector == Selector(members=selector.members):
-        return selector.members.mask
-    admitted: Bools = np.ones(arrays.memory.shape, np.bool_)
+        members: Bools = selector.members.mask[:, :width]
+        return members
+    admitted: Bools = np.ones((len(arrays.memory), width), np.bool_)
     if selector.models or selector.not_models:
         of_model = np.fromiter(map(selector.admits_model, arrays.models), np.bool_, len(arrays.models))
-        admitted = of_model[arrays.model] if arrays.models else ~admitted
+        admitted = of_model[arrays.model[:, :width]] if arrays.models else ~admitted
     if isinstance(selector.members, Layer):
-        admitted &= selector.members.mask
+        admitted &= selector.members.mask[:, :width]
     elif selector.members is not None:
         for uuid, cell in arrays.cells.items():
             admitted[cell] &= uuid in selector.members
