@@ -61,4 +61,4 @@ class Doubt:
         self._ledger.forget(uid)
         if entry is not None:
             log.info("assumption expired uid=%s node=%s reason=%s", uid, entry.placement.node, reason)
-            self._feed.freed(entry.placement.node)
+            self._feed.given_back(entry)

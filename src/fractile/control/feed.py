@@ -11,8 +11,9 @@ from fractile.control.waiting import WaitingPod, WaitingPods
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import WireError
 from fractile.ledger.classes import ClassIndex
-from fractile.ledger.ledger import Ledger
+from fractile.ledger.ledger import Entry, Ledger
 from fractile.model.placement import Placement
+from fractile.model.quota import owner_of
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.policy.verify import mismatch
@@ -26,6 +27,11 @@ log = logging.getLogger(__name__)
 Warn = Callable[[Pod, str, str], None]  # pod, reason of the event, message
 Freed = Callable[[NodeName], None]
 NeedsRepair = Callable[[Pod], None]
+Eased = Callable[[str], None]  # of a namespace
+
+
+def _nobody_waits(namespace: str) -> None:
+    """Where nobody is to be woken."""
 
 
 class CardFeed:
@@ -76,7 +82,8 @@ class ClassFeed:
 
 
 class PodFeed:
-    """Pods -> waiting pods and holds of the ledger."""
+    """Pods -> waiting pods and holds of the ledger. ``freed`` is told of nodes with new room, ``eased`` of namespaces
+    that hold less than before."""
 
     def __init__(
         self,
@@ -88,9 +95,11 @@ class PodFeed:
         freed: Freed,
         needs_repair: NeedsRepair,
         dialects: frozenset[str] = NAMES,
+        eased: Eased = _nobody_waits,
     ) -> None:
         self._ledger = ledger
         self._dialects = dialects
+        self._eased = eased
         self._waiting = waiting
         self._unit = unit
         self._warn = warn
@@ -115,7 +124,12 @@ class PodFeed:
         if entry is None:
             return
         log.info("released uid=%s node=%s", uid, entry.placement.node)
+        self.given_back(entry)
+
+    def given_back(self, entry: Entry) -> None:
+        """A hold has ended: its cards are free, and its namespace may have others."""
         self.freed(entry.placement.node)
+        self._eased(entry.owner.namespace)
 
     def freed(self, node: NodeName) -> None:
         """Something became free: charge those who could not be charged before, and wake those who wait."""
@@ -136,7 +150,7 @@ class PodFeed:
             return
         claimed = self._claimed(pod, request)
         if isinstance(claimed, Placement):
-            refusal = self._ledger.observe(uid, claimed)
+            refusal = self._ledger.observe(uid, claimed, owner_of(request))
             if refusal is not None:
                 self._doubt(pod, uid, refusal.message)
         else:
@@ -169,4 +183,4 @@ class PodFeed:
             self._needs_repair(pod)
         else:  # somebody else bound it, so the Binding that was assumed here can no longer succeed
             self._ledger.forget(uid)
-            self.freed(entry.placement.node)
+            self.given_back(entry)

@@ -65,9 +65,7 @@ class QuotaFeed:
 
     def node_changed(self, node: Node) -> None:
         """A node, with its labels or without."""
-        labels = node.metadata.labels or {}
-        place = Place(_first(labels, POOL_LABELS), _first(labels, MODEL_LABELS))
-        self._place(NodeName(node.metadata.name), place)
+        self._place(NodeName(node.metadata.name), place_of(node))
 
     def node_gone(self, node: Gone) -> None:
         self._place(NodeName(node.name), Place())
@@ -91,6 +89,12 @@ class QuotaFeed:
         if self._usage.place(node) != place:
             self._usage.put_place(node, place)
             self._eased()
+
+
+def place_of(node: Node) -> Place:
+    """What the node's labels say."""
+    labels = node.metadata.labels or {}
+    return Place(_first(labels, POOL_LABELS), _first(labels, MODEL_LABELS))
 
 
 def _first(labels: dict[str, str], names: tuple[str, ...]) -> str:

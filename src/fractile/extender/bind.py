@@ -25,10 +25,11 @@ from fractile.kube.client import KubeClient
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Entry, Ledger, State
 from fractile.model.placement import Placement
+from fractile.model.quota import owner_of
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.policy.plan import plan
+from fractile.policy.quota import plan_within
 from fractile.policy.reasons import no_cards
 from fractile.wire import placement
 from fractile.wire.extender import BindingArgs
@@ -144,10 +145,12 @@ class Binder:
         state = self._ledger.node(args.node)
         if state is None:
             return no_cards()
-        chosen = plan(known, state)
+        usage = self._ledger.usage
+        left = usage.allowance(known)
+        chosen = left if isinstance(left, Refusal) else plan_within(known, state, usage.place(args.node), left)
         if isinstance(chosen, Refusal):
             return chosen
-        return self._ledger.assume(uid, chosen) or chosen
+        return self._ledger.assume(uid, chosen, owner_of(known)) or chosen
 
     async def _write(
         self, args: BindingArgs, uid: PodUID, request: PodRequest | None, chosen: Placement | None
@@ -179,7 +182,10 @@ class Binder:
         if isinstance(error, Unreachable) or error.code >= 500:
             log.warning("bind outcome unknown pod=%s/%s reason=%s", args.pod_namespace, args.pod_name, error)
             raise error
+        entry = self._ledger.entry(uid)
         self._ledger.forget(uid)
+        if entry is not None:
+            self._feed.given_back(entry)
         return Refusal(Code.GONE if error.code == 404 else Code.ELSEWHERE, error.message)
 
     async def _is_bound(self, args: BindingArgs, uid: PodUID) -> bool:

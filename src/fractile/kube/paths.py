@@ -57,6 +57,15 @@ def config_maps(namespace: str) -> str:
     return f"{_core(namespace)}/configmaps"
 
 
+def config_map(namespace: str, name: str) -> str:
+    return f"{config_maps(namespace)}/{_checked(name)}"
+
+
+def resource_quotas(namespace: str = "") -> str:
+    """Those of a namespace; of all namespaces when it is empty."""
+    return f"{_core(namespace)}/resourcequotas" if namespace else "/api/v1/resourcequotas"
+
+
 def leases(namespace: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{_checked(namespace)}/leases"
 

@@ -17,15 +17,18 @@ Assumptions, as kube-scheduler's cache states its own:
 - Charges belong to card UUIDs, not to nodes: a card that vanishes and returns finds its charges again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from fractile.ledger.arrays import CardArrays
+from fractile.ledger.bounds import Bounds
 from fractile.ledger.held import Held, check, size
+from fractile.ledger.usage import Usage
 from fractile.model.card import GPU, Card
 from fractile.model.placement import Charge, Placement, charges
+from fractile.model.quota import NOBODY, Owner
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.sharing import FREE, Rule
@@ -51,6 +54,7 @@ class Entry(msgspec.Struct, frozen=True):
     placement: Placement
     charges: tuple[Charge, ...]
     since: float
+    owner: Owner = NOBODY
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -86,8 +90,10 @@ class Ledger:
         self._places: dict[CardUUID, _Place] = {}
         self._held: dict[CardUUID, Held] = {}
         self._entries: dict[PodUID, Entry] = {}
-        self._conflicts: dict[PodUID, Placement] = {}
+        self._conflicts: dict[PodUID, tuple[Placement, Owner]] = {}
         self._generation = 0
+        self.usage = Usage()  # what each namespace holds, and the quotas
+        self.bounds = Bounds(self._arrays, self.usage)
 
     # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,6 +104,7 @@ class Ledger:
             return
         if place is not None:
             self.drop_card(card.uuid)
+        self.usage.put_card(node, card)
         if size(card) <= 0 or not card.healthy:
             return
         arrays = self._arrays if card.type == GPU else self._others
@@ -112,6 +119,7 @@ class Ledger:
     def drop_card(self, uuid: CardUUID) -> None:
         """The card is gone from its node; what pods hold of it stays recorded."""
         place = self._places.pop(uuid, None)
+        self.usage.drop_card(uuid)
         if place is not None:
             place.arrays.clear(place.slot, place.column)
             self._generation += 1
@@ -149,11 +157,15 @@ class Ledger:
 
     # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def assume(self, uid: PodUID, placement: Placement) -> Refusal | None:
+    def assume(self, uid: PodUID, placement: Placement, owner: Owner = NOBODY) -> Refusal | None:
         """Charge a placement whose Binding is about to be written; a refusal changes nothing."""
         if uid in self._entries:
             return Refusal(Code.ELSEWHERE, f"the pod already holds a placement on {self._entries[uid].placement.node}")
-        refusal = self._against_rules(placement) or self._enter(uid, placement, State.ASSUMED)
+        refusal = (
+            self._against_rules(placement)
+            or self.usage.refuses(owner, charges(placement))
+            or self._enter(uid, placement, State.ASSUMED, owner)
+        )
         if refusal is None:
             self._conflicts.pop(uid, None)
         return refusal
@@ -170,13 +182,14 @@ class Ledger:
         if entry is not None and entry.state is State.ASSUMED:
             self._leave(uid)
 
-    def observe(self, uid: PodUID, placement: Placement) -> Refusal | None:
-        """A watch shows the pod bound with this placement.
+    def observe(self, uid: PodUID, placement: Placement, owner: Owner | None = None) -> Refusal | None:
+        """A watch shows the pod bound with this placement. ``owner``: as before when it is not given.
 
         Refused without a charge, and kept as a conflict, when the cards cannot hold it; refused without a change
         when the pod is known to be bound with another placement.
         """
         entry = self._entries.get(uid)
+        who = owner or (entry.owner if entry else self._conflicts.get(uid, (placement, NOBODY))[1])
         if entry is not None and entry.placement == placement:
             self.confirm(uid)
             return None
@@ -184,11 +197,11 @@ class Ledger:
             return Refusal(Code.MALFORMED, "the placement was changed after the pod was bound; the change is ignored")
         if entry is not None:
             self._leave(uid)
-        refusal = self._enter(uid, placement, State.BOUND)
+        refusal = self._enter(uid, placement, State.BOUND, who)
         if refusal is None:
             self._conflicts.pop(uid, None)
         else:
-            self._conflicts[uid] = placement
+            self._conflicts[uid] = placement, who
         return refusal
 
     def move(self, uid: PodUID, placement: Placement) -> Refusal | None:
@@ -197,7 +210,11 @@ class Ledger:
         if entry is None:
             return Refusal(Code.GONE, "the pod holds no placement")
         self._leave(uid)
-        refusal = self._against_rules(placement) or self._enter(uid, placement, entry.state)
+        refusal = (
+            self._against_rules(placement)
+            or self.usage.refuses(entry.owner, charges(placement), before=entry.charges)
+            or self._enter(uid, placement, entry.state, entry.owner)
+        )
         if refusal is not None:
             self._restore(uid, entry)
         return refusal
@@ -233,7 +250,7 @@ class Ledger:
 
     def conflicts(self) -> dict[PodUID, Placement]:
         """Pods whose recorded placement does not fit the cards, so that they hold nothing here."""
-        return dict(self._conflicts)
+        return {uid: placement for uid, (placement, _) in self._conflicts.items()}
 
     def node(self, name: str) -> NodeState | None:
         """The node's cards ordered by index, with what is free; None when it has reported none."""
@@ -288,25 +305,26 @@ class Ledger:
 
     # ── the only code that changes capacity ──────────────────────────────────────────────────────────────────────
 
-    def _enter(self, uid: PodUID, placement: Placement, state: State) -> Refusal | None:
+    def _enter(self, uid: PodUID, placement: Placement, state: State, owner: Owner) -> Refusal | None:
         cost = charges(placement)
         refusal = self._check(placement, cost)
         if refusal is None:
-            self._restore(uid, Entry(state, placement, cost, self._clock()))
+            self._restore(uid, Entry(state, placement, cost, self._clock(), owner))
         return refusal
 
     def _restore(self, uid: PodUID, entry: Entry) -> None:
         self._entries[uid] = entry
-        self._charge(entry.charges, 1)
+        self._charge(entry, 1)
 
     def _leave(self, uid: PodUID) -> Entry | None:
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            self._charge(entry.charges, -1)
+            self._charge(entry, -1)
         return entry
 
-    def _charge(self, cost: Iterable[Charge], sign: int) -> None:
-        for charge in cost:
+    def _charge(self, entry: Entry, sign: int) -> None:
+        self.usage.charge(entry.owner, entry.placement, entry.charges, sign)
+        for charge in entry.charges:
             held = self._held.setdefault(charge.card, Held())
             held.add(charge, sign)
             if held.pods == 0:

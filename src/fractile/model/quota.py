@@ -3,10 +3,12 @@
 Cards are counted in percent of one card, so that parts add up exactly.
 """
 
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from fractile.model.request import PodRequest
 from fractile.model.units import ContainerName
 
 POOL_LABELS: Final = ("fractile.dev/pool", "gaia.tencent.com/gpu-pool", "tkestack.io/gpu-pool")
@@ -67,3 +69,14 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 NOBODY = Owner()
+
+
+def owner_of(request: PodRequest) -> Owner:
+    """Who the pod's hold is counted for; equal owners are one object, since there are tens of thousands of pods."""
+    classes = tuple((c.container, c.request.device_class) for c in request.gpus if c.request.device_class)
+    return _owner(request.namespace, classes)
+
+
+@lru_cache(maxsize=4096)
+def _owner(namespace: str, classes: tuple[tuple[ContainerName, str], ...]) -> Owner:
+    return Owner(namespace, classes)

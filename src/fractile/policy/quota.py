@@ -122,7 +122,7 @@ def passed(quota: Quota, namespace: str, held: Percents, more: Percents) -> Refu
         if percent > 0 and not any(matches(limit.name, *model) for limit in own.limits):
             return _refusal(_not_given(namespace, own.limits, model))
     for limit in own.limits:
-        has, wants = _under(limit, held), _under(limit, more)
+        has, wants = under(limit, held), under(limit, more)
         if wants > 0 and has + wants > limit.percent:
             return _refusal(_short(namespace, limit, has, wants))
     return None
@@ -137,6 +137,11 @@ def matches(name: str, label: str, model: str) -> bool:
 def cost(memory: int, cores: int, card: int) -> int:
     """What a hold counts on a card of so many MiB, in percent of the card; a device without memory is no card."""
     return max(cores, -(-100 * memory // card)) if card > 0 else 0
+
+
+def under(limit: Limit, percents: Percents) -> int:
+    """What of that the limit counts."""
+    return sum(percent for model, percent in percents.items() if matches(limit.name, *model))
 
 
 def in_cards(percent: int) -> str:
@@ -167,7 +172,7 @@ def _own(quota: Quota, namespace: str) -> NamespaceQuota | Refusal | None:
 def _counted(
     own: NamespaceQuota, limits: Sequence[Limit], request: PodRequest, kinds: Iterable[Kind], held: Percents
 ) -> Allowance | Refusal:
-    has = {limit: _under(limit, held) for limit in limits}
+    has = {limit: under(limit, held) for limit in limits}
     closed: dict[Model, str] = {}
     opened: set[Model] = set()
     alone: set[Model] = set()
@@ -216,13 +221,9 @@ def _costs(request: PodRequest, card: MiB) -> tuple[int, int, int]:
     return min(costs, default=0), max(costs, default=0), sum(costs)
 
 
-def _under(limit: Limit, percents: Percents) -> int:
-    return sum(percent for model, percent in percents.items() if matches(limit.name, *model))
-
-
 def _passed(left: Allowance, chosen: Placement, state: NodeState, place: Place) -> Limit | None:
     more = _taken(chosen, state, place)
-    return next((limit for limit, rest in left.left if _under(limit, more) > max(rest, 0)), None)
+    return next((limit for limit, rest in left.left if under(limit, more) > max(rest, 0)), None)
 
 
 def _taken(chosen: Placement, state: NodeState, place: Place) -> dict[Model, int]:
@@ -243,8 +244,8 @@ def _why(request: PodRequest, state: NodeState, place: Place, left: Allowance, c
     said = dict.fromkeys(left.closed[model] for model in here if model in left.closed)
     more = _taken(chosen, state, place)
     for limit, rest in left.left:
-        if _under(limit, more) > max(rest, 0):
-            said.setdefault(_short(request.namespace, limit, limit.percent - rest, _under(limit, more)))
+        if under(limit, more) > max(rest, 0):
+            said.setdefault(_short(request.namespace, limit, limit.percent - rest, under(limit, more)))
     return "; ".join(list(said)[:_NAMED])
 
 

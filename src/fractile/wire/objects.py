@@ -93,6 +93,18 @@ class ConfigMap(KubeStruct, frozen=True):
     data: dict[str, str] | None = None
 
 
+class ResourceQuotaStatus(KubeStruct, frozen=True):
+    """Amounts as the API spells them."""
+
+    hard: dict[str, Any] | None = None
+    used: dict[str, Any] | None = None
+
+
+class ResourceQuota(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
 class LeaseSpec(KubeStruct, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -1,0 +1,56 @@
+"""What the control plane tells Prometheus: a picture of ledger and quotas, made when somebody asks for it."""
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from fractile import __version__
+from fractile.control.waiting import WaitingPods
+from fractile.ledger.ledger import Ledger
+from fractile.ledger.usage import Usage
+from fractile.metrics.control_plane import ControlPlaneFigures, Held, Limited
+from fractile.policy.quota import under
+
+_STATM = Path("/proc/self/statm")
+
+
+def figures(
+    ledger: Ledger, waiting: WaitingPods, *, ready: bool, quota_problem: str, statm: Path = _STATM
+) -> ControlPlaneFigures:
+    """``quota_problem``: what is wrong with the ConfigMap of quotas as it is now, "" for nothing."""
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    known = ledger.statistics()
+    return ControlPlaneFigures(
+        version=__version__,
+        ready=ready,
+        nodes=known.nodes,
+        cards=known.cards,
+        assumed=known.assumed,
+        bound=known.bound,
+        conflicts=known.conflicts,
+        waiting=len(waiting),
+        quota_read=not quota_problem,
+        quota_namespaces=len(ledger.usage.quota.namespaces),
+        cpu=spent.ru_utime + spent.ru_stime,
+        resident=_resident(statm),
+        limits=list(limits(ledger.usage)),
+        held=[
+            Held(key.namespace, key.device_class, key.label or key.model, key.pool, percent)
+            for key, percent in sorted(ledger.usage.rows())
+        ],
+    )
+
+
+def limits(usage: Usage) -> Iterator[Limited]:
+    """Every limit of the quotas in force, and what is held of it."""
+    for namespace, own in sorted(usage.quota.namespaces.items()):
+        held = usage.held(namespace)
+        for limit in own.limits or ():
+            yield Limited(namespace, limit.name, limit.percent, under(limit, held))
+
+
+def _resident(statm: Path) -> int | None:
+    try:
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return None
