@@ -1,0 +1,153 @@
+"""Whether a pod may be stored, and what whoever sent it is told."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fractile.admission.capacity import Capacity, Cluster
+from fractile.admission.validate import Privileged, Verdict, judge
+from fractile.ledger.classes import ClassIndex, resolve
+from fractile.model.units import MemoryUnit
+from fractile.wire.admission import GuardedContainer, GuardedPod, GuardedSpec, SecurityContext
+from fractile.wire.objects import Pod
+from tests.admission.world import HCA, K80, PAIR, PART, ledger
+from tests.builders import container, pod
+
+NOBODY = GuardedPod()
+MAIN = GuardedPod(GuardedSpec([GuardedContainer("main", SecurityContext(True))]))
+GPU, DEVICE = "fractile.dev/gpu", "fractile.dev/device"
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Two cards of 16276 MiB, and classes."""
+    made = ledger()
+    index = ClassIndex(made)
+    for one in (K80, PAIR, PART, HCA):
+        index.put(one)
+    return Capacity(made, lambda request: resolve(request, index))
+
+
+def verdict(given: Pod, cluster: Cluster | None, guarded: GuardedPod = NOBODY, **more: Any) -> Verdict:
+    return judge(given, guarded, cluster=cluster, unit=MemoryUnit.MiB, **more)
+
+
+def by(limits: dict[str, object], **fields: Any) -> Pod:
+    return pod("p", container(limits=limits), **fields)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"cpu": "1"}, id="nothing of ours"),
+        pytest.param({"aliyun.com/gpu-mem": "16276"}, id="a card's memory"),
+        pytest.param({"aliyun.com/gpu-count": "2"}, id="both cards"),
+        pytest.param({"class.fractile.dev/part": "2", GPU: "2"}, id="parts of a class"),
+    ],
+)
+def test_what_can_be_served_passes_without_a_word(cluster: Cluster, limits: dict[str, object]) -> None:
+    assert verdict(by(limits), cluster) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        pytest.param(
+            {"aliyun.com/gpu-mem": 1, "nvidia.com/gpu": 1},
+            "container main asks for aliyun.com/gpu-mem and nvidia.com/gpu; ask through one family of names only",
+            id="two families",
+        ),
+        pytest.param(
+            {"tencent.com/vcuda-core": 150},
+            "container main asks for 150 tencent.com/vcuda-core; above 100 only multiples of 100 make sense, whole "
+            "cards",
+            id="no sense",
+        ),
+        pytest.param({"nvidia.com/gpu": "1.5"}, "container main asks for nvidia.com/gpu: '1.5' is not", id="a half"),
+        pytest.param(
+            {"class.fractile.dev/pair": 1, GPU: 1},
+            "container main asks for class.fractile.dev/pair: 1 and fractile.dev/gpu: 1; write fractile.dev/gpu: 2",
+            id="too few slots",
+        ),
+        pytest.param({DEVICE: 1}, "container main asks for fractile.dev/device without a class", id="a device"),
+    ],
+)
+def test_what_can_never_work_is_refused_with_a_sentence(cluster: Cluster, limits: dict[str, object], says: str) -> None:
+    assert verdict(by(limits), cluster).refusal.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        pytest.param(
+            {"aliyun.com/gpu-mem": 100_000},
+            "no node can serve this pod, however empty: 100000 MiB asked on one card, the largest card here has 16276 "
+            "MiB (node n1)",
+            id="more memory than any card has",
+        ),
+        pytest.param(
+            {"aliyun.com/gpu-count": 3},
+            "no node can serve this pod, however empty: 3 whole cards asked, the node has 2 (node n1)",
+            id="more cards than any node has",
+        ),
+        pytest.param(
+            {"class.fractile.dev/later": 1, GPU: 1},
+            "container main asks for class later, which does not exist; the pod waits",
+            id="a class that may come",
+        ),
+        pytest.param(
+            {"class.fractile.dev/mellanox.hca": 1, DEVICE: 1},
+            "container main asks for class mellanox.hca, and no healthy device of the cluster matches it; "
+            "the pod waits",
+            id="a class that is empty",
+        ),
+    ],
+)
+def test_what_cannot_work_today_is_warned_of(cluster: Cluster, limits: dict[str, object], says: str) -> None:
+    assert verdict(by(limits), cluster) == Verdict(warnings=(says,))
+    assert verdict(by(limits), None) == Verdict(), "nothing is said of a cluster that is not known yet"
+
+
+@pytest.mark.parametrize(
+    "annotation", ["fractile.dev/placement", "fractile.dev/kubelet-choice", "fractile.dev/isolation-state"]
+)
+def test_a_user_writes_nothing_that_is_ours(cluster: Cluster, annotation: str) -> None:
+    given = by({"aliyun.com/gpu-mem": 1}, annotations={annotation: "{}"})
+    assert verdict(given, cluster, groups=["system:masters"]).refusal == (
+        f"the annotation {annotation} is written by Fractile alone, when it places the pod; remove it"
+    )
+    assert verdict(given, cluster, groups=["fractile:control-plane"]).refusal == ""
+    assert verdict(by({"cpu": 1}, annotations={annotation: "{}"}), cluster).refusal, "not even on pods without GPUs"
+
+
+def test_a_pod_that_names_its_node_is_refused_unless_it_is_the_picture_of_a_static_one(cluster: Cluster) -> None:
+    assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster).refusal.startswith(
+        "the pod asks for GPUs and names node n1 itself, so nobody would choose its cards; take out spec.nodeName"
+    )
+    mirror = {"kubernetes.io/config.mirror": "x"}
+    assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1", annotations=mirror), cluster).refusal == ""
+    assert verdict(by({"cpu": 1}, node="n1"), cluster) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("what", "refused", "warned"),
+    [(Privileged.REFUSE, True, False), (Privileged.WARN, False, True), (Privileged.ALLOW, False, False)],
+)
+def test_privileged_containers_with_gpus(cluster: Cluster, what: Privileged, refused: bool, warned: bool) -> None:
+    found = verdict(by({"aliyun.com/gpu-mem": 1}), cluster, MAIN, privileged=what)
+    sentence = "container main asks for GPUs and is privileged, so it would see all cards of its node without limits"
+    assert found.refusal.startswith(sentence) is refused
+    assert any(w.startswith(sentence) for w in found.warnings) is warned
+
+
+def test_only_containers_with_gpus_may_not_be_privileged(cluster: Cluster) -> None:
+    other = pod("p", container("gpu", memory=1), container("main"))
+    assert verdict(other, cluster, MAIN) == Verdict()
+    hca = by({"class.fractile.dev/mellanox.hca": 1, DEVICE: 1})
+    assert verdict(hca, cluster, MAIN).refusal == "", "devices that are no GPUs have no limits"
+
+
+def test_a_family_that_somebody_else_serves_is_not_judged(cluster: Cluster) -> None:
+    given = msgspec.structs.replace(by({"nvidia.com/gpu": "1", "aliyun.com/gpu-mem": 1}))
+    assert verdict(given, cluster, dialects=frozenset({"tencent"})) == Verdict()
