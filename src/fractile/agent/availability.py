@@ -1,4 +1,5 @@
-"""Tells the control plane which cards of the node can serve new pods now: the status of its ExtendedResources.
+"""Tells everybody which cards of the node can serve new pods now, and who holds them: the status of its
+ExtendedResources.
 
 Kubelet fails a pod for good when it admits it while no plugin is registered (node.md 3.4). So an agent that is told to
 stop first withdraws its cards, waits until Bindings that are already on their way have been served, and only then lets
@@ -6,42 +7,50 @@ go of kubelet; one that starts offers them again when kubelet has taken its plug
 else holds. Running pods notice nothing.
 
 Level-triggered: what each card should say is compared with what was written; ``forget`` says that it stands there no
-longer. Failure rule: it goes on. An API server that does not answer delays neither the stop nor, for long, the start;
-an agent that is killed withdraws nothing, and pods bound until it is back may fail.
+longer. Who holds a card is written every two seconds at most. Each write is a merge patch, since it takes back at once
+what others said of the card, such as the control plane that its node was lost. Failure rule: it goes on. An API server
+that does not answer delays neither the stop nor, for long, the start; an agent that is killed withdraws nothing, and
+pods bound until it is back may fail.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+import msgspec
+
 from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.publish_holders import NOBODY, Held
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.kube.pacing import Sleep
+from fractile.kube.pacing import Clock, Sleep
 from fractile.model.card import Card
 from fractile.model.health import HEALTHY, Verdict
 from fractile.model.units import CardUUID
-from fractile.wire.extended_resource import AVAILABLE, ENFORCED, NOT_ENFORCED, PENDING, UNHEALTHY, object_name
+from fractile.wire.extended_resource import ENFORCED, NOT_ENFORCED, PENDING, UNHEALTHY, object_name
+from fractile.wire.extended_resource import HEALTHY as HEALTHY_PHASES
 
 _DRAIN = 1.0  # seconds from Binding to admission; measured: well below half of it
 _PATIENCE = 3.0  # for the API server while stopping
 _FAILED = 1.0
-_ROUND = 5.0
+_ROUND = 2.0
 
 log = logging.getLogger(__name__)
 
-_Status = dict[str, str | None]
+_Status = dict[str, object]
 VerdictOf = Callable[[CardUUID], Verdict]
+Holders = Callable[[], Mapping[CardUUID, Held] | None]
 
 
 class Availability:
     """``run`` offers the cards once kubelet listens; ``withdraw`` takes them back before the agent stops.
 
     ``verdict`` says how a card is, ``stamp`` turns its times into those of the API; ``known`` is set once what earlier
-    agents knew counts too: before, no card is called healthy.
+    agents knew counts too: before, no card is called healthy. ``holders`` says who holds the cards, None while that is
+    not known: until then no card is offered.
     """
 
     def __init__(
@@ -54,8 +63,10 @@ class Availability:
         enforced: bool = False,
         verdict: VerdictOf = lambda card: HEALTHY,
         stamp: Callable[[float], str] = lambda moment: "",
+        holders: Holders = dict,
         sleep: Sleep = asyncio.sleep,
         wall: Callable[[], float] = time.time,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._client = client
         self._stock = stock
@@ -63,11 +74,14 @@ class Availability:
         self._isolation = ENFORCED if enforced else NOT_ENFORCED
         self._verdict = verdict
         self._stamp = stamp
+        self._holders = holders
         self._sleep = sleep
         self._wall = wall
+        self._clock = clock
         self._withdrawn = False
         self._writing = asyncio.Lock()
         self._written: dict[CardUUID, _Status] = {}
+        self._at: dict[CardUUID, float] = {}  # when
         self._again = asyncio.Event()
 
     async def run(self) -> None:
@@ -124,16 +138,26 @@ class Availability:
         """Whether all objects say what they should."""
         done = True
         async with self._writing:
+            held = self._holders()
             for card in cards:
-                wanted = self._wanted(card.uuid)
-                if wanted is None or wanted == self._written.get(card.uuid):
+                wanted = self._wanted(card, held)
+                if wanted is None or not self._due(card.uuid, wanted):
                     continue
                 done = await self._patch(card.uuid, wanted) and done
         return done
 
-    def _wanted(self, card: CardUUID) -> _Status | None:
+    def _due(self, card: CardUUID, wanted: _Status) -> bool:
+        """Whether it differs from what stands there; where only the use does, not too soon after the last time."""
+        written = self._written.get(card)
+        if wanted == written:
+            return False
+        used_only = written is not None and written["phase"] in HEALTHY_PHASES and wanted["phase"] in HEALTHY_PHASES
+        return not used_only or self._clock() - self._at.get(card, 0.0) >= _ROUND
+
+    def _wanted(self, card: Card, held: Mapping[CardUUID, Held] | None) -> _Status | None:
         """None: nothing is known yet that the object does not say already."""
-        verdict = self._verdict(card)
+        use = {} if held is None else _use(card, held.get(card.uuid, NOBODY))
+        verdict = self._verdict(card.uuid)
         if not verdict.healthy:
             return {
                 "phase": UNHEALTHY,
@@ -142,11 +166,12 @@ class Availability:
                 "message": verdict.message,
                 "lastTransitionTime": self._stamp(verdict.since),
                 "returnsAt": None if verdict.until is None else self._stamp(verdict.until),
+                **use,
             }
-        if not (self._withdrawn or self._all_ready()):
+        if not (self._withdrawn or (self._all_ready() and held is not None)):
             return None
-        phase = PENDING if self._withdrawn else AVAILABLE
-        before = self._written.get(card, {})
+        phase = PENDING if self._withdrawn or held is None else held.get(card.uuid, NOBODY).phase(card)
+        before = self._written.get(card.uuid, {})
         since = before.get("lastTransitionTime") if before.get("phase") == phase else self._now()
         return {
             "phase": phase,
@@ -155,6 +180,7 @@ class Availability:
             "message": None,
             "lastTransitionTime": since,
             "returnsAt": None,
+            **use,
         }
 
     async def _patch(self, card: CardUUID, wanted: _Status) -> bool:
@@ -165,10 +191,20 @@ class Availability:
             if not (isinstance(e, ApiError) and e.code == 404):  # the inventory will make it
                 log.warning("phase not written card=%s phase=%s reason=%s", card, wanted["phase"], e)
             return False
-        if wanted != self._written.get(card):
+        self._at[card] = self._clock()
+        if wanted["phase"] != self._written.get(card, {}).get("phase"):
             log.info("card=%s phase=%s reason=%s", card, wanted["phase"], wanted["reason"] or "-")
         self._written[card] = wanted
         return True
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _use(card: Card, held: Held) -> _Status:
+    """Every field stands in it, so that what is no longer so goes."""
+    used, none = held.used(card), None
+    return {
+        "boundTo": [msgspec.to_builtins(by) for by in held.by] or none,
+        "used": {"memory": used.memory or none, "cores": used.cores, "slices": used.slices},
+    }

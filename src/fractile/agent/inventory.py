@@ -17,6 +17,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Sleep
 from fractile.model.units import CardUUID, NodeName
 from fractile.wire.extended_resource import (
+    LOST,
     NODE_LABEL,
     UNHEALTHY,
     ExtendedResource,
@@ -82,7 +83,7 @@ class Inventory:
         for card in catalog.cards:
             seen = present.pop(object_name(card.uuid), None)
             await self._apply(from_card(card, self._node, owner, dialects=self._served), seen)
-            if seen is None or (seen.status.phase == UNHEALTHY) is card.healthy:
+            if seen is None or (seen.status.phase in (UNHEALTHY, LOST)) is card.healthy:
                 self._strange(card.uuid)
         for stale in present.values():
             await self._delete(stale)

@@ -69,6 +69,11 @@ class NodePods:
         )
         return self._reflector
 
+    @property
+    def complete(self) -> bool:
+        """Whether the view has been complete once."""
+        return self._reflector is None or self._reflector.synced.is_set()
+
     async def synced(self, timeout: float) -> bool:
         """Whether the view is complete; waits so long for it."""
         if self._reflector is None:

@@ -8,6 +8,7 @@ import random
 import secrets
 import signal
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 
 import click
@@ -34,6 +35,7 @@ from fractile.agent.library import LibrarySweeper, Version, default_source, inst
 from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods
 from fractile.agent.prestart import PreStart
+from fractile.agent.publish_holders import of_node
 from fractile.agent.register import Registrar
 from fractile.agent.rivals import Rivals
 from fractile.agent.steer import Steer
@@ -249,6 +251,7 @@ async def run(
             enforced=enforced,
             verdict=health.verdict,
             stamp=health.stamp,
+            holders=partial(of_node, pods),
         )
         async with asyncio.TaskGroup() as tasks:
             loops = [

@@ -1,0 +1,90 @@
+"""Who holds which device of the node, for the status of its object: what the pods of the node were given.
+
+The amounts are those that the ledger charges (init containers run one after another), so that everybody counts alike.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from fractile.agent.pods import NodePods, placement_of
+from fractile.errors import WireError
+from fractile.model.card import GPU, Card
+from fractile.model.placement import Placement, charges
+from fractile.model.units import WHOLE, CardUUID
+from fractile.wire.extended_resource import AVAILABLE, BOUND, PARTLY_BOUND, BoundTo, Used
+
+MOST = 64  # containers that a status names; ``used`` counts all of them
+
+Owner = tuple[str, str, Placement]  # namespace and name of a pod, and what it was given
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What is held of one device. ``slices`` are containers, of a device that is no GPU its shares."""
+
+    memory: int = 0  # MiB
+    cores: int = 0
+    slices: int = 0
+    by: tuple[BoundTo, ...] = ()
+
+    def phase(self, card: Card) -> str:
+        """Of a healthy device: whether anything is left of it."""
+        if not self.slices:
+            return AVAILABLE
+        if card.type != GPU:
+            return BOUND if self.slices >= card.shares else PARTLY_BOUND
+        return BOUND if self.memory >= card.memory or self.cores >= WHOLE else PARTLY_BOUND
+
+    def used(self, card: Card) -> Used:
+        gpu = card.type == GPU
+        return Used(memory=f"{self.memory}Mi" if gpu else "", cores=self.cores, slices=self.slices)
+
+
+NOBODY = Held()
+
+
+def holders(owners: Iterable[Owner]) -> dict[CardUUID, Held]:
+    """By device; of equal pods in any order the same."""
+    found: dict[CardUUID, Held] = {}
+    for namespace, pod, placement in sorted(owners, key=lambda o: o[:2]):
+        named = _named(namespace, pod, placement)
+        for charge in charges(placement):
+            before = found.get(charge.card, NOBODY)
+            found[charge.card] = Held(
+                before.memory + charge.memory,
+                before.cores + charge.cores,
+                before.slices + (charge.shares or charge.slices),
+                (*before.by, *named.get(charge.card, ()))[:MOST],
+            )
+    return found
+
+
+def of_node(pods: NodePods) -> Mapping[CardUUID, Held] | None:
+    """As the view of the node's pods has it; None while it is not complete."""
+    return holders(_owners(pods)) if pods.complete else None
+
+
+def _owners(pods: NodePods) -> Iterator[Owner]:
+    for seen in pods:
+        if seen.pod.finished:
+            continue
+        try:
+            placement = placement_of(seen.pod)
+        except WireError:
+            continue  # the control plane tells whoever is concerned
+        if placement is not None and placement.node == pods.node:
+            yield seen.pod.metadata.namespace, seen.pod.metadata.name, placement
+
+
+def _named(namespace: str, pod: str, placement: Placement) -> dict[CardUUID, list[BoundTo]]:
+    found: dict[CardUUID, list[BoundTo]] = {}
+    for container in placement.containers:
+        for card in dict.fromkeys(s.card for s in container.slices):
+            memory = sum(s.memory for s in container.slices if s.card == card)
+            cores = sum(s.cores for s in container.slices if s.card == card)
+            text = f"{memory}Mi" if memory else ""
+            named = BoundTo(
+                namespace=namespace, pod=pod, container=container.container, memory=text, cores=min(cores, WHOLE)
+            )
+            found.setdefault(card, []).append(named)
+    return found

@@ -1,0 +1,176 @@
+"""Who holds which device of the node, as its object says."""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from fractile.agent.availability import Availability
+from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.pods import NodePods
+from fractile.agent.publish_holders import NOBODY, Held, holders, of_node
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.card import Card
+from fractile.model.health import HEALTHY, Verdict
+from fractile.model.request import Role
+from fractile.model.units import CardUUID, MemoryUnit, MiB
+from fractile.wire import placement as placement_wire
+from fractile.wire.extended_resource import BoundTo, ExtendedResource, Used, from_card, object_name
+from tests.agent.world import CARDS, NODE
+from tests.builders import Clock, given, piece, placement, pod
+from tests.fakes.apiserver import FakeApiServer
+
+A, B = (c.uuid for c in CARDS)
+CARD = CARDS[0]
+HCA = Card(CardUUID("mlx5_0.n1"), 0, "ConnectX-7", MiB(0), type="infiniband", shares=4)
+
+
+def test_what_pods_hold_is_summed_up_and_named() -> None:
+    found = holders(
+        [
+            ("team", "b", placement(given("main", piece(A, 1024, 10)))),
+            ("team", "a", placement(given("main", piece(A, 2048, 20)), given("side", piece(B, 512)))),
+        ]
+    )
+    assert found[A] == Held(
+        3072,
+        30,
+        2,
+        (
+            BoundTo(namespace="team", pod="a", container="main", memory="2048Mi", cores=20),
+            BoundTo(namespace="team", pod="b", container="main", memory="1024Mi", cores=10),
+        ),
+    )
+    assert found[B].by == (BoundTo(namespace="team", pod="a", container="side", memory="512Mi"),)
+
+
+def test_init_containers_run_one_after_another() -> None:
+    pods = [given("load", piece(A, 4096), role=Role.INIT), given("main", piece(A, 1024))]
+    assert holders([("n", "p", placement(*pods))])[A].memory == 4096
+
+
+def test_a_status_names_64_containers_and_counts_all() -> None:
+    found = holders([("n", f"p{i:03}", placement(given("main", piece(A, 10)))) for i in range(100)])[A]
+    assert len(found.by) == 64
+    assert found.used(CARD) == Used(memory="1000Mi", cores=0, slices=100)
+
+
+def test_a_phase_says_whether_anything_is_left() -> None:
+    assert NOBODY.phase(CARD) == "Available"
+    assert Held(1024, 0, 1).phase(CARD) == "PartlyBound"
+    assert Held(CARD.memory, 0, 1).phase(CARD) == Held(1, 100, 1).phase(CARD) == "Bound"
+    assert Held(slices=3).phase(HCA) == "PartlyBound"
+    assert Held(slices=4).phase(HCA) == "Bound"
+
+
+def test_only_running_pods_with_a_placement_here_count() -> None:
+    def bound(name: str, text: str, phase: str = "Running") -> None:
+        annotations = {placement_wire.ANNOTATION: text} if text else None
+        pods.changed(pod(name, node=NODE, phase=phase, annotations=annotations))
+
+    async def look() -> dict[CardUUID, Held]:
+        async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+            nonlocal pods
+            pods = NodePods(client, node=NODE, unit=MemoryUnit.MiB)
+            here = placement_wire.encode(placement(given("main", piece(A, 1024)), node=NODE))
+            bound("runs", here)
+            bound("over", here, phase="Succeeded")
+            bound("elsewhere", placement_wire.encode(placement(given("main", piece(B, 1)), node="n9")))
+            bound("forged", "{")
+            bound("plain", "")
+            found = of_node(pods)
+            pods.follow()
+            assert of_node(pods) is None, "the view is not complete"
+            assert found is not None
+            return dict(found)
+
+    pods: NodePods
+    found = asyncio.run(look())
+    assert {card: held.by for card, held in found.items()} == {
+        A: (BoundTo(namespace="default", pod="runs", container="main", memory="1024Mi"),)
+    }
+
+
+class Scene:
+    """An agent's status of two cards, on a fake API server."""
+
+    def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
+        self.server = server
+        self.held: Mapping[CardUUID, Held] | None = {}
+        self.sick: Verdict = HEALTHY
+        self.clock = Clock()
+        registered = asyncio.Event()
+        registered.set()
+        self.availability = Availability(
+            client,
+            Stock(Catalog.of(CARDS, MemoryUnit.MiB)),
+            registered=registered,
+            verdict=lambda _: self.sick,
+            holders=lambda: self.held,
+            clock=self.clock,
+            sleep=self._soon,
+        )
+
+    async def _soon(self, _: float) -> None:
+        await asyncio.sleep(0)
+
+    async def turn(self) -> None:
+        """One comparison of what is with what was written."""
+        running = asyncio.create_task(self.availability.run())
+        await asyncio.sleep(0.1)
+        running.cancel()
+
+    def status(self) -> dict[str, object]:
+        (found,) = [o for o in self.server.all(paths.extended_resources()) if o["metadata"]["name"] == object_name(A)]
+        return found.get("status", {})
+
+    @property
+    def writes(self) -> int:
+        return sum(r.method == "PATCH" and r.path.endswith("/status") for r in self.server.requests)
+
+
+async def test_an_object_says_who_holds_its_card_and_no_longer_when_nobody_does() -> None:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        for card in CARDS:
+            await client.apply(
+                paths.extended_resource(object_name(card.uuid)), from_card(card, NODE), field_manager="t"
+            )
+        scene = Scene(server, client)
+        scene.held = None
+        await scene.turn()
+        assert scene.status() == {}, "nothing is offered before it is known who holds it"
+        scene.held = holders([("n", "p", placement(given("main", piece(A, 1024, 10))))])
+        await scene.turn()
+        kept = msgspec.convert(scene.server.all(paths.extended_resources())[0], ExtendedResource).status
+        assert (kept.phase, kept.used) == ("PartlyBound", Used(memory="1024Mi", cores=10, slices=1))
+        assert kept.bound_to == [BoundTo(namespace="n", pod="p", container="main", memory="1024Mi", cores=10)]
+        scene.held = {}
+        scene.clock.now += 2.0
+        await scene.turn()
+        assert scene.status()["phase"] == "Available"
+        assert "boundTo" not in scene.status()
+
+
+async def test_a_card_is_written_once_in_two_seconds_unless_it_becomes_sick() -> None:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        for card in CARDS:
+            await client.apply(
+                paths.extended_resource(object_name(card.uuid)), from_card(card, NODE), field_manager="t"
+            )
+        scene = Scene(server, client)
+        await scene.turn()
+        before = scene.writes
+        for size in range(1, 9):
+            scene.held = holders([("n", "p", placement(given("main", piece(A, size))))])
+            scene.clock.now += 0.25 if size < 8 else 0.0
+            await scene.turn()
+        assert scene.writes - before == 0
+        scene.clock.now += 0.25
+        await scene.turn()
+        assert scene.writes - before == 1
+        assert scene.status()["used"] == {"memory": "8Mi", "cores": 0, "slices": 1}
+        scene.sick = Verdict(healthy=False, reason="Xid79", message="gone")
+        await scene.turn()
+        assert scene.status()["phase"] == "Unhealthy"
+        assert scene.status()["used"] == {"memory": "8Mi", "cores": 0, "slices": 1}
