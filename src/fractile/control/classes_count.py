@@ -14,6 +14,7 @@ from fractile.control.classes_table import Table, about_place
 from fractile.ledger.arrays import Ints
 from fractile.model.card import GPU
 from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.units import NodeName
 from fractile.policy.classes import holds, units_of
 
 MOST = 512  # classes that one node names in its capacity, the first by name
@@ -23,7 +24,7 @@ _LISTED = 6  # values in a sentence
 _LONGEST = 1000  # characters; the status takes 1,024
 
 
-class Figures(msgspec.Struct, frozen=True):
+class Figures(msgspec.Struct, frozen=True, order=True):
     """``free`` devices are healthy and nobody holds any part of them; ``units`` if nobody held any."""
 
     total: int = 0
@@ -34,7 +35,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """What a person should know of a class: one constant word, and a sentence. Both empty when all is well."""
+    """What a person should know of a class: one constant word where nobody can have it, and a sentence."""
 
     reason: str = ""
     message: str = ""
@@ -42,7 +43,18 @@ class Remark(msgspec.Struct, frozen=True):
 
 def count(cls: DeviceClass, table: Table) -> Figures:
     """The figures of a class, as of the table's last ``refresh``."""
+    return _figures(cls, table, table.members(cls))
+
+
+def count_by_node(cls: DeviceClass, table: Table) -> dict[NodeName, Figures]:
+    """The same of each node that has devices of the class, by name."""
     rows = table.members(cls)
+    rows = rows[np.argsort(table.node[rows], kind="stable")]
+    parts = np.split(rows, np.flatnonzero(np.diff(table.node[rows])) + 1) if rows.size else []
+    return dict(sorted((table.node_at(int(part[0])), _figures(cls, table, part)) for part in parts))
+
+
+def _figures(cls: DeviceClass, table: Table, rows: Ints) -> Figures:
     well = table.well(rows)
     nodes = table.node[rows]
     return Figures(
@@ -66,10 +78,8 @@ def remark(cls: DeviceClass, table: Table, figures: Figures, *, unsaid: bool = F
         return Remark(
             "TooManyClasses", f"some nodes belong to more than {MOST} classes and name only the first of them"
         )
-    if not cls.requirements:
-        return Remark(
-            "EmptySelector", f"the selector is empty, so every device of type {cls.device_type} is in the class"
-        )
+    if not cls.requirements:  # sound, but after a slip of the hand somebody looks for the cause
+        return Remark("", f"the selector is empty, so every device of type {cls.device_type} is in the class")
     return Remark()
 
 
@@ -179,7 +189,9 @@ def _no_unit(cls: DeviceClass, table: Table) -> Remark:
             "TooLarge", f"a unit takes {cls.memory} MiB of a device, the largest of the class has {largest} MiB"
         )
     most = int(np.bincount(table.node[rows]).max())
-    return Remark("TooFew", f"a unit takes {cls.count} devices of one node, no node has more than {most} healthy ones")
+    return Remark(
+        "TooFew", f"a unit takes {cls.count} devices of one node, no node has more than {most} healthy of them"
+    )
 
 
 def _devices(number: int) -> str:

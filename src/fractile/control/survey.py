@@ -41,7 +41,7 @@ def survey(objects: Objects) -> inspect.Inspection:
     ledger, waiting = Ledger(lambda: 0.0), WaitingPods()
     for node, card in cards:
         ledger.put_card(node, card)
-    feed = _feed(ledger=ledger, waiting=waiting, unit=unit, dialects=_served(objects.cards), problems=problems)
+    feed = _feed(ledger=ledger, waiting=waiting, unit=unit, dialects=served(objects.cards), problems=problems)
     for pod in objects.pods:
         feed.changed(pod)
     problems += _unenforced(objects.pods)
@@ -136,7 +136,7 @@ def _why(status: ExtendedResourceStatus) -> str:
     return f"{since}{reason}{until}"
 
 
-def _served(resources: Iterable[ExtendedResource]) -> frozenset[str]:
+def served(resources: Iterable[ExtendedResource]) -> frozenset[str]:
     """The families of names that some agent serves. Pods that ask through others are somebody else's.
 
     As with the unit of memory, the option is the same on all agents and on the control plane.

@@ -14,6 +14,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("fractile.cli.up", "Start a local Kubernetes cluster with simulated cards and Fractile on it."),
     "down": ("fractile.cli.down", "Stop a local cluster and remove what it left on this machine."),
     "inspect": ("fractile.cli.inspect", "Show cards, what is allocated on them, and the pods that hold it."),
+    "classes": ("fractile.cli.classes", "Show the classes of devices that containers can ask for by name."),
+    "devices": ("fractile.cli.devices", "Show cards and other devices one by one, and who holds them."),
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),

@@ -1,0 +1,81 @@
+"""``fractile classes``: what there is to ask for by name, and how much of it is left. Reads the API server alone."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from fractile.cli import classes_text
+from fractile.cli.reading import cluster_options, complete_class, credentials, one_of, read
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials
+from fractile.wire import class_report
+from fractile.wire.class_report import ClassReport, DeviceReport
+from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.objects import Node, Pod
+from fractile.wire.resource_class import ResourceClass
+
+
+@click.command("classes")
+@click.argument("name_of_class", metavar="[NAME]", required=False, shell_complete=complete_class)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="wide: selectors and nodes too. json, yaml: the fields of docs/class-reports.md.",
+)
+@cluster_options
+def command(name_of_class: str | None, output: str, kubeconfig: Path | None, context: str, name: str) -> None:
+    """Show the classes of devices that containers can ask for by name, or all about class NAME.
+
+    \b
+    UNIT    what a container gets for each unit it asks for: whole devices, or a part of one
+    FREE    devices that nobody holds any part of, of all that are in the class
+    UNITS   units that still fit, of those that there would be if nobody held any
+
+    A container asks for units by limits such as class.fractile.dev/NAME: 1. A device may be in several classes; each
+    counts all of it. Everything is read from the API server, so this works while Fractile's control plane is down.
+    """
+    logging.getLogger("fractile").addHandler(logging.NullHandler())
+    report, devices = asyncio.run(_report(credentials(kubeconfig, context, name), name_of_class or ""))
+    if output in ("json", "yaml"):
+        text = class_report.encode(report) + "\n" if output == "json" else class_report.encode_yaml(report)
+        click.echo(text, nl=False)
+    elif output == "table" and sys.stdout.isatty():
+        _draw(report, devices if name_of_class else None)
+    elif output == "wide":
+        click.echo(classes_text.wide(report), nl=False)
+    else:
+        click.echo(classes_text.one(report, devices) if name_of_class else classes_text.table(report), nl=False)
+
+
+async def _report(who: Credentials, only: str) -> tuple[ClassReport, DeviceReport]:
+    """The classes, or one; and the devices of that one."""
+    # Late: numpy is a tenth of a second that --help and completion need not wait for.
+    from fractile.control.classes_report import ClassObjects, Picture, Wish
+
+    async with KubeClient(who) as client:
+        classes = await read(client, paths.resource_classes(), ResourceClass)
+        one_of("class", only, (c.metadata.name for c in classes))
+        objects = ClassObjects(
+            classes=classes,
+            cards=await read(client, paths.extended_resources(), ExtendedResource),
+            nodes=await read(client, paths.nodes(), Node),
+            pods=await read(client, paths.pods(), Pod),
+        )
+    picture = Picture(objects)
+    return picture.classes(only), picture.devices(Wish(device_class=only)) if only else DeviceReport(devices=())
+
+
+def _draw(report: ClassReport, devices: DeviceReport | None) -> None:
+    # Late: a tenth of a second that pipes and scripts need not pay.
+    from rich.console import Console
+
+    from fractile.cli.classes_tree import draw_classes
+
+    draw_classes(report, devices, Console())

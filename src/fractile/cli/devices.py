@@ -1,0 +1,107 @@
+"""``fractile devices``: the devices of the cluster one by one, and who holds them. Reads the API server alone."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from fractile.cli import devices_text
+from fractile.cli.reading import (
+    cluster_options,
+    complete_class,
+    complete_node,
+    complete_type,
+    credentials,
+    one_of,
+    read,
+)
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials
+from fractile.wire import class_report
+from fractile.wire.class_report import DeviceReport
+from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.objects import Node, Pod
+from fractile.wire.resource_class import ResourceClass
+
+
+@click.command("devices")
+@click.option(
+    "--class", "of_class", default="", metavar="C", shell_complete=complete_class, help="Only those of class C."
+)
+@click.option("--free", is_flag=True, help="Only healthy ones that nobody holds any part of.")
+@click.option("--node", default="", metavar="N", shell_complete=complete_node, help="Only those of node N.")
+@click.option(
+    "--type", "of_type", default="", metavar="T", shell_complete=complete_type, help="Only type T, such as gpu."
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="wide: ids and classes too. json, yaml: the fields of docs/class-reports.md.",
+)
+@cluster_options
+def command(
+    of_class: str,
+    free: bool,
+    node: str,
+    of_type: str,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+    name: str,
+) -> None:
+    """Show devices one by one: cards, and whatever else the nodes have published.
+
+    \b
+    PHASE   Available, PartlyBound, Bound; Pending (no agent), Unhealthy, Lost: no pod is placed on these
+    HELD    memory of a card, shares of another device: what pods hold, and what there is
+
+    Everything is read from the API server, so this works while Fractile's control plane is down.
+    """
+    logging.getLogger("fractile").addHandler(logging.NullHandler())
+    report = asyncio.run(_report(credentials(kubeconfig, context, name), of_class, node, of_type, free=free))
+    if output == "table" and sys.stdout.isatty():
+        _draw(report)
+    else:
+        click.echo(_as_text(report, output), nl=False)
+
+
+def _as_text(report: DeviceReport, output: str) -> str:
+    if output == "json":
+        return class_report.encode(report) + "\n"
+    if output == "yaml":
+        return class_report.encode_yaml(report)
+    return devices_text.wide(report) if output == "wide" else devices_text.table(report)
+
+
+async def _report(who: Credentials, of_class: str, node: str, of_type: str, *, free: bool) -> DeviceReport:
+    # Late: numpy is a tenth of a second that --help and completion need not wait for.
+    from fractile.control.classes_report import ClassObjects, Picture, Wish
+
+    async with KubeClient(who) as client:
+        cards = await read(client, paths.extended_resources(), ExtendedResource)
+        one_of("node with devices", node, (c.spec.node_name for c in cards))
+        one_of("device of type", of_type, (c.spec.type for c in cards))
+        classes = await read(client, paths.resource_classes(), ResourceClass)
+        one_of("class", of_class, (c.metadata.name for c in classes))
+        objects = ClassObjects(
+            cards=cards,
+            classes=classes,
+            nodes=await read(client, paths.nodes(), Node),
+            pods=await read(client, paths.pods(), Pod),
+        )
+    return Picture(objects).devices(Wish(node, of_type, of_class, free))
+
+
+def _draw(report: DeviceReport) -> None:
+    # Late: a tenth of a second that pipes and scripts need not pay.
+    from rich.console import Console
+
+    from fractile.cli.classes_tree import draw_devices
+
+    draw_devices(report, Console())

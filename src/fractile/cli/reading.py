@@ -1,0 +1,123 @@
+"""How commands that only read the API server find it, what they say when it does not answer, names for completion."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from fractile.cli import cluster_name
+from fractile.cli.target import find_kubeconfig
+from fractile.cluster.layout import default_clusters_dir
+from fractile.errors import ApiError, FractileError, SetupError, Unreachable
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials, load
+from fractile.wire.extended_resource import GROUP, ExtendedResource
+from fractile.wire.resource_class import ResourceClass
+
+_NAMED = 20  # names in a sentence
+_COMPLETION_SECONDS = 1.5  # a person waits for the prompt
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def cluster_options(command: F) -> F:
+    """--kubeconfig, --context and --name."""
+    for option in (
+        click.option(
+            "--name",
+            default="",
+            metavar="CLUSTER",
+            shell_complete=cluster_name.complete,
+            help="A local cluster that `fractile up` started.",
+        ),
+        click.option(
+            "--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given."
+        ),
+        click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster."),
+    ):
+        command = option(command)
+    return command
+
+
+def credentials(kubeconfig: Path | None, context: str, name: str) -> Credentials:
+    found = find_kubeconfig(given=kubeconfig, name=name, environ=os.environ, clusters=default_clusters_dir())
+    return load(found, context=context)
+
+
+async def read(client: KubeClient, path: str, type: type[T]) -> list[T]:
+    """All objects; SetupError with what a person can do when they cannot be read."""
+    try:
+        return (await client.list(path, type))[0]
+    except Unreachable as e:
+        raise SetupError(
+            f"the cluster does not answer ({e}); start a local one with `fractile up`, or choose another with "
+            "--kubeconfig, --context or --name"
+        ) from None
+    except ApiError as e:
+        raise SetupError(_advice(e, path)) from None
+
+
+def one_of(what: str, wanted: str, known: Iterable[str]) -> None:
+    """SetupError that names those there are, when ``wanted`` is not among them."""
+    names = sorted(set(known))
+    if wanted and wanted not in names:
+        more = len(names) - _NAMED
+        listed = ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise SetupError(f"there is no {what} {wanted!r}; there are: {listed or 'none'}")
+
+
+def _advice(error: ApiError, path: str) -> str:
+    if error.code == 401:
+        return "the cluster does not accept these credentials; renew them or choose others with --kubeconfig"
+    if error.code == 403:
+        return f"these credentials may not read what is needed ({error.message}); ask for the right to list it"
+    if error.code == 404 and f"/apis/{GROUP}/" in path:
+        kind = path.rpartition("/")[2]
+        return f"Fractile is not installed on this cluster (no {kind}.{GROUP}); apply deploy/manifests first"
+    return f"{error}; path {path}"
+
+
+# ── completion ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _classes(client: KubeClient) -> Iterable[str]:
+    return (c.metadata.name for c in (await client.list(paths.resource_classes(), ResourceClass))[0])
+
+
+async def _nodes(client: KubeClient) -> Iterable[str]:
+    return (r.spec.node_name for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
+
+
+async def _types(client: KubeClient) -> Iterable[str]:
+    return (r.spec.type for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
+
+
+def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Complete:
+    """Nothing when the cluster does not answer, since a prompt has no place for errors."""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        chosen = ctx.params
+        try:
+            who = credentials(chosen.get("kubeconfig"), chosen.get("context") or "", chosen.get("name") or "")
+            found = asyncio.run(_ask(who))
+        except (FractileError, OSError, click.ClickException):  # TimeoutError is an OSError
+            return []
+        return [CompletionItem(name) for name in sorted(set(found)) if name.startswith(incomplete)]
+
+    async def _ask(who: Credentials) -> Iterable[str]:
+        async with asyncio.timeout(_COMPLETION_SECONDS), KubeClient(who) as client:
+            return list(await names(client))
+
+    return complete
+
+
+complete_class = _completed_by(_classes)
+complete_node = _completed_by(_nodes)
+complete_type = _completed_by(_types)

@@ -1,0 +1,227 @@
+"""What the API server's objects say about classes and their devices, as reports. Pure: objects in, report out.
+
+The control plane need not run: the objects are fed to a ledger and a table of our own, through the code that feeds the
+control plane's, so both count the same.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from fractile.control.classes_book import ClassBook
+from fractile.control.classes_count import Figures, Remark, count, count_by_node, remark
+from fractile.control.classes_table import Table
+from fractile.control.feed import CardFeed, PodFeed
+from fractile.control.survey import memory_unit, served
+from fractile.control.waiting import WaitingPods
+from fractile.errors import WireError
+from fractile.ledger.ledger import Ledger
+from fractile.model.card import GPU, Card
+from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.placement import Charge
+from fractile.model.units import CardUUID, NodeName, PodUID
+from fractile.policy.classes import matches
+from fractile.wire import extended_resource
+from fractile.wire.class_report import (
+    ClassEntry,
+    ClassReport,
+    DeviceEntry,
+    DeviceReport,
+    DeviceSums,
+    Holder,
+    NodeShare,
+    UnitSums,
+)
+from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.objects import Node, Pod
+from fractile.wire.resource_class import Invalid, ResourceClass, resource_name
+
+
+class ClassObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read from the API server."""
+
+    cards: Sequence[ExtendedResource]
+    classes: Sequence[ResourceClass]
+    nodes: Sequence[Node]
+    pods: Sequence[Pod]
+
+
+class Picture:
+    """The cluster as the objects show it."""
+
+    def __init__(self, objects: ClassObjects) -> None:
+        self._objects = objects
+        self.ledger = Ledger(lambda: 0.0)
+        self.table = Table(self.ledger)
+        self.book = ClassBook()
+        self.cards: list[tuple[ExtendedResource, Card]] = []
+        self._feed_cards()
+        self._feed_pods()
+        self.table.refresh()
+        for each in objects.classes:
+            self.book.put(each)
+
+    def classes(self, only: str = "") -> ClassReport:
+        """All classes by name, or that one."""
+        return ClassReport(classes=tuple(self._class(name) for name in self.book.names() if only in ("", name)))
+
+    def devices(self, wish: "Wish") -> DeviceReport:
+        """The devices that somebody wishes to see, by node, type and index."""
+        holders = self._holders()
+        classes = list(self.book.classes())
+        found = (self._device(resource, card, classes, holders) for resource, card in self.cards if wish.about(card))
+        shown = sorted(
+            (d for d in found if wish.admits(d)), key=lambda d: (d.node, d.type != GPU, d.type, d.index, d.id)
+        )
+        return DeviceReport(devices=tuple(shown))
+
+    # ── classes ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _class(self, name: str) -> ClassEntry:
+        meaning = self.book.entries[name].meaning
+        if isinstance(meaning, Invalid):
+            return _entry(DeviceClass(name), Figures(), Remark(meaning.reason, meaning.message), {})
+        figures = count(meaning, self.table)
+        return _entry(meaning, figures, remark(meaning, self.table, figures), count_by_node(meaning, self.table))
+
+    # ── devices ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _device(
+        self,
+        resource: ExtendedResource,
+        card: Card,
+        classes: Sequence[DeviceClass],
+        holders: Mapping[CardUUID, list[tuple[Holder, Charge]]],
+    ) -> DeviceEntry:
+        held = holders.get(card.uuid, [])
+        charges = {id(charge): charge for _, charge in held}.values()
+        status = resource.status
+        return DeviceEntry(
+            name=resource.metadata.name,
+            id=card.uuid,
+            type=card.type,
+            node=card.node,
+            index=card.index,
+            model=card.model,
+            phase=status.phase,
+            reason=status.reason,
+            message=status.message,
+            healthy=card.healthy,
+            memory_mib=card.memory,
+            held_memory_mib=sum(c.memory for c in charges),
+            held_cores_percent=sum(c.cores for c in charges),
+            shares=card.shares,
+            held_shares=sum(c.shares for c in charges),
+            properties={key: str(value) for key, value in sorted((resource.spec.properties or {}).items())},
+            classes=tuple(c.name for c in classes if matches(c, card)),
+            holders=tuple(sorted((holder for holder, _ in held), key=lambda h: (h.namespace, h.pod, h.container))),
+        )
+
+    def _holders(self) -> dict[CardUUID, list[tuple[Holder, Charge]]]:
+        """Each container that holds a part of a device, with what its pod costs that device."""
+        found: dict[CardUUID, list[tuple[Holder, Charge]]] = {}
+        for pod in self._objects.pods:
+            entry = self.ledger.entry(PodUID(pod.metadata.uid))
+            if entry is None:
+                continue
+            charges = {charge.card: charge for charge in entry.charges}
+            for container in entry.placement.containers:
+                for part in container.slices:
+                    holder = Holder(
+                        namespace=pod.metadata.namespace,
+                        pod=pod.metadata.name,
+                        container=container.container,
+                        memory_mib=part.memory,
+                        cores_percent=part.cores,
+                        shares=part.shares,
+                    )
+                    found.setdefault(part.card, []).append((holder, charges[part.card]))
+        return found
+
+    # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _feed_cards(self) -> None:
+        feed = CardFeed(self.ledger, freed=lambda node: None)
+        for resource in self._objects.cards:
+            try:
+                _, card = extended_resource.to_card(resource)
+            except WireError:  # ``fractile inspect`` names those among its problems
+                continue
+            feed.changed(resource)
+            self.table.put(resource.metadata.name, card, resource.status.phase)
+            self.cards.append((resource, card))
+
+    def _feed_pods(self) -> None:
+        feed = PodFeed(
+            ledger=self.ledger,
+            waiting=WaitingPods(),
+            unit=memory_unit(self._objects.nodes, ((c.node, c) for _, c in self.cards)),
+            warn=lambda pod, reason, message: None,
+            freed=lambda node: None,
+            needs_repair=lambda pod: None,
+            dialects=served(self._objects.cards),
+        )
+        for pod in self._objects.pods:
+            feed.changed(pod)
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """Which devices to show: "" is any. ``free``: healthy ones that nobody holds any part of."""
+
+    node: str = ""
+    type: str = ""
+    device_class: str = ""
+    free: bool = False
+
+    def about(self, card: Card) -> bool:
+        return self.node in ("", card.node) and self.type in ("", card.type)
+
+    def admits(self, device: DeviceEntry) -> bool:
+        return (not self.device_class or self.device_class in device.classes) and (
+            not self.free or (device.healthy and not device.holders)
+        )
+
+
+def describe(requirement: Requirement) -> str:
+    """One condition as a person would read it: "model = Tesla V100", "memory > 10GiB", "ecc exists"."""
+    values = ", ".join(requirement.values)
+    match requirement.operator:
+        case Operator.IN:
+            return f"{requirement.key} = {values}" if len(requirement.values) == 1 else f"{requirement.key} in {values}"
+        case Operator.NOT_IN:
+            return f"{requirement.key} not in {values}"
+        case Operator.EXISTS:
+            return f"{requirement.key} exists"
+        case Operator.DOES_NOT_EXIST:
+            return f"{requirement.key} does not exist"
+        case ordered:
+            return f"{requirement.key} {_SIGNS[ordered]} {values}"
+
+
+_SIGNS = {Operator.GT: ">", Operator.LT: "<", Operator.GE: ">=", Operator.LE: "<="}
+
+
+def _entry(cls: DeviceClass, figures: Figures, said: Remark, nodes: Mapping[NodeName, Figures]) -> ClassEntry:
+    return ClassEntry(
+        name=cls.name,
+        resource=resource_name(cls.name),
+        device_type=cls.device_type,
+        selector=tuple(map(describe, cls.requirements)),
+        memory_mib=cls.memory,
+        cores_percent=cls.cores,
+        count=cls.count,
+        shared=cls.shared,
+        devices=_devices(figures),
+        units=_units(figures),
+        nodes=tuple(NodeShare(node, _devices(own), _units(own)) for node, own in nodes.items()),
+        reason=said.reason,
+        message=said.message,
+    )
+
+
+def _devices(figures: Figures) -> DeviceSums:
+    return DeviceSums(figures.total, figures.free, figures.unhealthy)
+
+
+def _units(figures: Figures) -> UnitSums:
+    return UnitSums(figures.units, figures.free_units)
