@@ -22,6 +22,7 @@ from fractile.model.units import WHOLE, CardUUID, ContainerName, MiB, NodeName, 
 from fractile.policy.state import CardState, NodeState
 from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceSpec, ExtendedResourceStatus
 from fractile.wire.objects import Container, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
 
 CARD_MEMORY = 16_276  # MiB; a Tesla V100 of the worked examples
 
@@ -106,6 +107,14 @@ def card(
     return Card(uuid=card_uuid(node, index), index=index, model=model, memory=MiB(memory), healthy=healthy)
 
 
+def device(
+    node: str = "n1", index: int = 0, *, kind: str = "infiniband", shares: int = 1, healthy: bool = True
+) -> Card:
+    """A device that is no GPU."""
+    uuid = CardUUID(f"{kind}-{node}-{index}")
+    return Card(uuid, index, "ConnectX-6", MiB(0), healthy=healthy, type=kind, shares=shares)
+
+
 def cards(node: str = "n1", count: int = 2, *, memory: int = CARD_MEMORY) -> list[Card]:
     return [card(node, i, memory=memory) for i in range(count)]
 
@@ -146,6 +155,15 @@ def by_slots(
         slots=1,
     )
     return ContainerRequest(ContainerName(name), role, asked, nvidia.GPU, count)
+
+
+def by_class(
+    name: str = "v100", units: int = 1, container: str = "main", *, slot: str = GPU_SLOT, role: Role = Role.APP
+) -> ContainerRequest:
+    """A container's request for units of a class, each of one device, before it is resolved."""
+    asked = Request(count=units, device_class=name, shares=int(slot == DEVICE_SLOT))
+    amounts = ((resource_name(name), units), (slot, units))
+    return ContainerRequest(ContainerName(container), role, asked, slot, units, amounts)
 
 
 def only(selector: Selector, asked: ContainerRequest) -> ContainerRequest:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fractile.control.doubt import Doubt
-from fractile.control.feed import CardFeed, PodFeed
+from fractile.control.feed import CardFeed, ClassFeed, PodFeed
 from fractile.control.repair import Repair
 from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
@@ -20,6 +20,7 @@ from fractile.extender.bind import Binder
 from fractile.extender.expected import Expected
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Entry, Ledger
 from fractile.model.card import Card
 from fractile.model.units import MemoryUnit, NodeName, PodUID
@@ -44,8 +45,12 @@ class Plane:
         self.waiting = WaitingPods()
         self.expected = Expected(self.clock)
         wall = lambda: NOW_NS  # noqa: E731
-        self.wakeup = WakeUp(ledger=self.ledger, waiting=self.waiting, client=client, wall_ns=wall)
-        self.repair = Repair(ledger=self.ledger, client=client, unit=unit, warn=self.warn, wall_ns=wall)
+        self.index = ClassIndex(self.ledger)
+        self.wakeup = WakeUp(ledger=self.ledger, waiting=self.waiting, client=client, wall_ns=wall, classes=self.index)
+        self.classes = ClassFeed(self.index, changed_class=self.wakeup.class_changed)
+        self.repair = Repair(
+            ledger=self.ledger, client=client, unit=unit, warn=self.warn, wall_ns=wall, classes=self.index
+        )
         self.feed = PodFeed(
             ledger=self.ledger,
             waiting=self.waiting,
@@ -63,10 +68,16 @@ class Plane:
             client=client,
             unit=unit,
             wall_ns=wall,
+            classes=self.index,
             reached=self.steps.append,
         )
         self.extender = Extender(
-            ledger=self.ledger, binder=self.binder, expected=self.expected, unit=unit, ready=lambda: self.is_ready
+            ledger=self.ledger,
+            binder=self.binder,
+            expected=self.expected,
+            unit=unit,
+            ready=lambda: self.is_ready,
+            classes=self.index,
         )
 
     def warn(self, pod: Pod, reason: str, message: str) -> None:

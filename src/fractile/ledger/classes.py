@@ -57,9 +57,9 @@ class ClassIndex:
 
     def drop(self, name: str) -> None:
         """The class is gone. Who runs stays; who comes waits."""
+        self._forget(name)
         self._classes.pop(name, None)
         self._spoiled.pop(name, None)
-        self._forget(name)
 
     def find(self, name: str) -> DeviceClass | None:
         return self._classes.get(name)

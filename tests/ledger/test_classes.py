@@ -1,0 +1,265 @@
+"""Classes and their members, and what a request comes to when its classes are known."""
+
+import pytest
+from msgspec import structs
+
+from fractile.ledger.classes import ClassIndex, resolve
+from fractile.ledger.ledger import Ledger
+from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.properties import shared
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import ContainerRequest, PodRequest, Request, Role
+from fractile.model.units import WHOLE, CardUUID, MiB, NodeName, Percent
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from tests.builders import by_card, by_class, card, card_uuid, cluster, device, on_card, request
+
+N1 = NodeName("n1")
+V100 = Requirement("model", Operator.IN, ("Tesla-V100",))
+LARGE = Requirement("memory", Operator.GT, ("20GiB",))
+
+
+def node() -> Ledger:
+    """A V100 of 16 GiB, one of 32 GiB, a T4, and an InfiniBand adapter for two."""
+    large = card("n1", 1, memory=32510)
+    return cluster({"n1": [card("n1", 0), large, card("n1", 2, model="Tesla T4"), device("n1", shares=2)]})
+
+
+def index(ledger: Ledger, *classes: DeviceClass, layers: int = 256) -> ClassIndex:
+    made = ClassIndex(ledger, layers=layers)
+    for cls in classes:
+        assert made.put(cls)
+    return made
+
+
+def members(found: ClassIndex, name: str) -> list[int]:
+    """The indexes of the cards of n1 that are of the class."""
+    cls = found.find(name)
+    assert cls is not None
+    layer = found.members(cls)
+    return [i for i in range(4) if card_uuid("n1", i) in layer]
+
+
+# ── members ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_classes_overlap() -> None:
+    found = index(node(), DeviceClass("v100", requirements=(V100,)), DeviceClass("large", requirements=(LARGE,)))
+    assert members(found, "v100") == [0, 1]
+    assert members(found, "large") == [1]
+
+
+def test_cards_that_come_change_and_go_are_members_as_they_are_then() -> None:
+    ledger = node()
+    found = index(ledger, DeviceClass("large", requirements=(LARGE,)))
+    assert members(found, "large") == [1]
+    ledger.put_card(N1, card("n1", 3, memory=40960))
+    ledger.put_card(N1, card("n1", 1))  # the driver says something else of it now
+    assert members(found, "large") == [3]
+    ledger.put_card(N1, card("n1", 3, memory=40960, healthy=False))
+    assert members(found, "large") == []
+    ledger.put_card(N1, card("n1", 3, memory=40960))
+    assert members(found, "large") == [3]
+    ledger.drop_card(card_uuid("n1", 3))
+    assert members(found, "large") == []
+
+
+def test_a_place_that_another_card_takes_is_no_member_for_it() -> None:
+    ledger = node()
+    found = index(ledger, DeviceClass("large", requirements=(LARGE,)))
+    assert members(found, "large") == [1]
+    ledger.drop_card(card_uuid("n1", 1))
+    ledger.put_card(N1, card("n1", 3))  # in the slot that is free now
+    assert members(found, "large") == []
+
+
+def test_members_are_found_however_the_arrays_grow() -> None:
+    ledger = Ledger(lambda: 0.0)
+    found = index(ledger, DeviceClass("large", requirements=(LARGE,)))
+    assert members(found, "large") == []
+    for n in range(100):
+        for i in range(10):
+            ledger.put_card(NodeName(f"n{n}"), card(f"n{n}", i, memory=40960 if i % 2 else 8192))
+    layer = found.members(next(iter(found)))
+    assert layer.mask.sum() == 500
+    assert all((card_uuid(f"n{n}", i) in layer) is bool(i % 2) for n in range(100) for i in range(10))
+
+
+def test_a_class_may_name_what_every_card_says_differently() -> None:
+    first = DeviceClass("first", requirements=(Requirement("index", Operator.IN, ("0",)),))
+    assert members(index(node(), first), "first") == [0]
+
+
+def test_cards_that_say_the_same_are_told_apart_by_what_they_say_differently() -> None:
+    ledger = Ledger(lambda: 0.0)
+    for i in range(2):
+        said = shared({"clock": f"{1000 + 500 * i}MHz"})
+        ledger.put_card(N1, structs.replace(card("n1", i), properties=said))
+    fast = DeviceClass("fast", requirements=(Requirement("clock", Operator.GE, ("1.5GHz",)),))
+    assert members(index(ledger, fast), "fast") == [1]
+
+
+def test_a_class_that_means_something_else_has_other_members() -> None:
+    found = index(node(), DeviceClass("c", requirements=(LARGE,)))
+    before = found.members(DeviceClass("c", requirements=(LARGE,)))
+    assert not found.put(DeviceClass("c", requirements=(LARGE,))), "the same again is no change"
+    assert found.put(DeviceClass("c", requirements=(V100,)))
+    assert members(found, "c") == [0, 1]
+    assert card_uuid("n1", 1) not in before, "nothing rests on what it was"
+
+
+def test_a_class_that_was_asked_for_may_go_and_come_back() -> None:
+    found = index(node(), DeviceClass("c", requirements=(LARGE,)))
+    assert members(found, "c") == [1]
+    found.drop("c")
+    assert found.find("c") is None
+    found.put(DeviceClass("c", device_type="infiniband"))
+    assert device("n1").uuid in found.members(DeviceClass("c", device_type="infiniband"))
+    found.spoil("c", "no sense")
+    assert (found.find("c"), found.spoiled("c")) == (None, "no sense")
+
+
+def test_of_many_classes_those_last_asked_for_are_kept_and_the_others_found_anew() -> None:
+    classes = [DeviceClass(f"c{i}", requirements=(LARGE if i % 2 else V100,)) for i in range(10_000)]
+    found = index(node(), *classes, layers=3)
+    assert len(found) == 10_000
+    for _ in range(2):
+        assert [members(found, f"c{i}") for i in range(8)] == [[0, 1], [1]] * 4
+    ledger_layers = found._ledger.arrays._layers  # pyright: ignore[reportPrivateUsage]
+    assert len(ledger_layers) == 3
+
+
+# ── what a request comes to ──────────────────────────────────────────────────────────────────────────────────────────
+
+CLASSES = (
+    DeviceClass("v100", requirements=(V100,)),
+    DeviceClass("pair", count=2),
+    DeviceClass("small", memory=MiB(4096)),
+    DeviceClass("slice", memory=MiB(4096), cores=Percent(25)),
+    DeviceClass("quarter", cores=Percent(25)),
+    DeviceClass("none", requirements=(Requirement("model", Operator.IN, ("H100",)),)),
+    DeviceClass("ib", device_type="infiniband"),
+)
+
+
+def resolved(*containers: ContainerRequest) -> PodRequest | Refusal:
+    found = index(node(), *CLASSES)
+    found.spoil("broken", "the operator 'About' of memory is unknown")
+    return resolve(request(*containers), found)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("v100", Request(count=2, cores=WHOLE, exclusive=True, device_class="v100")),
+        ("small", Request(count=2, memory=MiB(4096), device_class="small")),
+        (
+            "slice",
+            Request(count=2, memory=MiB(4096), cores=Percent(25), cores_limit=Percent(25), device_class="slice"),
+        ),
+        (
+            "quarter",
+            Request(
+                count=2, memory_percent=Percent(25), cores=Percent(25), cores_limit=Percent(25), device_class="quarter"
+            ),
+        ),
+    ],
+)
+def test_units_of_a_class_are_whole_cards_or_parts_of_them(name: str, wanted: Request) -> None:
+    found = resolved(by_class(name, 2))
+    assert isinstance(found, PodRequest)
+    got = found.containers[0].request
+    assert structs.replace(got, selector=wanted.selector) == wanted
+    assert got.selector.members is not None
+
+
+def test_a_request_without_a_class_stays_the_same() -> None:
+    asked = request(by_card(1))
+    assert resolve(asked, index(node())) is asked
+
+
+def test_a_unit_of_several_devices_takes_so_many_slots() -> None:
+    right = structs.replace(by_class("pair", 1), amount=2, request=Request(count=2, device_class="pair"))
+    found = resolved(right)
+    assert isinstance(found, PodRequest)
+    assert found.containers[0].request.count == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        pytest.param(by_class("k80"), Code.NO_CLASS, "class k80, which does not exist", id="unknown"),
+        pytest.param(by_class("none"), Code.NO_CLASS, "no healthy device of the cluster matches", id="nothing matches"),
+        pytest.param(by_class("broken"), Code.NO_CLASS, "makes no sense: the operator 'About'", id="no sense"),
+        pytest.param(
+            by_class("pair"), Code.MALFORMED, "pair: 1 and fractile.dev/gpu: 1; write fractile.dev/gpu: 2", id="slots"
+        ),
+        pytest.param(by_class("ib"), Code.MALFORMED, "that goes with fractile.dev/device", id="the other slot"),
+        pytest.param(
+            by_class("v100", slot=DEVICE_SLOT), Code.MALFORMED, "is of GPUs; that goes with fractile.dev/gpu", id="gpus"
+        ),
+        pytest.param(by_class("small,v100"), Code.MALFORMED, "small and v100; ask for one", id="two of one kind"),
+    ],
+)
+def test_what_stands_for_nothing_is_refused_with_a_sentence(asked: ContainerRequest, code: Code, said: str) -> None:
+    found = resolved(asked)
+    assert isinstance(found, Refusal)
+    assert found.code is code
+    assert found.message.startswith("container main ")
+    assert said in found.message
+
+
+def both(gpu: str, other: str) -> tuple[ContainerRequest, ContainerRequest]:
+    """What a container that asks for both kinds is parsed to: each request names all classes."""
+    names = ",".join(sorted(filter(None, (gpu, other))))
+    amounts = tuple((f"class.fractile.dev/{n}", 1) for n in names.split(","))
+    return (
+        structs.replace(by_class(names), amounts=(*amounts, (GPU_SLOT, 1))),
+        structs.replace(by_class(names, slot=DEVICE_SLOT), amounts=(*amounts, (DEVICE_SLOT, 1))),
+    )
+
+
+def test_of_two_classes_each_request_gets_its_own() -> None:
+    found = resolved(*both("v100", "ib"))
+    assert isinstance(found, PodRequest)
+    assert [c.request.device_class for c in found.containers] == ["v100", "ib"]
+    assert [dict(c.amounts) for c in found.containers] == [
+        {"class.fractile.dev/v100": 1, GPU_SLOT: 1},
+        {"class.fractile.dev/ib": 1, DEVICE_SLOT: 1},
+    ]
+
+
+def test_beside_a_class_of_devices_a_slot_alone_is_a_whole_card_of_any_kind() -> None:
+    found = resolved(*both("", "ib"))
+    assert isinstance(found, PodRequest)
+    gpu, other = found.containers
+    assert gpu.request == Request(cores=WHOLE, exclusive=True)
+    assert other.request.device_class == "ib"
+
+
+def test_an_init_container_may_ask_by_another_class() -> None:
+    found = resolved(by_class("v100", container="warm", role=Role.INIT), by_class("small"))
+    assert isinstance(found, PodRequest)
+    assert [c.request.device_class for c in found.containers] == ["v100", "small"]
+
+
+# ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_device_that_says_something_else_under_a_bound_pod_keeps_the_pod() -> None:
+    ledger = node()
+    uid = request().uid
+    assert ledger.observe(uid, on_card(1, 8138)) is None
+    found = index(ledger, DeviceClass("large", requirements=(LARGE,)))
+    assert members(found, "large") == [1]
+    ledger.put_card(N1, structs.replace(card("n1", 1), properties=shared({"clock": "900MHz"})))
+    assert members(found, "large") == []
+    state = ledger.node("n1")
+    assert state is not None
+    assert state.cards[1].free_memory == 16276 - 8138
+    assert ledger.audit() == []
+
+
+def test_uuids_of_devices_are_no_uuids_of_cards() -> None:
+    ledger = cluster({"n1": [card(), device()]})
+    assert ledger.arrays.cells.keys() == {card_uuid("n1", 0)}
+    assert ledger.others.cells.keys() == {CardUUID("infiniband-n1-0")}
