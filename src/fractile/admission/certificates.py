@@ -41,22 +41,19 @@ class Material(msgspec.Struct, frozen=True):
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What a ``Material`` holds; ``serving`` is None when there is no such pair."""
+    """What of a ``Material`` is whole. ``ca_key`` is None when it is not that of the newest authority, ``serving`` when
+    there is no such pair."""
 
     authorities: tuple[x509.Certificate, ...]
-    ca_key: ec.EllipticCurvePrivateKey
+    ca_key: ec.EllipticCurvePrivateKey | None
     serving: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None
-
-    @property
-    def newest(self) -> x509.Certificate:
-        return self.authorities[0]
 
 
 def renewed(material: Material, names: Sequence[str], *, now: datetime, published: bool) -> Material:
     """The material that shall be: the same when nothing is due. ``names`` are the serving certificate's, DNS names or
     addresses; ``now`` is aware of its zone."""
     held = _read(material)
-    if held is None or not _usable(held.newest, now) or _due(held.newest, now):
+    if not _signs(held, now):
         held = _with_new_authority(held, now)
         published = False
     living = tuple(a for a in held.authorities if a.not_valid_after_utc > now)
@@ -64,6 +61,13 @@ def renewed(material: Material, names: Sequence[str], *, now: datetime, publishe
     if not _serves(held, now) or (published and _outdated(held, names, now)):
         held = _with_new_serving(held, names, now)
     return _written(held)
+
+
+def _signs(held: _Held, now: datetime) -> bool:
+    """Whether the newest authority can sign, and has most of its life before it."""
+    if held.ca_key is None or not held.authorities:
+        return False
+    return _usable(held.authorities[0], now) and not _due(held.authorities[0], now)
 
 
 def _serves(held: _Held, now: datetime) -> bool:
@@ -78,19 +82,17 @@ def _serves(held: _Held, now: datetime) -> bool:
 def _outdated(held: _Held, names: Sequence[str], now: datetime) -> bool:
     assert held.serving is not None
     cert = held.serving[0]
-    return _due(cert, now) or _names(cert) != list(names) or not _signed(cert, held.newest)
+    return _due(cert, now) or _names(cert) != list(names) or not _signed(cert, held.authorities[0])
 
 
-def _read(material: Material) -> _Held | None:
-    """None when the authority is damaged, or its key is not its own."""
+def _read(material: Material) -> _Held:
     try:
         authorities = tuple(x509.load_pem_x509_certificates(material.bundle))
     except ValueError:
-        return None
+        authorities = ()
     ca_key = _key(material.ca_key)
-    if ca_key is None or ca_key.public_key() != authorities[0].public_key():
-        return None
-    return _Held(authorities, ca_key, _serving(material))
+    own = ca_key is not None and bool(authorities) and ca_key.public_key() == authorities[0].public_key()
+    return _Held(authorities, ca_key if own else None, _serving(material))
 
 
 def _serving(material: Material) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
@@ -112,6 +114,7 @@ def _key(pem: bytes) -> ec.EllipticCurvePrivateKey | None:
 
 def _written(held: _Held) -> Material:
     assert held.serving is not None
+    assert held.ca_key is not None
     cert, key = held.serving
     bundle = b"".join(c.public_bytes(_PEM) for c in held.authorities)
     return Material(bundle, _pem_key(held.ca_key), cert.public_bytes(_PEM), _pem_key(key))
@@ -138,7 +141,7 @@ def _signed(cert: x509.Certificate, authority: x509.Certificate) -> bool:
     return True
 
 
-def _with_new_authority(held: _Held | None, now: datetime) -> _Held:
+def _with_new_authority(held: _Held, now: datetime) -> _Held:
     key = ec.generate_private_key(ec.SECP256R1())
     # Authorities of one name and several keys would make the API server try the wrong one first.
     subject = _subject(f"fractile webhook {now:%Y-%m-%dT%H:%M:%SZ} {x509.random_serial_number() % 2**32:08x}")
@@ -146,18 +149,22 @@ def _with_new_authority(held: _Held | None, now: datetime) -> _Held:
         _builder(subject, subject, key.public_key(), now, CA_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_ca_usage(), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _Held((cert, *(held.authorities if held else ())), key, held.serving if held else None)
+    return _Held((cert, *held.authorities), key, held.serving)
 
 
 def _with_new_serving(held: _Held, names: Sequence[str], now: datetime) -> _Held:
+    assert held.ca_key is not None
     key = ec.generate_private_key(ec.SECP256R1())
-    life = min(SERVING_LIFE, held.newest.not_valid_after_utc - now)
+    authority = held.authorities[0]
+    life = min(SERVING_LIFE, authority.not_valid_after_utc - now)
     cert = (
-        _builder(_subject("fractile webhook"), held.newest.subject, key.public_key(), now, life)
+        _builder(_subject("fractile webhook"), authority.subject, key.public_key(), now, life)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(held.ca_key.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
         .sign(held.ca_key, hashes.SHA256())
     )
