@@ -16,10 +16,11 @@ from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.scan import Need
-from fractile.model.refusal import Refusal
+from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.policy import others, reasons
 from fractile.policy.cards import fits
+from fractile.policy.quota import Allowance, fits_within, plan_within
 from fractile.policy.state import NodeState
 from fractile.wire.extender import FilterResult
 
@@ -31,19 +32,25 @@ _LOOKED_AT = 10  # nodes among which the one is sought that speaks for many
 
 class _Sought(msgspec.Struct, frozen=True):
     """What a pod needs, of which arrays: those of GPUs, or those of other devices when it needs only these. ``beside``:
-    what it needs of the others when it needs both."""
+    what it needs of the others when it needs both. ``left``: what the quota leaves to it, and ``nodes`` those of its
+    pools, None for all."""
 
     arrays: CardArrays
     need: Need
     beside: tuple[CardArrays, Need] | None = None
+    left: Allowance | None = None
+    nodes: Bools | None = None
 
     @property
     def exact(self) -> bool:
+        if self.left is not None and self.left.tight:
+            return False
         return self.need.exact and (self.beside is None or self.beside[1].exact)
 
     def now(self) -> Bools:
         """Columns of nodes that meet it with what is free."""
-        return self._both(scan.now)
+        meets = self._both(scan.now)
+        return meets if self.nodes is None else meets & self.nodes
 
     def ever(self) -> Bools:
         """Columns of nodes that would meet it if they were empty."""
@@ -52,6 +59,12 @@ class _Sought(msgspec.Struct, frozen=True):
     def _both(self, judge: Callable[[CardArrays, Need], Bools]) -> Bools:
         meets = judge(self.arrays, self.need)
         return meets & scan.carried(judge(*self.beside), self.beside[0], self.arrays) if self.beside else meets
+
+
+def within(request: PodRequest, left: Allowance, ledger: Ledger) -> _Sought:
+    """Where to look for nodes within the quota."""
+    what = sought(ledger.bounds.narrowed(request, left), ledger)
+    return msgspec.structs.replace(what, left=left, nodes=ledger.bounds.nodes(left))
 
 
 def sought(request: PodRequest, ledger: Ledger) -> _Sought:
@@ -82,7 +95,10 @@ def filter_nodes(
     if entry is not None and entry.placement.node in names:
         # A Binding of unknown outcome: the pod's own cards are charged, and only that node can be right.
         return FilterResult(node_names=[entry.placement.node])
-    what = sought(request, ledger)
+    left = ledger.usage.allowance(request)
+    if isinstance(left, Refusal):
+        return FilterResult(node_names=[], unresolvable=dict.fromkeys(names, left.message))
+    what = sought(request, ledger) if left is None else within(request, left, ledger)
     if len(names) > BEST:
         best = _best(request, what, names, ledger, spread=spreads(request, policy))
         if len(best) == BEST:
@@ -115,7 +131,7 @@ def _named(
     top: list[int] = scan.best_first(arrays, columns, most, emptiest=spread).tolist()
     candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
     named = frozenset(candidates).intersection(names)
-    fitting = (name for name in candidates if name in named and (what.exact or fits(request, _state(ledger, name))))
+    fitting = (name for name in candidates if name in named and (what.exact or _fits(request, what, name, ledger)))
     return list(islice(fitting, BEST))
 
 
@@ -126,17 +142,57 @@ def _every_node(request: PodRequest, what: _Sought, names: list[str], ledger: Le
     result = FilterResult(node_names=[])
     assert result.node_names is not None
     for i in now.nonzero()[0].tolist():
-        state = None if what.exact else _state(ledger, names[i])
-        if state is None or fits(request, state):
+        if what.exact or _fits(request, what, names[i], ledger):
             result.node_names.append(names[i])
         else:
-            _refuse(result, [names[i]], reasons.explain(request, state))
+            _refuse(result, [names[i]], _reason(request, what.left, names[i], ledger))
+    bounded = _bounded(request, what, known & ~now, columns, ledger)
+    _refuse_bounded(result, request, what, _pick(names, bounded), columns[bounded], ledger)
+    now |= bounded
     ever = known & ~now & what.ever()[columns]
     _refuse(result, _pick(names, ~known), reasons.no_cards() if what.arrays is ledger.arrays else others.no_devices())
     _refuse_all(result, _pick(names, ever), request, ledger, columns[ever], what.arrays)
     never = known & ~now & ~ever
     _refuse_all(result, _pick(names, never), request, ledger, columns[never], what.arrays)
     return result
+
+
+def _bounded(request: PodRequest, what: _Sought, refused: Bools, columns: Ints, ledger: Ledger) -> Bools:
+    """Which of the refused nodes the quota alone stands against: they are in another pool, or would meet the need."""
+    if what.left is None:
+        return np.zeros(len(refused), np.bool_)
+    meets = sought(request, ledger).now()
+    return refused & (meets if what.nodes is None else meets | ~what.nodes)[columns]
+
+
+def _refuse_bounded(
+    result: FilterResult, request: PodRequest, what: _Sought, names: Sequence[str], columns: Ints, ledger: Ledger
+) -> None:
+    """Refuse nodes because of the quota. One speaks for all with its labels and models: there are few of those, and
+    what the quota has against them is the same."""
+    known: dict[object, Refusal] = {}
+    for name, alike in zip(names, ledger.bounds.alike(columns), strict=True):
+        reason = known.get(alike) or _reason(request, what.left, name, ledger)
+        if reason.code is Code.QUOTA:
+            known[alike] = reason
+        _refuse(result, [name], reason)
+
+
+def _fits(request: PodRequest, what: _Sought, name: str, ledger: Ledger) -> bool:
+    state, left = _state(ledger, name), what.left
+    if left is None:
+        return fits(request, state)
+    place = ledger.usage.place(name)
+    if left.tight:
+        return fits_within(request, state, place, left)
+    return left.bars(place) is None and fits(request, left.opened(state, place))
+
+
+def _reason(request: PodRequest, left: Allowance | None, name: str, ledger: Ledger) -> Refusal:
+    """Why a node does not fit that the sums, or one card, had nothing against."""
+    state = _state(ledger, name)
+    found = plan_within(request, state, ledger.usage.place(name), left) if left else None
+    return found if isinstance(found, Refusal) else reasons.explain(request, state)
 
 
 def _refuse_all(

@@ -54,6 +54,16 @@ class Bounds:
 
         return msgspec.structs.replace(request, containers=tuple(map(narrow, request.containers)))
 
+    def alike(self, columns: Ints) -> list[object]:
+        """For each column what quotas can tell nodes apart by: labels, and the models of the cards."""
+        self._renew()
+        pairs = zip(columns.tolist(), self._place[columns].tolist(), self._only[columns].tolist(), strict=True)
+        return [(place, only if only != _MIXED else self._models(column)) for column, place, only in pairs]
+
+    def _models(self, column: int) -> tuple[int, ...]:
+        there = self._arrays.memory[:, column] > 0
+        return tuple(dict.fromkeys(self._arrays.model[there, column].tolist()))
+
     def _opened(self, left: Allowance) -> Bools:
         """The cards, of the shape (slots, columns): those of closed models are not, nor are nodes without enough."""
         self._renew()

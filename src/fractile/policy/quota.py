@@ -111,6 +111,10 @@ def plan_within(
     return chosen if isinstance(chosen, Refusal) else _refusal(_why(request, state, place, left, chosen))
 
 
+def fits_within(request: PodRequest, state: NodeState, place: Place, left: Allowance) -> bool:
+    return isinstance(plan_within(request, state, place, left), Placement)
+
+
 def passed(quota: Quota, namespace: str, held: Percents, more: Percents) -> Refusal | None:
     """The refusal when so much more is beyond the quota: the last look, at amounts alone, before cards are charged."""
     if not any(more.values()):
