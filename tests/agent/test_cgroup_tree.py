@@ -79,6 +79,25 @@ def test_a_container_is_found_by_its_id_and_by_what_its_processes_see(machine: M
     assert tree.pids(a) == (10, 11)
 
 
+def test_where_paths_do_not_say_which_pod_it_is_only_the_containers_own_processes_do(machine: Machine) -> None:
+    a, b = machine.cgroup(f"memory/k8s.io/{A}", 10, 11), machine.cgroup(f"memory/k8s.io/{B}", 20)
+    for pid, token in ((10, "one"), (11, "one"), (20, "two")):
+        machine.process(pid, token)
+    tree = machine.tree()
+    assert (tree.find(UID, token="one"), tree.find(OTHER, token="two")) == (a, b)
+    assert tree.find(UID, token="one", container_id=A) == a
+    assert tree.find(UID, token="one", container_id=B) is None  # claimed, and another's
+    assert tree.find(UID, token="nobody") is None
+
+
+def test_a_node_that_runs_in_a_container_is_not_taken_for_one_of_its_own(machine: Machine) -> None:
+    machine.cgroup(f"docker/{A}", 1)
+    machine.process(1, "")
+    inner = machine.cgroup(f"docker/{A}/kubelet/kubepods/pod{UID}/{B}", 10)
+    machine.process(10, "one")
+    assert machine.tree().find(UID, token="one") == inner
+
+
 def test_processes_below_the_container_count_and_those_of_other_namespaces_do_not(machine: Machine) -> None:
     a = machine.cgroup(f"kubepods/pod{UID}/{A}", 10, 0)
     machine.cgroup(f"kubepods/pod{UID}/{A}/nested/deeper", 12)

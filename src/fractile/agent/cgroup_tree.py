@@ -1,16 +1,17 @@
 """The processes of a container: its cgroup and those below it, of v1 or v2, found by what all runtimes have in common.
 
 Which of a pod's cgroups is the container's own is told by its id, or by a process in it that has the container's token
-directory in its view. All walks are bounded: a container may make cgroups of its own. Failure rule: what is not
-found or not readable is None; it may be there later.
+directory in its view; by that alone where kubelet makes no cgroups for pods (``cgroupsPerQOS: false``). All walks are
+bounded: a container may make cgroups of its own. Failure rule: what is not found or not readable is None; it may be
+there later.
 """
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fractile.agent.cgroup import places
+from fractile.agent.cgroup import Place, places
 from fractile.agent.procfs import ProcFs
 
 ROOT = Path("/sys/fs/cgroup")
@@ -32,8 +33,14 @@ class CgroupTree:
 
     def find(self, pod_uid: str, *, token: str, container_id: str = "") -> Path | None:
         """The container's cgroup."""
-        for found, known_id in self._containers(pod_uid):
-            if container_id == known_id if container_id else self._shows(found, token):
+        for found, place in self._containers(pod_uid):
+            if container_id and container_id != place.container_id:
+                continue
+            if not place.pod_uid:  # its own processes alone: below it may be a whole node, in which the pod runs
+                its = self._shows(_procs(found), token)
+            else:
+                its = bool(container_id) or self._shows(self.pids(found), token)
+            if its:
                 return found
         return None
 
@@ -50,21 +57,21 @@ class CgroupTree:
             waiting.extend(_children(one))
         return tuple(sorted(found)[:_PIDS])
 
-    def _containers(self, pod_uid: str) -> Iterator[tuple[Path, str]]:
-        """The cgroups of the pod's containers, and their ids."""
+    def _containers(self, pod_uid: str) -> Iterator[tuple[Path, Place]]:
+        """The cgroups of the pod's containers, and of those whose path does not say which pod it is."""
         for hierarchy in self._hierarchies():
             for path in _walk(hierarchy):
                 place = next(reversed(places(f"0::/{path.relative_to(hierarchy)}\n")), None)
-                if place is not None and place.pod_uid == pod_uid and place.container_id:
-                    yield path, place.container_id
+                if place is not None and place.pod_uid in (pod_uid, "") and place.container_id:
+                    yield path, place
 
     def _hierarchies(self) -> Iterator[Path]:
         """Where containers may be, those that say most first; on a machine with both, runtimes use v1."""
         found = [self._root / name for name in _CONTROLLERS if (self._root / name / "cgroup.procs").exists()]
         yield from found or [self._root]
 
-    def _shows(self, cgroup: Path, token: str) -> bool:
-        some = (self.pids(cgroup) or ())[:_ASKED]
+    def _shows(self, pids: Sequence[int] | None, token: str) -> bool:
+        some = (pids or ())[:_ASKED]
         return any(process.token == token for process in self._processes.look(some).values())
 
 
