@@ -11,7 +11,9 @@ from fractile.cluster.local import LocalCluster
 from fractile.cluster.workload import Workload
 from fractile.dialects.tencent import ASSIGNED, CORE, INDEX, MEMORY, NODE
 from fractile.model.placement import Slice
+from fractile.wire import vcuda
 from fractile.wire.devices import count_by_card
+from tests.e2e.test_limits import slice_of as slice_of_pod
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -55,6 +57,54 @@ def test_a_manifest_of_gpu_manager_runs_unchanged(cluster: LocalCluster, work: W
         assert count_by_card(record.get(MEMORY, [])) == ({card: ids[1]} if ids[1] else {})
 
 
+def test_an_image_made_for_gpu_manager_finds_its_files_and_they_follow_the_container(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    work.apply([w.pod("old", shares(30, 16), nodes=["n1"]), w.pod("whole", shares(100, 0), nodes=["n2"])])
+    pods = work.wait_running("old", "whole")
+
+    def inside(pod: str, script: str) -> str:
+        return cluster.kubectl("-n", work.namespace, "exec", pod, "--", "sh", "-c", script)
+
+    def read(pod: str, name: str) -> bytes:
+        return bytes.fromhex(inside(pod, f"od -An -v -tx1 /etc/vcuda/{name}"))
+
+    config = vcuda.decode_config(read("old", vcuda.CONFIG_NAME))
+    assert (config.pod_uid, config.container) == (pods["old"]["metadata"]["uid"], "main")
+    assert (config.memory, config.cores, config.limit, config.enabled) == (16 * 256 * 2**20, 30, 0, True)
+    assert not vcuda.decode_config(read("whole", vcuda.CONFIG_NAME)).enabled  # nobody to be held back for
+
+    # Every look from inside is a process more, so the file is followed from outside; and once seen from inside.
+    namespace = inside("old", "readlink /proc/self/ns/pid").strip()
+    file = slice_of_pod(cluster, "n1", "old") / "vcuda" / vcuda.PIDS_NAME
+
+    def true() -> bool:
+        """Whether the file names the container's processes, as the machine numbers them, and no others."""
+        return set(vcuda.decode_pids(file.read_bytes())) == in_namespace(namespace)
+
+    work.wait_until(20, "the container's first processes", true)
+    first = set(vcuda.decode_pids(file.read_bytes()))
+    assert first <= set(vcuda.decode_pids(read("old", vcuda.PIDS_NAME)))
+    inside("old", "sleep 1000 >/dev/null 2>&1 </dev/null & echo $! >/tmp/pid")
+    work.wait_until(20, "another process", lambda: true() and first < in_namespace(namespace))
+    inside("old", "kill $(cat /tmp/pid)")
+    work.wait_until(20, "its end", lambda: true() and first == in_namespace(namespace))
+    assert inside("old", "ls -l /etc/vcuda/vcuda.sock").startswith("s")
+    assert inside("old", "(: >/etc/vcuda/vcuda.config) 2>/dev/null; echo $?").strip() != "0"
+
+
+def in_namespace(pids: str) -> set[int]:
+    """The processes of a pid namespace."""
+    return {int(link.parts[2]) for link in Path("/proc").glob("[0-9]*/ns/pid") if target(link) == pids}
+
+
+def target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except OSError:
+        return ""
+
+
 def test_families_share_a_card_until_its_cores_are_promised(work: Workload) -> None:
     only = ["n3"]
     work.apply([w.pod(f"all-{i}", shares(60, 8), shares(40, 8, "more"), nodes=only) for i in range(2)])
@@ -75,5 +125,5 @@ def test_a_share_that_makes_no_sense_is_refused_with_a_sentence(work: Workload) 
 
 def shares(cores: int, blocks: int, name: str = "main") -> w.Manifest:
     made = w.container(name)
-    made["resources"] = {"limits": {CORE: str(cores), MEMORY: str(blocks)}}
+    made["resources"] = {"limits": {CORE: str(cores)} | ({MEMORY: str(blocks)} if blocks else {})}
     return made
