@@ -313,7 +313,7 @@ def test_whatever_happens_to_one_card_another_that_answers_stays_healthy(
     assert healthy(stock) | {A.uuid: True} == healthy(stock)
 
 
-def sick(card: Card, **fields: str) -> ExtendedResource:
+def sick(card: Card, **fields: Any) -> ExtendedResource:
     wanted = from_card(card, NODE)
     known = ExtendedResourceStatus(phase="Unhealthy", reason="Xid119", message="m", **fields)
     return ExtendedResource(metadata=wanted.metadata, spec=wanted.spec, status=known)

@@ -13,6 +13,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.kube.tokens import StaticToken
 from tests.contract import real_apiserver
+from tests.contract.kubectl import Kubectl, with_manifests
 from tests.contract.real_apiserver import RealApiServer
 from tests.fakes.apiserver import FakeApiServer
 
@@ -77,3 +78,12 @@ def _compact_real(real: RealApiServer) -> Callable[[], Awaitable[None]]:
             assert answer.status_code == 200, answer.text
 
     return compact
+
+
+@pytest.fixture(scope="session")
+def kubectl(real_server: RealApiServer) -> Kubectl:
+    """An administrator's, with all manifests applied."""
+    told = with_manifests(real_server)
+    if told is None:
+        pytest.skip("kubectl is not built; `fractile up` builds it")
+    return told

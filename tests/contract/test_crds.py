@@ -1,8 +1,6 @@
 """The custom resources as the real API server takes and refuses them: `kubectl apply` with the manifests of deploy/."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from fractile.cluster import objects, programs
+from fractile.cluster import objects
 from fractile.model.card import Card
 from fractile.model.interconnect import Interconnect
 from fractile.model.properties import Properties
@@ -18,10 +16,8 @@ from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire import extended_resource, resource_class
 from fractile.wire.extended_resource import BoundTo, ExtendedResource, ExtendedResourceStatus, Used
 from fractile.wire.resource_class import DeviceCounts, ResourceClass, ResourceClassStatus, UnitCounts
-from tests.contract.real_apiserver import RealApiServer
+from tests.contract.kubectl import CRDS, Kubectl
 
-_WAIT = 60.0
-_CRDS = ("extendedresources.fractile.dev", "resourceclasses.fractile.dev")
 NODE = NodeName("n1")
 SAID = Properties({"architecture": "Volta", "clock": "1530MHz", "computeCapability": "7.0", "pcieLanes": "16"})
 CARD = Card(
@@ -57,52 +53,6 @@ spec: {selector: {matchExpressions: [{key: memory, operator: Gt, values: ["10GiB
 """
 
 
-class Kubectl:
-    """kubectl as an administrator of the server."""
-
-    def __init__(self, program: str, server: RealApiServer) -> None:
-        self._program = program
-        self._env = {"PATH": os.environ["PATH"], "KUBECONFIG": str(server.kubeconfig), "HOME": str(server.ca.parent)}
-
-    def tell(self, *args: str, stdin: object = "") -> subprocess.CompletedProcess[str]:
-        text = stdin if isinstance(stdin, str) else json.dumps(stdin)
-        return subprocess.run(
-            [self._program, *args],
-            input=text,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            timeout=_WAIT,
-            check=False,
-        )
-
-    def __call__(self, *args: str, stdin: object = "") -> str:
-        done = self.tell(*args, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def apply(self, thing: object) -> str:
-        return self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=thing)
-
-    def refused(self, thing: object) -> str:
-        """Why the server does not take it."""
-        done = self.tell("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=thing)
-        assert done.returncode != 0, "it was taken"
-        return done.stderr
-
-
-@pytest.fixture(scope="session")
-def kubectl(real_server: RealApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    found = programs.find(os.environ, ("kubectl",))
-    if found is None:
-        pytest.skip("kubectl is not built; `fractile up` builds it")
-    told = Kubectl(found["kubectl"], real_server)
-    told.apply(objects.manifests())
-    for crd in _CRDS:
-        told("wait", "--for=condition=Established", f"crd/{crd}", "--timeout=30s")
-    return told
-
-
 def a_class(name: str = "c", **spec: Any) -> dict[str, object]:
     return {
         "apiVersion": extended_resource.API_VERSION,
@@ -126,7 +76,7 @@ def test_all_manifests_pass_a_dry_run_on_the_server(kubectl: Kubectl) -> None:
     kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f", "-", stdin=objects.manifests())
 
 
-@pytest.mark.parametrize("crd", _CRDS)
+@pytest.mark.parametrize("crd", CRDS)
 def test_the_schema_is_structural_and_all_its_names_are_accepted(kubectl: Kubectl, crd: str) -> None:
     conditions = json.loads(kubectl("get", "crd", crd, "-o", "json"))["status"]["conditions"]
     found = {c["type"]: c["status"] for c in conditions}

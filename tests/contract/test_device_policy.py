@@ -1,0 +1,210 @@
+"""Who may write ExtendedResources: the agent of the node, on the real API server; forged ones are refused."""
+
+import json
+import time
+from collections.abc import Generator
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fractile.model.card import Card
+from fractile.model.units import CardUUID, MiB, NodeName
+from fractile.wire import extended_resource
+from fractile.wire.extended_resource import object_name
+from tests.contract.kubectl import Kubectl
+
+ADMIN_GROUP = "cluster-admins"
+AGENT = "system:serviceaccount:fractile-system:fractile-agent"
+CONTROL = ("fractile-control-plane", "fractile:control-plane")
+CARD = Card(CardUUID("GPU-policy"), 0, "Tesla V100", MiB(16276))
+NAME = object_name(CARD.uuid)
+READER = {  # kubectl reads before it patches
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "policy-test-reader"},
+    "rules": [
+        {
+            "apiGroups": ["fractile.dev"],
+            "resources": ["extendedresources", "extendedresources/status"],
+            "verbs": ["get", "list", "watch"],
+        }
+    ],
+}
+RIGHTS = {
+    "apiVersion": "v1",
+    "kind": "List",
+    "items": [
+        READER,
+        *(
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": f"policy-test-{role.replace(':', '-')}"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+                "subjects": [subject],
+            }
+            for role, subject in (
+                ("cluster-admin", {"kind": "Group", "name": ADMIN_GROUP, "apiGroup": "rbac.authorization.k8s.io"}),
+                (
+                    "fractile:agent",
+                    {"kind": "ServiceAccount", "name": "fractile-agent", "namespace": "fractile-system"},
+                ),
+                (
+                    "policy-test-reader",
+                    {"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"},
+                ),
+            )
+        ),
+    ],
+}
+ACCOUNT = {
+    "apiVersion": "v1",
+    "kind": "ServiceAccount",
+    "metadata": {"name": "fractile-agent", "namespace": "fractile-system"},
+}
+
+
+def written(node: str, **spec: object) -> dict[str, Any]:
+    """What the agent of that node would apply for the card."""
+    found = cast(dict[str, Any], msgspec.to_builtins(extended_resource.from_card(CARD, NodeName(node))))
+    found["spec"] |= spec
+    return found
+
+
+def status(**fields: object) -> tuple[str, ...]:
+    """Arguments of kubectl that patch the card's status."""
+    patch = json.dumps({"status": fields})
+    return "patch", "er", NAME, "--subresource=status", "--type=merge", "-p", patch
+
+
+class People:
+    """Everybody who might write a device."""
+
+    def __init__(self, kubectl: Kubectl) -> None:
+        self.root = kubectl
+        self.agent = kubectl.as_user("fractile:agent:n1", "fractile:agents")
+        self.neighbour = kubectl.as_user("fractile:agent:n2", "fractile:agents")
+        self.account = kubectl.as_user(AGENT, "system:serviceaccounts", node="n1")
+        self.unclaimed = kubectl.as_user(AGENT, "system:serviceaccounts")
+        self.control = kubectl.as_user(*CONTROL)
+        self.admin = kubectl.as_user("jane", ADMIN_GROUP)
+
+
+@pytest.fixture(scope="module")
+def people(kubectl: Kubectl) -> People:
+    kubectl.apply(ACCOUNT)
+    kubectl.apply(RIGHTS)
+    found = People(kubectl)
+    deadline = time.monotonic() + 30.0
+    while not found.admin.tell("create", "--dry-run=server", "-f", "-", stdin=written("n1")).returncode:
+        assert time.monotonic() < deadline, "the policy is not in force"
+        time.sleep(0.2)
+    return found
+
+
+@pytest.fixture
+def card(people: People) -> Generator[str]:
+    """The object of a card of n1, as its agent made it."""
+    people.agent.apply(written("n1"))
+    yield NAME
+    people.root("delete", "er", NAME, "--ignore-not-found")
+
+
+def refusal(who: Kubectl, *args: str, stdin: object = "") -> str:
+    done = who.tell(*args, stdin=stdin)
+    assert done.returncode != 0, f"it was taken: {done.stdout}"
+    return done.stderr
+
+
+APPLY = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+
+
+@pytest.mark.parametrize("who", ["agent", "account"])
+def test_an_agent_writes_the_devices_of_its_node_and_their_status(people: People, who: str) -> None:
+    agent: Kubectl = getattr(people, who)
+    agent.apply(written("n1"))
+    agent.apply(written("n1", model="Tesla V100-SXM2"))
+    agent(*status(phase="PartlyBound", used={"memory": "1Gi", "slices": 1}))
+    agent("delete", "er", NAME, "--wait=false")
+
+
+@pytest.mark.parametrize("who", ["agent", "account"])
+def test_an_agent_makes_no_devices_of_another_node(people: People, who: str) -> None:
+    told = refusal(getattr(people, who), *APPLY, stdin=written("n2"))
+    assert "the agent of node n1 writes the devices of its own node only, not those of node n2" in told
+
+
+def test_the_agent_of_another_node_changes_nothing(people: People, card: str) -> None:
+    assert "own node only, not those of node n1" in refusal(people.neighbour, *APPLY, stdin=written("n1", model="x"))
+    assert "own node only" in refusal(people.neighbour, *status(phase="Unhealthy", reason="Forged"))
+    assert "own node only" in refusal(people.neighbour, "delete", "er", card)
+
+
+def test_an_agent_takes_no_device_over_while_its_node_has_it(people: People, card: str) -> None:
+    told = refusal(people.neighbour, *APPLY, stdin=written("n2"))
+    assert "the device is on node n1; the agent of node n2 can take it over when it is gone there" in told
+    assert people.root("get", "er", card, "-o", "jsonpath={.spec.nodeName}") == "n1"
+
+
+def test_a_device_whose_node_is_lost_may_turn_up_on_another(people: People, card: str) -> None:
+    people.control(*status(phase="Lost", reason="NodeLost"))
+    people.neighbour.apply(written("n2"))
+    assert people.root("get", "er", card, "-o", "jsonpath={.spec.nodeName}") == "n2"
+
+
+def test_a_token_without_a_node_writes_nothing(people: People) -> None:
+    assert "this agent does not say which node it is on" in refusal(people.unclaimed, *APPLY, stdin=written("n1"))
+
+
+def test_the_control_plane_says_whether_a_device_is_lost_and_nothing_else(people: People, card: str) -> None:
+    people.agent(*status(phase="PartlyBound", used={"memory": "1Gi", "slices": 1}))
+    sentence = "the control plane says only whether a device is lost with its node"
+    for wrong in (
+        status(phase="Unhealthy"),
+        status(phase="Bound"),
+        status(phase="Lost", used={"slices": 0}),
+        status(phase="Lost", boundTo=[{"namespace": "n", "pod": "p", "container": "c"}]),
+    ):
+        assert sentence in refusal(people.control, *wrong)
+    people.control(*status(phase="Lost", reason="NodeLost", message="gone"))
+    people.control(*status(phase="PartlyBound", reason="", message=""))
+
+
+def test_nobody_else_forges_a_status(people: People, card: str) -> None:
+    sentence = "devices and their statuses are written by the agents of their nodes alone"
+    assert sentence in refusal(people.admin, *status(phase="Unhealthy"))
+    assert sentence in refusal(people.admin, *APPLY, stdin=written("n1", memory="99Gi"))
+    assert sentence in refusal(people.admin, *APPLY, stdin=written("n9"))
+
+
+def test_an_administrator_may_label_and_delete_a_device(people: People, card: str) -> None:
+    people.admin("label", "er", card, "rack=r1")
+    people.admin("delete", "er", card)
+
+
+def test_the_token_of_an_agents_pod_says_its_node(people: People, kubectl: Kubectl) -> None:
+    """A real token, not an impersonation: bound to a pod, which is bound to a node."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "claimed"}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "agent", "namespace": "fractile-system"},
+        "spec": {
+            "nodeName": "claimed",
+            "serviceAccountName": "fractile-agent",
+            "containers": [{"name": "agent", "image": "i"}],
+        },
+    }
+    kubectl.apply(node)
+    kubectl.apply(pod)
+    try:
+        bound = ("--bound-object-kind=Pod", "--bound-object-name=agent")
+        token = kubectl("create", "token", "fractile-agent", "-n", "fractile-system", *bound).strip()
+        agent = kubectl.with_token(token)
+        assert "the agent of node claimed writes" in refusal(agent, *APPLY, stdin=written("n1"))
+        agent.apply(written("claimed"))
+        agent("delete", "er", NAME, "--wait=false")
+    finally:
+        kubectl("delete", "pod", "agent", "-n", "fractile-system", "--grace-period=0", "--force")
+        kubectl("delete", "node", "claimed")
