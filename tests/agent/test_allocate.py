@@ -19,7 +19,7 @@ from fractile.model.units import MemoryUnit
 from fractile.region import directory
 from fractile.wire.devices import device_ids
 from tests.agent.test_library import source
-from tests.agent.world import CARDS, COUNT, MEM, World, card, world
+from tests.agent.world import BLOCKS, CARDS, CORE, COUNT, GPU, MEM, World, card, world
 
 A, B = CARDS
 CATALOG = Catalog.of(CARDS, MemoryUnit.GiB)
@@ -124,11 +124,20 @@ async def test_preferring_never_fails(size: int) -> None:
         assert [len(r.deviceIDs) for r in answer.container_responses] == [1 if size > 0 else 0, 0]
 
 
-async def test_options_ask_for_both_calls() -> None:
+@pytest.mark.parametrize("resource", [MEM, COUNT, CORE, BLOCKS, GPU])
+async def test_options_ask_for_both_calls(resource: str) -> None:
     async with world() as w:
-        got = await rpc.call_socket(plugin_socket(w, COUNT), rpc.OPTIONS, dp.Empty(), timeout=20)
-        assert got.pre_start_required
+        got = await rpc.call_socket(plugin_socket(w, resource), rpc.OPTIONS, dp.Empty(), timeout=20)
+        assert got.pre_start_required, "else late allocations, of which two at a time end kubelet"
         assert got.get_preferred_allocation_available
+
+
+async def test_what_is_only_counted_may_always_start() -> None:
+    async with world() as w:
+        request = dp.PreStartContainerRequest(devices_ids=[f"{A.uuid}::1"])
+        await rpc.call_socket(plugin_socket(w, BLOCKS), rpc.PRE_START, request, timeout=20)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await rpc.call_socket(plugin_socket(w, CORE), rpc.PRE_START, request, timeout=20)
 
 
 def test_a_unit_that_needs_too_many_ids_is_refused_with_the_unit_that_fits() -> None:

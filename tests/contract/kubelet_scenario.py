@@ -41,8 +41,26 @@ class KubeletWorld(Protocol):
         """What the node offers; 0 when it does not know the resource."""
         ...
 
-    async def create(self, name: str, *, resource: str, init: Containers, containers: Containers) -> PodUID:
-        """Bind a pod of these containers to the node. Init containers end at once, the others run on."""
+    async def create(
+        self,
+        name: str,
+        *,
+        resource: str,
+        init: Containers,
+        containers: Containers,
+        restarts: bool = False,
+        busy: Sequence[str] = (),
+    ) -> PodUID:
+        """Bind a pod of these containers to the node. Init containers end at once, less the ``busy`` ones; the others
+        run on. ``restarts``: those that end are started again."""
+        ...
+
+    async def end(self, name: str, container: str) -> None:
+        """Until the container, which runs or will soon, has ended; with success."""
+        ...
+
+    async def restart_kubelet(self, *, forgets: bool = False) -> None:
+        """Kubelet dies, and another one starts; without the checkpoint if it ``forgets``. Containers run on."""
         ...
 
     async def phase(self, name: str) -> str:
@@ -79,9 +97,13 @@ class Recorder:
     preferring: bool = True
     refuse_starts: int = 0
     refuse_allocate: bool = False
+    starting: bool = True  # whether it wants to be asked before a container starts
+    slow: float = 0.0  # seconds for an answer to prefer
+    at_once: int = 0  # how many such answers were under way at a time, at most
     calls: list[Call] = field(default_factory=list[Call])
     order: list[str] = field(default_factory=list[str])  # options, list: as they came at registration
     server: grpc.aio.Server | None = None
+    preparing: int = 0
 
     def kinds(self) -> list[str]:
         return [c.kind for c in self.calls]
@@ -102,7 +124,9 @@ class Recorder:
 
     async def _options(self, request: dp.Empty, context: rpc.Context) -> dp.DevicePluginOptions:
         self.order.append("options")
-        return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=self.preferring)
+        return dp.DevicePluginOptions(
+            pre_start_required=self.starting, get_preferred_allocation_available=self.preferring
+        )
 
     async def _list(self, request: dp.Empty, context: rpc.Context) -> AsyncIterator[dp.ListAndWatchResponse]:
         self.order.append("list")
@@ -113,6 +137,10 @@ class Recorder:
         self, request: dp.PreferredAllocationRequest, context: rpc.Context
     ) -> dp.PreferredAllocationResponse:
         (asked,) = request.container_requests
+        self.preparing += 1
+        self.at_once = max(self.at_once, self.preparing)
+        await asyncio.sleep(self.slow)
+        self.preparing -= 1
         must = frozenset(asked.must_include_deviceIDs)
         chosen = [*must, *sorted(set(asked.available_deviceIDs) - must, reverse=True)][: asked.allocation_size]
         waiting = await self.waiting()
@@ -138,28 +166,49 @@ class Recorder:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not yet, says the test")
         return dp.PreStartContainerResponse()
 
-    async def waiting(self) -> frozenset[str]:
+    async def held(self) -> dict[str, frozenset[str]]:
+        """What pod-resources says that each listed container (pod/container) has of the resource."""
         request = pr.ListPodResourcesRequest()
         listed = await rpc.call_socket(self.world.pod_resources_socket, rpc.LIST, request, timeout=15)
-        return frozenset(
-            f"{pod.name}/{container.name}"
+        return {
+            f"{pod.name}/{container.name}": frozenset(
+                one for d in container.devices if d.resource_name == self.resource for one in d.device_ids
+            )
             for pod in listed.pod_resources
             for container in pod.containers
-            if all(d.resource_name != self.resource for d in container.devices)
-        )
+        }
+
+    async def waiting(self) -> frozenset[str]:
+        return frozenset(name for name, ids in (await self.held()).items() if not ids)
+
+    async def over_a_restart(self, *, forgets: bool = False) -> None:
+        """Kubelet restarts, and the plugin registers again as soon as the new one listens, before it admits a pod."""
+        socket = self.world.plugin_directory / rpc.KUBELET_SOCKET
+        before = _made(socket)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.world.restart_kubelet(forgets=forgets))
+            async with asyncio.timeout(_PATIENCE):
+                while _made(socket) in (None, before):  # noqa: ASYNC110
+                    await asyncio.sleep(0.002)
+            old, self.server = self.server, None
+            if old is not None:
+                await old.stop(0)
+            await self.register()
+        await _until(lambda: _offers(self, len(self.devices)))
 
 
 @asynccontextmanager
 async def recording(
-    world: KubeletWorld, *, devices: int = 8, preferring: bool = True
+    world: KubeletWorld, *, devices: int = 8, preferring: bool = True, registered: bool = True
 ) -> AsyncGenerator[Recorder, None]:
-    """A registered recorder of a fresh resource, whose devices are allocatable."""
+    """A recorder of a fresh resource; ``registered``: its devices are allocatable."""
     number = next(_numbers)
     ids: list[str] = [*device_ids(_card(number), devices)]
     recorder = Recorder(world, f"contract{number}.fractile.dev/slot", ids, preferring=preferring)
-    await recorder.register()
     try:
-        await _until(lambda: _offers(recorder, devices))
+        if registered:
+            await recorder.register()
+            await _until(lambda: _offers(recorder, devices))
         yield recorder
     finally:
         if recorder.server is not None:
@@ -282,6 +331,143 @@ async def the_end_of_an_old_stream_disconnects_its_successor(world: KubeletWorld
         await _until(lambda: _offers(recorder, 0))
 
 
+# Containers that have ended
+
+
+async def what_a_finished_init_container_held_stays_taken_as_long_as_the_pod(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, init=[("first", 4)], containers=[("main", 2)]) as (name, uid),
+    ):
+        held = {str(e.container): e.ids for e in _recorded(world, uid)}
+        assert (len(held["first"]), len(held["main"])) == (4, 2)
+        assert (await recorder.held())[f"{name}/main"] == held["main"]
+        async with _pod(world, recorder, containers=[("main", 5)], until="Failed") as (late, _):
+            assert "requested number of devices unavailable" in await world.message(late)
+        async with _pod(world, recorder, containers=[("main", 4)]) as (other, _):
+            assert (await recorder.held())[f"{other}/main"] == {*recorder.devices} - held["first"]
+
+
+async def a_container_that_ends_is_started_again_with_the_ids_that_it_has(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, containers=[("main", 2)], restarts=True) as (name, _),
+    ):
+        await world.end(name, "main")
+        await _until(lambda: _true(recorder.kinds() == ["prefer", "allocate", "start", "start"]))
+        assert recorder.calls[3].ids == recorder.calls[1].ids == (await recorder.held())[f"{name}/main"]
+
+
+async def a_container_that_ended_for_good_keeps_its_ids_as_long_as_its_pod(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, containers=[("a", 2), ("b", 2)]) as (name, _),
+    ):
+        before = await recorder.held()
+        await world.end(name, "a")
+        assert await world.phase(name) == "Running"
+        after = await recorder.held()
+        assert (after[f"{name}/a"], after[f"{name}/b"]) == (before[f"{name}/a"], before[f"{name}/b"])
+        assert recorder.kinds() == ["prefer", "allocate"] * 2 + ["start"] * 2
+        async with _pod(world, recorder, containers=[("main", 5)], until="Failed"):
+            pass
+
+
+async def a_pod_that_is_done_gives_its_ids_back_and_is_listed_no_more(world: KubeletWorld) -> None:
+    async with recording(world) as recorder, _pod(world, recorder, containers=[("main", 8)]) as (name, _):
+        await world.end(name, "main")
+        await _until(lambda: _in_phase(world, name, "Succeeded"))
+        assert f"{name}/main" not in await recorder.held()
+        async with _pod(world, recorder, containers=[("main", 8)]):
+            assert recorder.kinds() == ["prefer", "allocate", "start"] * 2
+
+
+# Kubelet restarts, with its record and without
+
+
+async def a_restart_of_kubelet_asks_nothing_and_changes_nothing_for_what_runs(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, containers=[("a", 2), ("b", 1)]) as (name, _),
+    ):
+        before = await recorder.held()
+        asked = recorder.kinds()
+        await recorder.over_a_restart()
+        await _until(lambda: _lists(recorder, f"{name}/a"))
+        assert await world.phase(name) == "Running"
+        after = await recorder.held()
+        assert [after[f"{name}/{c}"] for c in "ab"] == [before[f"{name}/{c}"] for c in "ab"]
+        assert recorder.kinds() == asked
+        async with _pod(world, recorder, containers=[("main", 5)]):
+            pass
+
+
+async def a_kubelet_without_its_record_gives_the_ids_of_running_containers_to_others(world: KubeletWorld) -> None:
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, containers=[("main", 2)], restarts=True) as (name, uid),
+    ):
+        held = (await recorder.held())[f"{name}/main"]
+        asked = recorder.kinds()
+        await recorder.over_a_restart(forgets=True)
+        await _until(lambda: _lists(recorder, f"{name}/main"))
+        assert await world.phase(name) == "Running"
+        assert (await recorder.held())[f"{name}/main"] == frozenset()
+        assert _recorded(world, uid) == []
+        assert recorder.kinds() == asked
+        async with _pod(world, recorder, containers=[("main", 2)]) as (other, _):
+            assert (await recorder.held())[f"{other}/main"] == held
+            assert f"{name}/main" in recorder.calls[-2].waiting, "it looks as if it asked, too"
+        started = recorder.kinds().count("start")
+        await world.end(name, "main")
+        await _until(lambda: _says(world, name, "no devices found allocated in local cache"))
+        assert recorder.kinds().count("start") == started, "and cannot be started again"
+
+
+# Plugins that come after the admission: a node's start without the record, or a pod that nobody scheduled
+
+
+async def a_container_whose_plugin_came_late_and_wants_to_be_asked_first_never_starts(world: KubeletWorld) -> None:
+    async with recording(world, registered=False) as recorder, _early(world, recorder, pods=1) as (name,):
+        await recorder.register()
+        await _until(lambda: _offers(recorder, 8))
+        assert f"{name}/main" in await recorder.waiting()
+        await world.end(name, "wait")
+        await _until(lambda: _says(world, name, "no devices found allocated in local cache"))
+        assert recorder.kinds() == []
+
+
+async def a_container_whose_plugin_came_late_and_asks_for_nothing_is_allocated_when_it_starts(
+    world: KubeletWorld,
+) -> None:
+    async with recording(world, registered=False) as recorder, _early(world, recorder, pods=1) as (name,):
+        recorder.starting = False
+        await recorder.register()
+        await _until(lambda: _offers(recorder, 8))
+        await world.end(name, "wait")
+        await _until(lambda: _in_phase(world, name, "Running"))
+        assert recorder.kinds() == ["prefer", "allocate"]
+        assert (await recorder.held())[f"{name}/main"] == recorder.calls[1].ids == {recorder.devices[-1]}
+
+
+async def late_allocations_of_several_pods_run_side_by_side_and_kill_kubelet(world: KubeletWorld) -> None:
+    async with recording(world, registered=False) as recorder, _early(world, recorder, pods=2) as names:
+        recorder.starting, recorder.slow = False, 4.0
+        await recorder.register()
+        await _until(lambda: _offers(recorder, 8))
+        await asyncio.gather(*(world.end(name, "wait") for name in names))
+        await _until(lambda: _true(len(recorder.calls) >= 2))
+        assert recorder.at_once == 2
+        assert {f"{n}/main" for n in names} <= recorder.calls[0].waiting, "nobody can say who asks"
+        await _until(lambda: _is_gone(recorder))
+        recorder.slow = 0.0
+        await recorder.over_a_restart()
+        for name in names:
+            await _until(lambda n=name: _in_phase(world, n, "Running"))
+        held = await recorder.held()
+        assert [len(held[f"{n}/main"]) for n in names] == [1, 1], "perhaps the same: the record may have both"
+
+
 Scenario = Callable[[KubeletWorld], Coroutine[None, None, None]]
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -296,20 +482,79 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_deleted_pods_ids_are_free_again,
     a_plugin_that_leaves_takes_its_devices_along,
     the_end_of_an_old_stream_disconnects_its_successor,
+    what_a_finished_init_container_held_stays_taken_as_long_as_the_pod,
+    a_container_that_ends_is_started_again_with_the_ids_that_it_has,
+    a_container_that_ended_for_good_keeps_its_ids_as_long_as_its_pod,
+    a_pod_that_is_done_gives_its_ids_back_and_is_listed_no_more,
+    a_restart_of_kubelet_asks_nothing_and_changes_nothing_for_what_runs,
+    a_kubelet_without_its_record_gives_the_ids_of_running_containers_to_others,
+    a_container_whose_plugin_came_late_and_wants_to_be_asked_first_never_starts,
+    a_container_whose_plugin_came_late_and_asks_for_nothing_is_allocated_when_it_starts,
+    late_allocations_of_several_pods_run_side_by_side_and_kill_kubelet,
 )
 
 
 @asynccontextmanager
 async def _pod(
-    world: KubeletWorld, recorder: Recorder, *, containers: Containers, init: Containers = (), until: str = "Running"
+    world: KubeletWorld,
+    recorder: Recorder,
+    *,
+    containers: Containers,
+    init: Containers = (),
+    until: str = "Running",
+    restarts: bool = False,
 ) -> AsyncGenerator[tuple[str, PodUID], None]:
     name = f"scenario-{next(_numbers)}"
-    uid = await world.create(name, resource=recorder.resource, init=init, containers=containers)
+    uid = await world.create(name, resource=recorder.resource, init=init, containers=containers, restarts=restarts)
     try:
         await _until(lambda: _in_phase(world, name, until))
         yield name, uid
     finally:
         await world.delete(name)
+
+
+@asynccontextmanager
+async def _early(world: KubeletWorld, recorder: Recorder, *, pods: int) -> AsyncGenerator[list[str], None]:
+    """Pods that kubelet has admitted without knowing their resource; each waits in an init container."""
+    names = [f"scenario-{next(_numbers)}" for _ in range(pods)]
+    try:
+        for name in names:
+            main = [("main", 1)]
+            await world.create(name, resource=recorder.resource, init=[("wait", 0)], containers=main, busy=["wait"])
+        for name in names:
+            await _until(lambda n=name: _lists(recorder, f"{n}/main"))
+        yield names
+    finally:
+        for name in names:
+            await world.delete(name)
+
+
+async def _lists(recorder: Recorder, container: str) -> bool:
+    return container in await recorder.held()
+
+
+async def _says(world: KubeletWorld, name: str, text: str) -> bool:
+    return text in await world.message(name)
+
+
+async def _is_gone(recorder: Recorder) -> bool:
+    try:
+        await recorder.held()
+    except grpc.aio.AioRpcError:
+        return True
+    return False
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+def _made(path: Path) -> int | None:
+    """When, in ns; inodes are used again."""
+    try:
+        return path.stat().st_ctime_ns
+    except FileNotFoundError:
+        return None
 
 
 async def _in_phase(world: KubeletWorld, name: str, phase: str) -> bool:

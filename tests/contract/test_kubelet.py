@@ -4,7 +4,7 @@ import asyncio
 import random
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,13 +22,23 @@ class FakeWorld:
     def __init__(self, kubelet: FakeKubelet) -> None:
         self._kubelet = kubelet
         self._pods: dict[str, Pod] = {}
+        self._restarting: set[str] = set()
         self.plugin_directory = kubelet.plugin_directory
         self.pod_resources_socket = kubelet.pod_resources_socket
 
     async def allocatable(self, resource: str) -> int:
         return self._kubelet.capacity().get(resource, (0, 0))[1]
 
-    async def create(self, name: str, *, resource: str, init: Containers, containers: Containers) -> PodUID:
+    async def create(
+        self,
+        name: str,
+        *,
+        resource: str,
+        init: Containers,
+        containers: Containers,
+        restarts: bool = False,
+        busy: Sequence[str] = (),
+    ) -> PodUID:
         def made(given: Containers) -> list[object]:
             return [{"name": n, "resources": {"limits": {resource: str(a)} if a else {}}} for n, a in given]
 
@@ -38,8 +48,18 @@ class FakeWorld:
             "status": {"phase": "Pending"},
         }
         pod = self._pods[name] = msgspec.convert(manifest, Pod)
+        for container in busy:
+            self._kubelet.keep_busy(pod, container)
+        if restarts:
+            self._restarting.add(name)
         self._kubelet.add(pod)
         return PodUID(pod.metadata.uid)
+
+    async def end(self, name: str, container: str) -> None:
+        self._kubelet.end_container(self._pods[name], container, for_good=name not in self._restarting)
+
+    async def restart_kubelet(self, *, forgets: bool = False) -> None:
+        await (self._kubelet.lose_checkpoint() if forgets else self._kubelet.restart())
 
     async def phase(self, name: str) -> str:
         fate = self._kubelet.fate(self._pods[name])

@@ -1,18 +1,24 @@
 """The contract of kubelet's device manager on a real kubelet: the same scenarios that the fake one must pass."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fractile.cluster.local import KubectlFailed, LocalCluster
 from fractile.model.units import PodUID
+from fractile.wire.kubelet_checkpoint import FILE_NAME
 from tests.contract.kubelet_scenario import SCENARIOS, Containers, Scenario
 
 pytestmark = pytest.mark.e2e
 
 _IMAGE = "fractile.dev/busybox:1"
+_STATUSES = ("initContainerStatuses", "containerStatuses")
+_STATES = ("state", "lastState")
+_UNTIL_TOLD = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 
 class RealWorld:
@@ -29,14 +35,23 @@ class RealWorld:
         node = json.loads(await self._kubectl("get", "node", self._node, "-o", "json"))
         return int(node["status"]["allocatable"].get(resource, "0"))
 
-    async def create(self, name: str, *, resource: str, init: Containers, containers: Containers) -> PodUID:
-        def made(given: Containers, command: list[str]) -> list[object]:
+    async def create(
+        self,
+        name: str,
+        *,
+        resource: str,
+        init: Containers,
+        containers: Containers,
+        restarts: bool = False,
+        busy: Sequence[str] = (),
+    ) -> PodUID:
+        def made(given: Containers, *, on: bool) -> list[object]:
             return [
                 {
                     "name": n,
                     "image": _IMAGE,
                     "imagePullPolicy": "Never",
-                    "command": command,
+                    "command": ["sh", "-c", _UNTIL_TOLD] if on or n in busy else ["true"],
                     "resources": {"limits": {resource: str(a)} if a else {}},
                 }
                 for n, a in given
@@ -50,13 +65,37 @@ class RealWorld:
                 "nodeName": self._node,
                 "terminationGracePeriodSeconds": 1,
                 "dnsPolicy": "Default",
-                "restartPolicy": "Never",
-                "initContainers": made(init, ["true"]),
-                "containers": made(containers, ["sleep", "1000"]),
+                "restartPolicy": "Always" if restarts else "Never",
+                "initContainers": made(init, on=False),
+                "containers": made(containers, on=True),
             },
         }
         text = await self._kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(manifest))
         return PodUID(json.loads(text)["metadata"]["uid"])
+
+    async def end(self, name: str, container: str) -> None:
+        before = await self._ended(name, container)
+        async with asyncio.timeout(60):
+            while await self._ended(name, container) == before:
+                with contextlib.suppress(KubectlFailed):  # it may not run yet
+                    await self._kubectl("exec", name, "-c", container, "--", "kill", "1")
+                await asyncio.sleep(0.2)
+
+    async def _ended(self, name: str, container: str) -> str:
+        """How often, and whether now: something that changes when it ends."""
+        of = f'[?(@.name=="{container}")]'
+        fields = [f".status.{kind}{of}.{state}.terminated.containerID" for kind in _STATUSES for state in _STATES]
+        return await self._kubectl("get", "pod", name, "-o", "jsonpath=" + "".join(f"{{{f}}}" for f in fields))
+
+    async def restart_kubelet(self, *, forgets: bool = False) -> None:
+        def restart() -> None:
+            if self._cluster.process(f"{self._node}/kubelet") is not None:
+                self._cluster.kill(f"{self._node}/kubelet")
+            if forgets:
+                (self.plugin_directory / FILE_NAME).unlink()
+            self._cluster.start(f"{self._node}/kubelet")
+
+        await asyncio.to_thread(restart)
 
     async def phase(self, name: str) -> str:
         return await self._kubectl("get", "pod", name, "-o", "jsonpath={.status.phase}")

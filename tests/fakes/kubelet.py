@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fractile.cluster.hollow_devices import Panicked
 from fractile.cluster.hollow_kubelet import Fate, HollowKubelet, Started, Timing
 from fractile.model.units import PodUID
 from fractile.wire.kubelet_checkpoint import FILE_NAME
@@ -58,7 +59,10 @@ class FakeKubelet:
             serving.cancel()
             self._life.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._life
+                try:
+                    await self._life
+                except* Panicked:  # it has died by itself
+                    pass
             self._life = None
 
     async def restart(self) -> None:
@@ -77,9 +81,13 @@ class FakeKubelet:
         (self.plugin_directory / FILE_NAME).unlink(missing_ok=True)
         self.start()
 
-    def end_container(self, pod: Pod, container: str) -> None:
-        """The container of a running pod ends; kubelet starts it again."""
-        self._kubelet.end_container(_uid(pod), container)
+    def keep_busy(self, pod: Pod, container: str) -> None:
+        """This init container runs until ``end_container``; to be said before ``add``."""
+        self._kubelet.keep_busy(_uid(pod), container)
+
+    def end_container(self, pod: Pod, container: str, *, for_good: bool = False) -> None:
+        """The container of a running pod, or a busy init container, ends; the former is started again or not."""
+        self._kubelet.end_container(_uid(pod), container, for_good=for_good)
 
     def add(self, pod: Pod) -> None:
         self._kubelet.add(pod)

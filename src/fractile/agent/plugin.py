@@ -92,6 +92,8 @@ class Plugin:
     async def _pre_start(
         self, request: dp.PreStartContainerRequest, context: rpc.Context
     ) -> dp.PreStartContainerResponse:
+        if table.kind(self.resource) is Kind.COUNTED:
+            return dp.PreStartContainerResponse()
         denied = await self._prestart.check(self.resource, frozenset(request.devices_ids))
         if denied is not None:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, denied.reason)
@@ -107,9 +109,13 @@ class Watch:
 
 
 def options(resource: str) -> dp.DevicePluginOptions:
-    """What we tell kubelet, in Register and when it asks again. What is only counted has nothing to grant."""
-    grants = table.kind(resource) is Kind.PRIMARY
-    return dp.DevicePluginOptions(pre_start_required=grants, get_preferred_allocation_available=True)
+    """What we tell kubelet, in Register and when it asks again.
+
+    PreStart is wanted for what is only counted, too, although nothing is granted then. Else kubelet allocates it late,
+    from the pods' own workers, if it did not know the resource when it admitted them, and two of these at a time make
+    kubelet 1.36.3 panic (tests/contract/kubelet_scenario.py). With it kubelet refuses to start such a container.
+    """
+    return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
 
 def _devices(catalog: Catalog, resource: str) -> dp.ListAndWatchResponse:

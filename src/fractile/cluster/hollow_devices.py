@@ -3,6 +3,8 @@
     admit(pod): for each container in order, for each resource in random order
         recorded already? ─> reuse what a finished init container of the pod held ─> GetPreferredAllocation
         ─> honoured where it is a subset of the free ones, else random ─> Allocate ─> checkpoint
+    pre_start(pod, container): PreStart where the plugin asked for it; what the container asks for and does not hold,
+        since its plugin came after the admission, is allocated now: from the pod's own worker, beside all others
 
 Source: pkg/kubelet/cm/devicemanager of Kubernetes 1.36.3 (manager.go, pod_devices.go, plugin/v1beta1), restated; what
 the real one does in each case was read there and measured (node.md 2.2, 3.2, 3.4), and tests/contract holds both to it.
@@ -42,6 +44,11 @@ class NotAdmitted(FractileError):
 
 class NotStarted(FractileError):
     """A container cannot start now; kubelet tries again."""
+
+
+class Panicked(FractileError):
+    """Kubelet dies: "assignment to entry in nil map". Allocations of two pods at a time, which only late ones can be,
+    take each other's memory of init containers away (devicesToReuse in manager.go; seen with 1.36.3)."""
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -110,6 +117,8 @@ class DeviceManager:
         reusable = self._reusable[1]
         name = ContainerName(container.name)
         await self._allocate_all(uid, name, container, reusable)
+        if self._reusable[0] != uid:
+            raise Panicked(f"another pod was allocated beside container {name}")
         for resource, ids in self.held(uid, name):
             before = reusable.setdefault(resource, set())
             reusable[resource] = before | ids if role is Role.INIT else before - ids
@@ -117,8 +126,8 @@ class DeviceManager:
     async def _allocate_all(
         self, uid: PodUID, name: ContainerName, container: Container, reusable: dict[str, Ids]
     ) -> None:
-        wanted = [(r, n) for r, n in limits_of(container).items() if self.plugins.knows(r) or r in self._in_use]
-        self._rng.shuffle(wanted)  # Go walks maps in random order
+        limits = self._shuffled(limits_of(container))
+        wanted = [(r, n) for r, n in limits if self.plugins.knows(r) or r in self._in_use]
         if wanted:
             self.forget_finished()
         allocated = False
@@ -206,19 +215,41 @@ class DeviceManager:
     # Start of a container
 
     async def pre_start(self, pod: Pod, container: Container) -> None:
-        """Once before each start of a container, for each of its resources. NotStarted when a plugin refuses."""
+        """Once before each start of a container, for each of its resources. NotStarted when a plugin refuses.
+
+        GetDeviceRunContainerOptions: a resource that kubelet knows from its record only, since its plugin has not come
+        back, has no options, so nobody is asked, and the container starts with the answer of the record.
+        """
         uid, name = PodUID(pod.metadata.uid), ContainerName(container.name)
-        for resource, count in limits_of(container).items():
+        lacking = False
+        for resource, count in self._shuffled(limits_of(container)):
             if not count or not (self.plugins.knows(resource) or resource in self._in_use):
                 continue
-            options = self.plugins.options(resource)
-            if options is None:
-                raise NotStarted(f"endpoint {resource} is stopped")
+            if not self.plugins.knows(resource):
+                raise NotStarted(f"endpoint not found in cache for a registered resource: {resource}")
             held = self._held.get(_Key(uid, name, resource))
-            if held is None:
-                raise NotStarted(f"no devices found allocated in local cache for container {name}, resource {resource}")
-            if options.pre_start_required:
+            options = self.plugins.last_options(resource)
+            if options is not None and options.pre_start_required:
+                if held is None:
+                    raise NotStarted(
+                        f"no devices found allocated in local cache for container {name}, resource {resource}"
+                    )
                 await self._pre_start(resource, held.ids)
+            lacking = lacking or held is None
+        if lacking and uid in self._active():
+            await self._again(pod, container)
+
+    async def _again(self, pod: Pod, container: Container) -> None:
+        log.info("allocated late pod=%s container=%s", pod.metadata.name, container.name)
+        role = next(r for r, c in containers_in_order(pod) if c.name == container.name)
+        try:
+            await self._admit_container(PodUID(pod.metadata.uid), container, role)
+        except NotAdmitted as e:
+            raise NotStarted(str(e)) from None
+
+    def _shuffled(self, limits: dict[str, int]) -> list[tuple[str, int]]:
+        """Go walks maps in random order."""
+        return self._rng.sample(list(limits.items()), len(limits))
 
     async def _pre_start(self, resource: str, ids: frozenset[str]) -> None:
         request = dp.PreStartContainerRequest(devices_ids=self._some(set(ids), len(ids)))

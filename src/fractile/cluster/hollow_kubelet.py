@@ -83,6 +83,8 @@ class HollowKubelet:
         self._waiting: asyncio.Queue[PodUID] = asyncio.Queue()
         self._workers: dict[PodUID, asyncio.Task[None]] = {}
         self._running: set[tuple[PodUID, ContainerName]] = set()
+        self._busy: dict[tuple[PodUID, ContainerName], asyncio.Event] = {}  # init containers that have work to do
+        self._done: set[tuple[PodUID, ContainerName]] = set()  # containers that have ended for good
         self._devices: DeviceManager | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self.serving = asyncio.Event()  # both sockets are there
@@ -128,22 +130,43 @@ class HollowKubelet:
         if worker is not None:
             worker.cancel()
         self._running = {key for key in self._running if key[0] != uid}
+        self._done = {key for key in self._done if key[0] != uid}
+        self._busy = {key: event for key, event in self._busy.items() if key[0] != uid}
         folder = self._root / "pods" / uid
         for file in folder.glob("*.json"):
             file.unlink()
         if folder.is_dir():
             folder.rmdir()
 
-    def end_container(self, uid: PodUID, container: str) -> None:
-        """A container of a running pod has ended; kubelet starts it again, which begins with PreStart."""
+    def keep_busy(self, uid: PodUID, container: str) -> None:
+        """This init container does not end at once, but with ``end_container``."""
+        self._busy[uid, ContainerName(container)] = asyncio.Event()
+
+    def end_container(self, uid: PodUID, container: str, *, for_good: bool = False) -> None:
+        """A container has ended. One of a running pod is started again, which begins with PreStart, or not (restart
+        policy Never): the last one of a pod takes its devices along."""
         fate = self._fates.get(uid)
+        busy = self._busy.pop((uid, ContainerName(container)), None)
+        if busy is not None:
+            busy.set()
+            return
         if fate is None or fate.phase != "Running":
+            return
+        if for_good:
+            self._end_for_good(uid, fate, ContainerName(container))
             return
         fate.phase = ""
         self._running.discard((uid, ContainerName(container)))
         self._started_file(uid, container).unlink(missing_ok=True)
         if self._tasks is not None and self._devices is not None and fate.admitted:
             self._workers[uid] = self._tasks.create_task(self._start(uid, fate, self._devices))
+
+    def _end_for_good(self, uid: PodUID, fate: Fate, container: ContainerName) -> None:
+        self._running.discard((uid, container))
+        self._done.add((uid, container))
+        apps = {c.name for role, c in containers_in_order(fate.pod) if role is Role.APP}
+        if all((uid, name) in self._done for name in apps):
+            self._set(fate, "Succeeded", "")
 
     def power_off(self) -> None:
         """Between two lives: the machine went down, so no container runs and every pod starts anew."""
@@ -210,16 +233,18 @@ class HollowKubelet:
     # Containers
 
     async def _start(self, uid: PodUID, fate: Fate, devices: DeviceManager) -> None:
-        """Init containers one after the other (they end at once), then all others."""
+        """Init containers one after the other (they end at once unless they are kept busy), then all others."""
         if fate.phase == "Running":
             return  # from before kubelet's restart
         wait = self._timing.retry_first
         for role, container in containers_in_order(fate.pod):
-            if self.started(uid, container.name) is not None:
-                continue  # it runs, or is an init container that has done its work
-            while not await self._start_container(uid, fate, container, role, devices):
-                await self._sleep(wait)
-                wait = min(wait * 2, self._timing.retry_most)
+            if self.started(uid, container.name) is None:  # else it runs, or has done its work
+                while not await self._start_container(uid, fate, container, role, devices):
+                    await self._sleep(wait)
+                    wait = min(wait * 2, self._timing.retry_most)
+            busy = self._busy.get((uid, ContainerName(container.name)))
+            if busy is not None:
+                await busy.wait()
         self._set(fate, "Running", "")
 
     async def _start_container(

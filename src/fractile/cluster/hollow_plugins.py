@@ -51,6 +51,7 @@ class Plugins:
         self._directory = directory
         self._changed = changed
         self._plugins: dict[str, _Plugin] = {}
+        self._options: dict[str, dp.DevicePluginOptions] = {}  # of all that have been here
         self._healthy: dict[str, set[str]] = {}
         self._unhealthy: dict[str, set[str]] = {}
         self._server: grpc.aio.Server | None = None
@@ -96,6 +97,10 @@ class Plugins:
         plugin = self._plugins.get(resource)
         return plugin.options if plugin else None
 
+    def last_options(self, resource: str) -> dp.DevicePluginOptions | None:
+        """The same, or what it said before it went; None when it has not been here since kubelet's start."""
+        return self._options.get(resource)
+
     def registered(self) -> dict[str, list[str]]:
         return {resource: sorted(ids) for resource, ids in self._healthy.items()}
 
@@ -130,6 +135,7 @@ class Plugins:
             await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {e.details()}")
         plugin = _Plugin(request.resource_name, channel, options)
         self._plugins[request.resource_name] = plugin
+        self._options[request.resource_name] = options
         assert self._tasks is not None
         reader = self._tasks.create_task(self._read(plugin))
         self._readers.add(reader)
