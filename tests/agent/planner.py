@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from fractile.kube import paths
 from fractile.model.card import Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.request import Role
@@ -54,6 +55,12 @@ class Planner:
     def delete(self, pod: Pod) -> None:
         self.pods.remove(pod)
         self.w.delete(pod)
+
+    def done(self, pod: Pod) -> None:
+        """The pod has ended: its placement counts no more."""
+        self.pods.remove(pod)
+        path = paths.pod(pod.metadata.namespace, pod.metadata.name)
+        self.w.server.merge(path, {"status": {"phase": "Succeeded"}})
 
     async def confirm(self) -> None:
         """Forever: what control/repair.py does."""

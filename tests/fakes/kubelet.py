@@ -69,10 +69,13 @@ class FakeKubelet:
         await self.stop()
         self.start()
 
-    async def reboot(self) -> None:
-        """The machine goes down and comes back: every container starts anew, with the devices of the record."""
+    async def reboot(self, *, forgets: bool = False) -> None:
+        """The machine goes down and comes back: every container starts anew, with the devices of the record, or, when
+        that is lost, with those that it is given then."""
         await self.stop()
         self._kubelet.power_off()
+        if forgets:
+            (self.plugin_directory / FILE_NAME).unlink(missing_ok=True)
         self.start()
 
     async def lose_checkpoint(self) -> None:

@@ -1,7 +1,8 @@
 """A node under fire: whatever pods, kubelet, agent and API server do, limits page, card and owner belong together.
 
-    rules        pods in any order ── containers and pods that end ── kubelet, agent and machine that restart ── a lost
-                 checkpoint ── an API server that is away, slow, refuses, forgets, or whose watches say nothing
+    rules        pods in any order ── containers and pods that end, also for good ── kubelet, agent and machine that
+                 restart ── a lost checkpoint, also of a machine that restarts: then pods are admitted before the agent
+                 is there ── an API server that is away, slow, refuses, forgets, or whose watches say nothing
     after each   whatever runs has exactly its pod's limits, on exactly the cards that kubelet gave it, and no card is
                  promised twice
     at the end   all faults are gone: every pod runs, or was lost by a rule of kubelet's that is named here
@@ -32,6 +33,7 @@ from hypothesis.stateful import (
 )
 
 from fractile.model.placement import Charge, charges
+from fractile.model.request import Role
 from fractile.model.units import ContainerName
 from fractile.region import directory
 from fractile.wire.objects import Pod
@@ -136,6 +138,44 @@ class Node(RuleBasedStateMachine):
             self.w.kubelet.end_container(pod, names[which % len(names)])
 
         self.do(end())
+
+    @precondition(lambda self: bool(self.planner.pods))
+    @rule(which=st.integers(0, 99))
+    def a_container_ends_for_good(self, which: int) -> None:
+        """The last one takes the pod along: it is done, its devices and its part of the cards are free."""
+        pod = self.planner.pods[which % len(self.planner.pods)]
+        names = [c.name for c in pod.spec.containers or ()]
+
+        async def end() -> None:
+            self.w.kubelet.end_container(pod, names[which % len(names)], for_good=True)
+            fate = self.w.kubelet.fate(pod)
+            if fate is not None and fate.phase == "Succeeded":
+                self.planner.done(pod)
+
+        self.do(end())
+
+    @rule(asks=st.lists(POD, min_size=2, max_size=4), late=st.sampled_from([0.0, 0.5, 1.0]), end=st.booleans())
+    def the_machine_restarts_without_kubelets_record(
+        self, asks: list[tuple[Asks, ...]], late: float, end: bool
+    ) -> None:
+        """Kubelet does not know the resources when it admits the pods; some wait in an init container meanwhile."""
+        self.forgotten = True
+
+        async def reboot() -> None:
+            self.agent.kill()
+            await self.w.kubelet.stop()
+            new = [pod for a in asks if (pod := self.planner.bind((Asks("wait", 0, role=Role.INIT), *a)))]
+            for pod in new:
+                self.w.kubelet.keep_busy(pod, "wait")
+                self.w.kubelet.add(pod)
+            await self.w.kubelet.reboot(forgets=True)
+            await asyncio.sleep(late)
+            await self._restart_agent()
+            await asyncio.sleep(late if end else 0)
+            for pod in new:
+                self.w.kubelet.end_container(pod, "wait")
+
+        self.do(reboot())
 
     @rule(seconds=st.sampled_from([0.02, 0.1, 0.5]))
     def time_passes(self, seconds: float) -> None:
