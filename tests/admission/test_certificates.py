@@ -86,6 +86,13 @@ def test_a_new_authority_is_published_before_it_signs() -> None:
     assert authorities(gone) == 1, "the old one has expired"
 
 
+def test_a_program_that_was_stopped_when_both_fell_due_is_believed_by_those_who_know_the_old_bundle() -> None:
+    now = T0 + CA_LIFE - 30 * DAY
+    after = at(first(), now)
+    assert authorities(after) == 2
+    assert believed(first().bundle, after.cert, now)
+
+
 def test_other_names_are_certified_when_the_authority_is_known() -> None:
     other = ("elsewhere.svc",)
     assert at(first(), T0, names=other, published=False) == first()

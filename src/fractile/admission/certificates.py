@@ -54,6 +54,8 @@ def renewed(material: Material, names: Sequence[str], *, now: datetime, publishe
     addresses; ``now`` is aware of its zone."""
     held = _read(material)
     if not _signs(held, now):
+        if _can_sign(held, now) and (not _serves(held, now) or _outdated(held, names, now)):
+            held = _with_new_serving(held, names, now)  # the last one of the old key: nobody knows the new one yet
         held = _with_new_authority(held, now)
         published = False
     living = tuple(a for a in held.authorities if a.not_valid_after_utc > now)
@@ -65,9 +67,11 @@ def renewed(material: Material, names: Sequence[str], *, now: datetime, publishe
 
 def _signs(held: _Held, now: datetime) -> bool:
     """Whether the newest authority can sign, and has most of its life before it."""
-    if held.ca_key is None or not held.authorities:
-        return False
-    return _usable(held.authorities[0], now) and not _due(held.authorities[0], now)
+    return _can_sign(held, now) and not _due(held.authorities[0], now)
+
+
+def _can_sign(held: _Held, now: datetime) -> bool:
+    return held.ca_key is not None and bool(held.authorities) and _usable(held.authorities[0], now)
 
 
 def _serves(held: _Held, now: datetime) -> bool:

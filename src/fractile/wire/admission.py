@@ -50,7 +50,7 @@ class AdmissionRequest(KubeStruct, frozen=True):
     namespace: str = ""
     operation: str = ""
     user_info: UserInfo = UserInfo()
-    object: msgspec.Raw = msgspec.Raw(b"null")
+    object: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
 
 
 class AdmissionReview(KubeStruct, frozen=True):
