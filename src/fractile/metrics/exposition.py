@@ -16,6 +16,7 @@ Kind = Literal["gauge", "counter", "info"]
 _SUFFIX: dict[Kind, str] = {"gauge": "", "counter": "_total", "info": "_info"}
 _UNITS = ("bytes", "seconds", "ratio")  # the last word of a name that measures in it
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+_Texts = dict[tuple[str, ...], dict[tuple[str, ...], str]]  # of labels: by their names, then by their values
 _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
@@ -62,10 +63,11 @@ class Page:
 
     def render(self, *, openmetrics: bool) -> bytes:
         lines: list[str] = []
+        texts: _Texts = {}
         for family, series in self._families.items():
             if series:
                 lines += _head(family, openmetrics=openmetrics)
-                lines += _samples(family, series)
+                lines += _samples(family, series, texts.setdefault(family.labels, {}))
         return "".join(f"{line}\n" for line in [*lines, *(["# EOF"] if openmetrics else [])]).encode()
 
 
@@ -79,13 +81,19 @@ def _head(family: Family, *, openmetrics: bool) -> Iterator[str]:
         yield f"# UNIT {name} {unit}"
 
 
-def _samples(family: Family, series: dict[tuple[str, ...], float]) -> Iterator[str]:
+def _samples(family: Family, series: dict[tuple[str, ...], float], texts: dict[tuple[str, ...], str]) -> Iterator[str]:
+    """``texts`` are those of labels with the same names that were written already: a container has 14 of each."""
     name = family.sample
     for values, number in series.items():
-        pairs = ",".join(
-            f'{label}="{value.translate(_ESCAPES)}"' for label, value in zip(family.labels, values, strict=True)
-        )
-        yield f"{name}{{{pairs}}} {_number(number)}" if pairs else f"{name} {_number(number)}"
+        text = texts.get(values)
+        if text is None:
+            text = texts[values] = _labels(family.labels, values)
+        yield f"{name}{text} {_number(number)}"
+
+
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in zip(names, values, strict=True))
+    return f"{{{','.join(pairs)}}}" if names else ""
 
 
 def _number(value: float) -> str:
