@@ -5,6 +5,8 @@ first pod's creation until the API server shows the last one ready. It takes min
 """
 
 import asyncio
+import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -60,6 +62,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 async def measure() -> list[Row]:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the cluster goes with us
     if reason := why_not():
         return [Row("200 pods on a real kubelet: not measured", 0, "", None, reason)]
     async with _cluster() as cluster, KubeClient(credentials.load(cluster.kubeconfig)) as client:
@@ -68,6 +71,7 @@ async def measure() -> list[Row]:
         for _ in range(ROUNDS):
             for gpu in starts:
                 starts[gpu].append(await _start(client, cluster, gpu=gpu))
+                print(f"  {'with a slice each' if gpu else 'without GPUs'}: {starts[gpu][-1]}", file=sys.stderr)
     return _rows(starts[False], starts[True])
 
 
