@@ -19,17 +19,18 @@ from fractile.kube import paths
 from fractile.kube.credentials import load
 from fractile.main import agent as agent_program
 from fractile.model.card import Card
+from fractile.model.offer import DeviceNode, Offer
 from fractile.model.placement import Charge, ContainerPlacement, Placement, Slice, charges
-from fractile.model.request import PodRequest, Request, Role
+from fractile.model.request import ContainerRequest, PodRequest, Request, Role
 from fractile.model.sharing import MOST_SLICES
-from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName
+from fractile.model.units import WHOLE, CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
 from fractile.nvml.simulated import SimulatedDriver
 from fractile.policy.health import Rules
 from fractile.region import directory
 from fractile.region.page import Limits
 from fractile.wire import placement
 from fractile.wire.objects import Pod
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, resource_name
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.kubelet import FakeKubelet
 
@@ -41,11 +42,20 @@ CORE = "tencent.com/vcuda-core"
 BLOCKS = "tencent.com/vcuda-memory"  # of 256 MiB
 GPU = "nvidia.com/gpu"
 SLOTS = 10  # ids of it that a card has
+CLASSES = {"small": (2 * GIB, 0), "timed": (GIB, 20), "whole": (0, 100)}  # MiB and percent; 0 MiB: all of them
 
 
 def card(number: int, memory: int = 16 * GIB) -> Card:
     uuid = CardUUID(f"GPU-{number:08x}-0000-4000-8000-000000000000")
     return Card(uuid, number, "Tesla-V100", MiB(memory), f"00000000:00:{number + 4:02x}.0")
+
+
+def adapter(number: int, shares: int = 1) -> Offer:
+    """An InfiniBand adapter, with its device file and a variable."""
+    uuid = CardUUID(f"mlx5-{number}.n1")
+    made = Card(uuid, number, "ConnectX-7", MiB(0), type="infiniband", shares=shares)
+    file = f"/dev/infiniband/uverbs{number}"
+    return Offer(made, (DeviceNode(file, file),), (), (("HCA", uuid),))
 
 
 CARDS = [card(0), card(1)]
@@ -61,6 +71,13 @@ class Asks:
     resource: str = MEM
     role: Role = Role.APP
     more: tuple[tuple[str, int], ...] = ()
+
+
+def of_class(name: str, cls: str = "small", units: int = 1, *, devices: int = 0, role: Role = Role.APP) -> Asks:
+    """A container that asks for units of a class of GPUs, and for devices of the class "ib" beside."""
+    more = [(resource_name(cls), units)]
+    more += [(DEVICE_SLOT, devices), (resource_name("ib"), devices)] if devices else []
+    return Asks(name, units, GPU_SLOT, role, tuple(more))
 
 
 def share(name: str, cores: int, blocks: int, *, role: Role = Role.APP) -> Asks:
@@ -79,6 +96,7 @@ class World:
     cards: list[Card]
     agent: asyncio.Task[None] | None = None
     made: int = 0
+    others: tuple[Offer, ...] = ()
     rules: Rules = _RULES
     faults: dict[CardUUID, dict[str, object]] = field(default_factory=dict[CardUUID, dict[str, object]])
 
@@ -111,6 +129,7 @@ class World:
                 installed=installed,
                 rules=self.rules,
                 look=0.1,
+                others=self.others,
             )
         )
 
@@ -136,6 +155,7 @@ class World:
         await self.kubelet.registered(GPU, SLOTS * len(self.cards))
         await self.kubelet.registered(GPU_SLOT, MOST_SLICES * len(self.cards))
         await self._known(DEVICE_SLOT)
+        await self.kubelet.registered(DEVICE_SLOT, sum(o.device.shares for o in self.others))
 
     async def _known(self, resource: str) -> None:
         """Until kubelet knows of the resource, of which there may be none."""
@@ -162,17 +182,13 @@ class World:
     def place(self, pod: Pod, on: dict[str, list[Card]]) -> Placement:
         """Write the placement annotation, as the control plane does."""
         request = self.request(pod)
-        given = Placement(
-            NODE,
-            tuple(
-                ContainerPlacement(
-                    c.container,
-                    c.role,
-                    tuple(_slice(c.request, card) for card in on[c.container]),
-                )
-                for c in request.containers
-            ),
-        )
+        slices: dict[ContainerName, tuple[Slice, ...]] = {}
+        for c in request.containers:
+            kind = [card for card in on[c.container] if (card.type == "gpu") is (not c.request.shares)]
+            mine = tuple(_slice(c.request, card) for card in kind)
+            slices[c.container] = slices.get(c.container, ()) + mine
+        roles = {c.container: c.role for c in request.containers}
+        given = Placement(NODE, tuple(ContainerPlacement(name, roles[name], mine) for name, mine in slices.items()))
         self.write_placement(pod, given)
         return given
 
@@ -238,6 +254,9 @@ class World:
         for asked in self.request(pod).containers:
             if asked.container not in names:
                 continue
+            if asked.request.shares:
+                self._check_devices(pod, asked)
+                continue
             seen = self.limits(pod, asked.container)
             assert (seen.pod_uid, seen.namespace, seen.pod, seen.container) == (
                 pod.metadata.uid,
@@ -245,7 +264,7 @@ class World:
                 pod.metadata.name,
                 asked.container,
             )
-            slices = given.slices_of(asked.container)
+            slices = given.slices_for(asked)
             assert [(c.uuid, c.memory, c.cores) for c in seen.cards] == sorted(
                 (s.card, s.memory * 2**20, s.cores) for s in slices
             )
@@ -256,6 +275,13 @@ class World:
                 assert env["ALIYUN_COM_GPU_MEM_CONTAINER"] == str(asked.amount)
             if asked.resource == CORE:
                 assert {c.cores_limit for c in seen.cards} == {asked.request.cores_limit}
+
+    def _check_devices(self, pod: Pod, asked: ContainerRequest) -> None:
+        """The devices that a container sees are those of its placement, each with what it needs besides."""
+        env = self.env(pod, asked.container)
+        mine = sorted(s.card for s in self.placement(pod).slices_for(asked))
+        assert sorted(env["FRACTILE_DEVICES"].split(",")) == mine
+        assert sorted(env["HCA"].split(",")) == mine
 
 
 def _cores(held: list[Charge], card: Card) -> int:
@@ -270,13 +296,14 @@ async def world(
     seed: int = 0,
     agent: bool = True,
     rules: Rules = _RULES,
+    others: tuple[Offer, ...] = (),
 ) -> AsyncGenerator[World]:
     """A node with a running kubelet and, unless told otherwise, a registered agent."""
     root = Path(tempfile.mkdtemp(prefix="fr-"))  # pytest's own paths are too long for sockets
     try:
         async with FakeApiServer() as server, FakeKubelet(root, rng=random.Random(seed)) as kubelet:
             server.create(paths.nodes(), {"metadata": {"name": NODE}})
-            made = World(server, kubelet, root, unit, CARDS if cards is None else cards, rules=rules)
+            made = World(server, kubelet, root, unit, CARDS if cards is None else cards, rules=rules, others=others)
             try:
                 if agent:
                     made.start_agent()
@@ -308,6 +335,11 @@ def _container(asks: Asks) -> dict[str, object]:
 
 
 def _slice(asked: Request, card: Card) -> Slice:
+    if asked.shares:
+        return Slice(card.uuid, MiB(0), shares=asked.shares)
+    if asked.device_class:
+        memory, cores = CLASSES[asked.device_class.split(",")[-1]]
+        return Slice(card.uuid, MiB(memory or card.memory), Percent(cores))
     return Slice(card.uuid, asked.memory_on(card.memory), WHOLE if asked.exclusive else asked.cores, asked.slots)
 
 

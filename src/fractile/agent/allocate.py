@@ -7,6 +7,7 @@ wrong choice of ids can give a wrong card, which PreStart sees and repairs, but 
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from fractile.agent import vcuda_folder
@@ -17,11 +18,12 @@ from fractile.agent.journal import Journal
 from fractile.agent.library import Version
 from fractile.agent.steer import Steer
 from fractile.dialects import table
-from fractile.dialects.dialect import Kind
+from fractile.dialects.dialect import Facts, Kind
 from fractile.errors import WireError
 from fractile.model.units import CardUUID
 from fractile.region import directory
 from fractile.wire.devices import count_by_card, device_id, split
+from fractile.wire.resource_class import DEVICE_SLOT
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,8 @@ class Allocator:
         if table.kind(resource) is Kind.COUNTED:
             return dp.ContainerAllocateResponse()
         held = held_by_card(resource, ids, catalog)
+        if resource == DEVICE_SLOT:
+            return answer_for_others(held, catalog)
         wanted = frozenset(ids)
         facts = await self._steer.facts(resource, wanted)
         token = self._journal.new_token()
@@ -75,6 +79,25 @@ class Allocator:
         """What concerns the node, not the dialect."""
         environment = await self._isolation.environment() if self._isolation is not None else {}
         return environment | (self._library.environment() if self._library is not None else {})
+
+
+def answer_for_others(held: Mapping[CardUUID, int], catalog: Catalog) -> dp.ContainerAllocateResponse:
+    """What a container gets that holds devices other than GPUs: nothing of it is limited, so there is no directory."""
+    offers = catalog.offers(held)
+    names = table.container_answer(
+        DEVICE_SLOT, held, cards=[*catalog.all], unit=catalog.unit, facts=Facts(sum(held.values()))
+    )
+    environment: dict[str, str] = {}
+    for name, value in (pair for o in offers for pair in o.environment):
+        environment[name] = f"{environment[name]},{value}" if name in environment else value
+    nodes = dict.fromkeys(n for o in offers for n in o.nodes)  # several devices may share one
+    mounts = dict.fromkeys(m for o in offers for m in o.mounts)
+    log.info("allocate resource=%s devices=%s", DEVICE_SLOT, ",".join(f"{c}:{n}" for c, n in held.items()))
+    return dp.ContainerAllocateResponse(
+        envs=environment | names.environment,
+        devices=[dp.DeviceSpec(container_path=n.container, host_path=n.host, permissions=n.permissions) for n in nodes],
+        mounts=[dp.Mount(container_path=m.container, host_path=m.host, read_only=m.read_only) for m in mounts],
+    )
 
 
 def _mounts(token_directory: Path) -> list[dp.Mount]:

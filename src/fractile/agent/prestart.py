@@ -168,13 +168,13 @@ class PreStart:
             card = self._stock.catalog.card(charge.card)
             if card is None:
                 return Denied(f"card {charge.card} of the placement does not answer on this node")
-            denied = _too_much(card, used[card.uuid], charge, owned.request.key)
+            denied = too_much(card, used[card.uuid], charge, owned.request.key)
             if denied is not None:
                 return denied
         return None
 
 
-def _too_much(card: Card, used: Sequence[Charge], mine: Charge, pod: str) -> Denied | None:
+def too_much(card: Card, used: Sequence[Charge], mine: Charge, pod: str) -> Denied | None:
     """What speaks against all of that on one card, ``mine`` among it."""
     if card.type != GPU:
         shares = sum(c.shares for c in used)
@@ -204,7 +204,7 @@ def _real(owned: Owned, placement: Placement, catalog: Catalog) -> Placement | D
             return Denied(f"container {asked.container} holds {len(ids)} {asked.resource}, it asks for {asked.amount}")
         given = placement.slices_for(asked)
         slices = (
-            given if ids is None else table.slices_held(asked, count_by_card(sorted(ids)), catalog.cards, given=given)
+            given if ids is None else table.slices_held(asked, count_by_card(sorted(ids)), [*catalog.all], given=given)
         )
         held[asked.container] = held.get(asked.container, ()) + slices
     roles = {c.container: c.role for c in owned.request.containers}

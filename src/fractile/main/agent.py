@@ -7,7 +7,7 @@ import logging
 import random
 import secrets
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from fractile.agent.library import LibrarySweeper, Version, default_source, inst
 from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods
 from fractile.agent.prestart import PreStart
+from fractile.agent.publish_file import DeviceFile
 from fractile.agent.publish_holders import of_node
 from fractile.agent.register import Registrar
 from fractile.agent.rivals import Rivals
@@ -51,6 +52,7 @@ from fractile.main.agent_health import health_options, health_rules
 from fractile.main.agent_usage import UsageOptions, usage_command_options, usage_loops
 from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
+from fractile.model.offer import Offer
 from fractile.model.units import MemoryUnit, MiB, NodeName
 from fractile.nvml.driver import Driver, NvmlDriver
 from fractile.nvml.meter import NvmlMeter
@@ -114,6 +116,12 @@ log = logging.getLogger(__name__)
     metavar="SECONDS",
     help="How late a changed label of the node or of a namespace, about isolation, may be noticed.",
 )
+@click.option(
+    "--devices",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Devices of this node that are no GPUs, offered by class (docs/classes.md). Read anew when it changes.",
+)
 @family_options
 @click.option(
     "--virtual-manager/--no-virtual-manager",
@@ -137,6 +145,7 @@ def command(
     simgpu_dir: Path | None,
     context_memory: int,
     label_refresh: float,
+    devices: Path | None,
     log_level: str,
     dialects: frozenset[str],
     slots: int,
@@ -180,6 +189,7 @@ def command(
                 usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None),
                 virtual_manager=virtual_manager,
                 label_refresh=label_refresh,
+                devices=devices,
                 kernel_log=kernel_log,
             )
         )
@@ -203,11 +213,13 @@ async def run(
     look: float = INTERVAL,
     usage: UsageOptions = _NO_PAGES,
     virtual_manager: bool = True,
+    others: Sequence[Offer] = (),
     label_refresh: float = FRESH,
+    devices: Path | None = None,
     kernel_log: Path | None = None,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
-    catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects)
+    catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects, others=others)
     async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
         journal = Journal(state / "slices", new_token=_new_token)
         stock = Stock(catalog)
@@ -243,13 +255,16 @@ async def run(
         if kernel_log is not None:
             culprits.open(kernel_log)
         health = Health(driver, stock, HealthEvents(pods, events, suspects=culprits), rules=rules, interval=look)
+        offered = DeviceFile(devices, stock, node=node, others=health.verdict) if devices is not None else None
+        if offered is not None:
+            offered.look()
         availability = Availability(
             client,
             stock,
             registered=registrar.registered,
             known=health.adopted,
             enforced=enforced,
-            verdict=health.verdict,
+            verdict=offered.verdict if offered is not None else health.verdict,
             stamp=health.stamp,
             holders=partial(of_node, pods),
         )
@@ -277,6 +292,7 @@ async def run(
                     events.run(),
                     *_native(installed, kubelet, state),
                     *([vcuda.run()] if vcuda is not None else []),
+                    *([offered.run()] if offered is not None else []),
                     *usage_loops(
                         client,
                         events,
