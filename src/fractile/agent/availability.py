@@ -16,7 +16,7 @@ pods bound until it is back may fail.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -89,7 +89,7 @@ class Availability:
         self._withdrawn = False
         while True:
             catalog = self._stock.catalog
-            if await self._write(catalog.cards):
+            if await self._write(catalog.all):
                 await self._next(catalog)
             else:
                 await self._sleep(_FAILED)
@@ -99,7 +99,7 @@ class Availability:
         self._withdrawn = True
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._write(self._stock.catalog.cards)
+                await self._write(self._stock.catalog.all)
         except TimeoutError:
             log.warning("cards not withdrawn reason=%r", "the API server does not answer")
             return
@@ -134,7 +134,7 @@ class Availability:
     def _all_ready(self) -> bool:
         return all(event.is_set() for event in self._ready)
 
-    async def _write(self, cards: Sequence[Card]) -> bool:
+    async def _write(self, cards: Iterable[Card]) -> bool:
         """Whether all objects say what they should."""
         done = True
         async with self._writing:

@@ -15,6 +15,7 @@ from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Sleep
+from fractile.model.card import GPU
 from fractile.model.units import CardUUID, NodeName
 from fractile.wire.extended_resource import (
     LOST,
@@ -77,10 +78,10 @@ class Inventory:
         owner = await self._owner()
         selector = f"{NODE_LABEL}={self._node}"
         found, _ = await self._client.list(paths.extended_resources(), ExtendedResource, label_selector=selector)
-        self._health.adopt(found)
+        self._health.adopt(r for r in found if r.spec.type == GPU)
         catalog = self._stock.catalog
         present = {r.metadata.name: r for r in found}
-        for card in catalog.cards:
+        for card in catalog.all:
             seen = present.pop(object_name(card.uuid), None)
             await self._apply(from_card(card, self._node, owner, dialects=self._served), seen)
             if seen is None or (seen.status.phase in (UNHEALTHY, LOST)) is card.healthy:

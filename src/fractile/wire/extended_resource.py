@@ -51,7 +51,7 @@ _CORES = 100  # percent of a card
 _MAX_SHARES = 1000
 _MAX_PROPERTIES = 64
 _LONGEST = 253
-_OWN = frozenset({"type", "model", "memory", "index", "nodeName"})  # properties that are fields of the card
+_OWN = frozenset({"type", "model", "index", "nodeName"})  # properties that are fields of every card
 _ROW = re.compile(ROW)
 _TYPE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -192,7 +192,7 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
         interconnect=None if spec.interconnect is None else _interconnect(spec.interconnect),
         type=sys.intern(spec.type),
         shares=spec.shares,
-        properties=_shared(spec.properties or {}),
+        properties=_shared(spec.properties or {}, gpu=spec.type == GPU),
         node=node,
     )
 
@@ -204,15 +204,16 @@ def _properties(card: Card, node: NodeName) -> dict[str, str | int]:
         own["memory"] = f"{card.memory}Mi"
     if card.type == GPU:
         own["cores"] = _CORES
-    more = {k: v for k, v in sorted(card.properties.items()) if k not in _OWN and len(v) <= _LONGEST}
+    more = {k: v for k, v in sorted(card.properties.items()) if k not in own and len(v) <= _LONGEST}
     return own | dict(islice(more.items(), _MAX_PROPERTIES - len(own)))
 
 
-def _shared(properties: dict[str, str | int]) -> Properties:
+def _shared(properties: dict[str, str | int], *, gpu: bool) -> Properties:
     """None of them when they cannot be ours."""
     if len(properties) > _MAX_PROPERTIES:
         return NONE
-    own = _OWN | {"cores"} if properties.get("cores") == _CORES else _OWN
+    own = _OWN | {"memory"} if gpu else _OWN
+    own = own | {"cores"} if gpu and properties.get("cores") == _CORES else own
     return shared({k: str(v) for k, v in properties.items() if k not in own and len(str(v)) <= _LONGEST})
 
 

@@ -1,0 +1,95 @@
+"""Follows the node's file of devices that are no GPUs, and keeps the stock like it.
+
+Level-triggered: the file's text is compared every two seconds, which also sees how kubelet replaces a ConfigMap.
+Failure rule: a file that cannot be read or makes no sense is told once, and the devices stay as they were; at the start
+there are then none until it does. Nothing about this file ever stops an agent: the cards have nothing to do with it.
+Pods that hold a device which the file no longer names keep it.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from fractile.agent.catalog import Stock
+from fractile.errors import SetupError, WireError
+from fractile.kube.pacing import Clock, Sleep
+from fractile.model.health import Verdict
+from fractile.model.units import CardUUID, NodeName
+from fractile.wire import device_file
+from fractile.wire.device_file import Told
+
+_LOOK = 2.0  # seconds between two looks at the file
+
+log = logging.getLogger(__name__)
+
+VerdictOf = Callable[[CardUUID], Verdict]
+
+
+class DeviceFile:
+    """``verdict`` answers for the devices of the file, and asks ``others`` for everything else."""
+
+    def __init__(
+        self,
+        file: Path,
+        stock: Stock,
+        *,
+        node: NodeName,
+        others: VerdictOf,
+        sleep: Sleep = asyncio.sleep,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._file = file
+        self._stock = stock
+        self._node = node
+        self._others = others
+        self._sleep = sleep
+        self._clock = clock
+        self._text: str | None = None
+        self._sick: dict[CardUUID, Verdict] = {}
+        self._complaint = ""
+
+    async def run(self) -> None:
+        """Look at the file forever."""
+        while True:
+            self.look()
+            await self._sleep(_LOOK)
+
+    def look(self) -> None:
+        """Take over what the file says now."""
+        try:
+            text = self._file.read_text(encoding="utf-8")
+            if text == self._text:
+                return
+            self._take(device_file.decode(text, str(self._file), node=self._node))
+        except (OSError, UnicodeDecodeError) as e:
+            self._complain(f"{self._file} cannot be read: {e}")
+        except (WireError, SetupError) as e:
+            self._complain(str(e))
+        else:
+            self._text, self._complaint = text, ""
+
+    def verdict(self, device: CardUUID) -> Verdict:
+        return self._sick.get(device) or self._others(device)
+
+    def _take(self, told: Told) -> None:
+        present = self._stock.catalog
+        catalog = present.with_others(told.offers)  # SetupError: more ids than kubelet takes
+        self._sick = {uuid: self._since(uuid, verdict) for uuid, verdict in told.sick}
+        if catalog.others != present.others:
+            self._stock.update(catalog)
+        log.info("devices read file=%s count=%d sick=%d", self._file, len(told.offers), len(told.sick))
+
+    def _since(self, device: CardUUID, verdict: Verdict) -> Verdict:
+        """With the time at which it became so."""
+        before = self._sick.get(device)
+        same = before is not None and before.reason == verdict.reason
+        return msgspec.structs.replace(verdict, since=before.since if before and same else self._clock())
+
+    def _complain(self, reason: str) -> None:
+        if reason != self._complaint:
+            self._complaint = reason
+            log.error("devices stay as they were reason=%s", reason)
