@@ -1,0 +1,145 @@
+"""The webhook of the program ``fractile control-plane``: its process against a fake API server."""
+
+import asyncio
+import ssl
+from base64 import b64decode
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fractile.admission.configuration import MUTATING, VALIDATING
+from fractile.kube import paths
+from tests.admission.world import answered, patch_of, review
+from tests.builders import cards, container, pod, resource
+from tests.control.plane import until
+from tests.fakes.apiserver import FakeApiServer
+from tests.main.process import Running, control_plane, free_port
+from tests.main.webhook_client import Reviewer
+from tests.wire.golden_files import golden
+
+SECRET = paths.secret("fractile-system", "fractile-webhook")
+MIB = 2**20
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[FakeApiServer, None]:
+    """An API server with two cards, a class, and the webhook's manifests."""
+    async with FakeApiServer() as made:
+        prepare(made)
+        for card in cards("n1"):
+            made.create(paths.extended_resources(), resource(card, "n1"))
+        pair: dict[str, Any] = {"metadata": {"name": "pair"}, "spec": {"count": 2}}
+        made.create(paths.resource_classes(), pair)
+        yield made
+
+
+def prepare(server: FakeApiServer) -> None:
+    server.create(SECRET.rpartition("/")[0], {"metadata": {"name": "fractile-webhook"}})
+    for path in (MUTATING, VALIDATING):
+        hooks = [{"name": "pods.fractile.dev", "clientConfig": {"url": "https://127.0.0.1"}}]
+        server.create(path.rpartition("/")[0], {"metadata": {"name": "fractile"}, "webhooks": hooks})
+
+
+async def trusted(server: FakeApiServer) -> ssl.SSLContext:
+    """What an API server trusts that reads its webhook configurations."""
+    await until(lambda: "caBundle" in server.get(VALIDATING)["webhooks"][0]["clientConfig"])
+    bundle = b64decode(server.get(VALIDATING)["webhooks"][0]["clientConfig"]["caBundle"])
+    return ssl.create_default_context(cadata=bundle.decode())
+
+
+def options(port: int) -> tuple[str, ...]:
+    return ("--webhook", f"127.0.0.1:{port}", "--webhook-names", "127.0.0.1")
+
+
+def peak(running: Running) -> int:
+    """The most memory that the process ever had, in bytes."""
+    (line,) = [s for s in Path(f"/proc/{running.pid}/status").read_text().splitlines() if s.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+async def test_it_makes_its_certificate_tells_the_api_server_and_serves(server: FakeApiServer, tmp_path: Path) -> None:
+    port = free_port()
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+    async with control_plane(kubeconfig, tmp_path, *options(port)) as running:
+        await running.ready()
+        trust = await trusted(server)
+        async with Reviewer(port, trust) as api:
+            asked = review(pod("p", container(limits={"class.fractile.dev/pair": 1})))
+            status, answer = await api.ask("mutate", asked)
+            assert status == 200
+            slots = [op.value for op in patch_of(answered(answer)) if op.path.endswith("limits/fractile.dev~1gpu")]
+            assert slots == ["2"]
+            status, answer = await api.ask("validate", review(pod("p", container(memory=10**6))))
+            assert "the largest card here has 16276 MiB" in answered(answer)["warnings"][0]
+            running.process.terminate()
+            assert await running.ended() == 0
+    assert "Traceback" not in running.log.read_text()
+    async with control_plane(kubeconfig, tmp_path, *options(port)) as again:
+        await again.ready()
+        async with Reviewer(port, trust) as api:
+            assert (await api.ask("mutate", golden("admission-pod.json")))[0] == 200, "with the same certificate"
+
+
+async def test_without_a_secret_the_extender_serves_and_the_log_says_what_is_missing(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    server.delete(SECRET)
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+    async with control_plane(kubeconfig, tmp_path, *options(free_port())) as running:
+        await running.ready()
+        await until(lambda: "certificates not renewed" in running.log.read_text())
+        server.create(SECRET.rpartition("/")[0], {"metadata": {"name": "fractile-webhook"}})
+        await trusted(server)
+
+
+async def test_a_flood_of_large_bodies_takes_bounded_memory_and_the_extender_goes_on(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    """120 bodies of 6 MiB at once are 720 MiB; 64 of them may be held, beside the buffers of the connections."""
+    port = free_port()
+    async with control_plane(server.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path, *options(port)) as running:
+        await running.ready()
+        trust = await trusted(server)
+        before = peak(running)
+
+        async def pour() -> int:
+            try:
+                async with Reviewer(port, trust) as api:
+                    return await api.pour("mutate", 6 * MIB)
+            except (ConnectionError, ssl.SSLError):
+                return 0
+
+        statuses = await asyncio.gather(*(pour() for _ in range(120)))
+        assert set(statuses) <= {0, 400, 408, 503}
+        assert 503 in statuses
+        assert peak(running) - before < 250 * MIB
+        await running.ready(5)
+        async with Reviewer(port, trust) as api:
+            assert (await api.ask("mutate", golden("admission-pod.json")))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--webhook", "nonsense"), "--webhook 'nonsense' is not HOST:PORT"),
+        (("--webhook", "127.0.0.1:0", "--webhook-cert", "x"), "--webhook-cert and --webhook-key go together"),
+        (("--webhook", "127.0.0.1:0", "--webhook-names", ","), "--webhook-names is empty"),
+        (
+            ("--webhook", "127.0.0.1:0", "--webhook-cert", "/none", "--webhook-key", "/none"),
+            "the webhook's certificate cannot be read",
+        ),
+    ],
+)
+async def test_options_that_make_no_sense_end_it_with_a_sentence(
+    server: FakeApiServer, tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(control_plane(kubeconfig, tmp_path, *arguments))
+        assert await running.ended() == 1
+        text = running.log.read_text()
+    assert says in text
+    assert "Traceback" not in text
