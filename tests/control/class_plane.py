@@ -33,10 +33,10 @@ class Controllers:
         self.client = client
         self.clock = clock
         self.ledger = Ledger(clock)
-        self.feed = CardFeed(self.ledger, freed=lambda node: None)
         self.control = ClassControllers(
             self.ledger, client, template=template, clock=clock, sleep=_at_once, wall=lambda: NOW + clock.now
         )
+        self.feed = CardFeed(self.ledger, freed=lambda node: None, shown=self.control.card_shown)
         self._seen: dict[str, dict[str, dict[str, Any]]] = {}
 
     # ── what the API server has ──────────────────────────────────────────────────────────────────────────────────
@@ -101,9 +101,7 @@ class Controllers:
         for o in self._news(paths.nodes()):
             control.node_changed(msgspec.convert(o, Node))
         for o in self._news(paths.extended_resources()):
-            found = msgspec.convert(o, ExtendedResource)
-            self.feed.changed(found)
-            control.card_changed(found)
+            self.feed.changed(msgspec.convert(o, ExtendedResource))
         for o in self._news(paths.resource_classes()):
             control.class_changed(msgspec.convert(o, ResourceClass))
         for o in self._news(paths.pods()):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fractile.control.classes_count import Figures, count, most_units, remark
@@ -221,6 +221,7 @@ REQUIREMENTS = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(
     clusters(),
     st.lists(REQUIREMENTS, max_size=3),

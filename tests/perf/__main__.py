@@ -7,12 +7,25 @@ part; ``many-pods`` runs only when it is named, since it takes minutes and a clu
 import asyncio
 import sys
 
-from tests.perf import binding, by_class, many_pods, memory, rebuild, report, starting, topology, usage, verbs
+from tests.perf import (
+    binding,
+    by_class,
+    class_upkeep,
+    many_pods,
+    memory,
+    rebuild,
+    report,
+    starting,
+    topology,
+    usage,
+    verbs,
+)
 from tests.perf.report import Row
 
 PARTS = {
     "verbs": verbs.measure,
     "by-class": by_class.measure,
+    "class-upkeep": lambda: asyncio.run(class_upkeep.measure()),
     "bind": lambda: asyncio.run(binding.measure()),
     "topology": topology.measure,
     "rebuild": rebuild.measure,

@@ -6,7 +6,7 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.fakes.http1 import Exchange, Server
 from tests.fakes.kubelet import FakeKubelet
 from tests.main.process import PROGRAM, control_plane
 from tests.perf.report import Row
-from tests.perf.world import CARDS, card_objects, card_of, pod_objects
+from tests.perf.world import CARDS, card_objects, card_of, node_objects, pod_objects
 
 PODS = 50_000
 CONTROL_PLANE = 400.0  # MB
@@ -27,10 +27,20 @@ AGENT = 60.0  # MB
 _VERSION = "900000"
 
 
-class ListServer:
-    """Lists that are made while they are read, and watches that say nothing: a cluster at rest, in little memory."""
+Make = Callable[[], Iterator[bytes]]
 
-    def __init__(self) -> None:
+
+class ListServer:
+    """Lists that are made while they are read, and watches that say nothing: a cluster at rest, in little memory.
+
+    ``collections``: what the lists of these plural names hold; the others are empty. ``writes`` are answered and noted.
+    """
+
+    def __init__(self, collections: Mapping[str, Make] | None = None) -> None:
+        self.writes: list[str] = []
+        self._collections = dict(
+            collections or {"extendedresources": card_objects, "pods": lambda: pod_objects(PODS), "nodes": node_objects}
+        )
         self._server = Server(self._answer)
         self._rest: dict[str, Iterator[bytes]] = {}
 
@@ -53,9 +63,11 @@ class ListServer:
         if exchange.query.get("watch"):
             await exchange.begin()
             await asyncio.Event().wait()
-        make: Callable[[], Iterator[bytes]] = (
-            card_objects if exchange.path.endswith("extendedresources") else lambda: pod_objects(PODS)
-        )
+        if exchange.method != "GET":
+            self.writes.append(f"{exchange.method} {exchange.path}")
+            await exchange.answer(200, b"{}")
+            return
+        make = self._collections.get(exchange.path.rpartition("/")[2], lambda: iter(()))
         if not exchange.query.get("continue"):
             self._rest[exchange.path] = make()
         page = list(islice(self._rest[exchange.path], int(exchange.query.get("limit", "500"))))
@@ -80,7 +92,7 @@ async def _control_plane(folder: Path) -> list[Row]:
         await asyncio.sleep(1)
         ready = next(line for line in running.log.read_text().splitlines() if " ready pods=" in line)
         assert f"pods={PODS} " in ready, ready
-        resident, peak = _memory(running.pid)
+        resident, peak = memory_of(running.pid)
         return [
             Row(
                 "control plane: RSS",
@@ -123,7 +135,7 @@ async def _agent(folder: Path, unit: MemoryUnit, size: int) -> Row:
         try:
             await kubelet.registered("aliyun.com/gpu-count", CARDS)
             await asyncio.sleep(3)
-            resident, _ = _memory(process.pid)
+            resident, _ = memory_of(process.pid)
         finally:
             process.kill()
             await process.wait()
@@ -131,7 +143,7 @@ async def _agent(folder: Path, unit: MemoryUnit, size: int) -> Row:
     return Row(f"agent: RSS at rest, unit {unit.name}", resident, "MB", AGENT, note)
 
 
-def _memory(pid: int) -> tuple[float, float]:
+def memory_of(pid: int) -> tuple[float, float]:
     """Resident and peak resident memory in MB (10^6 bytes)."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return _megabytes(fields["VmRSS"]), _megabytes(fields["VmHWM"])

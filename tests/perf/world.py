@@ -71,6 +71,18 @@ def card_objects() -> Iterator[bytes]:
             yield msgspec.json.encode(extended_resource.from_card(card_of(n, slot), name))
 
 
+def node_object(name: NodeName, capacity: bytes = b"{}") -> bytes:
+    """A node that is ready; ``capacity``: what it says it has."""
+    ready = b'[{"type":"Ready","status":"True","lastTransitionTime":"2026-11-21T04:31:03Z"}]'
+    status = b'{"capacity":%s,"allocatable":%s,"conditions":%s}' % (capacity, capacity, ready)
+    return b'{"metadata":{"name":"%s"},"status":%s}' % (name.encode(), status)
+
+
+def node_objects() -> Iterator[bytes]:
+    """All nodes."""
+    return map(node_object, NAMES)
+
+
 def pod_objects(count: int) -> Iterator[bytes]:
     """Bound pods, dealt out over the cards one after another, each with its placement; about 5 kB."""
     for i in range(count):

@@ -11,6 +11,7 @@ generation, and the nodes that are away, are looked at every two seconds.
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,9 +33,9 @@ from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock, Pacer, Sleep
 from fractile.kube.reflector import Gone
 from fractile.ledger.ledger import Ledger
+from fractile.model.card import Card
 from fractile.model.units import NodeName, PodUID
-from fractile.wire import extended_resource
-from fractile.wire.extended_resource import LOST, NODE_LOST, ExtendedResource
+from fractile.wire.extended_resource import LOST, NODE_LOST, ExtendedResource, to_card
 from fractile.wire.objects import Pod
 from fractile.wire.resource_class import API_VERSION, KIND, Invalid, ResourceClass, ResourceClassStatus
 
@@ -78,7 +79,7 @@ class ClassControllers:
         self.book = ClassBook()
         self.nodes = Nodes(clock)
         self.held = HeldUnits()
-        self._capacity = Capacity(self.table, self.book, self.held.on)
+        self.capacity = Capacity(self.table, self.book, self.held.on)
         self._generation = -1
         self._stale: dict[str, float] = {}  # default classes without a device, since when
         pacer = Pacer(_QPS, _BURST, clock=clock, sleep=sleep)
@@ -97,22 +98,23 @@ class ClassControllers:
                 clock=clock,
             )
 
-        self.statuses = rounds(self.plan_status, self._touched, _SETTLE)
+        self.statuses = rounds(self.plan_status, self.touched, _SETTLE)
         self.capacities = rounds(self.plan_capacity, self.table.nodes)
         self.lost = rounds(self.plan_lost)
         self.defaults = rounds(self.plan_defaults)
 
     # ── what the watches show ────────────────────────────────────────────────────────────────────────────────────
 
-    def card_changed(self, resource: ExtendedResource) -> None:
-        try:
-            node, card = extended_resource.to_card(resource)
-        except WireError:
-            return  # the card feed has said so
+    def card_shown(self, resource: ExtendedResource, card: Card) -> None:
+        """A card appeared or changed; the ledger knows it already."""
         status = resource.status
         phase = NODE_LOST if status.phase == LOST and status.reason == NODE_LOST else status.phase
         if self.table.put(resource.metadata.name, card, phase):
-            self._moved(node)
+            self._moved(card.node)
+
+    def card_changed(self, resource: ExtendedResource) -> None:
+        with contextlib.suppress(WireError):
+            self.card_shown(resource, to_card(resource)[1])
 
     def card_gone(self, gone: Gone) -> None:
         node = self.table.remove(gone.name)
@@ -121,14 +123,14 @@ class ClassControllers:
 
     def class_changed(self, resource: ResourceClass) -> None:
         if self.book.put(resource):
-            self._capacity.forget(resource.metadata.name)
+            self.capacity.forget(resource.metadata.name)
             self.capacities.add_everything()
         self.statuses.add(resource.metadata.name)
         self.defaults.add(_ALL)
 
     def class_gone(self, gone: Gone) -> None:
         if self.book.remove(gone.name):
-            self._capacity.forget(gone.name)
+            self.capacity.forget(gone.name)
             self.capacities.add_everything()
             self.defaults.add(_ALL)
 
@@ -154,7 +156,7 @@ class ClassControllers:
         self.statuses.add_everything()
         self.defaults.add(_ALL)
 
-    def _touched(self) -> Iterator[str]:
+    def touched(self) -> Iterator[str]:
         """The classes that the devices which changed may belong to. One without devices says which others there are."""
         kinds = [c for kind in self.table.take_changed() if (c := self.table.kinds[kind]) is not None]
         types = {c.type for c in kinds}
@@ -207,7 +209,7 @@ class ClassControllers:
             figures, said = _NOTHING, Remark(entry.meaning.reason, entry.meaning.message)
         else:
             figures = count(entry.meaning, self.table)
-            unsaid = bool(self._capacity.first_unsaid) and name >= self._capacity.first_unsaid
+            unsaid = bool(self.capacity.first_unsaid) and name >= self.capacity.first_unsaid
             said = remark(entry.meaning, self.table, figures, unsaid=unsaid)
         status = classes_status.wanted(entry, figures, said, stamp=self._stamp())
         return () if status is None else (self._tell(name, entry.uid, status),)
@@ -215,7 +217,7 @@ class ClassControllers:
     def plan_capacity(self, name: str) -> Sequence[Write]:
         node = NodeName(name)
         seen = self.nodes.find(node)
-        change = None if seen is None else difference(self._capacity.wanted(node), seen)
+        change = None if seen is None else difference(self.capacity.wanted(node), seen)
         if change is None:
             return ()
         path = f"{paths.node(node)}/status"

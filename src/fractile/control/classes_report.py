@@ -14,14 +14,12 @@ from fractile.control.classes_table import Table
 from fractile.control.feed import CardFeed, PodFeed
 from fractile.control.survey import memory_unit, served
 from fractile.control.waiting import WaitingPods
-from fractile.errors import WireError
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass, Operator, Requirement
 from fractile.model.placement import Charge
 from fractile.model.units import CardUUID, NodeName, PodUID
 from fractile.policy.classes import matches
-from fractile.wire import extended_resource
 from fractile.wire.class_report import (
     ClassEntry,
     ClassReport,
@@ -141,15 +139,14 @@ class Picture:
     # ── objects ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _feed_cards(self) -> None:
-        feed = CardFeed(self.ledger, freed=lambda node: None)
+        # Those that make no sense are left out; ``fractile inspect`` names them among its problems.
+        feed = CardFeed(self.ledger, freed=lambda node: None, shown=self._shown)
         for resource in self._objects.cards:
-            try:
-                _, card = extended_resource.to_card(resource)
-            except WireError:  # ``fractile inspect`` names those among its problems
-                continue
             feed.changed(resource)
-            self.table.put(resource.metadata.name, card, resource.status.phase)
-            self.cards.append((resource, card))
+
+    def _shown(self, resource: ExtendedResource, card: Card) -> None:
+        self.table.put(resource.metadata.name, card, resource.status.phase)
+        self.cards.append((resource, card))
 
     def _feed_pods(self) -> None:
         feed = PodFeed(

@@ -12,6 +12,7 @@ from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import WireError
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Entry, Ledger
+from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.quota import owner_of
 from fractile.model.request import PodRequest
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 Warn = Callable[[Pod, str, str], None]  # pod, reason of the event, message
 Freed = Callable[[NodeName], None]
+Shown = Callable[[ExtendedResource, Card], None]
 NeedsRepair = Callable[[Pod], None]
 Eased = Callable[[str], None]  # of a namespace
 
@@ -35,11 +37,12 @@ def _nobody_waits(namespace: str) -> None:
 
 
 class CardFeed:
-    """Reports of the agents -> cards of the ledger."""
+    """Reports of the agents -> cards of the ledger. ``shown`` is told of each that makes sense, after the ledger."""
 
-    def __init__(self, ledger: Ledger, *, freed: Freed) -> None:
+    def __init__(self, ledger: Ledger, *, freed: Freed, shown: Shown = lambda resource, card: None) -> None:
         self._ledger = ledger
         self._freed = freed
+        self._shown = shown
         self._uuid_of: dict[str, CardUUID] = {}  # object name -> card, since a deletion names the object only
 
     def changed(self, resource: ExtendedResource) -> None:
@@ -53,6 +56,7 @@ class CardFeed:
             self._ledger.drop_card(before)
         self._uuid_of[resource.metadata.name] = card.uuid
         self._ledger.put_card(node, card)
+        self._shown(resource, card)
         self._freed(node)
 
     def gone(self, name: str) -> None:
