@@ -1,13 +1,31 @@
 #!/usr/bin/env bash
-# Runs every check and every test in order and stops at the first that fails; with the argument "lint", the checks only.
+# Runs every check and every test and stops at the first that fails; with the argument "lint", the checks only.
 # A check that passes is one line; the tests show pytest's own output, and its closing line is the last of all.
+# The tests in C need the processor, those in Python mostly wait: they run at the same time, and those in Python in two
+# parts, as two people of one machine would run them. What runs behind is shown when it is done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bin=.venv/bin
-log=$(mktemp)
-summary=$(mktemp)
-trap 'rm -f "$log" "$summary"' EXIT
+logs=$(mktemp -d)
+log=$logs/now
+summary=$logs/summary
+declare -A pid=()
+
+finish() { # what still runs behind is asked to end, as by Ctrl-C, and killed if it does not
+    local one tries
+    for one in "${pid[@]}"; do kill -INT -- "-$one" 2>/dev/null || true; done
+    for one in "${pid[@]}"; do
+        for ((tries = 0; tries < 200; tries++)); do
+            kill -0 -- "-$one" 2>/dev/null || continue 2
+            sleep 0.1
+        done
+        kill -KILL -- "-$one" 2>/dev/null || true
+    done
+    rm -rf "$logs"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
 
 seconds() { # since $1
     awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }'
@@ -37,6 +55,38 @@ tests() { # name, pytest arguments...
     printf '  %-34s ok (%s)\n' "$name" "$(seconds "$began")" >>"$summary"
 }
 
+behind() { # key, command...: runs it with its output in a file, in a process group of its own, which can be ended whole
+    local key=$1
+    shift
+    set -m
+    (
+        trap - EXIT INT TERM
+        began=$EPOCHREALTIME outcome=0
+        "$@" >"$logs/$key" 2>&1 </dev/null || outcome=$?
+        echo "$outcome $(seconds "$began")" >"$logs/$key.end"
+    ) &
+    pid[$key]=$!
+    set +m
+}
+
+ended() { # key: waits for what runs behind; sets outcome, its status, and took, its time
+    wait "${pid[$1]}" || true
+    unset "pid[$1]"
+    outcome=1 took="killed"
+    read -r outcome took <"$logs/$1.end" || true
+}
+
+part() { # key, name: the tests of Python that ran behind, shown whole
+    local key=$1 name=$2 outcome took
+    ended "$key"
+    printf '  %-34s ...\n' "$name"
+    cat "$logs/$key"
+    if [ "$outcome" -ne 0 ]; then
+        exit "$outcome"
+    fi
+    printf '  %-34s ok (%s)\n' "$name" "$took" >>"$summary"
+}
+
 compiler() { # whether there is one; as root it is installed where there is apt-get
     command -v cc >/dev/null && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 && return
     [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return
@@ -56,18 +106,19 @@ why_skipped() { # of the output of the native tests: each test that was skipped,
 }
 
 native() { # what is written in C; every failure is shown, of the rest only what was skipped and the sum
-    local name="native (make -C native check)" began=$EPOCHREALTIME
-    if ! compiler; then
+    local name="native (make -C native check)" outcome took
+    if [ -z "${pid[native]:-}" ]; then
         printf '  %-34s SKIPPED: no C compiler; install one (Debian: apt-get install build-essential)\n' "$name" | tee -a "$summary"
         return
     fi
-    if ! make -C native -j"$(nproc)" check >"$log" 2>&1; then
-        cat "$log"
-        printf '  %-34s FAILED (%s)\n' "$name" "$(seconds "$began")"
+    ended native
+    if [ "$outcome" -ne 0 ]; then
+        cat "$logs/native"
+        printf '  %-34s FAILED (%s)\n' "$name" "$took"
         exit 1
     fi
-    printf '  %-34s ok (%s): %s\n' "$name" "$(seconds "$began")" "$(grep -E '^[0-9]+ passed' "$log" | tail -n 1)" | tee -a "$summary"
-    why_skipped "$log" | tee -a "$summary"
+    printf '  %-34s ok (%s): %s\n' "$name" "$took" "$(grep -E '^[0-9]+ passed' "$logs/native" | tail -n 1)" | tee -a "$summary"
+    why_skipped "$logs/native" | tee -a "$summary"
 }
 
 check "format (ruff)" "$bin/ruff" format --check --quiet .
@@ -84,13 +135,20 @@ if "$bin/fractile" prepare; then
 else
     printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
 fi
-native
-tests "unit, property, contract (pytest)" tests --ignore tests/e2e -q
+if compiler; then
+    behind native nice -n 5 make -C native -j"$(nproc)" check
+fi
+behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
+tests "unit, property, contract (pytest)" tests --ignore tests/e2e --ignore tests/agent -q
 first=$(tail -n 1 "$log")
+part agent "unit, agent (pytest)"
+second=$(tail -n 1 "$logs/agent")
+native
 tests "end to end (pytest)" tests/e2e
 last=$(tail -n 1 "$log")
 
 echo
 cat "$summary"
 echo "  without the cluster: $first"
+echo "            the agent: $second"
 echo "$last"
