@@ -57,6 +57,7 @@ class Plane:
             unit=unit,
             warn=self.warn,
             freed=self.wakeup.freed,
+            eased=self.wakeup.eased,
             needs_repair=self.repair.request,
         )
         self.cards = CardFeed(self.ledger, freed=self.feed.freed)

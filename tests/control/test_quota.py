@@ -8,7 +8,7 @@ from fractile.kube.reflector import Gone
 from fractile.ledger.usage import Usage
 from fractile.model.quota import Limit, NamespaceQuota, Place, Quota
 from fractile.model.units import NodeName
-from fractile.wire.objects import ConfigMap, Node, ObjectMeta
+from fractile.wire.objects import ConfigMap, ObjectMeta
 from fractile.wire.quota_file import KEY
 
 SOURCE = "fractile-system/fractile-quota"
@@ -121,9 +121,15 @@ def test_namespaces_that_are_not_named_stay_denied_whatever_the_config_map_says(
     ],
 )
 def test_pool_and_model_of_a_node_are_what_its_labels_say(labels: dict[str, str] | None, place: Place) -> None:
-    world = World()
-    world.feed.node_changed(Node(metadata=ObjectMeta(name="n1", labels=labels)))
+    world = World(others=False)
+    world.feed.node_changed(ObjectMeta(name="n1", labels=labels))
     assert world.usage.place(NodeName("n1")) == place
     assert world.eased == (place != Place())
     world.feed.node_gone(Gone("", "n1", "u"))
     assert world.usage.place(NodeName("n1")) == Place()
+
+
+def test_labels_wake_nobody_where_nobody_is_limited() -> None:
+    world = World()
+    world.feed.node_changed(ObjectMeta(name="n1", labels={"fractile.dev/pool": "x"}))
+    assert world.eased == 0

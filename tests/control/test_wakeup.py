@@ -11,7 +11,9 @@ import pytest
 from fractile.control import wakeup as module
 from fractile.control.wakeup import ANNOTATION
 from fractile.kube import paths
+from fractile.model.quota import Limit, NamespaceQuota, Quota
 from fractile.model.units import NodeName, PodUID
+from fractile.wire import placement
 from tests.builders import CARD_MEMORY, card, container, in_use, on_card, pod, resource
 from tests.control.plane import NOW_NS, Plane, plane, until
 from tests.fakes.apiserver import Fault
@@ -150,3 +152,75 @@ async def test_thousands_of_equal_pods_that_do_not_fit_are_judged_at_once(p: Pla
     started = time.perf_counter()
     assert candidates(p, *(f"m{i}" for i in range(300))) == []
     assert time.perf_counter() - started < 2.0  # 900,000 single decisions would take half a minute
+
+
+# ── quotas ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def limit(p: Plane, percent: int) -> None:
+    """The quota of the namespace of all pods here."""
+    p.ledger.usage.limit(Quota({"default": NamespaceQuota(limits=(Limit("*", percent),))}))
+
+
+def borne(p: Plane) -> list[str]:
+    return [pod.name for pod in p.wakeup.within_quota()]
+
+
+async def test_of_the_pods_of_a_namespace_that_may_hold_more_as_many_are_woken_as_its_quota_bears(p: Plane) -> None:
+    for second in range(6):
+        wait_in_line(p, f"p{second}", 4069, second=second)  # a quarter of a card; n2 has two unused ones
+    assert borne(p) == []
+    limit(p, 50)
+    p.wakeup.eased_everywhere()
+    assert borne(p) == ["p0", "p1"]
+    assert borne(p) == ["p2", "p3"]  # the first two may have other reasons to wait
+    assert [borne(p) for _ in range(7)] == [
+        ["p4", "p5"],
+        ["p0", "p1"],
+        ["p2", "p3"],
+        ["p4", "p5"],
+        ["p0", "p1"],
+        ["p2", "p3"],
+        ["p4", "p5"],
+    ]
+    assert borne(p) == []
+
+
+async def test_nobody_is_woken_whom_quota_or_cards_do_not_bear(p: Plane) -> None:
+    wait_in_line(p, "wide", FULL, second=1)
+    wait_in_line(p, "huge", FULL + 1, second=2)
+    limit(p, 99)
+    p.wakeup.eased_everywhere()
+    assert borne(p) == []
+    limit(p, 100)
+    p.wakeup.eased_everywhere()
+    assert borne(p) == ["wide"]
+
+
+async def test_a_pod_that_its_quota_refuses_takes_nobodys_place_when_a_node_gets_room(p: Plane) -> None:
+    wait_in_line(p, "bounded", 100, second=1)
+    limit(p, 0)
+    leave(p, 0)
+    assert candidates(p) == []
+    limit(p, 100)
+    assert candidates(p) == ["bounded"]
+
+
+async def test_when_a_pod_of_the_namespace_ends_another_is_woken_wherever_it_fits(p: Plane) -> None:
+    text = placement.encode(on_card(0, 4069, node="n2"))
+    held = p.submit("held", container(memory=4069), node="n2", annotations={placement.ANNOTATION: text})
+    assert p.entry(held) is not None
+    limit(p, 25)
+    wait_in_line(p, "next", 4069, second=1)
+    async with waking(p):
+        await asyncio.sleep(0.05)
+        assert ANNOTATION not in p.annotations("next")
+        p.feed.gone(PodUID(held.metadata.uid))
+        await until(lambda: ANNOTATION in p.annotations("next"))
+
+
+async def test_the_end_of_a_pod_of_another_namespace_wakes_nobody_for_the_quota(p: Plane) -> None:
+    limit(p, 25)
+    wait_in_line(p, "next", 4069, second=1)
+    p.wakeup.eased("elsewhere")
+    assert borne(p) == []

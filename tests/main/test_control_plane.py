@@ -14,6 +14,7 @@ from fractile.kube import paths
 from fractile.main.control_plane import CRASH_AT
 from fractile.wire import extended_resource, placement
 from fractile.wire.objects import Pod
+from fractile.wire.quota_file import KEY
 from tests.builders import cards, container, on_card, pod, resource
 from tests.control.plane import until
 from tests.fakes.apiserver import FakeApiServer, Fault
@@ -168,3 +169,29 @@ async def test_a_damaged_list_is_asked_for_again(server: FakeApiServer, tmp_path
     async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:
         await running.ready()
         assert await fitting(running, submit(server, "p")) == ["n1"]
+
+
+async def test_quotas_are_followed_while_it_runs_and_metrics_show_them(server: FakeApiServer, tmp_path: Path) -> None:
+    quota = {KEY: '{"default": {"quota": {"V100": 0.5}}}'}
+    meta = {"name": "fractile-quota", "namespace": "fractile-system"}
+    server.create(paths.config_maps("fractile-system"), {"metadata": meta, "data": quota})
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:
+        await running.ready()
+        first, second = submit(server, "first"), submit(server, "second")
+        assert await bind(running, first) == ""
+        answer = await ask(running, "filter", {"Pod": second, "NodeNames": ["n1"]})
+        said = "namespace default may hold 0.5 V100, holds 0.5, and this pod takes 0.5"
+        assert answer["FailedAndUnresolvableNodes"] == {"n1": said}
+        assert await bind(running, second) == said
+        async with httpx2.AsyncClient(base_url=running.url, trust_env=False, timeout=10) as http:
+            text = (await http.get("/metrics")).text
+        assert 'fractile_quota_used_cards{namespace="default",model="V100"} 0.5' in text
+        server.merge(
+            paths.config_map("fractile-system", "fractile-quota"),
+            {"data": {KEY: '{"default": {"quota": {"V100": 1}}}'}},
+        )
+        for _ in range(100):  # the watch brings it in milliseconds
+            if await fitting(running, second):
+                break
+            await asyncio.sleep(0.05)
+        assert await bind(running, second) == ""

@@ -18,7 +18,7 @@ from fractile.ledger.usage import Usage
 from fractile.model.quota import MODEL_LABELS, POOL_LABELS, NamespaceQuota, Place, Quota
 from fractile.model.units import NodeName
 from fractile.wire import quota_file
-from fractile.wire.objects import ConfigMap, Node
+from fractile.wire.objects import ConfigMap, ObjectMeta
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ class QuotaFeed:
         self._put(Quota(others=self._others))
         log.warning("quotas gone source=%s", self._source)
 
-    def node_changed(self, node: Node) -> None:
+    def node_changed(self, node: ObjectMeta) -> None:
         """A node, with its labels or without."""
-        self._place(NodeName(node.metadata.name), place_of(node))
+        self._place(NodeName(node.name), place_of(node))
 
     def node_gone(self, node: Gone) -> None:
         self._place(NodeName(node.name), Place())
@@ -88,12 +88,13 @@ class QuotaFeed:
     def _place(self, node: NodeName, place: Place) -> None:
         if self._usage.place(node) != place:
             self._usage.put_place(node, place)
-            self._eased()
+            if not self._usage.quota.limits_nobody:
+                self._eased()
 
 
-def place_of(node: Node) -> Place:
+def place_of(node: ObjectMeta) -> Place:
     """What the node's labels say."""
-    labels = node.metadata.labels or {}
+    labels = node.labels or {}
     return Place(_first(labels, POOL_LABELS), _first(labels, MODEL_LABELS))
 
 

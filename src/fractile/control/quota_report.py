@@ -63,7 +63,7 @@ def _usage(objects: QuotaObjects) -> Usage:
     cards = list(_cards(objects.cards))
     ledger = Ledger(lambda: 0.0)
     for node in objects.nodes:
-        ledger.usage.put_place(NodeName(node.metadata.name), place_of(node))
+        ledger.usage.put_place(NodeName(node.metadata.name), place_of(node.metadata))
     for node, card in cards:
         ledger.put_card(node, card)
     feed = PodFeed(
@@ -144,7 +144,7 @@ def _namespace(
 
 def _pointless(quotas: dict[str, NamespaceQuota], usage: Usage, nodes: Iterable[Node]) -> Iterator[str]:
     """Names that stand for nothing in the cluster as it is: spelled wrong, or not there yet."""
-    pools = {place_of(node).pool for node in nodes}
+    pools = {place_of(node.metadata).pool for node in nodes}
     kinds = list(usage.kinds())
     for namespace, own in sorted(quotas.items()):
         for pool in own.pools or ():

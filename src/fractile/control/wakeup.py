@@ -3,12 +3,13 @@
 kube-scheduler retries on the deletion of a pod, but it may see the deletion before our watch does: the retry is
 refused, and nothing retries for up to 5 minutes (scheduler.md 2.2 item 7). So when the ledger has really freed
 something, the oldest waiting pods that now fit are touched: a change of a pod makes kube-scheduler look at it again.
-When a class changes, all who wait for it are.
+When a class changes, all who wait for it are; when a namespace may hold more than before, as many of its pods as its
+quota then bears.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from fractile.control.waiting import WaitingPod, WaitingPods
@@ -18,9 +19,11 @@ from fractile.kube.client import KubeClient
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Refusal
-from fractile.model.request import ContainerRequest
+from fractile.model.request import ContainerRequest, PodRequest
 from fractile.model.units import NodeName, PodUID
 from fractile.policy.cards import fits
+from fractile.policy.quota import Model, costs_of, fits_within
+from fractile.policy.state import NodeState
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +33,11 @@ _GATHER = 0.05  # seconds; releases come in bursts
 _AT_ONCE = 10  # pods touched per burst: the rest is retried by kube-scheduler's own events or by the next release
 _AGAIN = 1.0  # seconds after which a pod that is still waiting is touched once more
 _TRIES = 3
+_OF_NAMESPACE = 50  # pods touched at a time of one namespace that may hold more
 
 
 class WakeUp:
-    """``freed`` and ``class_changed`` are called by the feeds; ``run`` touches the pods."""
+    """``freed``, ``class_changed`` and ``eased`` are called by the feeds; ``run`` touches the pods."""
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class WakeUp:
         self._wall_ns = wall_ns
         self._nodes: dict[NodeName, int] = {}  # nodes with new room -> tries left
         self._named: dict[PodUID, None] = {}  # pods that wait for a class that changed, the oldest first
+        self._eased: dict[str, dict[PodUID, int]] = {}  # namespaces that may hold more -> how often a pod was touched
         self._work = asyncio.Event()
 
     def freed(self, node: NodeName) -> None:
@@ -66,10 +71,25 @@ class WakeUp:
         if self._named:
             self._work.set()
 
+    def eased(self, namespace: str) -> None:
+        """The namespace holds less than before."""
+        if len(self._waiting) and not self._ledger.usage.quota.limits_nobody:
+            self._eased[namespace] = {}
+            self._work.set()
+
+    def eased_everywhere(self) -> None:
+        """The quotas are others, or the nodes they speak of."""
+        for pod in self._waiting.oldest_first():
+            self._eased[pod.namespace] = {}
+        if self._eased:
+            self._work.set()
+
     async def run(self) -> None:
         while True:
             await self._wait()
             for pod in self._of_changed_classes():
+                await self._touch(pod)
+            for pod in self.within_quota():
                 await self._touch(pod)
             nodes = list(self._nodes)
             # A touched pod may have been in kube-scheduler's hands at that instant and be refused once more, so each
@@ -81,7 +101,7 @@ class WakeUp:
     async def _wait(self) -> None:
         """Until something was freed, or until it is time to look again at what was."""
         try:
-            async with asyncio.timeout(_AGAIN if self._nodes or self._named else None):
+            async with asyncio.timeout(_AGAIN if self._nodes or self._named or self._eased else None):
                 await self._work.wait()
         except TimeoutError:
             return
@@ -98,18 +118,56 @@ class WakeUp:
     def candidates(self, nodes: list[NodeName]) -> list[WaitingPod]:
         """The oldest waiting pods that fit on one of the nodes now."""
         states = [state for state in map(self._ledger.node, nodes) if state is not None]
-        known: dict[tuple[ContainerRequest, ...], bool] = {}  # thousands may wait, but few differ in what they ask for
+        # Thousands may wait, but few differ in what they ask for.
+        known: dict[tuple[str, tuple[ContainerRequest, ...]], bool] = {}
 
         def fit(pod: WaitingPod) -> bool:
             if isinstance(pod.request, Refusal) or self._ledger.entry(pod.uid) is not None:
                 return False
-            shape = pod.request.containers
+            shape = pod.namespace, pod.request.containers
             if shape not in known:
                 request = resolve(pod.request, self._classes)
-                known[shape] = not isinstance(request, Refusal) and any(fits(request, state) for state in states)
+                known[shape] = not isinstance(request, Refusal) and self._fits(request, states)
             return known[shape]
 
         return list(islice(filter(fit, self._waiting.oldest_first()), _AT_ONCE))
+
+    def _fits(self, request: PodRequest, states: Sequence[NodeState]) -> bool:
+        usage = self._ledger.usage
+        left = usage.allowance(request)
+        if left is None or isinstance(left, Refusal):
+            return left is None and any(fits(request, state) for state in states)
+        return any(fits_within(request, state, usage.place(state.node), left) for state in states)
+
+    def within_quota(self) -> list[WaitingPod]:
+        """Some of the pods of namespaces that may hold more than before: as many as their quotas bear together, those
+        first who were touched least often, then the oldest. A namespace of which nobody fits is forgotten."""
+        chosen: list[WaitingPod] = []
+        oldest = self._waiting.oldest_first() if self._eased else []
+        for namespace, touched in list(self._eased.items()):
+            mine = [p for p in oldest if p.namespace == namespace and touched.get(p.uid, 0) < _TRIES]
+            some = list(islice(self._borne(sorted(mine, key=lambda p: touched.get(p.uid, 0))), _OF_NAMESPACE))
+            for pod in some:
+                touched[pod.uid] = touched.get(pod.uid, 0) + 1
+            if not some:
+                del self._eased[namespace]
+            chosen += some
+        return chosen
+
+    def _borne(self, pods: Iterable[WaitingPod]) -> Iterator[WaitingPod]:
+        """Those of one namespace that its quota bears one beside the other, where there is room for each."""
+        usage, bounds = self._ledger.usage, self._ledger.bounds
+        besides: dict[Model, int] = {}
+        for pod in pods:
+            request = pod.request if isinstance(pod.request, Refusal) else resolve(pod.request, self._classes)
+            if isinstance(request, Refusal) or self._ledger.entry(pod.uid) is not None:
+                continue
+            left = usage.allowance(request, besides)
+            if isinstance(left, Refusal) or not bounds.somewhere(request, left):
+                continue
+            for kind in usage.kinds() if left else ():
+                besides[kind.named] = besides.get(kind.named, 0) + costs_of(request, kind.memory)[0]
+            yield pod
 
     async def _touch(self, pod: WaitingPod) -> None:
         body = {"metadata": {"uid": pod.uid, "annotations": {ANNOTATION: str(self._wall_ns())}}}

@@ -5,7 +5,7 @@ Every answer to kube-scheduler is a 200: it does not read the body of anything e
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from time import perf_counter
 
@@ -144,8 +144,8 @@ def _log_filter(args: ExtenderArgs, names: list[str], result: FilterResult, star
     )
 
 
-def application(extender: Extender, *, prefix: str = "/scheduler") -> Starlette:
-    """The routes of the extender and of the probes."""
+def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequence[Route] = ()) -> Starlette:
+    """The routes of the extender and of the probes, and ``more`` that are served beside them."""
 
     async def filter(body: bytes) -> bytes:
         return extender.filter(body)
@@ -170,6 +170,7 @@ def application(extender: Extender, *, prefix: str = "/scheduler") -> Starlette:
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/openapi.json", described),
+            *more,
         ]
     )
 

@@ -9,10 +9,12 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
+from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints, Layer
 from fractile.ledger.usage import Usage
 from fractile.model.quota import NOWHERE, Place
 from fractile.model.request import ContainerRequest, Members, PodRequest
+from fractile.policy import others
 from fractile.policy.quota import Allowance, Model
 
 _MIXED = -1
@@ -53,6 +55,15 @@ class Bounds:
             return msgspec.structs.replace(asked, request=msgspec.structs.replace(asked.request, selector=selector))
 
         return msgspec.structs.replace(request, containers=tuple(map(narrow, request.containers)))
+
+    def somewhere(self, request: PodRequest, left: Allowance | None) -> bool:
+        """Whether some node seems to have room within the quota; only a look at the node is sure."""
+        gpus = others.of_gpus(self.narrowed(request, left) if left else request)
+        if not gpus.containers:
+            return True
+        meets = scan.now(self._arrays, scan.need_of(gpus))
+        nodes = self.nodes(left) if left else None
+        return bool((meets if nodes is None else meets & nodes).any())
 
     def alike(self, columns: Ints) -> list[object]:
         """For each column what quotas can tell nodes apart by: labels, and the models of the cards."""

@@ -22,6 +22,8 @@ from fractile.policy.quota import Allowance, Kind, Model
 
 K = TypeVar("K")
 
+NOTHING: Mapping[Model, int] = {}
+
 
 class Key(msgspec.Struct, frozen=True, order=True):
     """What is counted apart. ``model`` is the driver's name, ``label`` that of the node's label; "" for none."""
@@ -66,11 +68,15 @@ class Usage:
     def quota(self) -> Quota:
         return self._quota
 
-    def allowance(self, request: PodRequest) -> Allowance | Refusal | None:
-        """What the quota leaves to a pod: None when nothing bounds it, a refusal when it leaves nothing."""
+    def allowance(self, request: PodRequest, besides: Mapping[Model, int] = NOTHING) -> Allowance | Refusal | None:
+        """What the quota leaves to a pod: None when nothing bounds it, a refusal when it leaves nothing. ``besides``:
+        what its namespace would hold more by then."""
         if self._quota.limits_nobody:
             return None
-        return rules.allowance(self._quota, request, self._kinds, self.held(request.namespace))
+        held = self.held(request.namespace)
+        if besides:
+            held = {model: held.get(model, 0) + besides.get(model, 0) for model in held.keys() | besides.keys()}
+        return rules.allowance(self._quota, request, self._kinds, held)
 
     def refuses(self, owner: Owner, cost: Iterable[Charge], before: Iterable[Charge] = ()) -> Refusal | None:
         """The refusal when a hold would pass the quota. ``before``: what the owner gives back for it, and is not

@@ -12,8 +12,9 @@ from fractile.control.classes_nodes import Node
 from fractile.dialects import table
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.kube.reflector import Reflector
+from fractile.kube.reflector import Gone, Reflector
 from fractile.ledger.ledger import Ledger
+from fractile.wire.objects import ObjectMeta
 
 T = TypeVar("T")
 
@@ -26,21 +27,33 @@ option = click.option(
 
 
 class Classes:
-    """The controllers, which are shown cards, classes and pods; and the loops that they need."""
+    """The controllers, which are shown cards, classes and pods; and the loops that they need. Others may be shown the
+    nodes too."""
 
     def __init__(
-        self, ledger: Ledger, client: KubeClient, *, template: str = "", dialects: frozenset[str] = table.NAMES
+        self,
+        ledger: Ledger,
+        client: KubeClient,
+        *,
+        template: str = "",
+        dialects: frozenset[str] = table.NAMES,
+        node_changed: Callable[[ObjectMeta], object] = lambda node: None,
+        node_gone: Callable[[Gone], object] = lambda node: None,
     ) -> None:
         self.control = ClassControllers(
             ledger, client, template=checked(template) if template else "", classes="class" in dialects
         )
-        self._nodes = Reflector(
-            client, paths.nodes(), Node, changed=self.control.node_changed, gone=self.control.node_gone
+        self.nodes = Reflector(
+            client,
+            paths.nodes(),
+            Node,
+            changed=in_turn(lambda node: node_changed(node.metadata), self.control.node_changed),
+            gone=in_turn(node_gone, self.control.node_gone),
         )
 
     def loops(self, synced: Sequence[asyncio.Event]) -> tuple[Coroutine[Any, Any, None], ...]:
         """``synced``: nothing is written before these watches have shown what there is."""
-        return self._nodes.run(), self.control.run([*synced, self._nodes.synced])
+        return self.nodes.run(), self.control.run([*synced, self.nodes.synced])
 
 
 def in_turn(*tell: Callable[[T], object]) -> Callable[[T], None]:

@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("fractile.cli.inspect", "Show cards, what is allocated on them, and the pods that hold it."),
     "classes": ("fractile.cli.classes", "Show the classes of devices that containers can ask for by name."),
     "devices": ("fractile.cli.devices", "Show cards and other devices one by one, and who holds them."),
+    "quota": ("fractile.cli.quota", "Show what namespaces may hold of cards, and what they hold."),
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),

@@ -32,6 +32,7 @@ from fractile.main.classes import Classes, in_turn
 from fractile.main.classes import option as default_classes_option
 from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
+from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
 from fractile.main.serving import Options, serve
 from fractile.main.sharing import Sharing
 from fractile.main.sharing import option as sharing_option
@@ -64,6 +65,7 @@ from fractile.wire.resource_class import ResourceClass
 )
 @sharing_option
 @default_classes_option
+@quota_command_options
 @webhook_options
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
@@ -77,6 +79,8 @@ def command(
     node_policy: str,
     sharing: Path | None,
     default_classes: str,
+    quota_configmap: str,
+    quota_others: str,
     webhook: WebhookOptions,
     log_level: str,
 ) -> None:
@@ -97,6 +101,7 @@ def command(
             node_policy=node_policy,
             sharing=sharing,
             default_classes=default_classes,
+            quota=QuotaOptions(quota_configmap, others=quota_others == "allow"),
             webhook=webhook,
         )
     )
@@ -112,6 +117,7 @@ async def run(
     node_policy: str = BINPACK,
     sharing: Path | None = None,
     default_classes: str = "",
+    quota: QuotaOptions | None = None,
     webhook: WebhookOptions | None = None,
 ) -> None:
     """Build the objects, connect them, run until the server is told to stop."""
@@ -138,11 +144,20 @@ async def run(
             freed=wakeup.freed,
             needs_repair=repair.request,
             dialects=dialects,
+            eased=wakeup.eased,
         )
-        card_feed = CardFeed(ledger, freed=pod_feed.freed)
         cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed) if sharing else None
         class_feed = ClassFeed(classes, changed_class=wakeup.class_changed)
-        upkeep = Classes(ledger, client, template=default_classes, dialects=dialects)
+        quotas = Quotas(quota or QuotaOptions(), client, ledger, events, eased=wakeup.eased_everywhere)
+        upkeep = Classes(
+            ledger,
+            client,
+            template=default_classes,
+            dialects=dialects,
+            node_changed=quotas.feed.node_changed,
+            node_gone=quotas.feed.node_gone,
+        )
+        card_feed = CardFeed(ledger, freed=pod_feed.freed, shown=upkeep.control.card_shown)
         # Nobody waits for the classes: what is bound is judged by its placement, and who comes too early is woken.
         class_objects = Reflector(
             client,
@@ -156,7 +171,7 @@ async def run(
             client,
             paths.extended_resources(),
             ExtendedResource,
-            changed=in_turn(card_feed.changed, upkeep.control.card_changed),
+            changed=card_feed.changed,
             gone=in_turn(lambda gone: card_feed.gone(gone.name), upkeep.control.card_gone),
         )
         pods = Reflector(
@@ -201,13 +216,15 @@ async def run(
             if webhook and webhook.listen
             else None
         )
+        first = [cards, upkeep.nodes, *quotas.watches, *([cuts.nodes] if cuts else [])]
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
                 for coroutine in (
                     cards.run(),
                     class_objects.run(),
-                    _rebuild([cards.synced, *([cuts.nodes.synced] if cuts else [])], pods, ready, ledger),
+                    _rebuild([watch.synced for watch in first], pods, ready, ledger),
+                    *(watch.run() for watch in quotas.watches),
                     repair.run(),
                     wakeup.run(),
                     doubt.run(),
@@ -217,13 +234,13 @@ async def run(
                     *(admission.loops() if admission else ()),
                 )
             ]
-            await serve(application(extender), options)
+            await serve(application(extender, more=[quotas.metrics(waiting, ready.is_set)]), options)
             for loop in loops:
                 loop.cancel()
 
 
 async def _rebuild(first: Sequence[asyncio.Event], pods: Reflector[Pod], ready: asyncio.Event, ledger: Ledger) -> None:
-    """Cards (and pools) first, so that a hold that its card cannot bear is seen at once; then pods; then ready."""
+    """Cards, labels, quotas first, so that a hold that its card cannot bear is seen at once; then pods; then ready."""
     log = logging.getLogger(__name__)
     started = time.monotonic()
     for synced in first:

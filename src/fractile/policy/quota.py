@@ -148,6 +148,19 @@ def under(limit: Limit, percents: Percents) -> int:
     return sum(percent for model, percent in percents.items() if matches(limit.name, *model))
 
 
+def costs_of(request: PodRequest, card: MiB) -> tuple[int, int, int]:
+    """What the pod costs on cards of so much memory: the least that one of its cards costs; the least, and the most,
+    of all its cards together when they are all of this kind."""
+    gpus = request.gpus
+    if len(gpus) == 1:
+        asked = gpus[0].request
+        one = cost(asked.memory_on(card), WHOLE if asked.exclusive else asked.cores, card)
+        return one, one * asked.count, one * asked.count
+    needs = (peak(part.containers, card) for part in parts_of(gpus, card_numbers(gpus)))
+    costs = [cost(need.memory, need.cores, card) for need in needs]
+    return min(costs, default=0), max(costs, default=0), sum(costs)
+
+
 def in_cards(percent: int) -> str:
     """150 -> "1.5"."""
     return f"{percent / 100:.2f}".rstrip("0").rstrip(".")
@@ -184,7 +197,7 @@ def _counted(
     for kind in kinds:
         mine = [limit for limit in limits if matches(limit.name, *kind.named)]
         room = min((limit.percent - has[limit] for limit in mine), default=0)
-        least, on_one, most = _costs(request, kind.memory)
+        least, on_one, most = costs_of(request, kind.memory)
         if least > room:
             short = next((limit for limit in mine if least > limit.percent - has[limit]), None)
             closed[kind.named] = _closed(request.namespace, limits, kind.named, short, has, least)
@@ -210,19 +223,6 @@ def _closed(
     namespace: str, limits: Sequence[Limit], model: Model, short: Limit | None, has: Mapping[Limit, int], wants: int
 ) -> str:
     return _not_given(namespace, limits, model) if short is None else _short(namespace, short, has[short], wants)
-
-
-def _costs(request: PodRequest, card: MiB) -> tuple[int, int, int]:
-    """What the pod costs on cards of so much memory: the least that one of its cards costs; the least, and the most,
-    of all its cards together when they are all of this kind."""
-    gpus = request.gpus
-    if len(gpus) == 1:
-        asked = gpus[0].request
-        one = cost(asked.memory_on(card), WHOLE if asked.exclusive else asked.cores, card)
-        return one, one * asked.count, one * asked.count
-    needs = (peak(part.containers, card) for part in parts_of(gpus, card_numbers(gpus)))
-    costs = [cost(need.memory, need.cores, card) for need in needs]
-    return min(costs, default=0), max(costs, default=0), sum(costs)
 
 
 def _passed(left: Allowance, chosen: Placement, state: NodeState, place: Place) -> Limit | None:

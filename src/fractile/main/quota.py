@@ -1,0 +1,114 @@
+"""Wiring of quotas and of the control plane's metrics: ConfigMap and labels of nodes -> ledger -> /metrics."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fractile.control.figures import figures
+from fractile.control.quota import QuotaFeed
+from fractile.control.waiting import WaitingPods
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder
+from fractile.kube.reflector import Reflector
+from fractile.ledger.ledger import Ledger
+from fractile.metrics.control_plane import page
+from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
+from fractile.wire.objects import ConfigMap
+from fractile.wire.quota_file import DEFAULT_SOURCE
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class QuotaOptions(msgspec.Struct, frozen=True):
+    """``source``: NAMESPACE/NAME of the ConfigMap, "" for none. ``others``: whether namespaces that it does not name
+    may use cards."""
+
+    source: str = DEFAULT_SOURCE
+    others: bool = True
+
+
+def _source(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    namespace, slash, name = text.partition("/")
+    if text and not (namespace and slash and name and "/" not in name):
+        raise click.BadParameter(f"{text!r} is not NAMESPACE/NAME; give for instance {DEFAULT_SOURCE}")
+    return text
+
+
+_OPTIONS = (
+    click.option(
+        "--quota-configmap",
+        default=DEFAULT_SOURCE,
+        show_default=True,
+        metavar="NAMESPACE/NAME",
+        callback=_source,
+        help='ConfigMap with the quotas of namespaces (docs/quota.md), followed as it changes; "" for none.',
+    ),
+    click.option(
+        "--quota-others",
+        type=click.Choice(["allow", "deny"]),
+        default="allow",
+        show_default=True,
+        help="Whether namespaces that the ConfigMap does not name may use cards.",
+    ),
+)
+
+
+def quota_command_options(command: Command) -> Command:
+    """The options of the command line."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+class Quotas:
+    """The watch of the ConfigMap; who watches the nodes shows them to ``feed``. ``eased`` is told when somebody may
+    have more than before."""
+
+    def __init__(
+        self,
+        options: QuotaOptions,
+        client: KubeClient,
+        ledger: Ledger,
+        events: EventRecorder,
+        *,
+        eased: Callable[[], None],
+    ) -> None:
+        self._ledger = ledger
+        self.feed = QuotaFeed(
+            ledger.usage, options.source or "none", others=options.others, tell=events.emit, eased=eased
+        )
+        namespace, _, name = options.source.partition("/")
+        self.config = (
+            Reflector(
+                client,
+                paths.config_maps(namespace),
+                ConfigMap,
+                changed=self.feed.changed,
+                gone=self.feed.gone,
+                field_selector=f"metadata.name={name}",
+            )
+            if options.source
+            else None
+        )
+
+    @property
+    def watches(self) -> list[Reflector[ConfigMap]]:
+        """To be run, and to be waited for before pods are looked at."""
+        return [] if self.config is None else [self.config]  # an empty Reflector is false
+
+    def metrics(self, waiting: WaitingPods, ready: Callable[[], bool]) -> Route:
+        """``GET /metrics``."""
+
+        async def metrics(request: Request) -> Response:
+            openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+            made = page(figures(self._ledger, waiting, ready=ready(), quota_problem=self.feed.problem))
+            kind = OPENMETRICS if openmetrics else TEXT
+            return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})
+
+        return Route("/metrics", metrics)
