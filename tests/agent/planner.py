@@ -16,9 +16,11 @@ from fractile.model.placement import Charge, Placement, charges
 from fractile.model.request import Role
 from fractile.wire import placement
 from fractile.wire.objects import Pod
-from tests.agent.world import CORE, COUNT, GIB, Asks, World, card, share
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT
+from tests.agent.world import CORE, COUNT, GIB, Asks, World, adapter, card, of_class, share
 
 CARDS = [card(0, 8 * GIB), card(1, 8 * GIB), card(2, 12 * GIB)]
+OTHERS = (adapter(0), adapter(1, shares=2))
 
 
 @dataclass
@@ -32,9 +34,12 @@ class Planner:
     def fits(self, given: Placement, *, besides: Pod | None = None) -> bool:
         others = [self.w.placement(p) for p in self.pods if besides is None or p.metadata.uid != besides.metadata.uid]
         held = [c for placement in (*others, given) for c in charges(placement)]
-        return all(self.bears(card, [c for c in held if c.card == card.uuid]) for card in self.w.cards)
+        devices = [*self.w.cards, *(o.device for o in self.w.others)]
+        return all(self.bears(card, [c for c in held if c.card == card.uuid]) for card in devices)
 
     def bears(self, card: Card, held: list[Charge]) -> bool:
+        if card.type != "gpu":
+            return sum(c.shares for c in held) <= card.shares
         memory, cores = sum(c.memory for c in held), sum(c.cores for c in held)
         return memory <= card.memory and cores + any(c.coreless for c in held) <= 100
 
@@ -60,7 +65,8 @@ class Planner:
         """The pod has ended: its placement counts no more."""
         self.pods.remove(pod)
         path = paths.pod(pod.metadata.namespace, pod.metadata.name)
-        self.w.server.merge(path, {"status": {"phase": "Succeeded"}})
+        self.w.server.merge(f"{path}/status", {"status": {"phase": "Succeeded"}})
+        assert self.w.pod(pod).finished
 
     async def confirm(self) -> None:
         """Forever: what control/repair.py does."""
@@ -76,7 +82,8 @@ class Planner:
             await asyncio.sleep(0.02)
 
     def _cards(self, asks: Asks) -> list[Card]:
-        return self.rng.sample(self.w.cards, asks.amount if asks.resource == COUNT else 1)
+        others = self.rng.sample([o.device for o in self.w.others], dict(asks.more).get(DEVICE_SLOT, 0))
+        return self.rng.sample(self.w.cards, asks.amount if asks.resource in (COUNT, GPU_SLOT) else 1) + others
 
 
 def pods_of_memory() -> st.SearchStrategy[tuple[Asks, ...]]:
@@ -103,7 +110,20 @@ def pods_of_shares() -> st.SearchStrategy[tuple[Asks, ...]]:
     return st.builds(build, st.one_of(st.none(), amounts), amounts)
 
 
+def pods_of_classes() -> st.SearchStrategy[tuple[Asks, ...]]:
+    """Slots: parts of cards or whole ones by class, alone or with other devices beside, after an init container of the
+    same class or without."""
+
+    def build(cls: str, units: int, devices: int, *, warm: bool) -> tuple[Asks, ...]:
+        first = (of_class("warm", cls, units, devices=devices, role=Role.INIT),) if warm else ()
+        return (*first, of_class("main", cls, units, devices=devices))
+
+    classes = st.sampled_from(["small", "small", "timed", "whole"])
+    return st.builds(build, classes, st.integers(1, 2), st.integers(0, 1), warm=st.booleans())
+
+
 POD = st.one_of(
+    pods_of_classes(),
     pods_of_memory(),
     pods_of_shares(),
     st.just((Asks("main", 4),)),

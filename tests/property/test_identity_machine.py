@@ -38,7 +38,7 @@ from fractile.model.units import ContainerName
 from fractile.region import directory
 from fractile.wire.objects import Pod
 from tests.agent.forked import Fork, Life, agents
-from tests.agent.planner import CARDS, POD, Planner
+from tests.agent.planner import CARDS, OTHERS, POD, Planner
 from tests.agent.world import Asks, World, world
 from tests.fakes.apiserver import Fault
 
@@ -95,7 +95,7 @@ class Node(RuleBasedStateMachine):
         self.do(self._start(seed))
 
     async def _start(self, seed: int) -> None:
-        self.w = await self.stack.enter_async_context(world(cards=CARDS, seed=seed, agent=False))
+        self.w = await self.stack.enter_async_context(world(cards=CARDS, seed=seed, agent=False, others=OTHERS))
         self.agent = _forks[0].start(self.w, wait=1.0)
         await self.w.ready()
         self.planner = Planner(self.w, random.Random(seed))
@@ -260,23 +260,23 @@ class Node(RuleBasedStateMachine):
             if running:
                 self.w.check_containers(pod, running)
                 held += charges(self.w.placement(pod))
-        for card in CARDS:
+        for card in [*CARDS, *(o.device for o in OTHERS)]:
             assert self.planner.bears(card, [c for c in held if c.card == card.uuid]), (card.uuid, held)
 
     def _running(self, pod: Pod) -> frozenset[ContainerName]:
         """The started containers, less those that got no device at all: a kubelet that has lost its record does not
         know that a resource is a plugin's until the plugin has registered, and starts containers without it."""
-        names: set[ContainerName] = set()
+        whole: dict[ContainerName, bool] = {}
         for asked in self.w.request(pod).containers:
             started = self.w.kubelet.started(pod, asked.container)
             if started is None:
                 continue
-            if directory.MOUNT in started.mounts:
-                names.add(asked.container)
-            else:
+            mark = "FRACTILE_DEVICES" in started.env if asked.request.shares else directory.MOUNT in started.mounts
+            whole[asked.container] = whole.get(asked.container, True) and mark
+            if not mark:
                 assert self.forgotten, f"{asked.container} of {pod.metadata.name} runs without its devices"
-                assert not started.env, started.env
-        return frozenset(names)
+                assert asked.request.shares or "NVIDIA_VISIBLE_DEVICES" not in started.env, started.env
+        return frozenset(name for name, all_there in whole.items() if all_there)
 
     def teardown(self) -> None:
         try:
@@ -295,13 +295,17 @@ class Node(RuleBasedStateMachine):
             await self.w.ready()
         except TimeoutError:
             raise AssertionError(f"not registered: {self.w.kubelet.capacity()}\n{self._log()}") from None
-        async with asyncio.timeout(PATIENCE):
-            while waiting := [p for p in self.planner.pods if not self._ran(p)]:
-                for pod in waiting:
-                    if not self._lost(pod) and not self._stuck(pod):
-                        continue
-                    self.planner.delete(pod)
-                await asyncio.sleep(0.02)
+        waiting: list[Pod] = []
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while waiting := [p for p in self.planner.pods if not self._ran(p)]:
+                    for pod in waiting:
+                        if self._lost(pod) or self._stuck(pod):
+                            self.planner.delete(pod)
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            fates = [self.w.kubelet.fate(p) for p in waiting]
+            raise AssertionError(f"neither run nor lost: {fates}\n{self._log()}") from None
         fresh = self.planner.bind((Asks("main", 1),))
         if fresh is not None:
             self.w.kubelet.add(fresh)
