@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fractile.errors import WireError
+from fractile.model.units import NodeName
+from fractile.wire import device_file
 from fractile.wire.cluster_file import CardGroup, Link, decode, matrix, parse_cards
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -112,3 +114,17 @@ def test_a_group_of_cards_is_frozen_and_shows_its_defaults() -> None:
 def test_links_become_the_rows_of_a_matrix_and_what_none_names_is_on_one_numa_node() -> None:
     links = (Link(between=(0, 1), type="NV2"), Link(between=(2, 0), type="SYS"))
     assert matrix(3, links) == ["X NV2 SYS", "NV2 X NODE", "SYS NODE X"]
+
+
+def test_devices_that_are_no_gpus_are_checked_as_the_agent_checks_them() -> None:
+    text = file(f"- {{name: x, cards: [{CARD}], devices: [{{id: mlx5_0, type: infiniband, shares: 2}}]}}")
+    (node,) = decode(text, source="f").nodes
+    told = device_file.decode(node.device_file, "f", node=NodeName("x"))
+    assert [(o.uuid, o.device.type, o.device.shares) for o in told.offers] == [("mlx5_0.x", "infiniband", 2)]
+    for wrong, said in (
+        ("{id: a, type: gpu}", r"f: nodes\[0\]: devices\[0\].type is gpu"),
+        ("{id: a}", r"f: nodes\[0\]: devices\[0\]: .*type"),
+        ("&a {id: a, type: x, mounts: [*a]}", r"f: nodes\[0\].devices: what stands there is no list of devices"),
+    ):
+        with pytest.raises(WireError, match=said):
+            decode(file(f"- {{name: x, cards: [{CARD}], devices: [{wrong}]}}"), source="f")

@@ -29,6 +29,7 @@ CNI_FOLDERS = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")  # Debian, up
 SOCKET = "/run/containerd/containerd.sock"  # as the node sees it
 
 LABEL_REFRESH = 2  # seconds; the API server of a local cluster has few agents to answer
+_NO_DEVICES = '{"version": 1, "devices": []}'
 CONTEXT = 256  # MiB that a CUDA context takes on a simulated card
 
 _OVERLAYFS = "overlay"
@@ -42,6 +43,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
     kubelet_kubeconfig: Path
     agent_kubeconfig: Path
     cards: Path
+    devices: Path
 
 
 def write_files(place: Layout, state: State, node: NodeState, *, now: datetime) -> NodeFiles:
@@ -63,6 +65,7 @@ def write_files(place: Layout, state: State, node: NodeState, *, now: datetime) 
         kubelet_kubeconfig=kubeconfigs[0],
         agent_kubeconfig=kubeconfigs[1],
         cards=_write_cards(place, state, node),
+        devices=place.write(config / "devices.json", node.spec.devices or _NO_DEVICES),
     )
 
 
@@ -114,6 +117,7 @@ def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Com
         f"--memory-unit={state.spec.unit.name}",
         f"--state-dir={place.node(node.index).agent}",
         f"--label-refresh={LABEL_REFRESH}",
+        f"--devices={files.devices}",
         # Hollow nodes have no address of their own.
         f"--metrics-address={'' if state.hollow else f'{node.address}:{METRICS_PORT}'}",
         *cards,

@@ -29,6 +29,7 @@ class NodeSpec(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     cards: tuple[Card, ...]
     links: tuple[Link, ...] = ()
+    devices: str = ""  # what its agent reads of devices that are no GPUs
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ def _resolve(cluster: str, groups: Sequence[NodeGroup], unit: MemoryUnit) -> Clu
         for copy in range(group.count):
             name = _node_name(group, copy, number=len(nodes) + 1)
             cards = tuple(_cards(cluster, name, group.cards, copy))
-            nodes.append(NodeSpec(name, group.labels, cards, group.interconnect))
+            nodes.append(NodeSpec(name, group.labels, cards, group.interconnect, group.device_file))
     return ClusterSpec(unit, tuple(nodes))
 
 

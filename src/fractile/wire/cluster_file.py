@@ -15,13 +15,14 @@ People write it by hand, so every error names the file, the field and the remedy
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
 
 from fractile.errors import WireError
-from fractile.model.units import MemoryUnit, MiB
+from fractile.model.units import MemoryUnit, MiB, NodeName
+from fractile.wire import device_file
 from fractile.wire.quantity import parse
 
 VERSION = 1
@@ -77,6 +78,12 @@ class NodeGroup(_Part, frozen=True, kw_only=True):
     count: _NodeCount = 1
     labels: dict[_LabelKey, _LabelValue] = {}
     interconnect: tuple[Link, ...] = ()
+    devices: tuple[dict[str, Any], ...] = ()  # that are no GPUs, as ``wire.device_file`` has them
+
+    @property
+    def device_file(self) -> str:
+        """What its nodes' agents read; empty without devices."""
+        return msgspec.json.encode({"version": 1, "devices": self.devices}).decode() if self.devices else ""
 
 
 class ClusterFile(_Part, frozen=True, kw_only=True):
@@ -142,6 +149,7 @@ def _parse_group(part: str) -> CardGroup:
 
 
 def _check_node(node: NodeGroup, where: str) -> None:
+    _check_devices(node, where)
     total = sum(group.count for group in node.cards)
     if total > MAX_CARDS:
         raise WireError(f"{where}.cards: {total} cards are more than the {MAX_CARDS} that a node may have")
@@ -153,6 +161,14 @@ def _check_node(node: NodeGroup, where: str) -> None:
                 f"{where}.interconnect[{i}].between: {list(link.between)} must name two different cards, "
                 f"counted from 0 to {total - 1}"
             )
+
+
+def _check_devices(node: NodeGroup, where: str) -> None:
+    try:
+        if node.devices:
+            device_file.decode(node.device_file, where, node=NodeName(node.name or ""))
+    except (RecursionError, TypeError, ValueError):
+        raise WireError(f"{where}.devices: what stands there is no list of devices; see docs/classes.md") from None
 
 
 def _check_cards(group: CardGroup, nodes: int, where: str) -> None:
