@@ -145,10 +145,8 @@ static void apply(struct sim_card *c, const struct entry *e, bool new)
 
 bool sim_retires_pages(const struct sim_card *card)
 {
-    static const char *const older[] = {"K80", "M40", "M60", "P4", "P100", "V100", "T4", "TITAN", "RTX 20", "Quadro RTX"};
-    for (size_t i = 0; i < sizeof older / sizeof *older; i++)
-        if (strstr(card->model, older[i])) return true;
-    return false;
+    enum { AMPERE = 7 }; /* NVML_DEVICE_ARCH_* */
+    return sim_model_of(card)->architecture < AMPERE;
 }
 
 static struct sim_card *card_by_uuid(struct sim_state *s, const char *uuid)
