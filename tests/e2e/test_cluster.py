@@ -148,7 +148,7 @@ def test_a_binding_made_by_a_user_cannot_carry_a_placement(cluster: LocalCluster
         ("control-plane", "get", "secrets", False),
         ("control-plane", "patch", "extendedresources.fractile.dev", False),
         ("agent", "patch", "extendedresources.fractile.dev", True),
-        ("agent", "patch", "nodes/status", True),
+        ("agent", "patch", "nodes/status", False),
         ("agent", "patch", "nodes", False),
         ("agent", "create", "pods/binding", False),
         ("agent", "get", "secrets", False),
