@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from fractile.main.agent_health import health_options, health_rules
 from fractile.policy.health import Rules
 
-
 logs: list[Path | None] = []  # what --kernel-log said, in each call of ``parsed``
 
 
