@@ -79,9 +79,13 @@ def listening_socket(options: Options) -> socket.socket:
     """A socket that listens; SetupError when it cannot."""
     family = socket.AF_INET6 if ":" in options.address[0] else socket.AF_INET
     try:
-        return socket.create_server(options.address, family=family, backlog=_BACKLOG)
+        listening = socket.create_server(options.address, family=family, backlog=_BACKLOG)
     except OSError as e:
         why = os.strerror(e.errno) if e.errno and e.errno > 0 else str(e)
         raise SetupError(
             f"cannot listen on {options.listen}: {why}; give another address or port with {options.option}"
         ) from None
+    # Connections inherit it. asyncio sets it only on sockets that name their protocol, which these do not; without it
+    # the second part of an answer waits 40 ms for a Go client's delayed acknowledgement of the first.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
