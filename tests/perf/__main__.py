@@ -19,6 +19,7 @@ from tests.perf import (
     topology,
     usage,
     verbs,
+    webhook,
 )
 from tests.perf.report import Row
 
@@ -32,6 +33,7 @@ PARTS = {
     "memory": lambda: asyncio.run(memory.measure()),
     "starting": lambda: asyncio.run(starting.measure()),
     "usage": lambda: asyncio.run(usage.measure()),
+    "webhook": lambda: asyncio.run(webhook.measure()),
 }
 ON_REQUEST = {"many-pods": lambda: asyncio.run(many_pods.measure())}
 
