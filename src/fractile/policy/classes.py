@@ -6,6 +6,7 @@ quantity is never greater or less than one, and never is one of another unit.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass, Operator, Requirement
@@ -24,6 +25,7 @@ def matches(cls: DeviceClass, card: Card) -> bool:
     return card.type == cls.device_type and all(holds(r, card.property(r.key)) for r in cls.requirements)
 
 
+@lru_cache(maxsize=16384)  # cards say few different things, and classes ask for few
 def holds(requirement: Requirement, found: str | None) -> bool:
     """Whether a property with that value, None for none, satisfies the requirement. A device without the property
     satisfies ``NotIn``, as an object without the label does in Kubernetes."""
