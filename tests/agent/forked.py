@@ -32,7 +32,7 @@ from fractile.agent import prestart
 from fractile.main import agent as agent_program
 from fractile.model.units import MemoryUnit
 from fractile.nvml.simulated import SimulatedDriver
-from tests.agent.world import NODE, World
+from tests.agent.world import NODE, World, adapter
 
 SOURCES = Path(agent_program.__file__).parents[1]
 WAY = frozenset(
@@ -56,6 +56,7 @@ class Order(msgspec.Struct, frozen=True):
     pod_resources: str
     unit: str
     wait: float
+    adapters: tuple[int, ...] = ()  # how many share each of the node's devices that are no GPUs
 
 
 @dataclass
@@ -116,6 +117,7 @@ class Fork:
             pod_resources=str(w.kubelet.pod_resources_socket),
             unit=w.unit.name,
             wait=wait,
+            adapters=tuple(o.device.shares for o in w.others),
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -181,6 +183,7 @@ def _agent(order: Order) -> None:
                 plugins=Path(order.plugins),
                 pod_resources=Path(order.pod_resources),
                 state=Path(order.root) / "state",
+                others=[adapter(n, shares) for n, shares in enumerate(order.adapters)],
             )
         )
     finally:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fractile.wire import placement
-from tests.agent.planner import CARDS, POD, Planner
+from tests.agent.planner import CARDS, OTHERS, POD, Planner
 from tests.agent.world import GIB, Asks, World, card, world
 
 STEP = st.one_of(
@@ -49,7 +49,7 @@ async def test_fifty_equal_pods_with_a_kubelet_restart_in_the_middle(seed: int) 
 
 
 async def _play(steps: list[tuple[str, object]], seed: int) -> None:
-    async with world(cards=CARDS, seed=seed) as w:
+    async with world(cards=CARDS, seed=seed, others=OTHERS) as w:
         planner = Planner(w, random.Random(seed))
         confirming = asyncio.create_task(planner.confirm())
         try:

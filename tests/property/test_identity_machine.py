@@ -50,6 +50,7 @@ LOST = (  # what kubelet fails a pod for when the agent is not there, or devices
     "previously allocated devices are no longer healthy",
     "is stopped",
     "rpc error",
+    "GetPreferredAllocation rpc failed",
     "cannot allocate unregistered device",
     "requested number of devices unavailable",
 )
