@@ -15,9 +15,10 @@ from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.model.card import Card
-from fractile.model.health import CardEvent, Reading, Verdict
+from fractile.model.health import CardEvent, Reading, Silence, Verdict
 from fractile.model.units import CardUUID, MemoryUnit, NodeName
 from fractile.policy.health import Rules
+from fractile.wire import device_file
 from tests.agent.world import card
 from tests.fakes.apiserver import FakeApiServer, Fault
 
@@ -206,4 +207,36 @@ async def test_an_object_that_somebody_deletes_is_made_again() -> None:
         async with running(Cards(A), server):
             await until(server, A.uuid.lower())
             server.delete(paths.extended_resource(A.uuid.lower()))
+            await until(server, A.uuid.lower())
+
+
+class OneIsSilent(Cards):
+    """A driver whose first card does not answer."""
+
+    def readings(self) -> list[Reading]:
+        return [Reading(index=A.index, card=None, silence=Silence.LOST), *super().readings()]
+
+
+async def test_a_device_that_is_no_gpu_is_not_taken_for_a_card_that_does_not_answer() -> None:
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        spec = {"nodeName": NODE, "deviceID": "hca.n1", "index": A.index, "model": "m", "type": "infiniband"}
+        meta = {"name": "hca.n1", "labels": {"fractile.dev/node": NODE}}
+        server.create(paths.extended_resources(), {"metadata": meta, "spec": spec})
+        async with running(OneIsSilent(B), server) as stock:
+            await until(server, B.uuid.lower())
+            assert [c.uuid for c in stock.catalog.cards] == [B.uuid]
+
+
+async def test_a_device_of_the_file_has_an_object_beside_those_of_the_cards() -> None:
+    told = device_file.decode('{"version": 1, "devices": [{"id": "A_b", "type": "fpga"}]}', "f", node=NODE)
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        async with running(Cards(A), server) as stock:
+            await until(server, A.uuid.lower())
+            stock.update(stock.catalog.with_others(told.offers))
+            await until(server, A.uuid.lower(), "a-b.n1")
+            made = json.loads(json.dumps(objects(server)["a-b.n1"]["spec"]))
+            assert (made["type"], made["deviceID"], made["properties"]["nodeName"]) == ("fpga", "A_b.n1", "n1")
+            stock.update(stock.catalog.with_others(()))
             await until(server, A.uuid.lower())
