@@ -13,6 +13,7 @@ from tests.perf import (
     class_upkeep,
     many_pods,
     memory,
+    quota,
     rebuild,
     report,
     starting,
@@ -26,6 +27,7 @@ from tests.perf.report import Row
 PARTS = {
     "verbs": verbs.measure,
     "by-class": by_class.measure,
+    "quota": quota.measure,
     "class-upkeep": lambda: asyncio.run(class_upkeep.measure()),
     "bind": lambda: asyncio.run(binding.measure()),
     "topology": topology.measure,

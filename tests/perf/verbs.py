@@ -10,6 +10,7 @@ import msgspec
 from fractile.control.waiting import WaitingPods
 from fractile.extender.app import Extender
 from fractile.extender.expected import Expected
+from fractile.ledger.ledger import Ledger
 from fractile.model.units import MemoryUnit
 from fractile.wire import extender as wire
 from fractile.wire.extender import FilterResult, HostPriority
@@ -23,9 +24,9 @@ P99 = 5.0  # ms
 
 
 def measure() -> list[Row]:
-    extender = _extender()
-    fits, nothing = _request("8138", NAMES), _request("16277", NAMES)
-    few = _request("8138", NAMES[:100])
+    extender = extender_of(full_ledger())
+    fits, nothing = request_of("8138", NAMES), request_of("16277", NAMES)
+    few = request_of("8138", NAMES[:100])
     answered = msgspec.json.decode(extender.filter(fits), type=FilterResult)
     refused = msgspec.json.decode(extender.filter(nothing), type=FilterResult)
     scores = msgspec.json.decode(extender.prioritize(fits), type=list[HostPriority])
@@ -41,8 +42,8 @@ def measure() -> list[Row]:
     ]
 
 
-def _extender() -> Extender:
-    ledger: Any = full_ledger()
+def extender_of(ledger: Ledger) -> Extender:
+    """Its verbs over that ledger, bind excepted."""
     unused: Any = WaitingPods()  # bind is not measured here
     return Extender(
         ledger=ledger,
@@ -53,7 +54,7 @@ def _extender() -> Extender:
     )
 
 
-def _request(memory: str, names: list[Any]) -> bytes:
+def request_of(memory: str, names: list[Any]) -> bytes:
     """What kube-scheduler 1.36.3 sent, with other names in an order of their own."""
     body: dict[str, Any] = msgspec.json.decode(golden("extender-args.json"))
     del body["Pod"]["spec"]["initContainers"]

@@ -165,7 +165,7 @@ class WakeUp:
             left = usage.allowance(request, besides)
             if isinstance(left, Refusal) or not bounds.somewhere(request, left):
                 continue
-            for kind in usage.kinds() if left else ():
+            for kind in () if usage.quota.limits_nobody else usage.kinds():
                 besides[kind.named] = besides.get(kind.named, 0) + costs_of(request, kind.memory)[0]
             yield pod
 

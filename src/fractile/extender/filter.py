@@ -16,6 +16,7 @@ from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.scan import Need
+from fractile.model.card import GPU
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.policy import others, reasons
@@ -172,10 +173,24 @@ def _refuse_bounded(
     what the quota has against them is the same."""
     known: dict[object, Refusal] = {}
     for name, alike in zip(names, ledger.bounds.alike(columns), strict=True):
-        reason = known.get(alike) or _reason(request, what.left, name, ledger)
+        reason = known.get(alike) or _plainly(what, name, ledger) or _reason(request, what.left, name, ledger)
         if reason.code is Code.QUOTA:
             known[alike] = reason
         _refuse(result, [name], reason)
+
+
+def _plainly(what: _Sought, name: str, ledger: Ledger) -> Refusal | None:
+    """What can be said without a plan: the node is in another pool, or all of its cards are closed to the pod. A plan
+    takes longer than all else."""
+    left, place = what.left, ledger.usage.place(name)
+    if left is None:
+        return None
+    barred = left.bars(place)
+    if barred is not None or not what.need.exact:
+        return barred
+    models = {c.model for c in ledger.cards(name) if c.type == GPU}
+    why = left.closed.get((place.model, models.pop())) if len(models) == 1 else None
+    return None if why is None else Refusal(Code.QUOTA, why)
 
 
 def _fits(request: PodRequest, what: _Sought, name: str, ledger: Ledger) -> bool:

@@ -18,7 +18,7 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.policy import quota as rules
-from fractile.policy.quota import Allowance, Kind, Model
+from fractile.policy.quota import Allowance, Kind, Model, Named
 
 K = TypeVar("K")
 
@@ -53,6 +53,7 @@ class Usage:
 
     def __init__(self) -> None:
         self._quota = UNLIMITED
+        self._named: dict[str, Named] = {}  # by namespace
         self._places: dict[NodeName, Place] = {}
         self._cards: dict[CardUUID, _Where] = {}
         self._on: dict[NodeName, set[CardUUID]] = {}
@@ -76,7 +77,7 @@ class Usage:
         held = self.held(request.namespace)
         if besides:
             held = {model: held.get(model, 0) + besides.get(model, 0) for model in held.keys() | besides.keys()}
-        return rules.allowance(self._quota, request, self._kinds, held)
+        return rules.allowance(self._quota, request, self._kinds, held, self._named_by(request.namespace))
 
     def refuses(self, owner: Owner, cost: Iterable[Charge], before: Iterable[Charge] = ()) -> Refusal | None:
         """The refusal when a hold would pass the quota. ``before``: what the owner gives back for it, and is not
@@ -102,11 +103,18 @@ class Usage:
         """Everything that is held, in no order; nothing may change while it is walked."""
         return iter(self._sums.items())
 
+    def _named_by(self, namespace: str) -> Named | None:
+        named = self._named.get(namespace)
+        if named is None and namespace in self._quota.namespaces:
+            named = self._named[namespace] = Named(self._quota.namespaces[namespace].limits or ())
+        return named
+
     # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def limit(self, quota: Quota) -> None:
         """From now on these are the quotas; what is held stays."""
         self._quota = quota
+        self._named.clear()
 
     def put_place(self, node: NodeName, place: Place) -> None:
         """The node's labels say something else."""

@@ -70,10 +70,25 @@ class Allowance(msgspec.Struct, frozen=True):
         return _with(state, (c for c in state.cards if (place.model, c.model) not in self.closed))
 
 
-def allowance(quota: Quota, request: PodRequest, kinds: Iterable[Kind], held: Percents) -> Allowance | Refusal | None:
+class Named(dict[Model, tuple[int, ...]]):
+    """Which of some limits name a model, by their places; found out when it is first asked for."""
+
+    def __init__(self, limits: Sequence[Limit]) -> None:
+        super().__init__()
+        self._limits = tuple(limits)
+
+    def __missing__(self, model: Model) -> tuple[int, ...]:
+        found = self[model] = tuple(i for i, limit in enumerate(self._limits) if matches(limit.name, *model))
+        return found
+
+
+def allowance(
+    quota: Quota, request: PodRequest, kinds: Iterable[Kind], held: Percents, named: Named | None = None
+) -> Allowance | Refusal | None:
     """What is left to the pod: None when nothing bounds it, a refusal when nothing is left on any card.
 
-    ``kinds`` are those of the cluster's cards, ``held`` what the namespace has.
+    ``kinds`` are those of the cluster's cards, ``held`` what the namespace has. ``named``: of its limits, kept for
+    the next pod.
     """
     if not request.gpus:
         return None
@@ -82,7 +97,7 @@ def allowance(quota: Quota, request: PodRequest, kinds: Iterable[Kind], held: Pe
         return own
     if own.limits is None:
         return None if own.pools is None else Allowance(request.namespace, frozenset(own.pools))
-    return _counted(own, own.limits, request, kinds, held)
+    return _counted(own, own.limits, request, kinds, held, Named(own.limits) if named is None else named)
 
 
 def plan_within(
@@ -187,42 +202,55 @@ def _own(quota: Quota, namespace: str) -> NamespaceQuota | Refusal | None:
 
 
 def _counted(
-    own: NamespaceQuota, limits: Sequence[Limit], request: PodRequest, kinds: Iterable[Kind], held: Percents
-) -> Allowance | Refusal:
-    has = {limit: under(limit, held) for limit in limits}
+    own: NamespaceQuota,
+    limits: Sequence[Limit],
+    request: PodRequest,
+    kinds: Iterable[Kind],
+    held: Percents,
+    named: Named,
+) -> Allowance | Refusal | None:
+    rest = [limit.percent for limit in limits]
+    for model, percent in held.items():
+        for i in named[model]:
+            rest[i] -= percent
     closed: dict[Model, str] = {}
     opened: set[Model] = set()
     alone: set[Model] = set()
     tight = False
     for kind in kinds:
-        mine = [limit for limit in limits if matches(limit.name, *kind.named)]
-        room = min((limit.percent - has[limit] for limit in mine), default=0)
+        model = kind.label, kind.model
+        mine = named[model]
+        room = min([rest[i] for i in mine], default=0)
         least, on_one, most = costs_of(request, kind.memory)
         if least > room:
-            short = next((limit for limit in mine if least > limit.percent - has[limit]), None)
-            closed[kind.named] = _closed(request.namespace, limits, kind.named, short, has, least)
+            closed[model] = _closed(request.namespace, limits, model, [i for i in mine if rest[i] < least], rest, least)
             continue
-        opened.add(kind.named)
+        opened.add(model)
         tight = tight or most > room
         if on_one > room:
-            alone.add(kind.named)
+            alone.add(model)
     mixed = opened & closed.keys()  # one name for cards of different memory
     if closed and not opened:
         return _refusal("; ".join(list(dict.fromkeys(closed.values()))[:_NAMED]))
+    if not closed and not tight and own.pools is None:
+        return None
     return Allowance(
         request.namespace,
         None if own.pools is None else frozenset(own.pools),
         {model: why for model, why in closed.items() if model not in mixed},
         frozenset() if mixed else frozenset(alone),
         tight or bool(mixed),
-        tuple((limit, limit.percent - has[limit]) for limit in limits),
+        tuple(zip(limits, rest, strict=True)),
     )
 
 
 def _closed(
-    namespace: str, limits: Sequence[Limit], model: Model, short: Limit | None, has: Mapping[Limit, int], wants: int
+    namespace: str, limits: Sequence[Limit], model: Model, short: Sequence[int], rest: Sequence[int], wants: int
 ) -> str:
-    return _not_given(namespace, limits, model) if short is None else _short(namespace, short, has[short], wants)
+    if not short:
+        return _not_given(namespace, limits, model)
+    limit, left = limits[short[0]], rest[short[0]]
+    return _short(namespace, limit, limit.percent - left, wants)
 
 
 def _passed(left: Allowance, chosen: Placement, state: NodeState, place: Place) -> Limit | None:
