@@ -9,12 +9,13 @@ import msgspec
 from fractile.admission.app import Settings, Webhook
 from fractile.admission.capacity import Capacity
 from fractile.ledger.ledger import Ledger
-from fractile.model.device_class import DeviceClass
+from fractile.model.card import Card
+from fractile.model.device_class import DeviceClass, Operator, Requirement
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
-from fractile.model.units import MiB, NodeName, Percent
+from fractile.model.units import CardUUID, MiB, NodeName, Percent
 from fractile.wire.admission import Op
-from tests.builders import Clock, cards
+from tests.builders import Clock, card, cards
 from tests.wire.golden_files import golden
 
 Json = dict[str, Any]
@@ -23,6 +24,8 @@ K80 = DeviceClass("nvidia.tesla.k80")
 PAIR = DeviceClass("pair", count=2)
 PART = DeviceClass("part", memory=MiB(4096), cores=Percent(25))
 HCA = DeviceClass("mellanox.hca", device_type="hca")
+NIC = DeviceClass("nic", device_type="nic")
+P4 = DeviceClass("p4", requirements=(Requirement("model", Operator.IN, ("Tesla-P4",)),))
 
 
 class Known:
@@ -43,11 +46,16 @@ def unresolved(request: PodRequest) -> PodRequest | Refusal:
 
 
 def ledger() -> Ledger:
-    """One node with two cards of 16276 MiB."""
+    """A node with two cards of 16276 MiB and another device, and one with one card of 8000 MiB of another model."""
     made = Ledger(Clock())
-    for card in cards("n1"):
-        made.put_card(NodeName("n1"), card)
+    for one in (*cards("n1"), other_device("n1")):
+        made.put_card(NodeName("n1"), one)
+    made.put_card(NodeName("n2"), card("n2", memory=8000, model="Tesla-P4"))
     return made
+
+
+def other_device(node: str) -> Card:
+    return Card(CardUUID(f"nic-{node}"), 0, "ConnectX-7", MiB(0), type="nic", shares=1)
 
 
 def webhook(*, known: bool = True, scheduler: str = "", settings: Settings | None = None) -> Webhook:

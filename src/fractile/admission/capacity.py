@@ -2,14 +2,15 @@
 empty. Reads the ledger, changes nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from fractile.ledger import scan
+from fractile.ledger.arrays import Bools, CardArrays, Layer
 from fractile.ledger.ledger import Ledger
-from fractile.model.refusal import Refusal
+from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.policy import reasons
+from fractile.policy import others, reasons
 
 
 class Cluster(Protocol):
@@ -32,9 +33,38 @@ class Capacity:
         return self._resolve(request)
 
     def never(self, request: PodRequest) -> str:
-        arrays = self._ledger.arrays
-        if not arrays.cards.any() or scan.ever(arrays, scan.need_of(request)).any():
+        parts = self._parts(request)
+        arrays, _ = parts[0]
+        meets = self._ever(*parts[0])
+        for other, part in parts[1:]:
+            meets = meets & scan.carried(self._ever(other, part), other, arrays)
+        if meets.any() or not any(a.cards.any() for a, _ in parts):
             return ""
-        column = int(arrays.largest.argmax())
-        reason = reasons.explain(request, self._ledger.node_at(column)).message
-        return f"no node can serve this pod, however empty: {reason} (node {arrays.names[column]})"
+        node, reason = min((self._why(request, arrays.names[c]) for c in _closest(parts)), key=_usefulness)
+        return f"no node can serve this pod, however empty: {reason.message} (node {node})"
+
+    def _parts(self, request: PodRequest) -> list[tuple[CardArrays, PodRequest]]:
+        """What is asked of GPUs and what of other devices, each with where it must be found."""
+        if not others.mixed(request):
+            return [(self._ledger.arrays, request)]
+        gpus, devices = others.of_gpus(request), others.of_others(request)
+        return [*([(self._ledger.arrays, gpus)] if gpus.containers else []), (self._ledger.others, devices)]
+
+    def _ever(self, arrays: CardArrays, part: PodRequest) -> Bools:
+        return scan.ever(arrays, scan.need_of(part))
+
+    def _why(self, request: PodRequest, node: str | None) -> tuple[str, Refusal]:
+        state = self._ledger.node(node or "")
+        return node or "", reasons.no_cards() if state is None else reasons.explain(request, state)
+
+
+def _closest(parts: Sequence[tuple[CardArrays, PodRequest]]) -> list[int]:
+    """Columns of nodes that may come close: with the largest card, and with the most devices of each class."""
+    arrays, part = parts[0]
+    layers = [m for c in part.containers if isinstance(m := c.request.selector.members, Layer)]
+    return [int(arrays.largest.argmax()), *(int(layer.mask.sum(axis=0).argmax()) for layer in layers)]
+
+
+def _usefulness(found: tuple[str, Refusal]) -> bool:
+    """Numbers say more than that a node has no such card at all."""
+    return found[1].code is not Code.TOO_LARGE
