@@ -1,5 +1,6 @@
 """The manifests in examples/ ask for what their comments say, and show what they promise."""
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,19 @@ import msgspec
 import pytest
 import yaml
 
+from fractile.admission.mutate import mutate_pod
 from fractile.cluster import images
 from fractile.dialects.table import parse_pod
+from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
+from fractile.model.device_class import DeviceClass
 from fractile.model.placement import Placement, charges
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName, PodUID
 from fractile.policy.plan import plan
+from fractile.wire import resource_class
 from fractile.wire.objects import Pod
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -27,6 +32,8 @@ NODES = (NodeName("node-1"), NodeName("node-2"))
 def pods(file: str) -> Iterator[dict[str, Any]]:
     """The pods that the file's objects lead to, each with a UID."""
     for document in yaml.safe_load_all((EXAMPLES / file).read_text()):
+        if document["kind"] == "ResourceClass":
+            continue
         spec = document["spec"]
         template = spec["template"] if document["kind"] == "Deployment" else document
         for replica in range(spec.get("replicas", 1)):
@@ -34,9 +41,35 @@ def pods(file: str) -> Iterator[dict[str, Any]]:
             yield {**template, "metadata": {"name": name, "namespace": "default", "uid": name}}
 
 
+def classes(file: str, ledger: Ledger) -> ClassIndex:
+    """The classes of the file."""
+    index = ClassIndex(ledger)
+    for document in yaml.safe_load_all((EXAMPLES / file).read_text()):
+        if document["kind"] == "ResourceClass":
+            found = resource_class.decode(msgspec.convert(document, resource_class.ResourceClass))
+            assert isinstance(found, DeviceClass), found
+            index.put(found)
+    return index
+
+
 def requests(file: str) -> list[PodRequest]:
-    asked = [parse_pod(msgspec.convert(pod, Pod), MemoryUnit.MiB) for pod in pods(file)]
+    """What the pods ask for, as the webhook lets them in."""
+    index = classes(file, Ledger(lambda: 0.0))
+    asked = [parse_pod(msgspec.convert(admitted(pod, index), Pod), MemoryUnit.MiB) for pod in pods(file)]
     return [request for request in asked if isinstance(request, PodRequest)]
+
+
+def admitted(pod: dict[str, Any], index: ClassIndex) -> dict[str, Any]:
+    changed = mutate_pod(msgspec.convert(pod, Pod), index)
+    assert not changed.refusal
+    made = copy.deepcopy(pod)
+    for step in changed.ops:
+        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in step.path.split("/")[1:]]
+        at: Any = made
+        for part in way:
+            at = at[int(part) if part.isdigit() else part]
+        at[last] = step.value
+    return made
 
 
 @pytest.fixture
@@ -147,6 +180,18 @@ def test_a_pod_of_each_family_is_on_one_card(ledger: Ledger) -> None:
     held = [c for p in placed if isinstance(p, Placement) for c in charges(p)]
     assert [(c.memory, c.cores, c.slots) for c in held] == [(4000, 0, 0), (4096, 30, 0), (3000, 40, 1)]
     assert len({c.card for c in held}) == 1
+
+
+def test_quarters_by_class_share_a_card_and_a_whole_one_is_its_own(ledger: Ledger) -> None:
+    index = classes("10-classes.yaml", ledger)
+    asked = [resolve(request, index) for request in requests("10-classes.yaml")]
+
+    placed = [place(ledger, request) for request in asked if isinstance(request, PodRequest)]
+
+    held = [c for p in placed if isinstance(p, Placement) for c in charges(p)]
+    assert [(c.memory, c.cores) for c in held] == [(3072, 25)] * 3 + [(16276, 100)]
+    assert len({c.card for c in held[:3]}) == 1
+    assert held[3].card != held[0].card
 
 
 def test_an_init_container_is_not_added_to_what_starts_after_it(ledger: Ledger) -> None:
