@@ -1,19 +1,26 @@
 """The class controllers: what they write, when they write nothing, and what they set right."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 import pytest
 
+from fractile.control.classes import ClassControllers
 from fractile.control.classes_count import MOST
 from fractile.control.classes_lost import GRACE
+from fractile.control.feed import CardFeed
 from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials
+from fractile.ledger.ledger import Ledger
+from fractile.model.units import PodUID
 from fractile.wire.resource_class import RESOURCE_PREFIX
-from tests.builders import container, pod
+from tests.builders import Clock, container, on_card, pod
 from tests.control.class_plane import Controllers, controllers
-from tests.control.class_world import class_object, device, gpu, labels, node, where
+from tests.control.class_world import class_object, device, gpu, labels, node, resource, where
 from tests.fakes.apiserver import Fault
 
 CARDS = "/apis/fractile.dev/v1alpha1/extendedresources"
@@ -137,11 +144,17 @@ async def test_a_sick_card_gives_no_units_until_it_is_well(one: Controllers) -> 
     assert one.units("n1") == {"v100": "2"}
 
 
+async def test_a_device_that_is_gone_leaves_status_and_capacity(one: Controllers) -> None:
+    await one.settle()
+    one.server.delete(f"{CARDS}/gpu-n1-0")
+    await one.settle()
+    assert one.status("v100")["devices"] == {"total": 1, "free": 1, "unhealthy": 0}
+    assert one.units("n1") == {"v100": "1"}
+
+
 async def test_what_pods_hold_leaves_the_status_and_not_the_capacity(one: Controllers) -> None:
     await one.settle()
-    from tests.builders import on_card
-
-    one.ledger.observe(msgspec.convert("uid-p", str), on_card(0, 4096))  # type: ignore[arg-type]
+    one.ledger.observe(PodUID("uid-p"), on_card(0, 4096))
     assert await one.settle() == 1
     assert one.status("v100")["devices"]["free"] == 1
     assert one.units("n1") == {"v100": "2"}
@@ -270,6 +283,25 @@ async def test_a_node_names_the_first_classes_by_name_and_the_others_say_so(one:
     assert one.status(f"c{MOST + 1:04}")["reason"] == "TooManyClasses"
 
 
+def test_ten_thousand_classes_are_looked_at_in_seconds_and_fill_no_node() -> None:
+    ledger = Ledger(Clock())
+    control = ClassControllers(ledger, KubeClient(Credentials("http://127.0.0.1:1")))
+    feed = CardFeed(ledger, freed=lambda node: None, shown=control.card_shown)
+    for i in range(400):
+        feed.changed(resource(gpu(f"n{i // 8}", i % 8, model=f"Model {i // 100}")))
+    for i in range(10_000):
+        selector = where("nodeName", "In", f"n{i % 50}") if i % 100 == 0 else labels(model=f"Model {i % 4}")
+        control.class_changed(class_object(f"c{i:05}", selector, memory=f"{1 + i % 16}Gi"))
+    control.look()
+    began = time.process_time()
+    assert all(len(control.capacity.wanted(name)) <= MOST for name in control.table.nodes())
+    names = list(control.touched())
+    assert len(names) == 10_000
+    assert sum(len(control.plan_status(name)) for name in names) == 10_000
+    assert list(control.touched()) == []
+    assert time.process_time() - began < 30
+
+
 # ── nodes that are away ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -316,6 +348,14 @@ async def test_a_sick_card_of_a_lost_node_stays_sick(one: Controllers) -> None:
     await one.settle()
     one.clock.now += GRACE + 1
     await one.settle()
+    assert one.phase(gpu("n1", 0)) == ("Unhealthy", "CardLost")
+
+
+async def test_an_agent_that_spoke_meanwhile_has_the_last_word(one: Controllers) -> None:
+    one.card(gpu("n1", 0), phase="Lost", reason="NodeLost")
+    one.see()
+    one.card(gpu("n1", 0), phase="Unhealthy", reason="CardLost")  # not seen yet
+    await one.act()
     assert one.phase(gpu("n1", 0)) == ("Unhealthy", "CardLost")
 
 

@@ -101,6 +101,14 @@ def test_an_unhealthy_card_is_a_problem_that_says_why_and_until_when() -> None:
     ]
 
 
+def test_a_card_whose_node_is_lost_is_a_problem() -> None:
+    lost = card("n1", 0)
+    lost["status"] = {"phase": "Lost", "reason": "NodeLost", "message": "node n1 is not ready"}
+
+    (problem,) = report([], cards=[lost]).problems
+    assert problem.reason == "card 0 of n1 is unhealthy (NodeLost): node n1 is not ready"
+
+
 def test_pods_that_wait_are_sorted_by_age_then_by_name() -> None:
     young = pod("a", container("main", 1))
     young["metadata"]["creationTimestamp"] = "2026-11-21T05:00:00Z"

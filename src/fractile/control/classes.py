@@ -11,7 +11,6 @@ generation, and the nodes that are away, are looked at every two seconds.
 """
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +25,6 @@ from fractile.control.classes_held import HeldUnits
 from fractile.control.classes_nodes import Node, Nodes
 from fractile.control.classes_rounds import Rounds, Write
 from fractile.control.classes_table import Table
-from fractile.errors import WireError
 from fractile.kube import paths
 from fractile.kube.backoff import Backoff
 from fractile.kube.client import KubeClient
@@ -35,7 +33,7 @@ from fractile.kube.reflector import Gone
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
 from fractile.model.units import NodeName, PodUID
-from fractile.wire.extended_resource import LOST, NODE_LOST, ExtendedResource, to_card
+from fractile.wire.extended_resource import LOST, NODE_LOST, ExtendedResource
 from fractile.wire.objects import Pod
 from fractile.wire.resource_class import API_VERSION, KIND, Invalid, ResourceClass, ResourceClassStatus
 
@@ -111,10 +109,6 @@ class ClassControllers:
         phase = NODE_LOST if status.phase == LOST and status.reason == NODE_LOST else status.phase
         if self.table.put(resource.metadata.name, card, phase):
             self._moved(card.node)
-
-    def card_changed(self, resource: ExtendedResource) -> None:
-        with contextlib.suppress(WireError):
-            self.card_shown(resource, to_card(resource)[1])
 
     def card_gone(self, gone: Gone) -> None:
         node = self.table.remove(gone.name)

@@ -4,13 +4,13 @@ The control plane need not run: the objects are fed to a ledger and a table of o
 control plane's, so both count the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
 from fractile.control.classes_book import ClassBook
 from fractile.control.classes_count import Figures, Remark, count, count_by_node, remark
-from fractile.control.classes_table import Table
+from fractile.control.classes_table import Table, about_place
 from fractile.control.feed import CardFeed, PodFeed
 from fractile.control.survey import memory_unit, served
 from fractile.control.waiting import WaitingPods
@@ -53,6 +53,7 @@ class Picture:
         self.table = Table(self.ledger)
         self.book = ClassBook()
         self.cards: list[tuple[ExtendedResource, Card]] = []
+        self._alike: dict[Hashable, list[DeviceClass]] = {}  # the classes that devices of a kind may be in
         self._feed_cards()
         self._feed_pods()
         self.table.refresh()
@@ -66,8 +67,7 @@ class Picture:
     def devices(self, wish: "Wish") -> DeviceReport:
         """The devices that somebody wishes to see, by node, type and index."""
         holders = self._holders()
-        classes = list(self.book.classes())
-        found = (self._device(resource, card, classes, holders) for resource, card in self.cards if wish.about(card))
+        found = (self._device(resource, card, holders) for resource, card in self.cards if wish.about(card))
         shown = sorted(
             (d for d in found if wish.admits(d)), key=lambda d: (d.node, d.type != GPU, d.type, d.index, d.id)
         )
@@ -88,7 +88,6 @@ class Picture:
         self,
         resource: ExtendedResource,
         card: Card,
-        classes: Sequence[DeviceClass],
         holders: Mapping[CardUUID, list[tuple[Holder, Charge]]],
     ) -> DeviceEntry:
         held = holders.get(card.uuid, [])
@@ -111,9 +110,17 @@ class Picture:
             shares=card.shares,
             held_shares=sum(c.shares for c in charges),
             properties={key: str(value) for key, value in sorted((resource.spec.properties or {}).items())},
-            classes=tuple(c.name for c in classes if matches(c, card)),
+            classes=self._classes_of(card),
             holders=tuple(sorted((holder for holder, _ in held), key=lambda h: (h.namespace, h.pod, h.container))),
         )
+
+    def _classes_of(self, card: Card) -> tuple[str, ...]:
+        """By name. Devices that say the same of themselves are judged once, but for conditions on their place."""
+        kind = (card.type, card.model, card.memory, card.shares, card.properties)
+        alike = self._alike.get(kind)
+        if alike is None:
+            alike = self._alike[kind] = [c for c in self.book.classes() if self.table.is_of(c, card)]
+        return tuple(c.name for c in alike if not any(map(about_place, c.requirements)) or matches(c, card))
 
     def _holders(self) -> dict[CardUUID, list[tuple[Holder, Charge]]]:
         """Each container that holds a part of a device, with what its pod costs that device."""

@@ -97,7 +97,7 @@ def _capacity(node: Node) -> int:
 def _cards(resources: Iterable[ExtendedResource], problems: list[inspect.Problem]) -> list[tuple[NodeName, Card]]:
     found: list[tuple[NodeName, Card]] = []
     for resource in resources:
-        if resource.status.phase == extended_resource.UNHEALTHY:
+        if resource.status.phase in (extended_resource.UNHEALTHY, extended_resource.LOST):
             problems.append(_sick(resource))
         try:
             found.append(extended_resource.to_card(resource))
