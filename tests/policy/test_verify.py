@@ -2,16 +2,21 @@
 
 import pytest
 
-from fractile.model.placement import Placement
+from fractile.model.placement import Placement, Slice
 from fractile.model.request import ContainerRequest, Role, Selector
+from fractile.model.units import CardUUID, MiB, Percent
 from fractile.policy.cards import choose
 from fractile.policy.verify import barred, mismatch
+from fractile.wire.resource_class import DEVICE_SLOT
 from tests.builders import (
     CARD_MEMORY,
     by_card,
+    by_class,
     by_memory,
     by_slots,
     card,
+    card_uuid,
+    device,
     given,
     node_state,
     only,
@@ -110,3 +115,51 @@ def test_what_differs_is_said_in_a_sentence(container: ContainerRequest, found: 
     sentence = mismatch(request(container), found)
     assert sentence is not None
     assert wrong in sentence
+
+
+# ── by class, and other devices ──────────────────────────────────────────────────────────────────────────────────────
+
+BY_CLASS = by_class("v100", 2)
+IB = by_class("ib", slot=DEVICE_SLOT)
+A, B = card_uuid("n1", 0), card_uuid("n1", 1)
+HCA = device().uuid
+
+
+def share(of: str = HCA, count: int = 1, memory: int = 0, cores: int = 0) -> Slice:
+    return Slice(CardUUID(of), MiB(memory), Percent(cores), shares=count)
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        pytest.param([piece(A, 16276, 100), piece(B, 16276, 100)], id="whole cards"),
+        pytest.param([piece(A, 1, 1), piece(B, 2, 0)], id="whatever parts"),
+    ],
+)
+def test_of_a_class_the_amounts_are_believed_and_the_number_of_cards_is_not(slices: list[Slice]) -> None:
+    assert mismatch(request(BY_CLASS), placement(given("main", *slices))) is None
+    assert mismatch(request(BY_CLASS), placement(given("main", slices[0]))) == (
+        "container main asks for 2 card(s), the placement names 1"
+    )
+    twice = placement(given("main", slices[0], slices[0]))
+    assert mismatch(request(BY_CLASS), twice) == "container main asks for 2 card(s), the placement names 2"
+
+
+def test_gpus_and_other_devices_of_a_container_are_judged_apart() -> None:
+    asked = request(by_memory(8138), IB)
+    assert mismatch(asked, placement(given("main", piece(A, 8138), share()))) is None
+    assert mismatch(asked, placement(given("main", piece(A, 8138)))) == (
+        "container main asks for 1 card(s), the placement names 0"
+    )
+    assert mismatch(asked, placement(given("main", piece(A, 8138), piece(B, 8138)))) is not None
+
+
+@pytest.mark.parametrize("wrong", [share(count=2), share(memory=1), share(cores=1)])
+def test_a_device_is_given_by_the_shares_that_were_asked_for_and_by_nothing_else(wrong: Slice) -> None:
+    assert mismatch(request(IB), placement(given("main", share()))) is None
+    assert mismatch(request(IB), placement(given("main", wrong))) is not None
+
+
+def test_devices_that_nobody_asked_for_are_no_part_of_a_placement() -> None:
+    found = mismatch(request(by_memory(8138)), placement(given("main", piece(A, 8138), share())))
+    assert found == "container main asks for 1 device(s), the placement names 2"

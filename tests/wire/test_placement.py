@@ -1,10 +1,14 @@
 """The annotation that is the truth about a pod's cards."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from fractile.errors import WireError
+from fractile.model.placement import Slice
 from fractile.model.request import Role
+from fractile.model.units import CardUUID, MiB
 from fractile.wire import placement as wire
 from tests.builders import given, piece, placement
 from tests.wire.golden_files import golden
@@ -93,3 +97,12 @@ def test_what_is_no_placement_is_refused(text: str) -> None:
 def test_another_version_is_refused_with_both_numbers(version: int) -> None:
     with pytest.raises(WireError, match=f"has version {version}; this Fractile reads version 1"):
         wire.decode(changed(version=version))
+
+
+def test_a_slice_of_a_device_that_is_no_gpu_has_shares_and_one_of_a_gpu_says_nothing_of_them() -> None:
+    both = placement(given("main", piece("GPU-a", 8138), Slice(CardUUID("mlx5-0.n1"), MiB(0), shares=1)))
+    assert msgspec.json.decode(wire.encode(both), type=dict[str, Any])["containers"]["main"]["slices"] == [
+        {"card": "GPU-a", "memoryMiB": 8138, "cores": 0},
+        {"card": "mlx5-0.n1", "memoryMiB": 0, "cores": 0, "shares": 1},
+    ]
+    assert wire.decode(wire.encode(both)) == both
