@@ -213,7 +213,7 @@ def test_a_card_and_what_it_says_of_itself_are_kept_as_its_agent_writes_them(kub
     patch = {"status": msgspec.to_builtins(status)}
     name = extended_resource.object_name(CARD.uuid)
     kubectl("patch", "er", name, "--subresource=status", "--type=merge", "-p", json.dumps(patch))
-    listed = kubectl("get", "extendedresources")
+    listed, wide = kubectl("get", "extendedresources"), kubectl("get", "extendedresources", "-o", "wide")
     again = extended_resource.decoder.decode(kubectl("get", "er", name, "-o", "json"))
     kubectl("delete", "er", name, extended_resource.object_name(HCA.uuid))
 
@@ -222,6 +222,8 @@ def test_a_card_and_what_it_says_of_itself_are_kept_as_its_agent_writes_them(kub
         (NODE, HCA),
     ]
     assert again.status == status
+    assert wide.split("\n")[0].split()[-4:] == ["ISOLATION", "HOLDER", "SHARES", "AGE"]
+    assert next(line for line in wide.splitlines() if line.startswith(name)).split()[-3:-1] == ["p", "1"]
     row = next(line for line in listed.splitlines() if line.startswith(name)).split()
     assert row[1:] == [
         "n1",
