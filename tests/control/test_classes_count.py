@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fractile.control.classes_count import Figures, count, most_units, remark
+from fractile.control.classes_count import Figures, count, count_by_node, most_units, remark
 from fractile.control.classes_table import Table
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import GPU, Card
@@ -252,6 +253,13 @@ def test_columns_count_what_the_rules_say_of_each_device(
     assert figures.units == sum(units_on(cls, [c for c in mine if c.node == n]) for n in "ab")
     free = {n: [slices(cls, states[c.uuid]) for c in mine if c.node == n] for n in "ab"}
     assert figures.free_units == sum(most_units(tuple(s), of) for s in free.values())
+    by_node = count_by_node(cls, table)
+    assert list(by_node) == sorted({c.node for c in [*well, *sick] if matches(cls, c)})
+    for name, own in by_node.items():
+        assert own.units == units_on(cls, [c for c in mine if c.node == name])
+        assert own.free_units == most_units(tuple(free[name]), of)
+    columns = zip(*map(msgspec.structs.astuple, by_node.values()), strict=True)
+    assert tuple(map(sum, columns)) == (msgspec.structs.astuple(figures) if by_node else ())
 
 
 def slices(cls: DeviceClass, state: CardState) -> int:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from fractile.control.classes_table import Table, about_place
-from fractile.ledger.arrays import Ints
+from fractile.ledger.arrays import Bools, Ints
 from fractile.model.card import GPU
 from fractile.model.device_class import DeviceClass, Operator, Requirement
 from fractile.model.units import NodeName
@@ -43,26 +43,43 @@ class Remark(msgspec.Struct, frozen=True):
 
 def count(cls: DeviceClass, table: Table) -> Figures:
     """The figures of a class, as of the table's last ``refresh``."""
-    return _figures(cls, table, table.members(cls))
+    rows = table.members(cls)
+    well, nodes = table.well(rows), table.node[rows]
+    slices, free = _slices(cls, table, rows, well)
+    return Figures(
+        total=rows.size,
+        free=int(np.count_nonzero(table.idle[rows] & well)),
+        unhealthy=int(np.count_nonzero(~well)),
+        units=int(slices.sum() if cls.count == 1 else _units(cls, nodes, slices).sum()),
+        free_units=int(free.sum() if cls.count == 1 else _units(cls, nodes, free).sum()),
+    )
 
 
 def count_by_node(cls: DeviceClass, table: Table) -> dict[NodeName, Figures]:
     """The same of each node that has devices of the class, by name."""
     rows = table.members(cls)
-    rows = rows[np.argsort(table.node[rows], kind="stable")]
-    parts = np.split(rows, np.flatnonzero(np.diff(table.node[rows])) + 1) if rows.size else []
-    return dict(sorted((table.node_at(int(part[0])), _figures(cls, table, part)) for part in parts))
+    well, nodes = table.well(rows), table.node[rows]
+    slices, free = _slices(cls, table, rows, well)
+    total = np.bincount(nodes)
+    columns = (
+        total,
+        np.bincount(nodes, table.idle[rows] & well),
+        np.bincount(nodes, ~well),
+        _units(cls, nodes, slices),
+        _units(cls, nodes, free),
+    )
+    there = np.flatnonzero(total)
+    figures = zip(*(column[there].astype(np.int64).tolist() for column in columns), strict=True)
+    return dict(
+        sorted((table.node_named(node), Figures(*own)) for node, own in zip(there.tolist(), figures, strict=True))
+    )
 
 
-def _figures(cls: DeviceClass, table: Table, rows: Ints) -> Figures:
-    well = table.well(rows)
-    nodes = table.node[rows]
-    return Figures(
-        total=rows.size,
-        free=int(np.count_nonzero(table.idle[rows] & well)),
-        unhealthy=int(np.count_nonzero(~well)),
-        units=_units(cls, nodes, np.where(well, table.numbers(rows, lambda c: units_of(cls, c)), 0)),
-        free_units=_units(cls, nodes, np.where(well, _free(cls, table, rows), 0)),
+def _slices(cls: DeviceClass, table: Table, rows: Ints, well: Bools) -> tuple[Ints, Ints]:
+    """Of each device: slices of the class's size if nobody held any, and those that still fit."""
+    return (
+        np.where(well, table.numbers(rows, lambda c: units_of(cls, c)), 0),
+        np.where(well, _free(cls, table, rows), 0),
     )
 
 
@@ -96,12 +113,16 @@ def most_units(slices: tuple[int, ...], of: int) -> int:
     return low
 
 
-def _units(cls: DeviceClass, nodes: Ints, slices: Ints) -> int:
+def _units(cls: DeviceClass, nodes: Ints, slices: Ints) -> Ints:
+    """The units of each node by its number."""
+    found: Ints = np.bincount(nodes, slices).astype(np.int64)
     if cls.count == 1 or not slices.size:
-        return int(slices.sum())
+        return found
     order = np.argsort(nodes, kind="stable")
     ends = np.flatnonzero(np.diff(nodes[order])) + 1
-    return sum(most_units(tuple(sorted(part.tolist())), cls.count) for part in np.split(slices[order], ends))
+    for part in np.split(order, ends):
+        found[nodes[part[0]]] = most_units(tuple(sorted(slices[part].tolist())), cls.count)
+    return found
 
 
 def _free(cls: DeviceClass, table: Table, rows: Ints) -> Ints:

@@ -150,8 +150,9 @@ class Table:
         rows = [] if found is None else self._on_node[found]
         return tuple(sorted(int(self.kind[row]) for row in rows if _WELL[self.phase[row]]))
 
-    def node_at(self, row: int) -> NodeName:
-        return self._nodes[int(self.node[row])]
+    def node_named(self, number: int) -> NodeName:
+        """The node whose number stands in ``node``."""
+        return self._nodes[number]
 
     def nodes(self) -> list[NodeName]:
         """The nodes that have devices."""
