@@ -109,6 +109,19 @@ def test_a_card_whose_node_is_lost_is_a_problem() -> None:
     assert problem.reason == "card 0 of n1 is unhealthy (NodeLost): node n1 is not ready"
 
 
+def test_other_devices_are_not_among_the_cards_and_are_problems_when_they_are_sick() -> None:
+    hca = card("n1", 0)
+    hca["metadata"] |= {"name": "hca.n1"}
+    hca["spec"] = {"nodeName": "n1", "deviceID": "hca.n1", "index": 0, "model": "x", "type": "infiniband", "shares": 2}
+    alone = hca | {"metadata": {"name": "hca.n2"}, "spec": hca["spec"] | {"nodeName": "n2", "deviceID": "hca.n2"}}
+    alone["status"] = {"phase": "Unhealthy", "reason": "LinkDown", "message": "port 1 is down"}
+
+    found = report([], cards=[hca, card("n1", 0), alone])
+    assert [(n.name, len(n.cards)) for n in found.nodes] == [("n1", 1)]
+    assert found.totals.cards == 1
+    assert [p.reason for p in found.problems] == ["infiniband hca.n2 is unhealthy (LinkDown): port 1 is down"]
+
+
 def test_pods_that_wait_are_sorted_by_age_then_by_name() -> None:
     young = pod("a", container("main", 1))
     young["metadata"]["creationTimestamp"] = "2026-11-21T05:00:00Z"

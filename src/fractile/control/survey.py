@@ -13,7 +13,7 @@ from fractile.control.waiting import WaitingPod, WaitingPods
 from fractile.dialects import aliyun, table
 from fractile.errors import WireError
 from fractile.ledger.ledger import Entry, Ledger
-from fractile.model.card import Card
+from fractile.model.card import GPU, Card
 from fractile.model.placement import Charge
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest
@@ -46,7 +46,8 @@ def survey(objects: Objects) -> inspect.Inspection:
         feed.changed(pod)
     problems += _unenforced(objects.pods)
     problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
-    nodes = _nodes(cards, _holders(ledger, objects.pods))
+    # Other devices are in `fractile devices`; here they only keep the books of pods that hold both.
+    nodes = _nodes((c for c in cards if c[1].type == GPU), _holders(ledger, objects.pods))
     return inspect.Inspection(
         memory_unit=unit.name,
         totals=_sum(card for node in nodes for card in node.cards),
@@ -118,13 +119,14 @@ def _cards(resources: Iterable[ExtendedResource], problems: list[inspect.Problem
 
 def _sick(resource: ExtendedResource) -> inspect.Problem:
     spec, status, meta = resource.spec, resource.status, resource.metadata
+    named = f"card {spec.index} of {spec.node_name}" if spec.type == GPU else f"{spec.type} {spec.device_id}"
     return inspect.Problem(
         kind=extended_resource.KIND,
         namespace="",
         name=meta.name,
         uid=meta.uid,
         node=spec.node_name,
-        reason=f"card {spec.index} of {spec.node_name} is unhealthy{_why(status)}",
+        reason=f"{named} is unhealthy{_why(status)}",
     )
 
 
