@@ -15,6 +15,7 @@ from fractile.model.quota import Limit, NamespaceQuota, Owner, Place, Quota, own
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MiB, NodeName, PodUID
+from fractile.policy.plan import plan
 from fractile.policy.quota import cost, plan_within
 from fractile.policy.reasons import no_cards
 from tests.builders import Clock, by_card, by_memory, piece, placement, request
@@ -117,7 +118,11 @@ def test_what_the_plan_gives_the_ledger_does_not_refuse(asked: PodRequest, ledge
 
 
 _pods = st.lists(
-    st.tuples(st.sampled_from(["filter", "bind", "release"]), st.integers(0, 9), st.sampled_from(NAMES[:3])),
+    st.tuples(
+        st.sampled_from(["filter", "bind", "bind", "confirm", "forget", "move", "observe", "release"]),
+        st.integers(0, 9),
+        st.sampled_from(NAMES[:3]),
+    ),
     max_size=60,
 )
 _kinds = [by_memory(3), by_memory(8), by_card(1), by_card(2)]
@@ -139,10 +144,11 @@ def test_no_order_of_filters_binds_and_ends_passes_a_quota(
         elif what == "bind":
             _bind(asked, name, ledger)
         else:
-            ledger.release(asked.uid)
+            _happen(what, asked, name, ledger)
         held = _recount(ledger)
         assert held.get("A", 0) <= of_a
         assert sum(held.values()) <= in_all
+        assert {model: percent for (_, model), percent in ledger.usage.held("default").items()} == held
 
 
 def _bind(asked: PodRequest, name: str, ledger: Ledger) -> None:
@@ -152,6 +158,23 @@ def _bind(asked: PodRequest, name: str, ledger: Ledger) -> None:
     chosen = plan_within(asked, state, ledger.usage.place(name), left)
     if isinstance(chosen, Placement):
         assert ledger.assume(asked.uid, chosen, owner_of(asked)) is None
+
+
+def _happen(what: str, asked: PodRequest, name: str, ledger: Ledger) -> None:
+    """What else befalls a pod that holds something, or none."""
+    entry, state = ledger.entry(asked.uid), ledger.node(name)
+    if what == "confirm":
+        ledger.confirm(asked.uid)
+    elif what == "forget":
+        ledger.forget(asked.uid)
+    elif what == "release":
+        ledger.release(asked.uid)
+    elif what == "observe" and entry is not None:
+        ledger.observe(asked.uid, entry.placement, owner_of(asked))
+    elif what == "move" and entry is not None and state is not None:
+        chosen = plan(asked, state)  # kubelet knows of no quota
+        if isinstance(chosen, Placement):
+            ledger.move(asked.uid, chosen)
 
 
 def _recount(ledger: Ledger) -> dict[str, int]:

@@ -128,11 +128,12 @@ def _named(
     """The best of the columns whose nodes are named and fit, at most BEST of them."""
     arrays = what.arrays
     # A few more than are needed: not every one of the best need be named, or stand the closer look.
-    most = BEST + _SPARE if what.exact and len(names) >= len(arrays) else 4 * BEST
+    exact = what.exact
+    most = BEST + _SPARE if exact and len(names) >= len(arrays) else 4 * BEST
     top: list[int] = scan.best_first(arrays, columns, most, emptiest=spread).tolist()
     candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
     named = frozenset(candidates).intersection(names)
-    fitting = (name for name in candidates if name in named and (what.exact or _fits(request, what, name, ledger)))
+    fitting = (name for name in candidates if name in named and (exact or _fits(request, what, name, ledger)))
     return list(islice(fitting, BEST))
 
 

@@ -27,6 +27,7 @@ class Bounds:
         self._version = -1
         self._places: list[Place] = []
         self._place: Ints = np.zeros(0, np.int64)  # of each column, its place in ``_places``
+        self._pools: dict[frozenset[str], Bools] = {}  # columns that are in one of them; as many as namespaces name
         self._only: Ints = np.zeros(0, np.int64)  # of each column, the model of all its cards, or _MIXED
 
     def nodes(self, left: Allowance) -> Bools | None:
@@ -35,9 +36,10 @@ class Bounds:
         if pools is None:
             return None
         self._renew()
-        admitted = np.fromiter((p.pool in pools for p in self._places), np.bool_, len(self._places))
-        found: Bools = admitted[self._place]
-        return found
+        if pools not in self._pools:
+            admitted = np.fromiter((p.pool in pools for p in self._places), np.bool_, len(self._places))
+            self._pools[pools] = admitted[self._place]
+        return self._pools[pools]
 
     def narrowed(self, request: PodRequest, left: Allowance) -> PodRequest:
         """The request for such cards only as are open to it."""
@@ -108,6 +110,7 @@ class Bounds:
         if self._version == self._usage.version and len(self._place) == len(self._arrays.names):
             return
         self._version = self._usage.version
+        self._pools.clear()
         places: dict[Place, int] = {}
         names = self._arrays.names
         found = (NOWHERE if name is None else self._usage.place(name) for name in names)

@@ -217,11 +217,14 @@ def _counted(
     opened: set[Model] = set()
     alone: set[Model] = set()
     tight = False
+    costs: dict[MiB, tuple[int, int, int]] = {}  # many models, few sizes
     for kind in kinds:
         model = kind.label, kind.model
         mine = named[model]
         room = min([rest[i] for i in mine], default=0)
-        least, on_one, most = costs_of(request, kind.memory)
+        if kind.memory not in costs:
+            costs[kind.memory] = costs_of(request, kind.memory)
+        least, on_one, most = costs[kind.memory]
         if least > room:
             closed[model] = _closed(request.namespace, limits, model, [i for i in mine if rest[i] < least], rest, least)
             continue
