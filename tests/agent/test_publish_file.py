@@ -23,12 +23,14 @@ class Scene:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "devices.json"
         self.clock = Clock()
+        self.held: set[CardUUID] | None = set()
         self.stock = Stock(Catalog.of(CARDS, MemoryUnit.MiB))
         self.follower = DeviceFile(
             self.file,
             self.stock,
             node=NODE,
             others=lambda uuid: SICK if uuid == CARD else HEALTHY,
+            holders=lambda: self.held,
             clock=self.clock,
         )
 
@@ -113,3 +115,35 @@ def test_properties_that_change_under_a_pod_change_the_device_and_keep_its_id(sc
     (after,) = scene.stock.catalog.others
     assert (before.device.property("rate"), after.device.property("rate")) == ("400Gb/s", "200Gb/s")
     assert before.uuid == after.uuid
+
+
+def test_a_device_that_the_file_no_longer_names_stays_sick_while_pods_hold_it(scene: Scene) -> None:
+    scene.says({}, {"id": "other"})
+    scene.held = {DEVICE}
+    scene.says()
+    assert scene.offered == {DEVICE: False}
+    verdict = scene.follower.verdict(DEVICE)
+    assert (verdict.healthy, verdict.reason) == (False, "Removed")
+    scene.held = None
+    scene.follower.look()
+    assert scene.offered == {DEVICE: False}, "nobody knows who holds it"
+    scene.held = set()
+    scene.follower.look()
+    assert scene.offered == {}
+
+
+def test_a_device_that_is_named_again_is_well(scene: Scene) -> None:
+    scene.says({})
+    scene.held = {DEVICE}
+    scene.says()
+    scene.says({})
+    assert scene.offered == {DEVICE: True}
+    assert scene.follower.verdict(DEVICE) == HEALTHY
+
+
+def test_more_device_ids_than_kubelet_takes_change_nothing(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.says({})
+    for _ in range(3):
+        scene.says(*({"id": f"d{i}", "shares": 1000} for i in range(100)))
+    assert scene.offered == {DEVICE: True}
+    assert sum("stay as they were" in r.getMessage() for r in caplog.records) == 1

@@ -255,7 +255,10 @@ async def run(
         if kernel_log is not None:
             culprits.open(kernel_log)
         health = Health(driver, stock, HealthEvents(pods, events, suspects=culprits), rules=rules, interval=look)
-        offered = DeviceFile(devices, stock, node=node, others=health.verdict) if devices is not None else None
+        held = partial(of_node, pods)
+        offered = (
+            DeviceFile(devices, stock, node=node, others=health.verdict, holders=held) if devices is not None else None
+        )
         if offered is not None:
             offered.look()
         availability = Availability(
@@ -266,7 +269,7 @@ async def run(
             enforced=enforced,
             verdict=offered.verdict if offered is not None else health.verdict,
             stamp=health.stamp,
-            holders=partial(of_node, pods),
+            holders=held,
         )
         async with asyncio.TaskGroup() as tasks:
             loops = [
