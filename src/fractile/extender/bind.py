@@ -150,7 +150,7 @@ class Binder:
         chosen = left if isinstance(left, Refusal) else plan_within(known, state, usage.place(args.node), left)
         if isinstance(chosen, Refusal):
             return chosen
-        return self._ledger.assume(uid, chosen, owner_of(known)) or chosen
+        return self._ledger.assume(uid, chosen, owner_of(request)) or chosen
 
     async def _write(
         self, args: BindingArgs, uid: PodUID, request: PodRequest | None, chosen: Placement | None
