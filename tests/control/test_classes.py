@@ -10,7 +10,7 @@ import pytest
 
 from fractile.control.classes import ClassControllers
 from fractile.control.classes_count import MOST
-from fractile.control.classes_lost import GRACE
+from fractile.control.classes_lost import GONE_GRACE, GRACE
 from fractile.control.feed import CardFeed
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -339,6 +339,9 @@ async def test_devices_of_a_node_that_is_gone_are_lost(one: Controllers) -> None
     await one.settle()
     one.clock.now += GRACE + 1
     await one.settle()
+    assert one.phase(gpu("n1", 0)) == ("Available", "")
+    one.clock.now += GONE_GRACE
+    await one.settle()
     assert one.phase(gpu("n1", 0)) == ("Lost", "NodeLost")
 
 
@@ -346,7 +349,7 @@ async def test_a_sick_card_of_a_lost_node_stays_sick(one: Controllers) -> None:
     one.card(gpu("n1", 0), phase="Unhealthy", reason="CardLost")
     one.server.delete(paths.node("n1"))
     await one.settle()
-    one.clock.now += GRACE + 1
+    one.clock.now += GONE_GRACE + 1
     await one.settle()
     assert one.phase(gpu("n1", 0)) == ("Unhealthy", "CardLost")
 

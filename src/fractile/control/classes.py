@@ -227,9 +227,10 @@ class ClassControllers:
         away = self.nodes.away_for(node)
         known = self.nodes.find(node)
         stamp = (known.stamp if known else "") or self._stamp()
+        grace = classes_lost.GRACE if known else classes_lost.GONE_GRACE
         found: list[Write] = []
         for device in devices:
-            lost = classes_lost.is_lost(device.phase, away=away)
+            lost = classes_lost.is_lost(device.phase, away=away, grace=grace)
             if lost is not None:
                 found.append(self._lose(device.name, node, stamp) if lost else self._find(device.name, node))
         return found

@@ -24,17 +24,18 @@ from fractile.wire.extended_resource import (
 from fractile.wire.quantity import parse
 
 GRACE = 15.0  # seconds; on top of the 40 to 50 after which Kubernetes calls a silent node not ready
+GONE_GRACE = 60.0  # for a node that does not exist: Kubernetes itself soon deletes the objects that it owns
 FIELD_MANAGER = "fractile-control-plane"
 
 _WHOLE = 100  # percent of a card's cores
 
 
-def is_lost(phase: str, *, away: float) -> bool | None:
+def is_lost(phase: str, *, away: float, grace: float = GRACE) -> bool | None:
     """Whether a device should be called lost for its node's sake; None: it stays as it is.
 
     ``phase``: as ``classes_table`` keeps it. ``away``: for how many seconds the node has been.
     """
-    if away > GRACE:
+    if away > grace:
         return None if phase in (LOST, NODE_LOST, UNHEALTHY) else True
     return False if phase == NODE_LOST and not away else None
 
