@@ -123,7 +123,7 @@ static void print_json(uint64_t now)
     }
     printf("], \"processes\": [");
     comma = "";
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+    for (uint32_t i = 0; i < s->process_high; i++) {
         const struct sim_process *p = &s->processes[i];
         if (atomic_load(&p->state) == SIM_SLOT_FREE || p->is_nvml || i == host.slot) continue;
         printf("%s", comma);
@@ -145,7 +145,7 @@ static void print_table(uint64_t now)
                sim_busy_percent(c, now, 1000000000ull), c->lost ? "lost" : c->present ? "ok" : "absent");
     }
     printf("\n%-32s %7s %-16s %-44s %10s %10s %s\n", "CONTAINER", "PID", "COMMAND", "CARD", "NOW MiB", "PEAK MiB", "");
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+    for (uint32_t i = 0; i < s->process_high; i++) {
         const struct sim_process *p = &s->processes[i];
         for (uint32_t k = 0; k < s->card_count && atomic_load(&p->state) != SIM_SLOT_FREE; k++)
             if (p->usage[k].peak)
@@ -228,7 +228,7 @@ static int peaks(void)
     sim_reap(&host);
     for (uint32_t i = 0; i < SIM_CARDS; i++) s->cards[i].peak = s->cards[i].used;
     for (uint32_t i = 0; i < SIM_CONTAINERS; i++) settle_peaks(s->containers[i].usage);
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++) settle_peaks(s->processes[i].usage);
+    for (uint32_t i = 0; i < s->process_high; i++) settle_peaks(s->processes[i].usage);
     sim_unlock(&host);
     return 0;
 }
@@ -236,7 +236,7 @@ static int peaks(void)
 static unsigned others_alive(void)
 {
     unsigned n = 0;
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++)
+    SIM_EACH_LIVE(host.state, i)
         n += i != host.slot && atomic_load(&host.state->processes[i].state) == SIM_LIVE && sim_slot_alive(&host, i);
     return n;
 }

@@ -20,8 +20,8 @@ API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t d, nvmlProce
     bool any = list->mode == NVML_PROCESS_COMPUTE || list->mode == NVML_PROCESS_ALL;
     uint32_t card = sim_nvml_index(d);
     sim_nvml_look();
-    for (uint32_t i = 0; any && i < SIM_PROCESSES; i++) {
-        if (!sim_nvml_uses(process(i), card)) continue;
+    SIM_EACH_LIVE(sim_nvml_host.state, i) {
+        if (!any || !sim_nvml_uses(process(i), card)) continue;
         if (found < room) list->procArray[found] = (nvmlProcessDetail_v1_t){sim_nvml_pid(process(i)), process(i)->usage[card].now, NONE, NONE, 0};
         found++;
     }
@@ -39,8 +39,8 @@ API nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t d, nvmlProce
     unsigned long long stamp = sim_nvml_wall_us();
     uint32_t card = sim_nvml_index(d);
     uint64_t now = sim_nvml_look();
-    for (uint32_t i = 0; i < SIM_PROCESSES && stamp > info->lastSeenTimeStamp; i++) {
-        if (!sim_nvml_uses(process(i), card)) continue;
+    SIM_EACH_LIVE(sim_nvml_host.state, i) {
+        if (stamp <= info->lastSeenTimeStamp || !sim_nvml_uses(process(i), card)) continue;
         unsigned busy = sim_process_busy_percent(process(i), card, now, WINDOW_NS);
         if (found < room) info->procUtilArray[found] = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = stamp, .pid = sim_nvml_pid(process(i)), .smUtil = busy};
         found++;
@@ -69,7 +69,7 @@ API nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t d, unsigned *count, un
     if (r || !count) return r ? r : INVALID_ARGUMENT;
     unsigned room = pids ? *count : 0, found = 0;
     sim_nvml_look();
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+    SIM_EACH_LIVE(sim_nvml_host.state, i) {
         if (!sim_nvml_uses(process(i), sim_nvml_index(d))) continue;
         if (found < room) pids[found] = sim_nvml_pid(process(i));
         found++;
@@ -91,9 +91,10 @@ static unsigned long long age_us(const struct sim_process *p)
 
 static nvmlReturn_t stats(nvmlDevice_t d, unsigned pid, nvmlAccountingStats_t *out)
 {
-    uint32_t card = sim_nvml_index(d), i = 0;
+    uint32_t card = sim_nvml_index(d);
     sim_nvml_look();
-    while (i < SIM_PROCESSES && !(sim_nvml_uses(process(i), card) && sim_nvml_pid(process(i)) == pid)) i++;
+    uint32_t i = sim_live_from(sim_nvml_host.state, 0);
+    while (i < SIM_PROCESSES && !(sim_nvml_uses(process(i), card) && sim_nvml_pid(process(i)) == pid)) i = sim_live_from(sim_nvml_host.state, i + 1);
     if (i < SIM_PROCESSES) {
         unsigned long long age = age_us(process(i));
         unsigned busy = (unsigned)(process(i)->gpu_ns[card] / 10 / age);

@@ -175,7 +175,7 @@ API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, 
 API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 {
     if (!sim_nvml_ready()) return UNINITIALIZED;
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+    SIM_EACH_LIVE(sim_nvml_host.state, i) {
         struct sim_process *p = &sim_nvml_host.state->processes[i];
         if (atomic_load(&p->state) == SIM_LIVE && p->pid == pid) return sim_nvml_text(out, size, p->command);
     }

@@ -57,7 +57,7 @@ API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t d, nvmlBAR1Memory_t *o
     if (r || !out) return r ? r : INVALID_ARGUMENT;
     uint64_t used = 0;
     sim_nvml_look();
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+    SIM_EACH_LIVE(state(), i) {
         const struct sim_process *p = &state()->processes[i];
         if (sim_nvml_uses(p, sim_nvml_index(d))) used += p->contexts[sim_nvml_index(d)] * SIM_GRANULE;
     }
@@ -80,7 +80,7 @@ static nvmlReturn_t processes(nvmlDevice_t d, unsigned *count, void *out, size_t
     if (r || !count) return r ? r : INVALID_ARGUMENT;
     unsigned room = *count, found = 0;
     sim_nvml_look();
-    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+    SIM_EACH_LIVE(state(), i) {
         const struct sim_process *p = &state()->processes[i];
         if (!sim_nvml_uses(p, sim_nvml_index(d))) continue;
         nvmlProcessInfo_v2_t info = {sim_nvml_pid(p), p->usage[sim_nvml_index(d)].now, NONE, NONE};
@@ -139,9 +139,9 @@ API nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtil
     unsigned room = *count, found = 0;
     unsigned long long stamp = sim_nvml_wall_us();
     uint64_t now = sim_nvml_look();
-    for (uint32_t i = 0; i < SIM_PROCESSES && stamp > since; i++) {
+    SIM_EACH_LIVE(state(), i) {
         const struct sim_process *p = &state()->processes[i];
-        if (!sim_nvml_uses(p, sim_nvml_index(d))) continue;
+        if (stamp <= since || !sim_nvml_uses(p, sim_nvml_index(d))) continue;
         if (out && found < room) out[found] = (nvmlProcessUtilizationSample_t){sim_nvml_pid(p), stamp, sim_process_busy_percent(p, sim_nvml_index(d), now, WINDOW_NS), 0, 0, 0};
         found++;
     }

@@ -645,7 +645,7 @@ static void clear_cards(struct sim_state *s)
         struct sim_card *card = &s->cards[i];
         card->context_count = card->copies = 0;
         for (uint32_t e = 0; e < SIM_COPY_ENGINES; e++) card->engines[e].context = SIM_NO_CONTEXT;
-        for (uint32_t p = 0; p < SIM_PROCESSES; p++) s->processes[p].contexts[i] = 0;
+        for (uint32_t p = 0; p < s->process_high; p++) s->processes[p].contexts[i] = 0;
     }
 }
 

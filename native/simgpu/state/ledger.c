@@ -225,7 +225,7 @@ static void clear_sums(struct sim_state *s)
 {
     for (uint32_t card = 0; card < SIM_CARDS; card++) {
         s->cards[card].used = 0;
-        for (uint32_t i = 0; i < SIM_PROCESSES; i++) s->processes[i].usage[card].now = 0;
+        for (uint32_t i = 0; i < s->process_high; i++) s->processes[i].usage[card].now = 0;
         for (uint32_t i = 0; i < SIM_CONTAINERS; i++) s->containers[i].usage[card].now = 0;
     }
     s->charge_free = 0;

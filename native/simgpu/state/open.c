@@ -165,7 +165,7 @@ static void fill_slot(struct sim_host *host, bool nvml)
     p->pid_namespace = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
     p->container = container_index(s);
     own_command(p->command, sizeof p->command);
-    SIM_POINT();
+    sim_live_set(s, host->slot);
     atomic_store(&p->state, SIM_LIVE);
     SIM_POINT();
     s->slot_cursor = (host->slot + 1) % SIM_PROCESSES;

@@ -40,6 +40,28 @@ static void note_end(struct sim_process *p)
     p->left_ns = sim_now();
 }
 
+uint32_t sim_live_from(const struct sim_state *s, uint32_t slot)
+{
+    for (; slot < SIM_PROCESSES; slot = (slot / 64 + 1) * 64) {
+        uint64_t rest = atomic_load(&s->live[slot / 64]) >> slot % 64;
+        if (rest) return slot + (uint32_t)__builtin_ctzll(rest);
+    }
+    return SIM_PROCESSES;
+}
+
+void sim_live_set(struct sim_state *s, uint32_t slot)
+{
+    if (slot >= s->process_high) s->process_high = slot + 1;
+    SIM_POINT();
+    atomic_fetch_or(&s->live[slot / 64], UINT64_C(1) << slot % 64);
+    SIM_POINT();
+}
+
+static void live_clear(struct sim_state *s, uint32_t slot)
+{
+    atomic_fetch_and(&s->live[slot / 64], ~(UINT64_C(1) << slot % 64));
+}
+
 void sim_reap_slot(struct sim_host *host, uint32_t slot)
 {
     struct sim_process *p = &host->state->processes[slot];
@@ -52,14 +74,18 @@ void sim_reap_slot(struct sim_host *host, uint32_t slot)
     }
     SIM_POINT();
     atomic_store(&p->state, SIM_DEAD); /* last: killed before, the next one reaps the rest */
+    SIM_POINT();
+    live_clear(host->state, slot);
     host->state->reaped++;
 }
 
 void sim_reap(struct sim_host *host)
 {
     struct sim_state *s = host->state;
-    for (uint32_t slot = 0; slot < SIM_PROCESSES; slot++)
-        if (atomic_load(&s->processes[slot].state) == SIM_LIVE && !sim_slot_alive(host, slot)) sim_reap_slot(host, slot);
+    SIM_EACH_LIVE(s, slot) {
+        if (atomic_load(&s->processes[slot].state) != SIM_LIVE) live_clear(s, slot); /* somebody died beside the word */
+        else if (!sim_slot_alive(host, slot)) sim_reap_slot(host, slot);
+    }
     if (s->unclaimed) sim_release_unclaimed(host);
     s->reap_checked_ns = sim_now();
 }
@@ -67,7 +93,7 @@ void sim_reap(struct sim_host *host)
 void sim_reap_all(struct sim_host *host)
 {
     sim_reap(host);
-    for (uint32_t slot = 0; slot < SIM_PROCESSES; slot++) {
+    SIM_EACH_LIVE(host->state, slot) {
         const struct sim_process *p = &host->state->processes[slot];
         if (slot != host->slot && atomic_load(&p->state) == SIM_LIVE && sim_process_gone(p)) sim_reap_slot(host, slot);
     }

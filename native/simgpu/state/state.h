@@ -10,6 +10,10 @@
  *
  * Identity is a slot number, not a pid: containers see different pids of one process. A slot is alive while its
  * process holds the byte lock of that slot (an open-file-description lock, which the kernel drops at death).
+ *
+ * A slot takes a page, so whoever looks at all of them has 4 MB. Nobody does: "live" has a bit for each slot whose state may be
+ * LIVE, set before that word is and cleared after, and slots from process_high on were never filled. Both may say too
+ * much, after a death between two stores, and never too little.
  */
 #ifndef SIMGPU_STATE_H
 #define SIMGPU_STATE_H
@@ -19,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAGIC 0x53494d4750550007ull /* "SIMGPU", layout 7 */
+#define SIM_MAGIC 0x53494d4750550008ull /* "SIMGPU", layout 8 */
 #define SIM_CARDS 32
 #define SIM_ROW 1025 /* bytes of a card's row of words: model/interconnect.py */
 #define SIM_DEGREES 40 /* of a card that nobody heats */
@@ -167,7 +171,8 @@ struct sim_state {
     _Atomic uint32_t fault_bell; /* futex: moves with every injected fault */
     uint64_t recoveries, reaped, reap_checked_ns, cards_mtime, cards_size, clock_ns;
     _Atomic uint64_t next_object;
-    uint32_t card_count, container_count, slot_cursor;
+    uint32_t card_count, container_count, slot_cursor, process_high;
+    _Atomic uint64_t live[SIM_PROCESSES / 64];
     uint32_t charge_high, charge_free, charge_count, unclaimed; /* free list: index + 1; unclaimed: held by nobody */
     uint32_t context_high, event_high, generation, cross_waits, must_rescan;
     struct sim_card cards[SIM_CARDS];
@@ -190,6 +195,10 @@ struct sim_host {
     char directory[200];
     char error[256]; /* why sim_open failed */
 };
+
+/* The slots whose process may live. */
+#define SIM_EACH_LIVE(state, slot) \
+    for (uint32_t slot = sim_live_from(state, 0); slot < SIM_PROCESSES; slot = sim_live_from(state, slot + 1))
 
 /* In the build with crash points, SIMGPU_CRASH_AT=N kills the process when it comes to its N-th point. */
 #ifdef SIM_CRASH_POINTS
@@ -219,6 +228,8 @@ void sim_reap(struct sim_host *host);
 void sim_reap_all(struct sim_host *host); /* also those whose lock a child has */
 void sim_reap_sometimes(struct sim_host *host, uint64_t now);
 void sim_reap_slot(struct sim_host *host, uint32_t slot);
+uint32_t sim_live_from(const struct sim_state *s, uint32_t slot); /* the next, or SIM_PROCESSES; without the lock, too */
+void sim_live_set(struct sim_state *s, uint32_t slot);
 void sim_recover(struct sim_host *host);
 void sim_object_path(const struct sim_host *host, uint64_t object, char *out, size_t size);
 

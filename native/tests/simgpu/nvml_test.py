@@ -194,6 +194,37 @@ def test_a_wrong_cards_file_is_a_clear_refusal() -> None:
         assert result.returncode == 1 and "wrong.json" in result.stderr, (text, result)
 
 
+# Every slot of the host was used once; then a process that only asks is as large as those who live make it.
+_USE_ALL_SLOTS = "import pynvml as n\nfor _ in range(1100): n.nvmlInit(); n.nvmlShutdown()"
+_ASK = """
+import pynvml as n
+n.nvmlInit()
+for i in range(n.nvmlDeviceGetCount()):
+    h = n.nvmlDeviceGetHandleByIndex(i)
+    n.nvmlDeviceGetMemoryInfo(h), n.nvmlDeviceGetUtilizationRates(h), n.nvmlDeviceGetAccountingPids(h)
+    print(sorted(p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(h)))
+resident, inside = 0, False
+for line in open("/proc/self/smaps"):
+    words = line.split()
+    if not words[0].endswith(":"):
+        inside = line.rstrip().endswith("/state")
+    elif inside and words[0] == "Rss:":
+        resident += int(words[1])
+print(resident)
+"""
+
+
+def test_who_only_asks_has_no_more_of_the_state_in_memory_than_those_who_live() -> None:
+    subprocess.run([sys.executable, "-c", _USE_ALL_SLOTS], check=True, timeout=50)
+    cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+    asked = subprocess.run([sys.executable, "-c", _ASK], check=True, capture_output=True, text=True, timeout=50)
+    assert cuda.cuCtxDestroy_v2(context) == 0
+    first_card, _, resident = asked.stdout.splitlines()
+    assert json.loads(first_card) == [os.getpid()]  # whose slot is far from those that came last
+    assert 0 < int(resident) < 400, resident  # KiB; all slots are 4,096
+
+
 def main() -> int:
     nvml.nvmlInit()
     failed = 0
