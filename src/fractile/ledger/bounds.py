@@ -18,6 +18,7 @@ from fractile.policy import others
 from fractile.policy.quota import Allowance, Model
 
 _MIXED = -1
+_KEPT = 64  # layers; 64 KB each at 8,192 columns
 
 
 class Bounds:
@@ -28,6 +29,7 @@ class Bounds:
         self._places: list[Place] = []
         self._place: Ints = np.zeros(0, np.int64)  # of each column, its place in ``_places``
         self._pools: dict[frozenset[str], Bools] = {}  # columns that are in one of them; as many as namespaces name
+        self._layers: dict[tuple[frozenset[Model], frozenset[Model]], Layer] = {}  # by what is closed
         self._only: Ints = np.zeros(0, np.int64)  # of each column, the model of all its cards, or _MIXED
 
     def nodes(self, left: Allowance) -> Bools | None:
@@ -46,14 +48,15 @@ class Bounds:
         if not left.closed and not left.alone:
             return request
         opened = self._opened(left)
-        known: dict[int, Layer] = {}
+        known = {id(None): opened}
 
         def narrow(asked: ContainerRequest) -> ContainerRequest:
             if asked.request.shares:
                 return asked
             selector = asked.request.selector
-            layer = known.setdefault(id(selector.members), self._layer(opened, selector.members))
-            selector = msgspec.structs.replace(selector, members=layer)
+            if id(selector.members) not in known:
+                known[id(selector.members)] = self._both(opened, selector.members)
+            selector = msgspec.structs.replace(selector, members=known[id(selector.members)])
             return msgspec.structs.replace(asked, request=msgspec.structs.replace(asked.request, selector=selector))
 
         return msgspec.structs.replace(request, containers=tuple(map(narrow, request.containers)))
@@ -77,9 +80,18 @@ class Bounds:
         there = self._arrays.memory[:, column] > 0
         return tuple(dict.fromkeys(self._arrays.model[there, column].tolist()))
 
-    def _opened(self, left: Allowance) -> Bools:
-        """The cards, of the shape (slots, columns): those of closed models are not, nor are nodes without enough."""
+    def _opened(self, left: Allowance) -> Layer:
+        """All cards but those of closed models, and those of nodes that cannot give enough."""
         self._renew()
+        key = frozenset(left.closed), left.alone
+        if key not in self._layers:
+            if len(self._layers) >= _KEPT:
+                self._layers.clear()
+            self._layers[key] = Layer(self._arrays)
+            self._layers[key].mask = self._mask(left)
+        return self._layers[key]
+
+    def _mask(self, left: Allowance) -> Bools:
         width = max(len(self._arrays.models), 1)
         closed = self._table(left.closed, width)
         mask: Bools = ~closed[(self._place * width) + self._arrays.model]
@@ -95,13 +107,12 @@ class Bounds:
         pairs = ((place.model, model) in wanted for place in self._places for model in names)
         return np.fromiter(pairs, np.bool_, len(self._places) * width)
 
-    def _layer(self, opened: Bools, members: Members | None) -> Layer:
+    def _both(self, opened: Layer, members: Members | None) -> Layer:
         layer = Layer(self._arrays)
-        layer.mask = opened
         if isinstance(members, Layer):
-            layer.mask = opened & members.mask
+            layer.mask = opened.mask & members.mask
         elif members is not None:
-            layer.mask = opened.copy()
+            layer.mask = opened.mask.copy()
             for uuid, cell in self._arrays.cells.items():
                 layer.mask[cell] &= uuid in members
         return layer
@@ -111,6 +122,7 @@ class Bounds:
             return
         self._version = self._usage.version
         self._pools.clear()
+        self._layers.clear()
         places: dict[Place, int] = {}
         names = self._arrays.names
         found = (NOWHERE if name is None else self._usage.place(name) for name in names)
