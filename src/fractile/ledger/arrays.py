@@ -21,6 +21,7 @@ Bools = npt.NDArray[np.bool_]
 
 _SLOTS = 8
 _COLUMNS = 64
+_FEW = 64  # changes that are followed one by one
 
 
 class Layer:
@@ -33,12 +34,6 @@ class Layer:
     def __contains__(self, card: CardUUID, /) -> bool:
         cell = self._arrays.cells.get(card)
         return cell is not None and bool(self.mask[cell])
-
-    def mark(self, card: CardUUID, *, member: bool = True) -> None:
-        """Take a card in, or out; one that has no place here is passed over."""
-        cell = self._arrays.cells.get(card)
-        if cell is not None:
-            self.mask[cell] = member
 
 
 class CardArrays:
@@ -59,6 +54,8 @@ class CardArrays:
         self.spare_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # that can be promised
         self.width = 0  # columns that were ever in use: those behind them are empty
         self._layers: list[Layer] = []
+        self._written: list[int] = []  # columns, the last ones
+        self._forgotten = 0  # writes before those
         # The digest: sums over the cards of each node, the most that one card has, and how many are there.
         self.node_memory: Ints = np.zeros(_COLUMNS, np.int64)
         self.node_free: Ints = np.zeros(_COLUMNS, np.int64)
@@ -109,16 +106,24 @@ class CardArrays:
         self._grow_slots()
         return self.free_slot(column)
 
-    def layer(self) -> Layer:
-        """A new layer without cards. Cards that leave their place leave it too; who comes is to be marked."""
-        made = Layer(self)
-        self._layers.append(made)
-        return made
+    def keep(self, layer: Layer) -> None:
+        """Cards that leave their place leave the layer too; who comes is to be marked."""
+        self._layers.append(layer)
 
-    def drop_layer(self, layer: Layer) -> None:
-        """Forget a layer: it has no cards from now on."""
+    def drop(self, layer: Layer) -> None:
+        """The layer is no longer kept up to date."""
         self._layers.remove(layer)
-        layer.mask = np.zeros(self.memory.shape, np.bool_)
+
+    @property
+    def changes(self) -> int:
+        """How many writes there were."""
+        return self._forgotten + len(self._written)
+
+    def changed_since(self, changes: int) -> list[int] | None:
+        """The columns written since there were so many; None when they are many, or nobody knows any more."""
+        if changes < self._forgotten or self.changes - changes > _FEW:
+            return None
+        return list(dict.fromkeys(self._written[changes - self._forgotten :]))
 
     def put(self, slot: int, column: int, uuid: CardUUID, model: str) -> None:
         """Which card is in the slot."""
@@ -150,6 +155,10 @@ class CardArrays:
         self.usable[slot, column] = _usable(free, free_cores)
         self.spare_cores[slot, column] = free_cores - coreless
         self._digest(column)
+        self._written.append(column)
+        if len(self._written) > 2 * _FEW:
+            del self._written[:_FEW]
+            self._forgotten += _FEW
 
     def agrees(
         self,

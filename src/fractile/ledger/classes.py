@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 import msgspec
 
-from fractile.ledger.arrays import Layer
+from fractile.ledger.layers import Kept
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass
@@ -38,7 +38,7 @@ class ClassIndex:
         self._most = layers
         self._classes: dict[str, DeviceClass] = {}
         self._spoiled: dict[str, str] = {}
-        self._layers: OrderedDict[str, Layer] = OrderedDict()  # the last asked for at the end
+        self._layers: OrderedDict[str, Kept] = OrderedDict()  # the last asked for at the end
         ledger.on_card(self._placed)
 
     def put(self, cls: DeviceClass) -> bool:
@@ -74,16 +74,15 @@ class ClassIndex:
     def __len__(self) -> int:
         return len(self._classes)
 
-    def members(self, cls: DeviceClass) -> Layer:
+    def members(self, cls: DeviceClass) -> Kept:
         """The healthy cards of the class, as they are now and as they will be."""
         layer = self._layers.get(cls.name)
         if layer is not None:
             self._layers.move_to_end(cls.name)
             return layer
         if len(self._layers) >= self._most:
-            name, oldest = self._layers.popitem(last=False)
-            self._arrays(self._classes[name]).drop_layer(oldest)
-        layer = self._layers[cls.name] = self._arrays(cls).layer()
+            self._layers.popitem(last=False)[1].drop()
+        layer = self._layers[cls.name] = Kept(self._ledger.arrays if cls.device_type == GPU else self._ledger.others)
         _fill(layer, cls, self._ledger.all_cards())
         return layer
 
@@ -95,13 +94,10 @@ class ClassIndex:
     def _forget(self, name: str) -> None:
         layer = self._layers.pop(name, None)
         if layer is not None:
-            self._arrays(self._classes[name]).drop_layer(layer)
-
-    def _arrays(self, cls: DeviceClass):
-        return self._ledger.arrays if cls.device_type == GPU else self._ledger.others
+            layer.drop()
 
 
-def _fill(layer: Layer, cls: DeviceClass, cards: Iterator[Card]) -> None:
+def _fill(layer: Kept, cls: DeviceClass, cards: Iterator[Card]) -> None:
     said = _said(cls)
     known: dict[Hashable, bool] = {}
     for card in cards:
@@ -174,7 +170,7 @@ def _of_class(asked: ContainerRequest, cls: DeviceClass, index: ClassIndex) -> C
     members = index.members(cls)
     if not members.mask.any():
         return Refusal(Code.NO_CLASS, f"asks for class {cls.name}, and no healthy device of the cluster matches it")
-    request = _request(asked.request.count, cls, Selector(members=members))
+    request = _request(asked.request.count, cls, members.selector)
     return msgspec.structs.replace(asked, request=request, amounts=((asked.resource, asked.amount), (name, units)))
 
 

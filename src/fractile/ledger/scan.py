@@ -7,12 +7,13 @@ else by a pass over all cards. Results have the shape (columns,).
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
 from fractile.ledger.arrays import Bools, CardArrays, Ints, Layer
+from fractile.ledger.layers import Kept
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Role, Selector
 from fractile.model.units import WHOLE, MiB
 from fractile.policy.parts import Part, Peak, card_numbers, parts_of, peak
@@ -67,9 +68,14 @@ def need_of(request: PodRequest) -> Need:
         total=min(total, _MAX),
         whole=len(whole),
         exact=_exact(shared, whole),
-        cards=tuple(dict.fromkeys(chain(map(_cards, shared, peaks), _whole(whole)))) if _special(parts) else (),
+        cards=_special_cards(shared, peaks, whole) if _special(parts) else (),
         percent=percent,
     )
+
+
+def _special_cards(shared: Sequence[Part], peaks: Sequence[Peak], whole: Sequence[Part]) -> tuple[Cards, ...]:
+    found = (*map(_cards, shared, peaks), *_whole(whole))
+    return found if len(found) == 1 else tuple(dict.fromkeys(found))
 
 
 def _sums(containers: Sequence[ContainerRequest]) -> tuple[int, int]:
@@ -85,6 +91,9 @@ def _sums(containers: Sequence[ContainerRequest]) -> tuple[int, int]:
 
 def _exact(shared: Sequence[Part], whole: Sequence[Part]) -> bool:
     """Whether the cards of the pod can be judged one by one."""
+    parts = [*shared, *whole]
+    if len(parts) == 1 and len(parts[0].containers) == 1:
+        return True
     containers = {c for p in (*shared, *whole) for c in p.containers}
     if (shared and whole) or len({c.request.selector for c in containers}) > 1:
         return False
@@ -130,8 +139,14 @@ def _whole(parts: Sequence[Part]) -> Iterator[Cards]:
 
 def now(arrays: CardArrays, need: Need) -> Bools:
     """Nodes that meet the need with what is free."""
+    digests = tuple(map(_digest, need.cards))
+    if len(digests) == 1 and digests[0] is not None and need.total <= need.one_card:
+        return digests[0] >= _least(need.cards[0])  # the digest of all cards says less
     meets = _meets(need, arrays.most_free, arrays.node_free, arrays.unused)
-    for cards in need.cards:
+    for cards, digest in zip(need.cards, digests, strict=True):
+        if digest is not None:
+            meets &= digest >= _least(cards)
+            continue
         room = arrays.idle[:, : arrays.width] if cards.whole else _room(arrays, cards)
         meets[: arrays.width] &= _count(room & _admitted(arrays, cards.selector), cards.count)
     return meets
@@ -147,6 +162,22 @@ def ever(arrays: CardArrays, need: Need) -> Bools:
             large[:] = False
         meets[: arrays.width] &= _count(large & _admitted(arrays, cards.selector), cards.count)
     return meets
+
+
+def _least(cards: Cards) -> int:
+    """What the digest must be at least."""
+    return cards.count if cards.whole else cards.memory
+
+
+def _digest(cards: Cards) -> Ints | None:
+    """The numbers by node that decide it, where the cards are a layer that is kept."""
+    members = cards.selector.members
+    if not isinstance(members, Kept) or cards.selector is not members.selector:
+        return None
+    if cards.whole:
+        return members.unused
+    plain = cards.count == 1 and cards.memory and not (cards.cores or cards.percent or cards.slots)
+    return members.usable if plain else None
 
 
 def _room(arrays: CardArrays, cards: Cards) -> Bools:
@@ -183,9 +214,8 @@ def _admitted(arrays: CardArrays, selector: Selector) -> Bools | np.bool_:
     width = arrays.width
     if selector == ANY:
         return np.True_
-    if isinstance(selector.members, Layer) and selector == Selector(members=selector.members):
-        members: Bools = selector.members.mask[:, :width]
-        return members
+    if isinstance(selector.members, Kept) and selector is selector.members.selector:
+        return selector.members.mask[:, :width]
     admitted: Bools = np.ones((len(arrays.memory), width), np.bool_)
     if selector.models or selector.not_models:
         of_model = np.fromiter(map(selector.admits_model, arrays.models), np.bool_, len(arrays.models))

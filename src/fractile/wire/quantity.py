@@ -11,6 +11,7 @@ from fractile.errors import WireError
 
 _LIMIT = 2**63 - 1  # Kubernetes stores quantities as int64
 _MAX_LENGTH = 40
+_DIGITS = 18  # of the largest number that is surely below _LIMIT
 _FORM = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3}|Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E)?", re.ASCII)
 _SUFFIX = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000),
@@ -23,6 +24,8 @@ _SUFFIX = {
 
 def whole_number(value: object) -> int:
     """The quantity as an integer in 0 .. 2^63-1; WireError when it is negative, fractional, too large or none."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS:
+        return int(value)  # as nearly all are written; a tenth of the time
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise WireError(f"a {type(value).__name__} is not a quantity; write a whole number such as 4")
     # An int is not written out first: Python refuses to do that beyond 4,300 digits.
