@@ -224,3 +224,16 @@ async def test_the_end_of_a_pod_of_another_namespace_wakes_nobody_for_the_quota(
     wait_in_line(p, "next", 4069, second=1)
     p.wakeup.eased("elsewhere")
     assert borne(p) == []
+
+
+async def test_when_very_many_may_hold_more_each_namespace_has_its_turn(
+    p: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_IN_ALL", 1)
+    wait_in_line(p, "mine", 100, second=1)
+    found = p.create("theirs", container(memory=100))
+    meta = msgspec.structs.replace(found.metadata, namespace="other")
+    p.feed.changed(msgspec.structs.replace(found, metadata=meta))
+    limit(p, 100)
+    p.wakeup.eased_everywhere()
+    assert sorted([*borne(p), *borne(p)]) == ["mine", "theirs"]

@@ -34,6 +34,7 @@ _AT_ONCE = 10  # pods touched per burst: the rest is retried by kube-scheduler's
 _AGAIN = 1.0  # seconds after which a pod that is still waiting is touched once more
 _TRIES = 3
 _OF_NAMESPACE = 50  # pods touched at a time of one namespace that may hold more
+_IN_ALL = 100  # ... and of all of them, about
 
 
 class WakeUp:
@@ -143,14 +144,19 @@ class WakeUp:
         """Some of the pods of namespaces that may hold more than before: as many as their quotas bear together, those
         first who were touched least often, then the oldest. A namespace of which nobody fits is forgotten."""
         chosen: list[WaitingPod] = []
-        oldest = self._waiting.oldest_first() if self._eased else []
-        for namespace, touched in list(self._eased.items()):
-            mine = [p for p in oldest if p.namespace == namespace and touched.get(p.uid, 0) < _TRIES]
+        oldest: dict[str, list[WaitingPod]] = {namespace: [] for namespace in self._eased}
+        for pod in self._waiting.oldest_first() if self._eased else ():
+            oldest.get(pod.namespace, []).append(pod)
+        for namespace in list(self._eased):
+            if len(chosen) >= _IN_ALL:
+                break
+            touched = self._eased.pop(namespace)
+            mine = [p for p in oldest[namespace] if touched.get(p.uid, 0) < _TRIES]
             some = list(islice(self._borne(sorted(mine, key=lambda p: touched.get(p.uid, 0))), _OF_NAMESPACE))
             for pod in some:
                 touched[pod.uid] = touched.get(pod.uid, 0) + 1
-            if not some:
-                del self._eased[namespace]
+            if some:
+                self._eased[namespace] = touched  # at the end: the others come first next time
             chosen += some
         return chosen
 
@@ -158,12 +164,16 @@ class WakeUp:
         """Those of one namespace that its quota bears one beside the other, where there is room for each."""
         usage, bounds = self._ledger.usage, self._ledger.bounds
         besides: dict[Model, int] = {}
+        nowhere: set[tuple[ContainerRequest, ...]] = set()  # more only gets in the way: what did not fit does not fit
         for pod in pods:
-            request = pod.request if isinstance(pod.request, Refusal) else resolve(pod.request, self._classes)
+            if isinstance(pod.request, Refusal) or pod.request.containers in nowhere:
+                continue
+            request = resolve(pod.request, self._classes)
             if isinstance(request, Refusal) or self._ledger.entry(pod.uid) is not None:
                 continue
             left = usage.allowance(request, besides)
             if isinstance(left, Refusal) or not bounds.somewhere(request, left):
+                nowhere.add(pod.request.containers)
                 continue
             for kind in () if usage.quota.limits_nobody else usage.kinds():
                 besides[kind.named] = besides.get(kind.named, 0) + costs_of(request, kind.memory)[0]
