@@ -15,6 +15,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 
 from fractile.cluster import processes
 from fractile.cluster.layout import Layout, NodeLayout
@@ -22,6 +23,7 @@ from fractile.cluster.processes import Process
 from fractile.errors import SetupError
 
 _TIMEOUT = 20.0
+_ONE_BY_ONE = Lock()  # the nodes of a cluster are prepared in threads at the same time
 _TARGETS = ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni", "/var/log")
 _MOUNT = """
 set -e
@@ -131,11 +133,13 @@ def _make_folders(place: Layout, node: NodeLayout) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     for target in _TARGETS:
         Path(target).mkdir(parents=True, exist_ok=True)
-    # unshare(1): the pin's folder must be a mount with private propagation.
-    mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
-    if str(place.pins) not in mounted:
-        _run("mount", "--bind", str(place.pins), str(place.pins))
-    _run("mount", "--make-private", str(place.pins))
+    # unshare(1): the pin's folder must be a mount with private propagation. One only: a second one would lie on top of
+    # the pins that are there, and nobody could reach or remove them.
+    with _ONE_BY_ONE:
+        mounted = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+        if str(place.pins) not in mounted:
+            _run("mount", "--bind", str(place.pins), str(place.pins))
+        _run("mount", "--make-private", str(place.pins))
 
 
 def _complete_mark(place: Layout, index: int) -> Path:
