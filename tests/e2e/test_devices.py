@@ -148,8 +148,10 @@ def test_a_device_becomes_sick_and_well_and_goes_as_the_file_says(
     assert w.phase(work.pods()["late"]) == "Pending", "it is of the class no more"
     devices.are(ADAPTER)
     work.wait_running("late")
-    work.delete()
     devices.are()
+    devices.shows(work, "that it was removed", lambda s: s.get("reason") == "Removed")
+    assert {w.phase(p) for p in work.pods().values()} == {"Running"}
+    work.delete()
     devices.shows(work, "its end", lambda s: not s)
 
 
