@@ -112,10 +112,10 @@ def kill_all_in(pin: Path) -> int:
 
 
 def unmount_below(folder: Path) -> None:
-    """Unmount everything below ``folder`` in our own namespace, deepest first."""
+    """Unmount everything below ``folder`` in our own namespace, what was mounted last first."""
     prefix = f"{folder}/"
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for point in sorted((p for p in points if p.startswith(prefix)), key=len, reverse=True):
+    for point in reversed([p for p in points if p.startswith(prefix)]):
         _run("umount", "--lazy", point)
 
 
