@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from fractile.wire.resource_class import GPU_SLOT, resource_name
 from tests.cli.objects import MEMORY, card, container, node, placed, pod
 from tests.fakes.apiserver import FakeApiServer
 
@@ -25,6 +26,7 @@ def fill(server: FakeApiServer) -> None:
         pod("liar", container("main", 4069), on="n1", placed=placed("n1", main=(0, 1))),
         pod("large", container("main", 16276)),
         pod("cards", container("main", 2, resource="aliyun.com/gpu-count")),
+        pod("class", container("main", 1, resource=GPU_SLOT, more={resource_name("large"): 1})),
         pod("odd", container("main", 0), container("half", -1)),
         pod("cpu", {"name": "main"}, on="n1"),
     ):

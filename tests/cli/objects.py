@@ -47,8 +47,11 @@ def node(name: str, *, gpu_mem: int = 0) -> dict[str, Any]:
     return {"metadata": {"name": name}, "status": {"capacity": {"aliyun.com/gpu-mem": str(gpu_mem), "cpu": "2"}}}
 
 
-def container(name: str, amount: int, *, resource: str = "aliyun.com/gpu-mem") -> dict[str, Any]:
-    return {"name": name, "resources": {"limits": {resource: str(amount)}, "requests": {resource: str(amount)}}}
+def container(
+    name: str, amount: int, *, resource: str = "aliyun.com/gpu-mem", more: dict[str, int] | None = None
+) -> dict[str, Any]:
+    amounts = {r: str(n) for r, n in {resource: amount, **(more or {})}.items()}
+    return {"name": name, "resources": {"limits": amounts, "requests": dict(amounts)}}
 
 
 def pod(

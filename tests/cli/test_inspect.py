@@ -61,8 +61,9 @@ async def test_sums_waiting_pods_and_doubtful_pods_follow_the_table(cluster: Fak
 
     assert out.split("\n\n")[1:] == [
         "2 nodes, 4 cards: 13707/65104 MiB allocated (21 %), 35121 MiB free",
-        "3 pods waiting; most free on one card: 16276 MiB (n1, card 1):\n"
+        "4 pods waiting; most free on one card: 16276 MiB (n1, card 1):\n"
         "  default/cards  2 whole cards\n"
+        "  default/class  1 of class large\n"
         "  default/large  16276 MiB\n"
         "  default/odd    container half asks for aliyun.com/gpu-mem: '-1' is negative; write a whole number such as 4",
         "2 problems:\n"

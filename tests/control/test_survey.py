@@ -12,6 +12,7 @@ from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName
 from fractile.wire import inspect, isolation, placement
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Node, Pod
+from fractile.wire.resource_class import GPU_SLOT, resource_name
 from tests.cli.objects import MEMORY, card, container, node, placed, pod
 
 
@@ -129,6 +130,14 @@ def test_pods_that_wait_are_sorted_by_age_then_by_name() -> None:
     found = report([young, pod("c", container("main", 1)), pod("b", container("main", 1))])
 
     assert [p.name for p in found.waiting] == ["b", "c", "a"]
+
+
+def test_a_pod_that_waits_by_class_names_the_class() -> None:
+    asks = container("main", 2, resource=GPU_SLOT)
+    asks["resources"]["limits"][resource_name("large")] = "2"
+    (waits,) = report([pod("p", asks)]).waiting
+
+    assert [(a.resource, a.count, a.device_class) for a in waits.requests] == [(GPU_SLOT, 2, "large")]
 
 
 def test_the_part_about_a_node_leaves_the_rest_out() -> None:

@@ -126,7 +126,10 @@ def _one_word(share: str) -> str:
 
 
 def _one_ask(asked: Asked) -> str:
-    amount = f"{asked.count} whole card{'s' * (asked.count != 1)}" if asked.exclusive else _part(asked)
+    if asked.device_class:
+        amount = f"{asked.count} of class {asked.device_class.replace(',', ' or ')}"
+    else:
+        amount = f"{asked.count} whole card{'s' * (asked.count != 1)}" if asked.exclusive else _part(asked)
     return amount if asked.role == "app" else f"{amount} ({asked.role})"
 
 

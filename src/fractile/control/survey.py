@@ -307,4 +307,5 @@ def _asked(container: ContainerRequest) -> inspect.Asked:
         exclusive=container.request.exclusive,
         cores_percent=container.request.cores,
         memory_percent=container.request.memory_percent,
+        device_class=container.request.device_class,
     )

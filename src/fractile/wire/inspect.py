@@ -91,6 +91,7 @@ class Asked(_Struct, frozen=True):
     exclusive: bool
     cores_percent: int = 0  # of each card's time; 100 for whole cards, 0 when none is asked for
     memory_percent: int = 0  # of each card's memory, when it is asked for so
+    device_class: str = ""  # by which it asks; what that gives is known when it is placed
 
 
 class WaitingPod(_Struct, frozen=True):
