@@ -4,6 +4,7 @@ import pytest
 
 from fractile.dialects import table
 from fractile.dialects.dialect import Facts
+from fractile.errors import SetupError
 from fractile.model.card import Card
 from fractile.model.placement import Slice
 from fractile.model.refusal import Code, Refusal
@@ -108,6 +109,11 @@ def test_a_node_reports_slots_of_its_cards_and_shares_of_its_other_devices() -> 
     assert found[DEVICE_SLOT] == {device().uuid: 4}
     others = {r: ids for r, ids in found.items() if r != DEVICE_SLOT}
     assert all(set(ids) == {A, B} for ids in others.values()), "no other family has anything to do with it"
+
+
+def test_more_shares_than_kubelet_takes_are_refused_with_what_to_do() -> None:
+    with pytest.raises(SetupError, match="61000 device ids on this node, .* let fewer pods share each device"):
+        table.advertised([device(index=i, shares=1000) for i in range(61)], MemoryUnit.MiB)
 
 
 def held(asked: ContainerRequest, *ids: CardUUID, given: tuple[Slice, ...], node: list[Card]) -> tuple[Slice, ...]:

@@ -278,6 +278,11 @@ def _malformed(container: Container, what: str) -> Refusal:
 
 
 def _too_many(resource: Advertised, cards: Sequence[Card], unit: MemoryUnit) -> str:
+    if resource.resource in _SLOTS:
+        return (
+            f"{resource.resource} needs {resource.total} device ids on this node, kubelet takes at most "
+            f"{MAX_PER_RESOURCE}; let fewer pods share each device"
+        )
     fits = (
         f"start the cluster's agents with --memory-unit {larger.name}"
         for larger in MemoryUnit
