@@ -112,7 +112,7 @@ def test_a_node_reports_slots_of_its_cards_and_shares_of_its_other_devices() -> 
 
 
 def test_more_shares_than_kubelet_takes_are_refused_with_what_to_do() -> None:
-    with pytest.raises(SetupError, match="61000 device ids on this node, .* let fewer pods share each device"):
+    with pytest.raises(SetupError, match=r"61000 device ids on this node, .* let fewer pods share each device"):
         table.advertised([device(index=i, shares=1000) for i in range(61)], MemoryUnit.MiB)
 
 
