@@ -1,0 +1,98 @@
+"""Scores of all nodes, kept between decisions: only nodes that changed since a class was last served are scored again.
+
+A class is a request without what its score does not depend on. The log holds the row of every change in order, and
+each class knows how far it has read. A decision costs the changed nodes of one class and one pass over the scores for
+the best.
+
+    changed() ──> log: 4 7 4 9 9 1 ...
+                         ^ class A has read to here      best(A) scores rows 9 and 1 again, then takes the maximum
+"""
+
+import msgspec
+import numpy as np
+
+from fractile.policy.score.candidates import NEVER
+from fractile.policy.score.policy import Policy, Situation
+from fractile.policy.score.view import Ask, Ints, Scores, View, feasible, roomy
+
+_COLD = 64  # so many rows or more: equal nodes are scored once
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A row of the view, and the device for a part of a GPU (-1: none, or whole ones from the lowest index)."""
+
+    row: int
+    device: int
+
+
+class Board:
+    """One policy on one cluster. The view's arrays are the caller's: it changes them and says so."""
+
+    def __init__(self, view: View, policy: Policy, situation: Situation) -> None:
+        self._view = view
+        self._policy = policy
+        self._situation = situation
+        self._log: list[int] = []
+        self._classes: dict[Ask, _Class] = {}
+
+    def changed(self, row: int) -> None:
+        """A node is not as it was."""
+        self._log.append(row)
+
+    def expect(self, situation: Situation) -> None:
+        """Other pods are expected from now on: nothing that was kept holds any more."""
+        self._situation = situation
+        self._classes.clear()
+
+    def best(self, ask: Ask, draw: int) -> Choice | None:
+        """The best node with room, the first among equals; None if there is none. ``draw`` numbers the decision."""
+        scores = self._fresh(ask, draw) if self._policy.fresh else self._kept(ask)
+        value = np.where(roomy(self._view, ask), scores.value, NEVER)
+        row = int(value.argmax())
+        return None if value[row] == NEVER else Choice(row, int(scores.device[row]))
+
+    def _fresh(self, ask: Ask, draw: int) -> Scores:
+        return self._score(self._view, ask, msgspec.structs.replace(self._situation, draw=draw))
+
+    def _kept(self, ask: Ask) -> Scores:
+        key = ask if self._policy.memory else msgspec.structs.replace(ask, memory=0)
+        kept = self._classes.get(key)
+        if kept is None:
+            kept = self._classes[key] = _Class(len(self._view.number))
+            self._again(kept, key, np.arange(len(self._view.number)))
+        elif kept.read < len(self._log):
+            self._again(kept, key, np.array(sorted(set(self._log[kept.read :])), np.int64))
+        kept.read = len(self._log)
+        return kept.scores
+
+    def _again(self, kept: "_Class", key: Ask, rows: Ints) -> None:
+        fresh = self._score_rows(rows, key)
+        kept.scores.value[rows] = fresh.value
+        kept.scores.device[rows] = fresh.device
+
+    def _score_rows(self, rows: Ints, key: Ask) -> Scores:
+        view = self._view.take(rows)
+        if len(rows) < _COLD:
+            return self._score(view, key, self._situation)
+        one, like = _different(view)
+        scores = self._score(view.take(one), key, self._situation)
+        return Scores(scores.value[like], scores.device[like])
+
+    def _score(self, view: View, ask: Ask, situation: Situation) -> Scores:
+        scores = self._policy.score(view, ask, situation)
+        return Scores(np.where(feasible(view, ask), scores.value, NEVER), scores.device)
+
+
+class _Class:
+    def __init__(self, nodes: int) -> None:
+        self.scores = Scores(np.full(nodes, NEVER, np.int64), np.full(nodes, -1, np.int64))
+        self.read = 0
+
+
+def _different(view: View) -> tuple[Ints, Ints]:
+    """One row of each group of equal nodes, and for each node the place of its group."""
+    columns = [view.cpu, view.cpu_left, view.memory, view.memory_left, view.gpus, view.model]
+    table = np.column_stack([*columns, view.gpu_left, view.kinds])
+    packed = np.ascontiguousarray(table).view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+    _, one, like = np.unique(packed, return_index=True, return_inverse=True)
+    return one, like

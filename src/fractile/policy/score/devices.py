@@ -1,0 +1,41 @@
+"""Which device of a node takes a part of a GPU, where the score does not say. Ties: the lowest index."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fractile.policy.score.noise import noise
+from fractile.policy.score.view import NO_DEVICE, Ask, Ints, View
+
+Choice = Callable[[View, Ask, int], Ints]  # the number is the decision's, for those who draw lots
+
+_NEVER = np.int64(2**62)
+
+
+def tightest(view: View, ask: Ask, draw: int) -> Ints:
+    """Of those with room the one with least left."""
+    return _smallest(view, ask, view.gpu_left)
+
+
+def widest(view: View, ask: Ask, draw: int) -> Ints:
+    """The one with most left."""
+    return _smallest(view, ask, -view.gpu_left)
+
+
+def first(view: View, ask: Ask, draw: int) -> Ints:
+    """The lowest index."""
+    return _smallest(view, ask, np.zeros_like(view.gpu_left))
+
+
+def lots(view: View, ask: Ask, draw: int) -> Ints:
+    """Any, all alike."""
+    devices = np.arange(view.gpu_left.shape[1], dtype=np.int64)
+    return _smallest(view, ask, noise(draw, view.number[:, None] * 64 + devices + (1 << 40)))
+
+
+def _smallest(view: View, ask: Ask, key: Ints) -> Ints:
+    if not ask.shares:
+        return np.full(len(view.number), NO_DEVICE, np.int64)
+    room = view.gpu_left >= ask.milli
+    device = np.where(room, key, _NEVER).argmin(axis=1)
+    return np.where(room.any(axis=1), device, NO_DEVICE)

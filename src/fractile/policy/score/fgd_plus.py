@@ -1,0 +1,68 @@
+"""Fragmentation, fullness, the price of a cut and the scarcity of a model in one unit: millionths of a thousandth of
+a GPU.
+
+    (F before - F after) + 60 x B - 2 x 1000 x O - 0.45 x requested thousandths x rho
+
+``B`` (0..1) is how full the node is after the pod, CPU and GPUs alike: F alone does not prefer nodes that are in use.
+``O``: what the device loses in worth to those who share GPUs (``prices``). ``rho``: how much others need this model
+(``scarcity``). The weights are in ``Weights``; one set serves all clusters.
+"""
+
+import msgspec
+import numpy as np
+
+from fractile.policy.score.candidates import Candidates, best, candidates
+from fractile.policy.score.fragmentation import fragments
+from fractile.policy.score.policy import Policy, Score, Situation
+from fractile.policy.score.view import Ask, Ints, Scores, View
+
+UNIT = 1_000_000  # of one thousandth of a GPU
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """``full``: thousandths of a GPU that a full node is worth; the others in percent."""
+
+    full: int = 60
+    cut: int = 200
+    scarce: int = 45
+
+
+def gain(view: View, found: Candidates, situation: Situation) -> Ints:
+    """By how much F falls, in millionths of a thousandth."""
+    expected = situation.expected
+    before = fragments(view.cpu_left, view.gpu_left, view.model, expected)
+    after = fragments(found.cpu_left, found.gpu_left, found.model, expected)
+    return (before[found.row] - after) * UNIT // expected.total
+
+
+def fullness(found: Candidates, situation: Situation) -> Ints:
+    """B in millionths: 1 when CPU and GPUs are used up, 0 for the largest node when it is empty."""
+    largest = situation.largest
+    gpu_left = np.maximum(found.gpu_left, 0).sum(axis=1)
+    return UNIT - UNIT * found.cpu_left // (2 * largest.cpu) - UNIT * gpu_left // (2 * largest.gpu)
+
+
+def cut(view: View, ask: Ask, found: Candidates, situation: Situation) -> Ints:
+    """O in millionths of a GPU; nothing for whole GPUs."""
+    if not ask.shares:
+        return np.zeros(len(found.row), np.int64)
+    value = situation.prices.value
+    after = found.gpu_left[np.arange(len(found.row)), found.device]
+    return value[after + ask.milli] - value[after]
+
+
+def with_weights(weights: Weights) -> Score:
+    """The score with other weights, for those who study them."""
+
+    def score(view: View, ask: Ask, situation: Situation) -> Scores:
+        found = candidates(view, ask)
+        value = gain(view, found, situation)
+        value += weights.full * fullness(found, situation)
+        value -= weights.cut * 10 * cut(view, ask, found, situation)
+        value -= weights.scarce * ask.total * situation.scarcity[found.model] // 100
+        return best(view, found, value)
+
+    return score
+
+
+POLICY = Policy(with_weights(Weights()))

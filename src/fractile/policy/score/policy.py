@@ -1,0 +1,48 @@
+"""What a policy is, and what it may know besides the nodes and the request."""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from fractile.policy.score import devices
+from fractile.policy.score.fragmentation import Forecast
+from fractile.policy.score.prices import Prices
+from fractile.policy.score.view import Ask, Ints, Largest, Scores, View
+
+
+class Situation(msgspec.Struct, frozen=True):
+    """Known before a run, or learned from pods seen; the same for all nodes and requests until it is replaced."""
+
+    expected: Forecast
+    prices: Prices
+    scarcity: Ints  # [models], millionths; 0 where nobody must use the model
+    largest: Largest
+    draw: int = 0  # the decision's number, for those who draw lots
+
+
+Score = Callable[[View, Ask, Situation], Scores]
+Values = Callable[[View, Ask, Situation], Ints]
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """A row of ``table.POLICIES``. ``memory``: the score depends on memory too. ``fresh``: it changes with every
+    decision, so that none is kept."""
+
+    score: Score
+    memory: bool = False
+    fresh: bool = False
+
+
+def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:
+    """A score that looks at whole nodes; the device is chosen for itself."""
+
+    def score(view: View, ask: Ask, situation: Situation) -> Scores:
+        return Scores(values(view, ask, situation), choose(view, ask, situation.draw))
+
+    return score
+
+
+def level(view: View) -> Ints:
+    """All nodes alike."""
+    return np.zeros(len(view.number), np.int64)

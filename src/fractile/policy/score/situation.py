@@ -1,0 +1,13 @@
+"""What is known about pods to come, worked out once for a cluster and a mix."""
+
+from fractile.policy.score.fragmentation import forecast
+from fractile.policy.score.mix import Mix
+from fractile.policy.score.policy import Situation
+from fractile.policy.score.prices import prices_of
+from fractile.policy.score.scarcity import scarcity
+from fractile.policy.score.view import View, largest_of
+
+
+def situation_of(view: View, mix: Mix) -> Situation:
+    """Everything that policies derive from the mix."""
+    return Situation(forecast(mix, view.models), prices_of(mix), scarcity(mix, view), largest_of(view))

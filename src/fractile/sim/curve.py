@@ -1,0 +1,34 @@
+"""What was allocated and what was a fragment, against how much had been asked for."""
+
+from fractions import Fraction
+
+
+class Curve:
+    """One point for each percent of the cluster's GPUs that had arrived: the mean over all pods whose arrival rounds
+    to it, as the published tables have it. Sums are integers; only what is shown is a fraction."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = max(1, capacity)
+        self._points: dict[int, list[int]] = {}
+
+    def add(self, arrived: int, allocated: int, fragments: int) -> None:
+        """After a pod, placed or not: thousandths of GPUs, fragments in the unit of the run."""
+        percent = round(Fraction(100 * arrived, self._capacity))
+        point = self._points.setdefault(percent, [0, 0, 0])
+        point[0] += 1
+        point[1] += allocated
+        point[2] += fragments
+
+    def allocation(self, percent: int) -> float | None:
+        """Percent of all GPUs; None when no pod arrived at this percentage."""
+        point = self._points.get(percent)
+        return None if point is None else 100 * point[1] / point[0] / self._capacity
+
+    def fragmented(self, percent: int, weight: int) -> float | None:
+        """Fragments in percent of all GPUs."""
+        point = self._points.get(percent)
+        return None if point is None else 100 * point[2] / point[0] / weight / self._capacity
+
+    def percents(self) -> list[int]:
+        """Where there are points."""
+        return sorted(self._points)

@@ -1,0 +1,136 @@
+"""Nodes and pods from CSV files with the columns of Alibaba's traces of 2023. What is wrong is told with file, line
+and column."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from fractile.errors import WireError
+from fractile.policy.score.view import WHOLE_GPU, Ask
+
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+MODELS_COLUMN = "gpu_spec"  # may be missing: the multigpu traces do not have it
+
+MOST_GPUS = 64  # of one node
+_EMPTY: list[str] = []
+_MOST_CPU = 10_000_000  # thousandths: 10,000 CPUs
+_MOST_MEMORY = 1 << 30  # MiB: a PiB
+_WHOLE_NUMBER = re.compile(r"[0-9]+(?:\.0+)?", re.ASCII)
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """One node: CPU in thousandths, memory in MiB."""
+
+    name: str
+    cpu: int
+    memory: int
+    gpus: int
+    model: str
+
+
+class PodRow(msgspec.Struct, frozen=True):
+    name: str
+    ask: Ask
+
+
+def read_nodes(path: Path) -> tuple[NodeRow, ...]:
+    """All nodes of a file; WireError says which line and column is wrong."""
+    nodes = tuple(_node(row) for row in _rows(path, NODE_COLUMNS))
+    if not nodes:
+        raise WireError(f"{path} has no nodes")
+    return nodes
+
+
+def read_pods(path: Path, nodes: Sequence[NodeRow]) -> tuple[PodRow, ...]:
+    """All pods of a file. One that no node of the cluster could ever take is refused: it would only distort the
+    figures."""
+    models = {n.model for n in nodes if n.gpus}
+    most = max((n.gpus for n in nodes), default=0)
+    pods = tuple(_pod(row, models, most) for row in _rows(path, POD_COLUMNS))
+    if not pods:
+        raise WireError(f"{path} has no pods")
+    return pods
+
+
+class _Row(msgspec.Struct, frozen=True):
+    path: Path
+    line: int
+    cells: Mapping[str, str]
+
+    def wrong(self, column: str, why: str) -> WireError:
+        return WireError(f"{self.path} line {self.line} column {column}: {why}")
+
+    def number(self, column: str, most: int, least: int = 0) -> int:
+        text = self.cells[column]
+        if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 18:
+            raise self.wrong(column, f"{text!r} is not a whole number of 0 or more")
+        value = int(text.split(".")[0])
+        if not least <= value <= most:
+            raise self.wrong(column, f"{value} is not within {least} and {most}")
+        return value
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
+    """Each line after the heading; names in the first column may not repeat."""
+    names: set[str] = set()
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            heading = [c.strip() for c in next(reader, _EMPTY)]
+            missing = [c for c in columns if c not in heading]
+            if missing:
+                raise WireError(f"{path} line 1 column {missing[0]}: there is no such column")
+            for cells in reader:
+                if cells:
+                    yield _row(path, reader.line_num, heading, cells, columns[0], names)
+    except UnicodeDecodeError as e:
+        raise WireError(f"{path} is not UTF-8: {e.reason} at byte {e.start}") from None
+    except csv.Error as e:
+        raise WireError(f"{path} is not a CSV file: {e}") from None
+
+
+def _row(path: Path, line: int, heading: list[str], cells: list[str], key: str, names: set[str]) -> _Row:
+    if len(cells) != len(heading):
+        raise WireError(f"{path} line {line} column {len(cells)}: {len(cells)} cells under {len(heading)} headings")
+    row = _Row(path, line, dict(zip(heading, (c.strip() for c in cells), strict=True)))
+    name = row.cells[key]
+    if not name:
+        raise row.wrong(key, "it is empty")
+    if name in names:
+        raise row.wrong(key, f"{name} is there twice")
+    names.add(name)
+    return row
+
+
+def _node(row: _Row) -> NodeRow:
+    gpus = row.number("gpu", MOST_GPUS)
+    model = row.cells["model"]
+    if gpus and not model:
+        raise row.wrong("model", f"it is empty on a node with {gpus} GPUs")
+    cpu = row.number("cpu_milli", _MOST_CPU, least=1)
+    return NodeRow(row.cells["sn"], cpu, row.number("memory_mib", _MOST_MEMORY, least=1), gpus, model if gpus else "")
+
+
+def _pod(row: _Row, models: set[str], most: int) -> PodRow:
+    gpus = row.number("num_gpu", MOST_GPUS)
+    if gpus > most:
+        raise row.wrong("num_gpu", f"{gpus} GPUs are asked for, but no node has more than {most}")
+    milli = row.number("gpu_milli", WHOLE_GPU) if gpus else 0
+    if gpus and not milli:
+        raise row.wrong("gpu_milli", f"{gpus} GPUs are asked for, but nothing of each")
+    if gpus > 1 and milli < WHOLE_GPU:
+        raise row.wrong("gpu_milli", f"{milli} thousandths of {gpus} GPUs: a part can be asked of one GPU only")
+    cpu, memory = row.number("cpu_milli", _MOST_CPU), row.number("memory_mib", _MOST_MEMORY)
+    return PodRow(row.cells["name"], Ask(cpu, memory, gpus, milli, _models(row, models) if gpus else ()))
+
+
+def _models(row: _Row, known: set[str]) -> tuple[str, ...]:
+    named = {m for m in row.cells.get(MODELS_COLUMN, "").split("|") if m}
+    unknown = sorted(named - known)
+    if unknown and not named & known:
+        raise row.wrong(MODELS_COLUMN, f"no node has GPUs of model {unknown[0]}")
+    return tuple(sorted(named))
