@@ -64,6 +64,23 @@ def namespaces(cluster: LocalCluster, *names: str) -> Generator[list[Workload]]:
         cluster.kubectl("delete", "namespace", *names, "--ignore-not-found", "--wait=true", timeout=150)
 
 
+@contextmanager
+def small_class(cluster: LocalCluster) -> Generator[None]:
+    """Parts of 1 GiB of cards of 15 GiB and more."""
+    expression = {"key": "memory", "operator": "Ge", "values": ["15GiB"]}
+    body = {
+        "apiVersion": "fractile.dev/v1alpha1",
+        "kind": "ResourceClass",
+        "metadata": {"name": "quota-small"},
+        "spec": {"selector": {"matchExpressions": [expression]}, "memory": "1Gi"},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    try:
+        yield
+    finally:
+        cluster.kubectl("delete", "resourceclass", "quota-small", "--ignore-not-found")
+
+
 @pytest.fixture
 def pools(cluster: LocalCluster) -> Generator[None]:
     """Nodes in two pools and of two models; afterwards as before, and no quota."""
@@ -102,15 +119,15 @@ def fractile_quota(cluster: LocalCluster, namespace: str = "") -> Manifest:
 
 def test_resource_quota_refuses_the_sixth_pod_of_a_class_and_of_a_family(cluster: LocalCluster) -> None:
     cluster.up()
-    hard = {"requests.class.fractile.dev/c5-small": "5", "requests.aliyun.com/gpu-mem": "500"}
+    hard = {"requests.class.fractile.dev/quota-small": "5", "requests.aliyun.com/gpu-mem": "500"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": hard}}
 
     def of_class(name: str) -> Manifest:
         asked = w.container()
-        asked["resources"]["limits"] = {"class.fractile.dev/c5-small": "1", "fractile.dev/gpu": "1"}
+        asked["resources"]["limits"] = {"class.fractile.dev/quota-small": "1", "fractile.dev/gpu": "1"}
         return w.pod(name, asked)
 
-    with namespaces(cluster, "e2e-quota") as (work,):
+    with namespaces(cluster, "e2e-quota") as (work,), small_class(cluster):
         work.apply([quota])
         selector = ("-n", "e2e-quota", "get", "resourcequota", "gpus", "-o", "json")
         work.wait_until(
@@ -119,17 +136,22 @@ def test_resource_quota_refuses_the_sixth_pod_of_a_class_and_of_a_family(cluster
         work.apply([of_class(f"c{n}") for n in range(5)])
         with pytest.raises(KubectlFailed) as refused:
             work.apply([of_class("c5")])
-        assert "exceeded quota: gpus, requested: requests.class.fractile.dev/c5-small=1" in str(refused.value)
-        assert "used: requests.class.fractile.dev/c5-small=5, limited: requests.class.fractile.dev/c5-small=5" in str(
-            refused.value
+        assert "exceeded quota: gpus, requested: requests.class.fractile.dev/quota-small=1" in str(refused.value)
+        assert (
+            "used: requests.class.fractile.dev/quota-small=5, limited: requests.class.fractile.dev/quota-small=5"
+            in str(refused.value)
         )
+        # Five parts of 1 GiB on cards of 16276 MiB: what is held by class.
+        work.wait_running(*(f"c{n}" for n in range(5)), seconds=90)
+        held = fractile_quota(cluster, "e2e-quota")["namespaces"][0]["held"]
+        assert {(h["deviceClass"], h["heldPercent"]) for h in held} == {("quota-small", 35)}
         work.apply([part(f"m{n}", 100) for n in range(5)])
         with pytest.raises(KubectlFailed, match=r"exceeded quota: gpus, requested: requests\.aliyun\.com/gpu-mem=100"):
             work.apply([part("m5", 100)])
         report = fractile_quota(cluster, "e2e-quota")
         assert [(r["resource"], r["used"], r["hard"]) for r in report["namespaces"][0]["resourceQuotas"]] == [
             ("requests.aliyun.com/gpu-mem", "500", "500"),
-            ("requests.class.fractile.dev/c5-small", "5", "5"),
+            ("requests.class.fractile.dev/quota-small", "5", "5"),
         ]
 
 
@@ -195,4 +217,4 @@ def test_a_malformed_config_map_keeps_the_last_good_one_and_gets_an_event(cluste
         closed = "until that is corrected nobody is given a card"
         work.wait_until(40, closed, said_of(work, "r", closed))
         drop_quota(cluster)
-        work.wait_running("p", "q", "r", seconds=30)
+        work.wait_running("p", "q", "r", seconds=90)
