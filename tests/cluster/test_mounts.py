@@ -1,6 +1,7 @@
 """Mount namespaces of nodes: the folder of their pins."""
 
 import os
+import subprocess
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,3 +37,14 @@ def test_nodes_that_are_prepared_at_the_same_time_share_one_mount_of_the_folder_
     assert all(mounts.is_pinned(place.pin(index)) for index in range(8))
     for index in range(8):
         mounts.release(place.pin(index))
+
+
+def test_a_namespace_that_was_pinned_twice_is_let_go_of_whole(place: Layout) -> None:
+    """Two starts of one cluster at the same time: `fractile down` failed with "Device or resource busy"."""
+    pin = place.pin(0)
+    mounts.make_namespace(place, 0)
+    subprocess.run(["unshare", f"--mount={pin}", "--propagation", "private", "true"], check=True, timeout=20)
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    assert points.count(str(pin)) == 2
+    mounts.release(pin)
+    assert not pin.exists()

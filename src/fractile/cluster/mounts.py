@@ -74,7 +74,7 @@ def is_pinned(pin: Path) -> bool:
 
 def release(pin: Path) -> None:
     """Let go of the namespace; it ends with its last process."""
-    if is_pinned(pin):
+    while is_pinned(pin):  # two starts at the same time have pinned two, one on top of the other
         _run("umount", "--lazy", str(pin))
     pin.unlink(missing_ok=True)
 
