@@ -87,6 +87,20 @@ async def test_who_waits_for_a_class_is_looked_at_when_it_comes_and_nobody_else(
         assert len(p.writes()) == before
 
 
+def test_ten_thousand_classes_that_come_at_once_are_looked_through_once(p: Plane) -> None:
+    for n in range(200):
+        p.submit(f"w{n}", asks(f"c{n}"))
+    looks: list[int] = []
+    oldest_first = p.waiting.oldest_first
+    p.waiting.oldest_first = lambda: looks.append(1) or oldest_first()
+    for n in range(10_000):
+        p.classes.changed(cls(f"c{n}"))
+    rounds = [p.wakeup.of_changed_classes() for _ in range(5)]
+    assert [len(some) for some in rounds] == [50, 50, 50, 50, 0]
+    assert len({pod.uid for some in rounds for pod in some}) == 200
+    assert len(looks) == 1
+
+
 async def test_room_wakes_who_waits_by_class(p: Plane) -> None:
     p.index.put(DeviceClass("whole"))
     p.submit("w", asks("whole"))

@@ -33,7 +33,7 @@ _GATHER = 0.05  # seconds; releases come in bursts
 _AT_ONCE = 10  # pods touched per burst: the rest is retried by kube-scheduler's own events or by the next release
 _AGAIN = 1.0  # seconds after which a pod that is still waiting is touched once more
 _TRIES = 3
-_OF_NAMESPACE = 50  # pods touched at a time of one namespace that may hold more
+_OF_NAMESPACE = 50  # pods touched at a time of one namespace that may hold more, or of classes that changed
 _IN_ALL = 100  # ... and of all of them, about
 
 
@@ -55,7 +55,8 @@ class WakeUp:
         self._client = client
         self._wall_ns = wall_ns
         self._nodes: dict[NodeName, int] = {}  # nodes with new room -> tries left
-        self._named: dict[PodUID, None] = {}  # pods that wait for a class that changed, the oldest first
+        self._changed: set[str] = set()  # classes; thousands at once, as when they are listed
+        self._named: dict[PodUID, None] = {}  # pods that wait for them, the oldest first
         self._eased: dict[str, dict[PodUID, int]] = {}  # namespaces that may hold more -> how often a pod was touched
         self._work = asyncio.Event()
 
@@ -66,10 +67,8 @@ class WakeUp:
 
     def class_changed(self, name: str) -> None:
         """There is such a class now, or it means something else."""
-        for pod in self._waiting.oldest_first():
-            if _names(pod, name):
-                self._named[pod.uid] = None
-        if self._named:
+        if len(self._waiting):
+            self._changed.add(name)
             self._work.set()
 
     def eased(self, namespace: str) -> None:
@@ -88,7 +87,7 @@ class WakeUp:
     async def run(self) -> None:
         while True:
             await self._wait()
-            for pod in self._of_changed_classes():
+            for pod in self.of_changed_classes():
                 await self._touch(pod)
             for pod in self.within_quota():
                 await self._touch(pod)
@@ -109,9 +108,13 @@ class WakeUp:
         await asyncio.sleep(_GATHER)
         self._work.clear()
 
-    def _of_changed_classes(self) -> list[WaitingPod]:
+    def of_changed_classes(self) -> list[WaitingPod]:
         """Some of those who wait for classes that changed; the others come next."""
-        some = list(islice(self._named, _AT_ONCE))
+        changed, self._changed = self._changed, set()
+        for pod in self._waiting.oldest_first() if changed else ():
+            if not changed.isdisjoint(_classes(pod)):
+                self._named[pod.uid] = None
+        some = list(islice(self._named, _OF_NAMESPACE))
         for uid in some:
             del self._named[uid]
         return [pod for pod in map(self._waiting.find, some) if pod is not None]
@@ -188,7 +191,10 @@ class WakeUp:
             log.warning("wake-up failed pod=%s/%s reason=%s", pod.namespace, pod.name, e)
 
 
-def _names(pod: WaitingPod, cls: str) -> bool:
+def _classes(pod: WaitingPod) -> list[str]:
+    """The classes that the pod names."""
     if isinstance(pod.request, Refusal):
-        return False
-    return any(cls in c.request.device_class.split(",") for c in pod.request.containers)
+        return []
+    return [
+        name for c in pod.request.containers if c.request.device_class for name in c.request.device_class.split(",")
+    ]
