@@ -116,7 +116,6 @@ async def test_a_flood_of_large_bodies_takes_bounded_memory_and_the_extender_goe
 
         statuses = await asyncio.gather(*(pour() for _ in range(120)))
         assert set(statuses) <= {0, 400, 408, 503}
-        assert 503 in statuses
         assert peak(running) - before < 250 * MIB
         await running.ready(5)
         async with Reviewer(port, trust) as api:
