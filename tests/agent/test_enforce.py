@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.agent.enforce import PACED, flagged, has_share, is_off, paced_cards
+from fractile.agent.enforce import PACED, flagged, has_share, is_off, is_right, paced_cards
 from fractile.agent.isolation import Verdict, judge
 from fractile.kube import paths
 from fractile.model.units import CardUUID, ContainerName, Percent, PodUID
@@ -101,6 +101,7 @@ def test_pages_agree_about_each_card_and_a_second_round_changes_nothing(
 ) -> None:
     paced = paced_cards(live, off=off)
     after = [flagged(x, paced=paced, off=off) for x in live]
+    assert [is_right(x, paced=paced, off=off) for x in live] == [a == x for a, x in zip(after, live, strict=True)]
     for page in after:
         free = page.pod_uid in off
         assert bool(page.flags & FLAG_OFF) is free

@@ -102,3 +102,44 @@ async def test_a_real_process_is_read_as_it_sees_itself() -> None:
         child.stdin.close()
         await asyncio.wait_for(child.wait(), 10)
     assert ProcFs().look([child.pid]) == {}
+
+
+IN_A_CONTAINER = """
+mount -t tmpfs none /etc && mkdir /etc/fractile && mount --bind "$1" /etc/fractile && echo ready && exec cat
+"""
+
+
+async def test_a_container_s_process_is_held_by_a_descriptor_and_gone_when_it_ends(tmp_path: Path) -> None:
+    token = tmp_path / TOKEN
+    token.mkdir()
+    child = await asyncio.create_subprocess_exec(
+        *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-c", IN_A_CONTAINER, "sh", str(token)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    try:
+        assert await asyncio.wait_for(child.stdout.readline(), 20) == b"ready\n"
+        files, before = ProcFs(), process_descriptors()
+        (first,) = files.look([child.pid]).values()
+        assert first.token == TOKEN
+        assert [files.look([child.pid])[child.pid] for _ in range(3)] == [first] * 3
+        assert process_descriptors() == before + 1
+        child.kill()
+        await asyncio.wait_for(child.wait(), 10)
+        assert files.look([child.pid]) == {}
+        assert process_descriptors() <= before  # the loop has one of its own in some versions
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await asyncio.wait_for(child.wait(), 10)
+
+
+def process_descriptors() -> int:
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[pidfd]"
+        except OSError:
+            continue
+    return found

@@ -8,9 +8,10 @@ import msgspec
 from fractile.agent.availability import Availability
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.pods import NodePods
-from fractile.agent.publish_holders import NOBODY, Held, holders, of_node
+from fractile.agent.publish_holders import NOBODY, Held, NodeHolders, holders
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Gone
 from fractile.model.card import Card
 from fractile.model.health import HEALTHY, Verdict
 from fractile.model.request import Role
@@ -79,9 +80,14 @@ def test_only_running_pods_with_a_placement_here_count() -> None:
             bound("elsewhere", placement_wire.encode(placement(given("main", piece(B, 1)), node="n9")))
             bound("forged", "{")
             bound("plain", "")
-            found = of_node(pods)
+            holding = NodeHolders(pods)
+            found = holding()
+            assert holding() is found, "nothing has moved"
+            pods.gone(Gone("n", "nobody", "no-uid"))
+            assert holding() == found
+            assert holding() is not found
             pods.follow()
-            assert of_node(pods) is None, "the view is not complete"
+            assert holding() is None, "the view is not complete"
             assert found is not None
             return dict(found)
 

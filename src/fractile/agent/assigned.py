@@ -29,11 +29,13 @@ class Assigned:
         self._pods = pods
         self._sleep = sleep
         self._granted: dict[PodUID, tuple[Pod, dict[str, str]]] = {}
+        self._new: set[PodUID] = set()  # of those, whom no round has looked at
         self._wake = asyncio.Event()
 
     def granted(self, pod: Pod, request: PodRequest) -> None:
         """The pod's limits are written."""
         self._granted[request.uid] = pod, table.assigned_annotations(request)
+        self._new.add(request.uid)
         self._wake.set()
 
     def restore(self, uids: Iterable[PodUID]) -> None:
@@ -44,16 +46,26 @@ class Assigned:
                 self.granted(seen.pod, seen.request)
 
     async def run(self) -> None:
-        """Work forever."""
+        """Work forever: at those that were just granted, and now and then at all, however many are granted."""
+        clock = asyncio.get_running_loop().time
         while True:
-            self._wake.clear()
-            failed = await self.round()
-            await self._wait(_FAILED if failed else _ROUND)
+            due = clock() + (_FAILED if await self.round() else _ROUND)
+            while (left := due - clock()) > 0 and await self._woken(left):
+                if await self.look(self._new):
+                    due = min(due, clock() + _FAILED)
 
     async def round(self) -> bool:
         """Patch every pod whose annotations differ; gives whether some patch failed."""
+        return await self.look(self._granted)
+
+    async def look(self, uids: Iterable[PodUID]) -> bool:
+        """The same, of these."""
         failed = False
-        for uid, (pod, wanted) in list(self._granted.items()):
+        for uid in list(uids):
+            self._new.discard(uid)
+            if uid not in self._granted:
+                continue
+            pod, wanted = self._granted[uid]
             seen = self._pods.by_uid(uid)
             if seen is None or seen.pod.finished:
                 del self._granted[uid]
@@ -69,12 +81,15 @@ class Assigned:
             return isinstance(e, ApiError) and e.code in (404, 409)  # gone: the view will say so too
         return True
 
-    async def _wait(self, timeout: float) -> None:
+    async def _woken(self, timeout: float) -> bool:
+        """Whether something was granted; False when it is time to look at all."""
         try:
             async with asyncio.timeout(timeout):
                 await self._wake.wait()
         except TimeoutError:
-            return
+            return False
+        self._wake.clear()
+        return True
 
 
 def _differ(seen: Seen, wanted: dict[str, str]) -> bool:

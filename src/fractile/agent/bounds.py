@@ -53,9 +53,10 @@ class Bounds:
 
     def _cut_back(self) -> list[tuple[str, Limits, int]]:
         found: list[tuple[str, Limits, int]] = []
+        root = self._journal.root
         for token, limits in self._journal.granted().items():
             try:
-                freed = shared.cut_back(self._journal.path(token) / directory.REGION, cards=len(limits.cards))
+                freed = shared.cut_back(f"{root}/{token}/{directory.REGION}", cards=len(limits.cards))
             except OSError:
                 continue
             if freed:

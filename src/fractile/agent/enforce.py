@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fractile.agent.isolation import Isolation, Verdict
+from fractile.agent.isolation import Isolation, Verdict, wishes
 from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
 from fractile.errors import ApiError, Unreachable, WireError
@@ -71,8 +71,9 @@ class Enforcer:
         verdicts = await self._verdicts({limits.pod_uid for limits in live.values()})
         off = is_off(live.values(), verdicts)
         paced = paced_cards(live.values(), off=off)
-        stale = sorted(t for t, limits in live.items() if flagged(limits, paced=paced, off=off) != limits)
-        await asyncio.to_thread(self._write, stale, paced, off)
+        stale = sorted(t for t, limits in live.items() if not is_right(limits, paced=paced, off=off))
+        if stale:
+            await asyncio.to_thread(self._write, stale, paced, off)
         self._refused &= {limits.pod_uid for limits in live.values()}
         for uid, verdict in verdicts.items():
             await self._show(uid, verdict)
@@ -98,11 +99,19 @@ class Enforcer:
         return {token: limits for token, limits in granted.items() if limits.pod_uid in active}
 
     async def _verdicts(self, uids: Iterable[PodUID]) -> dict[PodUID, Verdict]:
-        """Those that can be had."""
+        """Those that can be had. Of pods that wish nothing of their own there is one, that of the node."""
         found: dict[PodUID, Verdict] = {}
+        common: Verdict | None = None
         for uid in uids:
             seen = self._pods.by_uid(uid)
-            verdict = await self._isolation.verdict(seen.pod) if seen is not None else None
+            if seen is None:
+                continue
+            if common is not None and not wishes(seen.pod):
+                verdict = common
+            else:
+                verdict = await self._isolation.verdict(seen.pod)
+            if not wishes(seen.pod):
+                common = verdict
             if verdict is not None:
                 found[uid] = verdict
         return found
@@ -153,6 +162,14 @@ def is_off(live: Iterable[Limits], verdicts: Mapping[PodUID, Verdict]) -> frozen
 def paced_cards(live: Iterable[Limits], *, off: frozenset[PodUID]) -> frozenset[CardUUID]:
     """The cards on which somebody has a share of compute, given all that run."""
     return frozenset(c.uuid for limits in live if limits.pod_uid not in off for c in limits.cards if has_share(c))
+
+
+def is_right(limits: Limits, *, paced: frozenset[CardUUID], off: frozenset[PodUID]) -> bool:
+    """Whether the limits have the flags that they should have."""
+    is_free = limits.pod_uid in off
+    return bool(limits.flags & FLAG_OFF) is is_free and all(
+        bool(c.flags & PACED) is (c.uuid in paced and not is_free) for c in limits.cards
+    )
 
 
 def flagged(limits: Limits, *, paced: frozenset[CardUUID], off: frozenset[PodUID]) -> Limits:

@@ -12,6 +12,7 @@ directory.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +56,10 @@ class Journal:
             _remove_leftover(leftover)
         for directory in root.iterdir():
             _finish(directory)
+
+    @property
+    def root(self) -> Path:
+        return self._root
 
     def path(self, token: str) -> Path:
         return self._root / token
@@ -105,7 +110,7 @@ class Journal:
 
     def granted(self) -> dict[str, Limits]:
         """The limits of all tokens that have some. Each page is read once: only we change it."""
-        present = {d.name for d in self._root.iterdir() if not d.name.startswith(".")}
+        present = {name for name in os.listdir(self._root) if not name.startswith(".")}
         with self._writing:
             for token in present - self._granted.keys():
                 limits = self.limits(token)

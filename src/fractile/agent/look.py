@@ -3,7 +3,7 @@
 import msgspec
 
 from fractile.agent.outside import Attributed, attribute
-from fractile.agent.procfs import ProcFs
+from fractile.agent.procfs import Process, ProcFs
 from fractile.agent.slices import Granted, Slices
 from fractile.nvml.meter import CardReading, Meter
 from fractile.region import directory
@@ -11,6 +11,9 @@ from fractile.region.counters import Counters, CountersReader
 from fractile.region.usage import Unreadable
 
 _Kind = tuple[int, int]  # generation of the region, number of cards
+_Seen = tuple[
+    list[CardReading], dict[int, Process], list[Granted], dict[str, tuple[Counters | Unreadable, ...]]
+]  # all that ``attribute`` is worked out from
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -31,6 +34,7 @@ class Eye:
         self._meter = meter
         self._processes = processes
         self._readers: dict[str, tuple[_Kind, CountersReader]] = {}
+        self._last: tuple[_Seen, Attributed] | None = None
 
     def look(self) -> Look:
         granted = self._slices.read()
@@ -40,11 +44,24 @@ class Eye:
             return Look(granted, ledgers, None, Attributed({}, ()))
         readings = self._meter.read()
         processes = self._processes.look({p.pid for r in readings for p in r.processes or ()})
-        found = attribute(readings, processes, granted, ledgers, enforced=self._enforced)
+        found = self._attributed(readings, processes, granted, ledgers)
         if found.findings:  # what was allocated between the looks at region and driver is none
             ledgers = {g.token: (*ledgers[g.token], self._counters(g)) for g in granted}
-            found = attribute(readings, processes, granted, ledgers, enforced=self._enforced)
+            found = self._attributed(readings, processes, granted, ledgers)
         return Look(granted, ledgers, readings, found)
+
+    def _attributed(
+        self,
+        readings: list[CardReading],
+        processes: dict[int, Process],
+        granted: list[Granted],
+        ledgers: dict[str, tuple[Counters | Unreadable, ...]],
+    ) -> Attributed:
+        """At rest each look shows what the one before showed: to compare takes a tenth of working it out again."""
+        seen = readings, processes, granted, ledgers
+        if self._last is None or self._last[0] != seen:
+            self._last = seen, attribute(readings, processes, granted, ledgers, enforced=self._enforced)
+        return self._last[1]
 
     def _counters(self, granted: Granted) -> Counters | Unreadable:
         limits = granted.limits

@@ -17,7 +17,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock
 from fractile.kube.reflector import Gone, Reflector
-from fractile.model.placement import Placement
+from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, NodeName, PodUID
@@ -52,6 +52,7 @@ class NodePods:
         self._dialects = dialects
         self._clock = clock
         self.node = node
+        self._version = 0
         self._seen: dict[PodUID, Seen] = {}
         self._learned: dict[PodUID, tuple[Seen, float]] = {}
         self._named: dict[tuple[str, str], set[PodUID]] = {}  # of both; each pod is looked up at every admission
@@ -85,13 +86,21 @@ class NodePods:
             return False
         return True
 
+    @property
+    def version(self) -> int:
+        """Moves whenever the view may show something else."""
+        self._forget()
+        return self._version
+
     def changed(self, pod: Pod) -> None:
+        self._version += 1
         uid = PodUID(pod.metadata.uid)
         self._seen[uid] = Seen(pod, self.request(pod))
         self._learned.pop(uid, None)
         self._name(pod)
 
     def gone(self, gone: Gone) -> None:
+        self._version += 1
         self._seen.pop(PodUID(gone.uid), None)
         self._unname((gone.namespace, gone.name), PodUID(gone.uid))
 
@@ -99,6 +108,7 @@ class NodePods:
         """Count a pod that the watch may not have shown yet. If it never does, the pod is gone, and is forgotten."""
         uid = PodUID(pod.metadata.uid)
         if uid not in self._seen:
+            self._version += 1
             self._learned[uid] = Seen(pod, self.request(pod)), self._clock() + _LEARNED
             self._name(pod)
 
@@ -117,8 +127,11 @@ class NodePods:
 
     def _forget(self) -> None:
         """The pods that were learned of and never shown."""
+        if not self._learned:
+            return
         now = self._clock()
         for uid in [uid for uid, (_, until) in self._learned.items() if until <= now]:
+            self._version += 1
             meta = self._learned.pop(uid)[0].pod.metadata
             self._unname((meta.namespace, meta.name), uid)
 
@@ -177,14 +190,21 @@ def _decoded(text: str) -> Placement:
     return placement_wire.decode(text)
 
 
-def placements(pods: NodePods, *, besides: PodUID) -> Iterator[Placement]:
-    """What the other active pods of the node were given here; unreadable annotations count nothing."""
+@functools.lru_cache(maxsize=512)
+def _charged(text: str) -> tuple[NodeName, tuple[Charge, ...]]:
+    placement = _decoded(text)
+    return placement.node, charges(placement)
+
+
+def charged(pods: NodePods, *, besides: PodUID) -> Iterator[Charge]:
+    """What the other active pods of the node were given of its cards; unreadable annotations count nothing."""
     for seen in pods:
         if seen.pod.finished or seen.pod.metadata.uid == besides:
             continue
+        text = (seen.pod.metadata.annotations or {}).get(placement_wire.ANNOTATION)
         try:
-            placement = placement_of(seen.pod)
+            node, given = _charged(text) if text is not None else ("", ())
         except WireError:
             continue
-        if placement is not None and placement.node == pods.node:
-            yield placement
+        if node == pods.node:
+            yield from given

@@ -22,7 +22,7 @@ from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.grant import Granter
 from fractile.agent.isolation import Isolation
 from fractile.agent.owner import Denied, Owned, owner
-from fractile.agent.pods import NodePods, placement_of, placements
+from fractile.agent.pods import NodePods, charged, placement_of
 from fractile.agent.worth import same
 from fractile.dialects import table
 from fractile.errors import ApiError, Unreachable, WireError
@@ -161,10 +161,10 @@ class PreStart:
             return Denied("the node's other pods are not known yet: the API server has not listed them")
         self._pods.learn(owned.pod)
         used: dict[CardUUID, list[Charge]] = {}
-        for other in [*placements(self._pods, besides=owned.uid), placement]:
-            for charge in charges(other):
-                used.setdefault(charge.card, []).append(charge)
-        for charge in charges(placement):
+        mine = charges(placement)
+        for charge in (*charged(self._pods, besides=owned.uid), *mine):
+            used.setdefault(charge.card, []).append(charge)
+        for charge in mine:
             card = self._stock.catalog.card(charge.card)
             if card is None:
                 return Denied(f"card {charge.card} of the placement does not answer on this node")

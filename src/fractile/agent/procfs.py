@@ -5,8 +5,10 @@ and, since the token directory is mounted into that container only, from its mou
 Failure rule: a process that ends while it is looked at is None; what cannot be read is unknown, and said so.
 """
 
+import contextlib
 import os
-from collections.abc import Iterable
+import select
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,7 @@ from fractile.agent.cgroup import Place, places
 from fractile.region import directory
 
 _START_TIME = 19  # of /proc/<pid>/stat, counted after the command's closing bracket (proc(5): field 22)
+_MOST = 512  # descriptors of processes
 _MOUNT_ROOT, _MOUNT_POINT = 3, 4  # of /proc/<pid>/mountinfo
 
 
@@ -32,28 +35,40 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class ProcFs:
-    """Reads below ``root``; remembers those that were asked for last."""
+    """Reads below ``root``; remembers those that were asked for last. One thread at a time."""
 
     def __init__(self, root: Path = Path("/proc")) -> None:
         self._root = root
         self._known: dict[int, Process] = {}
+        self._lives = _Lives() if _is_ours(root) else None
 
     def look(self, pids: Iterable[int]) -> dict[int, Process]:
         """The processes that live, by pid."""
         found: dict[int, Process] = {}
+        lives = self._lives.those() if self._lives else frozenset[int]()
         for pid in pids:
-            process = self._one(pid)
+            process = self._known.get(pid) if pid in lives else self._one(pid)
             if process is not None:
                 found[pid] = process
         self._known = found
+        if self._lives:
+            self._lives.keep(found)
         return found
 
     def _one(self, pid: int) -> Process | None:
+        known = self._known.get(pid)
+        if known is not None and known.token and self._lives:
+            self._lives.add(pid)  # before it is seen to be the same still, so that it is that one
+        process = self._read(pid, known)
+        if process is not known and self._lives:
+            self._lives.drop(pid)
+        return process
+
+    def _read(self, pid: int, known: Process | None) -> Process | None:
         try:
-            command, start_time = _stat(_read(f"{self._root}/{pid}/stat"))
+            command, start_time = _stat(_file(f"{self._root}/{pid}/stat"))
         except (OSError, ValueError, IndexError):
             return None
-        known = self._known.get(pid)
         if known is not None and known.start_time == start_time and known.token:
             return known
         folder = self._root / str(pid)
@@ -68,8 +83,50 @@ class ProcFs:
         )
 
 
-def _read(path: str) -> bytes:
-    """Once a second for each process, so without the objects that ``open`` makes."""
+class _Lives:
+    """Which processes still live, by one system call for all of them: a descriptor of a process can be read from when
+    that process has ended, whoever has its pid then."""
+
+    def __init__(self) -> None:
+        self._descriptors: dict[int, int] = {}  # by pid
+        self._poll = select.poll()
+
+    def those(self) -> frozenset[int]:
+        if not self._descriptors:
+            return frozenset()
+        ended = {descriptor for descriptor, _ in self._poll.poll(0)}
+        for pid in [pid for pid, descriptor in self._descriptors.items() if descriptor in ended]:
+            self.drop(pid)
+        return frozenset(self._descriptors)
+
+    def add(self, pid: int) -> None:
+        if pid in self._descriptors or len(self._descriptors) >= _MOST:
+            return
+        with contextlib.suppress(OSError):  # then it is looked at as all are without this
+            descriptor = self._descriptors[pid] = os.pidfd_open(pid)
+            self._poll.register(descriptor, select.POLLIN)
+
+    def drop(self, pid: int) -> None:
+        descriptor = self._descriptors.pop(pid, None)
+        if descriptor is not None:
+            self._poll.unregister(descriptor)
+            os.close(descriptor)
+
+    def keep(self, pids: Container[int]) -> None:
+        for pid in [pid for pid in self._descriptors if pid not in pids]:
+            self.drop(pid)
+
+
+def _is_ours(root: Path) -> bool:
+    """Whether the pids there are those that system calls of ours mean."""
+    try:
+        return hasattr(os, "pidfd_open") and os.readlink(root / "self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def _file(path: str) -> bytes:
+    """Once for each process that was not there before, so without the objects that ``open`` makes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 4096)

@@ -59,9 +59,20 @@ def holders(owners: Iterable[Owner]) -> dict[CardUUID, Held]:
     return found
 
 
-def of_node(pods: NodePods) -> Mapping[CardUUID, Held] | None:
-    """As the view of the node's pods has it; None while it is not complete."""
-    return holders(_owners(pods)) if pods.complete else None
+class NodeHolders:
+    """As the view of the node's pods has it; None while it is not complete. Worked out anew when the view moves."""
+
+    def __init__(self, pods: NodePods) -> None:
+        self._pods = pods
+        self._known: tuple[int, Mapping[CardUUID, Held]] | None = None
+
+    def __call__(self) -> Mapping[CardUUID, Held] | None:
+        if not self._pods.complete:
+            return None
+        version = self._pods.version
+        if self._known is None or self._known[0] != version:
+            self._known = version, holders(_owners(self._pods))
+        return self._known[1]
 
 
 def _owners(pods: NodePods) -> Iterator[Owner]:

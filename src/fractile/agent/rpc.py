@@ -66,6 +66,7 @@ PREFER = Method(
 ALLOCATE = Method("/v1beta1.DevicePlugin/Allocate", dp.AllocateRequest, dp.AllocateResponse)
 PRE_START = Method("/v1beta1.DevicePlugin/PreStartContainer", dp.PreStartContainerRequest, dp.PreStartContainerResponse)
 LIST = Method("/v1.PodResourcesLister/List", pr.ListPodResourcesRequest, pr.ListPodResourcesResponse)
+LIST_ENCODED = Method("/v1.PodResourcesLister/List", pr.ListPodResourcesRequest, pr.EncodedPodResourcesResponse)
 GET = Method("/v1.PodResourcesLister/Get", pr.GetPodResourcesRequest, pr.GetPodResourcesResponse)
 GET_ALLOCATABLE = Method(
     "/v1.PodResourcesLister/GetAllocatableResources", pr.AllocatableResourcesRequest, pr.AllocatableResourcesResponse

@@ -5,6 +5,7 @@ Failure rule: open. No arbiter, or one that answers nothing sensible, and there 
 
 import asyncio
 import logging
+import socket
 from pathlib import Path
 
 from fractile.errors import WireError
@@ -36,18 +37,18 @@ class Turns:
         return status
 
     async def _read(self) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(str(self._socket))
-        try:
+        """Once a second, so without the objects of a stream."""
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as arbiter:
+            await loop.sock_connect(arbiter, str(self._socket))
             parts: list[bytes] = []
             size = 0
-            while part := await reader.read(65536):
+            while part := await loop.sock_recv(arbiter, 65536):
                 parts.append(part)
                 size += len(part)
                 if size > _MOST:
                     raise WireError("the arbiter's answer does not end")
             return b"".join(parts)
-        finally:
-            writer.close()
 
     def _tell(self, problem: str) -> None:
         """Once for each change."""

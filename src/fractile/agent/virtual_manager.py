@@ -71,6 +71,7 @@ class VirtualManager:
         self._sleep = sleep
         self._doors = Doors(state / "vcuda", self._called, clock=clock, sleep=sleep)
         self._containers: dict[str, VcudaContainer] = {}
+        self._others: set[str] = set()  # tokens without such a folder: one never comes later
         self._watches: dict[str, Watch] = {}
         self._busy = asyncio.Lock()  # held by who changes containers or their folders
         self._wake = asyncio.Event()
@@ -97,6 +98,7 @@ class VirtualManager:
             async with asyncio.timeout(_READY), self._busy:
                 for token, limits in (await self._live()).items():
                     if limits.pod_uid == uid:
+                        self._others.discard(token)
                         await asyncio.to_thread(self._keep, token, limits)
                         self._settle(token)
         except (OSError, TimeoutError) as e:
@@ -118,7 +120,10 @@ class VirtualManager:
                 self._doors.close(token)
                 self._unwatch(token)
                 await asyncio.to_thread(self._end, token)
-            await asyncio.to_thread(self._keep_all, live)
+            self._others &= live.keys()
+            new = {token: limits for token, limits in live.items() if token not in self._others}
+            if new:
+                await asyncio.to_thread(self._keep_all, new)
             for token in self._containers:
                 self._settle(token)
 
@@ -152,6 +157,7 @@ class VirtualManager:
             try:
                 container = VcudaContainer(self._journal.path(token), limits, self._cgroups, clock=self._clock)
             except (FileNotFoundError, NotADirectoryError):
+                self._others.add(token)
                 return None
             self._containers[token] = container
         return container

@@ -8,7 +8,6 @@ import random
 import secrets
 import signal
 from collections.abc import Coroutine, Sequence
-from functools import partial
 from pathlib import Path
 
 import click
@@ -36,7 +35,7 @@ from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods
 from fractile.agent.prestart import PreStart
 from fractile.agent.publish_file import DeviceFile
-from fractile.agent.publish_holders import of_node
+from fractile.agent.publish_holders import NodeHolders
 from fractile.agent.register import Registrar
 from fractile.agent.rivals import Rivals
 from fractile.agent.steer import Steer
@@ -255,7 +254,7 @@ async def run(
         if kernel_log is not None:
             culprits.open(kernel_log)
         health = Health(driver, stock, HealthEvents(pods, events, suspects=culprits), rules=rules, interval=look)
-        held = partial(of_node, pods)
+        held = NodeHolders(pods)
         offered = (
             DeviceFile(devices, stock, node=node, others=health.verdict, holders=held) if devices is not None else None
         )

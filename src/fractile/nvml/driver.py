@@ -6,6 +6,7 @@ driver or a card does not support is not known, and that is all.
 """
 
 import logging
+import math
 import threading
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -113,7 +114,8 @@ class NvmlDriver:
                 threading.Event().wait(timeout)
                 return []
             try:
-                data = self._nvml.nvmlEventSetWait(watch.events, int(timeout * 1000))
+                # rounded up: the last part of a millisecond would else be waited for in many calls
+                data = self._nvml.nvmlEventSetWait(watch.events, math.ceil(timeout * 1000))
             except self._nvml.NVMLError as e:
                 if library.code(e) != TIMEOUT:
                     log.warning("events not read reason=%s", e)

@@ -6,6 +6,7 @@ it must have. Failure rule: ``create`` raises OSError with a sentence; the other
 """
 
 import fcntl
+import functools
 import os
 import stat
 import struct
@@ -133,10 +134,10 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
     return Region(shape, REGION.get(head, 0, "generation"), data)
 
 
-def cut_back(path: Path, *, cards: int) -> int:
+def cut_back(path: Path | str, *, cards: int) -> int:
     """Take back what the container has made the file longer than it must be, with space reserved behind its end; how
     many bytes of the disk that was. No process has mapped what is cut off."""
-    size = Shape(cards).size
+    size = _size(cards)
     there = os.lstat(path)
     held = there.st_blocks * _BLOCK
     if not stat.S_ISREG(there.st_mode) or (there.st_size <= size and held <= size + _SLACK):
@@ -144,6 +145,11 @@ def cut_back(path: Path, *, cards: int) -> int:
     with _opened(path, os.O_WRONLY) as descriptor:
         os.ftruncate(descriptor, size)
         return max(held - os.fstat(descriptor).st_blocks * _BLOCK, 0)
+
+
+@functools.cache
+def _size(cards: int) -> int:
+    return Shape(cards).size
 
 
 class Window:
@@ -232,7 +238,7 @@ def _facts(shape: Shape) -> dict[str, int]:
 
 
 @contextmanager
-def _opened(path: Path, access: int = os.O_RDONLY) -> Generator[int]:
+def _opened(path: Path | str, access: int = os.O_RDONLY) -> Generator[int]:
     descriptor = _open(path, access)
     try:
         yield descriptor

@@ -4,6 +4,7 @@ It is the one place that names ordinary init containers and pod UIDs (reference:
 of Kubernetes; node.md 2.2). Its form is no promise of kubelet's, so a reader must do without it: WireError is normal.
 """
 
+import functools
 from collections.abc import Collection
 
 import msgspec
@@ -13,6 +14,7 @@ from fractile.model.units import ContainerName, PodUID
 
 FILE_NAME = "kubelet_internal_checkpoint"
 
+_SMALL = 4096  # bytes of an entry that is kept decoded
 _NO_NUMA = "-1"  # kubelet's key for devices without a NUMA node
 
 
@@ -35,7 +37,7 @@ class _Entry(msgspec.Struct, rename="pascal"):
 
 
 class _Data(msgspec.Struct, rename="pascal"):
-    pod_device_entries: list[_Entry] | None = None
+    pod_device_entries: list[msgspec.Raw] | None = None
 
 
 class _Checkpoint(msgspec.Struct, rename="pascal"):
@@ -52,6 +54,7 @@ class _FullCheckpoint(msgspec.Struct, rename="pascal"):
 
 
 _decoder = msgspec.json.Decoder(_Checkpoint)
+_entry_decoder = msgspec.json.Decoder(_Entry)
 _full_decoder = msgspec.json.Decoder(_FullCheckpoint)
 _ids_decoder = msgspec.json.Decoder(list[str] | None)
 _encoder = msgspec.json.Encoder()
@@ -60,10 +63,9 @@ _encoder = msgspec.json.Encoder()
 def decode(text: bytes) -> tuple[Recorded, ...]:
     """The entries. The tens of thousands of registered ids in the same file are skipped unread."""
     try:
-        raw = _decoder.decode(text)
+        return tuple(_entry(bytes(raw)) for raw in _decoder.decode(text).data.pod_device_entries or ())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
-    return tuple(_recorded(entry) for entry in raw.data.pod_device_entries or ())
 
 
 def registered(text: bytes, of: Collection[str] | None = None) -> dict[str, list[str]]:
@@ -77,13 +79,26 @@ def registered(text: bytes, of: Collection[str] | None = None) -> dict[str, list
 
 def encode(entries: list[Recorded], registered: dict[str, list[str]]) -> bytes:
     """The file as a played kubelet writes it. The checksum is 0: only kubelet itself reads it."""
-    raw = [_Entry(e.uid, e.container, e.resource, {_NO_NUMA: sorted(e.ids)}, e.answer) for e in entries]
+    raw = [
+        msgspec.Raw(_encoder.encode(_Entry(e.uid, e.container, e.resource, {_NO_NUMA: sorted(e.ids)}, e.answer)))
+        for e in entries
+    ]
     lists = {resource: msgspec.Raw(_encoder.encode(ids)) for resource, ids in registered.items()}
     return _encoder.encode(_FullCheckpoint(_FullData(raw, lists), 0))
 
 
-def _recorded(entry: _Entry) -> Recorded:
+def _entry(raw: bytes) -> Recorded:
+    return _known(raw) if len(raw) <= _SMALL else _recorded(raw)
+
+
+def _recorded(raw: bytes) -> Recorded:
+    entry = _entry_decoder.decode(raw)
     ids = frozenset(i for ids in entry.device_ids.values() for i in ids)
     return Recorded(
         PodUID(entry.pod_uid), ContainerName(entry.container_name), entry.resource_name, ids, entry.alloc_resp or b""
     )
+
+
+_known = functools.lru_cache(maxsize=512)(
+    _recorded
+)  # the file names all containers of the node, of which most are the same

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%fractile/agent/api/podresources.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"I\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"\x1d\n\x1b\x41llocatableResourcesRequest\"E\n\x1c\x41llocatableResourcesResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.v1.ContainerDevices\"A\n\x16GetPodResourcesRequest\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x15\n\rpod_namespace\x18\x02 \x01(\t\"B\n\x17GetPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x01(\x0b\x32\x10.v1.PodResources2\xfb\x01\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse\"\x00\x12^\n\x17GetAllocatableResources\x12\x1f.v1.AllocatableResourcesRequest\x1a .v1.AllocatableResourcesResponse\"\x00\x12@\n\x03Get\x12\x1a.v1.GetPodResourcesRequest\x1a\x1b.v1.GetPodResourcesResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%fractile/agent/api/podresources.proto\x12\x02v1\"\x19\n\x17ListPodResourcesRequest\"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources\"4\n\x1b\x45ncodedPodResourcesResponse\x12\x15\n\rpod_resources\x18\x01 \x03(\x0c\"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources\"I\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"\x1d\n\x1b\x41llocatableResourcesRequest\"E\n\x1c\x41llocatableResourcesResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.v1.ContainerDevices\"A\n\x16GetPodResourcesRequest\x12\x10\n\x08pod_name\x18\x01 \x01(\t\x12\x15\n\rpod_namespace\x18\x02 \x01(\t\"B\n\x17GetPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x01(\x0b\x32\x10.v1.PodResources2\xfb\x01\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse\"\x00\x12^\n\x17GetAllocatableResources\x12\x1f.v1.AllocatableResourcesRequest\x1a .v1.AllocatableResourcesResponse\"\x00\x12@\n\x03Get\x12\x1a.v1.GetPodResourcesRequest\x1a\x1b.v1.GetPodResourcesResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,20 +35,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTPODRESOURCESREQUEST']._serialized_end=70
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_start=72
   _globals['_LISTPODRESOURCESRESPONSE']._serialized_end=139
-  _globals['_PODRESOURCES']._serialized_start=141
-  _globals['_PODRESOURCES']._serialized_end=232
-  _globals['_CONTAINERRESOURCES']._serialized_start=234
-  _globals['_CONTAINERRESOURCES']._serialized_end=307
-  _globals['_CONTAINERDEVICES']._serialized_start=309
-  _globals['_CONTAINERDEVICES']._serialized_end=370
-  _globals['_ALLOCATABLERESOURCESREQUEST']._serialized_start=372
-  _globals['_ALLOCATABLERESOURCESREQUEST']._serialized_end=401
-  _globals['_ALLOCATABLERESOURCESRESPONSE']._serialized_start=403
-  _globals['_ALLOCATABLERESOURCESRESPONSE']._serialized_end=472
-  _globals['_GETPODRESOURCESREQUEST']._serialized_start=474
-  _globals['_GETPODRESOURCESREQUEST']._serialized_end=539
-  _globals['_GETPODRESOURCESRESPONSE']._serialized_start=541
-  _globals['_GETPODRESOURCESRESPONSE']._serialized_end=607
-  _globals['_PODRESOURCESLISTER']._serialized_start=610
-  _globals['_PODRESOURCESLISTER']._serialized_end=861
+  _globals['_ENCODEDPODRESOURCESRESPONSE']._serialized_start=141
+  _globals['_ENCODEDPODRESOURCESRESPONSE']._serialized_end=193
+  _globals['_PODRESOURCES']._serialized_start=195
+  _globals['_PODRESOURCES']._serialized_end=286
+  _globals['_CONTAINERRESOURCES']._serialized_start=288
+  _globals['_CONTAINERRESOURCES']._serialized_end=361
+  _globals['_CONTAINERDEVICES']._serialized_start=363
+  _globals['_CONTAINERDEVICES']._serialized_end=424
+  _globals['_ALLOCATABLERESOURCESREQUEST']._serialized_start=426
+  _globals['_ALLOCATABLERESOURCESREQUEST']._serialized_end=455
+  _globals['_ALLOCATABLERESOURCESRESPONSE']._serialized_start=457
+  _globals['_ALLOCATABLERESOURCESRESPONSE']._serialized_end=526
+  _globals['_GETPODRESOURCESREQUEST']._serialized_start=528
+  _globals['_GETPODRESOURCESREQUEST']._serialized_end=593
+  _globals['_GETPODRESOURCESRESPONSE']._serialized_start=595
+  _globals['_GETPODRESOURCESRESPONSE']._serialized_end=661
+  _globals['_PODRESOURCESLISTER']._serialized_start=664
+  _globals['_PODRESOURCESLISTER']._serialized_end=915
 # @@protoc_insertion_point(module_scope)
