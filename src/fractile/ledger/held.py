@@ -8,7 +8,7 @@ from fractile.model.refusal import Code, Refusal
 from fractile.policy.state import cores_fit
 
 
-class Held(msgspec.Struct):
+class Held(msgspec.Struct, gc=False):
     """``size`` is in MiB, or in shares."""
 
     size: int = 0

@@ -47,7 +47,7 @@ class State(StrEnum):
     BOUND = "bound"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds."""
 
     state: State
@@ -68,7 +68,7 @@ class Statistics(msgspec.Struct, frozen=True):
     generation: int
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Place(msgspec.Struct, frozen=True, gc=False):
     card: Card
     node: NodeName
     arrays: CardArrays

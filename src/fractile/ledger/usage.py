@@ -25,7 +25,7 @@ K = TypeVar("K")
 NOTHING: Mapping[Model, int] = {}
 
 
-class Key(msgspec.Struct, frozen=True, order=True):
+class Key(msgspec.Struct, frozen=True, order=True, gc=False):
     """What is counted apart. ``model`` is the driver's name, ``label`` that of the node's label; "" for none."""
 
     namespace: str
@@ -42,7 +42,7 @@ class _Where(msgspec.Struct, frozen=True, gc=False):
     there: bool  # reported, and not gone
 
 
-class _Hold(msgspec.Struct, frozen=True):
+class _Hold(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     device_class: str
     charge: Charge

@@ -1,7 +1,6 @@
 """Wiring of ``fractile control-plane``: watches -> ledger -> extender, and the loops beside them."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -30,6 +29,7 @@ from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.main.classes import Classes, in_turn
 from fractile.main.classes import option as default_classes_option
+from fractile.main.collector import seldom
 from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
@@ -243,14 +243,12 @@ async def _rebuild(first: Sequence[asyncio.Event], pods: Reflector[Pod], ready: 
     """Cards, labels, quotas first, so that a hold that its card cannot bear is seen at once; then pods; then ready."""
     log = logging.getLogger(__name__)
     started = time.monotonic()
-    for synced in first:
-        await synced.wait()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pods.run())
-        await pods.synced.wait()
-        # What was just built lives as long as the process: keep the collector from walking it again and again.
-        gc.collect()
-        gc.freeze()
+        with seldom():
+            for synced in first:
+                await synced.wait()
+            tasks.create_task(pods.run())
+            await pods.synced.wait()
         ready.set()
         log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), time.monotonic() - started)
 

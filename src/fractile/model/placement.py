@@ -19,7 +19,7 @@ class Slice(msgspec.Struct, frozen=True, gc=False):
     shares: int = 0
 
 
-class ContainerPlacement(msgspec.Struct, frozen=True):
+class ContainerPlacement(msgspec.Struct, frozen=True, gc=False):
     """The slices of one container, with the role that decides how they count."""
 
     container: ContainerName
@@ -27,7 +27,7 @@ class ContainerPlacement(msgspec.Struct, frozen=True):
     slices: tuple[Slice, ...]
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """Where a pod's GPU containers run: containers in kubelet's order, as in the PodRequest."""
 
     node: NodeName

@@ -61,7 +61,7 @@ class Quota(msgspec.Struct, frozen=True):
 UNLIMITED = Quota()
 
 
-class Owner(msgspec.Struct, frozen=True):
+class Owner(msgspec.Struct, frozen=True, gc=False):
     """Who a hold is counted for: the namespace, and the class by which each container asked that asked by one."""
 
     namespace: str = ""
