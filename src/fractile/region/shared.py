@@ -158,6 +158,8 @@ class Window:
     def __init__(self, path: Path, *, cards: int) -> None:
         self._path = str(path)
         self._cards = cards
+        self._slots_at = Shape(cards).slot_at(0)
+        self._slot_size = SLOT.size + cards * ACCOUNT.size
         self._descriptor = -1
         self._file: tuple[int, int] = (0, 0)
         self._header = b""
@@ -177,15 +179,15 @@ class Window:
             self._descriptor = -1
 
     def _glance(self, descriptor: int) -> Glance | str:
-        head = os.pread(descriptor, Shape(self._cards).slot_at(0), 0)
+        head = os.pread(descriptor, self._slots_at, 0)
         if head[:_FACTS] != self._header:
             self._header, self._shape = head[:_FACTS], _shape(head)
         shape = self._shape
-        if shape is None or shape.cards != self._cards or len(head) < shape.slot_at(0):
+        if shape is None or shape.cards != self._cards or len(head) < self._slots_at:
             return "its header makes no sense"
-        size = shape.slot_at(1) - shape.slot_at(0)
+        size = self._slot_size
         live = [slot for slot in _locked(descriptor) if slot < shape.slots]
-        slots = {slot: os.pread(descriptor, size, shape.slot_at(slot)) for slot in live}
+        slots = {slot: os.pread(descriptor, size, self._slots_at + slot * size) for slot in live}
         if any(len(data) < size for data in slots.values()):
             return "it is being cut short"
         return Glance(shape, REGION.get(head, 0, "generation"), head, slots)
