@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "quota": ("fractile.cli.quota", "Show what namespaces may hold of cards, and what they hold."),
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
+    "simulate": ("fractile.cli.simulate", "Place recorded pods on recorded nodes and compare policies."),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),
     "demo": ("fractile.cli.demo", "Run the demonstrations on a local cluster and explain what happened."),
     "prepare": ("fractile.cli.prepare", "Install and build what a local cluster needs, and start nothing."),

@@ -4,11 +4,13 @@ from fractions import Fraction
 
 
 class Curve:
-    """One point for each percent of the cluster's GPUs that had arrived: the mean over all pods whose arrival rounds
-    to it, as the published tables have it. Sums are integers; only what is shown is a fraction."""
+    """One point for each percent of the cluster's GPUs that had arrived: the mean over all pods whose arrival rounds to
+    it, as the published tables have it. Sums are integers; only what is shown is a fraction. Small clusters do not have
+    a point at every percent; there the one before holds, up to ``planned``, the percent at which arrivals end."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, planned: int = 0) -> None:
         self._capacity = max(1, capacity)
+        self._planned = planned
         self._points: dict[int, list[int]] = {}
 
     def add(self, arrived: int, allocated: int, fragments: int) -> None:
@@ -20,15 +22,20 @@ class Curve:
         point[2] += fragments
 
     def allocation(self, percent: int) -> float | None:
-        """Percent of all GPUs; None when no pod arrived at this percentage."""
-        point = self._points.get(percent)
+        """Percent of all GPUs; None when so much never arrived."""
+        point = self._at(percent)
         return None if point is None else 100 * point[1] / point[0] / self._capacity
 
     def fragmented(self, percent: int, weight: int) -> float | None:
         """Fragments in percent of all GPUs."""
-        point = self._points.get(percent)
+        point = self._at(percent)
         return None if point is None else 100 * point[2] / point[0] / weight / self._capacity
 
     def percents(self) -> list[int]:
         """Where there are points."""
         return sorted(self._points)
+
+    def _at(self, percent: int) -> list[int] | None:
+        before = [p for p in self._points if p <= percent]
+        reached = percent <= max(self._planned, *self._points, 0)
+        return self._points[max(before)] if before and reached else None

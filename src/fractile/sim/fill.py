@@ -18,7 +18,7 @@ from fractile.sim.cluster import Cluster
 from fractile.sim.curve import Curve
 from fractile.sim.trace import NodeRow, PodRow
 
-Tell = Callable[[], None]
+Tell = Callable[[int, int], None]  # pods done, of so many
 
 
 class FillRun(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ def fill(
     *,
     seed: int,
     tune: float,
-    tell: Tell = lambda: None,
+    tell: Tell = lambda done, total: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> FillRun:
     """One run. ``tell`` is called after each pod."""
@@ -51,11 +51,12 @@ def fill(
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
     situation = situation_of(cluster.view, mix)
     # 2. One decision after the other.
-    run = _Filling(cluster, Board(cluster.view, policy, situation), situation, seed)
+    curve = Curve(cluster.capacity, planned=round(100 * tune))
+    run = _Filling(cluster, Board(cluster.view, policy, situation), situation, curve, seed << 32)
     start = clock()
     for number, ask in enumerate(queue):
         run.arrive(number, ask)
-        tell()
+        tell(number + 1, len(queue))
     # 3. Figures.
     return FillRun(
         seed=seed,
@@ -70,12 +71,12 @@ def fill(
 
 
 class _Filling:
-    def __init__(self, cluster: Cluster, board: Board, situation: Situation, seed: int) -> None:
-        self.curve = Curve(cluster.capacity)
+    def __init__(self, cluster: Cluster, board: Board, situation: Situation, curve: Curve, lots: int) -> None:
+        self.curve = curve
         self.causes: Causes | None = None
         self.failed = self.failed_milli = 0
         self._cluster, self._board, self._situation = cluster, board, situation
-        self._lots = seed << 32
+        self._lots = lots
         self._arrived = 0
         self._fragment = fragments_of(cluster.view, situation, slice(None))
         self._fragments = int(self._fragment.sum())

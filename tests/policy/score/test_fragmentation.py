@@ -31,27 +31,25 @@ def asks(draw: st.DrawFn) -> Ask:
     return Ask(cpu, 0, gpus, milli, models)
 
 
-nodes = st.builds(
-    lambda left, cpu, model: node(*left, cpu_left=cpu * 1000, model=model),
-    st.lists(st.sampled_from([0, 100, 190, 300, 530, 770, 1000]), max_size=4),
-    st.integers(0, 96),
-    st.sampled_from(MODELS),
-)
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    left = draw(st.lists(st.sampled_from([0, 100, 190, 300, 530, 770, 1000]), max_size=4))
+    return node(*left, cpu_left=draw(st.integers(0, 96)) * 1000, model=draw(st.sampled_from(MODELS)))
 
 
-@given(st.lists(nodes, min_size=1, max_size=5), st.lists(asks(), min_size=1, max_size=12))
+@given(st.lists(nodes(), min_size=1, max_size=5), st.lists(asks(), min_size=1, max_size=12))
 def test_the_columns_agree_with_the_definition(some: list[Node], wanted: list[Ask]) -> None:
-    mix, v = mix_of(wanted, cover=100), view(*some)
+    mix, v = mix_of(wanted), view(*some)
     expected = forecast(mix, v.models)
 
     of_each = [sum(c * fragment(n, a) for a, c in zip(mix.asks, mix.counts, strict=True)) for n in some]
     assert fragments(v.cpu_left, v.gpu_left, v.model, expected).tolist() == of_each
 
 
-@given(st.lists(nodes, min_size=1, max_size=5), st.lists(asks(), min_size=1, max_size=12))
+@given(st.lists(nodes(), min_size=1, max_size=5), st.lists(asks(), min_size=1, max_size=12))
 def test_the_causes_add_up_to_all_fragments(some: list[Node], wanted: list[Ask]) -> None:
     v = view(*some)
-    expected = forecast(mix_of(wanted, cover=100), v.models)
+    expected = forecast(mix_of(wanted), v.models)
     c = causes(v, expected)
 
     found = c.no_gpu_asked + c.wrong_model + c.lack_gpu + c.lack_cpu + c.sharing_remainder
@@ -83,9 +81,10 @@ def test_many_nodes_are_worked_off_in_pieces() -> None:
 
 def test_the_mix_takes_the_commonest_classes_until_they_cover_enough() -> None:
     common, rare, rarest = Ask(1, 0, 1, 500), Ask(3, 0, 1, 500), Ask(2, 0)  # more CPU comes first
+    mix = mix_of([common] * 90 + [rare] * 5 + [rarest] * 5)
 
-    assert mix_of([common] * 90 + [rare] * 5 + [rarest] * 5) == Mix((common, rare), (90, 5))
-    assert mix_of([common] * 90 + [rare] * 5 + [rarest] * 5, cover=96).asks == (common, rare, rarest)
+    assert mix.commonest() == Mix((common, rare), (90, 5))
+    assert mix.commonest(96) == mix.commonest(100) == mix
 
 
 def test_classes_do_not_look_at_memory_nor_at_models_of_pods_without_gpus() -> None:

@@ -197,12 +197,15 @@ def test_a_pod_that_fits_nowhere_gets_nothing() -> None:
 # --- the board keeps scores; it must never be seen -------------------------------------------------------------------
 
 asks = st.sampled_from([HALF, ONE, TWO, NO_GPU, Ask(2_000, 9_000, 1, 160), Ask(8_000, 64, 1, 810, ("V100",))])
-lefts = st.lists(st.sampled_from([1000, 1000, 840, 500, 190, 0]), min_size=1, max_size=4)
-some_nodes = st.lists(
-    st.builds(lambda left, model: node(*left, model=model, memory=32_768), lefts, st.sampled_from(["T4", "V100"])),
-    min_size=1,
-    max_size=70,
-)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    left = draw(st.lists(st.sampled_from([1000, 1000, 840, 500, 190, 0]), min_size=1, max_size=4))
+    return node(*left, model=draw(st.sampled_from(["T4", "V100"])), memory=32_768)
+
+
+some_nodes = st.lists(nodes(), min_size=1, max_size=70)
 
 
 def _take(v: View, ask: Ask, chosen: Choice) -> None:

@@ -1,5 +1,6 @@
 """The pods that are to be expected: classes of requests and how often each occurs (the FGD paper's typical pods, M)."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable
 
@@ -9,7 +10,8 @@ from fractile.policy.score.view import Ask
 
 
 class Mix(msgspec.Struct, frozen=True):
-    """``asks[i]`` is expected ``counts[i]`` times of ``total``. Memory is left out of it, as in the paper."""
+    """``asks[i]`` is expected ``counts[i]`` times of ``total``, the commonest first. Memory is left out, as in the
+    paper."""
 
     asks: tuple[Ask, ...]
     counts: tuple[int, ...]
@@ -18,23 +20,19 @@ class Mix(msgspec.Struct, frozen=True):
     def total(self) -> int:
         return sum(self.counts)
 
+    def commonest(self, cover: int = 95) -> "Mix":
+        """The first classes, until they cover so many percent of the pods; the paper's threshold is 95."""
+        needed = -(-self.total * cover // 100)
+        before = itertools.accumulate(self.counts, initial=0)
+        kept = sum(1 for _ in itertools.takewhile(lambda covered: covered < needed, before))
+        return Mix(self.asks[:kept], self.counts[:kept])
 
-def mix_of(asks: Iterable[Ask], *, cover: int = 95) -> Mix:
-    """The commonest classes, until they cover so many percent of the pods; the paper's threshold is 95.
 
-    Equally common ones: more CPU first, then more of a GPU, more GPUs, and the later name of models.
-    """
+def mix_of(asks: Iterable[Ask]) -> Mix:
+    """All classes. Equally common ones: more CPU first, then more of a GPU, more GPUs, and the later name of models."""
     counted = Counter(_class(a) for a in asks)
     ordered = sorted(counted.items(), key=lambda kv: (kv[1], _order(kv[0])), reverse=True)
-    needed = -(-sum(counted.values()) * cover // 100)
-    kept: list[tuple[Ask, int]] = []
-    covered = 0
-    for ask, count in ordered:
-        if covered >= needed:
-            break
-        kept.append((ask, count))
-        covered += count
-    return Mix(tuple(a for a, _ in kept), tuple(c for _, c in kept))
+    return Mix(tuple(a for a, _ in ordered), tuple(c for _, c in ordered))
 
 
 def _class(ask: Ask) -> Ask:

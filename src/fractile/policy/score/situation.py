@@ -9,5 +9,6 @@ from fractile.policy.score.view import View, largest_of
 
 
 def situation_of(view: View, mix: Mix) -> Situation:
-    """Everything that policies derive from the mix."""
-    return Situation(forecast(mix, view.models), prices_of(mix), scarcity(mix, view), largest_of(view))
+    """Everything that policies derive from the mix. F goes by the commonest classes, as published; scarcity and
+    prices by all: those who can use one model only are rare one by one, and many together."""
+    return Situation(forecast(mix.commonest(), view.models), prices_of(mix), scarcity(mix, view), largest_of(view))

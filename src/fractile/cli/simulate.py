@@ -1,0 +1,124 @@
+"""``fractile simulate``: policies on recorded pods and nodes, offline, with figures that can be compared."""
+
+import os
+import re
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fractile.errors import SetupError
+
+if TYPE_CHECKING:
+    from fractile.sim.runs import Experiment
+
+_SEEDS = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", re.ASCII)
+_MOST_SEEDS = 10_000
+
+Progress = Callable[[int, int], None]
+
+
+@click.command("simulate")
+@click.option("--nodes", required=True, type=click.Path(path_type=Path), metavar="CSV", help="Nodes, one a line.")
+@click.option("--pods", required=True, type=click.Path(path_type=Path), metavar="CSV", help="Pods, one a line.")
+@click.option("--policy", default="fgd-plus", show_default=True, metavar="P[,P...]", help="See docs/simulate.md.")
+@click.option("--seeds", default="42..51", show_default=True, metavar="A..B", help="One run of each policy per seed.")
+@click.option(
+    "--tune",
+    default=1.3,
+    show_default=True,
+    type=click.FloatRange(0, 100),
+    help="How much is asked for in all, as a multiple of the cluster's GPUs; 0: the pods as they are.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["fill", "steady"]),
+    default="fill",
+    show_default=True,
+    help="fill: pods stay. steady: they come and go.",
+)
+@click.option(
+    "--load",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.01, 10),
+    help="steady: what is asked for at any time, as a multiple of the cluster's GPUs.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 1024),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="all cores",
+    help="Processes.",
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(
+    nodes: Path, pods: Path, policy: str, seeds: str, tune: float, mode: str, load: float, jobs: int, output: str
+) -> None:
+    """Place recorded pods on recorded nodes under one policy or several, and show how well the GPUs were used.
+
+    The same seed gives the same figures on every machine. Columns of the files, policies and figures: docs/simulate.md.
+    """
+    # Late: numpy is a tenth of a second that --help need not wait for.
+    from fractile.cli import simulate_text
+    from fractile.policy.score.table import POLICIES
+    from fractile.sim.runs import Run, run_all
+    from fractile.sim.summary import summary
+    from fractile.wire import simulation
+
+    policies = _policies(policy, POLICIES)
+    numbers = _seeds(seeds)
+    experiment = _experiment(nodes, pods, mode=mode, tune=tune, load=load)
+    with _bar() as progress:
+        runs = [Run(p, seed) for p in policies for seed in numbers]
+        found = run_all(experiment, runs, jobs=jobs, progress=progress)
+    report = summary(experiment, policies, numbers, found)
+    click.echo(simulation.encode(report) if output == "json" else simulate_text.table(report), nl=output == "json")
+
+
+def _experiment(nodes: Path, pods: Path, *, mode: str, tune: float, load: float) -> "Experiment":
+    from fractile.sim.runs import Experiment
+    from fractile.sim.trace import read_nodes, read_pods
+
+    cluster = read_nodes(nodes)
+    wanted = read_pods(pods, cluster)
+    if not any(n.gpus for n in cluster):
+        raise SetupError(f"{nodes} has no node with GPUs, so there is nothing to compare")
+    if not any(p.ask.gpus for p in wanted):
+        raise SetupError(f"{pods} has no pod that asks for a GPU, so there is nothing to compare")
+    return Experiment(cluster, wanted, mode, tune, load)
+
+
+def _policies(text: str, table: Collection[str]) -> list[str]:
+    names = list(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
+    unknown = [n for n in names if n not in table]
+    if unknown or not names:
+        raise click.BadParameter(f"{(unknown or [text])[0]!r} is none of {', '.join(table)}", param_hint="--policy")
+    return names
+
+
+def _seeds(text: str) -> list[int]:
+    match = _SEEDS.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is neither a number nor a range like 42..51", param_hint="--seeds")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if not 0 <= last - first < _MOST_SEEDS:
+        raise click.BadParameter(f"{text!r} is not a range of 1 to {_MOST_SEEDS} seeds", param_hint="--seeds")
+    return list(range(first, last + 1))
+
+
+@contextmanager
+def _bar() -> Generator[Progress]:
+    """On a terminal only, and on the error stream, so that the report can be piped."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task("Runs", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

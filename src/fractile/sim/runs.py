@@ -1,0 +1,195 @@
+"""Many runs: every policy with every seed, on as many processes as asked for, and what they came to.
+
+Each run is a function of its arguments, so the result does not depend on the number of processes. A process that loses
+its parent ends by itself.
+"""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from ctypes import c_longlong
+from multiprocessing.connection import wait
+from multiprocessing.sharedctypes import Synchronized
+
+import msgspec
+
+from fractile.policy.score.mix import Mix, mix_of
+from fractile.policy.score.prices import UNIT, prices_of
+from fractile.policy.score.table import POLICIES
+from fractile.policy.score.view import WHOLE_GPU
+from fractile.sim.fill import FillRun, fill
+from fractile.sim.steady import SteadyRun, steady
+from fractile.sim.trace import NodeRow, PodRow
+from fractile.wire.simulation import Figures
+
+PARTS = 1000  # of one run, for a progress bar
+_SETTLE = 0.2  # seconds between two looks at how far the runs are
+
+Progress = Callable[[int, int], None]  # parts done, of so many
+
+
+class Experiment(msgspec.Struct, frozen=True):
+    """``load`` is for the steady state, ``tune`` for filling."""
+
+    nodes: tuple[NodeRow, ...]
+    pods: tuple[PodRow, ...]
+    mode: str = "fill"
+    tune: float = 1.3
+    load: float = 1.0
+
+    @property
+    def gpus(self) -> int:
+        return sum(n.gpus for n in self.nodes)
+
+
+class Run(msgspec.Struct, frozen=True, order=True):
+    policy: str
+    seed: int
+
+
+def run_all(
+    experiment: Experiment, runs: Sequence[Run], *, jobs: int, progress: Progress = lambda done, total: None
+) -> dict[Run, Figures]:
+    """The figures of every run."""
+    if jobs <= 1 or len(runs) <= 1:
+        return _here(experiment, runs, progress)
+    context = multiprocessing.get_context("spawn")
+    done: Synchronized[int] = context.Value(c_longlong, 0)
+    with (
+        ProcessPoolExecutor(
+            min(jobs, len(runs)), mp_context=context, initializer=_begin, initargs=(experiment, done)
+        ) as pool,
+        _telling(lambda: progress(done.value, PARTS * len(runs))),
+    ):
+        try:
+            waiting = {pool.submit(_there, run): run for run in runs}
+            return {waiting[future]: future.result() for future in as_completed(waiting)}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _here(experiment: Experiment, runs: Sequence[Run], progress: Progress) -> dict[Run, Figures]:
+    worker = _Worker(experiment)
+    found: dict[Run, Figures] = {}
+    for number, run in enumerate(runs):
+        found[run] = worker.figures(run, lambda part, n=number: progress(n * PARTS + part, PARTS * len(runs)))
+    return found
+
+
+@contextmanager
+def _telling(tell: Callable[[], None]) -> Generator[None]:
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(_SETTLE):
+            tell()
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    try:
+        yield
+        tell()
+    finally:
+        over.set()
+        thread.join(timeout=5)
+
+
+class _Worker:
+    """What the runs of one process share: the mix and its floor."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+        self._mix = mix_of(p.ask for p in experiment.pods)
+        self._floor = sharing_floor(self._mix)
+
+    def figures(self, run: Run, tell: Callable[[int], None]) -> Figures:
+        e = self._experiment
+        policy = POLICIES[run.policy]
+        last = 0
+
+        def part(done: int, total: int) -> None:
+            nonlocal last
+            now = PARTS * done // max(1, total)
+            if now - last >= PARTS // 100 or now == PARTS != last:
+                tell(now)
+                last = now
+
+        if e.mode == "steady":
+            return _steady_figures(steady(e.nodes, e.pods, policy, self._mix, seed=run.seed, load=e.load, tell=part))
+        filled = fill(e.nodes, e.pods, policy, self._mix, seed=run.seed, tune=e.tune, tell=part)
+        return _fill_figures(filled, self._floor, e.gpus)
+
+
+def sharing_floor(mix: Mix) -> float:
+    """Percent of GPUs in use that stay empty however sharing pods are put together: they need more GPUs than they
+    fill."""
+    prices = prices_of(mix)
+    demand = sum(a.total * c for a, c in zip(mix.asks, mix.counts, strict=True)) / WHOLE_GPU
+    lost = prices.gpus / UNIT - prices.demand / WHOLE_GPU
+    return 100 * lost / (demand + lost) if demand else 0.0
+
+
+def _fill_figures(run: FillRun, floor: float, gpus: int) -> Figures:
+    unit = run.weight * gpus * WHOLE_GPU / 100 or 1.0
+    c = run.causes
+    return Figures(
+        allocation_at_100=run.curve.allocation(100),
+        allocation_at_130=run.curve.allocation(130),
+        fragmented=(c.no_gpu_asked + c.wrong_model + c.lack_gpu + c.lack_cpu + c.sharing_remainder) / unit,
+        lack_gpu=c.lack_gpu / unit,
+        lack_cpu=c.lack_cpu / unit,
+        wrong_model=c.wrong_model / unit,
+        sharing_remainder=c.sharing_remainder / unit,
+        no_gpu_asked=c.no_gpu_asked / unit,
+        sharing_floor=floor,
+        pods=run.pods,
+        failed_pods=run.failed,
+        failed_gpus=run.failed_milli / WHOLE_GPU,
+        decisions_per_second=run.pods / run.seconds if run.seconds else None,
+    )
+
+
+def _steady_figures(run: SteadyRun) -> Figures:
+    return Figures(
+        allocation=100 * run.allocation,
+        acceptance=100 * run.acceptance,
+        pods=run.pods,
+        failed_pods=run.failed,
+        failed_gpus=run.failed_milli / WHOLE_GPU,
+    )
+
+
+# --- in a process of its own ----------------------------------------------------------------------------------------
+
+_worker: list[tuple[_Worker, "Synchronized[int]"]] = []  # set once, when the process begins
+
+
+def _begin(experiment: Experiment, done: "Synchronized[int]") -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _worker.append((_Worker(experiment), done))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _there(run: Run) -> Figures:
+    worker, done = _worker[0]
+    last = 0
+
+    def tell(part: int) -> None:
+        nonlocal last
+        with done.get_lock():
+            done.value += part - last
+        last = part
+
+    figures = worker.figures(run, tell)
+    tell(PARTS)
+    return figures

@@ -1,0 +1,116 @@
+"""Pods come and go: how much of a cluster stays allocated when as much is asked for as it has.
+
+Arrivals are a Poisson stream of pods drawn from the trace, lifetimes are exponential with a mean of 1, and the rate
+is such that ``load`` times the cluster's GPUs would be held if nobody were refused. Who is refused does not come
+again. The first lifetimes fill the cluster and do not count.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+
+import msgspec
+
+from fractile.errors import SetupError
+from fractile.policy.score.board import Board
+from fractile.policy.score.mix import Mix
+from fractile.policy.score.policy import Policy
+from fractile.policy.score.situation import situation_of
+from fractile.policy.score.view import Ask
+from fractile.sim.arrivals import in_order
+from fractile.sim.cluster import Cluster, Held
+from fractile.sim.trace import NodeRow, PodRow
+
+WARM_UP = 3.0  # mean lifetimes
+MEASURED = 3.0
+
+Tell = Callable[[int, int], None]
+
+
+class SteadyRun(msgspec.Struct, frozen=True):
+    """``allocation``: mean over time, ``acceptance``: of GPUs asked for; both 0..1."""
+
+    seed: int
+    allocation: float
+    acceptance: float
+    pods: int
+    failed: int
+    failed_milli: int
+    seconds: float
+
+
+def steady(
+    nodes: Sequence[NodeRow],
+    pods: Sequence[PodRow],
+    policy: Policy,
+    mix: Mix,
+    *,
+    seed: int,
+    load: float,
+    tell: Tell = lambda done, total: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> SteadyRun:
+    """One run. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
+    cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
+    board = Board(cluster.view, policy, situation_of(cluster.view, mix))
+    random = Random(f"{seed}:steady")
+    asks = [p.ask for p in sorted(pods, key=lambda p: p.name)]
+    requested = sum(a.total for a in asks)
+    if not requested or not cluster.capacity:
+        raise SetupError("a steady state needs pods that ask for GPUs and nodes that have some")
+    rate = load * cluster.capacity * len(asks) / requested  # pods in a mean lifetime
+    start = clock()
+    run = _Coming(cluster, board, seed)
+    now, end = 0.0, WARM_UP + MEASURED
+    while (now := now + random.expovariate(rate)) < end:
+        run.arrive(now, random.choice(asks), random.expovariate(1.0))
+        tell(int(now * rate), int(end * rate))
+    run.until(end)
+    return SteadyRun(
+        seed,
+        run.area / MEASURED / cluster.capacity,
+        1 - run.failed_milli / run.asked if run.asked else 1.0,
+        run.pods,
+        run.failed,
+        run.failed_milli,
+        clock() - start,
+    )
+
+
+class _Coming:
+    def __init__(self, cluster: Cluster, board: Board, seed: int) -> None:
+        self.area = 0.0  # thousandths of GPUs x lifetimes, after the warm-up
+        self.asked = self.pods = self.failed = self.failed_milli = 0
+        self._cluster, self._board = cluster, board
+        self._lots = seed << 32
+        self._number = 0
+        self._now = 0.0
+        self._leaving: list[tuple[float, int, Ask, Held]] = []  # the number makes the order total
+
+    def arrive(self, now: float, ask: Ask, lifetime: float) -> None:
+        self.until(now)
+        counts = now >= WARM_UP
+        self._number += 1
+        self.pods += counts
+        self.asked += counts * ask.total
+        choice = self._board.best(ask, self._lots + self._number)
+        if choice is None:
+            self.failed += counts
+            self.failed_milli += counts * ask.total
+            return
+        heapq.heappush(self._leaving, (now + lifetime, self._number, ask, self._cluster.place(ask, choice)))
+        self._board.changed(choice.row)
+
+    def until(self, now: float) -> None:
+        """Lets go who leaves before, and adds up what was allocated."""
+        while self._leaving and self._leaving[0][0] <= now:
+            at, _, ask, held = heapq.heappop(self._leaving)
+            self._pass(at)
+            self._cluster.release(ask, held)
+            self._board.changed(held.row)
+        self._pass(now)
+
+    def _pass(self, now: float) -> None:
+        self.area += self._cluster.allocated * max(0.0, now - max(self._now, WARM_UP))
+        self._now = now

@@ -1,0 +1,99 @@
+"""``fractile simulate`` as a person runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fractile.cli.simulate import command
+from fractile.errors import SetupError, WireError
+from fractile.policy.score.table import POLICIES
+from fractile.wire.simulation import decode
+from tests.sim.traces import NODE_HEAD, POD_HEAD, write
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    nodes = [f"n{i},64000,262144,{g},T4" for i, g in enumerate((8, 4, 4, 2))]
+    pods = [f"p{i},4000,8192,1,{m}," for i, m in enumerate([1000] * 8 + [810] * 3 + [470] * 2)]
+    found = write(tmp_path / "n.csv", NODE_HEAD, nodes), write(tmp_path / "p.csv", POD_HEAD, pods)
+    return ["--nodes", str(found[0]), "--pods", str(found[1]), "--jobs", "1"]
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(command, args)
+
+
+def test_the_table_has_a_line_for_each_policy_and_pair(files: list[str]) -> None:
+    result = run(*files, "--policy", "fgd-plus,bestfit", "--seeds", "1..3")
+    lines = [line.split() for line in result.stdout.splitlines()]
+
+    assert result.exit_code == 0, result.exception
+    assert [line[:2] for line in lines[1:3]] == [["fgd-plus", "3"], ["bestfit", "3"]]
+    assert lines[5][:2] == ["bestfit", "fgd-plus"]
+    assert "4 nodes, 18 GPUs" in result.stdout
+
+
+def test_the_json_has_its_schema_first_and_a_run_for_each_seed(files: list[str]) -> None:
+    result = run(*files, "--policy", ",".join(POLICIES), "--seeds", "7..8", "-o", "json")
+    body = json.loads(result.stdout)
+    report = decode(result.stdout)
+
+    assert next(iter(body.items())) == ("schema", "fractile.dev/simulation/v1")
+    assert [p.policy for p in report.policies] == list(POLICIES)
+    assert [s.seed for s in report.policies[0].seeds] == [7, 8]
+    assert len(report.paired) == len(POLICIES) * (len(POLICIES) - 1) // 2
+    assert 50 < (report.policies[0].mean.allocation_at_100 or 0) <= 100
+
+
+def test_the_steady_state_shows_allocation_and_acceptance(files: list[str]) -> None:
+    report = decode(run(*files, "--mode", "steady", "--load", "0.5", "--seeds", "1", "-o", "json").stdout)
+    figures = report.policies[0].mean
+
+    assert (report.mode, report.load, report.tune) == ("steady", 0.5, None)
+    assert figures.allocation_at_100 is None
+    assert 20 < (figures.allocation or 0) < 80 < (figures.acceptance or 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        pytest.param(["--policy", "bestfit,best"], "'best' is none of fgd-plus, fgd-paper", id="policy"),
+        pytest.param(["--policy", ","], "',' is none of", id="no policy"),
+        pytest.param(["--seeds", "5..1"], "'5..1' is not a range", id="backwards"),
+        pytest.param(["--seeds", "1-5"], "'1-5' is neither a number nor a range like 42..51", id="form"),
+        pytest.param(["--seeds", "1..999999999"], "is not a range of 1 to 10000 seeds", id="far too many"),
+        pytest.param(["--tune", "-1"], "-1", id="tune"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_words(files: list[str], args: list[str], said: str) -> None:
+    result = run(*files, *args)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_bad_input_is_one_sentence_and_no_report(files: list[str], tmp_path: Path) -> None:
+    write(tmp_path / "p.csv", POD_HEAD, ["p,1,1,9,1000,"])
+    result = run(*files)
+
+    assert isinstance(result.exception, WireError)
+    assert "p.csv line 2 column num_gpu" in str(result.exception)
+    assert result.stdout == ""
+
+
+def test_a_cluster_or_pods_without_gpus_are_not_compared(files: list[str], tmp_path: Path) -> None:
+    write(tmp_path / "p.csv", POD_HEAD, ["p,1,1,0,0,"])
+    assert isinstance(run(*files).exception, SetupError)
+
+    write(tmp_path / "n.csv", NODE_HEAD, ["n,1000,64,0,"])
+    assert "no node with GPUs" in str(run(*files).exception)
+
+
+def test_a_file_that_is_not_there_is_named(files: list[str], tmp_path: Path) -> None:
+    (tmp_path / "n.csv").unlink()
+    result = run(*files)
+
+    assert isinstance(result.exception, FileNotFoundError)
+    assert str(tmp_path / "n.csv") in str(result.exception)

@@ -1,0 +1,36 @@
+"""What ``fractile simulate -o json`` prints."""
+
+from pathlib import Path
+
+from fractile.wire.simulation import SCHEMA, Figures, Paired, PolicyReport, SeedReport, Simulation, decode, encode
+
+GOLDEN = Path(__file__).parent / "golden" / "simulation.json"
+
+REPORT = Simulation(
+    mode="fill",
+    nodes=1213,
+    gpus=6212,
+    tune=1.3,
+    load=None,
+    policies=(
+        PolicyReport(
+            "bestfit",
+            mean=Figures(allocation_at_100=92.86, failed_pods=2675.0),
+            stdev=Figures(),
+            seeds=(SeedReport(42, Figures(allocation_at_100=92.86, failed_pods=2675)),),
+        ),
+    ),
+    paired=(Paired("bestfit", "random", "allocation_at_100", mean=6.5, stdev=None, better=1, seeds=1),),
+)
+
+
+def test_the_golden_file_is_what_is_written_and_is_read_back() -> None:
+    assert encode(REPORT) + "\n" == GOLDEN.read_text()
+    assert decode(GOLDEN.read_text()) == REPORT
+
+
+def test_numbers_have_four_digits_at_most() -> None:
+    rough = Simulation("fill", 1, 1, 1.3, None, (PolicyReport("p", Figures(allocation=1 / 3), Figures(), ()),), ())
+
+    assert decode(encode(rough)).policies[0].mean.allocation == 0.3333
+    assert decode(encode(rough)).schema == SCHEMA
