@@ -1,8 +1,8 @@
 """The cards of the cluster as arrays: row = slot of a card on its node, column = node; and a digest of each node.
 
-The extender asks "which nodes have a card with so much free, or so many unused cards" of all nodes at once, so the
-digest is kept in step with every write: a scan of 5,000 nodes is then a few passes over one short array each, 3 us
-where a pass over all cards takes 20. A slot without a card has memory 0 and free -1. The digest counts no free memory
+The extender asks "which nodes have a card with so much free, or so many unused cards" of all nodes at once, so there is
+a digest of each (``ledger.digest``): a scan of 5,000 nodes is then a few passes over one short array each, 3 us where a
+pass over all cards takes 20. A slot without a card has memory 0 and free -1. The digest counts no free memory
 on cards whose cores are all promised: nothing more is placed there.
 
 Devices that are no GPUs have arrays of their own, in which "memory" counts their shares.
@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 
+from fractile.ledger.digest import Bools, Digest, Ints
 from fractile.model.units import CardUUID, NodeName
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+__all__ = ["Bools", "CardArrays", "Ints", "Layer"]
 
 _SLOTS = 8
 _COLUMNS = 64
@@ -56,14 +55,8 @@ class CardArrays:
         self._layers: list[Layer] = []
         self._written: list[int] = []  # columns, the last ones
         self._forgotten = 0  # writes before those
-        # The digest: sums over the cards of each node, the most that one card has, and how many are there.
-        self.node_memory: Ints = np.zeros(_COLUMNS, np.int64)
-        self.node_free: Ints = np.zeros(_COLUMNS, np.int64)
-        self.largest: Ints = np.zeros(_COLUMNS, np.int64)
-        self.most_free: Ints = np.full(_COLUMNS, -1, np.int64)
-        self.cards: Ints = np.zeros(_COLUMNS, np.int64)
-        self.unused: Ints = np.zeros(_COLUMNS, np.int64)
-        self.fullness: Ints = np.zeros(_COLUMNS, np.int64)  # of the node's memory, in 1/1000
+        self._digest = Digest(_COLUMNS)
+        self._stale: set[int] = set()  # columns that were written since the digest was last asked for
         self.names: list[NodeName | None] = [None] * _COLUMNS
         self._column: dict[str, int] = {}  # by NodeName; plain str so that names from the wire need no cast
         self._unused = list(range(_COLUMNS - 1, -1, -1))
@@ -71,6 +64,49 @@ class CardArrays:
     def __len__(self) -> int:
         """How many nodes have a column."""
         return len(self._column)
+
+    @property
+    def digest(self) -> Digest:
+        """Of each node, as its cards are now."""
+        if self._stale:
+            self._digest.follow(list(self._stale), memory=self.memory, usable=self.usable, idle=self.idle)
+            self._stale.clear()
+        return self._digest
+
+    @property
+    def node_memory(self) -> Ints:
+        """By column: MiB of all cards."""
+        return self.digest.memory
+
+    @property
+    def node_free(self) -> Ints:
+        """By column: MiB that are free on all cards, where there are cores beside them."""
+        return self.digest.free
+
+    @property
+    def largest(self) -> Ints:
+        """By column: MiB of the largest card."""
+        return self.digest.largest
+
+    @property
+    def most_free(self) -> Ints:
+        """By column: the most MiB that are free on one card, -1 where there is none."""
+        return self.digest.most_free
+
+    @property
+    def cards(self) -> Ints:
+        """By column: how many there are."""
+        return self.digest.cards
+
+    @property
+    def unused(self) -> Ints:
+        """By column: how many cards nobody holds any part of."""
+        return self.digest.unused
+
+    @property
+    def fullness(self) -> Ints:
+        """By column: of the memory of all cards, in 1/1000."""
+        return self.digest.fullness
 
     def column(self, node: NodeName) -> int:
         """The node's column; a new one for a node not seen before."""
@@ -101,7 +137,7 @@ class CardArrays:
     def free_slot(self, column: int) -> int:
         """A slot of the column that holds no card."""
         for slot in range(self.memory.shape[0]):
-            if self.free[slot, column] == -1 and self.memory[slot, column] == 0:
+            if (slot, column) not in self._cards:
                 return slot
         self._grow_slots()
         return self.free_slot(column)
@@ -145,7 +181,7 @@ class CardArrays:
         coreless: bool = False,
         free_slots: int = 0,
     ) -> None:
-        """Set what is free on one card; keeps the node's digest in step."""
+        """Set what is free on one card."""
         self.memory[slot, column] = memory
         self.free[slot, column] = free
         self.free_cores[slot, column] = free_cores
@@ -154,7 +190,7 @@ class CardArrays:
         self.free_slots[slot, column] = free_slots
         self.usable[slot, column] = _usable(free, free_cores)
         self.spare_cores[slot, column] = free_cores - coreless
-        self._digest(column)
+        self._stale.add(column)
         self._written.append(column)
         if len(self._written) > 2 * _FEW:
             del self._written[:_FEW]
@@ -200,29 +236,10 @@ class CardArrays:
             self.names[column] = None
             self._unused.append(column)
 
-    def _digest(self, column: int) -> None:
-        # On columns of 8 cards plain Python is faster than numpy's calls.
-        memory = self.memory[:, column].tolist()
-        free: list[int] = self.usable[:, column].tolist()
-        total, left = sum(memory), sum(f for f in free if f > 0)
-        self.node_memory[column] = total
-        self.node_free[column] = left
-        self.largest[column] = max(memory)
-        self.most_free[column] = max(free)
-        self.cards[column] = len(memory) - memory.count(0)
-        self.unused[column] = self.idle[:, column].tolist().count(True)
-        self.fullness[column] = 1000 * (total - left) // max(1, total)
-
     def _grow_columns(self) -> None:
         width = self.memory.shape[1]
         self._pad(((0, 0), (0, width)))
-        self.node_memory = np.pad(self.node_memory, (0, width))
-        self.node_free = np.pad(self.node_free, (0, width))
-        self.largest = np.pad(self.largest, (0, width))
-        self.most_free = np.pad(self.most_free, (0, width), constant_values=-1)
-        self.cards = np.pad(self.cards, (0, width))
-        self.unused = np.pad(self.unused, (0, width))
-        self.fullness = np.pad(self.fullness, (0, width))
+        self._digest.grow(width)
         self.names += [None] * width
         self._unused = list(range(2 * width - 1, width - 1, -1))
 
