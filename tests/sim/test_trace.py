@@ -18,11 +18,11 @@ def test_nodes_are_read(tmp_path: Path) -> None:
     assert read_nodes(path) == (NodeRow("a", 64_000, 262_144, 2, "P100"), NodeRow("b", 32_000, 1_024, 0, ""))
 
 
-def test_pods_are_read_and_models_are_a_set(tmp_path: Path) -> None:
+def test_pods_are_read_and_models_stay_as_they_are_written(tmp_path: Path) -> None:
     lines = ["p,6000,12288,1,460,T4|G2|T4", "q,0,0,2,1000,", "r,8000,1024,0,0,T4"]
 
     assert read_pods(write(tmp_path / "p.csv", POD_HEAD, lines), CLUSTER) == (
-        PodRow("p", Ask(6_000, 12_288, 1, 460, ("G2", "T4"))),
+        PodRow("p", Ask(6_000, 12_288, 1, 460, ("T4", "G2", "T4"))),
         PodRow("q", Ask(0, 0, 2, 1000)),
         PodRow("r", Ask(8_000, 1_024)),
     )

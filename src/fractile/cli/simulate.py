@@ -79,6 +79,7 @@ def command(
 
 
 def _experiment(nodes: Path, pods: Path, *, mode: str, tune: float, load: float) -> "Experiment":
+    from fractile.sim import kernel
     from fractile.sim.runs import Experiment
     from fractile.sim.trace import read_nodes, read_pods
 
@@ -88,7 +89,7 @@ def _experiment(nodes: Path, pods: Path, *, mode: str, tune: float, load: float)
         raise SetupError(f"{nodes} has no node with GPUs, so there is nothing to compare")
     if not any(p.ask.gpus for p in wanted):
         raise SetupError(f"{pods} has no pod that asks for a GPU, so there is nothing to compare")
-    return Experiment(cluster, wanted, mode, tune, load)
+    return Experiment(cluster, wanted, mode, tune, load, compiled=kernel.available())
 
 
 def _policies(text: str, table: Collection[str]) -> list[str]:

@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
-import numpy as np
 
 from fractile.policy.score.board import Board
-from fractile.policy.score.fragmentation import Causes, causes, fragments
+from fractile.policy.score.fragmentation import Causes, Forecast, causes, fragments
 from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Policy, Situation
 from fractile.policy.score.situation import situation_of
-from fractile.policy.score.view import Ask, View
+from fractile.policy.score.view import Ask, Ints
 from fractile.sim.arrivals import arrivals, in_order
 from fractile.sim.cluster import Cluster
 from fractile.sim.curve import Curve
 from fractile.sim.trace import NodeRow, PodRow
 
+Fragments = Callable[[Ints, Ints, Ints, Forecast], Ints]
 Tell = Callable[[int, int], None]  # pods done, of so many
 
 
@@ -44,18 +44,19 @@ def fill(
     tune: float,
     tell: Tell = lambda done, total: None,
     clock: Callable[[], float] = time.monotonic,
+    measure: Fragments = fragments,
 ) -> FillRun:
-    """One run. ``tell`` is called after each pod."""
+    """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form."""
     # 1. Order of pods and of nodes, each from its own stream: other nodes do not change the pods.
     queue = arrivals(pods, nodes, tune=tune, random=Random(f"{seed}:pods"))
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
     situation = situation_of(cluster.view, mix)
     # 2. One decision after the other.
     curve = Curve(cluster.capacity, planned=round(100 * tune))
-    run = _Filling(cluster, Board(cluster.view, policy, situation), situation, curve, seed << 32)
+    run = _Filling(cluster, Board(cluster.view, policy, situation), situation, curve, measure)
     start = clock()
     for number, ask in enumerate(queue):
-        run.arrive(number, ask)
+        run.arrive(ask, (seed << 32) + number)
         tell(number + 1, len(queue))
     # 3. Figures.
     return FillRun(
@@ -71,36 +72,36 @@ def fill(
 
 
 class _Filling:
-    def __init__(self, cluster: Cluster, board: Board, situation: Situation, curve: Curve, lots: int) -> None:
+    def __init__(self, cluster: Cluster, board: Board, situation: Situation, curve: Curve, measure: Fragments) -> None:
         self.curve = curve
         self.causes: Causes | None = None
         self.failed = self.failed_milli = 0
-        self._cluster, self._board, self._situation = cluster, board, situation
-        self._lots = lots
+        self._cluster, self._board = cluster, board
+        self._expected = situation.expected
+        self._measure = measure
         self._arrived = 0
-        self._fragment = fragments_of(cluster.view, situation, slice(None))
+        self._fragment = self._fragments_of(slice(None))  # [N]
         self._fragments = int(self._fragment.sum())
 
-    def arrive(self, number: int, ask: Ask) -> None:
+    def arrive(self, ask: Ask, draw: int) -> None:
         if self.causes is None and self._arrived + ask.total > self._cluster.capacity:
-            self.causes = causes(self._cluster.view, self._situation.expected)
+            self.causes = causes(self._cluster.view, self._expected)
         self._arrived += ask.total
-        choice = self._board.best(ask, self._lots + number)
+        choice = self._board.best(ask, draw)
         if choice is None:
             self.failed += 1
             self.failed_milli += ask.total
         else:
             self._cluster.place(ask, choice)
             self._board.changed(choice.row)
-            self._measure(choice.row)
+            self._update(choice.row)
         self.curve.add(self._arrived, self._cluster.allocated, self._fragments)
 
-    def _measure(self, row: int) -> None:
-        now = fragments_of(self._cluster.view, self._situation, slice(row, row + 1))
-        self._fragments += int(now[0] - self._fragment[row])
-        self._fragment[row] = now[0]
+    def _update(self, row: int) -> None:
+        now = self._fragments_of(slice(row, row + 1))[0]
+        self._fragments += int(now - self._fragment[row])
+        self._fragment[row] = now
 
-
-def fragments_of(view: View, situation: Situation, rows: slice) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """F of some nodes, in thousandths times the mix' weight."""
-    return fragments(view.cpu_left[rows], view.gpu_left[rows], view.model[rows], situation.expected)
+    def _fragments_of(self, rows: slice) -> Ints:
+        view = self._cluster.view
+        return self._measure(view.cpu_left[rows], view.gpu_left[rows], view.model[rows], self._expected)

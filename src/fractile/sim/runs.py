@@ -18,9 +18,9 @@ import msgspec
 
 from fractile.policy.score.mix import Mix, mix_of
 from fractile.policy.score.prices import UNIT, prices_of
-from fractile.policy.score.table import POLICIES
 from fractile.policy.score.view import WHOLE_GPU
 from fractile.sim.fill import FillRun, fill
+from fractile.sim.kernel import kernel_of
 from fractile.sim.steady import SteadyRun, steady
 from fractile.sim.trace import NodeRow, PodRow
 from fractile.wire.simulation import Figures
@@ -39,6 +39,7 @@ class Experiment(msgspec.Struct, frozen=True):
     mode: str = "fill"
     tune: float = 1.3
     load: float = 1.0
+    compiled: bool = False  # needs numba
 
     @property
     def gpus(self) -> int:
@@ -105,10 +106,11 @@ class _Worker:
         self._experiment = experiment
         self._mix = mix_of(p.ask for p in experiment.pods)
         self._floor = sharing_floor(self._mix)
+        self._kernel = kernel_of(compiled=experiment.compiled)
 
     def figures(self, run: Run, tell: Callable[[int], None]) -> Figures:
         e = self._experiment
-        policy = POLICIES[run.policy]
+        policy = self._kernel.policy(run.policy)
         last = 0
 
         def part(done: int, total: int) -> None:
@@ -120,7 +122,9 @@ class _Worker:
 
         if e.mode == "steady":
             return _steady_figures(steady(e.nodes, e.pods, policy, self._mix, seed=run.seed, load=e.load, tell=part))
-        filled = fill(e.nodes, e.pods, policy, self._mix, seed=run.seed, tune=e.tune, tell=part)
+        filled = fill(
+            e.nodes, e.pods, policy, self._mix, seed=run.seed, tune=e.tune, tell=part, measure=self._kernel.fragments
+        )
         return _fill_figures(filled, self._floor, e.gpus)
 
 

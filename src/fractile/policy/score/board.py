@@ -66,6 +66,9 @@ class Board:
         return kept.scores
 
     def _again(self, kept: "_Class", key: Ask, rows: Ints) -> None:
+        if self._policy.rescore is not None:
+            self._policy.rescore(self._view, rows, key, self._situation, kept.scores)
+            return
         fresh = self._score_rows(rows, key)
         kept.scores.value[rows] = fresh.value
         kept.scores.device[rows] = fresh.device

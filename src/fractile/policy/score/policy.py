@@ -22,16 +22,18 @@ class Situation(msgspec.Struct, frozen=True):
 
 
 Score = Callable[[View, Ask, Situation], Scores]
+Rescore = Callable[[View, Ints, Ask, Situation, Scores], None]  # some rows, written in place, NEVER where infeasible
 Values = Callable[[View, Ask, Situation], Ints]
 
 
 class Policy(msgspec.Struct, frozen=True):
     """A row of ``table.POLICIES``. ``memory``: the score depends on memory too. ``fresh``: it changes with every
-    decision, so that none is kept."""
+    decision, so that none is kept. ``rescore``: a compiled form of ``score``, equal to it in every number."""
 
     score: Score
     memory: bool = False
     fresh: bool = False
+    rescore: Rescore | None = None
 
 
 def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:

@@ -6,6 +6,7 @@ worth the best cut of it, so a pod that leaves 190 behind destroys what 190 are 
 and Gomory (1961), in fractions: no rounding, so that every machine finds the same prices.
 """
 
+import math
 from fractions import Fraction
 
 import msgspec
@@ -43,8 +44,9 @@ def prices_of(mix: Mix) -> Prices:
     if not sizes:
         return Prices(np.zeros(WHOLE_GPU + 1, np.int64), 0, 0)
     duals, gpus = _solve(sizes, [wanted[s] for s in sizes])
-    worth = _worth(sizes, duals)
-    return Prices(np.array([int(w * UNIT) for w in worth], np.int64), int(gpus * UNIT), demand)
+    priced, one = _integers(duals)
+    value = [w * UNIT // one for w in _worth(sizes, priced)]
+    return Prices(np.array(value, np.int64), int(gpus * UNIT), demand)
 
 
 def _solve(sizes: list[int], counts: list[int]) -> tuple[list[Fraction], Fraction]:
@@ -57,8 +59,9 @@ def _solve(sizes: list[int], counts: list[int]) -> tuple[list[Fraction], Fractio
         # 2. Prices that make every way in the basis worth one GPU.
         duals = [sum((inverse[i][j] for i in range(n)), Fraction(0)) for j in range(n)]
         # 3. The most valuable cut at these prices; if it is worth no more than a GPU, they are the answer.
-        pattern = _best_cut(sizes, duals)
-        if sum((k * d for k, d in zip(pattern, duals, strict=True)), Fraction(0)) <= 1:
+        priced, one = _integers(duals)
+        pattern = _best_cut(sizes, priced)
+        if sum(k * p for k, p in zip(pattern, priced, strict=True)) <= one:
             break
         # 4. It takes the place of the way that is used up first.
         _pivot(inverse, amounts, pattern)
@@ -80,26 +83,32 @@ def _pivot(inverse: list[list[Fraction]], amounts: list[Fraction], pattern: Patt
             amounts[i] -= c * amounts[leaving]
 
 
-def _best_cut(sizes: list[int], duals: list[Fraction]) -> Pattern:
-    worth = _worth(sizes, duals)
+def _integers(duals: list[Fraction]) -> tuple[list[int], int]:
+    """The prices over their common denominator, and that denominator: what a whole GPU is worth among them."""
+    one = math.lcm(*(d.denominator for d in duals))
+    return [int(d * one) for d in duals], one
+
+
+def _best_cut(sizes: list[int], priced: list[int]) -> Pattern:
+    worth = _worth(sizes, priced)
     left = WHOLE_GPU
     pattern = [0] * len(sizes)
-    while (taken := _taken(sizes, duals, worth, left)) is not None:
+    while (taken := _taken(sizes, priced, worth, left)) is not None:
         pattern[taken] += 1
         left -= sizes[taken]
     return tuple(pattern)
 
 
-def _taken(sizes: list[int], duals: list[Fraction], worth: list[Fraction], left: int) -> int | None:
+def _taken(sizes: list[int], priced: list[int], worth: list[int], left: int) -> int | None:
     """The first size that a best cut of so much contains."""
-    fitting = (i for i, s in enumerate(sizes) if s <= left and duals[i] > 0)
-    return next((i for i in fitting if worth[left] == duals[i] + worth[left - sizes[i]]), None)
+    fitting = (i for i, s in enumerate(sizes) if s <= left and priced[i] > 0)
+    return next((i for i in fitting if worth[left] == priced[i] + worth[left - sizes[i]]), None)
 
 
-def _worth(sizes: list[int], duals: list[Fraction]) -> list[Fraction]:
+def _worth(sizes: list[int], priced: list[int]) -> list[int]:
     """The value of the best cut of 0..1000 thousandths."""
-    priced = [(s, d) for s, d in zip(sizes, duals, strict=True) if d > 0]
-    worth = [Fraction(0)] * (WHOLE_GPU + 1)
+    wanted = [(s, p) for s, p in zip(sizes, priced, strict=True) if p > 0]
+    worth = [0] * (WHOLE_GPU + 1)
     for x in range(1, WHOLE_GPU + 1):
-        worth[x] = max((d + worth[x - s] for s, d in priced if s <= x), default=Fraction(0))
+        worth[x] = max((p + worth[x - s] for s, p in wanted if s <= x), default=0)
     return worth

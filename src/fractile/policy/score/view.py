@@ -19,7 +19,7 @@ class Ask(msgspec.Struct, frozen=True):
     memory: int  # MiB
     gpus: int = 0
     milli: int = 0
-    models: tuple[str, ...] = ()  # sorted; empty: any
+    models: tuple[str, ...] = ()  # that will do; empty: any
 
     @property
     def shares(self) -> bool:

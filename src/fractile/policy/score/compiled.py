@@ -1,0 +1,253 @@
+"""The same scores as ``fgd_paper`` and ``fgd_plus``, compiled by numba: the optional extra ``fractile[fast]``.
+
+Imported only where numba is. Both compute in integers, so every number is equal to that of the arrays in numpy, which a
+test checks. One call scores some nodes for one request and writes into the board's own arrays.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from fractile.policy.score.candidates import NEVER
+from fractile.policy.score.fgd_plus import UNIT, Weights
+from fractile.policy.score.fragmentation import Forecast
+from fractile.policy.score.policy import Policy, Rescore, Situation
+from fractile.policy.score.view import WHOLE_GPU, Ask, Flags, Ints, Scores, View
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _compile(function: F) -> F:
+    """numba has no types of its own to check against."""
+    njit: Any = importlib.import_module("numba").njit
+    return cast(F, njit(cache=True, nogil=True)(function))
+
+
+@_compile
+def _fragment(
+    cpu: int,
+    gpu: Ints,
+    access: Flags,  # [M], of the node's model
+    cpus: Ints,
+    gpus: Ints,
+    size: Ints,
+    sizes: Ints,
+    weight: Ints,
+    enough: Ints,  # [sizes], for this call to use
+    small: Ints,  # [sizes], likewise
+) -> int:
+    """``fragments`` for one node."""
+    left = 0
+    for k in range(len(sizes)):
+        enough[k] = 0
+        small[k] = 0
+    for g in gpu:
+        if g > 0:
+            left += g
+        for k in range(len(sizes)):
+            if g >= sizes[k]:
+                enough[k] += 1
+            elif g > 0:
+                small[k] += g
+    total = 0
+    for m in range(len(cpus)):
+        k = size[m]
+        if access[m] and enough[k] >= gpus[m] and cpu >= cpus[m]:
+            total += weight[m] * small[k]
+        else:
+            total += weight[m] * left
+    return total
+
+
+@_compile
+def _fragments(
+    cpu_left: Ints,
+    gpu_left: Ints,
+    model: Ints,
+    access: Flags,
+    cpus: Ints,
+    gpus: Ints,
+    size: Ints,
+    sizes: Ints,
+    weight: Ints,
+) -> Ints:
+    out = np.empty(len(cpu_left), np.int64)
+    enough, small = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
+    for r in range(len(cpu_left)):
+        out[r] = _fragment(
+            int(cpu_left[r]), gpu_left[r], access[model[r]], cpus, gpus, size, sizes, weight, enough, small
+        )
+    return out
+
+
+@_compile
+def _falls(
+    rows: Ints,
+    cpu_left: Ints,
+    gpu_left: Ints,
+    model: Ints,
+    accepted: Flags,  # [models], by the request
+    ask_cpu: int,
+    ask_gpus: int,
+    ask_milli: int,
+    access: Flags,
+    cpus: Ints,
+    gpus: Ints,
+    size: Ints,
+    sizes: Ints,
+    weight: Ints,
+    fall: Ints,  # [rows, D], written: F before less F after with that device
+    after: Ints,  # [rows], written: thousandths of GPUs left after
+) -> None:
+    """Every way to place the request; NEVER where there is none. Requests that do not choose a device use column 0."""
+    devices = gpu_left.shape[1]
+    enough, small = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
+    gpu = np.empty(devices, np.int64)
+    shares = ask_gpus == 1 and ask_milli < WHOLE_GPU
+    for i in range(len(rows)):
+        row = rows[i]
+        left = 0
+        free = 0
+        for d in range(devices):
+            fall[i, d] = NEVER
+            g = gpu_left[row, d]
+            if g > 0:
+                left += g
+            if g >= WHOLE_GPU:
+                free += 1
+        after[i] = left - ask_gpus * ask_milli
+        cpu = int(cpu_left[row]) - ask_cpu
+        if cpu < 0 or (ask_gpus > 0 and not accepted[model[row]]) or (not shares and free < ask_gpus):
+            continue
+        can = access[model[row]]
+        before = _fragment(cpu + ask_cpu, gpu_left[row], can, cpus, gpus, size, sizes, weight, enough, small)
+        if shares:
+            for d in range(devices):
+                g = gpu_left[row, d]
+                if g < ask_milli:
+                    continue
+                for e in range(d):
+                    if gpu_left[row, e] == g:
+                        break
+                else:
+                    for e in range(devices):
+                        gpu[e] = gpu_left[row, e]
+                    gpu[d] = g - ask_milli
+                    fall[i, d] = before - _fragment(cpu, gpu, can, cpus, gpus, size, sizes, weight, enough, small)
+        else:
+            wanted = ask_gpus
+            for d in range(devices):
+                gpu[d] = gpu_left[row, d]
+                if wanted > 0 and gpu[d] >= WHOLE_GPU:
+                    gpu[d] -= WHOLE_GPU
+                    wanted -= 1
+            fall[i, 0] = before - _fragment(cpu, gpu, can, cpus, gpus, size, sizes, weight, enough, small)
+
+
+@_compile
+def _paper(rows: Ints, fall: Ints, steps: Ints, shares: bool, value: Ints, device: Ints) -> None:
+    """Steps that are reached; the first of equally good devices."""
+    for i in range(len(rows)):
+        best = NEVER
+        chosen = -1
+        for d in range(fall.shape[1]):
+            if fall[i, d] == NEVER:
+                continue
+            score = int(np.searchsorted(steps, int(fall[i, d]), side="right"))
+            if score > best:
+                best = score
+                chosen = d if shares else -1
+        value[rows[i]] = best
+        device[rows[i]] = chosen
+
+
+@_compile
+def _plus(
+    rows: Ints,
+    fall: Ints,
+    after: Ints,
+    total: int,
+    cpu_left: Ints,
+    gpu_left: Ints,
+    model: Ints,
+    ask_cpu: int,
+    ask_total: int,
+    shares: bool,
+    worth: Ints,
+    scarcity: Ints,
+    largest_cpu: int,
+    largest_gpu: int,
+    full: int,
+    cut: int,
+    scarce: int,
+    value: Ints,
+    device: Ints,
+) -> None:
+    """The four terms of ``fgd_plus``."""
+    for i in range(len(rows)):
+        row = rows[i]
+        cpu = cpu_left[row] - ask_cpu
+        fullness = UNIT - UNIT * cpu // (2 * largest_cpu) - UNIT * after[i] // (2 * largest_gpu)
+        node = full * fullness - scarce * ask_total * scarcity[model[row]] // 100
+        best = NEVER
+        chosen = -1
+        for d in range(fall.shape[1]):
+            if fall[i, d] == NEVER:
+                continue
+            score = int(fall[i, d]) * UNIT // total + node
+            if shares:
+                g = gpu_left[row, d]
+                score -= cut * 10 * (worth[g] - worth[g - ask_total])
+            if score > best:
+                best = score
+                chosen = d if shares else -1
+        value[row] = best
+        device[row] = chosen
+
+
+def fragments(cpu_left: Ints, gpu_left: Ints, model: Ints, expected: Forecast) -> Ints:
+    """``fragmentation.fragments``."""
+    return _fragments(cpu_left, gpu_left, model, *_mix(expected))
+
+
+def paper(view: View, rows: Ints, ask: Ask, situation: Situation, scores: Scores) -> None:
+    """``fgd_paper.score`` with ``feasible``, written into the rows of ``scores``."""
+    fall, _ = _all_falls(view, rows, ask, situation)
+    _paper(rows, fall, situation.expected.steps, ask.shares, scores.value, scores.device)
+
+
+def plus(view: View, rows: Ints, ask: Ask, situation: Situation, scores: Scores) -> None:
+    """``fgd_plus`` with its usual weights, likewise."""
+    fall, after = _all_falls(view, rows, ask, situation)
+    weights, largest = Weights(), situation.largest
+    _plus(
+        rows, fall, after, situation.expected.total, view.cpu_left, view.gpu_left, view.model,
+        ask.cpu, ask.total, ask.shares, situation.prices.value, situation.scarcity,
+        largest.cpu, largest.gpu, weights.full, weights.cut, weights.scarce, scores.value, scores.device,
+    )  # fmt: skip
+
+
+_RESCORE: dict[str, Rescore] = {"fgd-paper": paper, "fgd-plus": plus}
+
+
+def compiled(name: str, policy: Policy) -> Policy:
+    """The policy with its compiled form, where there is one."""
+    rescore = _RESCORE.get(name)
+    return policy if rescore is None else Policy(policy.score, policy.memory, policy.fresh, rescore)
+
+
+def _all_falls(view: View, rows: Ints, ask: Ask, situation: Situation) -> tuple[Ints, Ints]:
+    fall = np.empty((len(rows), view.gpu_left.shape[1]), np.int64)
+    after = np.empty(len(rows), np.int64)
+    accepted = np.array([not ask.models or m in ask.models for m in view.models], np.bool_)
+    _falls(
+        rows, view.cpu_left, view.gpu_left, view.model, accepted,
+        ask.cpu, ask.gpus, ask.milli, *_mix(situation.expected), fall, after,
+    )  # fmt: skip
+    return fall, after
+
+
+def _mix(e: Forecast) -> tuple[Flags, Ints, Ints, Ints, Ints, Ints]:
+    return e.access, e.cpu, e.gpus, e.size, e.sizes, e.weight

@@ -1,0 +1,30 @@
+"""Whether the arithmetic runs compiled or in numpy. The figures are the same."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+
+import msgspec
+
+from fractile.policy.score import fragmentation
+from fractile.policy.score.policy import Policy
+from fractile.policy.score.table import POLICIES
+from fractile.sim.fill import Fragments
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    policy: Callable[[str], Policy]
+    fragments: Fragments
+
+
+def available() -> bool:
+    """Whether numba is installed: ``pip install fractile[fast]``."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def kernel_of(*, compiled: bool) -> Kernel:
+    """Importing the compiled one takes a second, and half a minute the first time on a machine."""
+    if not compiled:
+        return Kernel(POLICIES.__getitem__, fragmentation.fragments)
+    module = importlib.import_module("fractile.policy.score.compiled")
+    return Kernel(lambda name: module.compiled(name, POLICIES[name]), module.fragments)
