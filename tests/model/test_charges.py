@@ -1,11 +1,13 @@
 """What a pod costs each card at its peak, and what Kubernetes counts for it."""
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
-from fractile.model.placement import ContainerPlacement, charges
+from fractile.model.placement import ContainerPlacement, Slice, charges
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, Role, peak_amount
-from fractile.model.units import ContainerName
+from fractile.model.units import CardUUID, ContainerName, MiB, Percent
 from tests.builders import by_memory, given, piece, placement, request
 
 INIT, SIDECAR, APP = Role.INIT, Role.SIDECAR, Role.APP
@@ -83,3 +85,18 @@ def test_a_pod_is_known_by_namespace_and_name() -> None:
 )
 def test_only_what_a_change_of_the_cluster_can_cure_is_resolvable(code: Code, resolvable: bool) -> None:
     assert Refusal(code, "no").resolvable is resolvable
+
+
+SLICES = st.builds(
+    Slice,
+    st.just(CardUUID("GPU-a")),
+    st.integers(0, 9).map(MiB),
+    st.sampled_from([0, 1, 100]).map(Percent),
+    st.integers(0, 2),
+) | st.builds(Slice, st.just(CardUUID("IB-a")), st.just(MiB(0)), shares=st.integers(1, 3))
+
+
+@drawn(SLICES)
+def test_a_slice_alone_costs_what_it_costs_after_an_init_container_with_less(one: Slice) -> None:
+    less = Slice(one.card, MiB(0), shares=min(one.shares, 1))
+    assert charges(placement(given("main", one))) == charges(placement(given("a", less, role=INIT), given("main", one)))

@@ -106,3 +106,10 @@ def test_a_slice_of_a_device_that_is_no_gpu_has_shares_and_one_of_a_gpu_says_not
         {"card": "mlx5-0.n1", "memoryMiB": 0, "cores": 0, "shares": 1},
     ]
     assert wire.decode(wire.encode(both)) == both
+
+
+def test_of_another_version_nothing_else_is_looked_at() -> None:
+    with pytest.raises(WireError, match="has version 2; this Fractile reads version 1"):
+        wire.decode('{"version": 2, "node": 7, "containers": []}')
+    with pytest.raises(WireError, match="malformed"):
+        wire.decode('{"version": 1, "node": 7, "containers": []}')

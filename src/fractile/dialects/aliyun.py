@@ -34,6 +34,7 @@ class Aliyun:
 
     name = "aliyun"
     resources: Mapping[str, Kind] = MappingProxyType({MEMORY: Kind.PRIMARY, COUNT: Kind.PRIMARY})
+    wishes: frozenset[str] = frozenset()
 
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
         if len(amounts) > 1:

@@ -31,6 +31,7 @@ class Classes:
 
     name = "class"
     resources: Mapping[str, Kind] = MappingProxyType({GPU_SLOT: Kind.PRIMARY, DEVICE_SLOT: Kind.PRIMARY})
+    wishes: frozenset[str] = frozenset()
 
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
         """Of one slot resource; beside it the classes that the container names."""

@@ -74,6 +74,11 @@ class Dialect(Protocol):
         """The resource names that this family claims."""
         ...
 
+    @property
+    def wishes(self) -> frozenset[str]:
+        """The annotations of a pod that ``ask`` looks at; what they all leave out is the same for every pod."""
+        ...
+
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
         """Translate one container's amounts: only of ``resources``, one of them positive at least. Zeros are among them
         only of resources without device ids, where nothing and zero may be two things."""

@@ -58,6 +58,7 @@ class Nvidia:
     resources: Mapping[str, Kind] = MappingProxyType(
         {GPU: Kind.PRIMARY} | dict.fromkeys((MEMORY, PERCENTAGE, CORES, PRIORITY), Kind.AMOUNT)
     )
+    wishes: frozenset[str] = frozenset({USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID, CARD_POLICY, NODE_POLICY})
 
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
         count = amounts.get(GPU, 0)

@@ -1,6 +1,7 @@
 """The table of dialects, and what the rest of Fractile asks of all of them together."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
@@ -16,7 +17,7 @@ from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, PodUID
 from fractile.wire import placement as placement_wire
 from fractile.wire.devices import MAX_PER_RESOURCE
-from fractile.wire.objects import Container, Pod
+from fractile.wire.objects import Container, Pod, ResourceRequirements
 from fractile.wire.placement import MAX_CONTAINERS
 from fractile.wire.quantity import whole_number
 from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
@@ -29,6 +30,11 @@ _OWNER: dict[str, Dialect] = {resource: dialect for dialect in DIALECTS for reso
 RESOURCES = frozenset(_OWNER)
 _SLOTS = frozenset(_CLASSES.resources)
 NONE: frozenset[str] = frozenset()
+
+_WISHES = frozenset(key for dialect in DIALECTS for key in dialect.wishes)
+_ALIKE = 4096  # containers that are remembered
+_SMALL = 16  # resources of a container that is remembered: as many as nobody writes by hand
+_NOTHING_SAID: dict[str, str] = {}
 
 
 def kind(resource: str) -> Kind:
@@ -73,21 +79,18 @@ def _parse(
     pod: Pod, unit: MemoryUnit, annotations: Mapping[str, str], *, off: frozenset[str], kept: frozenset[str]
 ) -> PodRequest | Refusal | None:
     found: list[ContainerRequest] = []
+    plain = not off and _WISHES.isdisjoint(annotations)
     ours = RESOURCES - off
     for role, index, container in _numbered(pod):
         kept_one = container.name in kept
         if not asks_for(container, RESOURCES if kept_one else ours):
             continue
-        amounts = _amounts(container)
-        if isinstance(amounts, Refusal):
-            return amounts
-        served = amounts if kept_one else {r: n for r, n in amounts.items() if not _is_off(r, off)}
-        if not any(served.values()):
-            continue  # all of ours are zero, which Kubernetes allows and means nothing
-        asked = _ask(container, amounts, unit, annotations)
-        if isinstance(asked, Refusal):
-            return asked
-        found += (_request(container, role, index, amounts, one) for one in asked)
+        requests = (plain and _known(container, role, index, unit)) or _requests(
+            container, role, index, unit=unit, annotations=annotations, off=NONE if kept_one else off
+        )
+        if isinstance(requests, Refusal):
+            return requests
+        found += requests
     if not found:
         return None
     return _together(found) or PodRequest(
@@ -97,6 +100,55 @@ def _parse(
         _OWNER[found[0].resource].name,
         tuple(found),
     )
+
+
+def _known(
+    container: Container, role: Role, index: int, unit: MemoryUnit
+) -> tuple[ContainerRequest, ...] | Refusal | None:
+    """What the container asks for by its resources alone: the same for each of the thousands of pods of a workload, so
+    it is worked out once. None for amounts that the API server would not send like that."""
+    resources = container.resources
+    if resources is None:
+        return None
+    requests, limits = resources.requests or {}, resources.limits or {}
+    if len(requests) + len(limits) > _SMALL:
+        return None
+    amounts = *requests.values(), *limits.values()
+    if any(type(amount) is not str for amount in amounts):  # 1 and True are one key
+        return None
+    return _alike(container.name, role, index, unit, tuple(requests.items()), tuple(limits.items()))
+
+
+_Written = tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=_ALIKE)
+def _alike(
+    name: str, role: Role, index: int, unit: MemoryUnit, requests: _Written, limits: _Written
+) -> tuple[ContainerRequest, ...] | Refusal:
+    written = Container(name=name, resources=ResourceRequirements(limits=dict(limits), requests=dict(requests)))
+    return _requests(written, role, index, unit=unit, annotations=_NOTHING_SAID, off=NONE)
+
+
+def _requests(
+    container: Container,
+    role: Role,
+    index: int,
+    *,
+    unit: MemoryUnit,
+    annotations: Mapping[str, str],
+    off: frozenset[str],
+) -> tuple[ContainerRequest, ...] | Refusal:
+    """The requests of one container that names resources of ours; none when it asks for nothing that is served."""
+    amounts = _amounts(container)
+    if isinstance(amounts, Refusal):
+        return amounts
+    if not any(n for r, n in amounts.items() if not _is_off(r, off)):
+        return ()  # all of ours are zero, which Kubernetes allows and means nothing
+    asked = _ask(container, amounts, unit, annotations)
+    if isinstance(asked, Refusal):
+        return asked
+    return tuple(_request(container, role, index, amounts, one) for one in asked)
 
 
 def _is_off(resource: str, off: frozenset[str]) -> bool:
@@ -122,7 +174,7 @@ def _together(found: Sequence[ContainerRequest]) -> Refusal | None:
         return Refusal(
             Code.MALFORMED, f"asks for GPUs in {len(found)} containers; a placement names at most {MAX_CONTAINERS}"
         )
-    for dialect in _dialects(found):
+    for dialect in _dialects(found) if len(found) > 1 else ():
         refusal = dialect.together([c for c in found if c.resource in dialect.resources])
         if refusal is not None:
             return refusal

@@ -40,6 +40,7 @@ class Tencent:
 
     name = "tencent"
     resources: Mapping[str, Kind] = MappingProxyType({CORE: Kind.PRIMARY, MEMORY: Kind.COUNTED})
+    wishes: frozenset[str] = frozenset({LIMIT})
 
     def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
         core, blocks = amounts.get(CORE, 0), amounts.get(MEMORY, 0)

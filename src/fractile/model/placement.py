@@ -61,6 +61,8 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
 
     This is Kubernetes' rule for pod requests, applied card by card and to memory, cores, slots and shares separately.
     """
+    if len(placement.containers) == 1 and len(placement.containers[0].slices) == 1:
+        return (_whole(placement.containers[0].slices[0]),)  # nearly all pods; a quarter of the time
     running: dict[CardUUID, tuple[int, int, int, int, int, bool]] = {}
     peak: dict[CardUUID, tuple[int, int, int, int, tuple[int, bool]]] = {}
     for container in placement.containers:
@@ -83,6 +85,11 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
         Charge(card, MiB(memory), Percent(cores), coreless, slots, slices, shares)
         for card, (memory, slots, slices, shares, (cores, coreless)) in peak.items()
     )
+
+
+def _whole(s: Slice) -> Charge:
+    """What a slice costs that is all there is of its pod."""
+    return Charge(s.card, s.memory, s.cores, not (s.cores or s.shares), s.slots, 1, s.shares)
 
 
 def _per_card(slices: Iterable[Slice]) -> dict[CardUUID, tuple[int, int, int, int]]:

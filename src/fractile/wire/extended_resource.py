@@ -7,7 +7,6 @@ The name is the device's id in lower case. Properties are quantities or strings,
 import re
 import sys
 from collections.abc import Collection
-from fractions import Fraction
 from functools import lru_cache
 from itertools import islice
 
@@ -52,6 +51,9 @@ _MAX_SHARES = 1000
 _MAX_PROPERTIES = 64
 _LONGEST = 253
 _OWN = frozenset({"type", "model", "index", "nodeName"})  # properties that are fields of every card
+_OWN_OF_GPU = _OWN | {"memory"}
+_OWN_OF_WHOLE_GPU = _OWN_OF_GPU | {"cores"}
+_SHORT = 40  # characters of a quantity
 _ROW = re.compile(ROW)
 _TYPE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -172,8 +174,8 @@ def dialects(metadata: ObjectMeta) -> frozenset[str] | None:
 def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
     """The card and its node; WireError when they make no sense: the objects may have been written by anybody."""
     spec = resource.spec
-    size = parse(spec.memory) if spec.memory or spec.type == GPU else Fraction(0)
-    if not 0 <= size < 2**60:
+    size = _mebibytes(spec.memory) if spec.memory or spec.type == GPU else MiB(0)
+    if size is None:
         raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible memory {spec.memory[:40]!r}")
     if not 0 <= spec.index < _MAX_INDEX:
         raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible index {spec.index}")
@@ -186,7 +188,7 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
         uuid=CardUUID(spec.device_id),
         index=spec.index,
         model=spec.model,
-        memory=MiB(int(size) // _MIB),
+        memory=size,
         pci_bus_id=spec.pci_bus_id,
         healthy=resource.status.phase in HEALTHY,
         interconnect=None if spec.interconnect is None else _interconnect(spec.interconnect),
@@ -195,6 +197,17 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
         properties=_shared(spec.properties or {}, gpu=spec.type == GPU),
         node=node,
     )
+
+
+def _mebibytes(text: str) -> MiB | None:
+    """Whole MiB of a quantity; None when no card has so much. WireError when it is none."""
+    return _read(text) if len(text) <= _SHORT else _read.__wrapped__(text)
+
+
+@lru_cache(maxsize=1024)  # the cards of a cluster have a few sizes
+def _read(text: str) -> MiB | None:
+    size = parse(text)
+    return MiB(int(size) // _MIB) if 0 <= size < 2**60 else None
 
 
 def _properties(card: Card, node: NodeName) -> dict[str, str | int]:
@@ -212,9 +225,10 @@ def _shared(properties: dict[str, str | int], *, gpu: bool) -> Properties:
     """None of them when they cannot be ours."""
     if len(properties) > _MAX_PROPERTIES:
         return NONE
-    own = _OWN | {"memory"} if gpu else _OWN
-    own = own | {"cores"} if gpu and properties.get("cores") == _CORES else own
-    return shared({k: str(v) for k, v in properties.items() if k not in own and len(str(v)) <= _LONGEST})
+    whole = _OWN_OF_WHOLE_GPU if properties.get("cores") == _CORES else _OWN_OF_GPU
+    own = whole if gpu else _OWN
+    said = {k: str(v) for k, v in properties.items() if k not in own}
+    return shared({k: v for k, v in said.items() if len(v) <= _LONGEST}) if said else NONE
 
 
 def _published(found: Interconnect | None) -> InterconnectSpec | None:

@@ -53,6 +53,8 @@ class _Versioned(msgspec.Struct, frozen=True):
     version: int
 
 
+_DAMAGED = (msgspec.DecodeError, RecursionError, UnicodeEncodeError)
+
 _version = msgspec.json.Decoder(_Versioned)
 _decoder = msgspec.json.Decoder(_Placement)
 _encoder = msgspec.json.Encoder()
@@ -71,12 +73,12 @@ def decode(text: str) -> Placement:
     if len(text) > MAX_LENGTH:
         raise WireError(f"annotation {ANNOTATION} is longer than {MAX_LENGTH} characters")
     try:
-        version = _version.decode(text).version
-        if version != VERSION:
-            raise WireError(f"annotation {ANNOTATION} has version {version}; this Fractile reads version {VERSION}")
         raw = _decoder.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as e:
+    except _DAMAGED as e:
+        _check_version(text)
         raise WireError(f"annotation {ANNOTATION} is malformed: {e}") from None
+    if raw.version != VERSION:
+        _check_version(text)
     return Placement(
         NodeName(raw.node),
         tuple(
@@ -88,6 +90,16 @@ def decode(text: str) -> Placement:
             for name, c in raw.containers.items()
         ),
     )
+
+
+def _check_version(text: str) -> None:
+    """WireError for another version than ours: there the other fields may mean, and be, anything."""
+    try:
+        version = _version.decode(text).version
+    except _DAMAGED as e:
+        raise WireError(f"annotation {ANNOTATION} is malformed: {e}") from None
+    if version != VERSION:
+        raise WireError(f"annotation {ANNOTATION} has version {version}; this Fractile reads version {VERSION}")
 
 
 def _written(s: Slice) -> _Slice:
