@@ -64,7 +64,8 @@ def command(
     # Late: numpy is a tenth of a second that --help need not wait for.
     from fractile.cli import simulate_text
     from fractile.policy.score.table import POLICIES
-    from fractile.sim.runs import Run, run_all
+    from fractile.sim.processes import run_all
+    from fractile.sim.runs import Run
     from fractile.sim.summary import summary
     from fractile.wire import simulation
 

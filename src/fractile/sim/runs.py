@@ -1,18 +1,6 @@
-"""Many runs: every policy with every seed, on as many processes as asked for, and what they came to.
+"""One run of an experiment, and its figures as they are reported."""
 
-Each run is a function of its arguments, so the result does not depend on the number of processes. A process that loses
-its parent ends by itself.
-"""
-
-import multiprocessing
-import os
-import threading
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from ctypes import c_longlong
-from multiprocessing.connection import wait
-from multiprocessing.sharedctypes import Synchronized
+from collections.abc import Callable
 
 import msgspec
 
@@ -26,9 +14,6 @@ from fractile.sim.trace import NodeRow, PodRow
 from fractile.wire.simulation import Figures
 
 PARTS = 1000  # of one run, for a progress bar
-_SETTLE = 0.2  # seconds between two looks at how far the runs are
-
-Progress = Callable[[int, int], None]  # parts done, of so many
 
 
 class Experiment(msgspec.Struct, frozen=True):
@@ -51,56 +36,8 @@ class Run(msgspec.Struct, frozen=True, order=True):
     seed: int
 
 
-def run_all(
-    experiment: Experiment, runs: Sequence[Run], *, jobs: int, progress: Progress = lambda done, total: None
-) -> dict[Run, Figures]:
-    """The figures of every run."""
-    if jobs <= 1 or len(runs) <= 1:
-        return _here(experiment, runs, progress)
-    context = multiprocessing.get_context("spawn")
-    done: Synchronized[int] = context.Value(c_longlong, 0)
-    with (
-        ProcessPoolExecutor(
-            min(jobs, len(runs)), mp_context=context, initializer=_begin, initargs=(experiment, done)
-        ) as pool,
-        _telling(lambda: progress(done.value, PARTS * len(runs))),
-    ):
-        try:
-            waiting = {pool.submit(_there, run): run for run in runs}
-            return {waiting[future]: future.result() for future in as_completed(waiting)}
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _here(experiment: Experiment, runs: Sequence[Run], progress: Progress) -> dict[Run, Figures]:
-    worker = _Worker(experiment)
-    found: dict[Run, Figures] = {}
-    for number, run in enumerate(runs):
-        found[run] = worker.figures(run, lambda part, n=number: progress(n * PARTS + part, PARTS * len(runs)))
-    return found
-
-
-@contextmanager
-def _telling(tell: Callable[[], None]) -> Generator[None]:
-    over = threading.Event()
-
-    def loop() -> None:
-        while not over.wait(_SETTLE):
-            tell()
-
-    thread = threading.Thread(target=loop, daemon=True)
-    thread.start()
-    try:
-        yield
-        tell()
-    finally:
-        over.set()
-        thread.join(timeout=5)
-
-
-class _Worker:
-    """What the runs of one process share: the mix and its floor."""
+class Worker:
+    """What the runs of one process share: the mix, its floor, the arithmetic."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
@@ -165,35 +102,3 @@ def _steady_figures(run: SteadyRun) -> Figures:
         failed_pods=run.failed,
         failed_gpus=run.failed_milli / WHOLE_GPU,
     )
-
-
-# --- in a process of its own ----------------------------------------------------------------------------------------
-
-_worker: list[tuple[_Worker, "Synchronized[int]"]] = []  # set once, when the process begins
-
-
-def _begin(experiment: Experiment, done: "Synchronized[int]") -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _worker.append((_Worker(experiment), done))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-def _there(run: Run) -> Figures:
-    worker, done = _worker[0]
-    last = 0
-
-    def tell(part: int) -> None:
-        nonlocal last
-        with done.get_lock():
-            done.value += part - last
-        last = part
-
-    figures = worker.figures(run, tell)
-    tell(PARTS)
-    return figures

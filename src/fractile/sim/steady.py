@@ -2,7 +2,9 @@
 
 Arrivals are a Poisson stream of pods drawn from the trace, lifetimes are exponential with a mean of 1, and the rate
 is such that ``load`` times the cluster's GPUs would be held if nobody were refused. Who is refused does not come
-again. The first lifetimes fill the cluster and do not count.
+again. At first as many pods come at once as there would be if nobody were refused: exponential lifetimes do not
+remember, so the stream is in its steady state from there on. Then the cluster needs a few lifetimes to forget in
+which order it was filled.
 """
 
 import heapq
@@ -23,7 +25,7 @@ from fractile.sim.cluster import Cluster, Held
 from fractile.sim.trace import NodeRow, PodRow
 
 WARM_UP = 3.0  # mean lifetimes
-MEASURED = 3.0
+MEASURED = 5.0
 
 Tell = Callable[[int, int], None]
 
@@ -63,6 +65,8 @@ def steady(
     start = clock()
     run = _Coming(cluster, board, seed)
     now, end = 0.0, WARM_UP + MEASURED
+    for _ in range(round(rate)):
+        run.arrive(now, random.choice(asks), random.expovariate(1.0))
     while (now := now + random.expovariate(rate)) < end:
         run.arrive(now, random.choice(asks), random.expovariate(1.0))
         tell(int(now * rate), int(end * rate))

@@ -249,3 +249,32 @@ def _plainly(v: View, policy: Policy, situation: Situation, ask: Ask, number: in
         if fits and int(scores.value[0]) > top:
             top, found = int(scores.value[0]), Choice(row, int(scores.device[0]))
     return found
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_many_nodes_of_which_many_are_equal_are_scored_each_for_itself(name: str) -> None:
+    """Above 64 nodes a board scores equal ones once; what makes a difference to any policy must make them unequal."""
+    half = [
+        *[
+            node(500, 1000, kinds={1: 1}, cpu_left=cpu, memory_left=memory)
+            for cpu in (60_000, 50_000)
+            for memory in (8, 9)
+        ],
+        node(500, 1000, kinds={0: 1, 1: 1}, memory=8_192),
+        node(500, 1000, kinds={0: 1}, cpu=48_000),
+        node(500, 1000, kinds={0: 1}, model="V100"),
+        node(1000, 500),
+    ]
+    v = view(*half * 9, node(500, kinds={0: 1}))
+    situation = situation_of(v, MIX)
+
+    for number, ask in enumerate([HALF, ONE, NO_GPU]):
+        assert Board(v, POLICIES[name], situation).best(ask, number) == _plainly(
+            v, POLICIES[name], situation, ask, number
+        )
+
+
+def test_nodes_that_differ_by_the_kinds_of_their_pods_only_are_not_equal() -> None:
+    v = view(*[node(500, 1000, kinds={1: 1})] * 50, *[node(500, 1000, kinds={0: 1})] * 50)
+
+    assert Board(v, POLICIES["gpu-clustering"], situation_of(v, MIX)).best(HALF, 0) == Choice(50, 0)
