@@ -40,6 +40,8 @@ class Selector(msgspec.Struct, frozen=True):
         return self.admits_model(model)
 
     def admits_model(self, model: str) -> bool:
+        if not (self.models or self.not_models):
+            return True
         name = model.casefold()
         if any(part.casefold() in name for part in self.not_models):
             return False
