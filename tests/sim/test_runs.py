@@ -82,6 +82,15 @@ def test_the_causes_are_taken_when_the_clusters_worth_has_been_asked_for() -> No
     assert (run.causes.lack_cpu, run.causes.sharing_remainder) == (0, 0)
 
 
+def test_the_causes_are_those_before_the_first_pod_too_many_whatever_happens_later() -> None:
+    """Two nodes of one GPU; one pod wants two on one node, two want one. Idle GPUs are of no use to the first alone."""
+    runs = [filled("first-fit", nodes(1, 1), pods(whole(2), whole(1), whole(1)), seed=s) for s in range(30)]
+
+    # It comes first: two are idle when more than two have been asked for. Second: one is. Last: none.
+    assert {r.causes.lack_gpu for r in runs} == {2000, 1000, 0}
+    assert {(r.failed, r.failed_milli, r.weight) for r in runs} == {(1, 2000, 3)}
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_run_never_gives_more_than_there_is(policy: str) -> None:
     run = filled(policy, CLUSTER, mixed(), tune=1.3)
@@ -121,6 +130,8 @@ def test_what_is_given_back_is_free_again(asks: list[Ask], random: Random) -> No
             held.append((ask, cluster.place(ask, chosen)))
             board.changed(chosen.row)
     assert cluster.allocated == sum(a.total for a, _ in held) == int((before.gpu_left - cluster.view.gpu_left).sum())
+    for kind in (0, 1, 2):
+        assert int(cluster.view.kinds[:, kind].sum()) == sum(a.kind == kind for a, _ in held)
     random.shuffle(held)
     for ask, place in held:
         cluster.release(ask, place)

@@ -63,6 +63,12 @@ def test_what_is_overfull_scores_nothing_in_the_old_version_and_all_in_the_new_o
     assert int(most_allocated(nine_of_eight, NEW)[0]) == 100
 
 
+@pytest.mark.parametrize("rounding", [OLD, NEW])
+def test_what_is_overfull_is_full_to_the_ratio(rounding: Rounding) -> None:
+    assert int(requested_to_capacity_ratio([resource(9, 8)], rounding=rounding)[0]) == 100
+    assert int(utilization(resource(9, 8), rounding)[0]) == (100 if rounding is OLD else 112)
+
+
 def test_a_shape_is_a_straight_line_between_its_points() -> None:
     shape = [Point(0, 0), Point(40, 2), Point(100, 10)]
 

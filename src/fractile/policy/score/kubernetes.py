@@ -92,9 +92,7 @@ def utilization(resource: Resource, rounding: Rounding) -> Ints:
     requested, capacity = resource.requested, np.maximum(resource.capacity, 1)
     if rounding is Rounding.NEW:
         return np.maximum(requested, 0) * MAX // capacity
-    return np.where(
-        requested > resource.capacity, MAX, MAX - np.maximum(resource.capacity - requested, 0) * MAX // capacity
-    )
+    return MAX - np.maximum(resource.capacity - requested, 0) * MAX // capacity
 
 
 def at(shape: Sequence[Point], percent: Ints) -> Ints:
