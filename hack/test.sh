@@ -136,6 +136,7 @@ else
     printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
 fi
 if compiler; then
+    check "native (make -C native)" make -C native -j"$(nproc)" all # tests in Python use what it builds
     behind native nice -n 5 make -C native -j"$(nproc)" check
 fi
 behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider

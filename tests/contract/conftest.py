@@ -81,9 +81,14 @@ def _compact_real(real: RealApiServer) -> Callable[[], Awaitable[None]]:
 
 
 @pytest.fixture(scope="session")
-def kubectl(real_server: RealApiServer) -> Kubectl:
-    """An administrator's, with all manifests applied."""
-    told = with_manifests(real_server)
-    if told is None:
-        pytest.skip("kubectl is not built; `fractile up` builds it")
-    return told
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Generator[Kubectl, None, None]:
+    """An administrator's, with all manifests applied: to a server of its own, or our policies would judge the other
+    tests, by the order in which they run."""
+    why = real_apiserver.missing()
+    if why:
+        pytest.skip(why)
+    with real_apiserver.running(tmp_path_factory.mktemp("manifests")) as server:
+        told = with_manifests(server)
+        if told is None:
+            pytest.skip("kubectl is not built; `fractile up` builds it")
+        yield told
