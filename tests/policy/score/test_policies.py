@@ -220,12 +220,20 @@ def _take(v: View, ask: Ask, chosen: Choice) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=15, deadline=None)
-@given(some=some_nodes, wanted=st.lists(asks, min_size=1, max_size=25))
-def test_a_board_that_remembers_chooses_as_one_that_begins_anew(name: str, some: list[Node], wanted: list[Ask]) -> None:
+@settings(max_examples=20, deadline=None)
+@given(
+    some=some_nodes,
+    wanted=st.lists(asks, min_size=1, max_size=25),
+    classes=st.sampled_from([1, 2, 1024]),
+    log=st.sampled_from([1, 2, 5, 65_536]),
+)
+def test_a_board_that_remembers_chooses_as_one_that_begins_anew(
+    name: str, some: list[Node], wanted: list[Ask], classes: int, log: int
+) -> None:
+    """However little it may remember."""
     v = view(*some)
     situation = situation_of(v, MIX)
-    board = Board(v, POLICIES[name], situation)
+    board = Board(v, POLICIES[name], situation, classes=classes, log=log)
     for number, ask in enumerate(wanted):
         chosen = board.best(ask, number)
 

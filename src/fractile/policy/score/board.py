@@ -6,6 +6,9 @@ the best.
 
     changed() ──> log: 4 7 4 9 9 1 ...
                          ^ class A has read to here      best(A) scores rows 9 and 1 again, then takes the maximum
+
+Both are bounded, for those who run for months: classes that were not served for longest are forgotten, and so are those
+that have not read the older half of a log that is full. What is forgotten is worked out anew.
 """
 
 import msgspec
@@ -16,6 +19,8 @@ from fractile.policy.score.policy import Policy, Situation
 from fractile.policy.score.view import Ask, Ints, Scores, View, feasible, roomy
 
 _COLD = 64  # so many rows or more: equal nodes are scored once
+_CLASSES = 1024  # at most; each holds 16 bytes a node
+_LOG = 65_536  # changes
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -28,16 +33,22 @@ class Choice(msgspec.Struct, frozen=True):
 class Board:
     """One policy on one cluster. The view's arrays are the caller's: it changes them and says so."""
 
-    def __init__(self, view: View, policy: Policy, situation: Situation) -> None:
+    def __init__(
+        self, view: View, policy: Policy, situation: Situation, *, classes: int = _CLASSES, log: int = _LOG
+    ) -> None:
         self._view = view
         self._policy = policy
         self._situation = situation
         self._log: list[int] = []
-        self._classes: dict[Ask, _Class] = {}
+        self._classes: dict[Ask, _Class] = {}  # the one served last stands last
+        self._most_classes = classes
+        self._longest_log = log
 
     def changed(self, row: int) -> None:
         """A node is not as it was."""
         self._log.append(row)
+        if len(self._log) >= self._longest_log:
+            self._shorten()
 
     def expect(self, situation: Situation) -> None:
         """Other pods are expected from now on: nothing that was kept holds any more."""
@@ -56,14 +67,27 @@ class Board:
 
     def _kept(self, ask: Ask) -> Scores:
         key = ask if self._policy.memory else msgspec.structs.replace(ask, memory=0)
-        kept = self._classes.get(key)
+        kept = self._classes.pop(key, None)
         if kept is None:
-            kept = self._classes[key] = _Class(len(self._view.number))
+            self._make_room()
+            kept = _Class(len(self._view.number))
             self._again(kept, key, np.arange(len(self._view.number)))
         elif kept.read < len(self._log):
             self._again(kept, key, np.array(sorted(set(self._log[kept.read :])), np.int64))
         kept.read = len(self._log)
+        self._classes[key] = kept
         return kept.scores
+
+    def _make_room(self) -> None:
+        while len(self._classes) >= self._most_classes:
+            del self._classes[next(iter(self._classes))]
+
+    def _shorten(self) -> None:
+        cut = len(self._log) // 2 + 1
+        del self._log[:cut]
+        self._classes = {key: kept for key, kept in self._classes.items() if kept.read >= cut}
+        for kept in self._classes.values():
+            kept.read -= cut
 
     def _again(self, kept: "_Class", key: Ask, rows: Ints) -> None:
         if self._policy.rescore is not None:
