@@ -26,12 +26,12 @@ def run(*args: str) -> Result:
 
 
 def test_the_table_has_a_line_for_each_policy_and_pair(files: list[str]) -> None:
-    result = run(*files, "--policy", "fgd-plus,bestfit", "--seeds", "1..3")
+    result = run(*files, "--policy", "fgd-plus,bestfit+2*gpu-packing", "--seeds", "1..3")
     lines = [line.split() for line in result.stdout.splitlines()]
 
     assert result.exit_code == 0, result.exception
-    assert [line[:2] for line in lines[1:3]] == [["fgd-plus", "3"], ["bestfit", "3"]]
-    assert lines[5][:2] == ["bestfit", "fgd-plus"]
+    assert [line[:2] for line in lines[1:3]] == [["fgd-plus", "3"], ["bestfit+2*gpu-packing", "3"]]
+    assert lines[5][:2] == ["bestfit+2*gpu-packing", "fgd-plus"]
     assert "4 nodes, 18 GPUs" in result.stdout
 
 
@@ -60,6 +60,7 @@ def test_the_steady_state_shows_allocation_and_acceptance(files: list[str]) -> N
     ("args", "said"),
     [
         pytest.param(["--policy", "bestfit,best"], "'best' is none of fgd-plus, fgd-paper", id="policy"),
+        pytest.param(["--policy", "bestfit+random"], "'bestfit+random' is none of", id="no sum"),
         pytest.param(["--policy", ","], "',' is none of", id="no policy"),
         pytest.param(["--seeds", "5..1"], "'5..1' is not a range", id="backwards"),
         pytest.param(["--seeds", "1-5"], "'1-5' is neither a number nor a range like 42..51", id="form"),

@@ -63,13 +63,13 @@ def command(
     """
     # Late: numpy is a tenth of a second that --help need not wait for.
     from fractile.cli import simulate_text
-    from fractile.policy.score.table import POLICIES
+    from fractile.policy.score.table import POLICIES, find
     from fractile.sim.processes import run_all
     from fractile.sim.runs import Run
     from fractile.sim.summary import summary
     from fractile.wire import simulation
 
-    policies = _policies(policy, POLICIES)
+    policies = _policies(policy, POLICIES, lambda name: find(name) is not None)
     numbers = _seeds(seeds)
     experiment = _experiment(nodes, pods, mode=mode, tune=tune, load=load)
     with _bar() as progress:
@@ -93,9 +93,9 @@ def _experiment(nodes: Path, pods: Path, *, mode: str, tune: float, load: float)
     return Experiment(cluster, wanted, mode, tune, load, compiled=kernel.available())
 
 
-def _policies(text: str, table: Collection[str]) -> list[str]:
+def _policies(text: str, table: Collection[str], known: Callable[[str], bool]) -> list[str]:
     names = list(dict.fromkeys(n.strip() for n in text.split(",") if n.strip()))
-    unknown = [n for n in names if n not in table]
+    unknown = [n for n in names if not known(n)]
     if unknown or not names:
         raise click.BadParameter(f"{(unknown or [text])[0]!r} is none of {', '.join(table)}", param_hint="--policy")
     return names

@@ -8,7 +8,7 @@ import msgspec
 
 from fractile.policy.score import fragmentation
 from fractile.policy.score.policy import Policy
-from fractile.policy.score.table import POLICIES
+from fractile.policy.score.table import find
 from fractile.sim.fill import Fragments
 
 
@@ -25,6 +25,12 @@ def available() -> bool:
 def kernel_of(*, compiled: bool) -> Kernel:
     """Importing the compiled one takes a second, and half a minute the first time on a machine."""
     if not compiled:
-        return Kernel(POLICIES.__getitem__, fragmentation.fragments)
+        return Kernel(_known, fragmentation.fragments)
     module = importlib.import_module("fractile.policy.score.compiled")
-    return Kernel(lambda name: module.compiled(name, POLICIES[name]), module.fragments)
+    return Kernel(lambda name: module.compiled(name, _known(name)), module.fragments)
+
+
+def _known(name: str) -> Policy:
+    policy = find(name)
+    assert policy is not None  # the command line was checked
+    return policy

@@ -11,7 +11,7 @@ from fractile.policy.score.candidates import NEVER, candidates
 from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Policy, Situation
 from fractile.policy.score.situation import situation_of
-from fractile.policy.score.table import DEFAULT, POLICIES
+from fractile.policy.score.table import DEFAULT, POLICIES, find
 from fractile.policy.score.view import Ask, View, feasible
 from tests.policy.score.nodes import Node, node, view
 
@@ -133,6 +133,38 @@ def test_random_draws_other_nodes_and_devices_for_every_decision_and_misses_none
     assert len(counts) == 8
     assert all(20 < n < 90 for n in counts.values())  # 50 each, deviation 6.6
     assert drawn == [board.best(HALF, n) for n in range(400)]
+
+
+def test_scores_add_up_in_hundredths_of_a_gpu_a_point_and_the_device_is_the_first_ones() -> None:
+    v = view(node(1000, 600, cpu_left=64_000), node(400, 700, cpu_left=70_000, memory_left=20_000))
+    situation = situation_of(v, MIX)
+    both = find("bestfit+2*most-allocated")
+    assert both is not None
+
+    bestfit = POLICIES["bestfit"].score(v, HALF, situation)
+    most = POLICIES["most-allocated"].score(v, HALF, situation)
+    found = both.score(v, HALF, situation)
+
+    assert found.value.tolist() == (10_000_000 * (bestfit.value + 2 * most.value)).tolist()
+    assert found.device.tolist() == bestfit.device.tolist()
+    assert both.memory
+
+
+def test_a_blend_takes_no_node_that_one_of_its_parts_cannot() -> None:
+    assert best("first-fit", HALF, node(499), node(500)) == Choice(1, 0)
+    both = find("fgd-plus+fgd-paper")
+    assert both is not None
+    v = view(node(499), node(500))
+
+    assert both.score(v, HALF, situation_of(v, MIX)).value[0] == NEVER
+    assert Board(v, both, situation_of(v, MIX)).best(HALF, 0) == Choice(1, 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "best", "fgd-plus+", "fgd-plus+random", "0*bestfit", "1001*bestfit", "-1*bestfit"]
+)
+def test_what_is_no_policy_is_not_found(text: str) -> None:
+    assert find(text) is None
 
 
 def test_the_default_is_in_the_table() -> None:

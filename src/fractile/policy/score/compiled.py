@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import msgspec
 import numpy as np
 
 from fractile.policy.score.candidates import NEVER
@@ -235,7 +236,7 @@ _RESCORE: dict[str, Rescore] = {"fgd-paper": paper, "fgd-plus": plus}
 def compiled(name: str, policy: Policy) -> Policy:
     """The policy with its compiled form, where there is one."""
     rescore = _RESCORE.get(name)
-    return policy if rescore is None else Policy(policy.score, policy.memory, policy.fresh, rescore)
+    return policy if rescore is None else msgspec.structs.replace(policy, rescore=rescore)
 
 
 def _all_falls(view: View, rows: Ints, ask: Ask, situation: Situation) -> tuple[Ints, Ints]:

@@ -65,4 +65,4 @@ def with_weights(weights: Weights) -> Score:
     return score
 
 
-POLICY = Policy(with_weights(Weights()))
+POLICY = Policy(with_weights(Weights()), unit=1)

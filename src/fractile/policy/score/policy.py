@@ -26,14 +26,19 @@ Rescore = Callable[[View, Ints, Ask, Situation, Scores], None]  # some rows, wri
 Values = Callable[[View, Ask, Situation], Ints]
 
 
+POINT = 10 * 1_000_000  # of a score of 0..100: a hundredth of a GPU
+
+
 class Policy(msgspec.Struct, frozen=True):
     """A row of ``table.POLICIES``. ``memory``: the score depends on memory too. ``fresh``: it changes with every
-    decision, so that none is kept. ``rescore``: a compiled form of ``score``, equal to it in every number."""
+    decision, so that none is kept. ``rescore``: a compiled form of ``score``, equal to it in every number. ``unit``:
+    what a point is worth, in millionths of a thousandth of a GPU; 0 for those that cannot be added to others."""
 
     score: Score
     memory: bool = False
     fresh: bool = False
     rescore: Rescore | None = None
+    unit: int = POINT
 
 
 def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:

@@ -11,4 +11,4 @@ def values(view: View, ask: Ask, situation: Situation) -> Ints:
     return noise(situation.draw, view.number)
 
 
-POLICY = Policy(by_node(values, lots), fresh=True)
+POLICY = Policy(by_node(values, lots), fresh=True, unit=0)

@@ -1,5 +1,7 @@
 """All policies for nodes by name. A new one is a file and a line here."""
 
+import re
+
 from fractile.policy.score import (
     bestfit,
     dot_product,
@@ -11,6 +13,7 @@ from fractile.policy.score import (
     random_fit,
 )
 from fractile.policy.score.allocation import policy, ratio
+from fractile.policy.score.blend import MOST, blend
 from fractile.policy.score.kubernetes import Rounding, least_allocated, most_allocated
 from fractile.policy.score.policy import Policy
 
@@ -31,3 +34,21 @@ POLICIES: dict[str, Policy] = {
     "requested-to-capacity-ratio-1.20": policy(ratio, Rounding.OLD),
 }
 DEFAULT = "fgd-plus"
+
+_TERM = re.compile(r"(?:([0-9]{1,4})\*)?([a-z0-9.-]+)", re.ASCII)
+
+
+def find(text: str) -> Policy | None:
+    """A policy by its name, or several with weights: ``fgd-plus+2*bestfit``. None when there is no such thing."""
+    if text in POLICIES:
+        return POLICIES[text]
+    terms = [_term(part.strip()) for part in text.split("+")]
+    known = [term for term in terms if term is not None]
+    return blend(known) if len(known) == len(terms) else None
+
+
+def _term(text: str) -> tuple[int, Policy] | None:
+    match = _TERM.fullmatch(text)
+    found = POLICIES.get(match[2]) if match else None
+    weight = int(match[1] or 1) if match else 0
+    return (weight, found) if found is not None and found.unit and 1 <= weight <= MOST else None
