@@ -94,7 +94,9 @@ def test_a_cluster_or_pods_without_gpus_are_not_compared(files: list[str], tmp_p
 
 def test_a_file_that_is_not_there_is_named(files: list[str], tmp_path: Path) -> None:
     (tmp_path / "n.csv").unlink()
-    result = run(*files)
+    assert str(run(*files).exception) == f"{tmp_path / 'n.csv'} cannot be read: No such file or directory"
 
-    assert isinstance(result.exception, FileNotFoundError)
-    assert str(tmp_path / "n.csv") in str(result.exception)
+    (tmp_path / "n.csv").mkdir()
+    result = run(*files)
+    assert isinstance(result.exception, SetupError)
+    assert "Is a directory" in str(result.exception)

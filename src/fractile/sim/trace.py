@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.errors import WireError
+from fractile.errors import SetupError, WireError
 from fractile.policy.score.view import WHOLE_GPU, Ask
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -38,7 +38,7 @@ class PodRow(msgspec.Struct, frozen=True):
 
 
 def read_nodes(path: Path) -> tuple[NodeRow, ...]:
-    """All nodes of a file; WireError says which line and column is wrong."""
+    """All nodes of a file; WireError says which line and column is wrong, SetupError why it cannot be read."""
     nodes = tuple(_node(row) for row in _rows(path, NODE_COLUMNS))
     if not nodes:
         raise WireError(f"{path} has no nodes")
@@ -91,6 +91,8 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
         raise WireError(f"{path} is not UTF-8: {e.reason} at byte {e.start}") from None
     except csv.Error as e:
         raise WireError(f"{path} is not a CSV file: {e}") from None
+    except OSError as e:
+        raise SetupError(f"{path} cannot be read: {e.strerror}") from None
 
 
 def _row(path: Path, line: int, heading: list[str], cells: list[str], key: str, names: set[str]) -> _Row:
