@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fractile.policy.score.board import Board
-from fractile.policy.score.candidates import NEVER
 from fractile.policy.score.fragmentation import forecast, fragments
 from fractile.policy.score.mix import mix_of
 from fractile.policy.score.situation import situation_of
 from fractile.policy.score.table import POLICIES
-from fractile.policy.score.view import Ask, Ints, Scores, View, feasible
+from fractile.policy.score.view import NEVER, Ask, Ints, Scores, View, feasible
 from tests.policy.score.nodes import Node, node, view
 
 if importlib.util.find_spec("numba") is None:

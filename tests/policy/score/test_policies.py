@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from fractile.policy.score import devices
 from fractile.policy.score.board import Board, Choice
-from fractile.policy.score.candidates import NEVER, candidates
+from fractile.policy.score.candidates import candidates
 from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Policy, Situation
 from fractile.policy.score.situation import situation_of
 from fractile.policy.score.table import DEFAULT, POLICIES, find
-from fractile.policy.score.view import Ask, View, feasible
+from fractile.policy.score.view import NEVER, Ask, View, feasible
 from tests.policy.score.nodes import Node, node, view
 
 MIX = Mix(
@@ -160,8 +160,26 @@ def test_a_blend_takes_no_node_that_one_of_its_parts_cannot() -> None:
     assert Board(v, both, situation_of(v, MIX)).best(HALF, 0) == Choice(1, 0)
 
 
+def test_the_device_may_be_chosen_by_another_rule_than_the_node() -> None:
+    some = [node(600, 1000, cpu_left=8_000), node(600, 700, cpu_left=6_000), node(1000, 1000)]
+
+    def chosen(text: str) -> Choice | None:
+        policy, v = find(text), view(*some)
+        assert policy is not None
+        return Board(v, policy, situation_of(v, MIX)).best(HALF, 0)
+
+    assert [chosen(f"bestfit@{d}") for d in ("tightest", "widest", "spread", "first")] == [
+        Choice(1, 0),
+        Choice(1, 1),
+        Choice(1, 1),
+        Choice(1, 0),
+    ]
+    assert chosen("bestfit@exclusive") == Choice(0, 1)  # the second has no device that is untouched
+    assert chosen("3*bestfit@widest+bestfit") == Choice(1, 1)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "best", "fgd-plus+", "fgd-plus+random", "0*bestfit", "1001*bestfit", "-1*bestfit"]
+    "text", ["", "best", "fgd-plus+", "fgd-plus+random", "0*bestfit", "1001*bestfit", "-1*bestfit", "bestfit@best"]
 )
 def test_what_is_no_policy_is_not_found(text: str) -> None:
     assert find(text) is None
@@ -177,6 +195,7 @@ def test_the_default_is_in_the_table() -> None:
         pytest.param(devices.tightest, 2, id="tightest"),
         pytest.param(devices.widest, 1, id="widest"),
         pytest.param(devices.first, 1, id="first"),
+        pytest.param(devices.untouched, 1, id="exclusive"),
     ],
 )
 def test_devices_are_chosen_among_those_with_room(choice: devices.Choice, device: int) -> None:

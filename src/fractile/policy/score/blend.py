@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fractile.policy.score.candidates import NEVER
 from fractile.policy.score.policy import Policy, Situation
-from fractile.policy.score.view import Ask, Scores, View
+from fractile.policy.score.view import NEVER, Ask, Scores, View
 
 MOST = 1000  # of a weight; sums stay far below 2^62
 

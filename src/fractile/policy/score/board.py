@@ -14,9 +14,8 @@ that have not read the older half of a log that is full. What is forgotten is wo
 import msgspec
 import numpy as np
 
-from fractile.policy.score.candidates import NEVER
 from fractile.policy.score.policy import Policy, Situation
-from fractile.policy.score.view import Ask, Ints, Scores, View, feasible, roomy
+from fractile.policy.score.view import NEVER, Ask, Ints, Scores, View, feasible, roomy
 
 _COLD = 64  # so many rows or more: equal nodes are scored once
 _CLASSES = 1024  # at most; each holds 16 bytes a node

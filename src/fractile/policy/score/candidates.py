@@ -3,9 +3,7 @@
 import msgspec
 import numpy as np
 
-from fractile.policy.score.view import NO_DEVICE, WHOLE_GPU, Ask, Flags, Ints, Scores, View
-
-NEVER = -(2**62)  # the value of a node that cannot take the pod
+from fractile.policy.score.view import NEVER, NO_DEVICE, WHOLE_GPU, Ask, Flags, Ints, Scores, View
 
 
 class Candidates(msgspec.Struct, frozen=True):

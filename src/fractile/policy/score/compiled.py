@@ -11,11 +11,10 @@ from typing import Any, TypeVar, cast
 import msgspec
 import numpy as np
 
-from fractile.policy.score.candidates import NEVER
 from fractile.policy.score.fgd_plus import UNIT, Weights
 from fractile.policy.score.fragmentation import Forecast
 from fractile.policy.score.policy import Policy, Rescore, Situation
-from fractile.policy.score.view import WHOLE_GPU, Ask, Flags, Ints, Scores, View
+from fractile.policy.score.view import NEVER, WHOLE_GPU, Ask, Flags, Ints, Scores, View
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fractile.policy.score.noise import noise
-from fractile.policy.score.view import NO_DEVICE, Ask, Ints, View
+from fractile.policy.score.view import NO_DEVICE, WHOLE_GPU, Ask, Ints, View
 
 Choice = Callable[[View, Ask, int], Ints]  # the number is the decision's, for those who draw lots
 
@@ -33,9 +33,24 @@ def lots(view: View, ask: Ask, draw: int) -> Ints:
     return _smallest(view, ask, noise(draw, view.number[:, None] * 64 + devices + (1 << 40)))
 
 
+def untouched(view: View, ask: Ask, draw: int) -> Ints:
+    """The first device that nobody has a part of."""
+    return _smallest(view, ask, np.where(view.gpu_left == WHOLE_GPU, 0, _NEVER))
+
+
+CHOICES: dict[str, Choice] = {
+    "tightest": tightest,
+    "widest": widest,
+    "first": first,
+    "spread": widest,
+    "exclusive": untouched,
+    "random": lots,
+}
+
+
 def _smallest(view: View, ask: Ask, key: Ints) -> Ints:
     if not ask.shares:
         return np.full(len(view.number), NO_DEVICE, np.int64)
-    room = view.gpu_left >= ask.milli
+    room = (view.gpu_left >= ask.milli) & (key < _NEVER)
     device = np.where(room, key, _NEVER).argmin(axis=1)
     return np.where(room.any(axis=1), device, NO_DEVICE)

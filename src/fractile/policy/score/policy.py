@@ -8,7 +8,7 @@ import numpy as np
 from fractile.policy.score import devices
 from fractile.policy.score.fragmentation import Forecast
 from fractile.policy.score.prices import Prices
-from fractile.policy.score.view import Ask, Ints, Largest, Scores, View
+from fractile.policy.score.view import NEVER, NO_DEVICE, Ask, Ints, Largest, Scores, View
 
 
 class Situation(msgspec.Struct, frozen=True):
@@ -48,6 +48,18 @@ def by_node(values: Values, choose: devices.Choice = devices.tightest) -> Score:
         return Scores(values(view, ask, situation), choose(view, ask, situation.draw))
 
     return score
+
+
+def with_device(policy: Policy, choose: devices.Choice) -> Policy:
+    """The node by the policy's score, the device by another rule; a node where that finds none is left out."""
+
+    def score(view: View, ask: Ask, situation: Situation) -> Scores:
+        device = choose(view, ask, situation.draw)
+        value = policy.score(view, ask, situation).value
+        return Scores(np.where(ask.shares & (device == NO_DEVICE), NEVER, value), device)
+
+    fresh = policy.fresh or choose is devices.lots
+    return msgspec.structs.replace(policy, score=score, fresh=fresh, rescore=None)
 
 
 def level(view: View) -> Ints:

@@ -14,8 +14,9 @@ from fractile.policy.score import (
 )
 from fractile.policy.score.allocation import policy, ratio
 from fractile.policy.score.blend import MOST, blend
+from fractile.policy.score.devices import CHOICES
 from fractile.policy.score.kubernetes import Rounding, least_allocated, most_allocated
-from fractile.policy.score.policy import Policy
+from fractile.policy.score.policy import Policy, with_device
 
 POLICIES: dict[str, Policy] = {
     "fgd-plus": fgd_plus.POLICY,
@@ -35,20 +36,28 @@ POLICIES: dict[str, Policy] = {
 }
 DEFAULT = "fgd-plus"
 
-_TERM = re.compile(r"(?:([0-9]{1,4})\*)?([a-z0-9.-]+)", re.ASCII)
+_TERM = re.compile(r"(?:([0-9]{1,4})\*)?([a-z0-9.-]+)(?:@([a-z]+))?", re.ASCII)
 
 
 def find(text: str) -> Policy | None:
-    """A policy by its name, or several with weights: ``fgd-plus+2*bestfit``. None when there is no such thing."""
-    if text in POLICIES:
-        return POLICIES[text]
+    """A policy by its name, one with another choice of the device, or several with weights: ``bestfit@widest``,
+    ``fgd-plus+2*bestfit``. None when there is no such thing."""
     terms = [_term(part.strip()) for part in text.split("+")]
     known = [term for term in terms if term is not None]
-    return blend(known) if len(known) == len(terms) else None
+    if len(known) < len(terms):
+        return None
+    if len(known) == 1:
+        return known[0][1]
+    return blend(known) if all(policy.unit for _, policy in known) else None
 
 
 def _term(text: str) -> tuple[int, Policy] | None:
     match = _TERM.fullmatch(text)
-    found = POLICIES.get(match[2]) if match else None
-    weight = int(match[1] or 1) if match else 0
-    return (weight, found) if found is not None and found.unit and 1 <= weight <= MOST else None
+    if match is None or match[2] not in POLICIES or not 1 <= int(match[1] or 1) <= MOST:
+        return None
+    found = POLICIES[match[2]]
+    if match[3]:
+        if match[3] not in CHOICES:
+            return None
+        found = with_device(found, CHOICES[match[3]])
+    return int(match[1] or 1), found

@@ -9,6 +9,7 @@ Flags = NDArray[np.bool_]
 
 WHOLE_GPU = 1000  # thousandths
 NO_DEVICE = -1
+NEVER = -(2**62)  # the value of a node that cannot take the pod
 KINDS = 9  # index 0: a part of a GPU; 1..8: so many whole ones (8 and more are one kind)
 
 
