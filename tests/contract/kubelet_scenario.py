@@ -119,8 +119,20 @@ class Recorder:
         )
         self.server = await rpc.serve(self.world.plugin_directory / endpoint, *handlers)
         request = dp.RegisterRequest(version=rpc.VERSION, endpoint=endpoint, resource_name=self.resource)
-        await rpc.call_socket(self.world.plugin_directory / rpc.KUBELET_SOCKET, rpc.REGISTER, request, timeout=15)
+        async with asyncio.timeout(_PATIENCE):
+            while not await self._told(request):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
         self.order.append("registered")
+
+    async def _told(self, request: dp.RegisterRequest) -> bool:
+        """Whether kubelet has heard it. The socket of one that starts is there a moment before anybody listens."""
+        try:
+            await rpc.call_socket(self.world.plugin_directory / rpc.KUBELET_SOCKET, rpc.REGISTER, request, timeout=15)
+        except grpc.aio.AioRpcError as e:
+            if "onnection refused" not in (e.details() or ""):
+                raise
+            return False
+        return True
 
     async def _options(self, request: dp.Empty, context: rpc.Context) -> dp.DevicePluginOptions:
         self.order.append("options")
