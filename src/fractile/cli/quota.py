@@ -2,26 +2,19 @@
 
 import asyncio
 import logging
-import os
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from fractile.cli import cluster_name, quota_text
-from fractile.cli.target import find_kubeconfig
-from fractile.cluster.layout import default_clusters_dir
-from fractile.errors import ApiError, FractileError, SetupError, Unreachable
+from fractile.cli import quota_text, reading
+from fractile.errors import ApiError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.kube.credentials import load
 from fractile.wire import quota_report
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import ConfigMap, Node, Pod, ResourceQuota
 from fractile.wire.quota_file import DEFAULT_SOURCE
 from fractile.wire.quota_report import QuotaReport
-
-T = TypeVar("T")
 
 
 @click.command("quota")
@@ -41,15 +34,7 @@ T = TypeVar("T")
     metavar="NAMESPACE/NAME",
     help="The ConfigMap that the control plane goes by.",
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster.")
-@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given.")
-@click.option(
-    "--name",
-    default="",
-    metavar="CLUSTER",
-    shell_complete=cluster_name.complete,
-    help="A local cluster that `fractile up` started.",
-)
+@reading.cluster_options
 def command(
     namespace: str, output: str, quota_configmap: str, kubeconfig: Path | None, context: str, name: str
 ) -> None:
@@ -62,8 +47,8 @@ def command(
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")
-    found = find_kubeconfig(given=kubeconfig, name=name, environ=os.environ, clusters=default_clusters_dir())
-    report = asyncio.run(_report(KubeClient(load(found, context=context)), quota_configmap, namespace))
+    client = KubeClient(reading.credentials(kubeconfig, context, name))
+    report = asyncio.run(_report(client, quota_configmap, namespace))
     if output == "json":
         click.echo(quota_report.encode(report))
     elif output == "yaml":
@@ -86,9 +71,9 @@ async def _report(client: KubeClient, source: str, namespace: str) -> QuotaRepor
             config_unread = True
             unread.append(f"ConfigMap {source} cannot be read: {e.message}")
         objects = QuotaObjects(
-            cards=await _list(client, paths.extended_resources(), ExtendedResource),
-            nodes=await _list(client, paths.nodes(), Node),
-            pods=await _list(client, paths.pods(namespace), Pod),
+            cards=await reading.read(client, paths.extended_resources(), ExtendedResource),
+            nodes=await reading.read(client, paths.nodes(), Node),
+            pods=await reading.read(client, paths.pods(namespace), Pod),
             config=config,
             resource_quotas=await _optional(client, paths.resource_quotas(namespace), unread),
             unread=tuple(unread),
@@ -105,7 +90,7 @@ async def _config(client: KubeClient, source: str) -> ConfigMap | None:
             return None
         raise
     except Unreachable as e:
-        raise _no_answer(e) from None
+        raise reading.no_answer(e) from None
 
 
 async def _optional(client: KubeClient, path: str, unread: list[str]) -> list[ResourceQuota]:
@@ -115,16 +100,3 @@ async def _optional(client: KubeClient, path: str, unread: list[str]) -> list[Re
     except ApiError as e:
         unread.append(f"ResourceQuotas cannot be read: {e.message}")
         return []
-
-
-async def _list(client: KubeClient, path: str, type: type[T]) -> list[T]:
-    try:
-        return (await client.list(path, type))[0]
-    except Unreachable as e:
-        raise _no_answer(e) from None
-    except ApiError as e:
-        raise SetupError(f"what is needed cannot be read ({e.message}); ask for the right to list {path}") from None
-
-
-def _no_answer(error: FractileError) -> SetupError:
-    return SetupError(f"the cluster does not answer ({error}); choose another with --kubeconfig, --context or --name")

@@ -56,21 +56,28 @@ async def read(client: KubeClient, path: str, type: type[T]) -> list[T]:
     try:
         return (await client.list(path, type))[0]
     except Unreachable as e:
-        raise SetupError(
-            f"the cluster does not answer ({e}); start a local one with `fractile up`, or choose another with "
-            "--kubeconfig, --context or --name"
-        ) from None
+        raise no_answer(e) from None
     except ApiError as e:
         raise SetupError(_advice(e, path)) from None
+
+
+def no_answer(error: Unreachable) -> SetupError:
+    return SetupError(
+        f"the cluster does not answer ({error}); start a local one with `fractile up`, or choose another with "
+        "--kubeconfig, --context or --name"
+    )
 
 
 def one_of(what: str, wanted: str, known: Iterable[str]) -> None:
     """SetupError that names those there are, when ``wanted`` is not among them."""
     names = sorted(set(known))
     if wanted and wanted not in names:
-        more = len(names) - _NAMED
-        listed = ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        raise SetupError(f"there is no {what} {wanted!r}; there are: {listed or 'none'}")
+        raise SetupError(f"there is no {what} {wanted!r}; there are: {listed(names) or 'none'}")
+
+
+def listed(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _advice(error: ApiError, path: str) -> str:

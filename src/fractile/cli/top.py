@@ -1,7 +1,6 @@
 """``fractile top``: what cards and containers use now, from the nodes' agents."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +8,11 @@ from pathlib import Path
 import click
 import httpx2
 
-from fractile.cli import cluster_name, top_text
-from fractile.cli.target import find_kubeconfig
-from fractile.cluster.layout import default_clusters_dir
+from fractile.cli import reading, top_text
 from fractile.errors import SetupError, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.kube.credentials import Credentials, load
+from fractile.kube.credentials import Credentials
 from fractile.wire import node_usage
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.node_usage import DEFAULT_PORT, ClusterUsage, NodeUsage, Unanswered
@@ -60,15 +57,7 @@ class Agent(KubeStruct, frozen=True):
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds.")
 @click.option("--agent", "agents", multiple=True, metavar="HOST:PORT", help="Ask these agents instead of a cluster's.")
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True, help="Of the agents.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Credentials file of the cluster.")
-@click.option("--context", default="", metavar="NAME", help="Context of the kubeconfig; its current one if not given.")
-@click.option(
-    "--name",
-    default="",
-    metavar="CLUSTER",
-    shell_complete=cluster_name.complete,
-    help="A local cluster that `fractile up` started.",
-)
+@reading.cluster_options
 def command(
     node: str | None,
     output: str,
@@ -87,8 +76,7 @@ def command(
     """
     found = [Agent(node=a, url=f"http://{a}") for a in agents]
     if not found:
-        kube = find_kubeconfig(given=kubeconfig, name=name, environ=os.environ, clusters=default_clusters_dir())
-        found = asyncio.run(_agents(load(kube, context=context), node, port))
+        found = asyncio.run(_agents(reading.credentials(kubeconfig, context, name), node, port))
     if output == "json":
         click.echo(node_usage.encode_cluster(asyncio.run(ask(found))))
     elif once or not sys.stdout.isatty():
