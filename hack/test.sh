@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs every check and every test and stops at the first that fails; with the argument "lint", the checks only.
 # A check that passes is one line; the tests show pytest's own output, and its closing line is the last of all.
-# The tests in C need the processor, those in Python mostly wait: they run at the same time, and those in Python in two
-# parts, as two people of one machine would run them. What runs behind is shown when it is done.
+# The tests in C are about shares of time, among others, and have the machine for themselves. Those in Python mostly wait:
+# they run in two parts at the same time, as two people of one machine would run them; what runs behind is shown when it
+# is done.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -136,15 +137,14 @@ else
     printf '  %-34s not available, see above; tests that need them are SKIPPED\n' "cluster programs" | tee -a "$summary"
 fi
 if compiler; then
-    check "native (make -C native)" make -C native -j"$(nproc)" all # tests in Python use what it builds
-    behind native nice -n 5 make -C native -j"$(nproc)" check
+    behind native make -C native -j"$(nproc)" check # tests in Python use what it builds
 fi
+native
 behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
 tests "unit, property, contract (pytest)" tests --ignore tests/e2e --ignore tests/agent -q
 first=$(tail -n 1 "$log")
 part agent "unit, agent (pytest)"
 second=$(tail -n 1 "$logs/agent")
-native
 tests "end to end (pytest)" tests/e2e
 last=$(tail -n 1 "$log")
 
