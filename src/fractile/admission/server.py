@@ -77,7 +77,7 @@ class _Bounded(H11Protocol):
     limits = Limits()
     _waiting: TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # uvicorn's
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
             transport.abort()
@@ -86,7 +86,7 @@ class _Bounded(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        if self.cycle is not None:  # pyright: ignore[reportUnnecessaryComparison]  # it is, before the first request
             self._asked()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -130,6 +130,22 @@ def bits(mask: int) -> list[int]:
     return found
 
 
+def parts(near: Sequence[int], cards: int) -> list[int]:
+    """The cards in sets, as bits, that reach each other, directly or through others; that of the lowest card first."""
+    found: list[int] = []
+    while cards:
+        part, edge = 0, cards & -cards
+        while edge:
+            part |= edge
+            reached = 0
+            for a in bits(edge):
+                reached |= near[a]
+            edge = reached & cards & ~part
+        cards &= ~part
+        found.append(part)
+    return found
+
+
 def _pair(a: Side, b: Side) -> int:
     """What two cards can pass; where their rows disagree, the smaller."""
     known = [rate for rate in (_seen_from(a, b), _seen_from(b, a)) if rate is not None]

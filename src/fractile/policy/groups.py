@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fractile.policy.bandwidth import Matrix, Rings, at_least, bits
+from fractile.policy.bandwidth import Matrix, Rings, at_least, bits, parts
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -65,8 +65,8 @@ class _Groups:
 
     def _likely(self, rate: int) -> Numbers:
         near = at_least(self._pairs, rate)
-        parts = [p for p in _parts(near, _core(near, self._free)) if p.bit_count() >= self._count]
-        found = [self._within(part, near) for part in parts]
+        large = [p for p in parts(near, _core(near, self._free)) if p.bit_count() >= self._count]
+        found = [self._within(part, near) for part in large]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def _within(self, part: int, near: Sequence[int]) -> Numbers:
@@ -116,19 +116,3 @@ def _core(near: Sequence[int], free: Positions) -> int:
     while lonely := [a for a in bits(left) if (near[a] & left).bit_count() < 2]:
         left &= ~sum(1 << a for a in lonely)
     return left
-
-
-def _parts(near: Sequence[int], cards: int) -> list[int]:
-    """The cards in sets, as bits, that reach each other."""
-    found: list[int] = []
-    while cards:
-        part, edge = 0, cards & -cards
-        while edge:
-            part |= edge
-            reached = 0
-            for a in bits(edge):
-                reached |= near[a]
-            edge = reached & cards & ~part
-        cards &= ~part
-        found.append(part)
-    return found

@@ -20,7 +20,7 @@ from itertools import combinations
 from math import comb, prod
 
 from fractile.policy import groups
-from fractile.policy.bandwidth import Matrix, Rings, at_least, bits, total
+from fractile.policy.bandwidth import Matrix, Rings, at_least, bits, parts, total
 
 _EXACT = 20_000  # groups that are compared; 8 of 16 cards are 12,870
 _MANY = 200  # groups from which on they are compared all at once, which costs half a millisecond to begin with
@@ -64,10 +64,10 @@ def fragment(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positi
         able = tuple(a for a in free if kinds[a][1] == smallest)
     branch, among = tuple(range(len(pairs))), able
     for rate in rates(pairs):
-        parts = [p for p in branches(pairs, branch, rate) if len(_of(p, able)) >= count]
-        if not parts:
+        large = [p for p in branches(pairs, branch, rate) if len(_of(p, able)) >= count]
+        if not large:
             break
-        branch = min(parts, key=lambda p: (len(_of(p, free)) == len(p), len(_of(p, free)), p))
+        branch = min(large, key=lambda p: (len(_of(p, free)) == len(p), len(_of(p, free)), p))
         among = _of(branch, able)
     if count > 1:
         return closest(pairs, kinds, among, count)
@@ -81,20 +81,7 @@ def rates(pairs: Matrix) -> list[int]:
 
 def branches(pairs: Matrix, cards: Sequence[int], rate: int) -> list[Positions]:
     """The cards in groups that reach each other at that rate, directly or through others."""
-    near = at_least(pairs, rate)
-    left = sum(1 << a for a in cards)
-    found: list[Positions] = []
-    while left:
-        branch, edge = 0, left & -left
-        while edge:
-            branch |= edge
-            reached = 0
-            for a in bits(edge):
-                reached |= near[a]
-            edge = reached & left & ~branch
-        left &= ~branch
-        found.append(tuple(bits(branch)))
-    return found
+    return [tuple(bits(part)) for part in parts(at_least(pairs, rate), sum(1 << a for a in cards))]
 
 
 class _Order:
