@@ -3,7 +3,7 @@
 # A check that passes is one line; the tests show pytest's own output, and its closing line is the last of all.
 # The tests in C are about shares of time, among others, and have the machine for themselves. Those in Python mostly wait:
 # they run in two parts at the same time, as two people of one machine would run them; what runs behind is shown when it
-# is done.
+# is done. So do the end-to-end tests, each half with a cluster of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -145,11 +145,19 @@ tests "unit, property, contract (pytest)" tests --ignore tests/e2e --ignore test
 first=$(tail -n 1 "$log")
 part agent "unit, agent (pytest)"
 second=$(tail -n 1 "$logs/agent")
-tests "end to end (pytest)" tests/e2e
-last=$(tail -n 1 "$log")
+others=(cluster class_controllers classes demos quota webhook)
+others=("${others[@]/#/tests/e2e/test_}")
+others=("${others[@]/%/.py}")
+behind others env FRACTILE_TEST_CLUSTER=e2e-others "$bin/pytest" "${others[@]}" -p no:cacheprovider
+tests "end to end (pytest)" tests/e2e "${others[@]/#/--ignore=}"
+third=$(tail -n 1 "$log")
+part others "end to end, second cluster (pytest)"
+last=$(tail -n 1 "$logs/others")
 
 echo
 cat "$summary"
 echo "  without the cluster: $first"
 echo "            the agent: $second"
+echo "        first cluster: $third"
+echo "       second cluster: $last"
 echo "$last"

@@ -20,7 +20,7 @@ from fractile.cluster.stage import demo_spec
 from fractile.cluster.up import Wish
 from fractile.errors import SetupError
 
-NAME = "e2e"
+NAME = os.environ.get("FRACTILE_TEST_CLUSTER", "e2e")  # two runs side by side need two names
 WAIT = 240.0  # seconds; a test may take 300
 
 
