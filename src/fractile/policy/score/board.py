@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from fractile.policy.score.policy import Policy, Situation
-from fractile.policy.score.view import NEVER, Ask, Ints, Scores, View, feasible, roomy
+from fractile.policy.score.view import NEVER, Ask, Flags, Ints, Scores, View, feasible, roomy
 
 _COLD = 64  # so many rows or more: equal nodes are scored once
 _CLASSES = 1024  # at most; each holds 16 bytes a node
@@ -54,15 +54,25 @@ class Board:
         self._situation = situation
         self._classes.clear()
 
-    def best(self, ask: Ask, draw: int) -> Choice | None:
-        """The best node with room, the first among equals; None if there is none. ``draw`` numbers the decision."""
+    def scores(self, ask: Ask, draw: int) -> Scores:
+        """Of all nodes, NEVER without room. ``draw`` numbers the decision. The devices are not to be written to."""
         scores = self._fresh(ask, draw) if self._policy.fresh else self._kept(ask)
-        value = np.where(roomy(self._view, ask), scores.value, NEVER)
+        return Scores(np.where(roomy(self._view, ask), scores.value, NEVER), scores.device)
+
+    def best(self, ask: Ask, draw: int, *, shown: Flags | None = None) -> Choice | None:
+        """The best node with room, the first among equals; None if there is none. ``shown``: only of these."""
+        scores = self.scores(ask, draw)
+        value = scores.value if shown is None else np.where(shown, scores.value, NEVER)
         row = int(value.argmax())
         return None if value[row] == NEVER else Choice(row, int(scores.device[row]))
 
     def _fresh(self, ask: Ask, draw: int) -> Scores:
-        return self._score(self._view, ask, msgspec.structs.replace(self._situation, draw=draw))
+        situation = msgspec.structs.replace(self._situation, draw=draw)
+        if self._policy.rescore is None:
+            return self._score(self._view, ask, situation)
+        scores = _nothing(len(self._view.number))
+        self._policy.rescore(self._view, np.arange(len(self._view.number)), ask, situation, scores)
+        return scores
 
     def _kept(self, ask: Ask) -> Scores:
         key = ask if self._policy.memory else msgspec.structs.replace(ask, memory=0)
@@ -111,8 +121,12 @@ class Board:
 
 class _Class:
     def __init__(self, nodes: int) -> None:
-        self.scores = Scores(np.full(nodes, NEVER, np.int64), np.full(nodes, -1, np.int64))
+        self.scores = _nothing(nodes)
         self.read = 0
+
+
+def _nothing(nodes: int) -> Scores:
+    return Scores(np.full(nodes, NEVER, np.int64), np.full(nodes, -1, np.int64))
 
 
 def _different(view: View) -> tuple[Ints, Ints]:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -30,7 +30,14 @@ class Mix(msgspec.Struct, frozen=True):
 
 def mix_of(asks: Iterable[Ask]) -> Mix:
     """All classes. Equally common ones: more CPU first, then more of a GPU, more GPUs, and the later name of models."""
-    counted = Counter(_class(a) for a in asks)
+    return mix_of_counts(Counter(asks))
+
+
+def mix_of_counts(asks: Mapping[Ask, int]) -> Mix:
+    """Likewise, of requests that come so often."""
+    counted: Counter[Ask] = Counter()
+    for ask, count in asks.items():
+        counted[_class(ask)] += count
     ordered = sorted(counted.items(), key=lambda kv: (kv[1], _order(kv[0])), reverse=True)
     return Mix(tuple(a for a, _ in ordered), tuple(c for _, c in ordered))
 
