@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from fractile.cli.quota import command
 from fractile.kube import paths
-from fractile.wire.quota_file import KEY
+from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
 from tests.cli.objects import MEMORY, card, container, node, placed, pod
 from tests.fakes.apiserver import FakeApiServer, Fault
 
@@ -28,8 +28,9 @@ async def shown(server: FakeApiServer, folder: Path, *args: str) -> str:
     return result.output
 
 
-def quota(server: FakeApiServer, text: str) -> None:
-    meta = {"name": "fractile-quota", "namespace": "fractile-system"}
+def quota(server: FakeApiServer, text: str, location: str = DEFAULT_SOURCE) -> None:
+    namespace, name = location.split("/")
+    meta = {"name": name, "namespace": namespace}
     server.create(paths.config_maps("fractile-system"), {"metadata": meta, "data": {KEY: text}})
 
 
@@ -102,6 +103,18 @@ async def test_a_config_map_that_makes_no_sense_is_told_with_its_mistake(filled:
     text = await shown(filled, tmp_path)
     assert "ConfigMap fractile-system/fractile-quota makes no sense, so it is not in force" in text
     assert "problem: quota ConfigMap fractile-system/fractile-quota: 'M40' of namespace 'a' must be" in text
+    assert "what was in force before was not kept, so nobody may be given a card" in text
+
+
+async def test_while_it_makes_no_sense_the_quotas_that_were_kept_are_shown(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    quota(filled, "{")
+    quota(filled, '{"default": {"quota": {"V100": 2}}}', KEPT)
+    found = json.loads(await shown(filled, tmp_path, "-n", "default", "-o", "json"))
+    assert found["state"] == "malformed"
+    assert [n["limits"] for n in found["namespaces"]] == [[{"model": "V100", "limitPercent": 200, "heldPercent": 75}]]
+    assert found["problems"][0].endswith("the quotas that were read before it stay in force, and are the ones shown")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,15 @@ class World:
         self.told: list[tuple[str, str, str]] = []  # object, reason, type
         self.said: list[str] = []
         self.eased = 0
-        self.feed = QuotaFeed(self.usage, SOURCE, others=others, tell=self.tell, eased=self.ease)
+        self.kept: list[str | None] = []
+        self.feed = QuotaFeed(
+            self.usage,
+            SOURCE,
+            others=others,
+            tell=self.tell,
+            eased=self.ease,
+            keep=lambda: self.kept.append(self.feed.text),
+        )
 
     def tell(self, about: ObjectRef, reason: str, message: str, kind: EventKind) -> None:
         self.told.append((f"{about.kind} {about.namespace}/{about.name} {about.uid}", reason, kind))
@@ -89,6 +97,40 @@ def test_while_nobody_has_known_the_quotas_since_the_start_nobody_is_given_a_car
     world.write(GOOD)
     assert world.usage.quota == Quota(TWO_M40)
     assert world.eased == 2
+
+
+@pytest.mark.parametrize("first", ["kept", "malformed"])
+def test_a_program_that_starts_with_a_malformed_one_goes_by_the_quotas_that_were_kept(first: str) -> None:
+    world = World(others=False)
+    if first == "kept":
+        world.feed.recall(TWO_M40)
+        assert world.usage.quota == Quota(others=False), "they are in force only if nothing better is there"
+    world.write("{")
+    if first == "malformed":
+        world.feed.recall(TWO_M40)
+    world.feed.synced()
+    assert world.usage.quota == Quota(TWO_M40, others=False)
+    assert world.told[0] == (OBJECT, "QuotaIgnored", "Warning")
+    assert (first == "kept") == world.said[0].endswith("; the quotas stay as they were")
+    assert world.kept == [], "what is kept stays as it is"
+    world.feed.recall({})
+    assert world.usage.quota == Quota(TWO_M40, others=False), "once only"
+    world.write('{"b": {}}')
+    assert world.usage.quota == Quota({"b": NamespaceQuota()}, others=False)
+    assert world.kept == ['{"b": {}}']
+
+
+def test_what_makes_sense_is_to_be_kept_as_it_is_written_and_nothing_when_there_is_none() -> None:
+    world = World()
+    world.feed.recall(TWO_M40)
+    world.feed.synced()  # none is there
+    world.write("{")
+    assert world.usage.quota.problem, "it was deleted since the quotas were kept"
+    world.write(f" {GOOD}")
+    world.write(f" {GOOD}")
+    world.write("{")
+    world.delete()
+    assert world.kept == ["", f" {GOOD}", ""]
 
 
 def test_a_deleted_config_map_limits_nobody() -> None:

@@ -14,7 +14,7 @@ from fractile.kube import paths
 from fractile.main.control_plane import CRASH_AT
 from fractile.wire import extended_resource, placement
 from fractile.wire.objects import Pod
-from fractile.wire.quota_file import KEY
+from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
 from tests.builders import cards, container, on_card, pod, resource
 from tests.control.plane import until
 from tests.fakes.apiserver import FakeApiServer, Fault
@@ -195,3 +195,23 @@ async def test_quotas_are_followed_while_it_runs_and_metrics_show_them(server: F
                 break
             await asyncio.sleep(0.05)
         assert await bind(running, second) == ""
+
+
+async def test_a_program_that_starts_with_malformed_quotas_goes_by_those_of_the_one_before(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    for location, data in ((DEFAULT_SOURCE, {KEY: '{"default": {"quota": {"V100": 0.5}}}'}), (KEPT, {})):
+        namespace, name = location.split("/")
+        server.create(paths.config_maps(namespace), {"metadata": {"name": name, "namespace": namespace}, "data": data})
+    quota, kept = (paths.config_map(*location.split("/")) for location in (DEFAULT_SOURCE, KEPT))
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:
+        await running.ready()
+        async with asyncio.timeout(10):
+            while not server.get(kept).get("data"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    server.merge(quota, {"data": {KEY: "{"}})
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:
+        await running.ready()
+        assert await bind(running, submit(server, "first")) == ""
+        said = "namespace default may hold 0.5 V100, holds 0.5, and this pod takes 0.5"
+        assert await bind(running, submit(server, "second")) == said

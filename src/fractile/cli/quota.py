@@ -13,7 +13,7 @@ from fractile.kube.client import KubeClient
 from fractile.wire import quota_report
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import ConfigMap, Node, Pod, ResourceQuota
-from fractile.wire.quota_file import DEFAULT_SOURCE
+from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
 from fractile.wire.quota_report import QuotaReport
 
 
@@ -75,6 +75,7 @@ async def _report(client: KubeClient, source: str, namespace: str) -> QuotaRepor
             nodes=await reading.read(client, paths.nodes(), Node),
             pods=await reading.read(client, paths.pods(namespace), Pod),
             config=config,
+            kept=await _kept(client),
             resource_quotas=await _optional(client, paths.resource_quotas(namespace), unread),
             unread=tuple(unread),
             config_unread=config_unread,
@@ -91,6 +92,14 @@ async def _config(client: KubeClient, source: str) -> ConfigMap | None:
         raise
     except Unreachable as e:
         raise reading.no_answer(e) from None
+
+
+async def _kept(client: KubeClient) -> ConfigMap | None:
+    """Nobody needs it who may not read it: it is shown while the other one makes no sense."""
+    try:
+        return await _config(client, KEPT)
+    except ApiError:
+        return None
 
 
 async def _optional(client: KubeClient, path: str, unread: list[str]) -> list[ResourceQuota]:

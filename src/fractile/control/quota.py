@@ -1,9 +1,10 @@
 """Follows the ConfigMap of quotas and the labels of nodes, and tells the ledger what they say.
 
 Level-triggered: the last state of the ConfigMap is what counts. One that makes no sense changes nothing: the quotas
-stay as they were, and an event on it says where and why. Failure rule: when there were none before, since the program
-has just started, nobody is given a card until somebody corrects it. To forget all quotas for a typing error would give
-away what others count on. A ConfigMap that is not there, or no more, limits nobody.
+stay as they were, and an event on it says where and why. A program that has just started takes those that were kept
+for it (``quota_kept``). Failure rule: when there are none of these either, nobody is given a card until somebody
+corrects it. To forget all quotas for a typing error would give away what others count on. A ConfigMap that is not
+there, or no more, limits nobody.
 
 Quotas are for pods that are still to be placed: nobody who runs loses anything, and what runs counts.
 """
@@ -27,16 +28,29 @@ Tell = Callable[[ObjectRef, str, str, EventKind], None]  # about what, the event
 
 class QuotaFeed:
     """``source``: namespace and name of the ConfigMap, for sentences. ``others``: whether namespaces that it does not
-    name may use cards. ``eased`` is told whenever somebody may have more than before, as far as anybody can say."""
+    name may use cards. ``eased`` is told whenever somebody may have more than before, as far as anybody can say;
+    ``keep`` whenever ``text`` is another one."""
 
-    def __init__(self, usage: Usage, source: str, *, others: bool, tell: Tell, eased: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        usage: Usage,
+        source: str,
+        *,
+        others: bool,
+        tell: Tell,
+        eased: Callable[[], None],
+        keep: Callable[[], None] = lambda: None,
+    ) -> None:
         self._usage = usage
         self._source = source
         self._others = others
         self._tell = tell
         self._eased = eased
+        self._keep = keep
         self._good: dict[str, NamespaceQuota] | None = None  # the last that made sense
+        self._recalled: dict[str, NamespaceQuota] | None = None  # of an earlier program
         self.problem = ""  # what is wrong with the ConfigMap as it is now
+        self.text: str | None = None  # what it says, "" when there is none; None: nothing that is known makes sense
         usage.limit(Quota(others=others))
 
     def changed(self, config: ConfigMap) -> None:
@@ -49,6 +63,7 @@ class QuotaFeed:
             return
         recovered = bool(self.problem)
         self.problem = ""
+        self._say((config.data or {})[quota_file.KEY])
         if quotas == self._good and not recovered:
             return
         self._good = quotas
@@ -59,9 +74,22 @@ class QuotaFeed:
     def gone(self, _: Gone) -> None:
         """The ConfigMap was deleted."""
         self.problem = ""
-        self._good = None
+        self._good = self._recalled = None
+        self._say("")
         self._put(Quota(others=self._others))
         log.warning("quotas gone source=%s", self._source)
+
+    def synced(self) -> None:
+        """What there is of the ConfigMap has been shown: it is not there if it was not."""
+        if self.text is None and not self.problem:
+            self._recalled = None
+            self._say("")
+
+    def recall(self, quotas: dict[str, NamespaceQuota]) -> None:
+        """These were in force before this program started; they count if the ConfigMap makes no sense."""
+        self._recalled = quotas
+        if self.problem and self._good is None:
+            self._stay(quotas)
 
     def node_changed(self, node: ObjectMeta) -> None:
         """A node, with its labels or without."""
@@ -70,8 +98,21 @@ class QuotaFeed:
     def node_gone(self, node: Gone) -> None:
         self._place(NodeName(node.name), Place())
 
+    def _say(self, text: str) -> None:
+        if self.text != text:
+            self.text = text
+            self._keep()
+
+    def _stay(self, quotas: dict[str, NamespaceQuota]) -> None:
+        self._good = quotas
+        self._put(Quota(quotas, others=self._others))
+        log.warning("quotas of an earlier program are in force source=%s namespaces=%d", self._source, len(quotas))
+
     def _refused(self, about: ObjectRef, problem: str) -> None:
         self.problem = problem
+        self.text = None
+        if self._good is None and self._recalled is not None:
+            self._stay(self._recalled)
         if self._good is None:
             self._put(Quota(problem=f"{problem}; until that is corrected nobody is given a card"))
             kept = "nobody is given a card until that is corrected"

@@ -1,7 +1,7 @@
 """What the API server's objects say about quotas and their use, as a report. Pure: objects in, report out.
 
 The control plane need not run: pods are fed to a ledger of our own through the code that feeds the control plane's.
-Which quotas that one goes by while the ConfigMap makes no sense, only it knows; the report then says so.
+While the ConfigMap makes no sense that one goes by the quotas that it kept, and so does the report.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,13 +28,14 @@ _OURS = ("class.fractile.dev/", "fractile.dev/", "aliyun.com/gpu-", "tencent.com
 
 
 class QuotaObjects(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read from the API server. ``config`` is None when there is none; ``unread`` says what could not be read,
-    and why."""
+    """What was read from the API server. ``config`` is None when there is none; ``kept`` is what the control plane
+    keeps, None when there is nothing; ``unread`` says what could not be read, and why."""
 
     cards: Sequence[ExtendedResource]
     nodes: Sequence[Node]
     pods: Sequence[Pod]
     config: ConfigMap | None = None
+    kept: ConfigMap | None = None
     resource_quotas: Sequence[ResourceQuota] = ()
     unread: tuple[str, ...] = ()
     config_unread: bool = False
@@ -95,7 +96,19 @@ def _quotas(objects: QuotaObjects, source: str) -> tuple[State, dict[str, Namesp
     try:
         return "read", quota_file.decode(objects.config.data or {}, f"quota ConfigMap {source}"), ()
     except WireError as e:
-        return "malformed", {}, (f"{e}; the control plane goes by the quotas that it read before, if it has any",)
+        kept = _kept(objects.kept)
+        if kept is None:
+            return "malformed", {}, (f"{e}; what was in force before was not kept, so nobody may be given a card",)
+        return "malformed", kept, (f"{e}; the quotas that were read before it stay in force, and are the ones shown",)
+
+
+def _kept(config: ConfigMap | None) -> dict[str, NamespaceQuota] | None:
+    if config is None or not config.data:
+        return None
+    try:
+        return quota_file.decode(config.data, "kept quotas")
+    except WireError:
+        return None
 
 
 def _held(usage: Usage) -> dict[str, list[HeldReport]]:

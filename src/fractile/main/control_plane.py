@@ -1,4 +1,7 @@
-"""Wiring of ``fractile control-plane``: watches -> ledger -> extender, and the loops beside them."""
+"""Wiring of ``fractile control-plane``: watches -> ledger -> extender, and the loops beside them.
+
+All of it is made anew for each term of this replica's lead (``main.leading``).
+"""
 
 import asyncio
 import logging
@@ -23,6 +26,7 @@ from fractile.extender.expected import Expected
 from fractile.extender.score import BINPACK, POLICIES
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials
 from fractile.kube.events import EventRecorder
 from fractile.kube.reflector import Reflector
 from fractile.ledger.classes import ClassIndex
@@ -31,6 +35,8 @@ from fractile.main.classes import Classes, in_turn
 from fractile.main.classes import option as default_classes_option
 from fractile.main.collector import seldom
 from fractile.main.families import family_options
+from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
+from fractile.main.leading import option as lease_option
 from fractile.main.logs import set_up_logging
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
 from fractile.main.serving import Options, serve
@@ -63,6 +69,7 @@ from fractile.wire.resource_class import ResourceClass
     show_default=True,
     help="Fill one node before the next, or keep nodes equally full; pods may say it for themselves.",
 )
+@lease_option
 @sharing_option
 @default_classes_option
 @quota_command_options
@@ -77,6 +84,7 @@ def command(
     dialects: frozenset[str],
     slots: int,
     node_policy: str,
+    lease: LeaseOptions,
     sharing: Path | None,
     default_classes: str,
     quota_configmap: str,
@@ -87,7 +95,7 @@ def command(
     """Run the scheduler extender and the controllers.
 
     kube-scheduler calls it over HTTPS: POST /scheduler/filter, /scheduler/prioritize and /scheduler/bind. /healthz
-    answers while the process lives, /readyz once the ledger is rebuilt from the API server.
+    answers while the process lives, /readyz while this replica leads and its ledger is rebuilt from the API server.
     """
     set_up_logging(log_level)
     options = Options(listen, tls_cert, tls_key)
@@ -103,6 +111,7 @@ def command(
             default_classes=default_classes,
             quota=QuotaOptions(quota_configmap, others=quota_others == "allow"),
             webhook=webhook,
+            lease=lease,
         )
     )
 
@@ -119,9 +128,52 @@ async def run(
     default_classes: str = "",
     quota: QuotaOptions | None = None,
     webhook: WebhookOptions | None = None,
+    lease: LeaseOptions | None = None,
 ) -> None:
-    """Build the objects, connect them, run until the server is told to stop."""
-    async with KubeClient(credentials.load(kubeconfig)) as client:
+    """Serve until told to stop; lead whenever the lease is ours."""
+    access = credentials.load(kubeconfig)
+    stage = Stage()
+
+    async def lead(term: Term) -> None:
+        await _lead(
+            term,
+            stage,
+            access,
+            unit=unit,
+            slots=slots,
+            dialects=dialects,
+            node_policy=node_policy,
+            sharing=sharing,
+            default_classes=default_classes,
+            quota=quota,
+            webhook=webhook,
+        )
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            leading = tasks.create_task(in_terms(lease or LeaseOptions(), access, lead))
+            await serve(stage, options)
+            leading.cancel()
+    except BaseExceptionGroup as group:
+        raise sentence_of(group) from None
+
+
+async def _lead(
+    term: Term,
+    stage: Stage,
+    access: Credentials,
+    *,
+    unit: MemoryUnit,
+    slots: int,
+    dialects: frozenset[str],
+    node_policy: str,
+    sharing: Path | None,
+    default_classes: str,
+    quota: QuotaOptions | None,
+    webhook: WebhookOptions | None,
+) -> None:
+    """Build the objects, connect them, run until cancelled."""
+    async with KubeClient(access, fence=term.left) as client:
         ledger = Ledger(time.monotonic, slots=slots)
         classes = ClassIndex(ledger)
         waiting = WaitingPods()
@@ -191,14 +243,19 @@ async def run(
             dialects=dialects,
             classes=classes,
             reached=_crash_point(os.environ.get(CRASH_AT, "")),
+            term=lambda: term.name,
         )
-        ready = asyncio.Event()
+        rebuilt = asyncio.Event()
+
+        def ready() -> bool:
+            return rebuilt.is_set() and term.leading()
+
         extender = Extender(
             ledger=ledger,
             binder=binder,
             expected=Expected(time.monotonic),
             unit=unit,
-            ready=ready.is_set,
+            ready=ready,
             dialects=dialects,
             classes=classes,
             node_policy=node_policy,
@@ -209,7 +266,7 @@ async def run(
                 client,
                 ledger=ledger,
                 classes=classes,
-                known=lambda: ready.is_set() and class_objects.synced.is_set(),
+                known=lambda: ready() and class_objects.synced.is_set(),
                 unit=unit,
                 dialects=dialects,
             )
@@ -217,14 +274,14 @@ async def run(
             else None
         )
         first = [cards, upkeep.nodes, *quotas.watches, *([cuts.nodes] if cuts else [])]
-        async with asyncio.TaskGroup() as tasks:
-            loops = [
-                tasks.create_task(coroutine)
+        stage.show(application(extender, more=[quotas.metrics(waiting, ready)]))
+        try:
+            async with asyncio.TaskGroup() as tasks:
                 for coroutine in (
                     cards.run(),
                     class_objects.run(),
-                    _rebuild([watch.synced for watch in first], pods, ready, ledger),
-                    *(watch.run() for watch in quotas.watches),
+                    _rebuild([watch.synced for watch in first], pods, rebuilt, ledger),
+                    *quotas.loops(),
                     repair.run(),
                     wakeup.run(),
                     doubt.run(),
@@ -232,15 +289,17 @@ async def run(
                     *upkeep.loops([cards.synced, class_objects.synced, pods.synced]),
                     *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),
                     *(admission.loops() if admission else ()),
-                )
-            ]
-            await serve(application(extender, more=[quotas.metrics(waiting, ready.is_set)]), options)
-            for loop in loops:
-                loop.cancel()
+                ):
+                    tasks.create_task(coroutine)
+        finally:
+            stage.clear()
 
 
-async def _rebuild(first: Sequence[asyncio.Event], pods: Reflector[Pod], ready: asyncio.Event, ledger: Ledger) -> None:
-    """Cards, labels, quotas first, so that a hold that its card cannot bear is seen at once; then pods; then ready."""
+async def _rebuild(
+    first: Sequence[asyncio.Event], pods: Reflector[Pod], rebuilt: asyncio.Event, ledger: Ledger
+) -> None:
+    """Cards, labels, quotas first, so that a hold that its card cannot bear is seen at once; then pods; then an audit;
+    then ready."""
     log = logging.getLogger(__name__)
     started = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
@@ -249,7 +308,9 @@ async def _rebuild(first: Sequence[asyncio.Event], pods: Reflector[Pod], ready: 
                 await synced.wait()
             tasks.create_task(pods.run())
             await pods.synced.wait()
-        ready.set()
+        if wrong := ledger.audit():  # a bug; to stop would help nobody
+            log.error("audit failed cards=%d first=%s", len(wrong), wrong[0])
+        rebuilt.set()
         log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), time.monotonic() - started)
 
 

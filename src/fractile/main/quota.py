@@ -1,6 +1,6 @@
 """Wiring of quotas and of the control plane's metrics: ConfigMap and labels of nodes -> ledger -> /metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from fractile.control.figures import figures
 from fractile.control.quota import QuotaFeed
+from fractile.control.quota_kept import QuotaKeeper
 from fractile.control.waiting import WaitingPods
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -20,7 +21,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.metrics.control_plane import page
 from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
 from fractile.wire.objects import ConfigMap
-from fractile.wire.quota_file import DEFAULT_SOURCE
+from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -81,7 +82,15 @@ class Quotas:
     ) -> None:
         self._ledger = ledger
         self.feed = QuotaFeed(
-            ledger.usage, options.source or "none", others=options.others, tell=events.emit, eased=eased
+            ledger.usage,
+            options.source or "none",
+            others=options.others,
+            tell=events.emit,
+            eased=eased,
+            keep=lambda: self._keeper.changed(),
+        )
+        self._keeper = QuotaKeeper(
+            client, location=KEPT, source=options.source, current=lambda: self.feed.text, recall=self.feed.recall
         )
         namespace, _, name = options.source.partition("/")
         self.config = (
@@ -99,8 +108,21 @@ class Quotas:
 
     @property
     def watches(self) -> list[Reflector[ConfigMap]]:
-        """To be run, and to be waited for before pods are looked at."""
+        """To be waited for before pods are looked at."""
         return [] if self.config is None else [self.config]  # an empty Reflector is false
+
+    def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """To be run."""
+        return () if self.config is None else (self._follow(self.config), self._settle(self.config))
+
+    async def _follow(self, config: Reflector[ConfigMap]) -> None:
+        await self._keeper.first()
+        await config.run()
+
+    async def _settle(self, config: Reflector[ConfigMap]) -> None:
+        await config.synced.wait()  # no timeout: as long as there is no API server there is nothing to be kept
+        self.feed.synced()
+        await self._keeper.run()
 
     def metrics(self, waiting: WaitingPods, ready: Callable[[], bool]) -> Route:
         """``GET /metrics``."""

@@ -18,6 +18,7 @@ from fractile.model.quota import Limit, NamespaceQuota
 
 KEY = "gpu_quota"
 DEFAULT_SOURCE = "fractile-system/fractile-quota"  # namespace and name of the ConfigMap
+KEPT = "fractile-system/fractile-quota-kept"  # where the control plane keeps what was in force, in the same form
 _MOST_CHARACTERS = 2**20  # as a ConfigMap
 _MOST_NAMES = 10_000
 _MOST_CARDS = 1_000_000
