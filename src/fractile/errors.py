@@ -4,6 +4,7 @@ FractileError            everything a person or a peer can cause; its text is on
 ├── WireError            bytes from outside do not decode: annotation, extender body, cluster file, device id
 ├── ApiError             the API server answered with an error status (``fractile.kube``)
 ├── Unreachable          the API server did not answer; whether it acted on the call is unknown
+│   └── NotLeading       it was not asked: this replica does not lead (any more)
 └── SetupError           this machine cannot do what was asked: a program, a right or a file is missing
 """
 
@@ -28,6 +29,10 @@ class ApiError(FractileError):
 
 class Unreachable(FractileError):
     """No answer: connection refused, cut or timed out. The call may or may not have taken effect."""
+
+
+class NotLeading(Unreachable):
+    """Another replica may lead: the call was not made."""
 
 
 class SetupError(FractileError):

@@ -47,13 +47,15 @@ class Running:
 async def control_plane(
     kubeconfig: Path, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Running, None]:
-    """Start it; it is killed, by pid, when the block is left, and by the kernel when this process dies."""
+    """Start it; it is killed, by pid, when the block is left, and by the kernel when this process dies. It is the only
+    replica unless a ``--lease`` is given: a lease would outlive it for its duration."""
     port = free_port()
+    alone = () if any(a.startswith("--lease") for a in arguments) else ("--lease=",)
     log = folder / f"control-plane-{port}.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", PROGRAM),
-            *("control-plane", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}", *arguments),
+            *("control-plane", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}", *alone, *arguments),
             env={**os.environ, **(environment or {})},
             stdout=out,
             stderr=out,

@@ -231,6 +231,7 @@ def fractile_control_plane(place: Layout, state: State, secrets: Secrets) -> Com
         f"--tls-cert={secrets.extender.cert}",
         f"--tls-key={secrets.extender.key}",
         f"--memory-unit={state.spec.unit.name}",
+        "--lease=",  # one replica: after a crash nobody need wait for the lease of the dead one
         f"--sharing={place.sharing}",
         *((f"--webhook={_HOST}:{state.ports.webhook}", f"--webhook-names={_HOST}") if state.ports.webhook else ()),
     )

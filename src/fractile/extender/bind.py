@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from fractile.control.feed import PodFeed
 from fractile.control.waiting import WaitingPods
 from fractile.dialects.table import NAMES, parse_pod, placement_annotations
-from fractile.errors import ApiError, Unreachable
+from fractile.errors import ApiError, NotLeading, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.ledger.classes import ClassIndex, resolve
@@ -37,6 +37,8 @@ from fractile.wire.objects import Pod
 
 log = logging.getLogger(__name__)
 
+LEADER = "fractile.dev/leader"  # annotation of a Binding: the term in which it was decided (kube/lease.py)
+
 Reached = Callable[[str], None]  # told each step's name; tests end the process there
 CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # environment: "assumed" or "bound"; the process ends there as by kill -9
 
@@ -50,7 +52,8 @@ class _Turn:
 
 
 class Binder:
-    """Binds one pod at a time per UID, any number of pods at once."""
+    """Binds one pod at a time per UID, any number at once. ``term`` names the lead under which it binds, for the API
+    server to refuse what a leader of before sends late; "" where nobody else can lead."""
 
     def __init__(
         self,
@@ -64,7 +67,9 @@ class Binder:
         dialects: frozenset[str] = NAMES,
         classes: ClassIndex | None = None,
         reached: Reached = lambda step: None,
+        term: Callable[[], str] = lambda: "",
     ) -> None:
+        self._term = term
         self._ledger = ledger
         self._classes = ClassIndex(ledger) if classes is None else classes
         self._waiting = waiting
@@ -163,6 +168,9 @@ class Binder:
                 node=args.node,
                 annotations=self._annotations(request, chosen),
             )
+        except NotLeading:
+            self._ledger.forget(uid)
+            raise
         except (ApiError, Unreachable) as e:
             return await self._failed(args, uid, e)
         self._reached("bound")
@@ -170,11 +178,12 @@ class Binder:
         return None
 
     def _annotations(self, request: PodRequest | None, chosen: Placement | None) -> dict[str, str]:
+        term = {LEADER: said} if (said := self._term()) else {}
         if request is None or chosen is None:
-            return {}
+            return term
         cards = self._ledger.cards(chosen.node)
         dialect = placement_annotations(request, chosen, cards=cards, unit=self._unit, now_ns=self._wall_ns())
-        return {**dialect, placement.ANNOTATION: placement.encode(chosen)}
+        return {**dialect, **term, placement.ANNOTATION: placement.encode(chosen)}
 
     async def _failed(self, args: BindingArgs, uid: PodUID, error: ApiError | Unreachable) -> Refusal | None:
         if await self._is_bound(args, uid):

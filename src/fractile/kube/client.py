@@ -19,7 +19,7 @@ from fractile.errors import ApiError, WireError
 from fractile.kube import paths
 from fractile.kube.credentials import Credentials
 from fractile.kube.pacing import Clock, Pacer, Sleep
-from fractile.kube.transport import Repeat, Transport, status_error
+from fractile.kube.transport import Fence, Repeat, Transport, open_fence, status_error
 from fractile.wire.objects import ListMeta, ObjectMeta
 
 T = TypeVar("T")
@@ -95,7 +95,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class KubeClient:
-    """An async context manager. ``qps`` and ``burst`` bound what all its callers together send."""
+    """An async context manager. ``qps`` and ``burst`` bound what all its callers together send; ``fence`` says for how
+    many seconds writes are allowed (``transport``)."""
 
     def __init__(
         self,
@@ -108,6 +109,7 @@ class KubeClient:
         rng: random.Random | None = None,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
+        fence: Fence = open_fence,
     ) -> None:
         self.credentials = credentials
         self._page_size = page_size
@@ -117,6 +119,7 @@ class KubeClient:
             timeout=timeout,
             rng=rng or random.Random(),
             sleep=sleep,
+            fence=fence,
         )
 
     async def __aenter__(self) -> Self:

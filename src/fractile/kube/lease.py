@@ -6,7 +6,9 @@
 
 Two rules keep two replicas from leading at once. Time is monotonic and our own: a record is stale when *we* saw it
 unchanged for its duration, whatever clock wrote it. And each write names the resourceVersion that it read, so of two
-that try at once the API server refuses one (409). ``deadline`` is below ``duration``: we stop before others may start.
+that try at once the API server refuses one (409). ``deadline`` is below ``duration``: we stop before others may start,
+and what lies between is for calls that are still on their way. A lease that is missing may have been deleted under its
+holder, who leads on until it looks again: it is waited for as for one that is held.
 Failure rule: closed. Any doubt (no answer, an error) counts as a failed renewal.
 """
 
@@ -26,16 +28,20 @@ from fractile.kube.pacing import Clock, Sleep
 from fractile.wire.objects import Lease
 
 _NEVER = float("-inf")
+_MISSING = "missing"  # stands for the resourceVersion of a lease that is not there
+_LONGEST = 60.0  # seconds; what a record may say of itself, or a nonsensical one would be honoured for years
 
 log = logging.getLogger(__name__)
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Seconds; those of the Kubernetes components."""
+    """Seconds. Shorter than those of the Kubernetes components (15, 10, 2), so that a leader that was killed is
+    followed within 17 s; ``look`` is how often those who wait read the lease."""
 
-    duration: float = 15.0
-    deadline: float = 10.0
+    duration: float = 12.0
+    deadline: float = 8.0
     retry: float = 2.0
+    look: float = 0.5
 
 
 DEFAULT = Timing()
@@ -57,11 +63,11 @@ class LeaderElector:
         sleep: Sleep = asyncio.sleep,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self.identity = identity
         self.transitions = 0  # grows with each change of leader: a fence for what a late leader wrote
         self._client = client
         self._namespace = namespace
         self._name = name
-        self._identity = identity
         self._timing = timing
         self._rng = rng or random.Random()
         self._clock = clock
@@ -73,7 +79,17 @@ class LeaderElector:
     @property
     def leading(self) -> bool:
         """Whether we lead at this very moment; false as soon as others may think that they do."""
-        return self._clock() - self._renewed < self._timing.deadline
+        return self.left > 0
+
+    @property
+    def left(self) -> float:
+        """Seconds for which we surely lead on, whatever happens; 0 or less when we do not."""
+        return self._renewed + self._timing.deadline - self._clock()
+
+    @property
+    def term(self) -> str:
+        """Names this very lead: holder and transitions as the Lease has them, for a check at the API server."""
+        return f"{self.identity}/{self.transitions}"
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait until we lead, then run ``work``; returns when it ends or when the lead is lost, which cancels it."""
@@ -90,34 +106,33 @@ class LeaderElector:
     async def acquire(self) -> None:
         """Wait until we lead."""
         while not await self._try():
-            await self._sleep(self._timing.retry * self._rng.uniform(1.0, 1.2))
-        log.info("leading lease=%s/%s identity=%s", self._namespace, self._name, self._identity)
+            await self._sleep(self._timing.look * self._rng.uniform(1.0, 1.2))
+        log.info("leading lease=%s/%s identity=%s", self._namespace, self._name, self.identity)
 
     async def hold(self) -> None:
         """Renew; returns when the lead is lost."""
         while self.leading:
-            left = self._renewed + self._timing.deadline - self._clock()
-            await self._sleep(max(0.0, min(self._timing.retry, left)))
+            await self._sleep(max(0.0, min(self._timing.retry, self.left)))
             try:
                 # A slow answer must not keep us from noticing that the time is up.
-                async with asyncio.timeout(max(0.0, self._renewed + self._timing.deadline - self._clock())):
+                async with asyncio.timeout(max(0.0, self.left)):
                     await self._try()
             except TimeoutError:
                 pass
-        log.warning("lead lost lease=%s/%s identity=%s", self._namespace, self._name, self._identity)
+        log.warning("lead lost lease=%s/%s identity=%s", self._namespace, self._name, self.identity)
 
     async def release(self) -> None:
         """Give the lead back, so that another replica need not wait for the lease to run out."""
-        if self._renewed == _NEVER:
+        led, self._renewed = self._renewed != _NEVER, _NEVER  # from before the write on: the next may lead at once
+        if not led:
             return
         try:
             async with asyncio.timeout(self._timing.retry):
                 lease = await self._read()
-                if lease is not None and lease.spec.holder_identity == self._identity:
+                if lease is not None and lease.spec.holder_identity == self.identity:
                     await self._write(lease, holder="")
         except (ApiError, Unreachable, WireError, TimeoutError) as e:
             log.warning("lease not released, it runs out by itself reason=%s", str(e) or type(e).__name__)
-        self._renewed = _NEVER
 
     async def _hold(self, working: asyncio.Task[None]) -> None:
         await self.hold()
@@ -128,11 +143,11 @@ class LeaderElector:
         begun = self._clock()
         try:
             lease = await self._read()
-            if lease is not None and not self._ours_to_take(lease):
-                if lease.spec.holder_identity != self._identity:
+            if not self._ours_to_take(lease):
+                if lease is not None:
                     self._renewed = _NEVER  # somebody else leads: be sure that we do not
                 return False
-            await self._write(lease, holder=self._identity)
+            await self._write(lease, holder=self.identity)
         except (ApiError, Unreachable, WireError) as e:
             if not (isinstance(e, ApiError) and e.code == 409):  # 409: another replica was faster
                 log.warning("lease round failed lease=%s/%s reason=%s", self._namespace, self._name, e)
@@ -140,15 +155,18 @@ class LeaderElector:
         self._renewed = begun
         return True
 
-    def _ours_to_take(self, lease: Lease) -> bool:
-        holder = lease.spec.holder_identity
-        if not holder or holder == self._identity:
+    def _ours_to_take(self, lease: Lease | None) -> bool:
+        holder = lease.spec.holder_identity if lease is not None else _MISSING
+        if not holder or holder == self.identity or (lease is None and self.leading):
             return True
-        version = lease.metadata.resource_version
+        version = lease.metadata.resource_version if lease is not None else _MISSING
         if self._seen[0] != version:
             self._seen = (version, self._clock())
-        duration = lease.spec.lease_duration_seconds or self._timing.duration
-        return self._clock() - self._seen[1] > duration
+        return self._clock() - self._seen[1] > self._duration(lease)
+
+    def _duration(self, lease: Lease | None) -> float:
+        said = lease.spec.lease_duration_seconds if lease is not None else None
+        return self._timing.duration if said is None else min(max(said, 1), _LONGEST)
 
     async def _read(self) -> Lease | None:
         try:
@@ -160,7 +178,7 @@ class LeaderElector:
 
     async def _write(self, lease: Lease | None, *, holder: str) -> None:
         before = lease.spec if lease is not None else None
-        same = before is not None and before.holder_identity == self._identity
+        same = before is not None and before.holder_identity == self.identity
         transitions = (before.lease_transitions or 0) + (0 if same else 1) if before is not None else 0
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}

@@ -1,6 +1,7 @@
 """One HTTP exchange with the API server, and when it is repeated.
 
 Failure rule: an error status is ApiError, no answer is Unreachable, an answer that is no Kubernetes JSON is WireError.
+A write that its ``fence`` does not allow is NotLeading, and was not begun.
 429 is repeated for every verb but Binding (priority and fairness refuses before anything is done), 500, 502, 503, 504
 and lost connections only for verbs that may be done twice. 401 makes us read the token anew, once. Everything else is
 the caller's to decide.
@@ -8,14 +9,14 @@ the caller's to decide.
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from enum import Enum
 
 import msgspec
 
 from fractile import __version__
-from fractile.errors import ApiError, Unreachable
+from fractile.errors import ApiError, NotLeading, Unreachable
 from fractile.kube.backoff import Backoff
 from fractile.kube.credentials import Credentials
 from fractile.kube.http import Answer, Cut, Http, Request
@@ -24,6 +25,14 @@ from fractile.kube.pacing import Pacer, Sleep
 _ATTEMPTS = 5
 _TRANSIENT = (500, 502, 503, 504)
 _LONGEST_RETRY_AFTER = 30.0  # seconds; a server that asks for more is asked again earlier
+
+
+Fence = Callable[[], float]
+
+
+def open_fence() -> float:
+    """Writes are always allowed."""
+    return float("inf")
 
 
 class Repeat(Enum):
@@ -44,11 +53,20 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class Transport:
-    """Sends requests at a bounded pace over kept connections."""
+    """Sends requests at a bounded pace over kept connections. ``fence`` says for how many seconds writes are allowed:
+    it is asked right before each, and none is waited for any longer."""
 
     def __init__(
-        self, credentials: Credentials, *, pacer: Pacer, timeout: float, rng: random.Random, sleep: Sleep
+        self,
+        credentials: Credentials,
+        *,
+        pacer: Pacer,
+        timeout: float,
+        rng: random.Random,
+        sleep: Sleep,
+        fence: Fence = open_fence,
     ) -> None:
+        self._fence = fence
         self._credentials = credentials
         self._pacer = pacer
         self._timeout = timeout
@@ -124,13 +142,18 @@ class Transport:
         if token:
             headers = {**request.headers, "Authorization": f"Bearer {token}"}
             request = msgspec.structs.replace(request, headers=headers)
+        limit = self._timeout
+        if request.method != "GET":
+            limit = min(limit, self._fence())
+            if limit <= 0:
+                raise NotLeading("this replica does not lead; another one answers in a moment")
         try:
             # One limit for all of it, so that an answer that drips in cannot hold us.
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(limit):
                 answer = await self._http.send(request)
                 return answer, await answer.read() if whole or answer.status >= 300 else b""
         except TimeoutError:
-            raise Unreachable(f"{self._http.where(request)} did not answer within {self._timeout:g} s") from None
+            raise Unreachable(f"{self._http.where(request)} did not answer within {limit:.3g} s") from None
 
 
 class Refused(ApiError):

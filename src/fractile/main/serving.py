@@ -10,7 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from fractile.errors import SetupError
 
@@ -35,7 +35,7 @@ class Options:
             _check(cert, key)
 
 
-async def serve(app: Starlette, options: Options) -> None:
+async def serve(app: ASGIApp, options: Options) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end."""
     with listening_socket(options) as listening:
         config = uvicorn.Config(
