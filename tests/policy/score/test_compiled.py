@@ -2,6 +2,7 @@
 
 import importlib.util
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from fractile.policy.score.board import Board
 from fractile.policy.score.fragmentation import forecast, fragments
 from fractile.policy.score.mix import mix_of
+from fractile.policy.score.policy import Situation
 from fractile.policy.score.situation import situation_of
-from fractile.policy.score.table import POLICIES
+from fractile.policy.score.table import POLICIES, find
 from fractile.policy.score.view import NEVER, Ask, Ints, Scores, View, feasible
 from tests.policy.score.nodes import Node, node, view
 
@@ -27,16 +29,26 @@ SIZES = (110, 230, 470, 810, 999, 1000)
 @st.composite
 def asks(draw: st.DrawFn) -> Ask:
     gpus = draw(st.sampled_from([0, 1, 1, 1, 2, 4]))
+    memory = draw(st.sampled_from([0, 8, 300_000]))
     milli = 0 if gpus == 0 else draw(st.sampled_from(SIZES)) if gpus == 1 else 1000
     models = tuple(draw(st.lists(st.sampled_from(MODELS), max_size=2))) if gpus else ()
-    return Ask(draw(st.integers(0, 96)) * 1000, 0, gpus, milli, models)
+    return Ask(draw(st.integers(0, 96)) * 1000, memory, gpus, milli, models)
 
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
     left = draw(st.lists(st.sampled_from([0, 100, 190, 530, 770, 1000, 1000]), max_size=5))
     cpu = draw(st.sampled_from([8_000, 96_000, 192_000]))
-    return node(*left, cpu=cpu, cpu_left=draw(st.integers(0, cpu)), model=draw(st.sampled_from(MODELS)))
+    memory = draw(st.sampled_from([8, 393_216]))
+    return node(
+        *left,
+        cpu=cpu,
+        cpu_left=draw(st.integers(0, cpu)),
+        memory=memory,
+        memory_left=draw(st.integers(0, memory)),
+        model=draw(st.sampled_from(MODELS)),
+        kinds=draw(st.dictionaries(st.sampled_from([0, 1, 2, 4]), st.integers(0, 3))),
+    )
 
 
 clusters = st.lists(nodes(), min_size=1, max_size=8)
@@ -55,36 +67,36 @@ def test_fragments_are_equal(some: list[Node], expected: list[Ask]) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["fgd-paper", "fgd-plus"])
-@settings(max_examples=200, deadline=None)
-@given(some=clusters, expected=wanted, ask=asks(), data=st.data())
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=100, deadline=None)
+@given(some=clusters, expected=wanted, ask=asks(), draw=st.integers(0, 2**50), data=st.data())
 def test_scores_and_devices_are_equal(
-    name: str, some: list[Node], expected: list[Ask], ask: Ask, data: st.DataObject
+    name: str, some: list[Node], expected: list[Ask], ask: Ask, draw: int, data: st.DataObject
 ) -> None:
     v = view(*some)
-    situation = situation_of(v, mix_of(expected))
+    situation = msgspec.structs.replace(situation_of(v, mix_of(expected)), draw=draw)
     rows = np.array(data.draw(st.lists(st.integers(0, len(some) - 1), min_size=1, unique=True)), np.int64)
     plain = POLICIES[name].score(v, ask, situation)
     wanted_value = np.where(feasible(v, ask), plain.value, NEVER)[rows]
 
-    value, device = _rescored(name, v, ask, rows, expected)
+    value, device = _rescored(name, v, ask, rows, situation)
 
     assert value.tolist() == wanted_value.tolist()
     there = wanted_value > NEVER
     assert device[there].tolist() == plain.device[rows][there].tolist()
 
 
-def _rescored(name: str, v: View, ask: Ask, rows: Ints, expected: list[Ask]) -> tuple[Ints, Ints]:
+def _rescored(name: str, v: View, ask: Ask, rows: Ints, situation: Situation) -> tuple[Ints, Ints]:
     policy = compiled.compiled(name, POLICIES[name])
     assert policy.rescore is not None
     scores = Scores(np.full(len(v.number), -7, np.int64), np.full(len(v.number), -7, np.int64))
-    policy.rescore(v, rows, ask, situation_of(v, mix_of(expected)), scores)
+    policy.rescore(v, rows, ask, situation, scores)
     others = np.setdiff1d(np.arange(len(v.number)), rows)
     assert (scores.value[others] == -7).all()
     return scores.value[rows], scores.device[rows]
 
 
-@pytest.mark.parametrize("name", ["fgd-paper", "fgd-plus"])
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_board_chooses_alike_with_both(name: str) -> None:
     v = view(node(1000, 530, 100), node(770, 770, model="V100"), node(*[1000] * 4))
     wanted_asks = [Ask(4_000, 0, 1, 470), Ask(4_000, 0, 1, 1000), Ask(4_000, 0, 2, 1000), Ask(4_000, 0)]
@@ -95,5 +107,8 @@ def test_a_board_chooses_alike_with_both(name: str) -> None:
     assert [plain.best(a, 0) for a in wanted_asks] == [fast.best(a, 0) for a in wanted_asks]
 
 
-def test_policies_without_a_compiled_form_stay_as_they_are() -> None:
-    assert compiled.compiled("bestfit", POLICIES["bestfit"]) is POLICIES["bestfit"]
+def test_sums_and_policies_with_another_device_have_no_compiled_form() -> None:
+    found = find("bestfit@widest")
+    assert found is not None
+
+    assert compiled.compiled("bestfit@widest", found) is found

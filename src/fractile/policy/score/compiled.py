@@ -1,31 +1,22 @@
 """The same scores as ``fgd_paper`` and ``fgd_plus``, compiled by numba: the optional extra ``fractile[fast]``.
 
-Imported only where numba is. Both compute in integers, so every number is equal to that of the arrays in numpy, which a
-test checks. One call scores some nodes for one request and writes into the board's own arrays.
+Imported only where numba is. All compute in integers, so every number is equal to that of the arrays in numpy, which a
+test checks. One call scores some nodes for one request and writes into the board's own arrays. The other policies:
+``compiled_nodes``.
 """
-
-import importlib
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
 
 import msgspec
 import numpy as np
 
+from fractile.policy.score import compiled_nodes
 from fractile.policy.score.fgd_plus import UNIT, Weights
 from fractile.policy.score.fragmentation import Forecast
+from fractile.policy.score.jit import jit
 from fractile.policy.score.policy import Policy, Rescore, Situation
 from fractile.policy.score.view import NEVER, WHOLE_GPU, Ask, Flags, Ints, Scores, View
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _compile(function: F) -> F:
-    """numba has no types of its own to check against."""
-    njit: Any = importlib.import_module("numba").njit
-    return cast(F, njit(cache=True, nogil=True)(function))
-
-
-@_compile
+@jit
 def _fragment(
     cpu: int,
     gpu: Ints,
@@ -61,7 +52,7 @@ def _fragment(
     return total
 
 
-@_compile
+@jit
 def _fragments(
     cpu_left: Ints,
     gpu_left: Ints,
@@ -82,7 +73,7 @@ def _fragments(
     return out
 
 
-@_compile
+@jit
 def _falls(
     rows: Ints,
     cpu_left: Ints,
@@ -146,7 +137,7 @@ def _falls(
             fall[i, 0] = before - _fragment(cpu, gpu, can, cpus, gpus, size, sizes, weight, enough, small)
 
 
-@_compile
+@jit
 def _paper(rows: Ints, fall: Ints, steps: Ints, shares: bool, value: Ints, device: Ints) -> None:
     """Steps that are reached; the first of equally good devices."""
     for i in range(len(rows)):
@@ -163,7 +154,7 @@ def _paper(rows: Ints, fall: Ints, steps: Ints, shares: bool, value: Ints, devic
         device[rows[i]] = chosen
 
 
-@_compile
+@jit
 def _plus(
     rows: Ints,
     fall: Ints,
@@ -229,7 +220,7 @@ def plus(view: View, rows: Ints, ask: Ask, situation: Situation, scores: Scores)
     )  # fmt: skip
 
 
-_RESCORE: dict[str, Rescore] = {"fgd-paper": paper, "fgd-plus": plus}
+_RESCORE: dict[str, Rescore] = {"fgd-paper": paper, "fgd-plus": plus, **compiled_nodes.RESCORE}
 
 
 def compiled(name: str, policy: Policy) -> Policy:

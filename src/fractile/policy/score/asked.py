@@ -1,0 +1,34 @@
+"""What a pod's wish comes to on cards of one size: a request in thousandths, which scores compare."""
+
+from functools import lru_cache
+
+from fractile.model.wish import CardPart, Wish
+from fractile.policy.score.view import WHOLE_GPU, Ask
+
+_PERCENT = WHOLE_GPU // 100
+
+
+def part_of(amount: int, memory: int) -> int:
+    """So much of a card's memory in thousandths, rounded up: what fits in MiB is never too large in thousandths."""
+    return min(WHOLE_GPU, -(-amount * WHOLE_GPU // memory)) if memory > 0 else WHOLE_GPU
+
+
+@lru_cache(maxsize=8192)
+def asked(wish: Wish, memory: int) -> Ask:
+    """On cards of so many MiB. Several parts count each with the largest one's size."""
+    if not wish.asks:
+        return Ask(wish.cpu, wish.memory)
+    if wish.whole:
+        return Ask(wish.cpu, wish.memory, wish.whole + len(wish.parts), WHOLE_GPU, wish.models)
+    milli = max(_milli(part, memory) for part in wish.parts)
+    return Ask(wish.cpu, wish.memory, len(wish.parts), milli, wish.models)
+
+
+def expressible(ask: Ask) -> bool:
+    """Whether scores know where such a pod could go: a part of one GPU, or whole ones. Not parts of several."""
+    return ask.shares or ask.milli == WHOLE_GPU
+
+
+def _milli(part: CardPart, memory: int) -> int:
+    mib = memory * part.memory_percent // 100 if part.memory_percent else part.memory
+    return min(WHOLE_GPU, max(1, part_of(mib, memory), part.cores * _PERCENT))
