@@ -2,17 +2,19 @@
 
 import os
 import re
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from fractile.cli import reading
 from fractile.errors import SetupError
 
 if TYPE_CHECKING:
     from fractile.sim.runs import Experiment
+    from fractile.sim.trace import NodeRow, PodRow
 
 _SEEDS = re.compile(r"([0-9]{1,9})(?:\.\.([0-9]{1,9}))?", re.ASCII)
 _MOST_SEEDS = 10_000
@@ -21,8 +23,20 @@ Progress = Callable[[int, int], None]
 
 
 @click.command("simulate")
-@click.option("--nodes", required=True, type=click.Path(path_type=Path), metavar="CSV", help="Nodes, one a line.")
-@click.option("--pods", required=True, type=click.Path(path_type=Path), metavar="CSV", help="Pods, one a line.")
+@click.option(
+    "--nodes",
+    required=True,
+    type=click.Path(),
+    metavar="CSV|YAML|live",
+    help="Nodes: one a line, manifests, or those of a cluster.",
+)
+@click.option(
+    "--pods",
+    required=True,
+    type=click.Path(),
+    metavar="CSV|YAML|live",
+    help="Pods: one a line, manifests, or all of the cluster.",
+)
 @click.option("--policy", default="fgd-plus", show_default=True, metavar="P[,P...]", help="See docs/simulate.md.")
 @click.option("--seeds", default="42..51", show_default=True, metavar="A..B", help="One run of each policy per seed.")
 @click.option(
@@ -54,15 +68,29 @@ Progress = Callable[[int, int], None]
     help="Processes.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@reading.cluster_options
 def command(
-    nodes: Path, pods: Path, policy: str, seeds: str, tune: float, mode: str, load: float, jobs: int, output: str
+    nodes: str,
+    pods: str,
+    policy: str,
+    seeds: str,
+    tune: float,
+    mode: str,
+    load: float,
+    jobs: int,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+    name: str,
 ) -> None:
     """Place recorded pods on recorded nodes under one policy or several, and show how well the GPUs were used.
 
     The same seed gives the same figures on every machine. Columns of the files, policies and figures: docs/simulate.md.
+    A file whose name ends in .yaml, .yml or .json holds manifests (docs/plan.md); live is the cluster of --kubeconfig,
+    --context or --name, which is only read.
     """
     # Late: numpy is a tenth of a second that --help need not wait for.
-    from fractile.cli import simulate_text
+    from fractile.cli import plan_input, simulate_text
     from fractile.policy.score.table import POLICIES, find
     from fractile.sim.processes import run_all
     from fractile.sim.runs import Run
@@ -71,7 +99,8 @@ def command(
 
     policies = _policies(policy, POLICIES, lambda name: find(name) is not None)
     numbers = _seeds(seeds)
-    experiment = _experiment(nodes, pods, mode=mode, tune=tune, load=load)
+    rows = plan_input.for_simulation(nodes, pods, lambda: reading.credentials(kubeconfig, context, name))
+    experiment = _experiment(rows, nodes=nodes, pods=pods, mode=mode, tune=tune, load=load)
     with _bar() as progress:
         runs = [Run(p, seed) for p in policies for seed in numbers]
         found = run_all(experiment, runs, jobs=jobs, progress=progress)
@@ -79,13 +108,13 @@ def command(
     click.echo(simulation.encode(report) if output == "json" else simulate_text.table(report), nl=output == "json")
 
 
-def _experiment(nodes: Path, pods: Path, *, mode: str, tune: float, load: float) -> "Experiment":
+def _experiment(
+    rows: "tuple[Sequence[NodeRow], Sequence[PodRow]]", *, nodes: str, pods: str, mode: str, tune: float, load: float
+) -> "Experiment":
     from fractile.sim import kernel
     from fractile.sim.runs import Experiment
-    from fractile.sim.trace import read_nodes, read_pods
 
-    cluster = read_nodes(nodes)
-    wanted = read_pods(pods, cluster)
+    cluster, wanted = tuple(rows[0]), tuple(rows[1])
     if not any(n.gpus for n in cluster):
         raise SetupError(f"{nodes} has no node with GPUs, so there is nothing to compare")
     if not any(p.ask.gpus for p in wanted):

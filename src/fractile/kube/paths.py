@@ -66,6 +66,11 @@ def resource_quotas(namespace: str = "") -> str:
     return f"{_core(namespace)}/resourcequotas" if namespace else "/api/v1/resourcequotas"
 
 
+def disruption_budgets() -> str:
+    """The PodDisruptionBudgets of all namespaces."""
+    return "/apis/policy/v1/poddisruptionbudgets"
+
+
 def leases(namespace: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{_checked(namespace)}/leases"
 
