@@ -1,6 +1,7 @@
 """The compiled scores are those of the arrays, number by number."""
 
 import importlib.util
+from random import Random
 
 import msgspec
 import numpy as np
@@ -68,7 +69,7 @@ def test_fragments_are_equal(some: list[Node], expected: list[Ask]) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(some=clusters, expected=wanted, ask=asks(), draw=st.integers(0, 2**50), data=st.data())
 def test_scores_and_devices_are_equal(
     name: str, some: list[Node], expected: list[Ask], ask: Ask, draw: int, data: st.DataObject
@@ -84,6 +85,44 @@ def test_scores_and_devices_are_equal(
     assert value.tolist() == wanted_value.tolist()
     there = wanted_value > NEVER
     assert device[there].tolist() == plain.device[rows][there].tolist()
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_they_are_equal_on_a_crowded_cluster_too(name: str) -> None:
+    """Where most requests fit somewhere and nodes hold pods of all kinds; 300 nodes, 40 requests."""
+    lots = Random(name)
+    v = view(*(_crowded(lots) for _ in range(300)))
+    queue = [
+        Ask(
+            1000 * lots.randrange(0, 9),
+            lots.choice([0, 2_000]),
+            gpus,
+            lots.choice(SIZES) if gpus == 1 else 1000 if gpus else 0,
+        )
+        for gpus in lots.choices([0, 1, 2, 4], [1, 6, 1, 1], k=40)
+    ]
+    situation = situation_of(v, mix_of(queue))
+    rows = np.arange(len(v.number))
+    for number, ask in enumerate(queue):
+        drawn = msgspec.structs.replace(situation, draw=number)
+        plain = POLICIES[name].score(v, ask, drawn)
+        value, device = _rescored(name, v, ask, rows, drawn)
+        there = feasible(v, ask)
+
+        assert value.tolist() == np.where(there, plain.value, NEVER).tolist()
+        assert device[there].tolist() == plain.device[there].tolist()
+
+
+def _crowded(lots: Random) -> Node:
+    left = [lots.choice([0, 110, 190, 530, 770, 1000, 1000]) for _ in range(lots.choice([1, 2, 4, 8]))]
+    kinds = {kind: lots.randrange(1, 3) for kind in (0, 1, 2, 4) if lots.random() < 0.3}
+    return node(
+        *left,
+        cpu_left=lots.randrange(96_001),
+        memory_left=lots.randrange(393_217),
+        model=lots.choice(MODELS),
+        kinds=kinds,
+    )
 
 
 def _rescored(name: str, v: View, ask: Ask, rows: Ints, situation: Situation) -> tuple[Ints, Ints]:
