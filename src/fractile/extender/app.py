@@ -18,15 +18,20 @@ from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import FractileError, WireError
 from fractile.extender import openapi
 from fractile.extender.bind import Binder
+from fractile.extender.engine import Engine
 from fractile.extender.expected import Expected
-from fractile.extender.filter import filter_nodes
-from fractile.extender.score import BINPACK, rank
+from fractile.extender.filter import BEST, filter_nodes
+from fractile.extender.policies import NodePolicies
+from fractile.extender.score import BINPACK, Ranking, rank, rank_by
 from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
+from fractile.ledger.node_totals import NodeTotals
+from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
 from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, HostPriority, NodeList
+from fractile.wire.objects import Pod
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +42,7 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 class Extender:
     """The three verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt; ``node_policy`` is the
-    cluster's, for pods that name none."""
+    cluster's, for pods that name none, where no ``policies`` are given."""
 
     def __init__(
         self,
@@ -50,6 +55,7 @@ class Extender:
         dialects: frozenset[str] = NAMES,
         node_policy: str = BINPACK,
         classes: ClassIndex | None = None,
+        policies: NodePolicies | None = None,
     ) -> None:
         self._ledger = ledger
         self._classes = ClassIndex(ledger) if classes is None else classes
@@ -57,7 +63,7 @@ class Extender:
         self._expected = expected
         self._unit = unit
         self._dialects = dialects
-        self._node_policy = node_policy
+        self._policies = policies or NodePolicies(ledger, Engine(ledger, NodeTotals()), cluster=node_policy)
         self.ready = ready
 
     def filter(self, body: bytes) -> bytes:
@@ -72,7 +78,7 @@ class Extender:
             return wire.encode(FilterResult(error=str(e)))
         assert args.pod is not None
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
-        result = filter_nodes(request, names, self._ledger, self._node_policy)
+        result = self._filtered(args.pod, request, names)
         _log_filter(args, names, result, started)
         return wire.encode(_in_the_form_asked(args, result))
 
@@ -90,10 +96,24 @@ class Extender:
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         if not isinstance(request, PodRequest):
             return wire.encode([HostPriority(name, 0) for name in names])
-        ranking = rank(request, names, self._ledger, self._expected.others(request.uid), self._node_policy)
+        ranking = self._ranked(args.pod, request, names)
         if ranking.best:
-            self._expected.put(request.uid, ranking.best, ranking.memory)
+            self._expected.put(request.uid, ranking.best, ranking.memory, ranking.coming)
         return wire.encode(ranking.scores)
+
+    def _filtered(self, pod: Pod, request: PodRequest | Refusal | None, names: list[str]) -> FilterResult:
+        if not isinstance(request, PodRequest) or len(names) <= BEST:
+            return filter_nodes(request, names, self._ledger)  # no policy decides who fits, only who is named
+        asking = self._policies.asking(pod, request)
+        standing = self._policies.standing(asking, self._expected.coming(request.uid))
+        return filter_nodes(request, names, self._ledger, asking.plain, standing=standing)
+
+    def _ranked(self, pod: Pod, request: PodRequest, names: list[str]) -> Ranking:
+        asking = self._policies.asking(pod, request)
+        standing = self._policies.standing(asking, self._expected.coming(request.uid))
+        self._policies.remember(asking)
+        by_policy = None if standing is None or not names else rank_by(standing, names, self._ledger)
+        return by_policy or rank(request, names, self._ledger, self._expected.others(request.uid), asking.plain)
 
     async def bind(self, body: bytes) -> bytes:
         if not self.ready():
@@ -103,6 +123,7 @@ class Extender:
             args = wire.decode_binding(body)
             self._expected.discard(PodUID(args.pod_uid))
             refusal = await self._binder.bind(args)
+            self._policies.forget(PodUID(args.pod_uid))
         except FractileError as e:
             log.warning("bind failed reason=%s", e)
             return wire.encode(BindingResult(str(e)))

@@ -29,8 +29,9 @@ from fractile.model.quota import owner_of
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
-from fractile.policy.quota import plan_within
+from fractile.policy.quota import Allowance, plan_within
 from fractile.policy.reasons import no_cards
+from fractile.policy.state import NodeState
 from fractile.wire import placement
 from fractile.wire.extender import BindingArgs
 from fractile.wire.objects import Pod
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 LEADER = "fractile.dev/leader"  # annotation of a Binding: the term in which it was decided (kube/lease.py)
 
+Narrowed = Callable[[PodRequest, str], PodRequest | None]  # for the card that a policy takes on that node
 Reached = Callable[[str], None]  # told each step's name; tests end the process there
 CRASH_AT = "FRACTILE_TEST_CRASH_AT"  # environment: "assumed" or "bound"; the process ends there as by kill -9
 
@@ -66,6 +68,7 @@ class Binder:
         wall_ns: Callable[[], int],
         dialects: frozenset[str] = NAMES,
         classes: ClassIndex | None = None,
+        narrowed: Narrowed = lambda request, node: None,
         reached: Reached = lambda step: None,
         term: Callable[[], str] = lambda: "",
     ) -> None:
@@ -78,6 +81,7 @@ class Binder:
         self._unit = unit
         self._dialects = dialects
         self._wall_ns = wall_ns
+        self._narrowed = narrowed
         self._reached = reached
         self._turns: dict[PodUID, _Turn] = {}
 
@@ -152,10 +156,17 @@ class Binder:
             return no_cards()
         usage = self._ledger.usage
         left = usage.allowance(known)
-        chosen = left if isinstance(left, Refusal) else plan_within(known, state, usage.place(args.node), left)
+        chosen = left if isinstance(left, Refusal) else self._plan(known, state, left)
         if isinstance(chosen, Refusal):
             return chosen
         return self._ledger.assume(uid, chosen, owner_of(request)) or chosen
+
+    def _plan(self, request: PodRequest, state: NodeState, left: Allowance | None) -> Placement | Refusal:
+        """The card that the pod's policy takes, or any when that cannot be had."""
+        place = self._ledger.usage.place(state.node)
+        only = self._narrowed(request, state.node)
+        chosen = plan_within(only, state, place, left) if only else None
+        return chosen if isinstance(chosen, Placement) else plan_within(request, state, place, left)
 
     async def _write(
         self, args: BindingArgs, uid: PodUID, request: PodRequest | None, chosen: Placement | None

@@ -7,6 +7,7 @@ A wrong hint costs nothing but one less tight choice, and it is forgotten after 
 
 from collections.abc import Callable, Iterator
 
+from fractile.extender.engine import Coming
 from fractile.model.units import PodUID
 
 LIFETIME = 3.0  # seconds; from score to bind takes milliseconds
@@ -14,25 +15,38 @@ _LIMIT = 1000
 
 
 class Expected:
-    """By pod UID: the node, the MiB it will take there, and until when that is believed; the oldest first."""
+    """By pod UID: the node, the MiB it will take there, and until when that is believed; the oldest first. Beside it
+    what a policy expects it to take."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._hints: dict[PodUID, tuple[str, int, float]] = {}
+        self._coming: dict[PodUID, Coming] = {}
 
-    def put(self, uid: PodUID, node: str, memory: int) -> None:
+    def put(self, uid: PodUID, node: str, memory: int, coming: Coming | None = None) -> None:
         self.discard(uid)
         if len(self._hints) == _LIMIT:
             self.discard(next(iter(self._hints)))
         self._hints[uid] = (node, memory, self._clock() + LIFETIME)
+        if coming is not None:
+            self._coming[uid] = coming
 
     def discard(self, uid: PodUID) -> None:
         """The pod's Binding is decided: the ledger knows, or the pod starts over."""
         self._hints.pop(uid, None)
+        self._coming.pop(uid, None)
 
     def others(self, uid: PodUID) -> Iterator[tuple[str, int]]:
         """Node and MiB of every other pod's hint that is still believed."""
+        self._forget()
+        return ((node, memory) for key, (node, memory, _) in self._hints.items() if key != uid)
+
+    def coming(self, uid: PodUID) -> list[Coming]:
+        """What every other pod is expected to take, where a policy has said it."""
+        self._forget()
+        return [one for key, one in self._coming.items() if key != uid]
+
+    def _forget(self) -> None:
         now = self._clock()
         for old in [key for key, (_, _, until) in self._hints.items() if until < now]:
-            del self._hints[old]
-        return ((node, memory) for key, (node, memory, _) in self._hints.items() if key != uid)
+            self.discard(old)

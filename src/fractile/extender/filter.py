@@ -6,11 +6,13 @@ the same cause share one sentence when they are many, which names the best of th
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress, islice
 
 import msgspec
 import numpy as np
 
+from fractile.extender.engine import Standing
 from fractile.extender.score import BINPACK, spreads
 from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints
@@ -29,6 +31,8 @@ BEST = 100  # nodes named when more fit
 ONE_BY_ONE = 50  # refused nodes that each get a sentence of their own
 _SPARE = 20
 _LOOKED_AT = 10  # nodes among which the one is sought that speaks for many
+
+_FirstOf = Callable[[Ints, int], Ints]  # so many of the columns, the best first
 
 
 class _Sought(msgspec.Struct, frozen=True):
@@ -85,9 +89,15 @@ def _need(request: PodRequest, ledger: Ledger) -> Need:
 
 
 def filter_nodes(
-    request: PodRequest | Refusal | None, names: list[str], ledger: Ledger, policy: str = BINPACK
+    request: PodRequest | Refusal | None,
+    names: list[str],
+    ledger: Ledger,
+    policy: str = BINPACK,
+    *,
+    standing: Standing | None = None,
 ) -> FilterResult:
-    """The nodes that fit, and why the others do not."""
+    """The nodes that fit, and why the others do not. ``standing``: what the pod's policy makes of them, which decides
+    who is among the best."""
     if request is None:
         return FilterResult(node_names=names)
     if isinstance(request, Refusal):
@@ -101,13 +111,20 @@ def filter_nodes(
         return FilterResult(node_names=[], unresolvable=dict.fromkeys(names, left.message))
     what = sought(request, ledger) if left is None else within(request, left, ledger)
     if len(names) > BEST:
-        best = _best(request, what, names, ledger, spread=spreads(request, policy))
+        best = _best(request, what, names, ledger, _order(request, what.arrays, ledger, policy, standing))
         if len(best) == BEST:
             return FilterResult(node_names=best)
     return _every_node(request, what, names, ledger)
 
 
-def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, *, spread: bool) -> list[str]:
+def _order(request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: Standing | None) -> _FirstOf:
+    """How the best of many columns are found."""
+    if standing is not None and arrays is ledger.arrays:
+        return partial(scan.largest_first, standing.value)
+    return partial(scan.best_first, arrays, emptiest=spreads(request, policy))
+
+
+def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, first_of: _FirstOf) -> list[str]:
     """The best nodes among those named, at most BEST; fewer when there are no more, or when each must be looked at."""
     arrays = what.arrays
     fitting = what.now()
@@ -115,22 +132,22 @@ def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, 
         return []
     if 2 * len(names) > len(arrays):
         # Most nodes are named: rank all, then see which of the best are. Three times as fast as finding each name.
-        best = _named(request, what, fitting.nonzero()[0], names, ledger, spread=spread)
+        best = _named(request, what, fitting.nonzero()[0], names, ledger, first_of)
         if len(best) == BEST:
             return best
     columns = np.unique(arrays.find_all(names, len(names)))
-    return _named(request, what, columns[(columns >= 0) & fitting[columns]], names, ledger, spread=spread)
+    return _named(request, what, columns[(columns >= 0) & fitting[columns]], names, ledger, first_of)
 
 
 def _named(
-    request: PodRequest, what: _Sought, columns: Ints, names: list[str], ledger: Ledger, *, spread: bool
+    request: PodRequest, what: _Sought, columns: Ints, names: list[str], ledger: Ledger, first_of: _FirstOf
 ) -> list[str]:
     """The best of the columns whose nodes are named and fit, at most BEST of them."""
     arrays = what.arrays
     # A few more than are needed: not every one of the best need be named, or stand the closer look.
     exact = what.exact
     most = BEST + _SPARE if exact and len(names) >= len(arrays) else 4 * BEST
-    top: list[int] = scan.best_first(arrays, columns, most, emptiest=spread).tolist()
+    top: list[int] = first_of(columns, most).tolist()
     candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
     named = frozenset(candidates).intersection(names)
     fitting = (name for name in candidates if name in named and (exact or _fits(request, what, name, ledger)))

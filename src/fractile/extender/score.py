@@ -1,7 +1,8 @@
 """Step 3: how good each fitting node is, 0 .. 10. Reads the ledger, changes nothing.
 
-Two policies, the pod's own before the cluster's. ``binpack`` fills one node before the next (most allocated): the share
-of the node's GPU memory that would be in use with the pod on it. ``spread`` is the share that would stay free.
+``binpack`` fills one node before the next (most allocated): the share of the node's GPU memory that would be in use
+with the pod on it. ``spread`` is the share that would stay free. Other policies (``extender.engine``) score all nodes
+at once; here their numbers become 10 for the best and its equals, and 0 .. 9 for the others by their distance.
 kube-scheduler multiplies by the extender's weight and adds its own scores.
 """
 
@@ -10,11 +11,13 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
+from fractile.extender.engine import Coming, Standing
 from fractile.ledger import scan
 from fractile.ledger.arrays import CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.policy import others
+from fractile.policy.score.view import NEVER
 from fractile.wire.extender import HostPriority
 
 MAX_SCORE = 10
@@ -24,11 +27,13 @@ POLICIES = (BINPACK, SPREAD)
 
 
 class Ranking(msgspec.Struct, frozen=True):
-    """A score for every name asked, in that order, the first of the best, and the MiB that the pod would take there."""
+    """A score for every name asked, in that order, the first of the best, and the MiB that the pod would take there, or
+    what a policy expects it to take."""
 
     scores: list[HostPriority]
     best: str = ""
     memory: int = 0
+    coming: Coming | None = None
 
 
 def spreads(request: PodRequest, cluster: str) -> bool:
@@ -54,6 +59,27 @@ def rank(
     if not gpus.containers:
         return msgspec.structs.replace(_rank(others.of_others(request), names, ledger.others, (), policy), memory=0)
     return _rank(gpus, names, ledger.arrays, expected, policy)
+
+
+def rank_by(standing: Standing, names: list[str], ledger: Ledger) -> Ranking | None:
+    """Score the nodes as a policy has them; None when it sees room on none of them."""
+    columns = ledger.arrays.find_all(names, len(names))
+    value = np.where(columns >= 0, standing.value[columns], NEVER)
+    best = int(value.argmax())
+    if value[best] == NEVER:
+        return None
+    scores = list(map(HostPriority, names, scaled(value).tolist()))
+    return Ranking(scores, names[best], coming=standing.coming(names[best], int(columns[best])))
+
+
+def scaled(value: Ints) -> Ints:
+    """10 for the largest, less for all others, 0 for NEVER; steps of one size over what is between."""
+    there = value != NEVER
+    most = int(value.max())
+    least = int(value[there].min())
+    step = (most - least) // MAX_SCORE + 1
+    scores = np.minimum((np.where(there, value, least) - least) // step, MAX_SCORE - 1)
+    return np.where(value == most, MAX_SCORE, scores) * there
 
 
 def _rank(

@@ -134,6 +134,10 @@ class CardArrays:
         slots: Ints = self.memory[:, column].nonzero()[0]
         return [self._cards[slot, column] for slot in slots.tolist()]
 
+    def card_at(self, slot: int, column: int) -> CardUUID | None:
+        """The card in that slot."""
+        return self._cards.get((slot, column))
+
     def free_slot(self, column: int) -> int:
         """A slot of the column that holds no card."""
         for slot in range(self.memory.shape[0]):

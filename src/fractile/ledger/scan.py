@@ -260,6 +260,17 @@ def best_first(arrays: CardArrays, columns: Ints, most: int, *, emptiest: bool =
     return columns[np.argsort(-fullness, kind="stable")]
 
 
+def largest_first(value: Ints, columns: Ints, most: int) -> Ints:
+    """At most ``most`` of the columns by a value of each: the largest first, then by column."""
+    mine = value[columns]
+    if len(columns) > most:
+        limit = np.partition(mine, len(mine) - most)[len(mine) - most]
+        above = (mine > limit).nonzero()[0]
+        chosen = np.concatenate((above, (mine == limit).nonzero()[0][: most - len(above)]))
+        columns, mine = columns[chosen], mine[chosen]
+    return columns[np.lexsort((columns, -mine))]
+
+
 def _meets(need: Need, on_one: Ints, in_all: Ints, whole: Ints) -> Bools:
     meets = on_one >= need.one_card
     if need.whole > 0:

@@ -57,6 +57,7 @@ class PodSpec(KubeStruct, frozen=True):
     priority: int | None = None
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
+    overhead: dict[str, Any] | None = None
 
 
 class PodStatus(KubeStruct, frozen=True):

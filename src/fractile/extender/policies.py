@@ -1,0 +1,136 @@
+"""Which policy chooses the node of a pod: the pod's own, else its namespace's, else the cluster's.
+
+``binpack`` and ``spread`` compare how full nodes are, from the ledger's digest alone (``extender.score``). Every other
+name is one of ``policy.score.table``, or a sum of them. A name that is none is passed over: an annotation is no place
+where a pod could be refused.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from fractile.extender.engine import Coming, Engine, Standing, known
+from fractile.extender.score import BINPACK, POLICIES, SPREAD
+from fractile.ledger.ledger import Ledger
+from fractile.ledger.wishes import wish_of
+from fractile.model.request import ContainerRequest, PodRequest
+from fractile.model.units import CardUUID, PodUID
+from fractile.model.wish import Wish
+from fractile.wire.objects import Pod
+from fractile.wire.pod_totals import of_pod
+
+ANNOTATION = "fractile.dev/node-policy"  # of a pod or a namespace
+_REMEMBERED = 4096  # pods between score and bind
+
+Seen = Callable[[PodUID, Wish], None]
+
+
+def valid(text: str) -> bool:
+    """Whether there is such a policy."""
+    return text in POLICIES or known(text) is not None
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """A pod whose node is sought: by which policy, and what it wants."""
+
+    uid: PodUID
+    policy: str
+    wish: Wish
+
+    @property
+    def plain(self) -> str:
+        """How nodes are compared where the policy has no opinion."""
+        if self.policy in POLICIES:
+            return self.policy
+        return SPREAD if self.policy.startswith("least-allocated") else BINPACK
+
+
+class NodePolicies:
+    """``namespaces``: the policies of those that name one. ``seen`` is told of every pod whose node is sought."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        engine: Engine,
+        *,
+        cluster: str = BINPACK,
+        namespaces: Mapping[str, str] | None = None,
+        seen: Seen = lambda uid, wish: None,
+    ) -> None:
+        self._ledger = ledger
+        self._engine = engine
+        self._cluster = cluster
+        self._namespaces: Mapping[str, str] = {} if namespaces is None else namespaces
+        self._seen = seen
+        self._asking: dict[PodUID, Asking] = {}
+
+    def asking(self, pod: Pod, request: PodRequest) -> Asking:
+        """``request`` is resolved."""
+        wish = wish_of(request, of_pod(pod), self._ledger.arrays)
+        self._seen(request.uid, wish)
+        return Asking(request.uid, self.named(pod, request), wish)
+
+    def named(self, pod: Pod, request: PodRequest) -> str:
+        """The policy that holds for the pod."""
+        meta = pod.metadata
+        said = (
+            (meta.annotations or {}).get(ANNOTATION, ""),
+            next((c.request.node_policy for c in request.containers if c.request.node_policy), ""),
+            self._namespaces.get(meta.namespace, ""),
+        )
+        return next((name for name in said if name and valid(name)), self._cluster)
+
+    def standing(self, asking: Asking, coming: list[Coming] | None = None) -> Standing | None:
+        """What the policy makes of the nodes; None when they are compared by fullness."""
+        if asking.policy in POLICIES:
+            return None
+        return self._engine.standing(asking.policy, asking.wish, draw=_lot(asking.uid), coming=coming or ())
+
+    def remember(self, asking: Asking) -> None:
+        """Until the pod is bound: the card is chosen by the same policy as the node."""
+        self._asking.pop(asking.uid, None)
+        if len(self._asking) >= _REMEMBERED:
+            del self._asking[next(iter(self._asking))]
+        self._asking[asking.uid] = asking
+
+    def forget(self, uid: PodUID) -> None:
+        """The pod is bound."""
+        self._asking.pop(uid, None)
+
+    def narrowed(self, request: PodRequest, node: str) -> PodRequest | None:
+        """The request for the one card that the policy takes on that node; None where it leaves the choice open: to the
+        pod, if that says how cards are chosen, or because whole cards are all alike to it."""
+        asking = self._asking.get(request.uid)
+        containers = request.gpus
+        if (
+            asking is None
+            or len(asking.wish.parts) != 1
+            or asking.wish.whole
+            or any(c.request.policy for c in containers)
+        ):
+            return None
+        standing = self.standing(asking)
+        column = self._ledger.arrays.find(node)
+        if standing is None or column < 0 or standing.device[column] < 0:
+            return None
+        card = self._ledger.arrays.card_at(int(standing.device[column]), column)
+        return None if card is None else _only(request, card)
+
+
+def _only(request: PodRequest, card: CardUUID) -> PodRequest | None:
+    if any(c.request.selector.cards and card not in c.request.selector.cards for c in request.gpus):
+        return None
+    return msgspec.structs.replace(request, containers=tuple(_on(card, c) for c in request.containers))
+
+
+def _on(card: CardUUID, asked: ContainerRequest) -> ContainerRequest:
+    if asked.request.shares:
+        return asked
+    selector = msgspec.structs.replace(asked.request.selector, cards=(card,))
+    return msgspec.structs.replace(asked, request=msgspec.structs.replace(asked.request, selector=selector))
+
+
+def _lot(uid: PodUID) -> int:
+    """The same for filter, score and bind of a pod."""
+    return zlib.crc32(uid.encode())

@@ -1,0 +1,133 @@
+"""The cluster as scores see it, kept up with the ledger: a row for each of its columns, in thousandths.
+
+The ledger writes cards, ``NodeTotals`` says what CPU and memory nodes have left. A row that changed since the last look
+is worked out again, so that a decision costs what changed and not what there is. When the arrays have grown, or a model
+came that nobody knew, it is another view and everything begins anew.
+
+A card's room is the smaller of its free memory and its free cores, each as a part of the card and rounded up; only a
+card that nobody holds anything of has all of its thousandths. Devices stand in the order of the ledger's slots. A node
+counts with the model and the size of its largest card: pods that name a smaller one are still served, as the ledger
+says.
+"""
+
+import numpy as np
+
+from fractile.ledger import node_totals as nt
+from fractile.ledger.arrays import CardArrays
+from fractile.ledger.node_totals import NodeTotals
+from fractile.policy.score.view import KINDS, WHOLE_GPU, Flags, Ints, View
+
+_NO_CARD = -1
+
+
+class Live:
+    """``view`` is valid until ``follow`` says that there is another one."""
+
+    def __init__(self, arrays: CardArrays, totals: NodeTotals) -> None:
+        self._arrays = arrays
+        self._totals = totals
+        self._cards_seen = -1  # changes of the arrays
+        self._totals_seen = -1
+        self.size: Ints = np.zeros(0, np.int64)  # MiB of each node's largest card
+        self.sizes: tuple[int, ...] = ()  # that there are
+        self.view = self._empty()
+
+    def follow(self) -> Ints | None:
+        """The rows that changed since the last call; None when ``view`` is another one."""
+        arrays, totals = self._arrays, self._totals
+        if self._cards_seen == arrays.changes and self._totals_seen == totals.changes:
+            return np.zeros(0, np.int64)
+        grown = len(arrays.names) != len(self.view.number) or arrays.memory.shape[0] != self.view.gpu_left.shape[1]
+        if grown or tuple(arrays.models) != self.view.models:
+            self.view = self._empty()
+            self._write(np.arange(len(arrays.names)))
+            changed = None
+        else:
+            rows = self._rows()
+            changed = rows if len(rows) == 0 else rows[self._write(rows)]
+        self._cards_seen, self._totals_seen = arrays.changes, totals.changes
+        return changed
+
+    def _rows(self) -> Ints:
+        """Which may have changed: all of them when nobody knows any more."""
+        cards = self._arrays.changed_since(self._cards_seen)
+        nodes = self._totals.changed_since(self._totals_seen)
+        if cards is None or nodes is None:
+            return np.arange(len(self._arrays.names))
+        columns = {*cards, *(column for name in nodes if (column := self._arrays.find(name)) >= 0)}
+        return np.array(sorted(columns), np.int64)
+
+    def _write(self, rows: Ints) -> Flags:
+        """Work the rows out again; which of them are not as they were."""
+        view, fresh = self.view, self._fresh(rows)
+        kept = _columns(view)
+        new = _columns(fresh)
+        changed = np.zeros(len(rows), np.bool_)
+        for before, after in zip(kept, new, strict=True):
+            differs = before[rows] != after
+            changed |= differs.any(axis=1) if differs.ndim > 1 else differs
+            before[rows] = after
+        size = self._arrays.memory[:, rows].max(axis=0, initial=0)
+        if not np.array_equal(self.size[rows], size):
+            self.size[rows] = size
+            some: list[int] = np.unique(self.size).tolist()
+            self.sizes = tuple(s for s in some if s)
+        return changed
+
+    def _fresh(self, rows: Ints) -> View:
+        arrays = self._arrays
+        memory = arrays.memory[:, rows]
+        there = memory > 0
+        largest = memory.argmax(axis=0)
+        at: list[int] = rows.tolist()
+        known = self._totals.of([arrays.names[row] for row in at])
+        return View(
+            number=rows,
+            cpu=known[:, nt.CPU],
+            cpu_left=known[:, nt.CPU] - known[:, nt.CPU_USED],
+            memory=known[:, nt.MEMORY],
+            memory_left=known[:, nt.MEMORY] - known[:, nt.MEMORY_USED],
+            gpus=there.sum(axis=0),
+            gpu_left=_left(arrays, rows).T,
+            model=arrays.model[largest, rows],
+            kinds=known[:, nt.KINDS_FROM :],
+            slots_left=known[:, nt.PODS] - known[:, nt.PODS_USED],
+            models=tuple(arrays.models),
+        )
+
+    def _empty(self) -> View:
+        nodes, slots = len(self._arrays.names), self._arrays.memory.shape[0]
+        self.size = np.zeros(nodes, np.int64)
+
+        def column() -> Ints:
+            return np.zeros(nodes, np.int64)
+
+        return View(
+            number=np.arange(nodes, dtype=np.int64),
+            cpu=column(),
+            cpu_left=column(),
+            memory=column(),
+            memory_left=column(),
+            gpus=column(),
+            gpu_left=np.full((nodes, slots), _NO_CARD, np.int64),
+            model=column(),
+            kinds=np.zeros((nodes, KINDS), np.int64),
+            slots_left=column(),
+            models=tuple(self._arrays.models),
+        )
+
+
+def _columns(view: View) -> tuple[Ints, ...]:
+    return (
+        view.cpu, view.cpu_left, view.memory, view.memory_left,
+        view.gpus, view.gpu_left, view.model, view.kinds, view.slots_left,
+    )  # fmt: skip
+
+
+def _left(arrays: CardArrays, rows: Ints) -> Ints:
+    """[slots, rows]"""
+    memory, usable = arrays.memory[:, rows], arrays.usable[:, rows]
+    by_memory = -(-np.maximum(usable, 0) * WHOLE_GPU // np.maximum(memory, 1))
+    by_cores = np.maximum(arrays.spare_cores[:, rows], 0) * (WHOLE_GPU // 100)
+    left = np.where(arrays.idle[:, rows], by_memory, np.minimum(np.minimum(by_memory, by_cores), WHOLE_GPU - 1))
+    return np.where(memory > 0, left, _NO_CARD)

@@ -1,0 +1,52 @@
+"""A pod's request as scores of nodes see it: how many whole cards, which parts, and of which models."""
+
+import numpy as np
+
+from fractile.ledger.arrays import CardArrays, Layer
+from fractile.model.request import ANY, ContainerRequest, PodRequest, Selector
+from fractile.model.units import MiB
+from fractile.model.wish import CardPart, Wish
+from fractile.policy.parts import Part, card_numbers, parts_of, peak
+from fractile.wire.placement import MAX_SLICES
+from fractile.wire.pod_totals import Totals
+
+_MOST = 2**40  # MiB; hostile amounts are cut so that sums stay inside 64 bits
+
+
+def wish_of(request: PodRequest | None, totals: Totals, arrays: CardArrays) -> Wish:
+    """``request`` is resolved, or asks by no class; None: no device. Devices that are no GPUs do not count."""
+    containers = request.gpus if request is not None else ()
+    if not containers or any(c.request.count > MAX_SLICES for c in containers):
+        return Wish(totals.cpu, totals.memory)
+    parts = parts_of(containers, card_numbers(containers))
+    return Wish(
+        cpu=totals.cpu,
+        memory=totals.memory,
+        whole=sum(p.whole for p in parts),
+        parts=tuple(_part(p) for p in parts if not p.whole),
+        models=models_of(containers, arrays),
+    )
+
+
+def _part(part: Part) -> CardPart:
+    percent = max(c.request.memory_percent for c in part.containers)
+    need = peak(part.containers, MiB(0))
+    return CardPart(min(need.memory, _MOST), min(percent, 100), min(need.cores, 100))
+
+
+def models_of(containers: tuple[ContainerRequest, ...], arrays: CardArrays) -> tuple[str, ...]:
+    """The models in the ledger that every container may have; empty when that is all of them."""
+    selectors = {c.request.selector for c in containers} - {ANY}
+    if not selectors:
+        return ()
+    admitted = [name for name in sorted(arrays.models) if all(_admits(s, name, arrays) for s in selectors)]
+    return () if len(admitted) == len(arrays.models) else tuple(admitted) or ("",)
+
+
+def _admits(selector: Selector, model: str, arrays: CardArrays) -> bool:
+    if not selector.admits_model(model):
+        return False
+    if not isinstance(selector.members, Layer):
+        return True
+    mask = selector.members.mask
+    return bool(np.any(arrays.model[mask] == arrays.models.index(model)))
