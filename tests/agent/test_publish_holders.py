@@ -9,6 +9,7 @@ from fractile.agent.availability import Availability
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.pods import NodePods
 from fractile.agent.publish_holders import NOBODY, Held, NodeHolders, holders
+from fractile.control import classes_lost
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Gone
@@ -180,3 +181,73 @@ async def test_a_card_is_written_once_in_two_seconds_unless_it_becomes_sick() ->
         await scene.turn()
         assert scene.status()["phase"] == "Unhealthy"
         assert scene.status()["used"] == {"memory": "8Mi", "cores": 0, "slices": 1}
+
+
+async def test_on_a_node_that_is_lost_a_well_card_stays_lost_and_says_who_holds_it() -> None:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        for card in CARDS:
+            await client.apply(
+                paths.extended_resource(object_name(card.uuid)), from_card(card, NODE), field_manager="t"
+            )
+        scene = Scene(server, client)
+        await scene.turn()
+        name = object_name(A)
+        await classes_lost.say_lost(client, name, node=NODE, stamp="2026-11-18T00:00:00Z")
+        scene.availability.forget(A)  # as the inventory does when it finds the phase changed
+        scene.held = holders([("n", "p", placement(given("main", piece(A, 1024, 10))))])
+        scene.clock.now += 2.0
+        await scene.turn()
+        status = scene.status()
+        assert (status["phase"], status["reason"], status["used"]) == (
+            "Lost",
+            "NodeLost",
+            {"memory": "1024Mi", "cores": 10, "slices": 1},
+        )
+        # The node returns, and the card is its agent's again.
+        await classes_lost.say_back(client, name, stamp="2026-11-18T00:01:00Z")
+        assert scene.status()["phase"] == "PartlyBound"
+        scene.held = {}
+        scene.clock.now += 2.0
+        await scene.turn()
+        assert (scene.status()["phase"], scene.status()["reason"]) == ("Available", "")
+        # A sick card says so whatever its node is, and leaves nothing of what was said before.
+        await classes_lost.say_lost(client, name, node=NODE, stamp="2026-11-18T00:02:00Z")
+        scene.sick = Verdict(False, "CardLost", "it does not answer")
+        await scene.turn()
+        assert (scene.status()["phase"], scene.status()["reason"]) == ("Unhealthy", "CardLost")
+        scene.sick = HEALTHY
+        await scene.turn()
+        assert (scene.status()["phase"], scene.status().get("reason", "")) == ("Available", "")
+
+
+async def test_what_somebody_forged_is_taken_back_whole() -> None:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        for card in CARDS:
+            await client.apply(
+                paths.extended_resource(object_name(card.uuid)), from_card(card, NODE), field_manager="t"
+            )
+        scene = Scene(server, client)
+        await scene.turn()
+        forged = {"phase": "Unhealthy", "reason": "Forged", "message": "by hand"}
+        server.merge(f"{paths.extended_resource(object_name(A))}/status", {"status": forged})
+        scene.availability.forget(A)
+        await scene.turn()
+        assert [scene.status()[key] for key in forged] == ["Available", "", ""]
+
+
+async def test_who_holds_a_card_stays_said_while_a_new_agent_does_not_know_it() -> None:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        for card in CARDS:
+            await client.apply(
+                paths.extended_resource(object_name(card.uuid)), from_card(card, NODE), field_manager="t"
+            )
+        scene = Scene(server, client)
+        scene.held = holders([("n", "p", placement(given("main", piece(A, 1024, 10))))])
+        await scene.turn()
+        before = scene.status()
+        again = Scene(server, client)
+        again.held = None
+        again.sick = Verdict(False, "CardLost", "it does not answer")
+        await again.turn()
+        after = scene.status()
+        assert (after["phase"], after["used"], after["boundTo"]) == ("Unhealthy", before["used"], before["boundTo"])

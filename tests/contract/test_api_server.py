@@ -287,6 +287,38 @@ async def test_apply_creates_then_changes_and_an_equal_apply_writes_nothing(api:
     assert second.metadata.uid == first.metadata.uid
 
 
+def applied(name: str, **data: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+async def test_what_an_apply_names_no_more_goes_unless_somebody_else_wants_it(api: Api) -> None:
+    path = api.config_map("a")
+    await api.client.apply(path, applied("a", mine="1", both="2", old="3"), field_manager="me")
+    await api.client.apply(path, applied("a", both="2", yours="4"), field_manager="you")
+    await api.client.apply(path, applied("a", mine="1"), field_manager="me")
+    assert (await api.client.get(path, ConfigMap)).data == {"mine": "1", "both": "2", "yours": "4"}
+    await api.client.merge_patch(path, {"data": {"mine": "5"}})
+    await api.client.apply(path, applied("a", other="6"), field_manager="me")
+    assert (await api.client.get(path, ConfigMap)).data == {"mine": "5", "both": "2", "yours": "4", "other": "6"}
+
+
+@pytest.mark.parametrize("by", ["apply", "patch"])
+async def test_an_apply_without_force_changes_nothing_that_somebody_else_said_otherwise(api: Api, by: str) -> None:
+    path = api.config_map("a")
+    await api.client.apply(path, applied("a", k="1", other="2"), field_manager="me")
+    if by == "apply":
+        await api.client.apply(path, applied("a", k="you"), field_manager="you")
+    else:
+        await api.client.merge_patch(path, {"data": {"k": "you"}})
+    with pytest.raises(ApiError) as error:
+        await api.client.apply(path, applied("a", k="me", other="3"), field_manager="me", force=False)
+    assert error.value.code == 409
+    assert (await api.client.get(path, ConfigMap)).data == {"k": "you", "other": "2"}
+    await api.client.apply(path, applied("a", k="you", other="3"), field_manager="me", force=False)  # agrees
+    await api.client.apply(path, applied("a", k="me"), field_manager="me")
+    assert (await api.client.get(path, ConfigMap)).data == {"k": "me"}
+
+
 async def test_apply_without_a_field_manager_is_a_422(api: Api) -> None:
     with pytest.raises(ApiError) as error:
         await api.client.apply(paths.lease(api.namespace, "l"), lease("l", "a"), field_manager="")

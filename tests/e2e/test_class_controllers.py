@@ -63,6 +63,12 @@ def phases(cluster: LocalCluster, node: str) -> set[tuple[str, str]]:
     return {(o["status"].get("phase", ""), o["status"].get("reason", "")) for o in found["items"]}
 
 
+def used(cluster: LocalCluster, node: str) -> int:
+    """How many containers hold a part of the node's devices."""
+    found = json.loads(cluster.kubectl("get", "extendedresources", "-l", f"fractile.dev/node={node}", "-o", "json"))
+    return sum(o["status"].get("used", {}).get("slices", 0) for o in found["items"])
+
+
 def fractile(cluster: LocalCluster, *args: str) -> str:
     program = "from fractile.main.cli import main; main()"
     argv = [sys.executable, "-c", program, *args, "--kubeconfig", str(cluster.kubeconfig)]
@@ -160,12 +166,19 @@ def test_devices_of_a_node_that_goes_away_are_lost_until_it_is_back(cluster: Loc
     work.wait_until(30, "the capacity", lambda: units(cluster, AWAY) == ("6", "6"))
     work.wait_until(30, "the status", lambda: "devices" in status(cluster, PART))
     total = status(cluster, PART)["devices"]["total"]
+    work.apply([w.pod("there", w.container(memory=1024), nodes=[AWAY])])
+    work.wait_running("there")
+    work.wait_until(30, "who holds it to be said", lambda: used(cluster, AWAY) == 1)
     cluster.kill(f"{AWAY}/kubelet", signal.SIGSTOP)
     try:
         work.wait_until(150, "the devices to be lost", lambda: phases(cluster, AWAY) == {("Lost", "NodeLost")})
         work.wait_until(30, "the status", lambda: status(cluster, PART)["devices"].get("unhealthy") == 2)
         assert status(cluster, PART)["devices"]["total"] == total
         work.wait_until(30, "the capacity to go", lambda: units(cluster, AWAY) == (None, None))
+        # The agent lives: it says what its cards hold, and leaves it to the control plane that they are lost.
+        cluster.kubectl("-n", work.namespace, "delete", "pod", "there", "--grace-period=0", "--force", "--wait=false")
+        work.wait_until(30, "who holds it to be said", lambda: used(cluster, AWAY) == 0)
+        assert phases(cluster, AWAY) == {("Lost", "NodeLost")}
     finally:
         cluster.kill(f"{AWAY}/kubelet", signal.SIGCONT)
     work.wait_until(90, "the devices to return", lambda: phases(cluster, AWAY) == {("Available", "")})

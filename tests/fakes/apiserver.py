@@ -71,6 +71,7 @@ class FakeApiServer:
         self.tokens = tokens  # the bearer tokens that are let in; None: everybody
         self.streaming_lists = True  # False: as with an etcd that is too old for sendInitialEvents
         self.bookmark_every = 60.0  # seconds
+        self.leader = ""  # path of the Lease that Bindings are held against, as by the policy leader.fractile.dev
         self._faults: list[Fault] = []
         self._tls = tls
         self._server = Server(self._handle, tls=tls)
@@ -209,6 +210,7 @@ class FakeApiServer:
             case "GET", _:
                 return 200, self.store.get(at) if at.name else self._list(exchange, at)
             case "POST", _ if at.subresource == "binding":
+                self._check_leader(at, _body(exchange))
                 self.store.bind(at, _body(exchange))
                 return 201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
             case "POST", _ if at.subresource == "eviction":
@@ -222,9 +224,10 @@ class FakeApiServer:
             case "PATCH", "application/merge-patch+json":
                 return 200, self.store.merge(at, _body(exchange))
             case "PATCH", "application/apply-patch+yaml":
-                if not exchange.query.get("fieldManager"):
+                manager, force = exchange.query.get("fieldManager", ""), exchange.query.get("force") == "true"
+                if not manager:
                     raise Refusal(422, "Invalid", "fieldManager: Required value: is required for apply patch")
-                applied, created = self.store.apply(at, _body(exchange))
+                applied, created = self.store.apply(at, _body(exchange), manager=manager, force=force)
                 return (201 if created else 200), applied
             case "PATCH", _:
                 raise Refusal(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
@@ -235,6 +238,20 @@ class FakeApiServer:
                 return 200, self.store.delete(at, uid=asked.get("uid", ""), version=version)
             case _:
                 raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the resource")
+
+    def _check_leader(self, at: Place, binding: Json) -> None:
+        said = as_dict(as_dict(binding.get("metadata")).get("annotations")).get("fractile.dev/leader")
+        if not self.leader or said is None:
+            return
+        spec = self.get(self.leader)["spec"]
+        if said != f"{spec.get('holderIdentity') or ''}/{spec.get('leaseTransitions') or 0}":
+            raise Refusal(
+                403,
+                "Forbidden",
+                f"pods \"{at.name}\" is forbidden: ValidatingAdmissionPolicy 'leader.fractile.dev' with binding "
+                "'leader.fractile.dev' denied request: another replica of fractile leads now; kube-scheduler asks it "
+                "in a moment",
+            )
 
     def _list(self, exchange: Exchange, at: Place) -> Json:
         token = exchange.query.get("continue", "")

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from tests.fakes.ownership import Leaf, Owners, without
+
 Json = dict[str, Any]
 
 _KINDS = {
@@ -21,6 +23,24 @@ _KINDS = {
     "leases": "Lease",
     "extendedresources": "ExtendedResource",
     "resourceclasses": "ResourceClass",
+    # Besides those, what kube-scheduler watches.
+    "csidrivers": "CSIDriver",
+    "csinodes": "CSINode",
+    "csistoragecapacities": "CSIStorageCapacity",
+    "deviceclasses": "DeviceClass",
+    "devicetaintrules": "DeviceTaintRule",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "persistentvolumes": "PersistentVolume",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "podgroups": "PodGroup",
+    "replicasets": "ReplicaSet",
+    "replicationcontrollers": "ReplicationController",
+    "resourceclaims": "ResourceClaim",
+    "resourceslices": "ResourceSlice",
+    "statefulsets": "StatefulSet",
+    "storageclasses": "StorageClass",
+    "volumeattachments": "VolumeAttachment",
+    "workloads": "Workload",
 }
 _OURS = ("extendedresources", "resourceclasses")  # status is a subresource of its own
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -107,6 +127,7 @@ class Store:
     objects: dict[Key, Json] = field(default_factory=dict[Key, Json])
     history: list[Change] = field(default_factory=list[Change])
     changed: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    owners: dict[str, Owners] = field(default_factory=dict[str, Owners])  # of the fields of objects, by UID
     _created: int = 0
 
     def compact(self) -> None:
@@ -157,15 +178,25 @@ class Store:
         before = self.get(at)
         return self._update(at, before, _merged(before, patch))
 
-    def apply(self, at: Place, body: Json) -> tuple[Json, bool]:
-        """Server-side apply without field ownership: create the object, or merge the fields over it."""
+    def apply(self, at: Place, body: Json, *, manager: str = "", force: bool = True) -> tuple[Json, bool]:
+        """Server-side apply: create the object, or make the manager's fields those of the body."""
         if body.get("kind") != at.kind or body.get("apiVersion") != at.api_version:
             raise Refusal(400, "BadRequest", "the apiVersion and kind of the patch do not match the resource")
-        if _key(at) not in self.objects:
-            if at.subresource:
-                raise Refusal(404, "NotFound", f'{at.resource} "{at.name}" not found')
-            return self.create(at, body), True
-        return self.merge(at, body), False
+        there = _key(at) in self.objects
+        if not there and at.subresource:
+            raise Refusal(404, "NotFound", f'{at.resource} "{at.name}" not found')
+        made = self.objects[_key(at)] if there else self.create(at, body)
+        owners = self.owners.setdefault(made["metadata"]["uid"], Owners())
+        if not there:
+            owners.applied(manager, body, fields=_of_object)
+            return made, True
+        found = owners.conflicts(manager, made, body)
+        if found and not force:
+            told = ", ".join(f'conflict with "{who}": .{".".join(leaf)}' for who, leaf in found)
+            raise Refusal(409, "Conflict", f"Apply failed with {len(found)} conflicts: {told}")
+        gone = owners.applied(manager, body, fields=_of_status if at.subresource else _of_object)
+        after = without(_merged(made, body), gone)
+        return self._update(at, made, after, manager=manager, by_apply=True), False
 
     def delete(self, at: Place, *, uid: str = "", version: str = "") -> Json:
         before = self.get(at)
@@ -214,7 +245,7 @@ class Store:
                 bound["metadata"][kept] = {**(bound["metadata"].get(kept) or {}), **meta[kept]}
         self._write(at, pod, bound)
 
-    def _update(self, at: Place, before: Json, after: Json) -> Json:
+    def _update(self, at: Place, before: Json, after: Json, *, manager: str = "update", by_apply: bool = False) -> Json:
         meta: Json = after.setdefault("metadata", {})
         held: Json = before["metadata"]
         if meta.get("resourceVersion") not in (None, "", held["resourceVersion"]):
@@ -237,7 +268,10 @@ class Store:
                 after["status"] = before["status"]
         if held.get("deletionTimestamp") and held.get("finalizers") and not meta.get("finalizers"):
             return self._write(at, before, None)
-        return before if after == before else self._write(at, before, copy.deepcopy(after))
+        if after == before:
+            return before
+        self.owners.setdefault(held["uid"], Owners()).changed(manager, before, after, by_apply=by_apply)
+        return self._write(at, before, copy.deepcopy(after))
 
     def _write(self, at: Place, before: Json | None, after: Json | None) -> Json:
         self.version += 1
@@ -312,6 +346,14 @@ def _merged(base: object, patch: Json) -> Json:
         else:
             result[name] = copy.deepcopy(value)
     return result
+
+
+def _of_status(leaf: Leaf) -> bool:
+    return leaf[0] == "status"
+
+
+def _of_object(leaf: Leaf) -> bool:
+    return leaf[0] != "status"
 
 
 def _conflict(what: str, why: str) -> Refusal:

@@ -7,10 +7,11 @@ go of kubelet; one that starts offers them again when kubelet has taken its plug
 else holds. Running pods notice nothing.
 
 Level-triggered: what each card should say is compared with what was written; ``forget`` says that it stands there no
-longer. Who holds a card is written every two seconds at most. Each write is a merge patch, since it takes back at once
-what others said of the card, such as the control plane that its node was lost. Failure rule: it goes on. An API server
-that does not answer delays neither the stop nor, for long, the start; an agent that is killed withdraws nothing, and
-pods bound until it is back may fail.
+longer. Who holds a card is written every two seconds at most. Writes are server-side applies: the agent owns the fields
+of the status. That the node is lost, the control plane says over it, and takes back when the node is ready: an agent
+which lives on such a node finds that in conflict, and then says of a well card only who holds it. Failure rule: it goes
+on. An API server that does not answer delays neither the stop nor, for long, the start; an agent that is killed
+withdraws nothing, and pods bound until it is back may fail.
 """
 
 import asyncio
@@ -30,13 +31,28 @@ from fractile.kube.pacing import Clock, Sleep
 from fractile.model.card import Card
 from fractile.model.health import HEALTHY, Verdict
 from fractile.model.units import CardUUID
-from fractile.wire.extended_resource import ENFORCED, NOT_ENFORCED, PENDING, UNHEALTHY, object_name
+from fractile.wire.extended_resource import (
+    API_VERSION,
+    ENFORCED,
+    KIND,
+    LOST,
+    NODE_LOST,
+    NOT_ENFORCED,
+    PENDING,
+    UNHEALTHY,
+    ExtendedResource,
+    ExtendedResourceStatus,
+    object_name,
+)
 from fractile.wire.extended_resource import HEALTHY as HEALTHY_PHASES
+
+FIELD_MANAGER = "fractile-agent"
 
 _DRAIN = 1.0  # seconds from Binding to admission; measured: well below half of it
 _PATIENCE = 3.0  # for the API server while stopping
 _FAILED = 1.0
 _ROUND = 2.0
+_OWN = ("isolation", "boundTo", "used")  # what the agent says of a card whose node is lost
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +159,7 @@ class Availability:
                 wanted = self._wanted(card, held)
                 if wanted is None or not self._due(card.uuid, wanted):
                     continue
-                done = await self._patch(card.uuid, wanted) and done
+                done = await self._tell(card.uuid, wanted) and done
         return done
 
     def _due(self, card: CardUUID, wanted: _Status) -> bool:
@@ -183,10 +199,9 @@ class Availability:
             **use,
         }
 
-    async def _patch(self, card: CardUUID, wanted: _Status) -> bool:
-        path = f"{paths.extended_resource(object_name(card))}/status"
+    async def _tell(self, card: CardUUID, wanted: _Status) -> bool:
         try:
-            await self._client.merge_patch(path, {"status": wanted})
+            await self._apply_unless_lost(object_name(card), wanted)
         except (ApiError, Unreachable, WireError) as e:
             if not (isinstance(e, ApiError) and e.code == 404):  # the inventory will make it
                 log.warning("phase not written card=%s phase=%s reason=%s", card, wanted["phase"], e)
@@ -197,14 +212,52 @@ class Availability:
         self._written[card] = wanted
         return True
 
+    async def _apply_unless_lost(self, name: str, wanted: _Status) -> None:
+        """A card that is sick, or withdrawn, is that whatever its node is."""
+        if "used" not in wanted:  # not known yet: what stands there stays
+            wanted = {**_use_of(await self._seen(name)), **wanted}
+        # Empty texts take back what somebody else said with another phase.
+        over = {**wanted, "reason": wanted["reason"] or "", "message": wanted["message"] or ""}
+        if wanted["phase"] not in HEALTHY_PHASES:
+            await self._apply(name, over, force=True)
+            return
+        try:
+            await self._apply(name, wanted, force=False)
+        except ApiError as e:
+            if e.code != 409:
+                raise
+            seen = await self._seen(name)
+            lost = (seen.phase, seen.reason) == (LOST, NODE_LOST)
+            own = {field: wanted[field] for field in _OWN if field in wanted}
+            await self._apply(name, own if lost else over, force=True)
+
+    async def _apply(self, name: str, status: _Status, *, force: bool) -> None:
+        said = {field: value for field, value in status.items() if value is not None}
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "status": said}
+        path = f"{paths.extended_resource(name)}/status"
+        await self._client.apply(path, body, field_manager=FIELD_MANAGER, force=force)
+
+    async def _seen(self, name: str) -> ExtendedResourceStatus:
+        found, _ = await self._client.list(
+            paths.extended_resources(), ExtendedResource, field_selector=f"metadata.name={name}"
+        )
+        return found[0].status if found else ExtendedResourceStatus()
+
     def _now(self) -> str:
         return datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _use(card: Card, held: Held) -> _Status:
-    """Every field stands in it, so that what is no longer so goes."""
-    used, none = held.used(card), None
-    return {
-        "boundTo": [msgspec.to_builtins(by) for by in held.by] or none,
-        "used": {"memory": used.memory or none, "cores": used.cores, "slices": used.slices},
-    }
+    """What no longer stands in it goes from the object."""
+    return _use_of(ExtendedResourceStatus(used=held.used(card), bound_to=list(held.by)))
+
+
+def _use_of(status: ExtendedResourceStatus) -> _Status:
+    used = status.used
+    found: _Status = {}
+    if used is not None:
+        memory = {"memory": used.memory} if used.memory else {}
+        found["used"] = {**memory, "cores": used.cores, "slices": used.slices}
+    if status.bound_to:
+        found["boundTo"] = [msgspec.to_builtins(by) for by in status.bound_to]
+    return found

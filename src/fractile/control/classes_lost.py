@@ -2,8 +2,8 @@
 
 A device is ``Lost`` with the reason ``NodeLost`` once its node has not been ready, or not been there, for a while:
 kubelet restarts are shorter. One that was ``Unhealthy`` stays that: its reason is worth more, and nothing is placed on
-it either way. When the node is ready again the phase becomes what the agent's own account of the device makes it, so
-all replicas write the same; an agent that starts anew says it itself.
+it either way. An agent that lives on such a node leaves the phase alone (``agent/availability``). When the node is
+ready again the phase becomes what the agent's own account of the device makes it, so all replicas write the same.
 """
 
 from fractile.errors import WireError
