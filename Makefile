@@ -6,10 +6,10 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo test bench dist lint format proto clean up down
+.PHONY: help install demo test test-versions bench dist lint format proto clean up down
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## put Fractile and its development tools into .venv
 	@:
@@ -22,6 +22,9 @@ demo: $(INSTALLED) ## start a local cluster and show on it what Fractile does
 
 test: $(INSTALLED) ## run every check and every test, end to end included
 	@hack/test.sh
+
+test-versions: $(INSTALLED) ## hold scheduler-config against kube-scheduler 1.20 to 1.36, which it builds once (an hour)
+	@nice -n 10 $(BIN)/python -m tests.versions $(ARGS)
 
 bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machine
 	@$(BIN)/python -m tests.perf $(ARGS)

@@ -20,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
     "simulate": ("fractile.cli.simulate", "Place recorded pods on recorded nodes and compare policies."),
+    "scheduler-config": (
+        "fractile.cli.scheduler_config",
+        "Print a configuration of kube-scheduler that packs nodes and asks Fractile.",
+    ),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),
     "demo": ("fractile.cli.demo", "Run the demonstrations on a local cluster and explain what happened."),
     "prepare": ("fractile.cli.prepare", "Install and build what a local cluster needs, and start nothing."),
