@@ -408,6 +408,7 @@ class Ledger:
             interconnect=place.card.interconnect,
             slices=held.slices,
             rule=self._rule(place),
+            properties=place.card.properties,
         )
 
     def _consistent(self, uuid: CardUUID, wanted: Held) -> bool:

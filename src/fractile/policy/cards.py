@@ -1,7 +1,8 @@
 """Which cards of a node serve a pod: the only place where cards are chosen.
 
 Containers that kubelet ties together share a card (``parts``). Whole cards are unused ones that nothing else of the pod
-uses. For the others, one card for all is preferred; if none has room, each may be on its own (``search``).
+uses. For the others, one card for all is preferred; if none has room, each may be on its own (``search``). Devices that
+are no GPUs are chosen after the cards, near them (``others``).
 
 A way to choose is a row of POLICIES: a key, smallest wins, and a group of unused cards. Keys end in the card's index,
 so equal inputs give equal placements on every replica. ``link``, ``fragment`` and ``share`` are gpu-manager's words
@@ -17,11 +18,10 @@ from fractile.model.placement import ContainerPlacement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import WHOLE
 from fractile.policy import bandwidth, others, topology
-from fractile.policy.parts import Part, card_numbers, has_room, parts_of, peak
-from fractile.policy.search import search
+from fractile.policy.parts import Numbers, Part, card_numbers, has_room, parts_of, peak
+from fractile.policy.search import Key, search
 from fractile.policy.state import CardState, NodeState
 
-Key = Callable[[CardState], tuple[int, ...]]
 Group = Callable[[Sequence[CardState], int, Sequence[CardState]], Sequence[CardState]]
 
 
@@ -79,7 +79,7 @@ def choose(request: PodRequest, state: NodeState, policy: str = "") -> tuple[Con
     if not others.mixed(request):
         return _chosen(request.containers, state.cards, policy)
     gpus = _chosen(request.gpus, state.cards, policy)
-    beside = _chosen(others.of_others(request).containers, state.others, "binpack")
+    beside = None if gpus is None else _beside(others.of_others(request).containers, state, gpus)
     return None if gpus is None or beside is None else others.merged(request, gpus, beside)
 
 
@@ -90,8 +90,43 @@ def _chosen(
         return None
     numbers = card_numbers(containers)
     found = _choose(parts_of(containers, numbers), cards, _policy(containers, policy))
-    if found is None:
+    return None if found is None else _placed(containers, numbers, found)
+
+
+def _beside(
+    containers: Sequence[ContainerRequest], state: NodeState, gpus: Sequence[ContainerPlacement]
+) -> tuple[ContainerPlacement, ...] | None:
+    """Of the node's other devices those near the cards that their containers got."""
+    if any(c.request.count > len(state.others) for c in containers):
         return None
+    known = {c.uuid: c for c in state.cards}
+    cards = {c.container: [known[s.card] for s in c.slices] for c in gpus}
+
+    def far(part: Part, device: CardState) -> int:
+        return sum(others.distance(device, cards.get(c.container, ())) for c in part.containers)
+
+    numbers = card_numbers(containers)
+    found = _nearest(parts_of(containers, numbers), state.others, far)
+    return None if found is None else _placed(containers, numbers, found)
+
+
+def _nearest(
+    parts: Sequence[Part], devices: Sequence[CardState], far: Callable[[Part, CardState], int]
+) -> Found | None:
+    """One device for all where it fits, unless devices of their own are nearer."""
+    if len(parts) == 1:
+        (part,) = parts
+        device = min(filter(part.fits, devices), key=lambda d: (far(part, d), *best_fit(d)), default=None)
+        return None if device is None else {part.number: device}
+    together = _choose_together(parts, devices, lambda d: (sum(far(p, d) for p in parts), *best_fit(d)))
+    if together and all(far(p, together[p.number]) <= min(far(p, d) for d in devices) for p in parts):
+        return together
+    alone = search(parts, devices, lambda p: lambda d: (far(p, d), *best_fit(d)))
+    both = [found for found in (together, alone) if found is not None]
+    return min(both, key=lambda found: sum(far(p, found[p.number]) for p in parts), default=None)
+
+
+def _placed(containers: Sequence[ContainerRequest], numbers: Numbers, found: Found) -> tuple[ContainerPlacement, ...]:
     return tuple(
         ContainerPlacement(c.container, c.role, tuple(_slice(c, found[n]) for n in mine))
         for c, mine in zip(containers, numbers, strict=True)
@@ -155,7 +190,7 @@ def _choose_shared(parts: Sequence[Part], cards: Sequence[CardState], policy: Ca
         if len(fitting) < len(parts):
             return None
         return {p.number: c for p, c in zip(parts, policy.group(fitting, len(parts), cards), strict=True)}
-    return _choose_together(parts, cards, policy.key) or search(parts, cards, policy.key)
+    return _choose_together(parts, cards, policy.key) or search(parts, cards, lambda _: policy.key)
 
 
 def _choose_together(parts: Sequence[Part], cards: Sequence[CardState], key: Key) -> Found | None:

@@ -1,6 +1,10 @@
-"""Devices that are no GPUs are chosen as cards are: a share takes the place of a MiB, and cores are never asked for."""
+"""Devices that are no GPUs are chosen as cards are: a share takes the place of a MiB, and cores are never asked for.
 
-from collections.abc import Sequence
+Of those that fit, the one nearest to the cards of its container is taken, by the places that both sides tell: the NUMA
+node, and the group of cards that reach each other, which whoever offers the device may give it too.
+"""
+
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -9,6 +13,8 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request
 from fractile.model.units import CardUUID, ContainerName, MiB
 from fractile.policy.state import CardState, NodeState
+
+_PLACES = (("numaNode", 2), ("interconnectGroup", 1))  # properties, and how much each counts
 
 
 def mixed(request: PodRequest) -> bool:
@@ -29,6 +35,15 @@ def of_others(request: PodRequest) -> PodRequest:
 def others_of(state: NodeState) -> NodeState:
     """The node with its other devices as its cards."""
     return NodeState(state.node, state.others)
+
+
+def distance(device: CardState, cards: Iterable[CardState]) -> int:
+    """How far the device is from all of the cards: less is nearer, 0 where nothing is known."""
+    return sum(
+        weight * _apart(device.properties.get(place), card.properties.get(place))
+        for card in cards
+        for place, weight in _PLACES
+    )
 
 
 def merged(
@@ -58,6 +73,10 @@ def too_few(request: PodRequest, devices: Sequence[CardState], *, ever: bool) ->
     """How many are asked for and how many there are, of the class of which there are too few, else of the first."""
     said = [_of_class(name, request, devices, ever=ever) for name in _classes(request)]
     return next((sentence for sentence, enough in said if not enough), said[0][0])
+
+
+def _apart(one: str | None, other: str | None) -> int:
+    return 0 if one is None or other is None else (-1 if one == other else 1)
 
 
 def _of_class(name: str, request: PodRequest, devices: Sequence[CardState], *, ever: bool) -> tuple[str, bool]:

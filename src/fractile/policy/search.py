@@ -19,21 +19,25 @@ _LIMIT = 20_000  # cards tried; far beyond what any real pod needs
 _Room = tuple[int, int, bool, int, int, int, Rule, str]
 
 
+Key = Callable[[CardState], tuple[int, ...]]
+
+
 def search(
-    parts: Sequence[Part], cards: Sequence[CardState], key: Callable[[CardState], tuple[int, ...]]
+    parts: Sequence[Part], cards: Sequence[CardState], key: Callable[[Part], Key]
 ) -> dict[int, CardState] | None:
-    """A card for each part by its number; two parts of one container get two cards."""
-    found = _Search(parts, sorted(cards, key=key))
+    """A card for each part by its number; two parts of one container get two cards. ``key``: in which order cards are
+    tried for a part."""
+    found = _Search(parts, cards, key)
     return found.taken if found.place(0) else None
 
 
 class _Search:
-    def __init__(self, parts: Sequence[Part], order: Sequence[CardState]) -> None:
-        self._order = order
-        self._free = {card.uuid: card for card in order}
+    def __init__(self, parts: Sequence[Part], cards: Sequence[CardState], key: Callable[[Part], Key]) -> None:
+        self._orders = {p.number: sorted(cards, key=key(p)) for p in parts}
+        self._free = {card.uuid: card for card in cards}
         self._users: dict[int, set[CardUUID]] = {place: set() for p in parts for place in p.places}
         self._selective = any(c.request.selector != ANY for p in parts for c in p.containers)
-        self._needs = {p.number: {c.memory: peak(p.containers, c.memory) for c in order} for p in parts}
+        self._needs = {p.number: {c.memory: peak(p.containers, c.memory) for c in cards} for p in parts}
         self._parts = sorted(parts, key=self._largest_first)
         self._tries = 0
         self.taken: dict[int, CardState] = {}
@@ -45,7 +49,7 @@ class _Search:
         part = self._parts[position]
         needs = self._needs[part.number]
         seen: set[_Room] = set()
-        for original in self._order:
+        for original in self._orders[part.number]:
             card = self._free[original.uuid]
             if self._room(card) in seen or not self._may(part, card, needs[card.memory]):
                 continue

@@ -3,6 +3,7 @@
 import msgspec
 
 from fractile.model.interconnect import Interconnect
+from fractile.model.properties import NONE, Properties
 from fractile.model.sharing import FREE, Rule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent
 
@@ -33,6 +34,7 @@ class CardState(msgspec.Struct, frozen=True, gc=False):
     interconnect: Interconnect | None = None
     slices: int = 0  # containers with a part of it
     rule: Rule = FREE
+    properties: Properties = NONE
 
     def holds(self, memory: int, cores: int, *, coreless: bool, slots: int = 0) -> bool:
         """Whether it has room for so much more."""

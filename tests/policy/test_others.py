@@ -1,0 +1,102 @@
+"""Devices that are no GPUs: which of them a container gets beside its cards."""
+
+import pytest
+from msgspec import structs
+
+from fractile.model.card import Card
+from fractile.model.placement import Placement
+from fractile.model.properties import shared
+from fractile.model.request import Role
+from fractile.policy.others import distance
+from fractile.policy.plan import plan
+from fractile.policy.state import NodeState
+from fractile.wire.resource_class import DEVICE_SLOT
+from tests.builders import by_card, by_class, by_memory, card, card_state, cluster, device, request
+
+IB = "ib"
+
+
+def at(thing: Card, **places: int) -> Card:
+    return structs.replace(thing, properties=shared({key: str(place) for key, place in places.items()}))
+
+
+def node(*things: Card) -> NodeState:
+    state = cluster({"n1": things}).node("n1")
+    assert state is not None
+    return state
+
+
+def ib(name: str = "main", units: int = 1, role: Role = Role.APP):
+    return by_class(IB, units, name, slot=DEVICE_SLOT, role=role)
+
+
+def given(found: object) -> dict[str, list[str]]:
+    """The devices of each container, by the ends of their ids."""
+    assert isinstance(found, Placement), found
+    return {c.container: [s.card.rpartition("-")[2] for s in c.slices if s.shares] for c in found.containers}
+
+
+@pytest.mark.parametrize("place", ["numaNode", "interconnectGroup"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_container_gets_the_device_near_its_card(place: str, side: int) -> None:
+    there = node(
+        at(card(index=0, memory=16000), **{place: side}),
+        *(at(device(index=i), **{place: i}) for i in (0, 1)),
+    )
+    assert given(plan(request(by_memory(), ib()), there)) == {"main": [str(side)]}
+
+
+def test_a_device_that_does_not_say_where_it_is_comes_before_one_that_is_elsewhere() -> None:
+    there = node(at(card(), numaNode=1), at(device(index=0), numaNode=0), device(index=1), at(device(index=2), node=1))
+    assert given(plan(request(by_memory(), ib()), there)) == {"main": ["1"]}
+
+
+def test_the_numa_node_counts_more_than_the_group() -> None:
+    near_group = card_state(0, 1)
+    here = structs.replace(near_group, properties=shared({"numaNode": "0", "interconnectGroup": "0"}))
+    numa = structs.replace(near_group, properties=shared({"numaNode": "0", "interconnectGroup": "4"}))
+    group = structs.replace(near_group, properties=shared({"numaNode": "1", "interconnectGroup": "0"}))
+    assert distance(here, [here]) < distance(numa, [here]) < 0 < distance(group, [here])
+    assert distance(near_group, [here]) == distance(here, []) == 0
+
+
+def test_a_far_device_is_better_than_none() -> None:
+    there = node(at(card(), numaNode=1), at(device(index=0), numaNode=0))
+    assert given(plan(request(by_memory(), ib()), there)) == {"main": ["0"]}
+
+
+def test_of_several_devices_the_near_ones_come_first() -> None:
+    there = node(
+        *(at(card(index=i), numaNode=1) for i in (0, 1)),
+        *(at(device(index=i), numaNode=i % 2) for i in range(4)),
+    )
+    assert given(plan(request(by_card(2), ib(units=2)), there)) == {"main": ["1", "3"]}
+    assert given(plan(request(by_card(2), ib(units=3)), there)) == {"main": ["1", "3", "0"]}
+
+
+@pytest.mark.parametrize("shares", [1, 2])
+def test_containers_on_cards_far_from_each_other_get_devices_of_their_own(shares: int) -> None:
+    there = node(
+        *(at(card(index=i), numaNode=i) for i in (0, 1)),
+        *(at(device(index=i, shares=shares), numaNode=1 - i) for i in (0, 1)),
+    )
+    asked = request(by_card(name="a"), ib("a"), by_card(name="b"), ib("b"))
+    found = plan(asked, there)
+    assert isinstance(found, Placement)
+    cards = {c.container: c.slices[0].card.rpartition("-")[2] for c in found.containers}
+    assert given(found) == {name: [str(1 - int(index))] for name, index in cards.items()}
+    assert len(set(cards.values())) == 2
+
+
+def test_containers_on_one_card_share_the_device_near_it() -> None:
+    there = node(at(card(), numaNode=1), *(at(device(index=i, shares=2), numaNode=i) for i in (0, 1)))
+    asked = request(by_memory(1024, "a"), ib("a"), by_memory(1024, "b"), ib("b"))
+    assert given(plan(asked, there)) == {"a": ["1"], "b": ["1"]}
+
+
+def test_where_nothing_is_known_the_fullest_device_is_filled() -> None:
+    ledger = cluster({"n1": [card(), device(index=0, shares=4), device(index=1, shares=2)]})
+    state = ledger.node("n1")
+    assert state is not None
+    assert given(plan(request(by_memory(), ib()), state)) == {"main": ["1"]}
+    assert given(plan(request(ib()), state)) == {"main": ["1"]}
