@@ -15,8 +15,19 @@ from fractile.kube.lease import LeaderElector, Timing
 from fractile.wire.objects import Lease
 from tests.fakes.apiserver import FakeApiServer, Fault
 
-FAST = Timing(duration=1.0, deadline=0.4, retry=0.05)  # the lease's own duration is whole seconds
+FAST = Timing(duration=1.0, deadline=0.4, retry=0.05, look=0.05)  # the lease's own duration is whole seconds
 LEASE = paths.lease("system", "lead")
+
+
+def free(server: FakeApiServer) -> None:
+    """A lease that nobody holds, as the manifests make it: one that is missing is waited for."""
+    body = {"metadata": {"name": "lead"}, "spec": {"holderIdentity": "", "leaseTransitions": 0}}
+    server.create(paths.leases("system"), body)
+
+
+def held(server: FakeApiServer, **spec: object) -> None:
+    """The lease of somebody else, with these fields."""
+    server.create(paths.leases("system"), {"metadata": {"name": "lead"}, "spec": {"holderIdentity": "other", **spec}})
 
 
 def elector(
@@ -117,6 +128,7 @@ async def test_the_lead_ends_at_once_when_another_holder_is_seen(server: FakeApi
 
 
 async def test_of_two_that_write_at_once_one_is_refused(server: FakeApiServer, client: KubeClient) -> None:
+    free(server)
     electors = [elector(client, name) for name in "abcdef"]
     server.inject(Fault(method="GET", delay=0.05, times=6))  # all read before anyone writes
     tasks = [asyncio.create_task(e.acquire()) for e in electors]
@@ -168,8 +180,11 @@ async def test_an_error_of_the_work_is_raised_and_the_lease_is_free(server: Fake
     assert server.get(LEASE)["spec"]["holderIdentity"] == ""
 
 
-async def test_a_cancelled_leader_releases_so_that_the_next_need_not_wait(client: KubeClient) -> None:
-    slow = Timing(duration=60, deadline=40, retry=0.05)
+async def test_a_cancelled_leader_releases_so_that_the_next_need_not_wait(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    free(server)
+    slow = Timing(duration=60, deadline=40, retry=0.05, look=0.05)
     first, second = elector(client, "a", timing=slow), elector(client, "b", timing=slow)
 
     async def work() -> None:
@@ -195,6 +210,7 @@ async def test_a_late_release_does_not_take_the_lead_from_the_next(server: FakeA
 async def test_under_failures_at_most_one_leads_and_somebody_does(server: FakeApiServer, seed: int) -> None:
     rng = random.Random(seed)
     most = 0
+    free(server)
     async with KubeClient(server.credentials(), timeout=0.2, rng=rng) as client:
         electors = [elector(client, name) for name in "abc"]
 
@@ -230,3 +246,111 @@ async def test_under_failures_at_most_one_leads_and_somebody_does(server: FakeAp
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert most == 1
+
+
+# ── leases that are not as they should be ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("year", ["2099", "9999"])
+async def test_a_lease_held_by_a_clock_from_the_future_is_taken_after_its_duration(
+    server: FakeApiServer, client: KubeClient, year: str
+) -> None:
+    held(server, leaseDurationSeconds=1, renewTime=f"{year}-12-31T23:59:59.000000Z", leaseTransitions=4)
+    second = elector(client, "b")
+    begun = time.monotonic()
+    await asyncio.wait_for(second.acquire(), 5)
+    assert time.monotonic() - begun >= 1
+    assert second.term == "b/5"
+
+
+@pytest.mark.parametrize(("said", "waits"), [(2**31 - 1, 60), (-5, 1), (0, 1), (None, 1)])
+async def test_the_duration_that_a_record_claims_is_believed_within_reason(
+    server: FakeApiServer, client: KubeClient, said: int | None, waits: int
+) -> None:
+    now = 100.0
+    held(server, leaseDurationSeconds=said)
+    second = elector(client, "b", clock=lambda: now)
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(0.2)
+    now += waits - 0.1
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    now += 0.2
+    await asyncio.wait_for(waiting, 5)
+    assert second.leading
+
+
+async def test_a_lease_deleted_under_its_holder_makes_no_second_leader(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    free(server)
+    first, second = elector(client, "a"), elector(client, "b")
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(0.1)
+    server.delete(LEASE)
+    # The holder learns of it only when it looks again; until then it leads on, and nobody else may.
+    await asyncio.sleep(0.2)
+    assert first.leading
+    assert not second.leading
+    holding = asyncio.create_task(first.hold())
+    await asyncio.sleep(0.3)
+    assert first.leading
+    assert server.get(LEASE)["spec"]["holderIdentity"] == "a"
+    assert not second.leading
+    for task in (waiting, holding):
+        task.cancel()
+    await asyncio.gather(waiting, holding, return_exceptions=True)
+
+
+async def test_a_lease_that_stays_missing_is_made_after_a_duration(server: FakeApiServer, client: KubeClient) -> None:
+    begun = time.monotonic()
+    await asyncio.wait_for(elector(client, "a").acquire(), 5)
+    assert time.monotonic() - begun >= FAST.duration
+    assert server.get(LEASE)["spec"]["holderIdentity"] == "a"
+
+
+async def test_a_server_that_answers_html_makes_nobody_lead(server: FakeApiServer, client: KubeClient) -> None:
+    free(server)
+    page = b"<html><body>proxy</body></html>"
+    server.inject(Fault(path="/leases", status=200, body=page, times=5), Fault(path="/leases", status=502, body=page))
+    first = elector(client, "a")
+    waiting = asyncio.create_task(first.acquire())
+    await asyncio.sleep(0.15)
+    assert not first.leading
+    await asyncio.wait_for(waiting, 5)  # and afterwards all is well
+    assert first.leading
+
+
+async def test_a_leader_whose_server_answers_html_stops_in_time(server: FakeApiServer, client: KubeClient) -> None:
+    free(server)
+    first = elector(client, "a")
+    await first.acquire()
+    server.inject(Fault(path="/leases", status=200, body=b"<html></html>", times=1000))
+    begun = time.monotonic()
+    await asyncio.wait_for(first.hold(), 5)
+    assert not first.leading
+    assert time.monotonic() - begun < FAST.duration
+
+
+async def test_the_time_that_is_left_ends_before_others_may_lead(server: FakeApiServer, client: KubeClient) -> None:
+    now = 100.0
+    free(server)
+    first = elector(client, "a", clock=lambda: now)
+    assert first.left <= 0
+    await first.acquire()
+    assert first.left == pytest.approx(FAST.deadline)
+    now += FAST.deadline
+    assert not first.leading
+
+
+async def test_who_releases_leads_no_more_from_before_the_write_on(server: FakeApiServer, client: KubeClient) -> None:
+    free(server)
+    first = elector(client, "a", timing=Timing())
+    await first.acquire()
+    server.inject(Fault(method="PUT", delay=0.3))
+    releasing = asyncio.create_task(first.release())
+    await asyncio.sleep(0.1)
+    assert not first.leading
+    await releasing
+    assert server.get(LEASE)["spec"]["holderIdentity"] == ""

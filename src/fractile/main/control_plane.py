@@ -36,7 +36,7 @@ from fractile.main.classes import option as default_classes_option
 from fractile.main.collector import seldom
 from fractile.main.families import family_options
 from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
-from fractile.main.leading import option as lease_option
+from fractile.main.leading import options as lease_options
 from fractile.main.logs import set_up_logging
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
 from fractile.main.serving import Options, serve
@@ -69,7 +69,7 @@ from fractile.wire.resource_class import ResourceClass
     show_default=True,
     help="Fill one node before the next, or keep nodes equally full; pods may say it for themselves.",
 )
-@lease_option
+@lease_options
 @sharing_option
 @default_classes_option
 @quota_command_options
@@ -242,7 +242,7 @@ async def _lead(
             wall_ns=time.time_ns,
             dialects=dialects,
             classes=classes,
-            reached=_crash_point(os.environ.get(CRASH_AT, "")),
+            reached=in_turn(term.reached, _crash_point(os.environ.get(CRASH_AT, ""))),
             term=lambda: term.name,
         )
         rebuilt = asyncio.Event()

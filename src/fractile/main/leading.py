@@ -7,12 +7,13 @@ The HTTP server outlives terms; what it serves is switched. A term's writes pass
 the lease surely holds, asked right before each.
 """
 
+import functools
 import os
 import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import click
 import msgspec
@@ -25,11 +26,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fractile.errors import FractileError
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
-from fractile.kube.lease import LeaderElector
+from fractile.kube.lease import DEFAULT, LeaderElector, Timing
 from fractile.wire import extender as wire
 
 DEFAULT_LEASE = "fractile-system/fractile-control-plane"
 PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "allowed"; the process stops itself, once, after a fence let it pass
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 WAITS = "this replica of fractile waits until it leads; ask the one that is ready"
 
@@ -39,30 +42,62 @@ class LeaseOptions(msgspec.Struct, frozen=True):
 
     source: str = ""
     identity: str = ""
+    timing: Timing = DEFAULT
 
 
-def _lease(_context: click.Context, _parameter: click.Parameter, text: str) -> LeaseOptions:
+def lease_options(source: str, seconds: int) -> LeaseOptions:
+    """The options with an identity that no other start of this program has."""
+    timing = Timing(duration=seconds, deadline=seconds * 2 / 3, retry=seconds / 6)
+    return LeaseOptions(source, f"{socket.gethostname()}_{secrets.token_hex(4)}", timing)
+
+
+def _source(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
     namespace, slash, name = text.partition("/")
     if text and not (namespace and slash and name and "/" not in name):
         raise click.BadParameter(f"{text!r} is not NAMESPACE/NAME; give for instance {DEFAULT_LEASE}")
-    return LeaseOptions(text, f"{socket.gethostname()}_{secrets.token_hex(4)}")
+    return text
 
 
-option = click.option(
-    "--lease",
-    default=DEFAULT_LEASE,
-    show_default=True,
-    metavar="NAMESPACE/NAME",
-    callback=_lease,
-    help='Lease by which one of several replicas leads (docs/high-availability.md); "" when there is never but one.',
+_OPTIONS = (
+    click.option(
+        "--lease",
+        default=DEFAULT_LEASE,
+        show_default=True,
+        metavar="NAMESPACE/NAME",
+        callback=_source,
+        help='Lease by which one of several replicas leads (docs/high-availability.md); "" when there is only one.',
+    ),
+    click.option(
+        "--lease-seconds",
+        type=click.IntRange(3, 60),
+        default=int(DEFAULT.duration),
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a leader that does not answer any more is waited for.",
+    ),
 )
 
 
+def options(command: Command) -> Command:
+    """Add the options; the command gets them as one argument, ``lease``."""
+
+    @functools.wraps(command)
+    def gathered(*arguments: Any, **given: Any) -> Any:
+        lease = lease_options(given.pop("lease"), given.pop("lease_seconds"))
+        return command(*arguments, lease=lease, **given)
+
+    for one in reversed(_OPTIONS):
+        gathered = one(gathered)
+    return cast("Command", gathered)
+
+
 class Term(msgspec.Struct, frozen=True):
-    """One lead. ``left``: seconds for which it surely lasts; ``name`` stands in every Binding, "" without a lease."""
+    """One lead. ``left``: seconds for which it surely lasts; ``name`` stands in every Binding, "" without a lease.
+    ``reached`` is told the steps of a bind."""
 
     left: Callable[[], float]
     name: str = ""
+    reached: Callable[[str], None] = lambda step: None
 
     def leading(self) -> bool:
         return self.left() > 0
@@ -88,17 +123,17 @@ class Stage:
         await (self._shown or self._idle)(scope, receive, send)
 
 
-async def in_terms(options: LeaseOptions, access: Credentials, work: Callable[[Term], Awaitable[None]]) -> None:
+async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[Term], Awaitable[None]]) -> None:
     """Wait for the lead, work, and again, until cancelled; the lease is given back then."""
-    if not options.source:
+    if not lease.source:
         await work(ALWAYS)
         return
-    namespace, _, name = options.source.partition("/")
+    namespace, _, name = lease.source.partition("/")
     async with KubeClient(access, timeout=5.0) as client:  # the lease's own: no fence, and no others to wait for
-        elector = LeaderElector(client, namespace=namespace, name=name, identity=options.identity)
-        left = _watched(lambda: elector.left, os.environ.get(PAUSE_AT, ""))
+        elector = LeaderElector(client, namespace=namespace, name=name, identity=lease.identity, timing=lease.timing)
+        pausing = _Pausing(lambda: elector.left, wanted=os.environ.get(PAUSE_AT) == "allowed")
         while True:
-            await elector.run(lambda: work(Term(left, elector.term)))
+            await elector.run(lambda: work(Term(pausing.left, elector.term, pausing.reached)))
 
 
 def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -110,20 +145,24 @@ def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _watched(left: Callable[[], float], pause: str) -> Callable[[], float]:
-    """For tests: the process is stopped between the check and the write, where a kernel may stop it too."""
-    if pause != "allowed":
-        return left
-    paused: list[bool] = []
+class _Pausing:
+    """For tests: a process that binds is stopped once between the check of its lease and the write, where a kernel may
+    stop it too."""
 
-    def stopping() -> float:
-        now = left()
-        if not paused:
-            paused.append(True)
+    def __init__(self, left: Callable[[], float], *, wanted: bool) -> None:
+        self._left = left
+        self._wanted = wanted
+        self._armed = False
+
+    def reached(self, step: str) -> None:
+        self._armed, self._wanted = self._wanted and step == "assumed", self._wanted and step != "assumed"
+
+    def left(self) -> float:
+        now = self._left()
+        if self._armed:
+            self._armed = False
             os.kill(os.getpid(), signal.SIGSTOP)
         return now
-
-    return stopping
 
 
 def _idle(prefix: str = "/scheduler") -> Starlette:
