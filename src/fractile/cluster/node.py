@@ -250,6 +250,7 @@ def _kubelet(place: Layout, node: NodeState, pair: KeyPair, ca: Path) -> str:
         "clusterDomain": "cluster.local",
         # Amounts of new devices reach the node object with the next status: 10 s by default.
         "nodeStatusUpdateFrequency": "1s",
+        "nodeLeaseDurationSeconds": 20,  # renewed every 5 s, so that four in a row must be missed to be lost
         "volumePluginDir": str(place.node(node.index).root / "volume-plugins"),
         "registerWithTaints": [],
         # As many as the node's /24 has addresses for; kubelet's own 110 are few for 8 cards that are shared.
