@@ -98,7 +98,7 @@ def command(
     from fractile.wire import simulation
 
     policies = _policies(policy, POLICIES, lambda name: find(name) is not None)
-    numbers = _seeds(seeds)
+    numbers = seeds_of(seeds)
     rows = plan_input.for_simulation(nodes, pods, lambda: reading.credentials(kubeconfig, context, name))
     experiment = _experiment(rows, nodes=nodes, pods=pods, mode=mode, tune=tune, load=load)
     with _bar() as progress:
@@ -130,7 +130,15 @@ def _policies(text: str, table: Collection[str], known: Callable[[str], bool]) -
     return names
 
 
-def _seeds(text: str) -> list[int]:
+def one_policy(text: str) -> str:
+    """The name, if it is one that the table knows."""
+    from fractile.policy.score.table import POLICIES, find
+
+    return _policies(text.replace(",", " "), POLICIES, lambda name: find(name) is not None)[0]
+
+
+def seeds_of(text: str) -> list[int]:
+    """``42..51`` or ``42``; a usage error for anything else."""
     match = _SEEDS.fullmatch(text)
     if match is None:
         raise click.BadParameter(f"{text!r} is neither a number nor a range like 42..51", param_hint="--seeds")

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "fractile.cli.scheduler_config",
         "Print a configuration of kube-scheduler that packs nodes and asks Fractile.",
     ),
+    "plan": ("fractile.cli.plan", "Say what fits, why pods wait, how many nodes to add, and what could be moved."),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),
     "demo": ("fractile.cli.demo", "Run the demonstrations on a local cluster and explain what happened."),
     "prepare": ("fractile.cli.prepare", "Install and build what a local cluster needs, and start nothing."),

@@ -32,6 +32,12 @@ class Machine(msgspec.Struct, frozen=True):
         """The cards' model; of several, all of them."""
         return "+".join(sorted({c.model for c in self.cards}))
 
+    def untolerated_by(self, where: Where) -> Taint | None:
+        """The taint that keeps a pod away."""
+        if not (self.taints or self.cordoned):
+            return None
+        return where.untolerated(self.taints, cordoned=self.cordoned)
+
 
 class Part(msgspec.Struct, frozen=True):
     """What a pod wants of each of ``count`` cards: ``memory`` MiB and ``share`` thousandths of the card's, and

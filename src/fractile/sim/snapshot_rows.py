@@ -39,7 +39,12 @@ def _demand(ask: Ask) -> Demand:
 
 def node_rows(snapshot: Snapshot) -> tuple[NodeRow, ...]:
     """The nodes as the simulator takes them: empty, whole, and each of one model."""
-    return tuple(NodeRow(m.name, m.cpu, m.memory, len(m.cards), m.model) for m in snapshot.machines)
+    return node_rows_of(snapshot.machines)
+
+
+def node_rows_of(machines: Sequence[Machine]) -> tuple[NodeRow, ...]:
+    """Any machines, without their labels and taints."""
+    return tuple(NodeRow(m.name, m.cpu, m.memory, len(m.cards), m.model) for m in machines)
 
 
 def pod_rows(snapshot: Snapshot, tasks: Sequence[Task]) -> tuple[PodRow, ...]:

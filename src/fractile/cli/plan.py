@@ -1,0 +1,154 @@
+"""``fractile plan``: what fits, why the rest waits, how many nodes to add, what could be moved. Changes nothing."""
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fractile.cli import reading
+from fractile.cli.simulate import one_policy, seeds_of
+
+if TYPE_CHECKING:
+    from fractile.sim.plan import Question
+    from fractile.sim.snapshot import Machine
+
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%?", re.ASCII)
+
+Tell = Callable[[str], None]
+
+
+@click.command("plan")
+@click.option(
+    "--nodes",
+    default="live",
+    show_default=True,
+    type=click.Path(),
+    metavar="CSV|YAML|live",
+    help="Nodes: one a line, manifests, or those of a cluster with what runs there.",
+)
+@click.option(
+    "--pods",
+    type=click.Path(),
+    metavar="CSV|YAML|live",
+    help="Pods that are to come; those that wait there if not given.",
+)
+@click.option("--policy", default="fgd-plus", show_default=True, metavar="P", help="See docs/simulate.md.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="SHAPE",
+    help="Nodes that may be added: a node's name, a model of GPU, or cpu=64,memory=256Gi,gpus=8,model=A100"
+    "[,card_memory=80Gi]. May be repeated; the commonest of the cluster if not given.",
+)
+@click.option(
+    "--target",
+    default="100%",
+    show_default=True,
+    metavar="PERCENT",
+    help="How many of the pods, and of the GPUs that they ask for, must find a place.",
+)
+@click.option(
+    "--seeds",
+    default="42..44",
+    show_default=True,
+    metavar="A..B",
+    help="Orders of the pods in which the added nodes must suffice.",
+)
+@click.option("--defragment", is_flag=True, help="Propose moves of running pods that make room. Moves nothing.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="json: the fields of docs/plan.md.",
+)
+@reading.cluster_options
+def command(
+    nodes: str,
+    pods: str | None,
+    policy: str,
+    shapes: tuple[str, ...],
+    target: str,
+    seeds: str,
+    defragment: bool,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+    name: str,
+) -> None:
+    """Say what fits now, why each pod waits, which single change would let it in, how many nodes to add, and which
+    nodes could be emptied.
+
+    \b
+    fractile plan                                     the cluster, and the pods that wait there
+    fractile plan --pods new.yaml                     what if these came
+    fractile plan --nodes n.csv --pods p.csv --shape cpu=96,memory=384Gi,gpus=8,model=T4 --target 95%
+    fractile plan --defragment                        moves that make room, in stages
+
+    live is the cluster of --kubeconfig, --context or --name, else that of $KUBECONFIG. It is only read. Files whose
+    names end in .yaml, .yml or .json hold manifests, others are CSV: docs/plan.md.
+    """
+    # Late: numpy is a tenth of a second that --help need not wait for.
+    from fractile.cli import plan_input, plan_text
+    from fractile.sim.plan import plan
+    from fractile.sim.shapes import shape_of, shapes_in
+    from fractile.sim.snapshot_rows import node_rows_of
+    from fractile.wire import plan as wire
+
+    wanted, percent = seeds_of(seeds), _percent(target)
+    chosen = one_policy(policy)
+    written = [shape_of(s, ()) for s in shapes if "=" in s]
+    with _progress() as tell:
+        tell("reading")
+        snapshot = plan_input.for_plan(
+            nodes,
+            pods,
+            lambda: reading.credentials(kubeconfig, context, name),
+            node_rows_of([m for _, m in written]),
+        )
+        offered = [shape_of(s, snapshot.machines) for s in shapes] or shapes_in(snapshot.machines)
+        question = _question(chosen, offered, wanted, percent, defragment=defragment)
+        report = plan(snapshot, question, tell)
+    click.echo(wire.encode(report) if output == "json" else plan_text.text(report), nl=output == "json")
+
+
+def _question(
+    policy: str, shapes: "Sequence[tuple[str, Machine]]", seeds: Sequence[int], target: float, *, defragment: bool
+) -> "Question":
+    from fractile.policy.score.table import find
+    from fractile.sim.plan import Question
+
+    found = find(policy)
+    assert found is not None  # one_policy looked
+    return Question(policy, found, tuple(shapes), tuple(seeds), target, defragment=defragment)
+
+
+def _percent(text: str) -> float:
+    match = _PERCENT.fullmatch(text)
+    if match is None or not 0 < float(match[1]) <= 100:
+        raise click.BadParameter(f"{text!r} is not a percentage such as 95%", param_hint="--target")
+    return float(match[1])
+
+
+@contextmanager
+def _progress() -> Generator[Tell]:
+    """What is being done, on a terminal only, and on the error stream."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    with console.status("Reading") as status:
+        counts: dict[str, int] = {}
+
+        def tell(done: str) -> None:
+            counts[done] = counts.get(done, 0) + 1
+            status.update(f"Planning: {done} ({counts[done]})")
+
+        yield tell

@@ -1,0 +1,152 @@
+"""A Plan as text: a sentence and a table for each question."""
+
+from collections.abc import Sequence
+
+from fractile.cli.table import Column, plain
+from fractile.wire.plan import (
+    Asked,
+    Change,
+    Consolidation,
+    Defragmentation,
+    Growth,
+    Plan,
+    Reason,
+    Stage,
+    Waiting,
+)
+
+WORDS = {
+    "taint": "tainted or cordoned",
+    "label": "other labels",
+    "no_gpu": "too few GPUs",
+    "model": "another model of GPU",
+    "size": "GPUs too small",
+    "gpu": "too little free on GPUs",
+    "cpu": "too few CPUs free",
+    "memory": "too little memory free",
+    "places": "no place for another pod",
+}
+_NAMED = 3  # pods of equal requests, in a line
+
+
+def text(plan: Plan) -> str:
+    """Everything that was asked."""
+    parts = [_now(plan), *_waiting(plan.waiting)]
+    if plan.growth is not None:
+        parts.append(_growth(plan.growth, plan.target))
+    if plan.consolidation is not None:
+        parts.append(_consolidation(plan.consolidation))
+    if plan.defragmentation is not None:
+        parts.append(_moves(plan.defragmentation))
+    parts += ["".join(f"note: {note}\n" for note in plan.notes)] if plan.notes else []
+    return "\n".join(parts)
+
+
+def _now(plan: Plan) -> str:
+    now = plan.now
+    head = f"{plan.nodes} nodes, {plan.gpus} GPUs, {plan.running} pods run there.\n"
+    if not now.pods:
+        return f"{head}No pod waits.\n"
+    return f"{head}{now.placed} of {now.pods} pods fit now, with {now.gpus_placed:g} of {now.gpus:g} GPUs.\n"
+
+
+# ── what waits ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _waiting(waiting: Sequence[Waiting]) -> list[str]:
+    return ["".join(_group(group)) for group in waiting]
+
+
+def _group(group: Waiting) -> list[str]:
+    return [
+        f"{_keys(group.pods)}: {_asks(group.asks)}\n",
+        *(f"  {_reason(reason)}\n" for reason in group.reasons[:6]),
+        *([f"  and {len(group.reasons) - 6} more combinations\n"] if len(group.reasons) > 6 else []),
+        *(f"  would fit: {_change(change)}\n" for change in group.changes),
+        *(["  no single change that was tried would let it in\n"] if not group.changes else []),
+    ]
+
+
+def _keys(pods: Sequence[str]) -> str:
+    more = len(pods) - _NAMED
+    return ", ".join(pods[:_NAMED]) + (f" and {more} more like these" if more > 0 else "")
+
+
+def _asks(asks: Asked) -> str:
+    gpus = f", {asks.each}" if asks.each else ""
+    return f"{asks.cpu_milli / 1000:g} CPUs, {asks.memory_mib} MiB{gpus}"
+
+
+def _reason(reason: Reason) -> str:
+    return f"{_many(reason.nodes, 'node')}: {', '.join(WORDS[lack] for lack in reason.lacks)}"
+
+
+def _change(change: Change) -> str:
+    where = f" (on {change.node})" if change.node and change.change != "one-more-node" else ""
+    return change.sentence + where
+
+
+# ── more nodes, fewer nodes ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _growth(growth: Sequence[Growth], target: float) -> str:
+    columns = (
+        Column("SHAPE"),
+        Column("NODES TO ADD", number=True),
+        Column("GPUS", number=True),
+        Column("ACCEPTED", number=True),
+        Column("WITHOUT", number=True),
+        Column("REMARK"),
+    )
+    rows = [_shape(g) for g in growth]
+    return (
+        f"To accept {target:g} % of the pods and of their GPUs, in every order that was tried:\n{plain(columns, rows)}"
+    )
+
+
+def _shape(g: Growth) -> list[str]:
+    nodes = "none suffice" if g.nodes is None else str(g.nodes)
+    gpus = "" if g.gpus is None else str(g.gpus)
+    return [g.shape.name, nodes, gpus, f"{g.acceptance:.1f} %", f"{g.before:.1f} %", g.why_not]
+
+
+def _consolidation(found: Consolidation) -> str:
+    empty = f"{found.empty} nodes with GPUs are empty. "
+    if not found.emptied:
+        return f"{empty}No other could be emptied.\n"
+    rows = [[e.node, str(e.gpus), str(e.pods)] for e in found.emptied]
+    table = plain((Column("NODE"), Column("GPUS", number=True), Column("PODS TO MOVE", number=True)), rows)
+    head = f"{empty}{len(rows)} more, with {found.gpus} GPUs, could be emptied if their pods moved to others in use:"
+    return f"{head}\n{table}"
+
+
+# ── moves ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _moves(found: Defragmentation) -> str:
+    waiting = found.goal == "waiting"
+    whom = "pods that wait" if waiting else "one more of each kind of pod that runs"
+    if not found.pods:
+        return f"No moves were found that make room for {whom}.\n"
+    like = "that wait" if waiting else "like those that run"
+    head = (
+        f"{_many(found.moves, 'move')} in {_many(len(found.stages), 'stage')} make room for "
+        f"{_many(found.pods, 'pod')} {like}, with {found.gpus:g} GPUs: "
+        f"{found.allocation_before:.1f} % of all GPUs in use become {found.allocation_after:.1f} %.\n"
+    )
+    columns = (Column("STAGE", number=True), Column("POD"), Column("FROM"), Column("TO"), Column("CARDS"))
+    return head + plain(columns, [row for stage in found.stages for row in _stage(stage)])
+
+
+def _stage(stage: Stage) -> list[list[str]]:
+    number = str(stage.number)
+    moves = [[number, m.pod, m.source, m.target, _cards(m.cards)] for m in stage.moves]
+    return moves + [[number, p.pod, "(comes in)", p.node, _cards(p.cards)] for p in stage.admits]
+
+
+def _cards(cards: Sequence[int]) -> str:
+    return ",".join(map(str, cards))
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
