@@ -20,6 +20,10 @@ class Kubectl:
         self._who = who
         self._env = {"PATH": os.environ["PATH"], "KUBECONFIG": str(server.kubeconfig), "HOME": str(server.ca.parent)}
 
+    @property
+    def server(self) -> RealApiServer:
+        return self._server
+
     def as_user(self, name: str, *groups: str, node: str = "") -> "Kubectl":
         """Impersonating a user; ``node``: with the claim that a token of a pod there has."""
         extra = (f"--as-user-extra=authentication.kubernetes.io/node-name={node}",) if node else ()

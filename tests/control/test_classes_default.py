@@ -1,12 +1,14 @@
 """Default classes: their names, and what becomes of them."""
 
 import re
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fractile.control.classes_book import DEFAULT_ANNOTATION
+from fractile.control.classes_book import DEFAULT_ANNOTATION, ClassBook, digest
 from fractile.control.classes_default import checked, name_of, wanted
 from fractile.errors import SetupError
 from fractile.kube import paths
@@ -207,3 +209,25 @@ async def test_two_replicas_make_each_class_once() -> None:
         assert await first.settle() == 0
         marked = first.server.get(paths.resource_class("nvidia.tesla.v100"))["metadata"]["annotations"]
         assert DEFAULT_ANNOTATION in marked
+
+
+def test_a_class_is_still_ours_as_the_api_server_writes_it_and_no_longer_when_anything_is_changed() -> None:
+    spec = wanted("{vendor}.{model}", [gpu(model="Tesla K80")])["nvidia.tesla.k80"].spec()
+    said = {"deviceType": "gpu", "count": 1, **msgspec.to_builtins(spec)}
+
+    def ours(spec: dict[str, Any]) -> bool:
+        meta = {"name": "nvidia.tesla.k80", "annotations": {DEFAULT_ANNOTATION: digest(made)}}
+        book = ClassBook()
+        book.put(msgspec.json.decode(msgspec.json.encode({"metadata": meta, "spec": spec}), type=ResourceClass))
+        return book.entries["nvidia.tesla.k80"].ours
+
+    made = spec
+    assert ours(said)
+    changes: list[dict[str, Any]] = [
+        {"count": 2},
+        {"memory": "1Gi"},
+        {"cores": 5},
+        {"deviceType": "hca"},
+        {"selector": {}},
+    ]
+    assert not any(ours(said | change) for change in changes)

@@ -7,7 +7,7 @@ import msgspec
 
 from fractile.model.device_class import DeviceClass
 from fractile.wire import resource_class
-from fractile.wire.resource_class import Invalid, ResourceClass, ResourceClassSpec, ResourceClassStatus
+from fractile.wire.resource_class import DeviceSelector, Invalid, ResourceClass, ResourceClassSpec, ResourceClassStatus
 
 DEFAULT_ANNOTATION = "fractile.dev/default-class"  # a digest of the spec as we wrote it: unchanged, it is still ours
 
@@ -73,5 +73,9 @@ class ClassBook:
 
 
 def digest(spec: ResourceClassSpec) -> str:
-    """Equal for equal specs, also after the API server has filled in the defaults."""
-    return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()[:16]
+    """Equal for equal specs, also after the API server has filled in the defaults and written them as JSON: an encoder
+    that leaves defaults out knows words by identity, so every field is named here."""
+    selector = spec.selector or DeviceSelector()
+    expressions = [(e.key, e.operator, e.values or ()) for e in selector.match_expressions or ()]
+    said = (spec.device_type, spec.memory, spec.cores, spec.count, selector.match_labels or {}, expressions)
+    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()[:16]
