@@ -64,7 +64,7 @@ async def running(program: Path, arguments: list[str], folder: Path) -> AsyncGen
     log = folder / "kube-scheduler.log"
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            "setpriv", "--pdeathsig", "KILL", str(program), *arguments, "--v=2", stdout=file, stderr=file
+            "setpriv", "--pdeathsig", "KILL", str(program), *arguments, stdout=file, stderr=file
         )
     try:
         yield process

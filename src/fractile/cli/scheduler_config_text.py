@@ -32,6 +32,10 @@ def kubeadm(wish: Wish) -> str:
 def _steps(wish: Wish) -> list[str]:
     kind = "Policy file" if wish.form == "policy" else "KubeSchedulerConfiguration"
     lines = [f"{kind} for kube-scheduler 1.{wish.minor}: --{_FLAGS[wish.form]}={_file(wish)}"]
+    if wish.form == "policy" and wish.minor == scheduler_config.LAST_WITH_POLICY:
+        lines.append(
+            "Not together with --v=2 or higher: 1.22 then ends while it logs what it read (`no kind ... v1beta2`)."
+        )
     if wish.form == "config":
         lines.append("With --config, kube-scheduler passes over most of its other flags: merge what you set by them.")
     if wish.profile != scheduler_config.DEFAULT_PROFILE:

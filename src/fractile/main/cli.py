@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
     "simulate": ("fractile.cli.simulate", "Place recorded pods on recorded nodes and compare policies."),
+    "score": ("fractile.cli.score", "Show what nodes of a file score for a pod, term by term."),
     "scheduler-config": (
         "fractile.cli.scheduler_config",
         "Print a configuration of kube-scheduler that packs nodes and asks Fractile.",

@@ -1,0 +1,128 @@
+"""``fractile score``: what nodes of a file score for a pod of it, and how that comes about. Offline."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fractile.errors import SetupError, WireError
+from fractile.wire import scheduler_config, scoring
+from fractile.wire.scoring import Kind, Strategy
+
+if TYPE_CHECKING:
+    from fractile.wire.pod_requests import CountedPod
+    from fractile.wire.score_file import ScoreFile
+    from fractile.wire.score_report import ScoreReport
+
+_MOST_BYTES = 256 * 2**20
+_LAST_OLD = 21
+_STDIN = "-"
+
+
+@click.command("score")
+@click.option("-f", "--file", "source", required=True, metavar="FILE", help="Manifests, YAML or JSON; - for the input.")
+@click.option("--strategy", type=click.Choice([str(kind) for kind in Kind]), help="Instead of the file's.")
+@click.option("--resources", metavar="NAME=WEIGHT,...", help="Instead of the file's; weights 1 to 100.")
+@click.option("--shape", metavar="PERCENT:SCORE,...", help="Of requested-to-capacity-ratio, scores 0 to 10.")
+@click.option(
+    "--kubernetes", default="1.36", show_default=True, metavar="VERSION", help="Whose arithmetic; 1.20 is the old one."
+)
+@click.option("--pod", "name", default="", metavar="NAME", help="Only this pod; else all that are on no node.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(
+    source: str,
+    strategy: str | None,
+    resources: str | None,
+    shape: str | None,
+    kubernetes: str,
+    name: str,
+    output: str,
+) -> None:
+    """Show what kube-scheduler's resource score of each node is for a pod, term by term.
+
+    \b
+    fractile score -f examples/score.yaml
+    fractile score -f examples/score.yaml --kubernetes 1.20 -o json
+    fractile score -f nodes.yaml --strategy most-allocated --resources nvidia.com/gpu=5,cpu,memory
+    kubectl get nodes,pods -A -o yaml | fractile score -f -
+
+    The file holds nodes, pods on them, pods on no node, which are scored, and perhaps kube-scheduler's configuration,
+    whose profile for the pod's schedulerName is taken. Fields of the JSON: docs/score.md.
+    """
+    # Late: numpy and YAML are a quarter of a second that --help need not wait for.
+    from fractile.cli import score_text
+    from fractile.wire import score_file, score_report
+
+    minor = _parsed(kubernetes, "--kubernetes")
+    file = score_file.decode(_read(source), source="the input" if source == _STDIN else source)
+    options = _Options(strategy, resources, shape)
+    report = _report(file, _pods(file, name), options, minor)
+    click.echo(score_report.encode(report) if output == "json" else score_text.table(report), nl=output == "json")
+
+
+class _Options:
+    """What the command line says instead of the file."""
+
+    def __init__(self, strategy: str | None, resources: str | None, shape: str | None) -> None:
+        self.given = any(option is not None for option in (strategy, resources, shape))
+        try:
+            self._kind = Kind(strategy) if strategy else None
+            self._resources = scoring.parse_resources(resources) if resources is not None else None
+            self._shape = scoring.parse_shape(shape) if shape is not None else None
+        except WireError as e:
+            raise click.UsageError(str(e)) from None
+
+    def over(self, strategy: Strategy) -> Strategy:
+        """That strategy with what is given here in its place."""
+        return Strategy(
+            self._kind or strategy.kind, self._resources or strategy.resources, self._shape or strategy.shape
+        )
+
+
+def _report(file: "ScoreFile", pods: "list[CountedPod]", options: _Options, minor: int) -> "ScoreReport":
+    from fractile.policy.score.kubernetes import Rounding
+    from fractile.policy.score.scored import scored
+    from fractile.wire.score_report import PodReport, ScoreReport
+
+    rounding = Rounding.OLD if minor <= _LAST_OLD else Rounding.NEW
+    found: list[PodReport] = []
+    for pod in pods:
+        said = file.strategy(pod.spec.scheduler_name)
+        source = "options" if options.given else "default" if said is None else "file"
+        strategy = options.over(said or scoring.DEFAULT)
+        found.append(scored(pod, file.nodes, file.pods, strategy=strategy, source=source, rounding=rounding))
+    return ScoreReport(f"1.{minor}", tuple(found))
+
+
+def _pods(file: "ScoreFile", name: str) -> "list[CountedPod]":
+    waiting = [pod for pod in file.pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")]
+    if not file.nodes:
+        raise SetupError(f"{file.source} has no Node, so there is nothing to score")
+    if not name:
+        if not waiting:
+            raise SetupError(f"{file.source} has no Pod without spec.nodeName, so there is nothing to place")
+        return waiting
+    found = [pod for pod in waiting if pod.metadata.name == name]
+    if not found:
+        known = ", ".join(pod.metadata.name for pod in waiting[:20]) or "none"
+        raise SetupError(f"{file.source} has no Pod {name!r} without spec.nodeName; there are: {known}")
+    return found
+
+
+def _read(source: str) -> bytes:
+    try:
+        with sys.stdin.buffer if source == _STDIN else Path(source).open("rb") as file:
+            found = file.read(_MOST_BYTES + 1)
+    except OSError as e:
+        raise SetupError(f"{source} cannot be read: {e.strerror}") from None
+    if len(found) > _MOST_BYTES:
+        raise SetupError(f"{source} is larger than {_MOST_BYTES >> 20} MiB")
+    return found
+
+
+def _parsed(text: str, option: str) -> int:
+    try:
+        return scheduler_config.minor_of(text)
+    except WireError as e:
+        raise click.BadParameter(str(e), param_hint=option) from None
