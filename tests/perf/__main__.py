@@ -13,6 +13,7 @@ from tests.perf import (
     class_upkeep,
     many_pods,
     memory,
+    policies,
     quota,
     rebuild,
     report,
@@ -27,6 +28,7 @@ from tests.perf.report import Row
 
 PARTS = {
     "verbs": verbs.measure,
+    "policies": policies.measure,
     "by-class": by_class.measure,
     "quota": quota.measure,
     "class-upkeep": lambda: asyncio.run(class_upkeep.measure()),

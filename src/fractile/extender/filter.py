@@ -120,7 +120,7 @@ def filter_nodes(
 def _order(request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: Standing | None) -> _FirstOf:
     """How the best of many columns are found."""
     if standing is not None and arrays is ledger.arrays:
-        return partial(scan.largest_first, standing.value)
+        return partial(scan.largest_first, standing.value, order=standing.order)
     return partial(scan.best_first, arrays, emptiest=spreads(request, policy))
 
 

@@ -87,6 +87,10 @@ class NodePolicies:
             return None
         return self._engine.standing(asking.policy, asking.wish, draw=_lot(asking.uid), coming=coming or ())
 
+    def catch_up(self) -> None:
+        """Be ready for the next pod, now that one is bound."""
+        self._engine.catch_up()
+
     def remember(self, asking: Asking) -> None:
         """Until the pod is bound: the card is chosen by the same policy as the node."""
         self._asking.pop(asking.uid, None)

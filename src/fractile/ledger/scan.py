@@ -260,8 +260,13 @@ def best_first(arrays: CardArrays, columns: Ints, most: int, *, emptiest: bool =
     return columns[np.argsort(-fullness, kind="stable")]
 
 
-def largest_first(value: Ints, columns: Ints, most: int) -> Ints:
-    """At most ``most`` of the columns by a value of each: the largest first, then by column."""
+def largest_first(value: Ints, columns: Ints, most: int, *, order: Ints | None = None) -> Ints:
+    """At most ``most`` of the columns by a value of each: the largest first, then by column. ``order``: that of all
+    columns, where it is known."""
+    if order is not None:
+        wanted = np.zeros(len(value), np.bool_)
+        wanted[columns] = True
+        return order[wanted[order]][:most]
     mine = value[columns]
     if len(columns) > most:
         limit = np.partition(mine, len(mine) - most)[len(mine) - most]

@@ -39,6 +39,7 @@ class Classes:
         dialects: frozenset[str] = table.NAMES,
         node_changed: Callable[[ObjectMeta], object] = lambda node: None,
         node_gone: Callable[[Gone], object] = lambda node: None,
+        node_shown: Callable[[Node], object] = lambda node: None,
     ) -> None:
         self.control = ClassControllers(
             ledger, client, template=checked(template) if template else "", classes="class" in dialects
@@ -47,7 +48,7 @@ class Classes:
             client,
             paths.nodes(),
             Node,
-            changed=in_turn(lambda node: node_changed(node.metadata), self.control.node_changed),
+            changed=in_turn(lambda node: node_changed(node.metadata), node_shown, self.control.node_changed),
             gone=in_turn(node_gone, self.control.node_gone),
         )
 

@@ -10,17 +10,20 @@ _PERCENT = WHOLE_GPU // 100
 
 def part_of(amount: int, memory: int) -> int:
     """So much of a card's memory in thousandths, rounded up: what fits in MiB is never too large in thousandths."""
-    return min(WHOLE_GPU, -(-amount * WHOLE_GPU // memory)) if memory > 0 else WHOLE_GPU
+    return -(-amount * WHOLE_GPU // memory)
 
 
 @lru_cache(maxsize=8192)
-def asked(wish: Wish, memory: int) -> Ask:
-    """On cards of so many MiB. Several parts count each with the largest one's size."""
+def asked(wish: Wish, memory: int) -> Ask | None:
+    """On cards of so many MiB, more than 0; None when they are too small. Several parts count each with the largest
+    one's size."""
     if not wish.asks:
         return Ask(wish.cpu, wish.memory)
     if wish.whole:
         return Ask(wish.cpu, wish.memory, wish.whole + len(wish.parts), WHOLE_GPU, wish.models)
     milli = max(_milli(part, memory) for part in wish.parts)
+    if milli > WHOLE_GPU:
+        return None
     return Ask(wish.cpu, wish.memory, len(wish.parts), milli, wish.models)
 
 
@@ -31,4 +34,4 @@ def expressible(ask: Ask) -> bool:
 
 def _milli(part: CardPart, memory: int) -> int:
     mib = memory * part.memory_percent // 100 if part.memory_percent else part.memory
-    return min(WHOLE_GPU, max(1, part_of(mib, memory), part.cores * _PERCENT))
+    return max(1, part_of(mib, memory), part.cores * _PERCENT)

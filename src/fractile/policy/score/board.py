@@ -54,6 +54,14 @@ class Board:
         self._situation = situation
         self._classes.clear()
 
+    def asked(self) -> list[Ask]:
+        """The classes that are kept, the one served last at the end."""
+        return list(self._classes)
+
+    def move(self, view: View) -> None:
+        """The same nodes in arrays that somebody else changes, who says which rows are not as they were."""
+        self._view = view
+
     def scores(self, ask: Ask, draw: int) -> Scores:
         """Of all nodes, NEVER without room. ``draw`` numbers the decision. The devices are not to be written to."""
         scores = self._fresh(ask, draw) if self._policy.fresh else self._kept(ask)

@@ -1,0 +1,83 @@
+"""Nodes, pods and namespaces of the API -> what scores need of them.
+
+Failure rule: what cannot be read counts as nothing. Scores only order nodes that fit; who fits is decided elsewhere.
+"""
+
+from typing import Any
+
+from fractile.control.seen import SeenPods
+from fractile.dialects.table import NAMES, parse_pod
+from fractile.kube.reflector import Gone
+from fractile.ledger.arrays import CardArrays
+from fractile.ledger.node_totals import NodeTotals
+from fractile.ledger.wishes import wish_of
+from fractile.model.request import PodRequest
+from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.model.wish import Wish
+from fractile.wire.objects import Namespace, Pod
+from fractile.wire.pod_totals import of_node, of_pod
+
+
+class NodeFeed:
+    """Keeps CPU and memory of nodes, and the pods seen. Pods that ask by a class count for the mix when their node is
+    sought: what a class gives is not known before."""
+
+    def __init__(
+        self,
+        totals: NodeTotals,
+        seen: SeenPods,
+        arrays: CardArrays,
+        unit: MemoryUnit,
+        dialects: frozenset[str] = NAMES,
+    ) -> None:
+        self._totals = totals
+        self._seen = seen
+        self._arrays = arrays
+        self._unit = unit
+        self._dialects = dialects
+
+    def node_changed(self, name: str, allocatable: dict[str, Any] | None) -> None:
+        """A node, with what it can give."""
+        self._totals.put_node(NodeName(name), of_node(allocatable))
+
+    def node_gone(self, gone: Gone) -> None:
+        self._totals.drop_node(NodeName(gone.name))
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod appeared or changed."""
+        uid = PodUID(pod.metadata.uid)
+        if pod.finished:
+            self.pod_gone(uid)
+            return
+        request = parse_pod(pod, self._unit, self._dialects)
+        known = request if isinstance(request, PodRequest) else None
+        wish = wish_of(known, of_pod(pod), self._arrays)
+        if known is not None:
+            by_class = any(c.request.device_class for c in known.containers)
+            self._seen.put(uid, Wish(wish.cpu, wish.memory) if by_class else wish)
+        if pod.spec.node_name:
+            self._totals.put_pod(uid, NodeName(pod.spec.node_name), wish)
+
+    def pod_gone(self, uid: PodUID) -> None:
+        """A pod finished or was deleted."""
+        self._totals.drop_pod(uid)
+        self._seen.gone(uid)
+
+
+class NamespacePolicies(dict[str, str]):
+    """The policies that namespaces name for their pods, by name of the namespace."""
+
+    def __init__(self, annotation: str) -> None:
+        super().__init__()
+        self._annotation = annotation
+
+    def changed(self, namespace: Namespace) -> None:
+        meta = namespace.metadata
+        said = (meta.annotations or {}).get(self._annotation, "")
+        if said:
+            self[meta.name] = said
+        else:
+            self.pop(meta.name, None)
+
+    def gone(self, gone: Gone) -> None:
+        self.pop(gone.name, None)

@@ -1,0 +1,101 @@
+"""The pods that came, as the mix of those to be expected: all that are there, and the last ones that are gone.
+
+A pod counts once, by its UID, however often it is retried. Who asks for no GPU does not count: it would be a constant
+in every score, and on a real cluster most pods are of that kind. Memory is bounded: a name for each pod that is there,
+and ``most`` that are gone.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import msgspec
+
+from fractile.model.units import PodUID
+from fractile.model.wish import Wish
+from fractile.policy.score.asked import asked
+from fractile.policy.score.mix import Mix, mix_of_counts
+from fractile.policy.score.view import Ask
+
+_CLASSES = 48  # of the mix, the commonest; the cost of a score grows with them
+_SHARE = 16  # a mix is out of date when a sixteenth of the pods are others
+
+
+class Window(msgspec.Struct, frozen=True):
+    """How long pods that are gone count, and how many of them."""
+
+    seconds: float = 7 * 24 * 3600.0
+    most: int = 20_000
+
+
+class SeenPods:
+    """``clock`` is monotonic. One writer, on the loop of the ledger."""
+
+    def __init__(self, clock: Callable[[], float], window: Window | None = None) -> None:
+        self._clock = clock
+        self._window = window or Window()
+        self._there: dict[PodUID, Wish] = {}
+        self._gone: deque[tuple[float, Wish]] = deque()
+        self._counts: Counter[Wish] = Counter()
+        self._changes = 0
+        self._read = -1  # changes that the last mix knew
+
+    def put(self, uid: PodUID, wish: Wish) -> None:
+        """A pod is there, waiting or bound; what it asks for may be nothing that is known yet (``better``)."""
+        before = self._there.get(uid)
+        if before == wish or (before is not None and not wish.asks):
+            return
+        if before is not None:
+            self._count(before, -1)
+        self._there[uid] = wish
+        self._count(wish, 1)
+        self._changes += 1
+
+    def better(self, uid: PodUID, wish: Wish) -> None:
+        """More is known of what the pod asks for. One that is not there stays so: nobody would say that it is gone."""
+        if uid in self._there:
+            self.put(uid, wish)
+
+    def gone(self, uid: PodUID) -> None:
+        """The pod has finished or was deleted: it counts on for a while."""
+        wish = self._there.pop(uid, None)
+        if wish is not None and wish.asks:
+            self._gone.append((self._clock(), wish))
+            self._forget()
+
+    def __len__(self) -> int:
+        """How many count."""
+        return len(self._there) + len(self._gone)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether so many pods came since the last mix that there should be another."""
+        self._forget()
+        if self._read < 0:
+            return self._changes > 0
+        return self._changes > self._read and (self._changes - self._read) * _SHARE >= len(self)
+
+    def mix(self, card: int) -> Mix:
+        """The pods as requests on cards of so many MiB, the commonest classes; without those that none could hold."""
+        self._forget()
+        self._read = self._changes
+        asks: Counter[Ask] = Counter()
+        for wish, count in self._counts.items():
+            ask = asked(wish, card)
+            if ask is not None:
+                asks[ask] += count
+        found = mix_of_counts(asks)
+        return Mix(found.asks[:_CLASSES], found.counts[:_CLASSES])
+
+    def _forget(self) -> None:
+        oldest = self._clock() - self._window.seconds
+        while self._gone and (len(self._gone) > self._window.most or self._gone[0][0] < oldest):
+            _, wish = self._gone.popleft()
+            self._count(wish, -1)
+            self._changes += 1
+
+    def _count(self, wish: Wish, sign: int) -> None:
+        if not wish.asks:
+            return
+        self._counts[wish] += sign
+        if not self._counts[wish]:
+            del self._counts[wish]

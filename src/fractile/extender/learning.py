@@ -1,0 +1,55 @@
+"""Keeps the engine's picture of pods to come up with the pods that came.
+
+Level-triggered: every few seconds it is asked whether enough pods are others than those the mix was made of, or GPUs
+came or went. The new prices, and the scores of the kinds of pods that came last, are worked out in a thread while the
+old ones serve.
+"""
+
+import asyncio
+import logging
+
+from fractile.control.seen import SeenPods
+from fractile.extender.engine import Engine
+from fractile.kube.pacing import Sleep
+from fractile.policy.score.mix import Mix
+from fractile.policy.score.prices import prices_of
+
+_LOOK = 5.0  # seconds between two looks
+
+log = logging.getLogger(__name__)
+
+
+class Learning:
+    """``pinned``: the mix is that, whatever comes."""
+
+    def __init__(
+        self, seen: SeenPods, engine: Engine, *, pinned: Mix | None = None, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        self._seen = seen
+        self._engine = engine
+        self._pinned = pinned
+        self._sleep = sleep
+
+    async def run(self) -> None:
+        """Look forever."""
+        while True:
+            await self.look()
+            await self._sleep(_LOOK)
+
+    async def look(self) -> bool:
+        """Learn if there is something to learn; whether there was."""
+        card = self._engine.usual_size
+        if not card:
+            return False
+        mix = self._pinned if self._pinned is not None else self._mix(card)
+        if mix == self._engine.mix and not self._engine.outdated():
+            return False
+        prices = await asyncio.to_thread(prices_of, mix)
+        prepared = self._engine.prepare(mix, prices)
+        await asyncio.to_thread(prepared.warm)
+        self._engine.expect(prepared)
+        log.info("mix learned classes=%d pods=%d", len(mix.asks), mix.total)
+        return True
+
+    def _mix(self, card: int) -> Mix:
+        return self._seen.mix(card) if self._seen.outdated else self._engine.mix

@@ -1,0 +1,120 @@
+"""The mix that is learned: who counts, how long, and when there should be another."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fractile.control.seen import SeenPods, Window
+from fractile.model.units import PodUID
+from fractile.model.wish import CardPart, Wish
+from fractile.policy.score.view import Ask
+from tests.builders import Clock
+
+CARD = 16_000
+HALF = Wish(4000, 1024, parts=(CardPart(memory=8000),))
+WHOLE = Wish(8000, 1024, whole=1)
+NONE = Wish(8000, 1024)
+
+
+def uid(n: int) -> PodUID:
+    return PodUID(f"pod-{n}")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def seen(clock: Clock) -> SeenPods:
+    return SeenPods(clock, Window(seconds=100, most=3))
+
+
+def counts(seen: SeenPods) -> dict[Ask, int]:
+    mix = seen.mix(CARD)
+    return dict(zip(mix.asks, mix.counts, strict=True))
+
+
+def test_a_pod_counts_once_however_often_it_is_seen(seen: SeenPods) -> None:
+    for _ in range(3):
+        seen.put(uid(1), HALF)
+    seen.put(uid(2), WHOLE)
+    assert counts(seen) == {Ask(4000, 0, 1, 500): 1, Ask(8000, 0, 1, 1000): 1}
+
+
+def test_who_is_gone_counts_for_a_while_and_only_the_last_ones(seen: SeenPods, clock: Clock) -> None:
+    for n in range(10):
+        seen.put(uid(n), HALF)
+    for n in range(8):
+        seen.gone(uid(n))
+        seen.gone(uid(n))
+    assert counts(seen) == {Ask(4000, 0, 1, 500): 2 + 3}
+    clock.now += 101
+    assert counts(seen) == {Ask(4000, 0, 1, 500): 2}
+    assert len(seen) == 2
+
+
+def test_pods_without_a_gpu_do_not_count(seen: SeenPods) -> None:
+    seen.put(uid(1), NONE)
+    seen.gone(uid(1))
+    assert counts(seen) == {}
+
+
+def test_what_a_class_gives_is_learned_when_the_pods_node_is_sought(seen: SeenPods) -> None:
+    seen.better(uid(1), WHOLE)  # of whom no watch will say that he is gone
+    assert counts(seen) == {}
+    seen.put(uid(1), NONE)
+    seen.better(uid(1), WHOLE)
+    seen.put(uid(1), NONE)
+    assert counts(seen) == {Ask(8000, 0, 1, 1000): 1}
+
+
+def test_a_part_that_no_card_could_hold_is_left_out(seen: SeenPods) -> None:
+    seen.put(uid(1), Wish(0, 0, parts=(CardPart(memory=CARD + 1),)))
+    assert counts(seen) == {}
+
+
+def test_a_mix_is_out_of_date_when_a_sixteenth_of_the_pods_are_others(seen: SeenPods) -> None:
+    assert not seen.outdated
+    for n in range(160):
+        seen.put(uid(n), HALF)
+    assert seen.outdated
+    seen.mix(CARD)
+    for n in range(200, 210):
+        assert not seen.outdated
+        seen.put(uid(n), HALF)
+    seen.put(uid(300), HALF)
+    assert seen.outdated
+
+
+def test_the_commonest_classes_are_kept() -> None:
+    seen = SeenPods(Clock())
+    for n in range(1000):
+        seen.put(uid(n), Wish(1000 * (n % 100), 0, whole=1) if n < 900 else HALF)
+    mix = seen.mix(CARD)
+    assert len(mix.asks) == 48
+    assert (mix.asks[0], mix.counts[0]) == (Ask(4000, 0, 1, 500), 100)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([HALF, WHOLE, NONE, None])), max_size=60))
+def test_counts_are_always_those_of_the_pods_that_are_there_and_the_last_that_are_gone(
+    steps: list[tuple[int, Wish | None]],
+) -> None:
+    seen = SeenPods(Clock(), Window(seconds=100, most=3))
+    there: dict[int, Wish] = {}
+    gone: list[Wish] = []
+    for n, wish in steps:
+        if wish is None:
+            seen.gone(uid(n))
+            before = there.pop(n, NONE)
+            gone += [before] if before.asks else []
+        else:
+            seen.put(uid(n), wish)
+            if wish.asks or n not in there:
+                there[n] = wish
+    expected = [w for w in [*there.values(), *gone[-3:]] if w.asks]
+    assert counts(seen) == {
+        ask: expected.count(wish)
+        for ask, wish in ((Ask(4000, 0, 1, 500), HALF), (Ask(8000, 0, 1, 1000), WHOLE))
+        if expected.count(wish)
+    }
