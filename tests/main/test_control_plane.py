@@ -105,6 +105,15 @@ async def test_room_made_by_a_deletion_is_seen_and_the_waiting_pod_is_touched(
         assert await fitting(running, asked) == ["n1"]
 
 
+async def test_who_waits_and_fits_is_touched_when_it_starts(server: FakeApiServer, tmp_path: Path) -> None:
+    submit(server, "fits")
+    submit(server, "large", 20_000)
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:
+        await running.ready()
+        await until(lambda: "fractile.dev/retry" in (stored(server, "fits").metadata.annotations or {}))
+        assert "fractile.dev/retry" not in (stored(server, "large").metadata.annotations or {})
+
+
 async def test_a_placement_that_a_user_wrote_is_an_event(server: FakeApiServer, tmp_path: Path) -> None:
     submit(server, "forged", node="n1", annotations={placement.ANNOTATION: '{"version":99}'})
     async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:

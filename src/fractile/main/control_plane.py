@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -280,7 +280,7 @@ async def _lead(
                 for coroutine in (
                     cards.run(),
                     class_objects.run(),
-                    _rebuild([watch.synced for watch in first], pods, rebuilt, ledger),
+                    _rebuild([watch.synced for watch in first], pods, rebuilt, ledger, wakeup.eased_everywhere),
                     *quotas.loops(),
                     repair.run(),
                     wakeup.run(),
@@ -296,10 +296,14 @@ async def _lead(
 
 
 async def _rebuild(
-    first: Sequence[asyncio.Event], pods: Reflector[Pod], rebuilt: asyncio.Event, ledger: Ledger
+    first: Sequence[asyncio.Event],
+    pods: Reflector[Pod],
+    rebuilt: asyncio.Event,
+    ledger: Ledger,
+    wake: Callable[[], None],
 ) -> None:
     """Cards, labels, quotas first, so that a hold that its card cannot bear is seen at once; then pods; then an audit;
-    then ready."""
+    then ready. Who waits is looked at again: what was freed before, nobody here has seen."""
     log = logging.getLogger(__name__)
     started = time.monotonic()
     async with asyncio.TaskGroup() as tasks:
@@ -311,6 +315,7 @@ async def _rebuild(
         if wrong := ledger.audit():  # a bug; to stop would help nobody
             log.error("audit failed cards=%d first=%s", len(wrong), wrong[0])
         rebuilt.set()
+        wake()
         log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), time.monotonic() - started)
 
 
