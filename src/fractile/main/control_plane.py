@@ -23,7 +23,6 @@ from fractile.dialects.nvidia import SLOTS
 from fractile.extender.app import Extender, application
 from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
-from fractile.extender.score import BINPACK, POLICIES
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
@@ -39,6 +38,7 @@ from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_
 from fractile.main.leading import options as lease_options
 from fractile.main.logs import set_up_logging
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
+from fractile.main.scoring import Scoring, ScoringOptions, options_of, scoring_options
 from fractile.main.serving import Options, serve
 from fractile.main.sharing import Sharing
 from fractile.main.sharing import option as sharing_option
@@ -62,13 +62,7 @@ from fractile.wire.resource_class import ResourceClass
     help="What one unit of aliyun.com/gpu-mem is worth; the same on every agent of the cluster.",
 )
 @family_options
-@click.option(
-    "--node-policy",
-    type=click.Choice(POLICIES),
-    default=BINPACK,
-    show_default=True,
-    help="Fill one node before the next, or keep nodes equally full; pods may say it for themselves.",
-)
+@scoring_options
 @lease_options
 @sharing_option
 @default_classes_option
@@ -84,6 +78,10 @@ def command(
     dialects: frozenset[str],
     slots: int,
     node_policy: str,
+    mix: Path | None,
+    mix_window: float,
+    mix_pods: int,
+    compiled: bool,
     lease: LeaseOptions,
     sharing: Path | None,
     default_classes: str,
@@ -106,7 +104,7 @@ def command(
             unit=MemoryUnit[memory_unit],
             slots=slots,
             dialects=dialects,
-            node_policy=node_policy,
+            scoring=options_of(node_policy, mix, mix_window, mix_pods, compiled=compiled),
             sharing=sharing,
             default_classes=default_classes,
             quota=QuotaOptions(quota_configmap, others=quota_others == "allow"),
@@ -123,7 +121,7 @@ async def run(
     unit: MemoryUnit,
     slots: int = SLOTS,
     dialects: frozenset[str] = table.NAMES,
-    node_policy: str = BINPACK,
+    scoring: ScoringOptions | None = None,
     sharing: Path | None = None,
     default_classes: str = "",
     quota: QuotaOptions | None = None,
@@ -142,7 +140,7 @@ async def run(
             unit=unit,
             slots=slots,
             dialects=dialects,
-            node_policy=node_policy,
+            scoring=scoring or ScoringOptions(),
             sharing=sharing,
             default_classes=default_classes,
             quota=quota,
@@ -166,7 +164,7 @@ async def _lead(
     unit: MemoryUnit,
     slots: int,
     dialects: frozenset[str],
-    node_policy: str,
+    scoring: ScoringOptions,
     sharing: Path | None,
     default_classes: str,
     quota: QuotaOptions | None,
@@ -201,13 +199,15 @@ async def _lead(
         cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed) if sharing else None
         class_feed = ClassFeed(classes, changed_class=wakeup.class_changed)
         quotas = Quotas(quota or QuotaOptions(), client, ledger, events, eased=wakeup.eased_everywhere)
+        nodes = Scoring(scoring, client, ledger, unit=unit, dialects=dialects)
         upkeep = Classes(
             ledger,
             client,
             template=default_classes,
             dialects=dialects,
             node_changed=quotas.feed.node_changed,
-            node_gone=quotas.feed.node_gone,
+            node_gone=in_turn(quotas.feed.node_gone, nodes.feed.node_gone),
+            node_shown=lambda node: nodes.feed.node_changed(node.metadata.name, node.status.allocatable),
         )
         card_feed = CardFeed(ledger, freed=pod_feed.freed, shown=upkeep.control.card_shown)
         # Nobody waits for the classes: what is bound is judged by its placement, and who comes too early is woken.
@@ -230,8 +230,12 @@ async def _lead(
             client,
             paths.pods(),
             Pod,
-            changed=in_turn(pod_feed.changed, upkeep.control.pod_changed),
-            gone=in_turn(lambda gone: pod_feed.gone(PodUID(gone.uid)), upkeep.control.pod_gone),
+            changed=in_turn(pod_feed.changed, nodes.feed.pod_changed, upkeep.control.pod_changed),
+            gone=in_turn(
+                lambda gone: pod_feed.gone(PodUID(gone.uid)),
+                lambda gone: nodes.feed.pod_gone(PodUID(gone.uid)),
+                upkeep.control.pod_gone,
+            ),
         )
         binder = Binder(
             ledger=ledger,
@@ -242,6 +246,7 @@ async def _lead(
             wall_ns=time.time_ns,
             dialects=dialects,
             classes=classes,
+            narrowed=nodes.policies.narrowed,
             reached=in_turn(term.reached, _crash_point(os.environ.get(CRASH_AT, ""))),
             term=lambda: term.name,
         )
@@ -258,7 +263,7 @@ async def _lead(
             ready=ready,
             dialects=dialects,
             classes=classes,
-            node_policy=node_policy,
+            policies=nodes.policies,
         )
         admission = (
             Admission(
@@ -286,6 +291,7 @@ async def _lead(
                     wakeup.run(),
                     doubt.run(),
                     events.run(),
+                    *nodes.loops([cards.synced, upkeep.nodes.synced, pods.synced]),
                     *upkeep.loops([cards.synced, class_objects.synced, pods.synced]),
                     *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),
                     *(admission.loops() if admission else ()),
