@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from fractile.cli import reading
 from fractile.errors import SetupError
@@ -61,6 +62,11 @@ Progress = Callable[[int, int], None]
     help="steady: what is asked for at any time, as a multiple of the cluster's GPUs.",
 )
 @click.option(
+    "--sample",
+    metavar="adaptive|PERCENT",
+    help="Show a policy only as many nodes as kube-scheduler would (percentageOfNodesToScore); else all.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(1, 1024),
     default=lambda: len(os.sched_getaffinity(0)),
@@ -77,6 +83,7 @@ def command(
     tune: float,
     mode: str,
     load: float,
+    sample: str | None,
     jobs: int,
     output: str,
     kubeconfig: Path | None,
@@ -101,6 +108,7 @@ def command(
     numbers = seeds_of(seeds)
     rows = plan_input.for_simulation(nodes, pods, lambda: reading.credentials(kubeconfig, context, name))
     experiment = _experiment(rows, nodes=nodes, pods=pods, mode=mode, tune=tune, load=load)
+    experiment = msgspec.structs.replace(experiment, sample=_sample(sample))
     with _bar() as progress:
         runs = [Run(p, seed) for p in policies for seed in numbers]
         found = run_all(experiment, runs, jobs=jobs, progress=progress)
@@ -120,6 +128,15 @@ def _experiment(
     if not any(p.ask.gpus for p in wanted):
         raise SetupError(f"{pods} has no pod that asks for a GPU, so there is nothing to compare")
     return Experiment(cluster, wanted, mode, tune, load, compiled=kernel.available())
+
+
+def _sample(text: str | None) -> int | None:
+    from fractile.sim.sample import percent_of
+
+    percent = None if text is None else percent_of(text)
+    if text is not None and percent is None:
+        raise click.BadParameter(f"{text!r} is neither adaptive nor 1 to 100", param_hint="--sample")
+    return percent
 
 
 def _policies(text: str, table: Collection[str], known: Callable[[str], bool]) -> list[str]:

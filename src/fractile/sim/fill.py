@@ -15,6 +15,7 @@ from fractile.policy.score.view import Ask, Ints
 from fractile.sim.arrivals import arrivals, in_order
 from fractile.sim.cluster import Cluster
 from fractile.sim.curve import Curve
+from fractile.sim.sample import Sampled
 from fractile.sim.trace import NodeRow, PodRow
 
 Fragments = Callable[[Ints, Ints, Ints, Forecast], Ints]
@@ -45,15 +46,19 @@ def fill(
     tell: Tell = lambda done, total: None,
     clock: Callable[[], float] = time.monotonic,
     measure: Fragments = fragments,
+    sample: int | None = None,
 ) -> FillRun:
-    """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form."""
+    """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form. ``sample``: how many percent of
+    the nodes kube-scheduler shows, as in ``Sampled``; None: all."""
     # 1. Order of pods and of nodes, each from its own stream: other nodes do not change the pods.
     queue = arrivals(pods, nodes, tune=tune, random=Random(f"{seed}:pods"))
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
     situation = situation_of(cluster.view, mix)
     # 2. One decision after the other.
     curve = Curve(cluster.capacity, planned=round(100 * tune))
-    run = _Filling(cluster, Board(cluster.view, policy, situation), situation, curve, measure)
+    board = Board(cluster.view, policy, situation)
+    seen = board if sample is None else Sampled(board, cluster.view, sample)
+    run = _Filling(cluster, seen, situation, curve, measure)
     start = clock()
     for number, ask in enumerate(queue):
         run.arrive(ask, (seed << 32) + number)
@@ -72,7 +77,9 @@ def fill(
 
 
 class _Filling:
-    def __init__(self, cluster: Cluster, board: Board, situation: Situation, curve: Curve, measure: Fragments) -> None:
+    def __init__(
+        self, cluster: Cluster, board: Board | Sampled, situation: Situation, curve: Curve, measure: Fragments
+    ) -> None:
         self.curve = curve
         self.causes: Causes | None = None
         self.failed = self.failed_milli = 0

@@ -17,7 +17,7 @@ PARTS = 1000  # of one run, for a progress bar
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """``load`` is for the steady state, ``tune`` for filling."""
+    """``load`` is for the steady state, ``tune`` for filling. ``sample``: None, or what kube-scheduler shows."""
 
     nodes: tuple[NodeRow, ...]
     pods: tuple[PodRow, ...]
@@ -25,6 +25,7 @@ class Experiment(msgspec.Struct, frozen=True):
     tune: float = 1.3
     load: float = 1.0
     compiled: bool = False  # needs numba
+    sample: int | None = None  # see ``fill``
 
     @property
     def gpus(self) -> int:
@@ -58,9 +59,18 @@ class Worker:
                 last = now
 
         if e.mode == "steady":
-            return _steady_figures(steady(e.nodes, e.pods, policy, self._mix, seed=run.seed, load=e.load, tell=part))
+            settled = steady(e.nodes, e.pods, policy, self._mix, seed=run.seed, load=e.load, tell=part, sample=e.sample)
+            return _steady_figures(settled)
         filled = fill(
-            e.nodes, e.pods, policy, self._mix, seed=run.seed, tune=e.tune, tell=part, measure=self._kernel.fragments
+            e.nodes,
+            e.pods,
+            policy,
+            self._mix,
+            seed=run.seed,
+            tune=e.tune,
+            tell=part,
+            measure=self._kernel.fragments,
+            sample=e.sample,
         )
         return _fill_figures(filled, self._floor, e.gpus)
 

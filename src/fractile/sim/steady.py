@@ -22,6 +22,7 @@ from fractile.policy.score.situation import situation_of
 from fractile.policy.score.view import Ask
 from fractile.sim.arrivals import in_order
 from fractile.sim.cluster import Cluster, Held
+from fractile.sim.sample import Sampled
 from fractile.sim.trace import NodeRow, PodRow
 
 WARM_UP = 3.0  # mean lifetimes
@@ -52,8 +53,9 @@ def steady(
     load: float,
     tell: Tell = lambda done, total: None,
     clock: Callable[[], float] = time.monotonic,
+    sample: int | None = None,
 ) -> SteadyRun:
-    """One run. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
+    """One run. ``sample`` as in ``fill``. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
     board = Board(cluster.view, policy, situation_of(cluster.view, mix))
     random = Random(f"{seed}:steady")
@@ -63,7 +65,7 @@ def steady(
         raise SetupError("a steady state needs pods that ask for GPUs and nodes that have some")
     rate = load * cluster.capacity * len(asks) / requested  # pods in a mean lifetime
     start = clock()
-    run = _Coming(cluster, board, seed)
+    run = _Coming(cluster, board if sample is None else Sampled(board, cluster.view, sample), seed)
     now, end = 0.0, WARM_UP + MEASURED
     for _ in range(round(rate)):
         run.arrive(now, random.choice(asks), random.expovariate(1.0))
@@ -83,7 +85,7 @@ def steady(
 
 
 class _Coming:
-    def __init__(self, cluster: Cluster, board: Board, seed: int) -> None:
+    def __init__(self, cluster: Cluster, board: Board | Sampled, seed: int) -> None:
         self.area = 0.0  # thousandths of GPUs x lifetimes, after the warm-up
         self.asked = self.pods = self.failed = self.failed_milli = 0
         self._cluster, self._board = cluster, board

@@ -1,0 +1,87 @@
+"""What is left of a policy when kube-scheduler shows it only some of the nodes.
+
+kube-scheduler looks at nodes in a circle, from where its last look ended, and stops when it has found enough that fit
+by its own sums: ``percentageOfNodesToScore`` of all nodes, or, when that is not set, 50 - nodes/125 percent, at least
+5; and at least 100 nodes (k/k pkg/scheduler/schedule_one.go, numFeasibleNodesToFind). Its sums know nothing of single
+cards, so it may stop at nodes of which none has room. The pod then comes again, and the look goes on from there: here
+until all nodes have been shown once.
+"""
+
+import re
+
+import numpy as np
+
+from fractile.policy.score.board import Board, Choice
+from fractile.policy.score.view import Ask, Flags, View, roomy, total_left
+
+ADAPTIVE = 0
+_LEAST_NODES = 100
+_LEAST_PERCENT = 5
+_TEXT = re.compile(r"[0-9]{1,3}", re.ASCII)
+
+
+def percent_of(text: str) -> int | None:
+    """``adaptive`` or a percentage, 1 to 100; None when it is neither."""
+    if text == "adaptive":
+        return ADAPTIVE
+    return int(text) if _TEXT.fullmatch(text) and 1 <= int(text) <= 100 else None
+
+
+def enough(nodes: int, percent: int) -> int:
+    """So many feasible nodes are looked for."""
+    if nodes < _LEAST_NODES or percent >= 100:
+        return nodes
+    share = percent or max(_LEAST_PERCENT, 50 - nodes // 125)
+    return max(_LEAST_NODES, nodes * share // 100)
+
+
+class Sampled:
+    """A board of which kube-scheduler shows a part; its nodes are in the order of the view's rows."""
+
+    def __init__(self, board: Board, view: View, percent: int) -> None:
+        self._board = board
+        self._view = view
+        self._enough = enough(len(view.number), percent)
+        self._start = 0
+        self._models: dict[tuple[str, ...], Flags] = {}
+
+    def changed(self, row: int) -> None:
+        """A node is not as it was."""
+        self._board.changed(row)
+
+    def best(self, ask: Ask, draw: int) -> Choice | None:
+        """The best of the nodes shown."""
+        fits = self._fits(ask)
+        looked = 0
+        while looked < len(fits):
+            shown, seen = self._look(fits, len(fits) - looked)
+            looked += seen
+            choice = self._board.best(ask, draw, shown=shown)
+            if choice is not None:
+                return choice
+        return None
+
+    def _look(self, fits: Flags, most: int) -> tuple[Flags, int]:
+        """The nodes of one look, and how many it went over, ``most`` at most."""
+        nodes = len(fits)
+        circle = (self._start + np.arange(most)) % nodes
+        found = np.cumsum(fits[circle])
+        seen = min(most, int(np.searchsorted(found, self._enough)) + 1)
+        shown = np.zeros(nodes, np.bool_)
+        shown[circle[:seen]] = fits[circle[:seen]]
+        self._start = (self._start + seen) % nodes
+        return shown, seen
+
+    def _fits(self, ask: Ask) -> Flags:
+        """By the sums of a node: CPU, memory, pods, GPUs; and labels, by which pods choose models."""
+        view = self._view
+        fits = (view.cpu_left >= ask.cpu) & roomy(view, ask)
+        if not ask.gpus:
+            return fits
+        return fits & (total_left(view) >= ask.total) & self._accepted(ask)
+
+    def _accepted(self, ask: Ask) -> Flags:
+        if ask.models not in self._models:
+            names = np.array([not ask.models or name in ask.models for name in self._view.models], np.bool_)
+            self._models[ask.models] = names[self._view.model]
+        return self._models[ask.models]
