@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo test test-versions bench dist lint format proto clean up down
+.PHONY: help install demo test test-versions bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machin
 
 dist: $(INSTALLED) ## build the wheel into dist/
 	@$(BIN)/python -m build --quiet --wheel --no-isolation --outdir dist .
+
+image: $(INSTALLED) ## build the container image into dist/, from Debian packages and the wheel
+	@$(BIN)/python hack/image.py
+
+chart: $(INSTALLED) ## write those templates of the chart anew that come from the manifests
+	@$(BIN)/python hack/chart.py
 
 lint: $(INSTALLED) ## check format, style, the rings of the architecture, and types
 	@hack/test.sh lint

@@ -18,6 +18,7 @@ from fractile.cluster.component import Component, HttpProbe, SocketProbe
 from fractile.cluster.controlplane import AGENTS_GROUP, authority, fractile_program, write_kubeconfig
 from fractile.cluster.layout import Layout
 from fractile.cluster.programs import Programs
+from fractile.cluster.spec import NodeSpec
 from fractile.cluster.state import NodeState, State
 from fractile.errors import SetupError
 from fractile.wire.cluster_file import matrix
@@ -261,9 +262,9 @@ def _kubelet(place: Layout, node: NodeState, pair: KeyPair, ca: Path) -> str:
     return yaml.safe_dump(config, sort_keys=False)
 
 
-def _cards(node: NodeState) -> str:
+def cards_file(node: NodeSpec) -> str:
     """The file of simulated cards, in the form that ``nvml.simulated`` and simgpu share."""
-    rows = matrix(len(node.spec.cards), node.spec.links)
+    rows = matrix(len(node.cards), node.links)
     cards = [
         {
             "uuid": c.uuid,
@@ -272,9 +273,9 @@ def _cards(node: NodeState) -> str:
             "memoryMiB": c.memory,
             "pciBusID": c.pci_bus_id,
             "contextMiB": CONTEXT,
-            **({"topology": rows[c.index]} if node.spec.links else {}),
+            **({"topology": rows[c.index]} if node.links else {}),
         }
-        for c in node.spec.cards
+        for c in node.cards
     ]
     return json.dumps(cards, indent=1)
 
@@ -282,8 +283,8 @@ def _cards(node: NodeState) -> str:
 def _write_cards(place: Layout, state: State, node: NodeState) -> Path:
     """Where simgpu looks for them, readable for containers of any user; or a file of the agent alone."""
     if state.native:
-        return place.write(place.node(node.index).simgpu / "cards.json", _cards(node), mode=0o644)
-    return place.write(place.node(node.index).config / "cards.json", _cards(node))
+        return place.write(place.node(node.index).simgpu / "cards.json", cards_file(node.spec), mode=0o644)
+    return place.write(place.node(node.index).config / "cards.json", cards_file(node.spec))
 
 
 def _file_system(path: Path) -> str:

@@ -1,0 +1,109 @@
+{{- /* Names, labels and what several templates decide alike. */}}
+{{- define "fractile.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "fractile.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{- define "fractile.dialects" -}}
+{{- $names := list -}}
+{{- range $name, $on := .Values.dialects }}{{ if $on }}{{ $names = append $names $name }}{{ end }}{{ end -}}
+{{- join "," (sortAlpha $names) -}}
+{{- end }}
+
+{{- /* ValidatingAdmissionPolicy v1 is there from Kubernetes 1.30 on. */}}
+{{- define "fractile.policies" -}}
+{{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30-0" (include "fractile.kubeVersion" .)) }}true{{ end -}}
+{{- end }}
+
+{{- /* Whether Kubernetes is of that version or newer, which knows a field: list . "1.28". Without matchConditions (1.28) the
+API server asks the webhook about every pod. */}}
+{{- define "fractile.atLeast" -}}
+{{- if semverCompare (printf ">=%s-0" (index . 1)) (include "fractile.kubeVersion" (index . 0)) }}true{{ end -}}
+{{- end }}
+
+{{- /* Secret with certificate, key and authority by which kube-scheduler calls the extender. */}}
+{{- define "fractile.tlsSecret" -}}
+{{- if eq .Values.controlPlane.tls.mode "secret" }}{{ .Values.controlPlane.tls.secretName }}{{ else }}fractile-extender-tls{{ end -}}
+{{- end }}
+
+{{- define "fractile.tlsNames" -}}
+{{- $names := list "fractile.fractile-system.svc" "fractile.fractile-system.svc.cluster.local" "fractile.fractile-system" -}}
+{{- if .Values.controlPlane.service.clusterIP }}{{ $names = append $names .Values.controlPlane.service.clusterIP }}{{ end -}}
+{{- join "," (concat $names .Values.controlPlane.service.names | uniq) -}}
+{{- end }}
+
+{{- define "fractile.webhookNames" -}}
+{{- $names := list "fractile-webhook.fractile-system.svc" "fractile-webhook.fractile-system.svc.cluster.local" -}}
+{{- with .Values.webhook.url }}{{ $names = append $names (regexReplaceAll ":[0-9]+$" (urlParse .).host "") }}{{ end -}}
+{{- join "," (concat $names .Values.webhook.names | uniq) -}}
+{{- end }}
+
+{{- define "fractile.priorityClass" -}}
+{{- if .Values.controlPlane.priorityClass.name }}{{ .Values.controlPlane.priorityClass.name }}{{ else if .Values.controlPlane.priorityClass.create }}fractile-control-plane{{ end -}}
+{{- end }}
+
+{{- /* Where the API server is, when pods are not told rightly. */}}
+{{- define "fractile.apiServer" -}}
+{{- with .Values.kubernetes }}
+{{- if .host }}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ .host | quote }}}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ .port | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* What a pod without any right on its node looks like. */}}
+{{- define "fractile.restricted" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+privileged: false
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+seccompProfile: {type: RuntimeDefault}
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "fractile.kubeVersion" -}}
+{{- .Values.kubeVersion | default .Capabilities.KubeVersion.Version -}}
+{{- end }}
+
+{{- /* The extender as kube-scheduler calls it; the resources are those of fractile.dialects.table (tests/charts). */}}
+{{- define "fractile.schedulerConfig" -}}
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection:
+  leaderElect: true
+  resourceName: {{ .Values.scheduler.name }}
+  resourceNamespace: fractile-system
+{{- with .Values.scheduler.percentageOfNodesToScore }}
+percentageOfNodesToScore: {{ . }}
+{{- end }}
+profiles:
+  - schedulerName: {{ .Values.scheduler.name }}
+extenders:
+  - urlPrefix: https://fractile.fractile-system.svc/scheduler
+    filterVerb: filter
+    prioritizeVerb: prioritize
+    bindVerb: bind
+    weight: 100
+    enableHTTPS: true
+    tlsConfig: {caFile: /etc/fractile-tls/ca.crt}
+    httpTimeout: 5s
+    nodeCacheCapable: true
+    ignorable: false
+    managedResources:
+      {{- range $name, $hidden := .Files.Get "files/resources.yaml" | fromYaml }}
+      - {name: {{ $name }}, ignoredByScheduler: {{ $hidden }}}
+      {{- end }}
+{{- end }}

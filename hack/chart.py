@@ -1,0 +1,127 @@
+"""Writes charts/fractile/templates/objects from src/fractile/cluster/manifests, which stays the only source of rights,
+policies, definitions and webhooks. tests/charts checks that what is there is what this writes.
+
+The table of resources becomes charts/fractile/files. The text is kept, comments included; only what the chart decides
+is put around or in place of lines.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from fractile.dialects import table
+from fractile.dialects.dialect import Kind
+
+ROOT = Path(__file__).parents[1]
+MANIFESTS = ROOT / "src" / "fractile" / "cluster" / "manifests"
+OBJECTS = ROOT / "charts" / "fractile" / "templates" / "objects"
+RESOURCES = ROOT / "charts" / "fractile" / "files" / "resources.yaml"
+
+# What chooses whether a file is rendered; a file without a line here is an error, so that nothing is forgotten.
+_WHEN = {
+    "10-extendedresource.yaml": ".Values.crds.install",
+    "11-resourceclass.yaml": ".Values.crds.install",
+    "20-rbac-control-plane.yaml": "",
+    "21-rbac-agent.yaml": ".Values.agent.enabled",
+    "22-rbac-quota.yaml": ".Values.controlPlane.quota.configMap",
+    "22-rbac-webhook.yaml": ".Values.webhook.enabled",
+    "30-admission.yaml": 'include "fractile.policies" .',
+    "31-webhook.yaml": ".Values.webhook.enabled",
+    "32-class-policy.yaml": 'and (include "fractile.policies" .) .Values.webhook.enabled .Values.dialects.class',
+    "33-devices.yaml": 'include "fractile.policies" .',
+    "34-leader.yaml": 'include "fractile.policies" .',
+}
+# Made by helm itself, and written by hand since values choose the content.
+_LEFT_OUT = frozenset({"00-namespace.yaml", "40-sharing.yaml"})
+
+_RULES = {  # rights that one option alone needs
+    "only with --default-classes": ".Values.controlPlane.defaultClasses",
+    "only with --outside-ledger evict": 'eq .Values.agent.outsideLedger "evict"',
+}
+_GROUP = re.compile(r"  - apiGroup: rbac\.authorization\.k8s\.io\n    kind: Group\n    name: fractile:(\S+)\n")
+_ACCOUNTS = {"control-plane": "fractile-control-plane", "agents": "fractile-agent"}
+_KEEP = "  annotations: {helm.sh/resource-policy: keep}\n"
+
+
+def render(name: str, text: str) -> str:
+    """The template for the manifest ``name``."""
+    text = _GROUP.sub(_account, text if text.endswith("\n") else f"{text}\n")
+    text = _rules(text)
+    if name == "31-webhook.yaml":
+        text = _webhook(text)
+    text = _newer(text, "selectableFields", "1.31")
+    if ".Values.crds" in _WHEN[name]:
+        text = re.sub(r"^(metadata:\n)", rf"\1{_KEEP}", text, count=1, flags=re.MULTILINE)
+    head = f"{{{{- /* Written by hack/chart.py from {name}; change that, then run make chart. */}}}}\n"
+    if when := _WHEN[name]:
+        return f"{head}{{{{- if {when} }}}}\n{text}{{{{- end }}}}\n"
+    return head + text
+
+
+def write(folder: Path) -> list[Path]:
+    """All templates; those of manifests that are no more go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = sorted(p.name for p in MANIFESTS.glob("*.yaml") if p.name not in _LEFT_OUT)
+    if strange := [n for n in names if n not in _WHEN]:
+        sys.exit(f"hack/chart.py does not say when {' and '.join(strange)} shall be rendered; add it to _WHEN")
+    for old in folder.glob("*.yaml"):
+        if old.name not in names:
+            old.unlink()
+    for name in names:
+        (folder / name).write_text(render(name, (MANIFESTS / name).read_text()))
+    return [folder / name for name in names]
+
+
+def resources() -> str:
+    """What the second kube-scheduler asks the extender about, and whether it passes over the amount itself."""
+    lines = [f"{name}: {'true' if kind is Kind.AMOUNT else 'false'}" for name, kind in table.managed().items()]
+    return "\n".join(
+        ["# Written by hack/chart.py from the table of resources: resource -> ignoredByScheduler", *lines, ""]
+    )
+
+
+def _account(found: re.Match[str]) -> str:
+    return f"  - kind: ServiceAccount\n    name: {_ACCOUNTS[found[1]]}\n    namespace: fractile-system\n"
+
+
+def _rules(text: str) -> str:
+    """Around a rule that bears the mark of an option: only with the value that switches the option on."""
+    for mark, value in _RULES.items():
+        rule = re.compile(rf"^  - apiGroups: .*\n(?:    .*\n)*?    .*{re.escape(mark)}.*\n(?:    .*\n)*", re.MULTILINE)
+        text = rule.sub(lambda found, value=value: f"{{{{- if {value} }}}}\n{found[0]}{{{{- end }}}}\n", text)
+    return text
+
+
+def _webhook(text: str) -> str:
+    """Address, time-out and failure policy by value; conditions where the API server knows them (1.28)."""
+    text = text.replace("failurePolicy: Ignore\n", "failurePolicy: {{ .Values.webhook.failurePolicy }}\n")
+    text = text.replace("timeoutSeconds: 3\n", "timeoutSeconds: {{ .Values.webhook.timeoutSeconds }}\n")
+    text = text.replace("targetPort: 9443", "targetPort: webhook")
+    text = re.sub(
+        r"^      service: (\{.*path: (\S+), port: 443\})$",
+        r"      {{- if .Values.webhook.url }}"
+        "\n"
+        r"      url: {{ .Values.webhook.url }}\2"
+        "\n"
+        r"      {{- else }}"
+        "\n"
+        r"      service: \1"
+        "\n"
+        r"      {{- end }}",
+        text,
+        flags=re.MULTILINE,
+    )
+    return _newer(text, "matchConditions", "1.28")
+
+
+def _newer(text: str, field: str, version: str) -> str:
+    """The field with all that stands deeper, only where Kubernetes knows it."""
+    block = re.compile(rf"^( *){field}:\n(?:\1 .*\n)+", re.MULTILINE)
+    return block.sub(
+        lambda found: f'{{{{- if include "fractile.atLeast" (list . "{version}") }}}}\n{found[0]}{{{{- end }}}}\n', text
+    )
+
+
+if __name__ == "__main__":
+    write(OBJECTS)
+    RESOURCES.write_text(resources())

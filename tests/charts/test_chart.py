@@ -1,0 +1,304 @@
+"""The chart renders for every Kubernetes that it promises, and says what the manifests and the programs say."""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import helm_python
+import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fractile.cluster import objects
+from fractile.dialects import table
+from fractile.main.agent import command as agent_command
+from fractile.main.control_plane import command as control_plane_command
+from fractile.main.simulated_cards import command as simulated_command
+from fractile.main.webhook import NAMESPACE as PROGRAMS_NAMESPACE
+from tests.charts.rendering import (
+    CHART,
+    NAMESPACE,
+    ROOT,
+    Document,
+    container,
+    documents,
+    generator,
+    kinds,
+    named,
+    render,
+)
+
+SCHEMA = functools.lru_cache(maxsize=64)(kubernetes_validate.utils.schema_contents)
+VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
+EVERYTHING: dict[str, Any] = {
+    "image": {"digest": f"sha256:{'a' * 64}"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "kubernetes": {"host": "10.0.0.1"},
+    "controlPlane": {
+        "hostNetwork": True,
+        "defaultClasses": "{vendor}.{model}",
+        "service": {"type": "NodePort", "nodePort": 30443, "clusterIP": "10.96.0.77", "names": ["node.example"]},
+        "podDisruptionBudget": {"enabled": True},
+        "tls": {"mode": "certManager"},
+        "nodeSelector": {"a": "b"},
+        "podAnnotations": {"a": "b"},
+        "extraArgs": ["--lease-seconds=10"],
+    },
+    "webhook": {
+        "tls": {"mode": "certManager"},
+        "url": "https://10.0.0.2:9443",
+        "failurePolicy": "Fail",
+        "scheduler": "x",
+    },
+    "agent": {
+        "outsideLedger": "evict",
+        "runtimeClassName": "nvidia",
+        "virtualManager": False,
+        "podAnnotations": {"a": "b"},
+        "extraEnv": [{"name": "A", "value": "b"}],
+        "extraArgs": ["--label-refresh=2"],
+    },
+    "sharing": {"default": {"maxSlices": 4}},
+    "simulated": {"enabled": True},
+    "scheduler": {"enabled": True, "percentageOfNodesToScore": 100},
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+}
+
+
+def _dict(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(fields)
+
+
+# What a switch of the chart can be, each beside the others.
+SWITCHES = _dict(
+    {
+        "dialects": _dict({"aliyun": st.just(True), "class": st.booleans(), "nvidia": st.booleans()}),
+        "webhook": _dict(
+            {
+                "enabled": st.booleans(),
+                "url": st.sampled_from(["", "https://h:1"]),
+                "tls": _dict({"mode": st.sampled_from(["own", "certManager"])}),
+            }
+        ),
+        "controlPlane": _dict(
+            {
+                "replicas": st.integers(1, 7),
+                "hostNetwork": st.booleans(),
+                "defaultClasses": st.sampled_from(["", "{vendor}.{model}"]),
+                "tls": st.sampled_from(
+                    [{"mode": "generated"}, {"mode": "certManager"}, {"mode": "secret", "secretName": "s"}]
+                ),
+                "podDisruptionBudget": _dict({"enabled": st.booleans()}),
+                "priorityClass": st.sampled_from([{"create": True}, {"create": False}, {"create": False, "name": "p"}]),
+                "quota": _dict({"configMap": st.sampled_from(["", "fractile-system/q"])}),
+            }
+        ),
+        "agent": _dict({"enabled": st.booleans(), "outsideLedger": st.sampled_from(["warn", "evict"])}),
+        "simulated": _dict({"enabled": st.booleans()}),
+        "scheduler": _dict({"enabled": st.booleans()}),
+        "networkPolicy": _dict({"enabled": st.booleans()}),
+        "admissionPolicies": _dict({"enabled": st.booleans()}),
+        "crds": _dict({"install": st.booleans()}),
+        "metrics": _dict({"serviceMonitor": _dict({"enabled": st.booleans()})}),
+    }
+)
+
+
+def validate(found: list[Document], version: str) -> None:
+    """Against the schema of that Kubernetes, unknown fields refused; objects of operators have no schema there."""
+    for document in found:
+        if not document["apiVersion"].startswith(("cert-manager.io/", "monitoring.coreos.com/")):
+            kubernetes_validate.validate(document, version, strict=True)  # pyright: ignore[reportUnknownMemberType]
+
+
+@pytest.fixture(autouse=True)
+def _schemas_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are megabytes for each version, and read anew for each object."""
+    monkeypatch.setattr(kubernetes_validate.utils, "schema_contents", SCHEMA)
+
+
+def test_helm_finds_nothing_to_warn_of() -> None:
+    report = helm_python.lint(str(CHART), strict=True, namespace=NAMESPACE)
+    assert [m for m in report["messages"] if m["severity"] > 1] == []
+    assert report["errors"] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_rendered_fits_the_schemas_of_that_kubernetes(version: str) -> None:
+    for values in ({}, EVERYTHING):
+        validate(documents(values, version=f"v{version}.0"), version)
+
+
+@settings(max_examples=15, deadline=None)
+@given(values=SWITCHES)
+def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Document) -> None:
+    if values["dialects"].get("class") and not values["webhook"]["enabled"]:
+        values["dialects"]["nvidia"] = True
+    found = documents(values)
+    assert len(kinds(found)) == len(found), "two objects of one name"
+    accounts = {name for kind, name in kinds(found) if kind == "ServiceAccount"}
+    subjects = {s["name"] for d in found for s in d.get("subjects", [])}
+    assert subjects <= accounts
+    configs = {name for kind, name in kinds(found) if kind == "ConfigMap"}
+    for template in (d["spec"]["template"]["spec"] for d in found if d["kind"] in ("Deployment", "DaemonSet")):
+        mounted = {m["name"] for c in template["containers"] for m in c["volumeMounts"]}
+        assert mounted == {v["name"] for v in template["volumes"]}
+        assert {v["configMap"]["name"] for v in template["volumes"] if "configMap" in v} <= configs
+        assert template["serviceAccountName"] in accounts
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"controlPlane": {"replicas": "3"}}, "at '/controlPlane/replicas': got string, want integer"),
+        ({"controlPlane": {"replicas": 0}}, "at '/controlPlane/replicas'"),
+        ({"replicas": 2}, "additional properties 'replicas' not allowed"),
+        ({"memoryUnit": "GB"}, "at '/memoryUnit': value must be one of 'MiB', 'GiB'"),
+        ({"controlPlane": {"tls": {"mode": "secret"}}}, "at '/controlPlane/tls/secretName'"),
+        ({"controlPlane": {"tls": {"secretName": "x"}}}, "at '/controlPlane/tls/secretName'"),
+        ({"controlPlane": {"service": {"nodePort": 30000}}}, "controlPlane.service.nodePort: needs"),
+        ({"controlPlane": {"priorityClass": {"name": "x"}}}, "create and name exclude each other"),
+        ({"webhook": {"url": "http://x"}}, "at '/webhook/url'"),
+        ({"webhook": {"timeoutSeconds": 31}}, "at '/webhook/timeoutSeconds': maximum"),
+        ({"dialects": {"aliyun": False, "tencent": False, "nvidia": False, "class": False}}, "switch at least one on"),
+        (
+            {"dialects": {"aliyun": False, "tencent": False, "nvidia": False}, "webhook": {"enabled": False}},
+            "pods that ask by class need the webhook",
+        ),
+        ({"simulated": {"enabled": True}, "agent": {"library": False}}, "agent.library: simulated cards"),
+        ({"certManager": {"issuerRef": {"name": "x"}}}, "certManager.issuerRef: nothing uses it"),
+        ({"scheduler": {"name": "default-scheduler"}}, "at '/scheduler/name'"),
+        ({"agent": {"stateDir": "relative"}}, "at '/agent/stateDir'"),
+        ({"image": {"digest": "latest"}}, "at '/image/digest'"),
+    ],
+)
+def test_values_of_a_wrong_type_or_in_conflict_are_refused_by_name(values: Document, said: str) -> None:
+    with pytest.raises(helm_python.HelmError) as refused:
+        render(values)
+    assert said in str(refused.value)
+
+
+def test_another_namespace_is_refused_since_rights_and_programs_name_one() -> None:
+    assert PROGRAMS_NAMESPACE == NAMESPACE
+    with pytest.raises(helm_python.HelmError, match="use --namespace fractile-system"):
+        render(namespace="team")
+
+
+def test_every_value_stands_in_the_schema_and_is_explained() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def check(value: object, described: Document, path: str) -> None:
+        assert described, path
+        if isinstance(value, dict) and "properties" in described:
+            value = cast(Document, value)
+            assert described["additionalProperties"] is False, path
+            if not path.endswith("/resources"):  # of which a limit of processor time is better left out
+                assert value.keys() == described["properties"].keys() - {"global"}, path
+            for key, inner in value.items():
+                if inner != {}:
+                    check(inner, described["properties"][key], f"{path}/{key}")
+
+    check(values, schema, "")
+
+
+def test_templates_are_those_that_the_manifests_make(tmp_path: Path) -> None:
+    made = generator()
+    written = made.write(tmp_path)
+    assert {p.name for p in written} == {p.name for p in made.OBJECTS.glob("*.yaml")}, "run make chart"
+    assert [p.name for p in written if p.read_text() != (made.OBJECTS / p.name).read_text()] == [], "run make chart"
+    assert made.resources() == made.RESOURCES.read_text(), "run make chart"
+
+
+def test_all_that_a_local_cluster_applies_is_in_the_chart_and_says_the_same() -> None:
+    """But for whom the rights are given to, and the rights that one option alone needs."""
+    found = documents({"controlPlane": {"defaultClasses": "{model}"}, "agent": {"outsideLedger": "evict"}})
+    for manifest in cast(list[Document], list(yaml.safe_load_all(objects.manifests()))):
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if kind == "Namespace" or name == "fractile-sharing":
+            continue
+        ours = named(found, kind, name)
+        for one in (ours, manifest):
+            one["metadata"].pop("annotations", None)
+            one.pop("subjects", None)
+            if kind == "Service":
+                one["spec"]["ports"][0].pop("targetPort")  # by name in the chart
+        assert ours == manifest, (kind, name)
+
+
+def test_rights_that_an_option_alone_needs_are_given_with_it_alone() -> None:
+    plain = documents()
+    assert ["create", "patch", "delete"] not in [
+        r["verbs"] for r in named(plain, "ClusterRole", "fractile:control-plane")["rules"]
+    ]
+    more = documents({"agent": {"outsideLedger": "evict"}})
+    assert ["pods/eviction"] in [r["resources"] for r in named(more, "ClusterRole", "fractile:agent")["rules"]]
+    assert ["pods/eviction"] not in [r["resources"] for r in named(plain, "ClusterRole", "fractile:agent")["rules"]]
+
+
+def test_the_agent_has_on_its_node_what_the_plain_daemonset_has_and_no_more() -> None:
+    plain = named(list(yaml.safe_load_all((ROOT / "deploy" / "agent.yaml").read_text())), "DaemonSet", "fractile-agent")
+    ours = named(documents(), "DaemonSet", "fractile-agent")
+    for daemonset in (plain, ours):
+        (agent,) = daemonset["spec"]["template"]["spec"]["containers"]
+        for key in ("args", "image", "imagePullPolicy"):
+            agent.pop(key, None)
+        agent["env"] = [e for e in agent["env"] if e["name"] != "HOST_IP"]
+    assert ours["spec"] == plain["spec"]
+
+
+def test_pods_but_the_agents_have_no_rights_on_their_node() -> None:
+    found = documents({"scheduler": {"enabled": True}})
+    for kind, name in (("Deployment", "fractile"), ("Deployment", "fractile-scheduler")):
+        context = container(found, kind, name)["securityContext"]
+        assert context["runAsNonRoot"]
+        assert context["readOnlyRootFilesystem"]
+        assert not context["allowPrivilegeEscalation"]
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        pod = named(found, kind, name)["spec"]["template"]["spec"]
+        assert not any("hostPath" in v for v in pod["volumes"])
+        assert not pod.keys() & {"hostPID", "hostIPC", "hostNetwork"}
+
+
+@pytest.mark.parametrize("values", [pytest.param({}, id="defaults"), pytest.param(EVERYTHING, id="everything")])
+def test_programs_take_the_arguments_that_they_are_given(values: Document, tmp_path: Path) -> None:
+    found = documents(values)
+    commands: list[tuple[Document, click.Command]] = [
+        (container(found, "Deployment", "fractile"), control_plane_command),
+        (container(found, "DaemonSet", "fractile-agent"), agent_command),
+    ]
+    init = named(found, "DaemonSet", "fractile-agent")["spec"]["template"]["spec"].get("initContainers", [])
+    commands += [(one, simulated_command) for one in init]
+    for one, command in commands:
+        name, *args = one["args"]
+        assert name == command.name
+        env = {"$(POD_IP)": "10.0.0.1", "$(HOST_IP)": "10.0.0.1", "$(NODE_NAME)": "node"}
+        for key, value in env.items():
+            args = [a.replace(key, value) for a in args]
+        command.make_context(name, args)  # click's own errors name the option
+
+
+def test_kube_scheduler_is_told_of_every_resource() -> None:
+    config = named(documents({"scheduler": {"enabled": True}}), "ConfigMap", "fractile-scheduler")["data"][
+        "config.yaml"
+    ]
+    (extender,) = yaml.safe_load(config)["extenders"]
+    assert {r["name"] for r in extender["managedResources"]} == table.managed().keys()
+
+
+def test_an_upgrade_never_waits_for_a_second_leader() -> None:
+    """Only the leader is ready: with fewer pods allowed to be unready no new pod could ever take the lead."""
+    for replicas in (1, 2, 3):
+        spec = named(documents({"controlPlane": {"replicas": replicas}}), "Deployment", "fractile")["spec"]
+        assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == replicas
+
+
+def test_definitions_stay_when_the_release_goes() -> None:
+    definitions = [d for d in documents() if d["kind"] == "CustomResourceDefinition"]
+    assert len(definitions) == 2
+    assert all(d["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for d in definitions)
