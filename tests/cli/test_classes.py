@@ -77,6 +77,11 @@ async def test_one_class_shows_how_to_ask_and_its_devices(run: Run) -> None:
     ]
 
 
+async def test_one_class_that_works_may_have_a_note(run: Run) -> None:
+    _, out, _ = await run("classes", "hca")
+    assert "note: the selector is empty, so every device of type hca is in the class" in out.splitlines()
+
+
 async def test_wide_classes_show_their_selectors(run: Run) -> None:
     _, out, _ = await run("classes", "-o", "wide")
     assert out.splitlines()[3].endswith("2  -                memory > 13GiB")

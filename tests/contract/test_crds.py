@@ -89,7 +89,7 @@ def test_the_two_examples_of_the_design_it_continues_apply_unchanged(kubectl: Ku
     listed = kubectl("get", "rcl")
     kubectl("delete", "-f", "-", stdin=EXAMPLES)
     assert listed.split("\n")[0].split() == [
-        "NAME", "TYPE", "MEMORY", "CORES", "DEVICES", "FREE", "UNITS", "REASON", "AGE",
+        "NAME", "TYPE", "MEMORY", "CORES", "DEVICES", "FREE", "UNITS", "FREE", "UNITS", "REASON", "AGE",
     ]  # fmt: skip
     assert "nvidia.high.mem" in listed
 

@@ -1,7 +1,7 @@
 """``make bench``: measures the budgets of the control plane and the agent and prints them beside their bars.
 
 The exit status is 0 whatever the figures are: a busy machine is no failure. ``python -m tests.perf verbs`` runs one
-part; ``many-pods`` runs only when it is named, since it takes minutes and a cluster.
+part; ``many-pods`` and ``many-classes`` run only when they are named: they take minutes and real servers.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from tests.perf import (
     binding,
     by_class,
     class_upkeep,
+    many_classes,
     many_pods,
     memory,
     policies,
@@ -41,7 +42,10 @@ PARTS = {
     "usage": lambda: asyncio.run(usage.measure()),
     "webhook": lambda: asyncio.run(webhook.measure()),
 }
-ON_REQUEST = {"many-pods": lambda: asyncio.run(many_pods.measure())}
+ON_REQUEST = {
+    "many-pods": lambda: asyncio.run(many_pods.measure()),
+    "many-classes": lambda: asyncio.run(many_classes.measure()),
+}
 
 
 def main(wanted: list[str]) -> None:

@@ -56,7 +56,7 @@ def about(entry: ClassEntry) -> Iterator[str]:
     for position, condition in enumerate(entry.selector):
         yield f"{'and' if position else 'with':<28}{condition}"
     if entry.message:
-        yield f"{entry.reason}: {entry.message}"
+        yield f"{entry.reason}: {entry.message}" if entry.reason else f"note: {entry.message}"
 
 
 def closing(report: ClassReport) -> str:

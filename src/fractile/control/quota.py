@@ -69,7 +69,7 @@ class QuotaFeed:
         self._good = quotas
         self._put(Quota(quotas, others=self._others))
         log.info("quotas read source=%s namespaces=%d", self._source, len(quotas))
-        self._tell(about, "QuotaRead", f"quotas of {len(quotas)} namespaces are in force", "Normal")
+        self._tell(about, "QuotaRead", f"in force for {len(quotas)} namespace{'s' * (len(quotas) != 1)}", "Normal")
 
     def gone(self, _: Gone) -> None:
         """The ConfigMap was deleted."""
