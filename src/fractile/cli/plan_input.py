@@ -121,7 +121,7 @@ async def _live(who: Credentials) -> Objects:
         cards=[(f"ExtendedResource {c.metadata.name}", c) for c in cards],
         classes=classes,
         pods=[Named(f"pod {p.metadata.namespace}/{p.metadata.name}", p) for p in pods],
-        budgets=budgets,
+        budgets=[(f"PodDisruptionBudget {b.metadata.namespace}/{b.metadata.name}", b) for b in budgets],
     )
 
 

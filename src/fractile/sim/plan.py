@@ -151,8 +151,9 @@ def _defragmentation(
 ) -> Defragmentation:
     running, coming, left = pods
     goal = "waiting" if left else "mix"
+    wanted = left or [t for t in _one_more(running) if placer.would_fit(t.demand) is None]
     mover = Mover(placer, running, snapshot.budgets)
-    still = _let_in(mover, left or _one_more(running), tell)
+    still = _let_in(mover, wanted, tell)
     stages = _fewest(mover.stages, placer, (*running, *coming), snapshot)
     admitted = [p for s in stages for p in s.admits]
     capacity = max(1, int(placer.stock.view.gpus.sum()) * WHOLE_GPU)

@@ -1,7 +1,8 @@
 """Which nodes with GPUs could be emptied: all their pods would fit on others that are in use already.
 
-The least used nodes are tried first. Only what can be moved is moved; pods of DaemonSets go with their node. Pods that
-wait and would fit are there already, and stay.
+The least used nodes are tried first. Only what can be moved is moved; pods of DaemonSets and static pods go with
+their node. Pods that wait and
+would fit are there already, and stay.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,12 +11,12 @@ import msgspec
 import numpy as np
 
 from fractile.sim.placing import Placed, Placer
-from fractile.sim.snapshot import Task
+from fractile.sim.snapshot import OF_A_DAEMON_SET, STATIC, Task
 from fractile.sim.stock import Held
 from fractile.wire.plan import Consolidation, Emptied
 
 _IN_VAIN = 100  # nodes one after the other that could not be emptied: fuller ones will not be either
-OF_DAEMON_SET = "belongs to a DaemonSet"
+_GOES_ALONG = frozenset({OF_A_DAEMON_SET, STATIC})
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ def consolidation(placer: Placer, running: Sequence[Placed], coming: Iterable[Pl
 def _nodes(placer: Placer, running: Sequence[Placed]) -> dict[int, _Node]:
     by_row: dict[int, list[Placed]] = {}
     for placed in running:
-        if placed.task.fixed != OF_DAEMON_SET:
+        if placed.task.fixed not in _GOES_ALONG:
             by_row.setdefault(placed.held.row, []).append(placed)
     view = placer.stock.view
     used = (np.where(view.gpu_left >= 0, 1000 - view.gpu_left, 0)).sum(axis=1)

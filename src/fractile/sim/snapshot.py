@@ -11,6 +11,9 @@ from fractile.model.request import Selector
 from fractile.sim.where import ANYWHERE, Labels, Where
 from fractile.wire.manifests import Taint
 
+OF_A_DAEMON_SET = "belongs to a DaemonSet"  # of Task.fixed: these two go with their node
+STATIC = "is a static pod"
+
 POD_SLOTS = 110  # kubelet's default, where a node does not say how many pods it takes
 NO_LABELS: Labels = Labels()
 

@@ -22,10 +22,10 @@ def budget_of(written: DisruptionBudget, bound: Sequence[Task], pending: Sequenc
         return Budget(name, frozenset(t.key for t in mine), max(0, written.status.disruptions_allowed))
     expected = len(mine) + sum(t.namespace == namespace and selects(spec.selector, t.labels) for t in pending)
     if spec.min_available is not None:
-        desired = _scaled(spec.min_available, expected, f"{name} spec.minAvailable")
+        desired = _scaled(spec.min_available, expected, "spec.minAvailable")
     else:
         away = 0 if spec.max_unavailable is None else spec.max_unavailable
-        desired = expected - _scaled(away, expected, f"{name} spec.maxUnavailable")
+        desired = expected - _scaled(away, expected, "spec.maxUnavailable")
     return Budget(name, frozenset(t.key for t in mine), max(0, len(mine) - max(0, desired)))
 
 
@@ -36,7 +36,7 @@ def _scaled(value: int | str, of: int, field: str) -> int:
     elif value.endswith("%") and value[:-1].isdigit() and len(value) < 6:
         found = Fraction(int(value[:-1]) * of, 100)
     else:
-        raise WireError(f"PodDisruptionBudget {field} is {value[:40]!r}; write a number or a percentage such as 50%")
+        raise WireError(f"{field} is {value[:40]!r}; write a number or a percentage such as 50%")
     if found < 0:
-        raise WireError(f"PodDisruptionBudget {field} is negative")
+        raise WireError(f"{field} is negative")
     return -int(-found // 1)

@@ -19,8 +19,8 @@ from fractile.model.placement import charges
 from fractile.model.properties import shared
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
-from fractile.model.units import CardUUID, MiB, NodeName
-from fractile.sim.snapshot import POD_SLOTS, Demand, Machine, Snapshot, Task
+from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName
+from fractile.sim.snapshot import OF_A_DAEMON_SET, POD_SLOTS, STATIC, Budget, Demand, Machine, Snapshot, Task
 from fractile.sim.snapshot_budget import budget_of
 from fractile.sim.snapshot_demand import Reading, demand_of, mebibytes, milli
 from fractile.wire import placement, resource_class
@@ -31,7 +31,7 @@ from fractile.wire.quantity import whole_number
 PRODUCT, PRODUCT_MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"  # labels of NVIDIA's feature discovery
 GPUS = "nvidia.com/gpu"
 _MOST_CARDS = 64
-_STAYS = {"DaemonSet": "belongs to a DaemonSet", "Node": "is a static pod"}
+_STAYS = {"DaemonSet": OF_A_DAEMON_SET, "Node": STATIC}
 _EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 Wrong = Callable[[str, str], None]  # who, why
@@ -52,7 +52,7 @@ class Objects(msgspec.Struct, frozen=True):
     cards: Sequence[tuple[str, ExtendedResource]] = ()
     classes: Sequence[resource_class.ResourceClass] = ()
     pods: Sequence[Named] = ()
-    budgets: Sequence[DisruptionBudget] = ()
+    budgets: Sequence[tuple[str, DisruptionBudget]] = ()
     machines: Sequence[Machine] = ()
 
 
@@ -69,7 +69,7 @@ def snapshot_of(objects: Objects, wrong: Wrong) -> Snapshot:
     families = served(r for _, r in objects.cards)
     reading = Reading(unit, _resolver(objects, machines), families)
     # 3. Pods, each where it is.
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     known = {m.name for m in machines}
     bound: list[Task] = []
     pending: list[Task] = []
@@ -83,8 +83,8 @@ def snapshot_of(objects: Objects, wrong: Wrong) -> Snapshot:
                 bound.append(task)
             else:
                 wrong(named.who, f"spec.nodeName {task.node!r} is none of the nodes")
-    budgets = tuple(budget_of(b, bound, pending) for b in objects.budgets)
-    return Snapshot(tuple(machines), tuple(bound), tuple(pending), budgets, tuple(dict.fromkeys(notes)))
+    budgets = _budgets(objects.budgets, bound, pending, wrong)
+    return Snapshot(tuple(machines), tuple(bound), tuple(pending), budgets, tuple(_sentences(notes)))
 
 
 def generic_cards(node: str, number: int, *, model: str, memory: int) -> tuple[Card, ...]:
@@ -184,7 +184,7 @@ def _index(classes: Iterable[resource_class.ResourceClass], machines: Sequence[M
 # ── pods ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tasks(named: Named, reading: Reading, wrong: Wrong, notes: list[str]) -> Iterable[Task]:
+def _tasks(named: Named, reading: Reading, wrong: Wrong, notes: dict[str, list[str]]) -> Iterable[Task]:
     pod = named.pod
     try:
         demand = demand_of(pod, reading)
@@ -194,7 +194,8 @@ def _tasks(named: Named, reading: Reading, wrong: Wrong, notes: list[str]) -> It
     if isinstance(demand, Refusal):
         wrong(named.who, demand.message)
         return
-    notes += _not_planned(pod)
+    for what in _not_planned(pod):
+        notes.setdefault(what, []).append(named.who)
     task = Task(
         namespace=pod.metadata.namespace or "default",
         name=pod.metadata.name,
@@ -234,14 +235,32 @@ def _fixed(pod: PlannedPod) -> str:
 
 
 def _not_planned(pod: PlannedPod) -> list[str]:
-    affinity, name = pod.spec.affinity, pod.metadata.name
+    affinity = pod.spec.affinity
     others = affinity and [a for a in (affinity.pod_affinity, affinity.pod_anti_affinity) if a and a.required]
     found: list[str] = []
     if others:
-        found.append(f"{name}: affinity between pods is not planned with")
+        found.append("affinity between pods")
     if pod.spec.topology_spread_constraints:
-        found.append(f"{name}: topology spread is not planned with")
-    asked = parse_pod(pod, memory_unit((), ()))
+        found.append("topology spread")
+    asked = parse_pod(pod, MemoryUnit.MiB)
     if isinstance(asked, PodRequest) and asked.others:
-        found.append(f"{name}: devices that are no GPUs are not planned with")
+        found.append("devices that are no GPUs")
     return found
+
+
+def _sentences(notes: dict[str, list[str]]) -> Iterable[str]:
+    for what, whose in notes.items():
+        more = f" and {len(whose) - 3} more" if len(whose) > 3 else ""
+        yield f"{what} is not planned with: {'; '.join(whose[:3])}{more}"
+
+
+def _budgets(
+    written: Iterable[tuple[str, DisruptionBudget]], bound: list[Task], pending: list[Task], wrong: Wrong
+) -> tuple[Budget, ...]:
+    found: list[Budget] = []
+    for who, budget in written:
+        try:
+            found.append(budget_of(budget, bound, pending))
+        except WireError as e:
+            wrong(who, str(e))
+    return tuple(found)

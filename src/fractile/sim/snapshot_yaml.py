@@ -101,7 +101,7 @@ def _sort(doc: Doc, found: dict[str, list[Any]]) -> None:
     elif doc.kind in WORKLOADS:
         found["pods"].append(_workload(doc))
     elif doc.kind == "PodDisruptionBudget":
-        found["budgets"].append(doc.read(DisruptionBudget))
+        found["budgets"].append((doc.who, doc.read(DisruptionBudget)))
     elif doc.kind == extended_resource.KIND:
         found["cards"].append((doc.who, doc.read(ExtendedResource)))
     elif doc.kind == resource_class.KIND:
