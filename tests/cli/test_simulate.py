@@ -100,3 +100,21 @@ def test_a_file_that_is_not_there_is_named(files: list[str], tmp_path: Path) -> 
     result = run(*files)
     assert isinstance(result.exception, SetupError)
     assert "Is a directory" in str(result.exception)
+
+
+def test_a_report_is_written_beside_what_is_printed(files: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plain = run(*files, "--policy", "fgd-plus,bestfit", "--seeds", "1..2")
+    result = run(*files, "--policy", "fgd-plus,bestfit", "--seeds", "1..2", "--report", str(tmp_path / "out"))
+
+    assert result.exit_code == 0, result.exception
+    assert result.stdout == plain.stdout
+    assert {p.suffix for p in (tmp_path / "out").iterdir()} == {".csv", ".json", ".html", ".svg", ".png"}
+
+
+def test_a_folder_that_is_there_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "out" / "mine").mkdir(parents=True)
+    result = run("--nodes", "no.csv", "--pods", "no.csv", "--report", str(tmp_path / "out"))
+
+    assert isinstance(result.exception, SetupError)
+    assert "exists already" in str(result.exception)

@@ -73,6 +73,13 @@ Progress = Callable[[int, int], None]
     show_default="all cores",
     help="Processes.",
 )
+@click.option(
+    "--report",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Also tables, plots and a page in a new folder; needs the extra fractile[report].",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @reading.cluster_options
 def command(
@@ -85,6 +92,7 @@ def command(
     load: float,
     sample: str | None,
     jobs: int,
+    folder: Path | None,
     output: str,
     kubeconfig: Path | None,
     context: str,
@@ -99,20 +107,26 @@ def command(
     # Late: numpy is a tenth of a second that --help need not wait for.
     from fractile.cli import plan_input, simulate_text
     from fractile.policy.score.table import POLICIES, find
-    from fractile.sim.processes import run_all
+    from fractile.sim import report as folders
+    from fractile.sim.processes import outcomes
+    from fractile.sim.report_cost import cost_of
     from fractile.sim.runs import Run
     from fractile.sim.summary import summary
     from fractile.wire import simulation
 
     policies = _policies(policy, POLICIES, lambda name: find(name) is not None)
     numbers = seeds_of(seeds)
+    if folder is not None:
+        folders.check(folder)
     rows = plan_input.for_simulation(nodes, pods, lambda: reading.credentials(kubeconfig, context, name))
     experiment = _experiment(rows, nodes=nodes, pods=pods, mode=mode, tune=tune, load=load)
     experiment = msgspec.structs.replace(experiment, sample=_sample(sample))
     with _bar() as progress:
         runs = [Run(p, seed) for p in policies for seed in numbers]
-        found = run_all(experiment, runs, jobs=jobs, progress=progress)
-    report = summary(experiment, policies, numbers, found)
+        found = outcomes(experiment, runs, jobs=jobs, progress=progress)
+    report = summary(experiment, policies, numbers, {run: outcome.figures for run, outcome in found.items()})
+    if folder is not None:
+        folders.write(folder, report, found, runs, cost_of(experiment, policies[:1]))
     click.echo(simulation.encode(report) if output == "json" else simulate_text.table(report), nl=output == "json")
 
 

@@ -2,6 +2,16 @@
 
 from fractions import Fraction
 
+import msgspec
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A point of a curve: all three in percent of the cluster's GPUs."""
+
+    arrived: int
+    allocated: float
+    fragmented: float
+
 
 class Curve:
     """One point for each percent of the cluster's GPUs that had arrived: the mean over all pods whose arrival rounds to
@@ -34,6 +44,13 @@ class Curve:
     def percents(self) -> list[int]:
         """Where there are points."""
         return sorted(self._points)
+
+    def points(self, weight: int) -> tuple[Point, ...]:
+        """All of them; ``weight`` as in ``fragmented``."""
+        return tuple(
+            Point(percent, 100 * allocated / count / self._capacity, 100 * fragments / count / weight / self._capacity)
+            for percent, (count, allocated, fragments) in sorted(self._points.items())
+        )
 
     def _at(self, percent: int) -> list[int] | None:
         before = [p for p in self._points if p <= percent]

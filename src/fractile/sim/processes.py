@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.sharedctypes import Synchronized
 
 from fractile.errors import SetupError
-from fractile.sim.runs import PARTS, Experiment, Run, Worker
+from fractile.sim.runs import PARTS, Experiment, Outcome, Run, Worker
 from fractile.wire.simulation import Figures
 
 _SETTLE = 0.2  # seconds between two looks at how far the runs are
@@ -29,6 +29,13 @@ def run_all(
     experiment: Experiment, runs: Sequence[Run], *, jobs: int, progress: Progress = lambda done, total: None
 ) -> dict[Run, Figures]:
     """The figures of every run. SetupError if a process dies."""
+    return {run: found.figures for run, found in outcomes(experiment, runs, jobs=jobs, progress=progress).items()}
+
+
+def outcomes(
+    experiment: Experiment, runs: Sequence[Run], *, jobs: int, progress: Progress = lambda done, total: None
+) -> dict[Run, Outcome]:
+    """Figures and curves of every run. SetupError if a process dies."""
     if jobs <= 1 or len(runs) <= 1:
         return _here(experiment, runs, progress)
     try:
@@ -37,15 +44,15 @@ def run_all(
         raise SetupError("a process of the simulation died, perhaps for want of memory; try fewer --jobs") from None
 
 
-def _here(experiment: Experiment, runs: Sequence[Run], progress: Progress) -> dict[Run, Figures]:
+def _here(experiment: Experiment, runs: Sequence[Run], progress: Progress) -> dict[Run, Outcome]:
     worker = Worker(experiment)
-    found: dict[Run, Figures] = {}
+    found: dict[Run, Outcome] = {}
     for number, run in enumerate(runs):
-        found[run] = worker.figures(run, lambda part, n=number: progress(n * PARTS + part, PARTS * len(runs)))
+        found[run] = worker.outcome(run, lambda part, n=number: progress(n * PARTS + part, PARTS * len(runs)))
     return found
 
 
-def _elsewhere(experiment: Experiment, runs: Sequence[Run], jobs: int, progress: Progress) -> dict[Run, Figures]:
+def _elsewhere(experiment: Experiment, runs: Sequence[Run], jobs: int, progress: Progress) -> dict[Run, Outcome]:
     context = multiprocessing.get_context("spawn")  # a fork would copy threads' locks
     done: Synchronized[int] = context.Value(c_longlong, 0)
     theirs, ours = context.Pipe(duplex=False)
@@ -94,7 +101,7 @@ def _end_with(lifeline: "Connection[None, None]") -> None:
     os._exit(1)
 
 
-def _there(run: Run) -> Figures:
+def _there(run: Run) -> Outcome:
     worker, done = _worker[0]
     last = 0
 
@@ -104,6 +111,6 @@ def _there(run: Run) -> Figures:
             done.value += part - last
         last = part
 
-    figures = worker.figures(run, tell)
+    found = worker.outcome(run, tell)
     tell(PARTS)
-    return figures
+    return found

@@ -7,6 +7,7 @@ import msgspec
 from fractile.policy.score.mix import Mix, mix_of
 from fractile.policy.score.prices import UNIT, prices_of
 from fractile.policy.score.view import WHOLE_GPU
+from fractile.sim.curve import Point
 from fractile.sim.fill import FillRun, fill
 from fractile.sim.kernel import kernel_of
 from fractile.sim.steady import SteadyRun, steady
@@ -37,6 +38,13 @@ class Run(msgspec.Struct, frozen=True, order=True):
     seed: int
 
 
+class Outcome(msgspec.Struct, frozen=True):
+    """What a run came to; a steady state has no curve."""
+
+    figures: Figures
+    curve: tuple[Point, ...] = ()
+
+
 class Worker:
     """What the runs of one process share: the mix, its floor, the arithmetic."""
 
@@ -46,7 +54,8 @@ class Worker:
         self._floor = sharing_floor(self._mix)
         self._kernel = kernel_of(compiled=experiment.compiled)
 
-    def figures(self, run: Run, tell: Callable[[int], None]) -> Figures:
+    def outcome(self, run: Run, tell: Callable[[int], None]) -> Outcome:
+        """``tell`` hears how many of ``PARTS`` are done."""
         e = self._experiment
         policy = self._kernel.policy(run.policy)
         last = 0
@@ -60,7 +69,7 @@ class Worker:
 
         if e.mode == "steady":
             settled = steady(e.nodes, e.pods, policy, self._mix, seed=run.seed, load=e.load, tell=part, sample=e.sample)
-            return _steady_figures(settled)
+            return Outcome(_steady_figures(settled))
         filled = fill(
             e.nodes,
             e.pods,
@@ -72,7 +81,7 @@ class Worker:
             measure=self._kernel.fragments,
             sample=e.sample,
         )
-        return _fill_figures(filled, self._floor, e.gpus)
+        return Outcome(_fill_figures(filled, self._floor, e.gpus), filled.curve.points(filled.weight))
 
 
 def sharing_floor(mix: Mix) -> float:
