@@ -9,7 +9,9 @@ import pytest
 from fractile.agent import rpc
 from fractile.agent.api import podresources_pb2 as pr
 from fractile.agent.books import BooksClosed, Kubelet, _listed  # pyright: ignore[reportPrivateUsage]
-from fractile.model.units import ContainerName
+from fractile.model.units import ContainerName, PodUID
+from fractile.wire import kubelet_checkpoint
+from fractile.wire.kubelet_checkpoint import Recorded
 
 
 def test_a_list_with_an_entry_for_every_id_is_read_in_time_that_grows_with_their_number_only() -> None:
@@ -80,3 +82,15 @@ def _seconds(count: int) -> float:
         best = min(best, time.thread_time() - began)
         assert len(held) == count
     return best
+
+
+@pytest.mark.parametrize("ids", [10, 60_000])
+async def test_the_record_is_read_whether_it_is_short_or_long(tmp_path: Path, ids: int) -> None:
+    file = tmp_path / "checkpoint"
+    kubelet = Kubelet(tmp_path / "s", file)
+    assert (await kubelet.recorded()).recorded == ()  # a kubelet that has handed out nothing yet
+    entry = Recorded(PodUID("u"), ContainerName("main"), "r", frozenset({"GPU-a::0"}))
+    file.write_bytes(kubelet_checkpoint.encode([entry], {"r": [f"GPU-{'0' * 32}::{n}" for n in range(ids)]}))
+    assert (await kubelet.recorded()).recorded == (entry,)
+    file.write_bytes(file.read_bytes()[:-2])
+    assert (await kubelet.recorded()).recorded is None

@@ -152,28 +152,47 @@ def test_a_directory_without_its_ids_as_a_power_failure_leaves_it_is_gone_after_
     assert [g.token for g in again.grants()] == ["a", "b"]
 
 
-def test_what_kubelet_is_answered_is_on_the_disk(
-    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[str] = []
-
+def test_nothing_that_kubelet_waits_for_waits_for_the_disk(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        raise AssertionError(os.readlink(f"/proc/self/fd/{descriptor}"))
 
     monkeypatch.setattr(os, "fsync", fsync)
     journal.create("a", "r", IDS)
-    root = tmp_path / "slices"
-    assert synced == [str(root / "a" / "ids"), str(root / "a"), str(root)]
+    journal.write_limits("a", LIMITS)
 
 
-def test_a_disk_that_fails_is_left_as_it_was(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
+@pytest.mark.parametrize("step", ["mkdir", "chmod", "write_text", "rename"])
+def test_a_disk_that_fails_is_left_as_it_was(journal: Journal, tmp_path: Path, step: str) -> None:
+    def full(*_args: object, **_kwargs: object) -> None:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
-        journal.create("a", "r", IDS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, step, full)
+        with pytest.raises(OSError, match="no space"):
+            journal.create("a", "r", IDS)
     assert list((tmp_path / "slices").iterdir()) == []
-    monkeypatch.undo()
     journal.create("a", "r", IDS)
     assert journal.exists("a")
+
+
+def test_where_a_runtime_made_folders_in_place_of_a_lost_directory_it_is_made_anew(
+    journal: Journal, tmp_path: Path
+) -> None:
+    region = tmp_path / "slices" / "a" / "shared" / "region"
+    region.mkdir(parents=True)
+    (region / "written by the container").write_text("x")
+    journal.create("a", "r", IDS)
+    journal.write_limits("a", LIMITS)
+    assert [p.name for p in (tmp_path / "slices").iterdir()] == ["a"]
+    assert region.is_file()
+    assert journal.limits("a") is not None
+
+
+def test_a_directory_that_is_ours_is_never_replaced(journal: Journal, tmp_path: Path) -> None:
+    journal.create("a", "r", IDS)
+    journal.write_limits("a", LIMITS)
+    before = journal.path("a").stat().st_ino
+    with pytest.raises(OSError, match="not empty"):
+        journal.create("a", "r", IDS)
+    assert journal.path("a").stat().st_ino == before
+    assert [p.name for p in (tmp_path / "slices").iterdir()] == ["a"]

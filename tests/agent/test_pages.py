@@ -37,7 +37,7 @@ async def usage(tmp_path: Path) -> AsyncGenerator[Usage]:
         events = EventRecorder(client, "test")
         journal = Journal(tmp_path / "slices", new_token=lambda: "t")
         yield Usage(
-            Eye(Slices(tmp_path / "slices", journal), None, ProcFs(), enforced=True),
+            Eye(Slices(journal), None, ProcFs(), enforced=True),
             stock=stock,
             pods=pods,
             audit=Audit(client, events, Owners(client, pods), policy="warn"),

@@ -1,6 +1,7 @@
 """Which containers hold cards now."""
 
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -27,8 +28,8 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.fixture
-def slices(tmp_path: Path, journal: Journal) -> Slices:
-    return Slices(tmp_path / "slices", journal)
+def slices(journal: Journal) -> Slices:
+    return Slices(journal)
 
 
 def grant(journal: Journal, token: str, limits: Limits = LIMITS, *, at: float = 0.0) -> None:
@@ -76,8 +77,24 @@ def test_directories_that_go_are_gone(journal: Journal, slices: Slices) -> None:
     assert slices.read() == []
 
 
-def test_without_a_folder_there_are_no_containers(tmp_path: Path, journal: Journal) -> None:
-    assert Slices(tmp_path / "absent", journal).read() == []
+def test_without_a_folder_there_are_no_containers(tmp_path: Path, journal: Journal, slices: Slices) -> None:
+    grant(journal, "a")
+    slices.read()
+    shutil.rmtree(tmp_path / "slices")
+    assert slices.read() == []
+
+
+def test_a_directory_that_was_lost_and_made_anew_holds_nothing_until_it_is_granted(
+    journal: Journal, slices: Slices
+) -> None:
+    grant(journal, "a")
+    slices.read()
+    shutil.rmtree(journal.path("a"))
+    assert slices.read() == []
+    journal.create("a", "aliyun.com/gpu-mem", IDS)
+    assert slices.read() == []
+    journal.write_limits("a", LIMITS)
+    assert len(slices.read()) == 1
 
 
 def granted(token: str, pod: Pod, container: str, since: float) -> Granted:

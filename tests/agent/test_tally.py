@@ -1,5 +1,6 @@
 """Counters that only rise."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,46 @@ def test_the_share_is_that_of_the_last_ten_seconds() -> None:
     for second in range(31):
         tally.arbitrated(arbiter(second * S, held=second * S * 7 // 10))
     assert tally.totals(KEY).share_percent == 70
+
+
+def test_who_comes_later_and_who_rests_have_their_share_of_the_time_that_they_are_known() -> None:
+    def both(second: int, first: int, second_one: int | None) -> ArbiterStatus:
+        seats = [Seat("t", held_ns=first)] + ([] if second_one is None else [Seat("u", held_ns=second_one)])
+        return ArbiterStatus(1, second * S, (ArbiterCard(CARD, tuple(seats)),))
+
+    tally = Tally()
+    for second in range(5):
+        tally.arbitrated(both(second, 7 * S, None))  # says the same: nobody computes
+    assert tally.totals(KEY).share_percent == 0
+    tally.arbitrated(both(5, 8 * S, 0))
+    assert tally.totals(KEY).share_percent == 20
+    assert tally.totals(("u", CARD)).share_percent is None
+    for second in range(6, 9):
+        tally.arbitrated(both(second, 8 * S, (second - 5) * S // 2))
+    assert tally.totals(("u", CARD)).share_percent == 50
+    assert tally.totals(KEY).share_percent == 12.5
+
+
+def test_a_status_that_says_the_same_again_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    tally = Tally()
+    tally.arbitrated(arbiter(1 * S, S))
+
+    def looked_at(_self: Tally, _key: tuple[str, CardUUID], _seat: Seat) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Tally, "_seat", looked_at)
+    for second in range(2, 40):
+        tally.arbitrated(arbiter(second * S, S))
+    assert tally.totals(KEY).share_percent == 0
+
+
+def test_a_container_that_the_arbiter_knew_first_is_counted_when_it_is_known_here() -> None:
+    tally = Tally()
+    tally.arbitrated(arbiter(1 * S, 0))
+    tally.keep([])
+    tally.arbitrated(arbiter(2 * S, 0))
+    tally.keep(["t"])
+    assert tally.totals(KEY).held_ns == 0
 
 
 def test_without_an_arbiter_its_numbers_are_unknown() -> None:

@@ -2,16 +2,15 @@
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fractile.region import live, shared
+from fractile.region import shared
 from fractile.region.counters import Account, CardCount, Counters, CountersReader, Member, counters
-from fractile.region.layout import REGION, SLOT
-from fractile.region.page import encode
+from fractile.region.layout import ACCOUNT, REGION, SLOT
 from fractile.region.usage import Unreadable, Usage, usage
-from tests.region.examples import LIMITS
 from tests.region.writer import alive, take, written
 
 CARDS = 2
@@ -104,21 +103,13 @@ def test_any_bytes_in_it_give_an_answer(region: Path) -> None:
             assert isinstance(look(region), Unreadable)
 
 
-def test_the_version_of_a_page_moves_with_every_change(tmp_path: Path) -> None:
-    path = tmp_path / "limits"
-    path.write_bytes(encode(LIMITS))
-    version = live.Version(path)
-    before = version.read()
-    assert version.read() == before
-    live.update(path, LIMITS)
-    assert version.read() != before
-    version.close()
-    with pytest.raises(FileNotFoundError):
-        live.Version(tmp_path / "absent")
-
-
 def test_a_reader_sees_every_change_and_another_file_in_the_regions_place(region: Path, tmp_path: Path) -> None:
     reader = CountersReader(region, cards=CARDS, generation=GENERATION)
+
+    def soon() -> Counters | Unreadable:
+        """What one of the next looks shows, of things that are written down nowhere."""
+        return [reader.read() for _ in range(shared.LOOKS)][-1]
+
     assert reader.read() == Counters((CardCount(0, 0, 0),) * 2, ())
     assert reader.read() is reader.read()  # decoded once
     with alive(region, 3):
@@ -126,15 +117,73 @@ def test_a_reader_sees_every_change_and_another_file_in_the_regions_place(region
         found = reader.read()
         assert isinstance(found, Counters)
         assert (found.cards[1].used, [m.slot for m in found.members]) == (2048, [3])
-    assert reader.read() == Counters((CardCount(0, 0, 0), CardCount(2048, 2560, 0)), ())
+    assert soon() == Counters((CardCount(0, 0, 0), CardCount(2048, 2560, 0)), ())
     shared.create(tmp_path / "new", cards=CARDS, generation=GENERATION)
     (tmp_path / "new").rename(region)
-    assert reader.read() == Counters((CardCount(0, 0, 0),) * 2, ())
+    assert soon() == Counters((CardCount(0, 0, 0),) * 2, ())
     region.unlink()
-    assert isinstance(reader.read(), Unreadable)
+    assert isinstance(soon(), Unreadable)
     shared.create(region, cards=CARDS, generation=GENERATION)
     assert isinstance(reader.read(), Counters)
     before = set(os.listdir("/proc/self/fd"))
     reader.close()
     reader.close()
     assert len(os.listdir("/proc/self/fd")) == len(before) - 1
+
+
+@pytest.mark.parametrize("slot", [0, 3, 4, 1023])
+def test_what_a_process_does_is_in_the_next_look_whatever_its_slot(region: Path, slot: int) -> None:
+    reader = CountersReader(region, cards=CARDS, generation=GENERATION)
+    with alive(region, slot):
+        take(region, slot, 17, b"x", cards=CARDS, card=1, units=4)
+        for launches in range(1, 3 * shared.LOOKS):
+            with written(region) as mapped, memoryview(mapped) as view:
+                ACCOUNT.put(view, SHAPE.account_at(slot, 1), "launches", launches)
+            found = reader.read()
+            assert isinstance(found, Counters)
+            assert [m.accounts[1].launches for m in found.members] == [launches]
+
+
+@pytest.mark.parametrize("there", [(), (0,), (0, 7)], ids=["nobody", "one", "two"])
+def test_a_process_that_comes_is_in_the_next_look(region: Path, there: tuple[int, ...]) -> None:
+    reader = CountersReader(region, cards=CARDS, generation=GENERATION)
+    for _ in range(3 * shared.LOOKS):
+        with alive(region, *there):
+            reader.read(fresh=True)
+            with alive(region, 1):
+                take(region, 1, 17, b"x", cards=CARDS, card=0, units=1)
+                found = reader.read()
+        assert isinstance(found, Counters)
+        assert [m.slot for m in found.members] == sorted({*there, 1})
+
+
+def test_a_process_that_died_is_gone_when_the_look_must_be_fresh_and_within_a_few_otherwise(region: Path) -> None:
+    reader = CountersReader(region, cards=CARDS, generation=GENERATION)
+    for fresh in (True, False):
+        with alive(region, 0):
+            found = reader.read(fresh=True)
+            assert isinstance(found, Counters)
+            assert len(found.members) == 1
+        looks = [reader.read(fresh=fresh) for _ in range(1 if fresh else shared.LOOKS)]
+        assert isinstance(looks[-1], Counters)
+        assert looks[-1].members == ()
+
+
+def test_at_rest_a_look_is_one_system_call(region: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    for name in ("pread", "lstat", "open", "fstat"):
+        real = getattr(os, name)
+
+        def call(*args: object, name: str = name, real: Callable[..., object] = real) -> object:
+            calls.append(name)
+            return real(*args)
+
+        monkeypatch.setattr(os, name, call)
+    reader = CountersReader(region, cards=CARDS, generation=GENERATION)
+    with alive(region, 0, 2):
+        reader.read()
+        calls.clear()
+        for _ in range(2 * shared.LOOKS):
+            reader.read()
+    assert calls.count("pread") <= 2 * shared.LOOKS + 2 * 2
+    assert calls.count("lstat") == 2

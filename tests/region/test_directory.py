@@ -12,7 +12,7 @@ from fractile.region.page import Limits
 from tests.region.examples import LIMITS
 from tests.region.writer import alive
 
-STEPS = 20  # calls that change something, in a grant and a change
+STEPS = 16  # calls that change something, in a grant and a change
 
 
 def put(folder: Path, wanted: Limits = LIMITS, generation: int = 7) -> None:
@@ -170,20 +170,24 @@ def test_names_without_bytes_as_a_power_failure_leaves_them_are_written_again(
     assert shared.generation(tmp_path / directory.REGION, cards=2) == generation(tmp_path)
 
 
-def test_all_of_a_grant_is_synced_and_directories_after_the_names_in_them(
+def test_a_grant_waits_for_no_disk_and_a_change_is_on_it_whole_before_the_page_is_touched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: dict[str, list[str]] = {}
+    synced: list[tuple[str, bytes]] = []
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        synced[str(path.relative_to(tmp_path))] = sorted(os.listdir(path)) if path.is_dir() else []
+        synced.append((str(path.relative_to(tmp_path)), (tmp_path / "limits").read_bytes()))
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
     put(tmp_path)
-    assert synced == {"limits": [], ".": ["limits", "shared"], "shared/region": [], "shared": ["region"]}
+    assert synced == []
+    before = (tmp_path / "limits").read_bytes()
+    put(tmp_path, msgspec.structs.replace(LIMITS, priority=2))
+    after = (tmp_path / "limits").read_bytes()
+    assert synced == [("limits.next", before), (".", before), ("limits", after)]
 
 
 def test_without_a_change_under_way_finishing_does_nothing(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ wrong choice of ids can give a wrong card, which PreStart sees and repairs, but 
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fractile.agent.steer import Steer
 from fractile.dialects import table
 from fractile.dialects.dialect import Facts, Kind
 from fractile.errors import WireError
+from fractile.kube.pacing import Clock
 from fractile.model.units import CardUUID
 from fractile.region import directory
 from fractile.wire.devices import count_by_card, device_id, split
@@ -39,18 +41,21 @@ class Allocator:
         library: Version | None = None,
         isolation: Isolation | None = None,
         virtual_manager: bool = False,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._journal = journal
         self._steer = steer
         self._library = library
         self._isolation = isolation
         self._virtual_manager = virtual_manager
+        self._clock = clock
 
     async def allocate(self, resource: str, ids: list[str], catalog: Catalog) -> dp.ContainerAllocateResponse:
         """The answer for one container; WireError when an id is none of ours. Empty for a resource that is only
         counted, whatever the ids are: the container's primary resource decides."""
         if table.kind(resource) is Kind.COUNTED:
             return dp.ContainerAllocateResponse()
+        started = self._clock()
         held = held_by_card(resource, ids, catalog)
         if resource == DEVICE_SLOT:
             return answer_for_others(held, catalog)
@@ -61,12 +66,12 @@ class Allocator:
             await asyncio.to_thread(self._journal.create, token, resource, wanted)
         except OSError as e:
             log.warning("token directory not written token=%s reason=%s", token, e)
-        log.info(
-            "allocate resource=%s token=%s cards=%s", resource, token, ",".join(f"{c}:{n}" for c, n in held.items())
-        )
         answer = table.container_answer(resource, held, cards=catalog.cards, unit=catalog.unit, facts=facts)
+        environment = answer.environment | await self._environment()
+        cards, ms = ",".join(f"{c}:{n}" for c, n in held.items()), (self._clock() - started) * 1000
+        log.info("allocate resource=%s token=%s cards=%s ms=%.1f", resource, token, cards, ms)
         return dp.ContainerAllocateResponse(
-            envs=answer.environment | await self._environment(),
+            envs=environment,
             annotations=answer.annotations,
             mounts=[
                 *_mounts(self._journal.path(token)),

@@ -26,6 +26,7 @@ from fractile.wire.kubelet_checkpoint import Recorded
 
 _CALL = 5.0  # seconds; measured 1-9 ms
 _SMALL = 4096  # bytes of an entry that is kept to be recognised; one of a fine unit may have 16,000 ids
+_AT_ONCE = 1024 * 1024  # bytes of a checkpoint that is decoded in less than a hand-over to a thread may take
 _TRIES = 4  # kubelet allows 100 calls a second, 10 at once, and answers RESOURCE_EXHAUSTED above
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ class ListedPod(msgspec.Struct, frozen=True):
 
 
 class Books(msgspec.Struct, frozen=True):
-    """Both books, read one after the other; ``recorded`` is None when the checkpoint could not be read."""
+    """Both books, read one after the other; ``recorded`` is None when the checkpoint could not be read. ``listed`` is
+    empty where the checkpoint alone was asked."""
 
     listed: tuple[ListedPod, ...]
     recorded: tuple[Recorded, ...] | None
@@ -97,10 +99,15 @@ class Kubelet:
             self._last = None
             # The list comes first: what it shows is in the checkpoint by then, or soon.
             listed = await self._list()
-            books = Books(listed, await asyncio.to_thread(self._recorded))
+            books = Books(listed, await self._recorded())
             if began > mine:
                 self._last = began, books
             return books
+
+    async def recorded(self) -> Books:
+        """The checkpoint alone. Kubelet writes it before it admits a container, so whoever is about to start is in it
+        (pkg/kubelet/cm/devicemanager/manager.go: what cannot be written down is not admitted)."""
+        return Books((), await self._recorded())
 
     async def close(self) -> None:
         """Give up the connection; the next read makes another."""
@@ -127,14 +134,20 @@ class Kubelet:
         self._known = {pod: listed for pod, listed in found if len(pod) <= _SMALL}
         return tuple(listed for _, listed in found)
 
-    def _recorded(self) -> tuple[Recorded, ...] | None:
+    async def _recorded(self) -> tuple[Recorded, ...] | None:
+        """A thread costs the more the busier the node is, so only a file of very many ids is read in one."""
         try:
-            return kubelet_checkpoint.decode(self._checkpoint.read_bytes())
+            if self._checkpoint.stat().st_size <= _AT_ONCE:
+                return self._read()
+            return await asyncio.to_thread(self._read)
         except FileNotFoundError:
             return ()  # a kubelet that has handed out nothing yet
         except (OSError, WireError) as e:
             log.warning("checkpoint unreadable reason=%s", e)
             return None
+
+    def _read(self) -> tuple[Recorded, ...]:
+        return kubelet_checkpoint.decode(self._checkpoint.read_bytes())
 
 
 def mounted(entry: Recorded) -> Path | None:

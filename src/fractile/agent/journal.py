@@ -5,12 +5,13 @@
     <state>/slices/<token>/shared/region  made by PreStart; what the container's processes use, written by them
     <state>/slices/<token>/vcuda          for gpu-manager's images only: see ``vcuda_folder``
 
-A token is random and never used twice. Everything appears by rename, and is on the disk when kubelet gets its answer,
-which it uses again after a power failure: the directory must then still be there. Failure rule: an OSError of
-``create`` or ``write_limits`` goes to the caller; what cannot be read is passed over with a log line, once for each
-directory.
+A token is random and never used twice. Everything appears by rename. Kubelet uses an answer again after a power failure
+that may have taken the directory; it asks PreStart before each start, and PreStart makes it again under its name, so
+nothing here waits for the disk. Failure rule: an OSError of ``create`` or ``write_limits`` goes to the caller; what
+cannot be read is passed over with a log line, once for each directory.
 """
 
+import errno
 import logging
 import os
 import threading
@@ -20,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from fractile.agent import vcuda_folder
+from fractile.agent.known_limits import KnownLimits
 from fractile.errors import WireError
 from fractile.region import directory as shared_directory
 from fractile.region.page import Limits
@@ -48,7 +50,7 @@ class Journal:
         self._root = root
         self._writing = threading.Lock()
         self._told: set[str] = set()  # tokens whose limits make no sense
-        self._granted: dict[str, Limits] = {}  # as last read
+        self._known = KnownLimits(self.limits, lambda token: self.path(token) / shared_directory.LIMITS)
         self.new_token = new_token
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
@@ -71,7 +73,7 @@ class Journal:
 
     def create(self, token: str, resource: str, ids: frozenset[str]) -> None:
         """A directory for these ids, complete before it appears under its name."""
-        staging = self._root / f".{token}"
+        staging = self._root / f".{token}.new"
         staging.mkdir()
         try:
             staging.chmod(0o755)
@@ -79,15 +81,19 @@ class Journal:
             if vcuda_folder.wanted(resource):
                 vcuda_folder.prepare(staging)
             _write(staging / _IDS, f"{_HEADER}\nresource={resource}\nids={to_ranges(ids)}\n")
-            present = staging.rename(self.path(token))
+            self._put_in_place(staging, token)
         except OSError:
             _remove_leftover(staging)  # a full disk must not fill up with what did not fit
             raise
-        try:  # at once, and not step by step: each would wait for a commit of the file system
-            shared_directory.sync(present / _IDS, present, self._root)
-        except OSError:
-            _remove_leftover(present)
-            raise
+
+    def _put_in_place(self, staging: Path, token: str) -> None:
+        try:
+            staging.rename(self.path(token))
+        except OSError as e:
+            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST) or self.exists(token):
+                raise
+            self.remove(token)  # where our directory was lost a runtime makes folders, to have something to mount
+            staging.rename(self.path(token))
 
     def write_limits(self, token: str, limits: Limits) -> None:
         """Grant: page and region say so when this returns; does nothing when they do already."""
@@ -104,19 +110,15 @@ class Journal:
         with self._writing:
             wanted = change(self.limits(token))
             if wanted is not None:
-                self._granted.pop(token, None)
+                self._known.forget(token)
                 (shared_directory.amend if running else shared_directory.put)(self.path(token), wanted)
             return wanted
 
     def granted(self) -> dict[str, Limits]:
-        """The limits of all tokens that have some. Each page is read once: only we change it."""
-        present = {name for name in os.listdir(self._root) if not name.startswith(".")}
+        """The limits of all tokens that have some; the same objects as long as they are the same."""
+        present = [name for name in os.listdir(self._root) if not name.startswith(".")]
         with self._writing:
-            for token in present - self._granted.keys():
-                limits = self.limits(token)
-                if limits is not None:
-                    self._granted[token] = limits
-            return {token: limits for token, limits in self._granted.items() if token in present}
+            return self._known.look(present)
 
     def limits(self, token: str) -> Limits | None:
         """What was granted to the token; None when nothing was yet, or the page makes no sense."""
@@ -150,7 +152,8 @@ class Journal:
         self.path(token).rename(doomed)
         remove_tree(doomed)
         self._told.discard(token)
-        self._granted.pop(token, None)
+        with self._writing:
+            self._known.forget(token)
 
 
 def _remove_leftover(folder: Path) -> None:

@@ -46,7 +46,7 @@ class Eye:
         processes = self._processes.look({p.pid for r in readings for p in r.processes or ()})
         found = self._attributed(readings, processes, granted, ledgers)
         if found.findings:  # what was allocated between the looks at region and driver is none
-            ledgers = {g.token: (*ledgers[g.token], self._counters(g)) for g in granted}
+            ledgers = {g.token: (*ledgers[g.token], self._counters(g, fresh=True)) for g in granted}
             found = self._attributed(readings, processes, granted, ledgers)
         return Look(granted, ledgers, readings, found)
 
@@ -63,7 +63,7 @@ class Eye:
             self._last = seen, attribute(readings, processes, granted, ledgers, enforced=self._enforced)
         return self._last[1]
 
-    def _counters(self, granted: Granted) -> Counters | Unreadable:
+    def _counters(self, granted: Granted, *, fresh: bool = False) -> Counters | Unreadable:
         limits = granted.limits
         kind = limits.generation, len(limits.cards)
         known = self._readers.get(granted.token)
@@ -73,7 +73,7 @@ class Eye:
             path = granted.folder / directory.REGION
             known = kind, CountersReader(path, cards=len(limits.cards), generation=limits.generation)
             self._readers[granted.token] = known
-        return known[1].read()
+        return known[1].read(fresh=fresh)
 
     def _forget(self, alive: set[str]) -> None:
         for token in [token for token in self._readers if token not in alive]:

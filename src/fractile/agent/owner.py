@@ -1,4 +1,9 @@
-"""Whose ids are these? After Allocate kubelet's books say it, and exactly one pod holds any id."""
+"""Whose ids are these? After Allocate kubelet's books say it, and exactly one pod holds any id.
+
+The checkpoint alone is enough where it names one pod, by UID, that the API server has under this UID now: kubelet has
+written down what a container holds before it starts it, and never a set of ids for two pods. Whatever is missing or
+strange there, kubelet's list is asked as well, which names all pods of the node and costs the more the more they are.
+"""
 
 import msgspec
 
@@ -31,6 +36,23 @@ class Owned(msgspec.Struct, frozen=True):
         return self.request.uid
 
 
+async def recorded_owner(resource: str, ids: frozenset[str], books: Books, pods: NodePods) -> Owned | None:
+    """The owner of exactly these ids as the checkpoint says; None: the list has to be asked, too."""
+    uids = {e.uid for e in books.recorded_holders(resource, ids)}
+    seen = pods.by_uid(next(iter(uids))) if len(uids) == 1 else None
+    if seen is None:
+        return None
+    pod = await pods.fresh(seen.pod.metadata.namespace, seen.pod.metadata.name)
+    if pod is None or pod.metadata.uid not in uids or pod.finished:
+        return None
+    request = pods.request(pod)
+    if request is None:
+        return None
+    entries = ((c, books.entry(request.uid, c.container, c.resource)) for c in request.containers)
+    held = {(c.container, c.resource): entry.ids for c, entry in entries if entry is not None and entry.ids}
+    return Owned(pod, request, held) if _holds(held, resource, ids) else None
+
+
 async def owner(resource: str, ids: frozenset[str], books: Books, pods: NodePods) -> Owned | Denied:
     """The owner of exactly these ids. Raises ApiError or Unreachable as the client does."""
     listed = books.listed_holders(resource, ids)
@@ -47,9 +69,13 @@ async def owner(resource: str, ids: frozenset[str], books: Books, pods: NodePods
     if request is None:
         return Denied(f"pod {pod.metadata.namespace}/{pod.metadata.name} makes no sensible request for {resource}")
     held = {(c.container, c.resource): h for c in request.containers if (h := _held(c, request, books))}
-    if not any(resource == held_resource and h == ids for (_, held_resource), h in held.items()):
+    if not _holds(held, resource, ids):
         return Denied(f"kubelet's books changed while pod {request.key} was looked up")
     return Owned(pod, request, held)
+
+
+def _holds(held: dict[tuple[ContainerName, str], frozenset[str]], resource: str, ids: frozenset[str]) -> bool:
+    return any(resource == of and mine == ids for (_, of), mine in held.items())
 
 
 def _held(container: ContainerRequest, request: PodRequest, books: Books) -> frozenset[str]:

@@ -17,11 +17,11 @@ import msgspec
 
 from fractile.agent import vcuda_folder
 from fractile.agent.assigned import Assigned
-from fractile.agent.books import BooksClosed, Kubelet
+from fractile.agent.books import Books, BooksClosed, Kubelet
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.grant import Granter
 from fractile.agent.isolation import Isolation
-from fractile.agent.owner import Denied, Owned, owner
+from fractile.agent.owner import Denied, Owned, owner, recorded_owner
 from fractile.agent.pods import NodePods, charged, placement_of
 from fractile.agent.worth import same
 from fractile.dialects import table
@@ -86,8 +86,7 @@ class PreStart:
 
     async def _check(self, resource: str, ids: frozenset[str]) -> Owned | Denied:
         # 1. Who holds exactly these ids, by kubelet's books and the API server?
-        books = await self._kubelet.books()
-        owned = await owner(resource, ids, books, self._pods)
+        books, owned = await self._owner(resource, ids)
         if isinstance(owned, Denied):
             return owned
         # 2. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.
@@ -109,6 +108,14 @@ class PreStart:
             await self._ready(owned.uid)
         self._assigned.granted(owned.pod, owned.request)
         return owned
+
+    async def _owner(self, resource: str, ids: frozenset[str]) -> tuple[Books, Owned | Denied]:
+        books = await self._kubelet.recorded()
+        owned = await recorded_owner(resource, ids, books, self._pods)
+        if owned is not None:
+            return books, owned
+        books = await self._kubelet.books()
+        return books, await owner(resource, ids, books, self._pods)
 
     async def _flags(self, owned: Owned) -> int:
         verdict = await self._isolation.verdict(owned.pod) if self._isolation is not None else None

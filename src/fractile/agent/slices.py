@@ -1,10 +1,8 @@
-"""The containers that were granted cards and may still run: token directories, read once a second at little cost.
+"""The containers that were granted cards and may still run, as the journal knows them: once a second, at little cost.
 
-A page is decoded again only when its sequence number moved. One container may have several directories, since kubelet
-asks for a container again after a reboot: the newest counts.
+One container may have several directories, since kubelet asks for a container again after a reboot: the newest counts.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -13,7 +11,6 @@ from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
 from fractile.model.request import Role
 from fractile.model.units import ContainerName, PodUID
-from fractile.region import directory, live
 from fractile.region.page import Limits
 
 
@@ -27,47 +24,30 @@ class Granted(msgspec.Struct, frozen=True):
     role: Role | None = None
 
 
-class _Page(msgspec.Struct):
-    """A page that is open; ``granted`` is what its version ``seen`` says, None when that makes no sense."""
-
-    version: live.Version
-    seen: int
-    granted: Granted | None
-
-
 class Slices:
     """Its work is on files: run ``read`` in a thread."""
 
-    def __init__(self, root: Path, journal: Journal) -> None:
-        self._root = root
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._pages: dict[str, _Page] = {}
+        self._last: dict[str, Granted] = {}
 
     def read(self) -> list[Granted]:
-        """Every directory with limits, by token."""
-        names = _names(self._root)
-        for gone in [token for token in self._pages if token not in names]:
-            self._pages.pop(gone).version.close()
-        found = (self._granted(token) for token in sorted(names))
-        return [granted for granted in found if granted is not None]
-
-    def _granted(self, token: str) -> Granted | None:
-        page = self._pages.get(token)
+        """Every directory with limits, by token; those that have not changed are the same objects."""
         try:
-            if page is None:
-                page = self._pages[token] = _Page(live.Version(self._root / token / directory.LIMITS), -1, None)
-            seen = page.version.read()
+            limits = self._journal.granted()
         except OSError:
-            return None  # nothing granted yet
-        if seen != page.seen:
-            page.seen, page.granted = seen, self._read(token)
-        return page.granted
+            limits = dict[str, Limits]()
+        found = (self._granted(token, limits[token]) for token in sorted(limits))
+        self._last = {granted.token: granted for granted in found if granted is not None}
+        return list(self._last.values())
 
-    def _read(self, token: str) -> Granted | None:
-        folder = self._root / token
-        limits = self._journal.limits(token)
+    def _granted(self, token: str, limits: Limits) -> Granted | None:
+        last = self._last.get(token)
+        if last is not None and last.limits is limits:
+            return last
+        folder = self._journal.path(token)
         since = _since(folder)
-        return None if limits is None or since is None else Granted(token, folder, since, limits)
+        return None if since is None else Granted(token, folder, since, limits)
 
 
 def running(granted: list[Granted], pods: NodePods) -> list[Granted]:
@@ -85,13 +65,6 @@ def running(granted: list[Granted], pods: NodePods) -> list[Granted]:
         if key[0] in active:
             newest[key] = msgspec.structs.replace(one, role=roles.get(key))
     return sorted(newest.values(), key=lambda g: (g.limits.namespace, g.limits.pod, g.limits.container))
-
-
-def _names(root: Path) -> set[str]:
-    try:
-        return {name for name in os.listdir(root) if not name.startswith(".")}
-    except OSError:
-        return set()
 
 
 def _since(folder: Path) -> float | None:

@@ -12,7 +12,7 @@ import msgspec
 from fractile.model.units import CardUUID
 from fractile.region.counters import Counters
 from fractile.region.page import CardLimits
-from fractile.wire.arbiter_status import ArbiterStatus, Seat
+from fractile.wire.arbiter_status import ArbiterCard, ArbiterStatus, Seat
 
 Key = tuple[str, CardUUID]  # token, card
 
@@ -41,7 +41,6 @@ class _Turns(msgspec.Struct):
 
     last: tuple[int, int, int]
     sums: tuple[int, int, int]
-    track: deque[tuple[int, int]]  # the arbiter's clock and the sum held, oldest first
 
 
 _Incarnation = tuple[int, int, int]  # slot, its generation, start time
@@ -62,6 +61,8 @@ class Tally:
         self._own: dict[Key, _Own] = {}
         self._containers: dict[str, _Container] = {}
         self._turns: dict[Key, _Turns] = {}
+        self._cards: tuple[ArbiterCard, ...] = ()  # as the arbiter said last
+        self._track: deque[tuple[int, dict[Key, int]]] = deque()  # its clock, and what each held in all, oldest first
         self._began = False
         self._arbiter_began = False
 
@@ -83,11 +84,21 @@ class Tally:
                 self._add((token, card.uuid), new, old)
 
     def arbitrated(self, status: ArbiterStatus) -> None:
-        """Take over what the arbiter says."""
-        for card in status.cards:
-            for seat in card.slices:
-                self._seat((seat.slice, CardUUID(card.card)), seat, status.now_ns)
+        """Take over what the arbiter says. While it says the same, only time has passed."""
+        if status.cards != self._cards or not self._track:
+            self._cards = status.cards
+            for card in status.cards:
+                for seat in card.slices:
+                    self._seat((seat.slice, CardUUID(card.card)), seat)
+            held = {key: turns.sums[0] for key, turns in self._turns.items()}
+        else:
+            held = self._track[-1][1]
         self._arbiter_began = True
+        if self._track and status.now_ns <= self._track[-1][0]:
+            self._track.clear()  # another arbiter, or another clock
+        self._track.append((status.now_ns, held))
+        while len(self._track) > 2 and status.now_ns - self._track[1][0] >= _WINDOW_NS:
+            self._track.popleft()
 
     def keep(self, tokens: Iterable[str]) -> None:
         """Forget all others: their containers have ended."""
@@ -96,6 +107,7 @@ class Tally:
             self._own = {key: own for key, own in self._own.items() if key[0] in alive}
             self._turns = {key: turns for key, turns in self._turns.items() if key[0] in alive}
             self._containers = {token: c for token, c in self._containers.items() if token in alive}
+            self._cards = ()  # who is not known here yet is looked at again
         self._began = True
 
     def totals(self, key: Key) -> Totals:
@@ -104,7 +116,7 @@ class Tally:
         if turns is None:
             return Totals(own.gpu_ns, own.launches)
         held, waited, throttled = turns.sums
-        return Totals(own.gpu_ns, own.launches, held, waited, throttled, _share(turns.track))
+        return Totals(own.gpu_ns, own.launches, held, waited, throttled, self._share(key))
 
     def _add(self, key: Key, now: _Done, last: _Done) -> None:
         own = self._own.setdefault(key, _Own())
@@ -113,29 +125,25 @@ class Tally:
             own.gpu_ns += gpu
             own.launches += max(0, min(now[1] - last[1], 2**32))
 
-    def _seat(self, key: Key, seat: Seat, now_ns: int) -> None:
+    def _seat(self, key: Key, seat: Seat) -> None:
         said = seat.held_ns, seat.waited_ns, seat.throttled_ns
         turns = self._turns.get(key)
         if turns is None:
             begin = (0, 0, 0) if self._arbiter_began else said
-            turns = self._turns[key] = _Turns(begin, (0, 0, 0), deque())
+            turns = self._turns[key] = _Turns(begin, (0, 0, 0))
         held, waited, throttled = (_rise(last, new) for last, new in zip(turns.last, said, strict=True))
         turns.sums = turns.sums[0] + held, turns.sums[1] + waited, turns.sums[2] + throttled
         turns.last = said
-        if turns.track and now_ns <= turns.track[-1][0]:
-            turns.track.clear()  # another arbiter, or another clock
-        turns.track.append((now_ns, turns.sums[0]))
-        while len(turns.track) > 2 and now_ns - turns.track[1][0] >= _WINDOW_NS:
-            turns.track.popleft()
+
+    def _share(self, key: Key) -> float | None:
+        """Percent of the window, or of the part of it in which the container is known."""
+        known = [(at, held[key]) for at, held in self._track if key in held]
+        if len(known) < 2:
+            return None
+        (begin, before), (end, after) = known[0], known[-1]
+        return min(100.0, 100.0 * (after - before) / (end - begin))
 
 
 def _rise(last: int, new: int) -> int:
     """What was added; a number that fell began anew, with a new arbiter."""
     return new - last if new >= last else new
-
-
-def _share(track: deque[tuple[int, int]]) -> float | None:
-    if len(track) < 2:
-        return None
-    (begin, before), (end, after) = track[0], track[-1]
-    return min(100.0, 100.0 * (after - before) / (end - begin))

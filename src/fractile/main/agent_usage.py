@@ -87,7 +87,7 @@ def usage_loops(
     manager, by outcome."""
     audit = Audit(client, events, Owners(client, pods), policy=options.policy)
     usage = Usage(
-        Eye(Slices(state / "slices", journal), options.meter, ProcFs(), enforced=options.enforced),
+        Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced),
         stock=stock,
         pods=pods,
         audit=audit,

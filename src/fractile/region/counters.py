@@ -65,14 +65,14 @@ class CountersReader:
         self._generation = generation
         self._last: tuple[Glance, Counters] | None = None
 
-    def read(self) -> Counters | Unreadable:
-        """What the region counts now."""
-        found = self._window.glance()
+    def read(self, *, fresh: bool = False) -> Counters | Unreadable:
+        """What the region counts now. That a process has died is known a few looks later, unless it is ``fresh``."""
+        found = self._window.glance(fresh=fresh)
         if isinstance(found, str):
             return Unreadable(found)
         if found.generation != self._generation:
             return Unreadable("it belongs to other limits")
-        if self._last is None or self._last[0] != found:
+        if self._last is None or (self._last[0] is not found and self._last[0] != found):
             self._last = found, _decoded(found, self._cards)
         return self._last[1]
 

@@ -4,9 +4,9 @@ Containers have both files mapped, so a page in use changes in place, never by r
 anew. A page on its way is first written whole as ``limits.next``: an agent killed in the middle of a change finds it
 at its next start and finishes (``finish``). Failure rule: an OSError goes to the caller; nothing half made is used.
 
-What is granted is on the disk when ``put`` returns. A first grant is synced once, at its end, where syncing each step
-would make the container wait for five commits of the file system: a power failure before may leave names without
-bytes, but no container that runs, and whoever asks again writes them again.
+Of a first grant nothing is synced, since a container would have to wait for commits of the file system: a power failure
+may leave names without bytes, but no container that runs, and whoever asks again writes them again. A change of a page
+in force is on the disk, whole, before the first of its bytes changes.
 """
 
 import contextlib
@@ -57,9 +57,6 @@ def put(directory: Path, wanted: Limits, *, new_generation: Callable[[], int] = 
     wanted = msgspec.structs.replace(wanted, generation=generation)
     if current != wanted:
         _write_page(directory, wanted)
-    if kept is None:
-        shared.sync(directory / REGION)
-        sync(directory / SHARED)
 
 
 def amend(directory: Path, wanted: Limits) -> None:
@@ -134,7 +131,7 @@ def _write_page(directory: Path, wanted: Limits) -> None:
     pending.write_bytes(page.encode(wanted))
     pending.chmod(0o644)  # whatever the umask: the container's user must read it
     if live.is_page(directory / LIMITS):
-        sync(pending, directory)  # before the page that it will complete is touched
+        _sync(pending, directory)  # before the page that it will complete is touched
     _install(directory, wanted)
 
 
@@ -145,10 +142,9 @@ def _install(directory: Path, wanted: Limits) -> None:
         (directory / _NEXT).unlink()
     else:  # none yet, or a text of the first release, which nobody has mapped
         (directory / _NEXT).rename(directory / LIMITS)
-        sync(directory / LIMITS, directory)
 
 
-def sync(*paths: Path) -> None:
+def _sync(*paths: Path) -> None:
     """Bring files and directories of ours to the disk: what they hold, and of a directory its names."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -10,6 +10,7 @@ import functools
 import os
 import stat
 import struct
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ _FACTS = REGION.fields["sequence"].offset  # the part of the header that does no
 _MODE = 0o666  # the container's user is any
 _BLOCK = 512  # of st_blocks
 _SLACK = 65_536  # bytes that a file system may use for a file beyond its length
+LOOKS = 5  # at least one in so many asks the kernel
+_NEAR = 4  # slots that are read with the cards; processes take the first that is free
 _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
 _FLOCK = struct.Struct("hhqqi4x")  # l_type, l_whence, l_start, l_len, l_pid on 64-bit Linux
 
@@ -85,7 +88,7 @@ def header(shape: Shape, generation: int) -> bytes:
 
 def create(path: Path, *, cards: int, generation: int) -> None:
     """A new region at ``path``, which must be out of the container's reach. Every block of it is there, since a process
-    that writes to a page for which the disk has no room is killed by SIGBUS. On the disk it is after ``sync``."""
+    that writes to a page for which the disk has no room is killed by SIGBUS."""
     shape = Shape(cards)
     wanted = shape.size
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -102,12 +105,6 @@ def create(path: Path, *, cards: int, generation: int) -> None:
         os.close(descriptor)
     if not reserved:
         raise OSError(f"the file system of {path.parent} does not reserve space; put --state-dir on ext4, xfs or tmpfs")
-
-
-def sync(path: Path) -> None:
-    """Bring the region to the disk."""
-    with _opened(path) as descriptor:
-        os.fsync(descriptor)
 
 
 def generation(path: Path, *, cards: int) -> int | None:
@@ -153,33 +150,49 @@ def _size(cards: int) -> int:
 
 
 class Window:
-    """A region that is looked at again and again, through one descriptor as long as the same file lies there."""
+    """A region that is looked at again and again, through one descriptor as long as the same file lies there.
+
+    Whatever a process does it writes down, so while the bytes of the cards and of the first slots are those of the last
+    look, so is the rest; only that a process has died stands nowhere. So the kernel, and whether the same file lies
+    there, are asked when something was written, when it must be ``fresh``, and every few looks.
+    """
 
     def __init__(self, path: Path, *, cards: int) -> None:
         self._path = str(path)
         self._cards = cards
         self._slots_at = Shape(cards).slot_at(0)
         self._slot_size = SLOT.size + cards * ACCOUNT.size
+        self._near = self._slots_at + _NEAR * self._slot_size
+        self._turn = zlib.crc32(self._path.encode())  # not those of all regions in one look
+        self._last: tuple[bytes, Glance] | None = None
         self._descriptor = -1
         self._file: tuple[int, int] = (0, 0)
         self._header = b""
         self._shape: Shape | None = None
 
-    def glance(self) -> Glance | str:
+    def glance(self, *, fresh: bool = False) -> Glance | str:
         """Cards and live processes, without the rest of the region; else why it cannot be read."""
+        self._turn += 1
         try:
+            if self._last is not None and not fresh and self._turn % LOOKS:
+                data = os.pread(self._descriptor, self._near, 0)
+                if data == self._last[0]:
+                    return self._last[1]
             return self._glance(self._opened())
         except OSError as e:
             self.close()
             return e.strerror or str(e)
 
     def close(self) -> None:
+        self._last = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _glance(self, descriptor: int) -> Glance | str:
-        head = os.pread(descriptor, self._slots_at, 0)
+        self._last = None
+        near = os.pread(descriptor, self._near, 0)
+        head = near[: self._slots_at]
         if head[:_FACTS] != self._header:
             self._header, self._shape = head[:_FACTS], _shape(head)
         shape = self._shape
@@ -190,7 +203,10 @@ class Window:
         slots = {slot: os.pread(descriptor, size, self._slots_at + slot * size) for slot in live}
         if any(len(data) < size for data in slots.values()):
             return "it is being cut short"
-        return Glance(shape, REGION.get(head, 0, "generation"), head, slots)
+        found = Glance(shape, REGION.get(head, 0, "generation"), head, slots)
+        if len(near) == self._near and all(slot < _NEAR for slot in live):
+            self._last = near, found
+        return found
 
     def _opened(self) -> int:
         there = os.lstat(self._path)

@@ -1,0 +1,64 @@
+"""The limits pages of this node as last decoded, so that looking at all of them costs next to nothing.
+
+Only the journal changes a page, and says so. Should somebody else do it, that is noticed within a few looks, by the
+number that moves with every change. Failure rule: a page that makes no sense is none.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from fractile.region import live
+from fractile.region.page import Limits
+
+LOOKS = 8  # in so many, each page is asked once whether it is another one
+
+
+class _Page(msgspec.Struct, frozen=True):
+    limits: Limits
+    version: live.Version
+    seen: int
+    turn: int  # not those of all pages in one look
+
+
+class KnownLimits:
+    """``read`` gives what a page says, ``file`` where it lies, both by token. One thread at a time."""
+
+    def __init__(self, read: Callable[[str], Limits | None], file: Callable[[str], Path]) -> None:
+        self._read = read
+        self._file = file
+        self._pages: dict[str, _Page] = {}
+        self._looks = 0
+
+    def look(self, tokens: Iterable[str]) -> dict[str, Limits]:
+        """Of these tokens, the limits of all that have some."""
+        self._looks += 1
+        present = set(tokens)
+        for token in [t for t, page in self._pages.items() if t not in present or self._moved(page)]:
+            self.forget(token)
+        for token in present - self._pages.keys():
+            self._learn(token)
+        return {token: page.limits for token, page in self._pages.items()}
+
+    def forget(self, token: str) -> None:
+        """The page is changed, or gone."""
+        page = self._pages.pop(token, None)
+        if page is not None:
+            page.version.close()
+
+    def _moved(self, page: _Page) -> bool:
+        return (self._looks + page.turn) % LOOKS == 0 and page.version.read() != page.seen
+
+    def _learn(self, token: str) -> None:
+        try:
+            version = live.Version(self._file(token))
+        except OSError:
+            return  # nothing granted yet
+        seen = version.read()  # before the page, so that no change is missed
+        limits = self._read(token)
+        if limits is None:
+            version.close()
+            return
+        self._pages[token] = _Page(limits, version, seen, zlib.crc32(token.encode()))
