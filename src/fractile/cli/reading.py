@@ -17,6 +17,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials, load
 from fractile.wire.extended_resource import GROUP, ExtendedResource
+from fractile.wire.objects import Node
 from fractile.wire.resource_class import ResourceClass
 
 _NAMED = 20  # names in a sentence
@@ -102,6 +103,10 @@ async def _nodes(client: KubeClient) -> Iterable[str]:
     return (r.spec.node_name for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
 
 
+async def _any_nodes(client: KubeClient) -> Iterable[str]:
+    return (n.metadata.name for n in (await client.list(paths.nodes(), Node))[0])
+
+
 async def _types(client: KubeClient) -> Iterable[str]:
     return (r.spec.type for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
 
@@ -127,4 +132,5 @@ def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Co
 
 complete_class = _completed_by(_classes)
 complete_node = _completed_by(_nodes)
+complete_any_node = _completed_by(_any_nodes)
 complete_type = _completed_by(_types)

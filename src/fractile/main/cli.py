@@ -16,6 +16,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("fractile.cli.inspect", "Show cards, what is allocated on them, and the pods that hold it."),
     "classes": ("fractile.cli.classes", "Show the classes of devices that containers can ask for by name."),
     "devices": ("fractile.cli.devices", "Show cards and other devices one by one, and who holds them."),
+    "allocations": (
+        "fractile.cli.allocations",
+        "Show what pods take of every resource of every node, ours or not.",
+    ),
     "quota": ("fractile.cli.quota", "Show what namespaces may hold of cards, and what they hold."),
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
@@ -32,6 +36,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("fractile.cli.completion", "Print the tab completion script for bash, zsh or fish."),
     "control-plane": ("fractile.main.control_plane", "Run the scheduler extender and the controllers."),
     "agent": ("fractile.main.agent", "Run the node agent: inventory and device plugin."),
+    "simulated-cards": ("fractile.main.simulated_cards", "Write the file of simulated cards of a node without GPUs."),
+    "service-proxy": ("fractile.main.service_proxy", "Play kube-proxy for the Services of a local cluster."),
     "hollow-node": ("fractile.main.hollow_node", "Run a node without kubelet for clusters without root."),
 }
 

@@ -8,6 +8,7 @@ PodLimits) and the defaults of the API server. A resize that is under way is not
 
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from fractile.errors import WireError
@@ -21,6 +22,8 @@ _POD_LEVEL = (CPU, MEMORY)
 _HUGE_PAGES = "hugepages-"
 _NATIVE = "kubernetes.io/"
 _SIDECAR = "Always"
+_THOUSANDTHS = 1000
+_ALIKE = 4096  # spellings that are remembered: the thousands of pods of a workload have the same few
 
 
 class CountedSpec(KubeStruct, frozen=True):
@@ -111,12 +114,15 @@ def _amount(name: str, value: object) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise WireError(f"{name}: {type(value).__name__} is not a quantity; write a number such as 4 or 500m")
     try:
-        found = Fraction(value) if isinstance(value, int) else parse(str(value))
+        found = Fraction(value) if isinstance(value, int) else _parsed(str(value))
     except WireError as e:
         raise WireError(f"{name}: {e}") from None
     if found < 0:
         raise WireError(f"{name}: {value} is negative")
     return found
+
+
+_parsed = lru_cache(maxsize=_ALIKE)(parse)
 
 
 def _plus(a: Amounts, b: Amounts) -> Amounts:
@@ -156,4 +162,12 @@ class CountedNode(KubeStruct, frozen=True):
 
 
 def rounded_up(amount: Fraction) -> int:
+    """As Kubernetes makes whole numbers of quantities."""
     return -(-amount.numerator // amount.denominator)
+
+
+def quantity(amount: Fraction) -> str:
+    """As Kubernetes writes it, in whole numbers or thousandths, the smallest part that it counts."""
+    if amount.denominator == 1:
+        return str(amount.numerator)
+    return f"{rounded_up(amount * _THOUSANDTHS)}m"

@@ -1,0 +1,84 @@
+"""``fractile allocations``: what pods take of every resource of every node. Reads the API server and nothing else."""
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from fractile.cli import reading
+from fractile.errors import SetupError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials
+from fractile.policy.allocations import SORTS, Allocations, Filter, allocations, report
+from fractile.wire.pod_requests import CountedNode, CountedPod
+
+
+@click.command("allocations")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="NODE", shell_complete=reading.complete_any_node, help="Name or 'glob*'."
+)
+@click.option("--resource", "resources", multiple=True, metavar="NAME", help="Name or glob: 'nvidia.com/*'.")
+@click.option("--only-extended", is_flag=True, help="Leave out CPU, memory and what else is Kubernetes' own.")
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="node",
+    show_default=True,
+    help="Of the table; amounts from the largest.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="json, yaml: the fields of docs/allocations.md, exact.",
+)
+@reading.cluster_options
+def command(
+    nodes: tuple[str, ...],
+    resources: tuple[str, ...],
+    only_extended: bool,
+    sort: str,
+    output: str,
+    kubeconfig: Path | None,
+    context: str,
+    name: str,
+) -> None:
+    """Show what pods request and may use at most of what nodes have, for every resource, and what is free.
+
+    \b
+    fractile allocations --only-extended
+    fractile allocations --resource 'nvidia.com/*' --sort free
+    fractile allocations --node worker-1 -o json
+
+    Pods count as kube-scheduler counts them: init containers, sidecars and overhead, until they have ended. Everything
+    is read from the API server; Fractile itself need not be installed on the cluster.
+    """
+    shown = Filter(nodes, resources, only_extended)
+    found = asyncio.run(_allocations(reading.credentials(kubeconfig, context, name), shown))
+    click.echo(_as_text(found, output, sort), nl=False)
+
+
+async def _allocations(who: Credentials, shown: Filter) -> Allocations:
+    async with KubeClient(who) as client:
+        nodes = await reading.read(client, paths.nodes(), CountedNode)
+        pods = await reading.read(client, paths.pods(), CountedPod)
+    for glob in shown.nodes:
+        if not any(Filter((glob,)).node(node.metadata.name) for node in nodes):
+            known = reading.listed(sorted(node.metadata.name for node in nodes)) or "none"
+            raise SetupError(f"there is no node {glob!r}; there are: {known}")
+    return allocations(nodes, pods, shown)
+
+
+def _as_text(found: Allocations, output: str, sort: str) -> str:
+    # Late: --help and completion need neither.
+    from fractile.cli import allocations_text
+    from fractile.wire import allocation_report
+
+    if output == "json":
+        return allocation_report.encode(report(found)) + "\n"
+    if output == "yaml":
+        return allocation_report.encode_yaml(report(found))
+    return allocations_text.table(found, sort)
