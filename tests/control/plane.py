@@ -12,12 +12,15 @@ import msgspec
 
 from fractile.control.doubt import Doubt
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
+from fractile.control.nominations import Nominations
 from fractile.control.repair import Repair
+from fractile.control.residents import Residents
 from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
 from fractile.extender.app import Extender
 from fractile.extender.bind import Binder
 from fractile.extender.expected import Expected
+from fractile.extender.preempt import Preemption
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.ledger.classes import ClassIndex
@@ -62,6 +65,14 @@ class Plane:
         )
         self.cards = CardFeed(self.ledger, freed=self.feed.freed)
         self.doubt = Doubt(ledger=self.ledger, waiting=self.waiting, feed=self.feed, client=client)
+        self.residents = Residents(self.ledger)
+        self.nominations = Nominations(
+            ledger=self.ledger,
+            waiting=self.waiting,
+            residents=self.residents,
+            classes=self.index,
+            clock=self.clock,
+        )
         self.binder = Binder(
             ledger=self.ledger,
             waiting=self.waiting,
@@ -71,6 +82,7 @@ class Plane:
             wall_ns=wall,
             classes=self.index,
             reached=self.steps.append,
+            nominations=self.nominations,
         )
         self.extender = Extender(
             ledger=self.ledger,
@@ -79,6 +91,8 @@ class Plane:
             unit=unit,
             ready=lambda: self.is_ready,
             classes=self.index,
+            preemption=Preemption(self.ledger, self.residents, self.nominations),
+            nominations=self.nominations,
         )
 
     def warn(self, pod: Pod, reason: str, message: str) -> None:
@@ -112,6 +126,7 @@ class Plane:
         """The watch shows the pod as it is now."""
         found = self.stored(name)
         self.feed.changed(found)
+        self.residents.changed(found)
         return found
 
     def submit(self, name: str = "p", *containers: Container, **fields: Any) -> Pod:

@@ -253,7 +253,7 @@ async def test_one_line_is_logged_for_each_decision(
 
 async def test_the_document_names_every_verb(http: httpx2.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
-    assert set(document["paths"]) == {"/scheduler/filter", "/scheduler/prioritize", "/scheduler/bind"}
+    assert set(document["paths"]) == {f"/scheduler/{v}" for v in ("filter", "prioritize", "preempt", "bind")}
     assert set(document["components"]["schemas"]["FilterResult"]["properties"]) == {
         "NodeNames",
         "FailedNodes",

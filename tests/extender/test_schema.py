@@ -23,7 +23,7 @@ from schemathesis.specs.openapi import checks
 from fractile.extender.app import application
 from fractile.extender.openapi import document
 from fractile.ledger.ledger import Ledger
-from fractile.wire.extender import BindingResult, FilterResult, HostPriority
+from fractile.wire.extender import BindingResult, FilterResult, HostPriority, PreemptionResult
 from tests.builders import in_use
 from tests.control.plane import plane
 
@@ -35,7 +35,12 @@ SLOW = [
 ]
 NODES = ("n1", "n2", "n3")
 CHECKS: list[Any] = [getattr(checks, name) for name in ("content_type_conformance", "response_schema_conformance")]
-ANSWERS: dict[str, Any] = {"filter": FilterResult, "prioritize": list[HostPriority], "bind": BindingResult}
+ANSWERS: dict[str, Any] = {
+    "filter": FilterResult,
+    "prioritize": list[HostPriority],
+    "preempt": PreemptionResult,
+    "bind": BindingResult,
+}
 
 
 class Served:

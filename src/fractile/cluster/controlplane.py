@@ -16,7 +16,7 @@ from fractile.cluster.component import Component, HttpProbe
 from fractile.cluster.layout import Layout
 from fractile.cluster.programs import Programs
 from fractile.cluster.state import State
-from fractile.dialects import table
+from fractile.dialects import aliyun, table
 from fractile.dialects.dialect import Kind
 
 CONTROL_PLANE_GROUP = "fractile:control-plane"
@@ -103,6 +103,7 @@ def write_scheduler_config(place: Layout, state: State, secrets: Secrets) -> Pat
         "urlPrefix": f"https://{_HOST}:{state.ports.control_plane}/scheduler",
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
         "bindVerb": "bind",
         "weight": 100,  # one step of ten outweighs kube-scheduler spreading of equal pods, which undoes packing
         "enableHTTPS": True,
@@ -120,9 +121,29 @@ def write_scheduler_config(place: Layout, state: State, secrets: Secrets) -> Pat
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": str(secrets.kubeconfigs["kube-scheduler"])},
         "leaderElection": {"leaderElect": False},
+        "profiles": [
+            {"schedulerName": "default-scheduler"},
+            _packing("fractile-binpack", {"type": "MostAllocated"}),
+            _packing("fractile-ratio", {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": _SHAPE}),
+        ],
         "extenders": [extender] if state.fractile else [],
     }
     return place.write(place.config / "kube-scheduler.yaml", yaml.safe_dump(config, sort_keys=False))
+
+
+_SHAPE = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
+
+
+def _packing(name: str, strategy: dict[str, object]) -> dict[str, object]:
+    """A profile in which kube-scheduler packs whole cards by itself, for pods with that ``schedulerName``; its weight
+    outdoes the other scores, which spread."""
+    args = {"scoringStrategy": strategy | {"resources": [{"name": aliyun.COUNT, "weight": 1}]}}
+    fit = "NodeResourcesFit"
+    return {
+        "schedulerName": name,
+        "plugins": {"score": {"disabled": [{"name": fit}], "enabled": [{"name": fit, "weight": 100}]}},
+        "pluginConfig": [{"name": fit, "args": args}],
+    }
 
 
 def etcd(place: Layout, state: State, secrets: Secrets, programs: Programs) -> Component:
@@ -235,6 +256,7 @@ def fractile_control_plane(place: Layout, state: State, secrets: Secrets) -> Com
         f"--memory-unit={state.spec.unit.name}",
         "--lease=",  # one replica: after a crash nobody need wait for the lease of the dead one
         f"--sharing={place.sharing}",
+        *((f"--node-policy={state.policy}",) if state.policy else ()),
         *((f"--webhook={_HOST}:{state.ports.webhook}", f"--webhook-names={_HOST}") if state.ports.webhook else ()),
     )
     return Component("control-plane", argv, probe=HttpProbe(f"https://{listen}/readyz", secrets.ca))

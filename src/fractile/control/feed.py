@@ -146,7 +146,17 @@ class PodFeed:
         if request is None:
             return
         meta = pod.metadata
-        self._waiting.put(WaitingPod(uid, meta.namespace, meta.name, meta.creation_timestamp or "", request))
+        self._waiting.put(
+            WaitingPod(
+                uid,
+                meta.namespace,
+                meta.name,
+                meta.creation_timestamp or "",
+                request,
+                priority=pod.spec.priority or 0,
+                nominated=pod.status.nominated_node_name,
+            )
+        )
 
     def _bound(self, pod: Pod, uid: PodUID) -> None:
         request = parse_pod(pod, self._unit, self._dialects)

@@ -8,13 +8,16 @@ from fractile.model.units import PodUID
 
 
 class WaitingPod(msgspec.Struct, frozen=True):
-    """An unbound pod. ``created`` is its RFC 3339 creation time, which sorts as text."""
+    """An unbound pod. ``created`` is its RFC 3339 creation time, which sorts as text. ``nominated``: the node where
+    kube-scheduler means to put it, "" for none."""
 
     uid: PodUID
     namespace: str
     name: str
     created: str
     request: PodRequest | Refusal
+    priority: int = 0
+    nominated: str = ""
 
 
 class WaitingPods:
@@ -22,12 +25,27 @@ class WaitingPods:
 
     def __init__(self) -> None:
         self._pods: dict[PodUID, WaitingPod] = {}
+        self._nominated: dict[str, dict[PodUID, WaitingPod]] = {}  # by node
 
     def put(self, pod: WaitingPod) -> None:
+        self.discard(pod.uid)
         self._pods[pod.uid] = pod
+        if pod.nominated:
+            self._nominated.setdefault(pod.nominated, {})[pod.uid] = pod
 
     def discard(self, uid: PodUID) -> None:
-        self._pods.pop(uid, None)
+        pod = self._pods.pop(uid, None)
+        if pod is not None and pod.nominated:
+            del self._nominated[pod.nominated][uid]
+            if not self._nominated[pod.nominated]:
+                del self._nominated[pod.nominated]
+
+    def nominating(self) -> list[str]:
+        """The nodes to which pods are nominated."""
+        return list(self._nominated)
+
+    def nominated_to(self, node: str) -> list[WaitingPod]:
+        return list(self._nominated.get(node, {}).values())
 
     def find(self, uid: PodUID) -> WaitingPod | None:
         return self._pods.get(uid)

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from fractile.control.nominations import Nominations
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import FractileError, WireError
 from fractile.extender import openapi
@@ -22,7 +23,9 @@ from fractile.extender.bind import Binder
 from fractile.extender.engine import Engine
 from fractile.extender.expected import Expected
 from fractile.extender.filter import BEST, filter_nodes
-from fractile.extender.policies import NodePolicies
+from fractile.extender.nominated import keep_room
+from fractile.extender.policies import NodePolicies, settled
+from fractile.extender.preempt import Preemption
 from fractile.extender.score import BINPACK, Ranking, rank, rank_by
 from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
@@ -31,7 +34,7 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
-from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, HostPriority, NodeList
+from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, HostPriority, NodeList, PreemptionResult
 from fractile.wire.objects import Pod
 
 log = logging.getLogger(__name__)
@@ -42,7 +45,7 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class Extender:
-    """The three verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt; ``node_policy`` is the
+    """The four verbs, from bytes to bytes. ``ready`` says whether the ledger is rebuilt; ``node_policy`` is the
     cluster's, for pods that name none, where no ``policies`` are given."""
 
     def __init__(
@@ -57,7 +60,11 @@ class Extender:
         node_policy: str = BINPACK,
         classes: ClassIndex | None = None,
         policies: NodePolicies | None = None,
+        preemption: Preemption | None = None,
+        nominations: Nominations | None = None,
     ) -> None:
+        self._preemption = preemption
+        self._nominations = nominations
         self._ledger = ledger
         self._classes = ClassIndex(ledger) if classes is None else classes
         self._binder = binder
@@ -80,6 +87,8 @@ class Extender:
         assert args.pod is not None
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         result = self._filtered(args.pod, request, names)
+        if self._nominations is not None and isinstance(request, PodRequest):
+            result = keep_room(result, args.pod, request, self._ledger, self._nominations)
         _log_filter(args, names, result, started)
         return wire.encode(_in_the_form_asked(args, result))
 
@@ -107,14 +116,41 @@ class Extender:
             return filter_nodes(request, names, self._ledger)  # no policy decides who fits, only who is named
         asking = self._policies.asking(pod, request)
         standing = self._policies.standing(asking, self._expected.coming(request.uid))
-        return filter_nodes(request, names, self._ledger, asking.plain, standing=standing)
+        return filter_nodes(settled(request, asking), names, self._ledger, asking.plain, standing=standing)
 
     def _ranked(self, pod: Pod, request: PodRequest, names: list[str]) -> Ranking:
         asking = self._policies.asking(pod, request)
         standing = self._policies.standing(asking, self._expected.coming(request.uid))
         self._policies.remember(asking)
         by_policy = None if standing is None or not names else rank_by(standing, names, self._ledger)
-        return by_policy or rank(request, names, self._ledger, self._expected.others(request.uid), asking.plain)
+        hints = self._expected.others(request.uid)
+        return by_policy or rank(settled(request, asking), names, self._ledger, hints, asking.plain)
+
+    def preempt(self, body: bytes) -> bytes:
+        """There is no field for an error: where we know nothing, evicting somebody helps nowhere."""
+        if not self.ready() or self._preemption is None:
+            return wire.encode(PreemptionResult())
+        started = perf_counter()
+        try:
+            args = wire.decode_preemption(body)
+        except WireError as e:
+            log.warning("preempt refused reason=%s", e)
+            return wire.encode(PreemptionResult())
+        assert args.pod is not None
+        request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
+        if request is None:
+            return wire.encode(PreemptionResult(args.proposed()))  # asks for nothing of ours
+        known = isinstance(request, PodRequest)
+        victims = self._preemption.victims(args.pod, request, args.proposed()) if known else {}
+        log.info(
+            "preempt pod=%r asked=%d helps=%d victims=%d ms=%.2f",
+            f"{args.pod.metadata.namespace}/{args.pod.metadata.name}",
+            len(args.proposed()),
+            len(victims),
+            min((len(v.pods or ()) for v in victims.values()), default=0),
+            (perf_counter() - started) * 1000,
+        )
+        return wire.encode(PreemptionResult(victims))
 
     async def bind(self, body: bytes) -> bytes:
         if not self.ready():
@@ -176,6 +212,12 @@ def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequenc
     async def prioritize(body: bytes) -> bytes:
         return extender.prioritize(body)
 
+    async def preempt(body: bytes) -> bytes:
+        return extender.preempt(body)
+
+    def nobody(_: str) -> bytes:
+        return wire.encode(PreemptionResult())
+
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok")
 
@@ -189,6 +231,7 @@ def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequenc
         routes=[
             Route(f"{prefix}/filter", _verb(filter, wire.encode_error), methods=["POST"]),
             Route(f"{prefix}/prioritize", _verb(prioritize, lambda _: wire.encode([])), methods=["POST"]),
+            Route(f"{prefix}/preempt", _verb(preempt, nobody), methods=["POST"]),
             Route(f"{prefix}/bind", _verb(extender.bind, wire.encode_error), methods=["POST"]),
             Route("/healthz", healthz),
             Route("/readyz", readyz),

@@ -17,9 +17,11 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from fractile.control.feed import PodFeed
+from fractile.control.nominations import Nominations, rank
 from fractile.control.waiting import WaitingPods
 from fractile.dialects.table import NAMES, parse_pod, placement_annotations
 from fractile.errors import ApiError, NotLeading, Unreachable
+from fractile.extender.nominated import kept
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.ledger.classes import ClassIndex, resolve
@@ -71,7 +73,9 @@ class Binder:
         narrowed: Narrowed = lambda request, node: None,
         reached: Reached = lambda step: None,
         term: Callable[[], str] = lambda: "",
+        nominations: Nominations | None = None,
     ) -> None:
+        self._nominations = nominations
         self._term = term
         self._ledger = ledger
         self._classes = ClassIndex(ledger) if classes is None else classes
@@ -151,15 +155,23 @@ class Binder:
         known = resolve(request, self._classes)
         if isinstance(known, Refusal):
             return known
-        state = self._ledger.node(args.node)
+        claims = self._claims(args.node, request.uid)
+        state = self._ledger.imagine(args.node, come=claims)
         if state is None:
             return no_cards()
         usage = self._ledger.usage
         left = usage.allowance(known)
         chosen = left if isinstance(left, Refusal) else self._plan(known, state, left)
         if isinstance(chosen, Refusal):
-            return chosen
+            return kept(len(claims)) if claims and chosen.resolvable else chosen
         return self._ledger.assume(uid, chosen, owner_of(request)) or chosen
+
+    def _claims(self, node: str, uid: PodUID) -> list[Placement]:
+        """Where pods will go that were nominated to the node before this one."""
+        if self._nominations is None or node not in self._nominations.nodes():
+            return []
+        pod = self._waiting.find(uid)
+        return [] if pod is None else self._nominations.claims(node, rank(pod.priority, pod.created, uid))
 
     def _plan(self, request: PodRequest, state: NodeState, left: Allowance | None) -> Placement | Refusal:
         """The card that the pod's policy takes, or any when that cannot be had."""

@@ -8,11 +8,20 @@ from typing import Any
 import msgspec
 
 from fractile import __version__
-from fractile.wire.extender import BindingArgs, BindingResult, ExtenderArgs, FilterResult, HostPriority
+from fractile.wire.extender import (
+    BindingArgs,
+    BindingResult,
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    PreemptionArgs,
+    PreemptionResult,
+)
 
 _VERBS: dict[str, tuple[str, Any, Any]] = {
     "filter": ("Which of the nodes can serve the pod, and why the others cannot.", ExtenderArgs, FilterResult),
     "prioritize": ("How good each node is for the pod, 0 to 10.", ExtenderArgs, list[HostPriority]),
+    "preempt": ("Who must leave each node so that the pod fits on its cards.", PreemptionArgs, PreemptionResult),
     "bind": ("Choose cards and bind the pod to the node.", BindingArgs, BindingResult),
 }
 

@@ -17,8 +17,10 @@ Assumptions, as kube-scheduler's cache states its own:
 - Charges belong to card UUIDs, not to nodes: a card that vanishes and returns finds its charges again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 
@@ -84,6 +86,7 @@ class Ledger:
         self._slots = slots
         self._rules: Rules = _free
         self._sized = False
+        self.reshared = 0  # how often rules said something else of a node
         self._arrays = CardArrays()
         self._others = CardArrays()
         self._placed: list[Callable[[Card], None]] = []
@@ -142,8 +145,13 @@ class Ledger:
 
     def reshare(self, node: NodeName) -> None:
         """The rules say something else of the node."""
+        self.reshared += 1
         for place in self._cards_of(self._arrays, node):
             self._write(place.card.uuid)
+
+    def rule_on(self, node: NodeName, model: str) -> Rule:
+        """How a card of that model may be cut there."""
+        return self._rules(node, model)
 
     @property
     def ruled(self) -> bool:
@@ -255,6 +263,18 @@ class Ledger:
     def node(self, name: str) -> NodeState | None:
         """The node's cards ordered by index, with what is free; None when it has reported none."""
         cards, others = self._states(self._arrays, name), self._states(self._others, name)
+        return NodeState(NodeName(name), cards, others) if cards or others else None
+
+    def imagine(self, name: str, *, gone: Iterable[PodUID] = (), come: Iterable[Placement] = ()) -> NodeState | None:
+        """The node as it would be without some of its pods and with further placements; nothing is checked."""
+        seen: dict[CardUUID, Held] = {}
+        left = (entry.charges for uid in gone if (entry := self._entries.get(uid)) is not None)
+        for sign, group in ((-1, left), (1, map(charges, come))):
+            for charge in chain.from_iterable(group):
+                if charge.card not in seen:
+                    seen[charge.card] = msgspec.structs.replace(self._held.get(charge.card, Held()))
+                seen[charge.card].add(charge, sign)
+        cards, others = (self._states(arrays, name, seen) for arrays in (self._arrays, self._others))
         return NodeState(NodeName(name), cards, others) if cards or others else None
 
     def node_at(self, column: int) -> NodeState:
@@ -374,6 +394,7 @@ class Ledger:
             idle=held.pods == 0,
             coreless=held.coreless > 0,
             free_slots=self._slots - held.slots,
+            slices=held.slices,
         )
 
     def _free_cores(self, place: _Place, held: Held) -> int:
@@ -388,12 +409,14 @@ class Ledger:
         column = arrays.find(node)
         return [] if column < 0 else [self._places[uuid] for uuid in arrays.in_column(column)]
 
-    def _states(self, arrays: CardArrays, node: str) -> tuple[CardState, ...]:
-        cards = map(self._card_state, self._cards_of(arrays, node))
+    def _states(
+        self, arrays: CardArrays, node: str, imagined: Mapping[CardUUID, Held] = MappingProxyType({})
+    ) -> tuple[CardState, ...]:
+        cards = (self._card_state(place, imagined.get(place.card.uuid)) for place in self._cards_of(arrays, node))
         return tuple(sorted(cards, key=lambda c: (c.index, c.uuid)))
 
-    def _card_state(self, place: _Place) -> CardState:
-        held = self._held.get(place.card.uuid, Held())
+    def _card_state(self, place: _Place, held: Held | None = None) -> CardState:
+        held = held or self._held.get(place.card.uuid, Held())
         return CardState(
             uuid=place.card.uuid,
             index=place.card.index,
@@ -424,4 +447,5 @@ class Ledger:
             idle=wanted.pods == 0,
             coreless=wanted.coreless > 0,
             free_slots=self._slots - wanted.slots,
+            slices=wanted.slices,
         )

@@ -37,6 +37,7 @@ from fractile.main.families import family_options
 from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
 from fractile.main.leading import options as lease_options
 from fractile.main.logs import set_up_logging
+from fractile.main.preemption import Evictions
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
 from fractile.main.scoring import Scoring, ScoringOptions, options_of, scoring_options
 from fractile.main.serving import Options, serve
@@ -197,6 +198,7 @@ async def _lead(
             eased=wakeup.eased,
         )
         cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed) if sharing else None
+        evictions = Evictions(client, ledger, waiting, classes)
         class_feed = ClassFeed(classes, changed_class=wakeup.class_changed)
         quotas = Quotas(quota or QuotaOptions(), client, ledger, events, eased=wakeup.eased_everywhere)
         nodes = Scoring(scoring, client, ledger, unit=unit, dialects=dialects)
@@ -230,9 +232,12 @@ async def _lead(
             client,
             paths.pods(),
             Pod,
-            changed=in_turn(pod_feed.changed, nodes.feed.pod_changed, upkeep.control.pod_changed),
+            changed=in_turn(
+                pod_feed.changed, evictions.residents.changed, nodes.feed.pod_changed, upkeep.control.pod_changed
+            ),
             gone=in_turn(
                 lambda gone: pod_feed.gone(PodUID(gone.uid)),
+                lambda gone: evictions.residents.gone(PodUID(gone.uid)),
                 lambda gone: nodes.feed.pod_gone(PodUID(gone.uid)),
                 upkeep.control.pod_gone,
             ),
@@ -249,6 +254,7 @@ async def _lead(
             narrowed=nodes.policies.narrowed,
             reached=in_turn(term.reached, _crash_point(os.environ.get(CRASH_AT, ""))),
             term=lambda: term.name,
+            nominations=evictions.nominations,
         )
         rebuilt = asyncio.Event()
 
@@ -264,6 +270,8 @@ async def _lead(
             dialects=dialects,
             classes=classes,
             policies=nodes.policies,
+            preemption=evictions.preemption,
+            nominations=evictions.nominations,
         )
         admission = (
             Admission(
@@ -291,6 +299,7 @@ async def _lead(
                     wakeup.run(),
                     doubt.run(),
                     events.run(),
+                    evictions.budgets.run(),
                     *nodes.loops([cards.synced, upkeep.nodes.synced, pods.synced]),
                     *upkeep.loops([cards.synced, class_objects.synced, pods.synced]),
                     *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),

@@ -63,7 +63,51 @@ class BindingResult(msgspec.Struct, frozen=True):
     error: str = msgspec.field(default="", name="Error")
 
 
+class MetaPod(msgspec.Struct, frozen=True):
+    uid: str = msgspec.field(default="", name="UID")
+
+
+class MetaVictims(msgspec.Struct, frozen=True):
+    """Pods to be evicted from a node, by UID, the most important first."""
+
+    pods: list[MetaPod] | None = msgspec.field(default=None, name="Pods")
+    violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+
+class _Victims(msgspec.Struct, frozen=True):
+    """The same with whole pods, from a kube-scheduler with ``nodeCacheCapable: false``."""
+
+    pods: list[Pod] | None = msgspec.field(default=None, name="Pods")
+    violations: int = msgspec.field(default=0, name="NumPDBViolations")
+
+
+class PreemptionArgs(msgspec.Struct, frozen=True):
+    """The body of preempt: for each node what kube-scheduler would evict there."""
+
+    pod: Pod | None = msgspec.field(default=None, name="Pod")
+    victims: dict[str, _Victims | None] | None = msgspec.field(default=None, name="NodeNameToVictims")
+    meta_victims: dict[str, MetaVictims | None] | None = msgspec.field(default=None, name="NodeNameToMetaVictims")
+
+    def proposed(self) -> dict[str, MetaVictims]:
+        """Its victims, whichever form the request has."""
+        if self.meta_victims:
+            return {node: victims or MetaVictims() for node, victims in self.meta_victims.items()}
+        return {
+            node: MetaVictims([MetaPod(p.metadata.uid) for p in victims.pods or ()], victims.violations)
+            if victims
+            else MetaVictims()
+            for node, victims in (self.victims or {}).items()
+        }
+
+
+class PreemptionResult(msgspec.Struct, frozen=True):
+    """The answer of preempt, always with UIDs; a node that is missing is one where it does not help."""
+
+    nodes: dict[str, MetaVictims] = msgspec.field(default_factory=dict[str, MetaVictims], name="NodeNameToMetaVictims")
+
+
 _args = msgspec.json.Decoder(ExtenderArgs)
+_preemption = msgspec.json.Decoder(PreemptionArgs)
 _binding = msgspec.json.Decoder(BindingArgs)
 _node = msgspec.json.Decoder(_Node)
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -71,7 +115,10 @@ _encoder = msgspec.json.Encoder()
 
 _CANONICAL = {
     key.lower(): key
-    for key in ("Pod", "Nodes", "NodeNames", "PodName", "PodNamespace", "PodUID", "Node")
+    for key in (
+        "Pod", "Nodes", "NodeNames", "PodName", "PodNamespace", "PodUID", "Node",
+        "NodeNameToVictims", "NodeNameToMetaVictims",
+    )
 }  # fmt: skip
 
 
@@ -95,6 +142,16 @@ def decode_binding(body: bytes) -> BindingArgs:
     return args
 
 
+def decode_preemption(body: bytes) -> PreemptionArgs:
+    """The arguments of preempt; WireError when they name no pod. No victims at all are an empty proposal."""
+    args = _decode(_preemption, body)
+    if args.pod is None or (args.victims is None and args.meta_victims is None):
+        args = _decode(_preemption, _canonical(body))
+    if args.pod is None:
+        raise WireError("the request holds no Pod")
+    return args
+
+
 def _is_complete(args: BindingArgs) -> bool:
     return bool(args.pod_name and args.pod_namespace and args.pod_uid and args.node)
 
@@ -110,7 +167,7 @@ def node_name(raw: msgspec.Raw) -> str:
     return _decode(_node, raw).metadata.name
 
 
-def encode(answer: FilterResult | BindingResult | list[HostPriority]) -> bytes:
+def encode(answer: FilterResult | BindingResult | PreemptionResult | list[HostPriority]) -> bytes:
     return _encoder.encode(answer)
 
 

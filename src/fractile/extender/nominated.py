@@ -1,0 +1,40 @@
+"""Filter, once more: nodes on which room is kept for pods that kube-scheduler nominated before this one.
+
+Only nodes to which somebody is nominated are looked at again; most of the time there are none.
+"""
+
+import msgspec
+
+from fractile.control.nominations import Nominations, rank
+from fractile.ledger.ledger import Ledger
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import PodRequest
+from fractile.policy.cards import fits
+from fractile.wire.extender import FilterResult
+from fractile.wire.objects import Pod
+
+
+def kept(count: int) -> Refusal:
+    """Why a pod does not get what is free."""
+    pods = "a pod" if count == 1 else f"{count} pods"
+    return Refusal(Code.NO_ROOM, f"the room is kept for {pods} for which others are being evicted")
+
+
+def keep_room(
+    result: FilterResult, pod: Pod, request: PodRequest, ledger: Ledger, nominations: Nominations
+) -> FilterResult:
+    """The result without the nodes where the pod would take the room of those that come before it."""
+    named = frozenset(nominations.nodes())
+    if not named or result.node_names is None or named.isdisjoint(result.node_names):
+        return result
+    if ledger.entry(request.uid) is not None:
+        return result  # it holds its cards already
+    asking = rank(pod.spec.priority or 0, pod.metadata.creation_timestamp or "", request.uid)
+    refused: dict[str, str] = {}
+    for node in named.intersection(result.node_names):
+        claims = nominations.claims(node, asking)
+        state = ledger.imagine(node, come=claims) if claims else None
+        if state is not None and not fits(request, state):
+            refused[node] = kept(len(claims)).message
+    left = [node for node in result.node_names if node not in refused]
+    return msgspec.structs.replace(result, node_names=left, failed={**result.failed, **refused})

@@ -1,0 +1,32 @@
+"""Wiring of preemption by card: bound pods and their budgets -> who may leave; nominated pods -> room that is kept."""
+
+import time
+
+from fractile.control.nominations import Nominations
+from fractile.control.residents import Residents
+from fractile.control.waiting import WaitingPods
+from fractile.extender.preempt import Preemption
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Reflector
+from fractile.ledger.classes import ClassIndex
+from fractile.ledger.ledger import Ledger
+from fractile.wire import disruption
+from fractile.wire.disruption import PodDisruptionBudget
+
+
+class Evictions:
+    """``residents`` is shown the pods, after the ledger; ``budgets`` is to be run."""
+
+    def __init__(self, client: KubeClient, ledger: Ledger, waiting: WaitingPods, classes: ClassIndex) -> None:
+        self.residents = Residents(ledger)
+        self.nominations = Nominations(
+            ledger=ledger, waiting=waiting, residents=self.residents, classes=classes, clock=time.monotonic
+        )
+        self.preemption = Preemption(ledger, self.residents, self.nominations)
+        self.budgets = Reflector(
+            client,
+            disruption.PATH,
+            PodDisruptionBudget,
+            changed=self.residents.budget_changed,
+            gone=lambda gone: self.residents.budget_gone(gone.namespace, gone.name),
+        )

@@ -1,0 +1,47 @@
+"""PodDisruptionBudgets (policy/v1), trimmed to what says which pods may leave, and how many."""
+
+from typing import Any
+
+from fractile.model.disruption import Budget, Requirement
+from fractile.wire.objects import KubeStruct, ObjectMeta
+
+PATH = "/apis/policy/v1/poddisruptionbudgets"
+
+
+class _Expression(KubeStruct, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _Selector(KubeStruct, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[_Expression] | None = None
+
+
+class _Spec(KubeStruct, frozen=True):
+    selector: _Selector | None = None
+
+
+class _Status(KubeStruct, frozen=True):
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, Any] | None = None
+
+
+class PodDisruptionBudget(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+def budget(found: PodDisruptionBudget) -> Budget:
+    """What it says of pods; one without a selector says nothing of any."""
+    selector = found.spec.selector or _Selector()
+    equal = [Requirement(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items())]
+    further = [Requirement(e.key, e.operator, tuple(e.values or ())) for e in selector.match_expressions or ()]
+    return Budget(
+        namespace=found.metadata.namespace,
+        requirements=(*equal, *further),
+        allowed=found.status.disruptions_allowed,
+        leaving=frozenset(found.status.disrupted_pods or ()),
+    )
