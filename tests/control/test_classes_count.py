@@ -1,6 +1,7 @@
 """What a class has, counted over columns, against the plain rules one device at a time."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import msgspec
 import pytest
@@ -13,8 +14,9 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass, Operator, Requirement
 from fractile.model.placement import Placement
+from fractile.model.sharing import FREE, Rule
 from fractile.model.units import MiB, NodeName, Percent, PodUID
-from fractile.policy.classes import matches, units_on
+from fractile.policy.classes import matches, units_of
 from fractile.policy.state import CardState
 from tests.builders import Clock, piece
 from tests.builders import given as slices_of
@@ -179,6 +181,29 @@ def test_a_class_says_why_nobody_can_have_it(cls: DeviceClass, reason: str, word
     assert words in said.message
 
 
+def test_free_units_know_how_cards_may_be_cut() -> None:
+    cards = [gpu("n1", 0), gpu("n2", 0)]
+    ledger, table = world(cards)
+    part = DeviceClass("part", memory=MiB(4096))
+    table.refresh()
+    table.take_changed()
+    assert count(part, table) == Figures(2, 2, 0, 8, 8)
+    ledger.share_by(lambda node, model: Rule(max_slices=3) if node == "n1" else FREE)
+    assert table.refresh(), "the rules are news"
+    assert len(table.take_changed()) == 1
+    assert count(part, table) == Figures(2, 2, 0, 7, 7)
+    take(ledger, cards[0], 1024)
+    take(ledger, cards[0], 2048)
+    table.refresh()
+    assert count(part, table) == Figures(2, 1, 0, 7, 5)
+    ledger.share_by(lambda node, model: Rule(fractions=(Fraction(1, 2),)))
+    table.refresh()
+    figures = count(part, table)
+    assert figures == Figures(2, 1, 0, 0, 0)
+    assert remark(part, table, figures).reason == "NotCut"
+    assert not table.refresh()
+
+
 def test_a_class_whose_devices_are_all_sick_says_so() -> None:
     _, table = world([], sick=[gpu("n1", 0)])
     table.refresh()
@@ -221,23 +246,29 @@ REQUIREMENTS = st.sampled_from(
     ]
 )
 
+RULES = st.sampled_from([FREE, Rule(max_slices=2), Rule(fractions=(Fraction(1, 4), Fraction(1))), Rule(1)])
+
 
 @settings(deadline=None)
 @given(
     clusters(),
     st.lists(REQUIREMENTS, max_size=3),
-    st.sampled_from([(0, 0), (3000, 0), (3000, 30), (0, 30)]),
+    st.sampled_from([(0, 0), (3000, 0), (3000, 30), (0, 30), (2048, 20), (20, 0)]),
     st.integers(1, 3),
+    RULES,
 )
 def test_columns_count_what_the_rules_say_of_each_device(
     cluster: tuple[list[Card], list[Card], list[tuple[int, int, int]]],
     requirements: list[Requirement],
     amounts: tuple[int, int],
     of: int,
+    rule: Rule,
 ) -> None:
     well, sick, wishes = cluster
     cls = DeviceClass("c", "gpu", tuple(requirements), MiB(amounts[0]), Percent(amounts[1]), of)
     ledger, table = world(well, sick=sick)
+    if rule != FREE:  # on one of the two nodes
+        ledger.share_by(lambda node, model: rule if node == "a" else FREE)
     for number, (position, memory, cores) in enumerate(wishes):
         uid = PodUID(f"pod-{number}")
         card = well[position]
@@ -250,25 +281,39 @@ def test_columns_count_what_the_rules_say_of_each_device(
     assert figures.total == len(mine) + sum(matches(cls, c) for c in sick)
     assert figures.unhealthy == figures.total - len(mine)
     assert figures.free == sum(states[c.uuid].idle for c in mine)
-    assert figures.units == sum(units_on(cls, [c for c in mine if c.node == n]) for n in "ab")
+    units = {n: [most_of(cls, c, states[c.uuid].rule) for c in mine if c.node == n] for n in "ab"}
+    assert figures.units == sum(most_units(tuple(s), of) for s in units.values())
     free = {n: [slices(cls, states[c.uuid]) for c in mine if c.node == n] for n in "ab"}
     assert figures.free_units == sum(most_units(tuple(s), of) for s in free.values())
     by_node = count_by_node(cls, table)
     assert list(by_node) == sorted({c.node for c in [*well, *sick] if matches(cls, c)})
     for name, own in by_node.items():
-        assert own.units == units_on(cls, [c for c in mine if c.node == name])
+        assert own.units == most_units(tuple(units[name]), of)
         assert own.free_units == most_units(tuple(free[name]), of)
     columns = zip(*map(msgspec.structs.astuple, by_node.values()), strict=True)
     assert tuple(map(sum, columns)) == (msgspec.structs.astuple(figures) if by_node else ())
 
 
+def most_of(cls: DeviceClass, card: Card, rule: Rule) -> int:
+    """How many slices of the class an empty card has."""
+    cores = cls.cores if cls.shared else 100
+    memory = cls.memory or card.memory * cores // 100
+    allowed = rule.admits(card.memory, memory=memory, cores=cores)
+    return min(units_of(cls, card), rule.max_slices or 256) if allowed else 0
+
+
 def slices(cls: DeviceClass, state: CardState) -> int:
     """How many slices the card takes one after another."""
+    cores = cls.cores if cls.shared else 100
+    memory = cls.memory or state.memory * cores // 100
+    if not state.rule.admits(state.memory, memory=memory, cores=cores):
+        return 0
     if not cls.shared:
         return int(state.idle)
-    memory = cls.memory or state.memory * cls.cores // 100
     taken = 0
-    while state.holds(memory * (taken + 1), cls.cores * (taken + 1), coreless=not cls.cores):
+    while state.rule.has_place(state.slices, taken + 1) and state.holds(
+        memory * (taken + 1), cls.cores * (taken + 1), coreless=not cls.cores
+    ):
         taken += 1
     return taken
 

@@ -5,6 +5,7 @@ about eight minutes. The server is started for it, with our manifests; the nodes
 """
 
 import asyncio
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator
@@ -63,7 +64,11 @@ async def measure() -> list[Row]:
 async def _program(kubeconfig: Path, folder: Path) -> AsyncGenerator[Running]:
     async with control_plane(kubeconfig, folder, "--log-level", "warning") as running:
         await running.ready(60)
-        yield running
+        try:
+            yield running
+        except BaseException:
+            print(running.log.read_text()[-4000:], file=sys.stderr)
+            raise
 
 
 async def _make_nodes(client: KubeClient) -> None:

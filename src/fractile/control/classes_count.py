@@ -12,8 +12,9 @@ import numpy as np
 
 from fractile.control.classes_table import Table, about_place
 from fractile.ledger.arrays import Bools, Ints
-from fractile.model.card import GPU
+from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.sharing import MOST_SLICES, Rule
 from fractile.model.units import NodeName
 from fractile.policy.classes import holds, units_of
 
@@ -77,10 +78,20 @@ def count_by_node(cls: DeviceClass, table: Table) -> dict[NodeName, Figures]:
 
 def _slices(cls: DeviceClass, table: Table, rows: Ints, well: Bools) -> tuple[Ints, Ints]:
     """Of each device: slices of the class's size if nobody held any, and those that still fit."""
-    return (
-        np.where(well, table.numbers(rows, lambda c: units_of(cls, c)), 0),
-        np.where(well, _free(cls, table, rows), 0),
-    )
+    total = np.where(well, table.numbers(rows, lambda c: units_of(cls, c)), 0)
+    free = np.where(well, _free(cls, table, rows), 0)
+    if cls.device_type != GPU:
+        return total, free
+    most = np.full(rows.size, MOST_SLICES) if not table.ruled else table.by_rule(rows, lambda c, r: _by_rule(cls, c, r))
+    left = np.where(most > 0, np.clip(most - table.slices[rows], 0, None), 0)
+    return np.minimum(total, most), np.minimum(free, left)
+
+
+def _by_rule(cls: DeviceClass, card: Card, rule: Rule) -> int:
+    """How many slices of the class's size the rule allows on an empty card."""
+    cores = cls.cores if cls.shared else _WHOLE
+    memory = cls.memory or card.memory * cores // _WHOLE
+    return (rule.max_slices or MOST_SLICES) if rule.admits(card.memory, memory=memory, cores=cores) else 0
 
 
 def remark(cls: DeviceClass, table: Table, figures: Figures, *, unsaid: bool = False) -> Remark:
@@ -204,6 +215,10 @@ def _list(values: Sequence[str]) -> str:
 def _no_unit(cls: DeviceClass, table: Table) -> Remark:
     rows = table.members(cls)
     rows = rows[table.well(rows)]
+    if table.ruled and not table.by_rule(rows, lambda c, r: _by_rule(cls, c, r)).any():
+        return Remark(
+            "NotCut", "the rules about how cards are cut allow no part of this size on any device of the class"
+        )
     largest = int(table.numbers(rows, lambda c: c.memory).max())
     if cls.memory > largest:
         return Remark(

@@ -16,6 +16,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass, Requirement
 from fractile.model.properties import Properties
+from fractile.model.sharing import Rule
 from fractile.model.units import CardUUID, NodeName
 from fractile.policy.classes import holds
 from fractile.wire.extended_resource import AVAILABLE, BOUND, HEALTHY, LOST, NODE_LOST, PARTLY_BOUND, PENDING, UNHEALTHY
@@ -28,7 +29,20 @@ _ROWS = 64
 _JUDGED = 256  # conditions on places that are remembered
 
 _Kind = tuple[str, str, int, int, Properties]
-_COLUMNS = ("kind", "node", "index", "phase", "other", "slot", "column", "free", "free_cores", "idle", "coreless")
+_COLUMNS = (
+    "kind",
+    "node",
+    "index",
+    "phase",
+    "other",
+    "slot",
+    "column",
+    "free",
+    "free_cores",
+    "idle",
+    "coreless",
+    "slices",
+)
 
 
 def about_place(requirement: Requirement) -> bool:
@@ -60,6 +74,7 @@ class Table:
         self._on_node: list[list[int]] = []
         self._judged: dict[Requirement, Bools] = {}
         self._changed: set[int] = set()
+        self._reshared = 0
         self.kind: Ints = np.zeros(_ROWS, np.int64)
         self.node: Ints = np.zeros(_ROWS, np.int64)
         self.index: Ints = np.zeros(_ROWS, np.int64)
@@ -71,6 +86,7 @@ class Table:
         self.free_cores: Ints = np.zeros(_ROWS, np.int64)
         self.idle: Bools = np.zeros(_ROWS, np.bool_)
         self.coreless: Bools = np.zeros(_ROWS, np.bool_)
+        self.slices: Ints = np.zeros(_ROWS, np.int64)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -130,10 +146,14 @@ class Table:
                 (self.free_cores, arrays.free_cores),
                 (self.idle, arrays.idle),
                 (self.coreless, arrays.coreless),
+                (self.slices, arrays.slices),
             ):
                 now = theirs[at]
                 changed[rows] |= mine[rows] != now
                 mine[rows] = now
+        if self._reshared != self._ledger.reshared:
+            self._reshared = self._ledger.reshared
+            changed[:] = True
         kinds = set(np.unique(self.kind[:count][changed]).tolist()) - {0}
         self._changed |= kinds
         return bool(kinds)
@@ -194,6 +214,27 @@ class Table:
         """A number of each device that those of one kind share."""
         return np.array([0 if c is None else of(c) for c in self._kinds], np.int64)[self.kind[rows]]
 
+    @property
+    def ruled(self) -> bool:
+        """Whether there are rules about how cards may be cut."""
+        return self._ledger.ruled
+
+    def by_rule(self, rows: Ints, of: Callable[[Card, Rule], int]) -> Ints:
+        """A number of each device that those of one kind, under one rule, share."""
+        width = len(self._nodes)
+        places, which = np.unique(self.kind[rows] * width + self.node[rows], return_inverse=True)
+        pairs: list[int] = places.tolist()
+        known: dict[tuple[int, Rule], int] = {}
+        found: list[int] = []
+        for kind, node in (divmod(pair, width) for pair in pairs):
+            card = self._kinds[kind]
+            assert card is not None, "a device has a kind"
+            key = kind, self._ledger.rule_on(self._nodes[node], card.model)
+            if key not in known:
+                known[key] = of(card, key[1])
+            found.append(known[key])
+        return np.array(found, np.int64)[which]
+
     def is_of(self, cls: DeviceClass, card: Card) -> bool:
         """Whether a device of that kind is of the class, as far as its place has nothing to say."""
         return card.type == cls.device_type and all(
@@ -223,7 +264,7 @@ class Table:
         arrays = self._ledger.others if self.other[row] else self._ledger.arrays
         self.slot[row], self.column[row] = arrays.cells.get(card.uuid, (0, _NOWHERE))
         if self.column[row] == _NOWHERE:
-            self.free[row] = self.free_cores[row] = 0
+            self.free[row] = self.free_cores[row] = self.slices[row] = 0
             self.idle[row] = self.coreless[row] = False
 
     def _new(self, name: str) -> int:

@@ -44,6 +44,7 @@ class CardArrays:
         self.free_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)
         self.coreless: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
         self.free_slots: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # device ids, where a card has few
+        self.slices: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # containers with a part
         self.model: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # its place in ``models``
         self.models: list[str] = []
         self.cells: dict[CardUUID, tuple[int, int]] = {}
@@ -184,6 +185,7 @@ class CardArrays:
         idle: bool,
         coreless: bool = False,
         free_slots: int = 0,
+        slices: int = 0,
     ) -> None:
         """Set what is free on one card."""
         self.memory[slot, column] = memory
@@ -192,6 +194,7 @@ class CardArrays:
         self.idle[slot, column] = idle
         self.coreless[slot, column] = coreless
         self.free_slots[slot, column] = free_slots
+        self.slices[slot, column] = slices
         self.usable[slot, column] = _usable(free, free_cores)
         self.spare_cores[slot, column] = free_cores - coreless
         self._stale.add(column)
@@ -211,6 +214,7 @@ class CardArrays:
         idle: bool,
         coreless: bool,
         free_slots: int,
+        slices: int,
     ) -> bool:
         """Whether a card, and the digest of its node, are as they should be."""
         usable: list[int] = self.usable[:, column].tolist()
@@ -221,6 +225,7 @@ class CardArrays:
             and bool(self.idle[slot, column]) is idle
             and bool(self.coreless[slot, column]) is coreless
             and self.free_slots[slot, column] == free_slots
+            and self.slices[slot, column] == slices
             and self.usable[slot, column] == _usable(free, free_cores)
             and self.spare_cores[slot, column] == free_cores - coreless
             and self.node_free[column] == sum(max(0, f) for f in usable)
@@ -259,6 +264,7 @@ class CardArrays:
         self.idle = np.pad(self.idle, widths)
         self.coreless = np.pad(self.coreless, widths)
         self.free_slots = np.pad(self.free_slots, widths)
+        self.slices = np.pad(self.slices, widths)
         self.model = np.pad(self.model, widths)
         for layer in self._layers:
             layer.mask = np.pad(layer.mask, widths)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from fractile.model.card import GPU, Card
 from fractile.model.device_class import DeviceClass, Operator, Requirement
+from fractile.model.sharing import MOST_SLICES
 from fractile.wire.measure import measure
 
 _ORDER: dict[Operator, Callable[[Fraction, Fraction], bool]] = {
@@ -66,7 +67,7 @@ def units_of(cls: DeviceClass, card: Card) -> int:
         return 1
     by_memory = card.memory // cls.memory if cls.memory else None
     by_cores = 100 // cls.cores if cls.cores else None
-    return min(n for n in (by_memory, by_cores) if n is not None)
+    return min(n for n in (by_memory, by_cores, MOST_SLICES) if n is not None)
 
 
 def _same(found: str, wanted: str) -> bool:
