@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from fractile.extender.engine import Coming, Engine
-from fractile.extender.policies import NodePolicies
-from fractile.extender.score import MAX_SCORE, rank_by
+from fractile.extender.filter import filter_nodes
+from fractile.extender.policies import NodePolicies, settled
+from fractile.extender.score import MAX_SCORE, rank, rank_by
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
 from fractile.ledger.wishes import wish_of
@@ -110,7 +111,7 @@ def asks(draw: st.DrawFn) -> Ask:
 
 
 @pytest.mark.parametrize("policy", EACH)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     shapes=machines,
     expected=st.lists(asks(), max_size=8),
@@ -272,6 +273,21 @@ def test_the_pod_decides_before_its_namespace_before_the_cluster(
     asked = structs.replace(asked, request=structs.replace(asked.request, node_policy=hami))
     annotated = pod("p", container(memory=1000), annotations={"fractile.dev/node-policy": own} if own else None)
     assert policies.named(annotated, request(asked)) == wanted
+
+
+def test_what_holds_for_the_pod_replaces_what_hami_has_written(two: Ledger) -> None:
+    asked = by_memory(1000)
+    asked = request(structs.replace(asked, request=structs.replace(asked.request, node_policy="spread")))
+    annotated = pod("p", container(memory=1000), annotations={"fractile.dev/node-policy": "binpack"})
+    asking = NodePolicies(two, engine_of(two)).asking(annotated, asked)
+    assert [c.request.node_policy for c in settled(asked, asking).containers] == ["binpack"]
+
+
+def test_kube_scheduler_may_be_left_to_choose(two: Ledger) -> None:
+    assert {s.score for s in rank(request(by_memory(1000)), ["small", "large"], two, policy="none").scores} == {0}
+    many = cluster({f"n{i}": [card(f"n{i}", 0)] for i in range(150)})
+    named = filter_nodes(request(by_memory(1000)), [f"n{i}" for i in range(150)], many, "none").node_names
+    assert len(named or ()) == 150
 
 
 def test_the_card_is_the_one_by_which_the_policy_took_the_node(two: Ledger) -> None:

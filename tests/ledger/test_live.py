@@ -68,6 +68,13 @@ def test_cores_that_are_promised_leave_less_of_a_card_than_memory(ledger: Ledger
     assert live.view.gpu_left[ledger.arrays.find("a"), 0] == 300
 
 
+def test_a_slice_without_cores_takes_no_more_of_a_card_than_its_memory(ledger: Ledger) -> None:
+    live = Live(ledger.arrays, totals("a"))
+    ledger.observe(PodUID("p"), on_card(0, 3, node="a"))
+    live.follow()
+    assert live.view.gpu_left[ledger.arrays.find("a"), 0] == 997
+
+
 def test_a_card_in_use_is_never_whole_however_little_is_used() -> None:
     ledger = cluster({"a": [card("a", 0, memory=80_000)]})
     live = Live(ledger.arrays, totals("a"))

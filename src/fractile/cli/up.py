@@ -17,6 +17,14 @@ from fractile.wire import cluster_file, sharing_file
 JSON_VERSION = 1
 
 
+def _policy(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    from fractile.extender.policies import valid  # late: numpy is a tenth of a second
+
+    if text is not None and not valid(text):
+        raise click.BadParameter(f"{text!r} is no policy; see docs/node-policies.md")
+    return text
+
+
 @click.command("up")
 @name_option
 @click.option("--nodes", type=int, help=f"How many equal nodes.  [default: {DEFAULT_NODES}]")
@@ -37,6 +45,12 @@ JSON_VERSION = 1
     metavar="FILE",
     help="How cards may be cut (docs/sharing.md); on a running cluster in force within 2 seconds. /dev/null: no rules.",
 )
+@click.option(
+    "--policy",
+    callback=_policy,
+    help="How nodes are chosen (docs/node-policies.md); on a running cluster the control plane starts again with it.",
+)
+@click.option("--chart", is_flag=True, help="Fractile as pods, installed from its Helm chart (docs/install.md).")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--hollow", is_flag=True, hidden=True, help="Nodes without kubelet even where real ones are possible.")
 @click.option("--without-fractile", is_flag=True, hidden=True, help="Kubernetes alone.")
@@ -47,6 +61,8 @@ def command(
     file: Path | None,
     memory_unit: str | None,
     sharing: Path | None,
+    policy: str | None,
+    chart: bool,
     output: str,
     hollow: bool,
     without_fractile: bool,
@@ -59,7 +75,9 @@ def command(
     spec = _spec(name, nodes=nodes, cards=cards, file=file, unit=MemoryUnit[memory_unit] if memory_unit else None)
     cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
     rules = None if sharing is None else _rules(sharing)
-    started = cluster.up(Wish(spec=spec, hollow=hollow, fractile=not without_fractile, sharing=rules))
+    started = cluster.up(
+        Wish(spec=spec, hollow=hollow, fractile=not without_fractile, sharing=rules, chart=chart, policy=policy)
+    )
     click.echo(_json(cluster, started) if output == "json" else _text(cluster, started))
 
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from fractile.extender.engine import Standing
-from fractile.extender.score import BINPACK, spreads
+from fractile.extender.score import BINPACK, NONE, spreads
 from fractile.ledger import scan
 from fractile.ledger.arrays import Bools, CardArrays, Ints
 from fractile.ledger.ledger import Ledger
@@ -110,7 +110,7 @@ def filter_nodes(
     if isinstance(left, Refusal):
         return FilterResult(node_names=[], unresolvable=dict.fromkeys(names, left.message))
     what = sought(request, ledger) if left is None else within(request, left, ledger)
-    if len(names) > BEST:
+    if len(names) > BEST and policy != NONE:
         best = _best(request, what, names, ledger, _order(request, what.arrays, ledger, policy, standing))
         if len(best) == BEST:
             return FilterResult(node_names=best)

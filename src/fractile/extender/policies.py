@@ -1,8 +1,8 @@
 """Which policy chooses the node of a pod: the pod's own, else its namespace's, else the cluster's.
 
-``binpack`` and ``spread`` compare how full nodes are, from the ledger's digest alone (``extender.score``). Every other
-name is one of ``policy.score.table``, or a sum of them. A name that is none is passed over: an annotation is no place
-where a pod could be refused.
+``binpack`` and ``spread`` compare how full nodes are, from the ledger's digest alone (``extender.score``); ``none``
+leaves the choice to kube-scheduler. Every other name is one of ``policy.score.table``, or a sum of them. A name that is
+none is passed over: an annotation is no place where a pod could be refused.
 """
 
 import zlib
@@ -44,6 +44,17 @@ class Asking(msgspec.Struct, frozen=True):
         if self.policy in POLICIES:
             return self.policy
         return SPREAD if self.policy.startswith("least-allocated") else BINPACK
+
+
+def settled(request: PodRequest, asking: Asking) -> PodRequest:
+    """The request with what its annotations say of nodes replaced by what holds for it."""
+    if all(c.request.node_policy in ("", asking.plain) for c in request.containers):
+        return request
+    return msgspec.structs.replace(request, containers=tuple(_by(asking.plain, c) for c in request.containers))
+
+
+def _by(policy: str, asked: ContainerRequest) -> ContainerRequest:
+    return msgspec.structs.replace(asked, request=msgspec.structs.replace(asked.request, node_policy=policy))
 
 
 class NodePolicies:

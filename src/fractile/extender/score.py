@@ -23,7 +23,8 @@ from fractile.wire.extender import HostPriority
 MAX_SCORE = 10
 BINPACK = "binpack"
 SPREAD = "spread"
-POLICIES = (BINPACK, SPREAD)
+NONE = "none"  # kube-scheduler decides by itself
+POLICIES = (BINPACK, SPREAD, NONE)
 
 
 class Ranking(msgspec.Struct, frozen=True):
@@ -55,6 +56,8 @@ def rank(
     """
     if not names:
         return Ranking([])
+    if policy == NONE:
+        return Ranking([HostPriority(name, 0) for name in names])
     gpus = others.of_gpus(request) if others.mixed(request) else request
     if not gpus.containers:
         return msgspec.structs.replace(_rank(others.of_others(request), names, ledger.others, (), policy), memory=0)

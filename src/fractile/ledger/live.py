@@ -125,9 +125,10 @@ def _columns(view: View) -> tuple[Ints, ...]:
 
 
 def _left(arrays: CardArrays, rows: Ints) -> Ints:
-    """[slots, rows]"""
+    """[slots, rows]. The percent that nobody may have beside slices without cores is not taken off: those who come ask
+    for memory, or are refused it since the card is in use."""
     memory, usable = arrays.memory[:, rows], arrays.usable[:, rows]
     by_memory = -(-np.maximum(usable, 0) * WHOLE_GPU // np.maximum(memory, 1))
-    by_cores = np.maximum(arrays.spare_cores[:, rows], 0) * (WHOLE_GPU // 100)
+    by_cores = np.maximum(arrays.free_cores[:, rows], 0) * (WHOLE_GPU // 100)
     left = np.where(arrays.idle[:, rows], by_memory, np.minimum(np.minimum(by_memory, by_cores), WHOLE_GPU - 1))
     return np.where(memory > 0, left, _NO_CARD)
