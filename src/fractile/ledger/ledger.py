@@ -87,7 +87,6 @@ class Ledger:
         self._rules: Rules = _free
         self._sized = False
         self.reshared = 0  # how often rules said something else of a node
-        self.reshared = 0  # how often rules said something else of a node
         self._arrays = CardArrays()
         self._others = CardArrays()
         self._placed: list[Callable[[Card], None]] = []
@@ -147,13 +146,8 @@ class Ledger:
     def reshare(self, node: NodeName) -> None:
         """The rules say something else of the node."""
         self.reshared += 1
-        self.reshared += 1
         for place in self._cards_of(self._arrays, node):
             self._write(place.card.uuid)
-
-    def rule_on(self, node: NodeName, model: str) -> Rule:
-        """How a card of that model may be cut there."""
-        return self._rules(node, model)
 
     def rule_on(self, node: NodeName, model: str) -> Rule:
         """How a card of that model may be cut there."""
