@@ -134,14 +134,26 @@ class Plugins:
             await channel.close(None)
             await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {e.details()}")
         plugin = _Plugin(request.resource_name, channel, options)
+        if not self._follow(plugin):
+            await channel.close(None)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "kubelet ends")
         self._plugins[request.resource_name] = plugin
         self._options[request.resource_name] = options
-        assert self._tasks is not None
-        reader = self._tasks.create_task(self._read(plugin))
-        self._readers.add(reader)
-        reader.add_done_callback(self._readers.discard)
         log.info("registered resource=%s endpoint=%s", request.resource_name, request.endpoint)
         return dp.Empty()
+
+    def _follow(self, plugin: _Plugin) -> bool:
+        """Read its lists from now on; False when kubelet ends just now, and with it the group of its tasks."""
+        assert self._tasks is not None
+        reading = self._read(plugin)
+        try:
+            reader = self._tasks.create_task(reading)
+        except RuntimeError:
+            reading.close()
+            return False
+        self._readers.add(reader)
+        reader.add_done_callback(self._readers.discard)
+        return True
 
     async def _read(self, plugin: _Plugin) -> None:
         try:
