@@ -25,13 +25,12 @@ from fractile.model.wish import Wish
 from fractile.policy.score.asked import asked, expressible
 from fractile.policy.score.board import Board
 from fractile.policy.score.candidates import lowest
-from fractile.policy.score.fragmentation import forecast
 from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Policy, Situation
 from fractile.policy.score.prices import Prices, prices_of
-from fractile.policy.score.scarcity import scarcity
+from fractile.policy.score.situation import situation_of
 from fractile.policy.score.table import find
-from fractile.policy.score.view import NEVER, NO_DEVICE, WHOLE_GPU, Ask, Ints, Scores, View, feasible, largest_of, roomy
+from fractile.policy.score.view import NEVER, NO_DEVICE, WHOLE_GPU, Ask, Ints, Scores, View, feasible, roomy
 
 T = TypeVar("T")
 _BOARDS = 4  # policies in use at a time; pods may name what they like, so it is bounded
@@ -234,9 +233,7 @@ class Engine:
         self._kept.clear()
 
     def _situation_now(self) -> Situation:
-        view, mix = self._live.view, self._mix
-        expected = forecast(mix.commonest(), view.models)
-        return Situation(expected, self._prices, scarcity(mix, view), largest_of(view))
+        return situation_of(self._live.view, self._mix, prices=self._prices)
 
     def _current(self) -> Situation:
         assert self._situation is not None, "the view was not followed"

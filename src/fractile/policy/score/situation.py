@@ -3,12 +3,17 @@
 from fractile.policy.score.fragmentation import forecast
 from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Situation
-from fractile.policy.score.prices import prices_of
+from fractile.policy.score.prices import Prices, prices_of
 from fractile.policy.score.scarcity import scarcity
 from fractile.policy.score.view import View, largest_of
 
 
-def situation_of(view: View, mix: Mix) -> Situation:
+def situation_of(view: View, mix: Mix, *, prices: Prices | None = None) -> Situation:
     """Everything that policies derive from the mix. F goes by the commonest classes, as published; scarcity and
-    prices by all: those who can use one model only are rare one by one, and many together."""
-    return Situation(forecast(mix.commonest(), view.models), prices_of(mix), scarcity(mix, view), largest_of(view))
+    prices by all: those who can use one model only are rare one by one, and many together. ``prices``: those of the mix, where they are known: they take longest."""
+    return Situation(
+        forecast(mix.commonest(), view.models),
+        prices_of(mix) if prices is None else prices,
+        scarcity(mix, view),
+        largest_of(view),
+    )
