@@ -10,7 +10,8 @@ from fractile.policy.score.view import View, largest_of
 
 def situation_of(view: View, mix: Mix, *, prices: Prices | None = None) -> Situation:
     """Everything that policies derive from the mix. F goes by the commonest classes, as published; scarcity and
-    prices by all: those who can use one model only are rare one by one, and many together. ``prices``: those of the mix, where they are known: they take longest."""
+    prices by all: those who can use one model only are rare one by one, and many together. ``prices``: those of the
+    mix, where they are known: they take longest."""
     return Situation(
         forecast(mix.commonest(), view.models),
         prices_of(mix) if prices is None else prices,
