@@ -87,7 +87,7 @@ def _merged(first: Objects, second: Objects) -> Objects:
 
 def _objects(source: str, who: Callable[[], Credentials]) -> Objects:
     if source == LIVE:
-        return asyncio.run(_live(who()))
+        return asyncio.run(live(who()))
     if _is_manifest(source):
         return read_objects(Path(source))
     return Objects(machines=machines_of(read_nodes(Path(source))))
@@ -109,7 +109,7 @@ def _wrong(live: bool) -> tuple[Wrong, list[str]]:
 # ── the API server ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _live(who: Credentials) -> Objects:
+async def live(who: Credentials) -> Objects:
     async with KubeClient(who) as client:
         nodes = await reading.read(client, paths.nodes(), PlannedNode)
         cards = await _if_served(client, paths.extended_resources(), ExtendedResource)

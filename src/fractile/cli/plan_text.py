@@ -111,12 +111,12 @@ def _shape(g: Growth) -> list[str]:
 
 
 def _consolidation(found: Consolidation) -> str:
-    empty = f"{found.empty} nodes with GPUs are empty. "
+    empty = f"Empty nodes with GPUs: {found.empty}. "
     if not found.emptied:
-        return f"{empty}No other could be emptied.\n"
+        return f"{empty}None of the others could be emptied.\n"
     rows = [[e.node, str(e.gpus), str(e.pods)] for e in found.emptied]
     table = plain((Column("NODE"), Column("GPUS", number=True), Column("PODS TO MOVE", number=True)), rows)
-    head = f"{empty}{len(rows)} more, with {found.gpus} GPUs, could be emptied if their pods moved to others in use:"
+    head = f"{empty}Could be emptied, if their pods moved to others in use: {len(rows)}, with {found.gpus} GPUs."
     return f"{head}\n{table}"
 
 
@@ -128,11 +128,11 @@ def _moves(found: Defragmentation) -> str:
     whom = "pods that wait" if waiting else "one more of each kind of pod that runs"
     if not found.pods:
         return f"No moves were found that make room for {whom}.\n"
-    like = "that wait" if waiting else "like those that run"
+    like = "pods that wait" if waiting else "pods like those that run"
     head = (
-        f"{_many(found.moves, 'move')} in {_many(len(found.stages), 'stage')} make room for "
-        f"{_many(found.pods, 'pod')} {like}, with {found.gpus:g} GPUs: "
-        f"{found.allocation_before:.1f} % of all GPUs in use become {found.allocation_after:.1f} %.\n"
+        f"{_many(found.moves, 'move')} in {_many(len(found.stages), 'stage')}. Room for {like}: {found.pods}, with "
+        f"{found.gpus:g} GPUs. In use now: {found.allocation_before:.1f} % of all GPUs, then: "
+        f"{found.allocation_after:.1f} %.\n"
     )
     columns = (Column("STAGE", number=True), Column("POD"), Column("FROM"), Column("TO"), Column("CARDS"))
     return head + plain(columns, [row for stage in found.stages for row in _stage(stage)])

@@ -46,7 +46,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class Objects(msgspec.Struct, frozen=True):
-    """What was read. ``machines``: those of the short form, which need no reading any more."""
+    """What was read, and from where. ``machines``: those of the short form, which need no reading any more."""
 
     nodes: Sequence[tuple[str, PlannedNode]] = ()
     cards: Sequence[tuple[str, ExtendedResource]] = ()
@@ -54,6 +54,7 @@ class Objects(msgspec.Struct, frozen=True):
     pods: Sequence[Named] = ()
     budgets: Sequence[tuple[str, DisruptionBudget]] = ()
     machines: Sequence[Machine] = ()
+    source: str = ""
 
 
 def snapshot_of(objects: Objects, wrong: Wrong) -> Snapshot:
@@ -63,7 +64,7 @@ def snapshot_of(objects: Objects, wrong: Wrong) -> Snapshot:
     machines = [*objects.machines, *_machines(objects.nodes, cards, wrong)]
     twice = next((n for n, times in Counter(m.name for m in machines).items() if times > 1), None)
     if twice is not None:
-        raise WireError(f"node {twice} is there twice")
+        raise WireError(f"{objects.source}: node {twice} is there twice")
     # 2. How requests are read: unit, families of names and classes are the cluster's.
     unit = memory_unit((n for _, n in objects.nodes), [(NodeName(c.node), c) for m in machines for c in m.cards])
     families = served(r for _, r in objects.cards)

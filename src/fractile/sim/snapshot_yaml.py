@@ -84,7 +84,7 @@ def read_objects(path: Path) -> Objects:
     for doc in _documents(path):
         _once(doc, seen)
         _sort(doc, found)
-    return Objects(**found)
+    return Objects(**found, source=str(path))
 
 
 def told(who: str, why: str) -> NoReturn:
