@@ -19,12 +19,13 @@ import msgspec
 from fractile.cluster import programs
 from fractile.errors import SetupError
 
-# The last release of each; the current one is what local clusters run.
+# The last release of each of which the module proxy has all staging modules (it lacks v0.25.14 to v0.25.16 of
+# k8s.io/kube-scheduler); the current one is what local clusters run.
 RELEASES = {
     "1.20": "v1.20.15",
     "1.22": "v1.22.17",
     "1.24": "v1.24.17",
-    "1.25": "v1.25.16",
+    "1.25": "v1.25.0",
     "1.28": "v1.28.15",
     "1.30": "v1.30.14",
     "1.33": "v1.33.13",
