@@ -141,3 +141,10 @@ def test_a_pod_counts_once_and_where_it_is() -> None:
     known.put_pod(PodUID("p"), NodeName("b"), PART)
     assert known.of(["a", "b"])[:, 3].tolist() == [0, 500]
     assert len(known) == 1
+
+
+def test_pods_may_come_before_their_nodes_however_many() -> None:
+    known = NodeTotals()
+    for n in range(1000):
+        known.put_pod(PodUID(f"p{n}"), NodeName(f"n{n}"), PART)
+    assert known.of([f"n{n}" for n in range(1000)])[:, 3].tolist() == [500] * 1000

@@ -89,7 +89,8 @@ class NodeTotals:
         return len(self._pods)
 
     def _add(self, node: str, wish: Wish, sign: int) -> None:
-        sums = self._table[self._at(node)]
+        row = self._at(node)  # first: it may make another table
+        sums = self._table[row]
         sums[CPU_USED] += sign * wish.cpu
         sums[MEMORY_USED] += sign * wish.memory
         sums[PODS_USED] += sign
