@@ -25,7 +25,7 @@ from fractile.wire import isolation as wire
 PACED = 1  # flag of a card: FR_CARD_PACED of native/interposer/pace.h
 
 _ROUND = 2.0  # seconds
-_SETTLE = 0.03  # after a grant: its answer goes first, and pods that start together are one round
+_SETTLE = 0.1  # after a grant: its answer goes first, pods that start together are one round, no program runs so soon
 _ALL = 100
 
 log = logging.getLogger(__name__)
