@@ -11,11 +11,13 @@ from fractile.kube.reflector import Gone
 from fractile.ledger.arrays import CardArrays
 from fractile.ledger.node_totals import NodeTotals
 from fractile.ledger.wishes import wish_of
-from fractile.model.request import PodRequest
+from fractile.model.request import ANY, ContainerRequest, PodRequest
 from fractile.model.units import MemoryUnit, NodeName, PodUID
 from fractile.model.wish import Wish
 from fractile.wire.objects import Namespace, Pod
-from fractile.wire.pod_totals import of_node, of_pod
+from fractile.wire.pod_totals import Totals, of_node, of_pod
+
+_ALIKE = 4096  # pods that are remembered
 
 
 class NodeFeed:
@@ -35,6 +37,7 @@ class NodeFeed:
         self._arrays = arrays
         self._unit = unit
         self._dialects = dialects
+        self._wishes: dict[tuple[tuple[ContainerRequest, ...], Totals], Wish] = {}
 
     def node_changed(self, name: str, allocatable: dict[str, Any] | None) -> None:
         """A node, with what it can give."""
@@ -51,12 +54,24 @@ class NodeFeed:
             return
         request = parse_pod(pod, self._unit, self._dialects)
         known = request if isinstance(request, PodRequest) else None
-        wish = wish_of(known, of_pod(pod), self._arrays)
+        wish = self._wish(known, of_pod(pod))
         if known is not None:
             by_class = any(c.request.device_class for c in known.containers)
             self._seen.put(uid, Wish(wish.cpu, wish.memory) if by_class else wish)
         if pod.spec.node_name:
             self._totals.put_pod(uid, NodeName(pod.spec.node_name), wish)
+
+    def _wish(self, request: PodRequest | None, totals: Totals) -> Wish:
+        """The same for all pods of a workload, so it is worked out once, unless cards have a say in it."""
+        key = (() if request is None else request.containers), totals
+        found = self._wishes.get(key)
+        if found is None:
+            found = wish_of(request, totals, self._arrays)
+            if all(c.request.selector is ANY for c in key[0]):
+                if len(self._wishes) >= _ALIKE:
+                    self._wishes.clear()
+                self._wishes[key] = found
+        return found
 
     def pod_gone(self, uid: PodUID) -> None:
         """A pod finished or was deleted."""
