@@ -1,0 +1,105 @@
+"""Two more replicas of the control plane beside the cluster's own, with a lease on the real API server.
+
+The pods that they bind name a scheduler that does not exist: the test asks the replicas, as kube-scheduler would.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fractile.cluster import workload as w
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.workload import Manifest, Workload
+from fractile.main.leading import DEFAULT_LEASE, PAUSE_AT
+from fractile.wire.objects import Pod
+from tests.main.process import Running, control_plane
+from tests.main.test_control_plane import ask
+from tests.main.test_leading import alive, is_ready, stopped
+
+NODE = "n2"
+ALMOST_A_CARD = 16_000
+
+
+@pytest.fixture
+def work(cluster: LocalCluster) -> Generator[Workload]:
+    """A namespace that is empty before and after."""
+    cluster.up()
+    found = Workload(cluster.kubectl, "e2e-leading")
+    found.create_namespace()
+    found.delete()
+    yield found
+    found.delete(wait=120)
+
+
+def waiting(work: Workload, name: str) -> Pod:
+    made = w.pod(name, w.container(memory=ALMOST_A_CARD))
+    made["spec"]["schedulerName"] = "nobody"
+    work.apply([made])
+    return msgspec.convert(work.pods()[name], Pod)
+
+
+async def bind(running: Running, asked: Pod) -> str:
+    meta = asked.metadata
+    body = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": NODE}
+    return (await ask(running, "bind", body))["Error"]
+
+
+def card_of(made: Manifest) -> str:
+    return w.placement_of(made).containers[0].slices[0].card
+
+
+async def test_a_paused_leader_is_followed_and_what_it_sends_late_is_refused_by_the_api_server(
+    cluster: LocalCluster, work: Workload, tmp_path: Path
+) -> None:
+    kubeconfig = cluster.place.config / "control-plane.kubeconfig"
+    option = f"--lease={DEFAULT_LEASE}"
+    late, prompt = waiting(work, "late"), waiting(work, "prompt")
+    async with control_plane(kubeconfig, tmp_path, option, environment={PAUSE_AT: "allowed"}) as old:
+        await old.ready(60)
+        async with control_plane(kubeconfig, tmp_path, option) as new:
+            await alive(new)
+            assert not await is_ready(new)
+
+            # 1. The leader stops between the check of its lease and the write: as good as killed, for the other.
+            asking = asyncio.create_task(bind(old, late))
+            await stopped(old.pid)
+            began = time.monotonic()
+            await new.ready(30)
+            report("after a kill or a pause", time.monotonic() - began, most=17)
+
+            # 2. The next one gives the same card to another pod; then the first continues.
+            assert await bind(new, prompt) == ""
+            os.kill(old.pid, signal.SIGCONT)
+            assert "another replica of fractile leads now" in await asking
+            pods = work.pods()
+            assert w.node_of(pods["late"]) == ""
+            assert w.node_of(pods["prompt"]) == NODE
+            assert not await is_ready(old)
+
+            # 3. It takes over again, and knows what was bound meanwhile.
+            await asyncio.sleep(1)
+            began = time.monotonic()
+            new.process.send_signal(signal.SIGTERM)
+            await old.ready(30)
+            report("after a clean stop", time.monotonic() - began, most=3)
+            assert await bind(old, late) == ""
+    both = await asyncio.to_thread(work.wait_running, "late", "prompt")
+    assert card_of(both["late"]) != card_of(both["prompt"])
+    terms = [leader(one) for one in (both["prompt"], both["late"])]
+    assert int(terms[1].rpartition("/")[2]) > int(terms[0].rpartition("/")[2])
+
+
+def leader(made: Manifest) -> Any:
+    return w.annotations(made)["fractile.dev/leader"]
+
+
+def report(what: str, seconds: float, *, most: float) -> None:
+    print(f"hand-over {what}: {seconds:.2f} s")
+    assert seconds <= most
