@@ -57,7 +57,7 @@ def steady(
 ) -> SteadyRun:
     """One run. ``sample`` as in ``fill``. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
-    board = Board(cluster.view, policy, situation_of(cluster.view, mix))
+    board = Board(cluster.view, policy, situation_of(cluster.view, mix, leaving=True))
     random = Random(f"{seed}:steady")
     asks = [p.ask for p in sorted(pods, key=lambda p: p.name)]
     requested = sum(a.total for a in asks)

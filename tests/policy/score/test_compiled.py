@@ -70,12 +70,12 @@ def test_fragments_are_equal(some: list[Node], expected: list[Ask]) -> None:
 
 @pytest.mark.parametrize("name", POLICIES)
 @settings(max_examples=25, deadline=None)
-@given(some=clusters, expected=wanted, ask=asks(), draw=st.integers(0, 2**50), data=st.data())
+@given(some=clusters, expected=wanted, ask=asks(), draw=st.integers(0, 2**50), leaving=st.booleans(), data=st.data())
 def test_scores_and_devices_are_equal(
-    name: str, some: list[Node], expected: list[Ask], ask: Ask, draw: int, data: st.DataObject
+    name: str, some: list[Node], expected: list[Ask], ask: Ask, draw: int, leaving: bool, data: st.DataObject
 ) -> None:
     v = view(*some)
-    situation = msgspec.structs.replace(situation_of(v, mix_of(expected)), draw=draw)
+    situation = msgspec.structs.replace(situation_of(v, mix_of(expected), leaving=leaving), draw=draw)
     rows = np.array(data.draw(st.lists(st.integers(0, len(some) - 1), min_size=1, unique=True)), np.int64)
     plain = POLICIES[name].score(v, ask, situation)
     wanted_value = np.where(feasible(v, ask), plain.value, NEVER)[rows]
@@ -87,8 +87,9 @@ def test_scores_and_devices_are_equal(
     assert device[there].tolist() == plain.device[rows][there].tolist()
 
 
+@pytest.mark.parametrize("leaving", [False, True], ids=["pods stay", "pods leave"])
 @pytest.mark.parametrize("name", POLICIES)
-def test_they_are_equal_on_a_crowded_cluster_too(name: str) -> None:
+def test_they_are_equal_on_a_crowded_cluster_too(name: str, leaving: bool) -> None:
     """Where most requests fit somewhere and nodes hold pods of all kinds; 300 nodes, 40 requests."""
     lots = Random(name)
     v = view(*(_crowded(lots) for _ in range(300)))
@@ -101,7 +102,7 @@ def test_they_are_equal_on_a_crowded_cluster_too(name: str) -> None:
         )
         for gpus in lots.choices([0, 1, 2, 4], [1, 6, 1, 1], k=40)
     ]
-    situation = situation_of(v, mix_of(queue))
+    situation = situation_of(v, mix_of(queue), leaving=leaving)
     rows = np.arange(len(v.number))
     for number, ask in enumerate(queue):
         drawn = msgspec.structs.replace(situation, draw=number)

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from fractile.policy.score import compiled_nodes
-from fractile.policy.score.fgd_plus import UNIT, Weights
+from fractile.policy.score.blocks import CPUS, Blocks
+from fractile.policy.score.fgd_plus import UNIT, weights_for
 from fractile.policy.score.fragmentation import Forecast
 from fractile.policy.score.jit import jit
 from fractile.policy.score.policy import Policy, Rescore, Situation
@@ -155,6 +156,62 @@ def _paper(rows: Ints, fall: Ints, steps: Ints, shares: bool, value: Ints, devic
 
 
 @jit
+def _hold(
+    cpu_left: int,
+    free: int,
+    devices: int,
+    cpu: int,
+    can: Flags,  # [B], of the node's model
+    gpus: Ints,
+    cpus: Ints,
+    worth: Ints,
+    fade: Ints,
+) -> int:
+    """``blocks.hold`` for one node."""
+    total = 0
+    for b in range(len(gpus)):
+        if devices < gpus[b] or cpu < cpus[b] or not can[b]:
+            continue
+        fit = min(free // gpus[b], cpu_left // cpus[b])
+        if fit > 0:
+            total += fit * 1000 * worth[b]
+        else:
+            lacking = max(gpus[b] - free, -((cpu_left - cpus[b]) // CPUS), 0)
+            total += fade[min(lacking, len(fade) - 1)] * worth[b]
+    return total
+
+
+@jit
+def _block(
+    rows: Ints,
+    cpu_left: Ints,
+    gpu_left: Ints,
+    devices: Ints,
+    cpu: Ints,
+    model: Ints,
+    ask_cpu: int,
+    ask_gpus: int,
+    gpus: Ints,
+    cpus: Ints,
+    worth: Ints,
+    access: Flags,
+    fade: Ints,
+    loss: Ints,  # [rows, 2], written: when no device is opened, and when as many as are asked for
+) -> None:
+    for i in range(len(rows)):
+        row = rows[i]
+        free = 0
+        for g in gpu_left[row]:
+            if g >= WHOLE_GPU:
+                free += 1
+        has, of, can = int(devices[row]), int(cpu[row]), access[model[row]]
+        left = int(cpu_left[row])
+        before = _hold(left, free, has, of, can, gpus, cpus, worth, fade)
+        loss[i, 0] = before - _hold(left - ask_cpu, free, has, of, can, gpus, cpus, worth, fade)
+        loss[i, 1] = before - _hold(left - ask_cpu, max(free - ask_gpus, 0), has, of, can, gpus, cpus, worth, fade)
+
+
+@jit
 def _plus(
     rows: Ints,
     fall: Ints,
@@ -173,10 +230,12 @@ def _plus(
     full: int,
     cut: int,
     scarce: int,
+    block: int,
+    loss: Ints,  # [rows, 2], see ``_block``
     value: Ints,
     device: Ints,
 ) -> None:
-    """The four terms of ``fgd_plus``."""
+    """The terms of ``fgd_plus``."""
     for i in range(len(rows)):
         row = rows[i]
         cpu = cpu_left[row] - ask_cpu
@@ -188,9 +247,12 @@ def _plus(
             if fall[i, d] == NEVER:
                 continue
             score = int(fall[i, d]) * UNIT // total + node
+            opens = 1
             if shares:
                 g = gpu_left[row, d]
                 score -= cut * 10 * (worth[g] - worth[g - ask_total])
+                opens = 1 if g >= WHOLE_GPU else 0
+            score -= block * loss[i, opens]
             if score > best:
                 best = score
                 chosen = d if shares else -1
@@ -212,12 +274,23 @@ def paper(view: View, rows: Ints, ask: Ask, situation: Situation, scores: Scores
 def plus(view: View, rows: Ints, ask: Ask, situation: Situation, scores: Scores) -> None:
     """``fgd_plus`` with its usual weights, likewise."""
     fall, after = _all_falls(view, rows, ask, situation)
-    weights, largest = Weights(), situation.largest
+    weights, largest = weights_for(situation), situation.largest
     _plus(
         rows, fall, after, situation.expected.total, view.cpu_left, view.gpu_left, view.model,
         ask.cpu, ask.total, ask.shares, situation.prices.value, situation.scarcity,
-        largest.cpu, largest.gpu, weights.full, weights.cut, weights.scarce, scores.value, scores.device,
+        largest.cpu, largest.gpu, weights.full, weights.cut, weights.scarce, weights.block,
+        _losses(view, rows, ask, situation.blocks), scores.value, scores.device,
     )  # fmt: skip
+
+
+def _losses(view: View, rows: Ints, ask: Ask, blocks: Blocks | None) -> Ints:
+    loss = np.zeros((len(rows), 2), np.int64)
+    if blocks is not None:
+        _block(
+            rows, view.cpu_left, view.gpu_left, view.gpus, view.cpu, view.model, ask.cpu, ask.gpus,
+            blocks.gpus, blocks.cpu, blocks.worth, blocks.access, blocks.fade, loss,
+        )  # fmt: skip
+    return loss
 
 
 _RESCORE: dict[str, Rescore] = {"fgd-paper": paper, "fgd-plus": plus, **compiled_nodes.RESCORE}

@@ -5,12 +5,14 @@ a GPU.
 
 ``B`` (0..1) is how full the node is after the pod, CPU and GPUs alike: F alone does not prefer nodes that are in use.
 ``O``: what the device loses in worth to those who share GPUs (``prices``). ``rho``: how much others need this model
-(``scarcity``). The weights are in ``Weights``; one set serves all clusters.
+(``scarcity``). Where pods come and go, rho counts 0.9 instead, and what the node loses in worth to pods of several GPUs
+(``blocks``) is subtracted ten times. The weights are in ``Weights``; they serve all clusters.
 """
 
 import msgspec
 import numpy as np
 
+from fractile.policy.score.blocks import hold
 from fractile.policy.score.candidates import Candidates, best, candidates
 from fractile.policy.score.fragmentation import fragments
 from fractile.policy.score.policy import Policy, Score, Situation
@@ -20,11 +22,21 @@ UNIT = 1_000_000  # of one thousandth of a GPU
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """``full``: thousandths of a GPU that a full node is worth; the others in percent."""
+    """``full``: thousandths of a GPU that a full node is worth; ``cut`` and ``scarce`` in percent; ``block``: times."""
 
     full: int = 60
     cut: int = 200
     scarce: int = 45
+    block: int = 0  # counts only where pods leave
+
+
+STAYING = Weights()
+LEAVING = Weights(scarce=90, block=10)
+
+
+def weights_for(situation: Situation) -> Weights:
+    """Whether pods leave decides."""
+    return STAYING if situation.blocks is None else LEAVING
 
 
 def gain(view: View, found: Candidates, situation: Situation) -> Ints:
@@ -51,18 +63,28 @@ def cut(view: View, ask: Ask, found: Candidates, situation: Situation) -> Ints:
     return value[after + ask.milli] - value[after]
 
 
-def with_weights(weights: Weights) -> Score:
-    """The score with other weights, for those who study them."""
+def block(view: View, found: Candidates, situation: Situation) -> Ints:
+    """What each node loses in worth to pods of several GPUs."""
+    if situation.blocks is None:
+        return np.zeros(len(found.row), np.int64)
+    before = hold(view, view.cpu_left, view.gpu_left, np.arange(len(view.number)), situation.blocks)
+    return before[found.row] - hold(view, found.cpu_left, found.gpu_left, found.row, situation.blocks)
+
+
+def with_weights(chosen: Weights | None = None) -> Score:
+    """The score; with other weights for those who study them."""
 
     def score(view: View, ask: Ask, situation: Situation) -> Scores:
+        weights = weights_for(situation) if chosen is None else chosen
         found = candidates(view, ask)
         value = gain(view, found, situation)
         value += weights.full * fullness(found, situation)
         value -= weights.cut * 10 * cut(view, ask, found, situation)
+        value -= weights.block * block(view, found, situation)
         value -= weights.scarce * ask.total * situation.scarcity[found.model] // 100
         return best(view, found, value)
 
     return score
 
 
-POLICY = Policy(with_weights(Weights()), unit=1)
+POLICY = Policy(with_weights(), unit=1)

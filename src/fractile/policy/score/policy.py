@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from fractile.policy.score import devices
+from fractile.policy.score.blocks import Blocks
 from fractile.policy.score.fragmentation import Forecast
 from fractile.policy.score.prices import Prices
 from fractile.policy.score.view import NEVER, NO_DEVICE, Ask, Ints, Largest, Scores, View
@@ -19,6 +20,7 @@ class Situation(msgspec.Struct, frozen=True):
     scarcity: Ints  # [models], millionths; 0 where nobody must use the model
     largest: Largest
     draw: int = 0  # the decision's number, for those who draw lots
+    blocks: Blocks | None = None  # None: pods stay where they are for ever
 
 
 Score = Callable[[View, Ask, Situation], Scores]

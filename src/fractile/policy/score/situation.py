@@ -1,5 +1,6 @@
 """What is known about pods to come, worked out once for a cluster and a mix."""
 
+from fractile.policy.score.blocks import blocks_of
 from fractile.policy.score.fragmentation import forecast
 from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Situation
@@ -8,13 +9,14 @@ from fractile.policy.score.scarcity import scarcity
 from fractile.policy.score.view import View, largest_of
 
 
-def situation_of(view: View, mix: Mix, *, prices: Prices | None = None) -> Situation:
+def situation_of(view: View, mix: Mix, *, leaving: bool = False, prices: Prices | None = None) -> Situation:
     """Everything that policies derive from the mix. F goes by the commonest classes, as published; scarcity and
-    prices by all: those who can use one model only are rare one by one, and many together. ``prices``: those of the
-    mix, where they are known: they take longest."""
+    prices by all: those who can use one model only are rare one by one, and many together. ``leaving``: pods do not
+    stay for ever."""
     return Situation(
         forecast(mix.commonest(), view.models),
         prices_of(mix) if prices is None else prices,
         scarcity(mix, view),
         largest_of(view),
+        blocks=blocks_of(mix, view.models) if leaving else None,
     )
