@@ -97,10 +97,10 @@ async def bound(server: FakeApiServer, process: asyncio.subprocess.Process, fold
     raise AssertionError(f"pods wait:\n{said(folder)}")
 
 
-async def says(process: asyncio.subprocess.Process, folder: Path, words: str) -> None:
-    """Wait until these words are in its log."""
+async def says(process: asyncio.subprocess.Process, folder: Path, words: str, times: int = 1) -> None:
+    """Wait until these words, in any case, are so often in its log."""
     deadline = asyncio.get_running_loop().time() + _WAIT
-    while words not in (folder / "kube-scheduler.log").read_text(errors="replace"):
+    while (folder / "kube-scheduler.log").read_text(errors="replace").lower().count(words) < times:
         assert process.returncode is None, f"kube-scheduler ended:\n{said(folder)}"
         assert asyncio.get_running_loop().time() < deadline, f"it does not say {words!r}:\n{said(folder)}"
         await asyncio.sleep(_STEP)

@@ -19,6 +19,7 @@ from tests.versions.test_versions import MINORS, ids, program
 GPU, OTHER = "nvidia.com/gpu", "example.com/other"
 RESOURCES = f"{GPU}=5,cpu=3,memory=1,{OTHER}=2"
 WAITING = "waiting"
+NODES, PODS = 12, 24
 # "waiting -> node-1: ..., score 60," up to 1.22; then pod="default/waiting" node="node-1" ... resourceScore=60
 _OLD = re.compile(rf"{WAITING} -> (\S+): (?!NodeResourcesBalanced).* ,score (\d+)")
 _NEW = re.compile(
@@ -29,7 +30,7 @@ _NEW = re.compile(
 def nodes(lots: random.Random) -> list[dict[str, Any]]:
     """Of odd sizes; some lack one of the resources."""
     found: list[dict[str, Any]] = []
-    for i in range(12):
+    for i in range(NODES):
         amounts = {
             "cpu": f"{lots.randint(20_000, 99_999)}m",
             "memory": f"{lots.randint(60_000, 600_000)}Mi",
@@ -43,7 +44,7 @@ def nodes(lots: random.Random) -> list[dict[str, Any]]:
 
 def pods(lots: random.Random) -> list[dict[str, Any]]:
     """Two on each node, some of which ask for nothing, and one that waits."""
-    there = [_pod(f"there-{i}", _amounts(lots), on=f"node-{i // 2}") for i in range(24)]
+    there = [_pod(f"there-{i}", _amounts(lots), on=f"node-{i // 2}") for i in range(PODS)]
     return [*there, _pod(WAITING, {"cpu": "3500m", "memory": "11Gi", GPU: "1"})]
 
 
@@ -74,10 +75,14 @@ async def test_scores_are_those_that_the_real_program_logs(minor: int, policy: s
     async with FakeApiServer() as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         config = scheduler.printed(minor, "config", kubeconfig, "--policy", policy, *strategy)
-        for manifest in manifests:
+        for manifest in manifests[:-1]:
             server.create(paths.nodes() if manifest["kind"] == "Node" else paths.pods("default"), manifest)
         arguments = [*scheduler.flags(config, kubeconfig, tmp_path), "--v=10"]
         async with scheduler.running(found, arguments, tmp_path) as process:
+            # Old versions begin before they have taken note of all that is there.
+            await scheduler.says(process, tmp_path, "add event for node", NODES)
+            await scheduler.says(process, tmp_path, "add event for scheduled pod", PODS)
+            server.create(paths.pods("default"), manifests[-1])
             await scheduler.bound(server, process, tmp_path)
 
     log = (tmp_path / "kube-scheduler.log").read_text()
