@@ -6,7 +6,8 @@ from msgspec import structs
 from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.properties import shared
-from fractile.model.request import Role
+from fractile.model.request import ContainerRequest, Role
+from fractile.policy.cards import fits
 from fractile.policy.others import distance
 from fractile.policy.plan import plan
 from fractile.policy.state import NodeState
@@ -26,7 +27,7 @@ def node(*things: Card) -> NodeState:
     return state
 
 
-def ib(name: str = "main", units: int = 1, role: Role = Role.APP):
+def ib(name: str = "main", units: int = 1, role: Role = Role.APP) -> ContainerRequest:
     return by_class(IB, units, name, slot=DEVICE_SLOT, role=role)
 
 
@@ -34,6 +35,11 @@ def given(found: object) -> dict[str, list[str]]:
     """The devices of each container, by the ends of their ids."""
     assert isinstance(found, Placement), found
     return {c.container: [s.card.rpartition("-")[2] for s in c.slices if s.shares] for c in found.containers}
+
+
+def cards_of(found: object) -> dict[str, list[str]]:
+    assert isinstance(found, Placement), found
+    return {c.container: sorted(s.card.rpartition("-")[2] for s in c.slices if not s.shares) for c in found.containers}
 
 
 @pytest.mark.parametrize("place", ["numaNode", "interconnectGroup"])
@@ -92,6 +98,30 @@ def test_containers_on_one_card_share_the_device_near_it() -> None:
     there = node(at(card(), numaNode=1), *(at(device(index=i, shares=2), numaNode=i) for i in (0, 1)))
     asked = request(by_memory(1024, "a"), ib("a"), by_memory(1024, "b"), ib("b"))
     assert given(plan(asked, there)) == {"a": ["1"], "b": ["1"]}
+
+
+def test_where_no_near_device_is_free_a_card_near_a_free_one_is_taken() -> None:
+    there = node(
+        *(at(card(index=i), numaNode=i) for i in (0, 1)),
+        at(device(index=0), numaNode=1),
+    )
+    assert cards_of(plan(request(by_memory()), there)) == {"main": ["0"]}
+    asked = request(by_memory(), ib())
+    found = plan(asked, there)
+    assert (cards_of(found), given(found)) == ({"main": ["1"]}, {"main": ["0"]})
+    # Cards elsewhere are taken where the near ones do not suffice.
+    found = plan(request(by_card(2), ib()), there)
+    assert (cards_of(found), given(found)) == ({"main": ["0", "1"]}, {"main": ["0"]})
+
+
+@pytest.mark.parametrize("asked", [by_memory(), by_card(2), by_card(3)])
+def test_no_node_is_refused_for_what_is_far(asked: ContainerRequest) -> None:
+    there = node(
+        *(at(card(index=i), numaNode=i % 2) for i in range(3)),
+        *(at(device(index=i), numaNode=2) for i in range(2)),
+    )
+    assert fits(request(asked, ib(units=2)), there)
+    assert given(plan(request(asked, ib(units=2)), there)) == {"main": ["0", "1"]}
 
 
 def test_where_nothing_is_known_the_fullest_device_is_filled() -> None:

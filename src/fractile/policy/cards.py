@@ -78,9 +78,22 @@ def choose(request: PodRequest, state: NodeState, policy: str = "") -> tuple[Con
     """
     if not others.mixed(request):
         return _chosen(request.containers, state.cards, policy)
+    found = _both(request, state, policy)
+    if found is None:
+        return None
+    if others.apart(*found, state) > 0:  # perhaps cards near devices that are free
+        sides = (_both(request, side, policy) for side in others.sides(state))
+        found = min([found, *filter(None, sides)], key=lambda both: others.apart(*both, state))
+    return others.merged(request, *found)
+
+
+def _both(
+    request: PodRequest, state: NodeState, policy: str
+) -> tuple[Sequence[ContainerPlacement], Sequence[ContainerPlacement]] | None:
+    """The cards, and the other devices beside them."""
     gpus = _chosen(request.gpus, state.cards, policy)
     beside = None if gpus is None else _beside(others.of_others(request).containers, state, gpus)
-    return None if gpus is None or beside is None else others.merged(request, gpus, beside)
+    return None if gpus is None or beside is None else (gpus, beside)
 
 
 def _chosen(
@@ -136,7 +149,9 @@ def _placed(containers: Sequence[ContainerRequest], numbers: Numbers, found: Fou
 def fits(request: PodRequest, state: NodeState) -> bool:
     """Whether ``choose`` finds cards. Every policy finds some when there are any, so for a pod of one container the
     best ones are not sought: on a node whose cards are joined irregularly that search takes a second."""
-    if len(request.containers) != 1 or others.mixed(request):
+    if others.mixed(request):
+        return _both(request, state, "") is not None
+    if len(request.containers) != 1:
         return choose(request, state) is not None
     if request.containers[0].request.count > len(state.cards):
         return False

@@ -1,10 +1,11 @@
 """Devices that are no GPUs are chosen as cards are: a share takes the place of a MiB, and cores are never asked for.
 
 Of those that fit, the one nearest to the cards of its container is taken, by the places that both sides tell: the NUMA
-node, and the group of cards that reach each other, which whoever offers the device may give it too.
+node, and the group of cards that reach each other, which whoever offers the device may give it too. Where none is near
+the cards that were chosen first, cards and devices are sought at one place.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -44,6 +45,28 @@ def distance(device: CardState, cards: Iterable[CardState]) -> int:
         for card in cards
         for place, weight in _PLACES
     )
+
+
+def apart(gpus: Sequence[ContainerPlacement], beside: Sequence[ContainerPlacement], state: NodeState) -> int:
+    """How far the devices of all containers are from their cards."""
+    known = {c.uuid: c for c in (*state.cards, *state.others)}
+    cards = {c.container: [known[s.card] for s in c.slices] for c in gpus}
+    return sum(distance(known[s.card], cards.get(c.container, ())) for c in beside for s in c.slices)
+
+
+def sides(state: NodeState) -> Iterator[NodeState]:
+    """The node as if it had only what is at one place, for each place that has cards and other devices."""
+    for place, _ in _PLACES:
+        theirs, ours = (_values(group, place) for group in (state.cards, state.others))
+        for value in sorted(theirs & ours):
+            cards, devices = (
+                tuple(c for c in group if c.properties.get(place) == value) for group in (state.cards, state.others)
+            )
+            yield NodeState(state.node, cards, devices)
+
+
+def _values(group: Iterable[CardState], place: str) -> set[str]:
+    return {value for c in group if (value := c.properties.get(place)) is not None}
 
 
 def merged(
