@@ -45,7 +45,9 @@ class ScoringOptions(msgspec.Struct, frozen=True):
 
 def _policy(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
     if not valid(text):
-        raise click.BadParameter(f"{text!r} is none of binpack, spread, {', '.join(POLICIES)}, nor a sum of the latter")
+        raise click.BadParameter(
+            f"{text!r} is none of binpack, spread, none, {', '.join(POLICIES)}, nor a sum of the latter"
+        )
     return text
 
 
