@@ -24,6 +24,7 @@ CARDS = 8  # of each node
 PACKAGED = 10  # pods of one GPU each
 _WAIT = 90.0  # seconds, on a busy machine
 _STEP = 0.1
+_NOTICE = 0.5
 _LAST_WITH_INSECURE_PORT = 22
 
 
@@ -110,8 +111,8 @@ def said(folder: Path) -> str:
     return (folder / "kube-scheduler.log").read_text(errors="replace")[-4000:]
 
 
-def fill(server: FakeApiServer, *, scheduler_name: str = "default-scheduler") -> None:
-    """Two empty nodes with eight GPUs each, and ten replicas of one service that want one each."""
+async def fill(server: FakeApiServer, *, scheduler_name: str = "default-scheduler") -> None:
+    """Two empty nodes with eight GPUs each, and, once a kube-scheduler knows them, ten replicas that want one each."""
     for name in NODES:
         amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", GPU: str(CARDS)}
         labels = {"kubernetes.io/hostname": name}
@@ -124,12 +125,23 @@ def fill(server: FakeApiServer, *, scheduler_name: str = "default-scheduler") ->
                 "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
             },
         )
+    await _watched(server, paths.nodes())
     server.create(
         "/api/v1/namespaces/default/services",
         {"metadata": {"name": "serving", "namespace": "default"}, "spec": {"selector": {"app": "serving"}}},
     )
     for i in range(PACKAGED):
         server.create(paths.pods("default"), _pod(f"serving-{i}", scheduler_name))
+
+
+async def _watched(server: FakeApiServer, path: str) -> None:
+    """Until somebody watches, and has had the time to take note of what is there: pods that come before a node would go
+    to the other one."""
+    deadline = asyncio.get_running_loop().time() + _WAIT
+    while not any(request.path == path and "watch" in request.query for request in server.requests):
+        assert asyncio.get_running_loop().time() < deadline, f"nobody watches {path}"
+        await asyncio.sleep(_STEP)
+    await asyncio.sleep(_NOTICE)
 
 
 def _pod(name: str, scheduler_name: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ async def placed(minor: int, form: str, folder: Path, *options: str, name: str =
         kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
         arguments = scheduler.flags(printed(minor, form, kubeconfig, *options), kubeconfig, folder)
         async with scheduler.running(found, arguments, folder) as process:
-            scheduler.fill(server, scheduler_name=name)
+            await scheduler.fill(server, scheduler_name=name)
             return await scheduler.bound(server, process, folder)
 
 
@@ -81,7 +81,7 @@ async def test_the_extender_is_asked_over_tls_and_decides(minor: int, form: str,
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         config = printed(minor, form, kubeconfig, "--extender", url, "--tls-ca", str(ca))
         async with scheduler.running(found, scheduler.flags(config, kubeconfig, tmp_path), tmp_path) as process:
-            scheduler.fill(server)
+            await scheduler.fill(server)
             assert await scheduler.bound(server, process, tmp_path) == {NODES[0]: PACKAGED - CARDS, NODES[1]: CARDS}
     assert set(asked.bodies) == {"filter", "prioritize", "bind"}
     assert len(asked.bodies["bind"]) == PACKAGED
@@ -102,7 +102,7 @@ async def test_an_extender_with_another_authority_is_not_believed(minor: int, fo
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         config = printed(minor, form, kubeconfig, "--extender", url, "--tls-ca", str(wrong))
         async with scheduler.running(found, scheduler.flags(config, kubeconfig, tmp_path), tmp_path) as process:
-            scheduler.fill(server)
+            await scheduler.fill(server)
             await scheduler.says(process, tmp_path, "certificate signed by unknown authority")
     assert asked.bodies == {}
 
