@@ -88,9 +88,9 @@ def _seconds(count: int) -> float:
 async def test_the_record_is_read_whether_it_is_short_or_long(tmp_path: Path, ids: int) -> None:
     file = tmp_path / "checkpoint"
     kubelet = Kubelet(tmp_path / "s", file)
-    assert (await kubelet.recorded()).recorded == ()  # a kubelet that has handed out nothing yet
+    assert (await kubelet.record()).recorded == ()  # a kubelet that has handed out nothing yet
     entry = Recorded(PodUID("u"), ContainerName("main"), "r", frozenset({"GPU-a::0"}))
     file.write_bytes(kubelet_checkpoint.encode([entry], {"r": [f"GPU-{'0' * 32}::{n}" for n in range(ids)]}))
-    assert (await kubelet.recorded()).recorded == (entry,)
+    assert (await kubelet.record()).recorded == (entry,)
     file.write_bytes(file.read_bytes()[:-2])
-    assert (await kubelet.recorded()).recorded is None
+    assert (await kubelet.record()).recorded is None

@@ -1,7 +1,13 @@
 """The library as files of a node: whole versions, never changed, gone when nobody mounts them."""
 
+import fcntl
+import itertools
 import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,7 +15,7 @@ import pytest
 from fractile.agent import library
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.books import Books, BooksClosed, Kubelet
-from fractile.agent.library import LibrarySweeper, Version, install
+from fractile.agent.library import LibrarySweeper, Version, hold, install
 from fractile.errors import SetupError
 from fractile.model.units import ContainerName, PodUID
 from fractile.wire.kubelet_checkpoint import Recorded
@@ -51,7 +57,9 @@ def holding(version: Version) -> Recorded:
 
 
 def sweeper(kubelet: Kubelet, current: Version, *, later: float = 1000.0) -> LibrarySweeper:
-    return LibrarySweeper(kubelet, current, now=lambda: os.stat(current.folder).st_mtime + later)
+    """``later``: seconds from one round to the next."""
+    times = itertools.count(0.0, later)
+    return LibrarySweeper(kubelet, current, clock=lambda: next(times))
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -151,6 +159,53 @@ async def test_a_version_stays_while_anything_is_doubtful(tmp_path: Path, kubele
     for _ in range(3):
         await sweep.round()
     assert old.folder.exists()
+
+
+@contextmanager
+def waiting_agent(source: Path, state: Path) -> Generator[Path]:
+    """A process that holds a version of its own; which one."""
+    program = (
+        "import sys; from pathlib import Path; from functools import partial\n"
+        "from fractile.agent.library import hold, install\n"
+        "put = partial(install, Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "print(hold(put(), put).folder, flush=True); sys.stdin.read()"
+    )
+    command = (sys.executable, "-c", program, source, state)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        yield Path(waiting.stdout.readline().strip())
+        waiting.kill()
+
+
+async def test_the_version_of_an_agent_that_waits_for_its_predecessor_stays_whatever_the_clock_says(
+    tmp_path: Path,
+) -> None:
+    """Also when files look older than they are: a clock that jumps makes them so."""
+    mine = install(source(tmp_path / "old", "one"), tmp_path / "state")
+    sweep = sweeper(Said(), mine)
+    with waiting_agent(source(tmp_path / "new", "two"), tmp_path / "state") as other:
+        os.utime(other, (0, 0))
+        for _ in range(4):
+            await sweep.round()
+        assert set(other.parent.iterdir()) == {mine.folder, other}
+    await sweep.round()
+    assert set(other.parent.iterdir()) == {mine.folder}
+
+
+def test_a_version_that_was_removed_before_it_was_held_is_put_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = install(source(tmp_path / "from"), tmp_path / "state")
+    real = fcntl.flock
+
+    def removed_meanwhile(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", real)
+        shutil.rmtree(version.folder)
+        real(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
+    held = hold(version, lambda: install(tmp_path / "from", tmp_path / "state"))
+    assert (held.folder / "libfractile.so").exists()
 
 
 async def test_what_a_killed_agent_left_half_written_goes_too(tmp_path: Path) -> None:

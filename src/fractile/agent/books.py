@@ -104,7 +104,7 @@ class Kubelet:
                 self._last = began, books
             return books
 
-    async def recorded(self) -> Books:
+    async def record(self) -> Books:
         """The checkpoint alone. Kubelet writes it before it admits a container, so whoever is about to start is in it
         (pkg/kubelet/cm/devicemanager/manager.go: what cannot be written down is not admitted)."""
         return Books((), await self._recorded())

@@ -7,11 +7,14 @@
 
 Containers have the library mapped as long as they run, and whoever writes to a mapped file crashes them all
 (Project-HAMi/HAMi#727). So a version is a folder named by its content, complete before it appears by rename, and a new
-agent puts a new one beside it. A version goes when kubelet's books name no container that mounts it; what is still
-mapped then lives on in the kernel. Failure rule: ``install`` raises SetupError or OSError; a doubtful version stays.
+agent puts a new one beside it, and holds it with a lock on the folder as long as it lives, also while it waits for its
+predecessor to end. A version goes when nobody holds it and kubelet's books name no container that mounts it; what is
+still mapped then lives on in the kernel. Failure rule: ``install`` raises SetupError or OSError; what is doubtful stays.
 """
 
 import asyncio
+import contextlib
+import fcntl
 import hashlib
 import logging
 import os
@@ -20,7 +23,7 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -41,7 +44,8 @@ SIMULATED_HOST = "/run/simgpu"  # where a container sees the state of its simula
 DRIVER_FOLDERS = ("/usr/lib64", f"/usr/lib/{platform.machine()}-linux-gnu")
 
 _ROUND = 60.0  # seconds
-_YOUNG = 300.0  # kubelet records an Allocate after its answer
+_UNUSED = 300.0  # for so long, since kubelet records an Allocate after its answer
+_TRIES = 5
 
 log = logging.getLogger(__name__)
 
@@ -89,17 +93,31 @@ def install(source: Path, state: Path, *, simulated: Path | None = None) -> Vers
     return Version(folder, simulated)
 
 
+def hold(version: Version, again: Callable[[], Version]) -> Version:
+    """The version, which nobody removes from now on until this process ends; put there ``again`` where somebody did
+    just before. SetupError where that does not help."""
+    for _ in range(_TRIES):
+        descriptor = os.open(version.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(version.folder)):
+                return version
+        os.close(descriptor)
+        version = again()
+    raise SetupError(f"{version.folder} is removed again and again; see what else works in {version.folder.parent}")
+
+
 class LibrarySweeper:
-    """Removes the versions that no container mounts. ``now`` is wall time, since it is compared with ages of files."""
+    """Removes the versions that nobody uses. ``clock`` never jumps; the age of files is asked of nobody."""
 
     def __init__(
-        self, kubelet: Kubelet, current: Version, *, now: Clock = time.time, sleep: Sleep = asyncio.sleep
+        self, kubelet: Kubelet, current: Version, *, clock: Clock = time.monotonic, sleep: Sleep = asyncio.sleep
     ) -> None:
         self._kubelet = kubelet
         self._current = current
-        self._now = now
+        self._clock = clock
         self._sleep = sleep
-        self._suspects: frozenset[Path] = frozenset()
+        self._suspects: dict[Path, float] = {}  # since when they are unused
 
     async def run(self) -> None:
         """Work forever."""
@@ -108,7 +126,7 @@ class LibrarySweeper:
             await self.round()
 
     async def round(self) -> None:
-        """One look; a version goes when two in a row found it unused, by books that could be read."""
+        """One look; a version goes when all of the last minutes found it unused, by books that could be read."""
         try:
             folders = await asyncio.to_thread(lambda: list(self._others()))
             if not folders:
@@ -120,18 +138,28 @@ class LibrarySweeper:
         if recorded is None:
             return
         used = {path.parent for entry in recorded for path in mounts(entry)}
-        unused = {f for f in folders if f not in used}
-        for folder in unused & self._suspects:
-            await asyncio.to_thread(_remove, folder)
-        self._suspects = frozenset(unused)
+        now = self._clock()
+        self._suspects = {f: self._suspects.get(f, now) for f in folders if f not in used}
+        for folder, since in self._suspects.items():
+            if now - since >= _UNUSED:
+                await asyncio.to_thread(_remove_unheld, folder)
 
     def _others(self) -> Iterator[Path]:
         """Folders only: what else somebody left there is not ours."""
         for path in sorted(self._current.folder.parent.iterdir()):
-            status = path.lstat()
-            old = status.st_mtime < self._now() - _YOUNG
-            if path != self._current.folder and old and stat.S_ISDIR(status.st_mode):
+            if path != self._current.folder and stat.S_ISDIR(path.lstat().st_mode):
                 yield path
+
+
+def _remove_unheld(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove(folder)
+    except BlockingIOError:
+        return  # an agent lives that will mount it
+    finally:
+        os.close(descriptor)
 
 
 def _mount(inside: str, outside: Path) -> dp.Mount:

@@ -110,7 +110,7 @@ class PreStart:
         return owned
 
     async def _owner(self, resource: str, ids: frozenset[str]) -> tuple[Books, Owned | Denied]:
-        books = await self._kubelet.recorded()
+        books = await self._kubelet.record()
         owned = await recorded_owner(resource, ids, books, self._pods)
         if owned is not None:
             return books, owned

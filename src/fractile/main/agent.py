@@ -8,6 +8,7 @@ import random
 import secrets
 import signal
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -30,7 +31,7 @@ from fractile.agent.http import Address
 from fractile.agent.inventory import Inventory
 from fractile.agent.isolation import FRESH, Isolation
 from fractile.agent.journal import Journal
-from fractile.agent.library import LibrarySweeper, Version, default_source, install
+from fractile.agent.library import LibrarySweeper, Version, default_source, hold, install
 from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods
 from fractile.agent.prestart import PreStart
@@ -322,7 +323,8 @@ def _library(source: Path | None, state: Path, simulated: Path | None) -> Versio
             "isolation state=off reason=%r", "no libfractile.so here: nothing enforces limits; give --library-dir"
         )
         return None
-    version = install(source.absolute(), state, simulated=simulated.absolute() if simulated else None)
+    put = partial(install, source.absolute(), state, simulated=simulated.absolute() if simulated else None)
+    version = hold(put(), put)
     log.info("isolation state=on version=%s from=%s", version.folder.name, source)
     return version
 
