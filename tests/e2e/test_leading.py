@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 
@@ -20,7 +21,6 @@ from fractile.cluster.workload import Manifest, Workload
 from fractile.main.leading import DEFAULT_LEASE, PAUSE_AT
 from fractile.wire.objects import Pod
 from tests.main.process import Running, control_plane
-from tests.main.test_control_plane import ask
 from tests.main.test_leading import alive, is_ready, stopped
 
 NODE = "n2"
@@ -48,7 +48,8 @@ def waiting(work: Workload, name: str) -> Pod:
 async def bind(running: Running, asked: Pod) -> str:
     meta = asked.metadata
     body = {"PodName": meta.name, "PodNamespace": meta.namespace, "PodUID": meta.uid, "Node": NODE}
-    return (await ask(running, "bind", body))["Error"]
+    async with httpx2.AsyncClient(base_url=running.url, trust_env=False, timeout=60) as http:  # longer than a pause
+        return (await http.post("/scheduler/bind", content=msgspec.json.encode(body))).json()["Error"]
 
 
 def card_of(made: Manifest) -> str:
