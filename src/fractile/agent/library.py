@@ -9,7 +9,7 @@ Containers have the library mapped as long as they run, and whoever writes to a 
 (Project-HAMi/HAMi#727). So a version is a folder named by its content, complete before it appears by rename, and a new
 agent puts a new one beside it, and holds it with a lock on the folder as long as it lives, also while it waits for its
 predecessor to end. A version goes when nobody holds it and kubelet's books name no container that mounts it; what is
-still mapped then lives on in the kernel. Failure rule: ``install`` raises SetupError or OSError; what is doubtful stays.
+still mapped then lives on in the kernel. Failure rule: ``install`` raises SetupError or OSError; a doubtful one stays.
 """
 
 import asyncio
