@@ -18,6 +18,7 @@ from fractile.cluster.programs import Programs
 from fractile.cluster.state import State
 from fractile.dialects import aliyun, table
 from fractile.dialects.dialect import Kind
+from fractile.wire.scheduler_config import Extender, Tls, extender_of
 
 CONTROL_PLANE_GROUP = "fractile:control-plane"
 AGENTS_GROUP = "fractile:agents"
@@ -99,23 +100,9 @@ def write_kubeconfig(place: Layout, state: State, ca: Path, pair: KeyPair, path:
 
 def write_scheduler_config(place: Layout, state: State, secrets: Secrets) -> Path:
     """kube-scheduler with one extender. It does not connect before the first pod, so the two may start in any order."""
-    extender = {
-        "urlPrefix": f"https://{_HOST}:{state.ports.control_plane}/scheduler",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "preemptVerb": "preempt",
-        "bindVerb": "bind",
-        "weight": 100,  # one step of ten outweighs kube-scheduler spreading of equal pods, which undoes packing
-        "enableHTTPS": True,
-        "tlsConfig": {"caFile": str(secrets.ca)},
-        "httpTimeout": "5s",
-        "nodeCacheCapable": True,
-        "ignorable": False,
-        # Visible to the scheduler, so that its own sums, quota and preemption work (scheduler extender API v1).
-        "managedResources": [
-            {"name": name, "ignoredByScheduler": kind is Kind.AMOUNT} for name, kind in table.managed().items()
-        ],
-    }
+    url = f"https://{_HOST}:{state.ports.control_plane}/scheduler"
+    managed = {name: kind is Kind.AMOUNT for name, kind in table.managed().items()}
+    extender = Extender(url, managed, Tls(ca=str(secrets.ca)))
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -126,7 +113,7 @@ def write_scheduler_config(place: Layout, state: State, secrets: Secrets) -> Pat
             _packing("fractile-binpack", {"type": "MostAllocated"}),
             _packing("fractile-ratio", {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": _SHAPE}),
         ],
-        "extenders": [extender] if state.fractile else [],
+        "extenders": [extender_of(extender)] if state.fractile else [],
     }
     return place.write(place.config / "kube-scheduler.yaml", yaml.safe_dump(config, sort_keys=False))
 

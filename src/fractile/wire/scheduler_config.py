@@ -68,7 +68,6 @@ class Extender(msgspec.Struct, frozen=True):
     managed: Mapping[str, bool]
     tls: Tls = Tls()
     weight: int = WEIGHT  # one step of ten then outweighs the spreading of equal pods, which undoes packing
-    preempt_verb: str = ""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -116,7 +115,7 @@ def extender_of(extender: Extender) -> Document:
         "urlPrefix": extender.url,
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
-        **({"preemptVerb": extender.preempt_verb} if extender.preempt_verb else {}),
+        "preemptVerb": "preempt",
         "bindVerb": "bind",
         "weight": extender.weight,
         "enableHTTPS": extender.url.startswith("https://"),
@@ -124,6 +123,7 @@ def extender_of(extender: Extender) -> Document:
         "httpTimeout": f"{_TIMEOUT}s",
         "nodeCacheCapable": True,
         "ignorable": False,
+        # Visible to the scheduler, so that its own sums, quota and preemption work (scheduler extender API v1).
         "managedResources": [
             {"name": name, "ignoredByScheduler": ignored} for name, ignored in extender.managed.items()
         ],
