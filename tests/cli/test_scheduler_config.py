@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from fractile.cli.scheduler_config import command
@@ -52,6 +53,9 @@ def test_bin_packing_and_the_extender_go_together() -> None:
         (["--kubernetes", "1.36", "--resources", "cpu=0"], "--resources"),
         (["--kubernetes", "1.36", "--policy", "fractile"], "needs --extender"),
         (["--kubernetes", "1.36", "--extender", "fractile:8443"], "begins with http"),
+        (["--kubernetes", "1.36", "--extender", "https:///x"], "begins with http"),
+        (["--kubernetes", "1.36", "--profile", ""], "--profile"),
+        (["--kubernetes", "1.36", "--profile", "a b"], "--profile"),
         (["--kubernetes", "1.36", "--extender", "https://f/s"], "needs --tls-ca"),
         (["--kubernetes", "1.36", "--extender", "http://f/s", "--tls-ca", "/c"], "need an extender with https"),
         (
@@ -69,6 +73,12 @@ def test_a_wrong_command_line_is_refused_with_a_sentence(args: list[str], told: 
 
     assert result.exit_code == 2
     assert told in result.stderr
+
+
+def test_versions_are_completed() -> None:
+    found = ShellComplete(command, {}, "scheduler-config", "_X").get_completions(["--kubernetes"], "1.3")
+
+    assert [item.value for item in found] == [f"1.{minor}" for minor in range(30, 37)]
 
 
 def test_what_the_form_cannot_say_is_refused_also_when_only_kubeadm_is_asked() -> None:

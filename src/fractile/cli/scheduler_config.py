@@ -1,9 +1,11 @@
 """``fractile scheduler-config``: prints a configuration for kube-scheduler. Offline; needs no cluster."""
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from fractile.cli import scheduler_config_text
 from fractile.dialects import table
@@ -15,14 +17,28 @@ from fractile.wire.scheduler_config import Extender, Form, Tls, Wish
 
 T = TypeVar("T")
 
+_URL = re.compile(r"https?://[^\s/]+(/\S*)?")
+_PROFILE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _FRACTILE = "fractile"
 _POLICIES = [*(str(kind) for kind in scoring.Kind), _FRACTILE]
 RESOURCES = "nvidia.com/gpu=5,cpu=1,memory=1"
 SHAPE = "0:0,100:10"
 
 
+def complete_version(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """All that are served."""
+    known = (f"1.{minor}" for minor in range(wire.OLDEST, wire.NEWEST + 1))
+    return [CompletionItem(version) for version in known if version.startswith(incomplete)]
+
+
 @click.command("scheduler-config")
-@click.option("--kubernetes", required=True, metavar="VERSION", help="Of kube-scheduler, 1.20 to 1.36.")
+@click.option(
+    "--kubernetes",
+    required=True,
+    metavar="VERSION",
+    shell_complete=complete_version,
+    help="Of kube-scheduler, 1.20 to 1.36.",
+)
 @click.option(
     "--policy",
     type=click.Choice(_POLICIES),
@@ -94,6 +110,8 @@ def command(
     wanted = policy or (_FRACTILE if extender else str(scoring.Kind.RATIO))
     if wanted == _FRACTILE and not extender:
         raise click.UsageError(f"--policy {_FRACTILE} needs --extender URL")
+    if not _PROFILE.fullmatch(profile):
+        raise click.BadParameter(f"{profile!r} is not a name that spec.schedulerName may have", param_hint="--profile")
     minor = _parsed(kubernetes, "--kubernetes", wire.minor_of)
     strategy = None
     if wanted != _FRACTILE:
@@ -116,7 +134,7 @@ def command(
 
 
 def _extender(url: str, tls: Tls, weight: int) -> Extender:
-    if not url.startswith(("http://", "https://")):
+    if not _URL.fullmatch(url):
         raise click.BadParameter(f"{url!r} is not a URL that begins with http:// or https://", param_hint="--extender")
     if url.startswith("https://") and not (tls.ca or tls.insecure):
         # kube-scheduler would not check the certificate, and would not say so (extender.go, makeTransport).

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fractile.cli.scheduler_config import complete_version
 from fractile.errors import SetupError, WireError
 from fractile.wire import scheduler_config, scoring
 from fractile.wire.scoring import Kind, Strategy
@@ -21,12 +22,25 @@ _STDIN = "-"
 
 
 @click.command("score")
-@click.option("-f", "--file", "source", required=True, metavar="FILE", help="Manifests, YAML or JSON; - for the input.")
+@click.option(
+    "-f",
+    "--file",
+    "source",
+    required=True,
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Manifests, YAML or JSON; - for the input.",
+)
 @click.option("--strategy", type=click.Choice([str(kind) for kind in Kind]), help="Instead of the file's.")
 @click.option("--resources", metavar="NAME=WEIGHT,...", help="Instead of the file's; weights 1 to 100.")
 @click.option("--shape", metavar="PERCENT:SCORE,...", help="Of requested-to-capacity-ratio, scores 0 to 10.")
 @click.option(
-    "--kubernetes", default="1.36", show_default=True, metavar="VERSION", help="Whose arithmetic; 1.20 is the old one."
+    "--kubernetes",
+    default="1.36",
+    show_default=True,
+    metavar="VERSION",
+    shell_complete=complete_version,
+    help="Whose arithmetic; the old one is that of 1.20 and 1.21.",
 )
 @click.option("--pod", "name", default="", metavar="NAME", help="Only this pod; else all that are on no node.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
