@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo test test-versions bench dist image chart lint format proto clean up down
+.PHONY: help install demo test test-versions test-chart bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ test: $(INSTALLED) ## run every check and every test, end to end included
 
 test-versions: $(INSTALLED) ## hold scheduler-config against kube-scheduler 1.20 to 1.36, which it builds once (an hour)
 	@nice -n 10 $(BIN)/python -m tests.versions $(ARGS)
+
+test-chart: $(INSTALLED) ## install the chart on a local cluster; on it the tests of the path of a pod
+	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_chart.py
+	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_path.py
 
 bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machine
 	@$(BIN)/python -m tests.perf $(ARGS)

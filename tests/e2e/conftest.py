@@ -69,7 +69,7 @@ def cluster(_alone: None) -> Generator[LocalCluster]:
     found.down()
     before = container_cgroups()
     try:
-        found.up(Wish(spec=demo_spec(NAME)))
+        found.up(Wish(spec=demo_spec(NAME), chart="FRACTILE_TEST_CHART" in os.environ))
         yield found
     finally:
         found.down()

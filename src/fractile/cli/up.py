@@ -50,6 +50,7 @@ def _policy(_context: click.Context, _parameter: click.Parameter, text: str | No
     callback=_policy,
     help="How nodes are chosen (docs/node-policies.md); on a running cluster the control plane starts again with it.",
 )
+@click.option("--chart", is_flag=True, help="Fractile as pods, installed from its Helm chart (docs/install.md).")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--hollow", is_flag=True, hidden=True, help="Nodes without kubelet even where real ones are possible.")
 @click.option("--without-fractile", is_flag=True, hidden=True, help="Kubernetes alone.")
@@ -61,6 +62,7 @@ def command(
     memory_unit: str | None,
     sharing: Path | None,
     policy: str | None,
+    chart: bool,
     output: str,
     hollow: bool,
     without_fractile: bool,
@@ -73,7 +75,9 @@ def command(
     spec = _spec(name, nodes=nodes, cards=cards, file=file, unit=MemoryUnit[memory_unit] if memory_unit else None)
     cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
     rules = None if sharing is None else _rules(sharing)
-    started = cluster.up(Wish(spec=spec, hollow=hollow, fractile=not without_fractile, sharing=rules, policy=policy))
+    started = cluster.up(
+        Wish(spec=spec, hollow=hollow, fractile=not without_fractile, sharing=rules, chart=chart, policy=policy)
+    )
     click.echo(_json(cluster, started) if output == "json" else _text(cluster, started))
 
 

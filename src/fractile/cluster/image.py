@@ -117,6 +117,25 @@ def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, 
     return Image(name, file, described, size, sum(one.unpacked for one in layers))
 
 
+def kept(root: Path, *, env: Mapping[str, str], progress: Progress) -> Image:
+    """The image for a local cluster, built when the sources are not those of the last time; its tag is their digest."""
+    digest = hashlib.sha256(native.fingerprint(root).encode())
+    for path in [*_sources(root), root / "constraints.txt"]:
+        digest.update(f"{path.relative_to(root)} ".encode() + path.read_bytes())
+    tag = digest.hexdigest()[:12]
+    record = _cache(env) / "local" / f"{tag}.json"
+    if record.is_file():
+        return msgspec.json.decode(record.read_bytes(), type=Image, dec_hook=lambda kind, text: kind(text))
+    made = build(record.parent, root=root, env=env, progress=progress, tag=tag)
+    record.write_bytes(msgspec.json.encode(made, enc_hook=str))
+    return made
+
+
+def archive(name: str, env: Mapping[str, str] = os.environ) -> tuple[str, Path]:
+    """Name and file of an image that ``kept`` has made."""
+    return name, _cache(env) / "local" / f"fractile-{name.rpartition(':')[2]}.oci.tar"
+
+
 def _config(root: Path) -> Config:
     machine = platform.machine()
     return Config(

@@ -21,6 +21,7 @@ from fractile.cluster.component import Component, Seen
 from fractile.cluster.layout import DEFAULT_NAME, Layout, cluster_names, default_clusters_dir, layout
 from fractile.cluster.objects import kubectl_env
 from fractile.cluster.plan import Plan
+from fractile.cluster.pods import Pods
 from fractile.cluster.processes import Process
 from fractile.cluster.programs import Programs
 from fractile.cluster.progress import Progress, silent
@@ -115,7 +116,7 @@ class LocalCluster:
         return done.stdout
 
     def components(self) -> list[str]:
-        """The names of all its processes, such as kube-apiserver and node-1/kubelet."""
+        """The names of all its processes, such as kube-apiserver and node-1/kubelet; pods are not among them."""
         return [c.name for c in self._plan().components()]
 
     def status(self) -> dict[str, Seen]:
@@ -123,14 +124,20 @@ class LocalCluster:
         return {c.name: component.seen(self.place, c) for c in self._plan().components()}
 
     def process(self, name: str) -> Process | None:
-        """The process of the component, when it runs."""
+        """The process of the component, when it runs; of several replicas that are pods, the leader's."""
+        if (pods := self._pods(name)) is not None:
+            return pods.process(name)
         return component.running(self.place, self._component(name))
 
     def log(self, name: str) -> Path:
-        return self.place.log(name)
+        pods = self._pods(name)
+        return self.place.log(name) if pods is None else pods.log(name)
 
     def kill(self, name: str, number: int = signal.SIGKILL, *, wait: float = 10.0) -> None:
         """Send the signal to the component; for SIGKILL and SIGTERM wait until it has ended."""
+        if (pods := self._pods(name)) is not None:
+            pods.kill(name, number)
+            return
         process = self.process(name)
         if process is None or not processes.send(process, number):
             raise SetupError(f"{name} does not run")
@@ -140,6 +147,9 @@ class LocalCluster:
     def start(self, name: str, *args: str, env: Mapping[str, str] | None = None) -> None:
         """Start the component unless it runs, with ``args`` added to its command line and ``env`` to its environment;
         wait until it is ready."""
+        if (pods := self._pods(name)) is not None:
+            pods.start(name, [*args, *(f"{k}={v}" for k, v in (env or {}).items())])
+            return
         one = self._component(name)
         one = msgspec.structs.replace(one, argv=(*one.argv, *args))
         component.start(self.place, one, env=env)
@@ -171,6 +181,12 @@ class LocalCluster:
             for name, held in pod.held.items()
             if held
         }
+
+    def _pods(self, name: str) -> Pods | None:
+        """Who knows the component of that name, when it is a pod of the chart."""
+        state = self.state
+        pods = Pods(self.place, state, self.kubectl) if state.image else None
+        return pods if pods is not None and name in pods.names() else None
 
     def _plan(self) -> Plan:
         return plans.make(self.place, self.state, now=self._now())

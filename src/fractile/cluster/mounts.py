@@ -4,6 +4,7 @@
     /run/containerd   <- nodes/N/run       shims put their sockets there whatever containerd's configuration says
     /var/lib/cni      <- nodes/N/cni
     /var/log          <- nodes/N/log       kubelet's links to the containers' logs
+    /var/lib/fractile-node, -simgpu <- nodes/N/agent, simgpu    for an agent that is a pod (chart.py)
 
 The namespace is pinned by a bind mount of its file, so it outlives any process in it; a reboot ends it. Programs enter
 by `nsenter --mount=PIN`. Facts: mount_namespaces(7), unshare(1).
@@ -24,14 +25,18 @@ from fractile.errors import SetupError
 
 _TIMEOUT = 20.0
 _ONE_BY_ONE = Lock()  # the nodes of a cluster are prepared in threads at the same time
-_TARGETS = ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni", "/var/log")
-_MOUNT = """
+AGENT = "/var/lib/fractile-node"  # /var/lib/fractile holds the clusters themselves
+SIMGPU = "/var/lib/fractile-simgpu"
+_TARGETS = ("/var/lib/kubelet", "/run/containerd", "/var/lib/cni", "/var/log", AGENT, SIMGPU)
+_MOUNT = f"""
 set -e
 mount --bind "$1/kubelet" /var/lib/kubelet
 mount --make-rshared /var/lib/kubelet
 mount --bind "$1/run" /run/containerd
 mount --bind "$1/cni" /var/lib/cni
 mount --bind "$1/log" /var/log
+mount --bind "$1/agent" {AGENT}
+mount --bind "$1/simgpu" {SIMGPU}
 """
 
 
@@ -129,7 +134,7 @@ def remove_empty_targets() -> None:
 
 
 def _make_folders(place: Layout, node: NodeLayout) -> None:
-    for folder in (node.kubelet, node.run, node.cni, node.log, place.pins):
+    for folder in (node.kubelet, node.run, node.cni, node.log, node.agent, node.simgpu, place.pins):
         folder.mkdir(parents=True, exist_ok=True)
     for target in _TARGETS:
         Path(target).mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,8 @@ LABEL_REFRESH = 2  # seconds; the API server of a local cluster has few agents t
 _NO_DEVICES = '{"version": 1, "devices": []}'
 CONTEXT = 256  # MiB that a CUDA context takes on a simulated card
 
+AGENT_LABEL = "fractile.dev/local-agent"  # where the chart's agent runs: on every node, until a test takes it away
+
 _OVERLAYFS = "overlay"
 
 
@@ -87,6 +89,7 @@ def kubelet(place: Layout, node: NodeState, files: NodeFiles, programs: Programs
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
         f"--cert-dir={place.node(node.index).config}",
+        f"--node-labels={AGENT_LABEL}=true",
     )
     return Component(
         f"{node.name}/kubelet",

@@ -13,15 +13,24 @@ _TIMEOUT = 60.0
 _READY = 30.0  # containerd takes connections before its plugins are loaded
 
 
-def import_images(place: Layout, index: int, *, probe: Path | None = None) -> str:
-    """Import what is missing; what was done, for a person. With ``probe`` also the image for CUDA programs."""
+def import_images(place: Layout, index: int, *, probe: Path | None = None, also: tuple[str, Path] | None = None) -> str:
+    """Import what is missing; what was done, for a person. With ``probe`` also the image for CUDA programs; ``also``:
+    name and file of one more."""
     wanted = images.names(cuda=probe is not None)
-    if wanted <= _present(place, index):
+    present = _present(place, index)
+    if also is not None and also[0] not in present:
+        _ctr(place, index, "images", "import", str(also[1]))
+    elif wanted <= present:
         return "there already"
     archives = images.write_archives(place, images.static_busybox(), probe)
     for path in archives.values():
         _ctr(place, index, "images", "import", str(path))
     return "imported"
+
+
+def tag_image(place: Layout, index: int, name: str, other: str) -> None:
+    """Give an image of the node another name as well."""
+    _ctr(place, index, "images", "tag", "--force", name, other)
 
 
 def _present(place: Layout, index: int) -> set[str]:

@@ -55,6 +55,11 @@ def manifests() -> str:
     return "\n---\n".join(f.read_text() for f in files)
 
 
+def namespace_manifest() -> str:
+    """The first of the manifests, which is there before anything can be put into it."""
+    return resources.files("fractile.cluster").joinpath("manifests", "00-namespace.yaml").read_text()
+
+
 def manifests_for(webhook: str) -> str:
     """The manifests for an API server that reaches the webhook by URL, not through a Service; "": there is none."""
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(manifests()))

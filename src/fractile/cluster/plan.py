@@ -5,9 +5,10 @@ from datetime import datetime
 
 import msgspec
 
-from fractile.cluster import controlplane, node
+from fractile.cluster import chart, controlplane, node
 from fractile.cluster.certificates import KeyPair
 from fractile.cluster.component import Component
+from fractile.cluster.controlplane import Secrets
 from fractile.cluster.layout import Layout
 from fractile.cluster.programs import Programs
 from fractile.cluster.state import NodeState, State
@@ -24,13 +25,15 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The components of a cluster. ``control_plane`` is Fractile's."""
+    """The components of a cluster. ``control_plane`` is Fractile's, ``proxy`` the way to it when the chart runs it."""
 
     etcd: Component
     apiserver: Component
     controller_manager: Component
     scheduler: Component
     control_plane: Component | None
+    proxy: Component | None
+    secrets: Secrets
     nodes: tuple[NodePlan, ...]
     admin: KeyPair
 
@@ -39,8 +42,7 @@ class Plan(msgspec.Struct, frozen=True):
         yield from (self.etcd, self.apiserver, self.controller_manager, self.scheduler)
         for one in self.nodes:
             yield from (c for c in (one.containerd, one.kubelet, one.agent) if c is not None)
-        if self.control_plane is not None:
-            yield self.control_plane
+        yield from (c for c in (self.control_plane, self.proxy) if c is not None)
 
     def component(self, name: str) -> Component:
         """The component of that name; SetupError when there is none."""
@@ -61,7 +63,9 @@ def make(place: Layout, state: State, *, now: datetime) -> Plan:
         apiserver=controlplane.apiserver(place, state, secrets, programs),
         controller_manager=controlplane.controller_manager(state, secrets, programs),
         scheduler=controlplane.scheduler(state, secrets, programs, config),
-        control_plane=controlplane.fractile_control_plane(place, state, secrets) if state.fractile else None,
+        control_plane=controlplane.fractile_control_plane(place, state, secrets) if _as_processes(state) else None,
+        proxy=chart.proxy(place, state, secrets) if state.image else None,
+        secrets=secrets,
         nodes=tuple(_node(place, state, one, programs, now=now) for one in state.nodes),
         admin=secrets.admin,
     )
@@ -73,5 +77,9 @@ def _node(place: Layout, state: State, one: NodeState, programs: Programs, *, no
         state=one,
         containerd=None if state.hollow else node.containerd(place, one, files),
         kubelet=node.hollow_node(place, one, files) if state.hollow else node.kubelet(place, one, files, programs),
-        agent=node.agent(place, state, one, files) if state.fractile else None,
+        agent=node.agent(place, state, one, files) if _as_processes(state) else None,
     )
+
+
+def _as_processes(state: State) -> bool:
+    return state.fractile and not state.image

@@ -53,7 +53,7 @@ class NodeState(msgspec.Struct, frozen=True):
 class State(msgspec.Struct, frozen=True):
     """``hollow`` is the reason why the nodes have no kubelet, empty when they have. ``native`` is the folder of the
     library and of simgpu, empty when limits are not enforced. ``policy``: how nodes are chosen; empty: as by default.
-    """
+    ``image``: what the pods of the chart run; empty: Fractile is processes."""
 
     version: int
     spec: ClusterSpec
@@ -63,6 +63,7 @@ class State(msgspec.Struct, frozen=True):
     nodes: tuple[NodeState, ...]
     programs: str
     native: str = ""
+    image: str = ""
     policy: str = ""
 
     def node(self, name: str) -> NodeState:

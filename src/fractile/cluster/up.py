@@ -13,7 +13,9 @@ import msgspec
 
 from fractile.cluster import (
     cgroups,
+    chart,
     component,
+    image,
     mounts,
     native,
     network,
@@ -43,12 +45,14 @@ _POLL = 0.2
 
 class Wish(msgspec.Struct, frozen=True):
     """What a person asks for. Without a spec: the cluster as it was, or the default one. ``sharing``: the text of a
-    file of rules about how cards may be cut; None: those that there are. ``policy``: how nodes are chosen, likewise."""
+    file of rules about how cards may be cut; None: those that there are. ``policy``: how nodes are chosen, likewise.
+    ``chart``: Fractile as pods, from its chart."""
 
     spec: ClusterSpec | None = None
     hollow: bool = False
     fractile: bool = True
     sharing: str | None = None
+    chart: bool = False
     policy: str | None = None
 
 
@@ -98,8 +102,23 @@ def _decide(place: Layout, wish: Wish, env: Mapping[str, str], progress: Progres
     built = native.ensure(env, progress) if decided.fractile and not hollow else ""
     policy = decided.policy if wish.policy is None else wish.policy
     decided = msgspec.structs.replace(decided, native=built, policy=policy)
+    if wish.chart or decided.image:
+        decided = _with_chart(decided, kept, env, progress, wish_again=wish.chart)
     state.save(place, decided)
     return decided
+
+
+def _with_chart(
+    decided: State, kept: State | None, env: Mapping[str, str], progress: Progress, *, wish_again: bool
+) -> State:
+    """What runs as processes cannot become pods, or the other way round, without somebody dropping what it holds."""
+    if kept is not None and not kept.image:
+        raise SetupError("this cluster runs Fractile as processes; take it down first, or choose another --name")
+    if why := chart.why_impossible(decided.hollow, decided.native):
+        raise SetupError(why)
+    if kept is not None and not wish_again:
+        return decided  # to heal a cluster is no reason to upgrade it
+    return msgspec.structs.replace(decided, image=chart.ensure_image(env, progress).name)
 
 
 def _why_hollow(wish: Wish, env: Mapping[str, str], progress: Progress) -> str:
@@ -132,14 +151,24 @@ async def _control_plane(place: Layout, wanted: State, planned: Plan, api: async
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(_ensure(place, planned.controller_manager, progress))
         tasks.create_task(_ensure(place, planned.scheduler, progress))
-        with progress.step("manifests") as step:
-            await asyncio.to_thread(objects.apply_manifests, place, Programs.at(wanted.programs), webhook_url(wanted))
-            step.done("applied")
+        await _put_objects(place, wanted, planned, progress)
+        if planned.proxy is not None:
+            tasks.create_task(_ensure(place, planned.proxy, progress))
         if planned.control_plane is not None:
             tasks.create_task(_ensure(place, planned.control_plane, progress))
         with progress.step("admission policy") as step:
             await objects.wait_policy(client)
             step.done("active")
+
+
+async def _put_objects(place: Layout, wanted: State, planned: Plan, progress: Progress) -> None:
+    if wanted.image:
+        with progress.step("chart") as step:
+            step.done(await asyncio.to_thread(chart.install, place, wanted, planned.secrets))
+        return
+    with progress.step("manifests") as step:
+        await asyncio.to_thread(objects.apply_manifests, place, Programs.at(wanted.programs), webhook_url(wanted))
+        step.done("applied")
 
 
 async def _node(place: Layout, wanted: State, node: NodePlan, api: asyncio.Event, progress: Progress) -> None:
@@ -159,7 +188,8 @@ async def _node(place: Layout, wanted: State, node: NodePlan, api: asyncio.Event
 
 def _import_images(place: Layout, wanted: State, node: NodePlan) -> str:
     probe = Path(wanted.native, native.PROBE) if wanted.native else None
-    return import_images(place, node.state.index, probe=probe)
+    ours = image.archive(wanted.image) if wanted.image else None
+    return import_images(place, node.state.index, probe=probe, also=ours)
 
 
 def _prepare(place: Layout, node: NodePlan) -> None:

@@ -89,3 +89,8 @@ def test_the_mix_takes_the_commonest_classes_until_they_cover_enough() -> None:
 
 def test_classes_do_not_look_at_memory_nor_at_models_of_pods_without_gpus() -> None:
     assert mix_of([Ask(1, 5), Ask(1, 7), Ask(1, 7, models=("T4",))]) == Mix((Ask(1, 0),), (3,))
+
+
+def test_a_cluster_that_shows_no_card_yet_has_no_models_and_that_is_no_error() -> None:
+    assert forecast(mix_of([]), []).access.shape[0] == 0
+    assert forecast(mix_of([Ask(1000, 0, 1, 500)]), []).access.shape == (0, 1)

@@ -1,0 +1,179 @@
+"""`fractile up --chart`: Fractile as its users install it, from the chart, as pods of the real kubelets.
+
+What differs from a cluster of theirs is said in values: there is no kube-proxy and no cluster DNS, so pods are told
+the API server's address, the control plane has the network of its node, and kube-scheduler and the API server reach it
+through a port that `service_proxy` keeps. All nodes are this machine, so each node's folders lie under paths that are
+the same on all of them only in its own mount namespace.
+"""
+
+import subprocess
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from fractile.cluster import image, mounts
+from fractile.cluster.component import Component, HttpProbe
+from fractile.cluster.controlplane import Secrets, fractile_program
+from fractile.cluster.layout import Layout
+from fractile.cluster.node import AGENT_LABEL, CONTEXT, LABEL_REFRESH
+from fractile.cluster.objects import kubectl_env, namespace_manifest
+from fractile.cluster.programs import Programs
+from fractile.cluster.progress import Progress
+from fractile.cluster.state import State
+from fractile.errors import SetupError
+
+RELEASE = "fractile"
+NAMESPACE = "fractile-system"
+SECRET = "fractile-extender"
+PROXY = "service-proxy"
+REPLICAS = 2
+DEVICES = "devices.json"
+
+_TIMEOUT = 60
+_HOST = "127.0.0.1"
+
+
+def folder() -> Path:
+    return image.repository() / "charts" / "fractile"
+
+
+def ensure_image(env: Mapping[str, str], progress: Progress) -> image.Image:
+    """The image of these sources, under a tag that names their content: a node imports it when it lacks it."""
+    return image.kept(image.repository(), env=env, progress=progress)
+
+
+def proxy(place: Layout, state: State, secrets: Secrets) -> Component:
+    """Ready when the control plane's leader answers through it."""
+    forwards = {state.ports.control_plane: "fractile", state.ports.webhook: "fractile-webhook"}
+    argv = (
+        *fractile_program(),
+        "service-proxy",
+        f"--kubeconfig={place.kubeconfig}",
+        *(f"--forward={port}={NAMESPACE}/{name}" for port, name in forwards.items()),
+    )
+    return Component(PROXY, argv, probe=HttpProbe(f"https://{_HOST}:{state.ports.control_plane}/readyz", secrets.ca))
+
+
+def values(place: Layout, state: State) -> dict[str, Any]:
+    """What a local cluster says to the chart."""
+    rules: dict[str, Any] = yaml.safe_load(place.sharing.read_text()) or {}
+    repository, _, tag = state.image.rpartition(":")
+    return {
+        "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
+        "memoryUnit": state.spec.unit.name,
+        "kubernetes": {"host": _HOST, "port": state.ports.apiserver},
+        "controlPlane": {
+            "replicas": min(REPLICAS, len(state.nodes)),
+            "hostNetwork": True,
+            **({"nodePolicy": state.policy} if state.policy else {}),
+            "tls": {"mode": "secret", "secretName": SECRET},
+        },
+        "webhook": {"url": f"https://{_HOST}:{state.ports.webhook}"},
+        "agent": {
+            "nodeSelector": {"fractile.dev/gpu": None, AGENT_LABEL: "true"},
+            "stateDir": mounts.AGENT,
+            "extraArgs": [
+                f"--context-memory={CONTEXT}",
+                f"--label-refresh={LABEL_REFRESH}",
+                f"--devices={mounts.AGENT}/{DEVICES}",
+            ],
+        },
+        "simulated": {"enabled": True, "hostDir": mounts.SIMGPU},
+        "sharing": {k: v for k, v in rules.items() if k != "version"},
+    }
+
+
+def install(place: Layout, state: State, secrets: Secrets) -> str:
+    """Install the release, or upgrade it when values or image differ; what was done."""
+    for node in state.nodes:
+        there = place.node(node.index)
+        place.write(there.agent / DEVICES, (there.config / DEVICES).read_bytes())
+    _apply_before(place, state, secrets)
+    return Helm(place).ensure(values(place, state))
+
+
+class Helm:
+    """The release of a local cluster, through Helm's own code. SetupError with Helm's words when it refuses."""
+
+    def __init__(self, place: Layout) -> None:
+        self._place = place
+
+    def ensure(self, wanted: Mapping[str, Any], *, chart: Path | None = None) -> str:
+        """Level-triggered: a release that is as it shall be is left alone."""
+        there: list[dict[str, Any]] = self._call("history", RELEASE) if self._exists() else []
+        if not there:
+            self._call("install", str(chart or folder()), RELEASE, dict(wanted), timeout=_TIMEOUT)
+            return "installed"
+        if there[-1].get("status") == "deployed" and self._call("get_values", RELEASE) == _stored(wanted):
+            return "installed already"
+        return self.upgrade(wanted, chart=chart)
+
+    def upgrade(self, wanted: Mapping[str, Any], *, chart: Path | None = None) -> str:
+        self._call("upgrade", str(chart or folder()), RELEASE, dict(wanted), timeout=_TIMEOUT, reset_values=True)
+        return "upgraded"
+
+    def rollback(self) -> None:
+        self._call("rollback", RELEASE, timeout=_TIMEOUT)
+
+    def uninstall(self) -> None:
+        self._call("uninstall", RELEASE, timeout=_TIMEOUT, wait="legacy")
+
+    def _exists(self) -> bool:
+        return any(release["name"] == RELEASE for release in self._call("list", all_states=True))
+
+    def _call(self, verb: str, *args: object, **options: object) -> Any:
+        try:
+            with self._sdk.Config(kubeconfig_path=str(self._place.kubeconfig), namespace=NAMESPACE) as config:
+                return getattr(config, verb)(*args, **options)
+        except self._sdk.HelmError as e:
+            raise SetupError(f"helm {verb} failed: {e}") from None
+
+    @cached_property
+    def _sdk(self) -> Any:
+        try:
+            import helm_python
+        except ImportError:
+            raise SetupError("--chart needs Helm; install it with `pip install helm-python-sdk`") from None
+        return helm_python
+
+
+def _stored(wanted: Mapping[str, Any]) -> Any:
+    """As Helm gives values back: through JSON."""
+    return msgspec.json.decode(msgspec.json.encode(wanted))
+
+
+def _apply_before(place: Layout, state: State, secrets: Secrets) -> None:
+    """What a user has before `helm install`: the namespace, and the certificate that kube-scheduler will trust."""
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": SECRET, "namespace": NAMESPACE},
+        "type": "kubernetes.io/tls",
+        "stringData": {
+            "tls.crt": secrets.extender.cert.read_text(),
+            "tls.key": secrets.extender.key.read_text(),
+            "ca.crt": secrets.ca.read_text(),
+        },
+    }
+    done = subprocess.run(
+        [Programs.at(state.programs)["kubectl"], "apply", "--server-side", "-f", "-"],
+        input=f"{namespace_manifest()}\n---\n{yaml.safe_dump(secret)}",
+        env=kubectl_env(place, {}),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SetupError(f"the chart's namespace cannot be made: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def why_impossible(state_hollow: str, built: str) -> str:
+    """Why the chart cannot be installed here; empty when it can."""
+    if state_hollow:
+        return f"--chart needs real nodes: {state_hollow}"
+    return "" if built else "--chart needs the library, which is not built here; see the line above"

@@ -1,0 +1,130 @@
+"""The chart on a real cluster: installed, upgraded, rolled back and removed under a GPU pod that runs all the while.
+
+It has a cluster of its own and takes two minutes, so it runs on request: `make test-chart`.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fractile.cluster import chart, mounts, nodeimages
+from fractile.cluster import workload as w
+from fractile.cluster.chart import Helm
+from fractile.cluster.layout import locked
+from fractile.cluster.local import LocalCluster
+from fractile.cluster.spec import from_options
+from fractile.cluster.up import Wish
+from fractile.cluster.workload import Workload
+
+NAME = "e2e-chart"
+SYSTEM = ("-n", chart.NAMESPACE)
+NEXT = "next"
+
+pytestmark = pytest.mark.skipif(
+    "FRACTILE_TEST_CHART" not in os.environ, reason="the chart's own cluster: make test-chart"
+)
+
+
+@pytest.fixture(scope="module")
+def installed() -> Generator[LocalCluster]:
+    found = LocalCluster(NAME)
+    found.down()
+    try:
+        found.up(Wish(spec=from_options(NAME, nodes=2), chart=True))
+        yield found
+    finally:
+        found.down()
+
+
+def test_a_gpu_pod_runs_through_upgrade_rollback_and_removal(installed: LocalCluster, tmp_path: Path) -> None:
+    work = Workload(installed.kubectl, "e2e-chart")
+    work.create_namespace()
+    work.apply([w.pod("keeps", w.container(memory=2000))])
+    before = work.wait_running("keeps", seconds=90)["keeps"]
+    assert w.placement_of(before).containers[0].slices[0].memory == 2000
+
+    # 1. Another version: another image, another chart.
+    values = chart.values(installed.place, installed.state)
+    newer = json.loads(json.dumps(values))
+    newer["image"]["tag"] = NEXT
+    for node in installed.state.nodes:
+        tag(installed, node.index)
+    helm = Helm(installed.place)
+    helm.upgrade(newer, chart=another_version(tmp_path))
+    wait_images(work, installed, NEXT)
+    work.apply([w.pod("newer", w.container(memory=1000))])
+    work.wait_running("newer", seconds=90)
+
+    # 2. And back.
+    helm.rollback()
+    wait_images(work, installed, values["image"]["tag"])
+    work.apply([w.pod("older", w.container(memory=1000))])
+    work.wait_running("older", seconds=90)
+    assert restarts(work) == {"keeps": 0, "newer": 0, "older": 0}
+
+    # 3. Gone, but for what the notes say; what runs goes on.
+    with locked(installed.place):
+        helm.uninstall()
+    work.wait_until(60, "the release to be gone", lambda: left(installed) == EXPECTED)
+    assert restarts(work) == {"keeps": 0, "newer": 0, "older": 0}
+
+
+# Of kinds that do not go with a namespace, and what helm did not make.
+EXPECTED = {
+    "customresourcedefinition.apiextensions.k8s.io/extendedresources.fractile.dev",
+    "customresourcedefinition.apiextensions.k8s.io/resourceclasses.fractile.dev",
+    f"secret/{chart.SECRET}",
+}
+KINDS = (
+    "clusterroles,clusterrolebindings,priorityclasses,customresourcedefinitions,mutatingwebhookconfigurations,"
+    "validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings"
+)
+NAMESPACED = "all,secrets,configmaps,serviceaccounts,roles,rolebindings,networkpolicies,leases,poddisruptionbudgets"
+
+
+def left(cluster: LocalCluster) -> set[str]:
+    """What of ours is there, by name."""
+    names = cluster.kubectl("get", KINDS, "-o", "name").split()
+    names += cluster.kubectl(*SYSTEM, "get", NAMESPACED, "-o", "name").split()
+    return {n for n in names if "fractile" in n}
+
+
+def another_version(folder: Path) -> Path:
+    copy = folder / "fractile"
+    shutil.copytree(chart.folder(), copy)
+    file = copy / "Chart.yaml"
+    file.write_text(file.read_text().replace("version: 0.1.0\nappVersion: 0.1.0", "version: 0.1.1\nappVersion: 0.1.1"))
+    return copy
+
+
+def tag(cluster: LocalCluster, index: int) -> None:
+    """The image of a later version: the same under another name, as the next build is not there yet."""
+    repository = cluster.state.image.rpartition(":")[0]
+    nodeimages.tag_image(cluster.place, index, cluster.state.image, f"{repository}:{NEXT}")
+    assert mounts.is_pinned(cluster.place.pin(index))
+
+
+def wait_images(work: Workload, cluster: LocalCluster, tagged: str) -> None:
+    """Until all of our pods run that image, one replica leads, and both agents serve."""
+
+    def there() -> bool:
+        listed: list[Any] = json.loads(cluster.kubectl(*SYSTEM, "get", "pods", "-o", "json"))["items"]
+        images = {c["image"].rpartition(":")[2] for p in listed for c in p["spec"]["containers"]}
+        ready = [
+            p
+            for p in listed
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", ()))
+        ]
+        going = [p for p in listed if p["metadata"].get("deletionTimestamp")]
+        return images == {tagged} and len(listed) == 4 and len(ready) == 3 and not going
+
+    work.wait_until(120, f"all pods to run {tagged}", there)
+
+
+def restarts(work: Workload) -> dict[str, int]:
+    return {name: pod["status"]["containerStatuses"][0]["restartCount"] for name, pod in work.pods().items()}
