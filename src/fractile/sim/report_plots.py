@@ -2,8 +2,8 @@
 # The types that come with matplotlib leave keywords open.
 """The plots of a report, as SVG and PNG. Equal figures give equal bytes.
 
-Colours are those of Okabe and Ito (2008), which people who see fewer colours can tell apart as well; from the eighth
-policy on lines are dashed.
+Colours are those of Okabe and Ito (2008), which people who see fewer colours can tell apart as well; lines that lie on
+each other are dashed differently.
 """
 
 import io
@@ -243,7 +243,7 @@ def _plot(figure: Figure, name: str, title: str, text: str) -> Plot:
 
 
 def _look(number: int) -> tuple[str, str]:
-    return _COLOURS[number % len(_COLOURS)], _DASHES[number // len(_COLOURS) % len(_DASHES)]
+    return _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
 
 
 def _value(figures: Figures, name: str) -> float:

@@ -5,8 +5,8 @@ a GPU.
 
 ``B`` (0..1) is how full the node is after the pod, CPU and GPUs alike: F alone does not prefer nodes that are in use.
 ``O``: what the device loses in worth to those who share GPUs (``prices``). ``rho``: how much others need this model
-(``scarcity``). Where pods come and go, rho counts 0.9 instead, and what the node loses in worth to pods of several GPUs
-(``blocks``) is subtracted ten times. The weights are in ``Weights``; they serve all clusters.
+(``scarcity``). Where pods come and go, rho counts 1.5 instead, and what the node loses in worth to pods of several GPUs
+(``blocks``) is subtracted 15 times. The weights are in ``Weights``; they serve all clusters.
 """
 
 import msgspec
@@ -31,7 +31,7 @@ class Weights(msgspec.Struct, frozen=True):
 
 
 STAYING = Weights()
-LEAVING = Weights(scarce=90, block=10)
+LEAVING = Weights(scarce=150, block=15)
 
 
 def weights_for(situation: Situation) -> Weights:
