@@ -35,13 +35,13 @@ class Forward(msgspec.Struct, frozen=True):
     service: str
 
 
-class Conditions(KubeStruct, frozen=True):
+class Condition(KubeStruct, frozen=True):
     ready: bool | None = None
 
 
 class Endpoint(KubeStruct, frozen=True):
     addresses: tuple[str, ...] = ()
-    conditions: Conditions = Conditions()
+    conditions: Condition = Condition()
 
 
 class Port(KubeStruct, frozen=True):
