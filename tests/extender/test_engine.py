@@ -43,7 +43,7 @@ class Sides:
         assert found is not None
         self.policy, self.nodes = policy, nodes
         self.cluster = Cluster(nodes)
-        self.board = Board(self.cluster.view, found, situation_of(self.cluster.view, mix))
+        self.board = Board(self.cluster.view, found, situation_of(self.cluster.view, mix, leaving=True))
         self.ledger = Ledger(clock)
         self.totals = NodeTotals()
         for node in nodes:

@@ -233,7 +233,7 @@ class Engine:
         self._kept.clear()
 
     def _situation_now(self) -> Situation:
-        return situation_of(self._live.view, self._mix, prices=self._prices)
+        return situation_of(self._live.view, self._mix, leaving=True, prices=self._prices)
 
     def _current(self) -> Situation:
         assert self._situation is not None, "the view was not followed"
