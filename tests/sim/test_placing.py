@@ -1,5 +1,6 @@
 """Pods onto a planned cluster: what a policy proposes, and what the exact books say to it."""
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -7,6 +8,7 @@ from fractile.policy.score.table import POLICIES
 from fractile.sim.kinds import Kinds
 from fractile.sim.placing import Placer, asks_of
 from fractile.sim.snapshot import Demand, Machine, Part, Snapshot
+from fractile.sim.stock import Held
 from fractile.sim.where import Where
 from fractile.wire.manifests import Taint
 from tests.sim.replay import Books
@@ -129,8 +131,6 @@ def test_conditions_beyond_the_number_of_kinds_are_still_kept() -> None:
 
 
 def test_sick_cards_have_nothing_left() -> None:
-    import msgspec
-
     one = machine(gpus=2)
     sick = msgspec.structs.replace(one.cards[0], healthy=False)
     found = placer(msgspec.structs.replace(one, cards=(sick, one.cards[1])))
@@ -149,7 +149,7 @@ def test_nothing_is_promised_twice_and_releasing_gives_everything_back(snapshot:
         a.copy() for a in (found.stock.card_left, found.stock.time_left, found.stock.users, found.stock.view.gpu_left)
     ]
     books = Books(snapshot.machines)
-    helds = []
+    helds: list[Held] = []
     for number, t in enumerate((*snapshot.bound, *snapshot.pending) * 2):
         held = found.place(t.demand)
         if held is None:

@@ -166,7 +166,7 @@ def test_a_node_without_an_inventory_has_what_its_labels_say(tmp_path: Path) -> 
 
 
 def test_a_list_in_json_is_the_same_as_documents_in_yaml(tmp_path: Path) -> None:
-    items = [
+    items: list[dict[str, object]] = [
         {"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4", "memory": "8Gi"}}},
         {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": []}},
         {"kind": "Service", "metadata": {"name": "s"}},

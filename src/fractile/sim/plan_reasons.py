@@ -133,7 +133,8 @@ def _fewer_gpus(stock: Stock, demand: Demand, part: Part, nodes: Flags) -> Itera
     count = int(np.max(stock.fitting(part).sum(axis=1), where=nodes, initial=0))
     if 0 < count < part.count:
         other = msgspec.structs.replace(demand, part=msgspec.structs.replace(part, count=count))
-        yield Change("fewer-gpus", f"ask for {count} GPUs instead of {part.count}", "", part.count, count), other
+        sentence = f"ask for {count} GPU{'' if count == 1 else 's'} instead of {part.count}"
+        yield Change("fewer-gpus", sentence, "", part.count, count), other
 
 
 def _smaller(stock: Stock, part: Part, cards: Flags) -> Iterator[tuple[Part, int, int]]:

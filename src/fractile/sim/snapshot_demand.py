@@ -8,6 +8,7 @@ with whole cards a part counts as a whole one. Both are never less than what the
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ from fractile.wire.quantity import parse
 
 _MIB = 2**20
 _MOST = 2**60
+_SHORT = 20  # characters
+_NO_OVERHEAD: dict[str, Any] = {}
 Resolve = Callable[[PodRequest], PodRequest | Refusal]
 
 
@@ -43,10 +46,10 @@ def demand_of(pod: PlannedPod, reading: Reading) -> Demand | Refusal:
         found = reading.resolve(found)
     if isinstance(found, Refusal):
         return found
-    overhead = pod.spec.overhead or {}
+    overhead = pod.spec.overhead or _NO_OVERHEAD
     return Demand(
-        cpu=_peak(pod, "cpu", milli) + milli(overhead.get("cpu", 0), "overhead.cpu"),
-        memory=_peak(pod, "memory", mebibytes) + mebibytes(overhead.get("memory", 0), "overhead.memory"),
+        cpu=_peak(pod, "cpu", milli) + _amount(overhead.get("cpu", "0"), "overhead.cpu", milli),
+        memory=_peak(pod, "memory", mebibytes) + _amount(overhead.get("memory", "0"), "overhead.memory", mebibytes),
         part=_part(found.gpus) if found else None,
         where=where_of(pod.spec),
     )
@@ -74,10 +77,25 @@ def _quantity(value: Any, field: str) -> Fraction:
     return found
 
 
+@lru_cache(maxsize=4096)  # a cluster's pods ask for a few hundred different amounts
+def _known(text: str, read: Callable[[Any, str], int]) -> int:
+    return read(text, "")
+
+
+def _amount(value: Any, field: str, read: Callable[[Any, str], int]) -> int:
+    """What ``read`` makes of it; of texts that are read again and again only once."""
+    if type(value) is str and len(value) <= _SHORT:
+        try:
+            return _known(value, read)
+        except WireError:
+            pass  # said below, with the field
+    return read(value, field)
+
+
 def _peak(pod: PlannedPod, resource: str, read: Callable[[Any, str], int]) -> int:
     running = peak = 0
     for role, container in containers_in_order(pod):
-        amount = read(_requested(container, resource), f"container {container.name} {resource}")
+        amount = _amount(_requested(container, resource), f"container {container.name} {resource}", read)
         peak = max(peak, running + amount)
         if role is not Role.INIT:
             running += amount
@@ -87,9 +105,9 @@ def _peak(pod: PlannedPod, resource: str, read: Callable[[Any, str], int]) -> in
 def _requested(container: Container, resource: str) -> Any:
     found = container.resources
     if found is None:
-        return 0
+        return "0"
     limits: Mapping[str, Any] = found.limits or {}
-    return (found.requests or {}).get(resource, limits.get(resource, 0))
+    return (found.requests or {}).get(resource, limits.get(resource, "0"))
 
 
 def _part(asked: Sequence[ContainerRequest]) -> Part | None:
