@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from fractile.cluster import objects
 from fractile.dialects import table
+from fractile.dialects.dialect import Kind
 from fractile.main.agent import command as agent_command
 from fractile.main.control_plane import command as control_plane_command
 from fractile.main.simulated_cards import command as simulated_command
 from fractile.main.webhook import NAMESPACE as PROGRAMS_NAMESPACE
+from fractile.wire.scheduler_config import Extender, Tls, extender_of
 from tests.charts.rendering import (
     CHART,
     NAMESPACE,
@@ -283,12 +285,14 @@ def test_programs_take_the_arguments_that_they_are_given(values: Document, tmp_p
         command.make_context(name, args)  # click's own errors name the option
 
 
-def test_kube_scheduler_is_told_of_every_resource() -> None:
+def test_the_second_kube_scheduler_calls_the_extender_as_the_first_one_is_told_to() -> None:
     config = named(documents({"scheduler": {"enabled": True}}), "ConfigMap", "fractile-scheduler")["data"][
         "config.yaml"
     ]
     (extender,) = yaml.safe_load(config)["extenders"]
-    assert {r["name"] for r in extender["managedResources"]} == table.managed().keys()
+    managed = {name: kind is Kind.AMOUNT for name, kind in sorted(table.managed().items())}
+    wanted = Extender("https://fractile.fractile-system.svc/scheduler", managed, Tls(ca="/etc/fractile-tls/ca.crt"))
+    assert extender == extender_of(wanted)
 
 
 def test_an_upgrade_never_waits_for_a_second_leader() -> None:

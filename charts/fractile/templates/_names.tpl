@@ -78,7 +78,7 @@ capabilities: {drop: [ALL]}
 {{- .Values.kubeVersion | default .Capabilities.KubeVersion.Version -}}
 {{- end }}
 
-{{- /* The extender as kube-scheduler calls it; the resources are those of fractile.dialects.table (tests/charts). */}}
+{{- /* The extender as kube-scheduler calls it: the same as `fractile scheduler-config` prints (tests/charts). */}}
 {{- define "fractile.schedulerConfig" -}}
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -95,6 +95,7 @@ extenders:
   - urlPrefix: https://fractile.fractile-system.svc/scheduler
     filterVerb: filter
     prioritizeVerb: prioritize
+    preemptVerb: preempt
     bindVerb: bind
     weight: 100
     enableHTTPS: true
