@@ -194,6 +194,19 @@ def test_the_figures_do_not_depend_on_the_number_of_processes() -> None:
     assert told[-1] == (4 * PARTS, 4 * PARTS)
 
 
+@pytest.mark.parametrize("policy", ["fgd-plus", "fgd-paper", "gpu-clustering"])
+def test_what_runs_share_does_not_change_them(policy: str) -> None:
+    """Nodes of several models, with pods that want one of them: what is known of the mix depends on both."""
+    some = nodes(8, 8, 4, 4, 2, 2, models=("T4", "V100", "V100", "T4"))
+    wanted = pods(*[p.ask for p in mixed()], *[Ask(4_000, 1_024, 1, 1000, ("V100",))] * 9)
+    found = run_all(Experiment(some, wanted), [Run(policy, s) for s in (1, 2)], jobs=1)
+
+    for seed in (1, 2):
+        alone = filled(policy, some, wanted, tune=1.3, seed=seed)
+        assert found[Run(policy, seed)].allocation_at_100 == alone.curve.allocation(100)
+        assert found[Run(policy, seed)].failed_gpus == alone.failed_milli / 1000
+
+
 def test_differences_are_taken_seed_by_seed() -> None:
     found = run_all(EXPERIMENT, [Run(p, s) for p in NAMES for s in (1, 2, 3)], jobs=1)
     report = summary(EXPERIMENT, NAMES, (1, 2, 3), found)

@@ -47,13 +47,15 @@ def fill(
     clock: Callable[[], float] = time.monotonic,
     measure: Fragments = fragments,
     sample: int | None = None,
+    situation: Situation | None = None,
 ) -> FillRun:
     """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form. ``sample``: how many percent of
-    the nodes kube-scheduler shows, as in ``Sampled``; None: all."""
+    the nodes kube-scheduler shows, as in ``Sampled``; None: all. ``situation``: of these nodes and this mix, from those
+    who know it."""
     # 1. Order of pods and of nodes, each from its own stream: other nodes do not change the pods.
     queue = arrivals(pods, nodes, tune=tune, random=Random(f"{seed}:pods"))
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
-    situation = situation_of(cluster.view, mix)
+    situation = situation or situation_of(cluster.view, mix)
     # 2. One decision after the other.
     curve = Curve(cluster.capacity, planned=round(100 * tune))
     board = Board(cluster.view, policy, situation)

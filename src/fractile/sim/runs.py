@@ -6,7 +6,9 @@ import msgspec
 
 from fractile.policy.score.mix import Mix, mix_of
 from fractile.policy.score.prices import UNIT, prices_of
+from fractile.policy.score.situation import situation_of
 from fractile.policy.score.view import WHOLE_GPU
+from fractile.sim.cluster import Cluster
 from fractile.sim.curve import Point
 from fractile.sim.fill import FillRun, fill
 from fractile.sim.kernel import kernel_of
@@ -46,12 +48,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Worker:
-    """What the runs of one process share: the mix, its floor, the arithmetic."""
+    """What the runs of one process share: the mix, what follows from it, the arithmetic."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._mix = mix_of(p.ask for p in experiment.pods)
         self._floor = sharing_floor(self._mix)
+        self._situation = situation_of(Cluster(experiment.nodes).view, self._mix)
         self._kernel = kernel_of(compiled=experiment.compiled)
 
     def outcome(self, run: Run, tell: Callable[[int], None]) -> Outcome:
@@ -80,6 +83,7 @@ class Worker:
             tell=part,
             measure=self._kernel.fragments,
             sample=e.sample,
+            situation=self._situation,
         )
         return Outcome(_fill_figures(filled, self._floor, e.gpus), filled.curve.points(filled.weight))
 
