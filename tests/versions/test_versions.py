@@ -58,6 +58,13 @@ async def test_a_shape_that_prefers_empty_nodes_keeps_them_equally_full(minor: i
 
 
 @pytest.mark.parametrize(("minor", "form"), FORMS, ids=ids)
+async def test_with_a_weight_of_1_the_spreading_of_equal_pods_wins(minor: int, form: str, tmp_path: Path) -> None:
+    options = ["--weight", "1", "--resources", "nvidia.com/gpu"]
+
+    assert set((await placed(minor, form, tmp_path, *options)).values()) == SPREAD
+
+
+@pytest.mark.parametrize(("minor", "form"), FORMS, ids=ids)
 async def test_most_allocated_fills_one_node_before_the_next(minor: int, form: str, tmp_path: Path) -> None:
     by = ["--resources", "cpu,memory"] if form == "policy" else []  # more it cannot say
 
