@@ -23,6 +23,7 @@ from fractile.extender.expected import Expected
 from fractile.extender.preempt import Preemption
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.transport import Fence, open_fence
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Entry, Ledger
 from fractile.model.card import Card
@@ -37,7 +38,7 @@ NOW_NS = 1_700_000_000_000_000_000
 class Plane:
     """Everything of a control plane, open to the test."""
 
-    def __init__(self, server: FakeApiServer, client: KubeClient, *, unit: MemoryUnit) -> None:
+    def __init__(self, server: FakeApiServer, client: KubeClient, *, unit: MemoryUnit, term: str = "") -> None:
         self.server = server
         self.client = client
         self.clock = Clock()
@@ -83,6 +84,7 @@ class Plane:
             classes=self.index,
             reached=self.steps.append,
             nominations=self.nominations,
+            term=lambda: term,
         )
         self.extender = Extender(
             ledger=self.ledger,
@@ -148,11 +150,19 @@ class Plane:
 
 @asynccontextmanager
 async def plane(
-    nodes: Sequence[str] = ("n1", "n2"), *, unit: MemoryUnit = MemoryUnit.MiB, timeout: float = 5.0
+    nodes: Sequence[str] = ("n1", "n2"),
+    *,
+    unit: MemoryUnit = MemoryUnit.MiB,
+    timeout: float = 5.0,
+    fence: Fence = open_fence,
+    term: str = "",
 ) -> AsyncGenerator[Plane, None]:
     """A control plane whose nodes have two cards each; its client repeats without waiting."""
-    async with FakeApiServer() as server, KubeClient(server.credentials(), sleep=_at_once, timeout=timeout) as client:
-        made = Plane(server, client, unit=unit)
+    async with (
+        FakeApiServer() as server,
+        KubeClient(server.credentials(), sleep=_at_once, timeout=timeout, fence=fence) as client,
+    ):
+        made = Plane(server, client, unit=unit, term=term)
         for name in nodes:
             made.node(name, cards(name))
         yield made
