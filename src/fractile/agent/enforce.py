@@ -15,6 +15,7 @@ import msgspec
 from fractile.agent.isolation import Isolation, Verdict, wishes
 from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
+from fractile.agent.running_limits import RunningLimits
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.events import EventRecorder
 from fractile.kube.pacing import Sleep
@@ -45,6 +46,7 @@ class Enforcer:
     ) -> None:
         self._journal = journal
         self._pods = pods
+        self._running = RunningLimits(journal, pods)
         self._isolation = isolation
         self._events = events
         self._sleep = sleep
@@ -67,7 +69,7 @@ class Enforcer:
 
     async def round(self) -> None:
         """One comparison of all pages."""
-        live = await self._live()
+        live = await self._running()
         verdicts = await self._verdicts({limits.pod_uid for limits in live.values()})
         off = is_off(live.values(), verdicts)
         paced = paced_cards(live.values(), off=off)
@@ -89,14 +91,6 @@ class Enforcer:
                 cards = ",".join(c.uuid for c in now.cards if c.flags & PACED) or "-"
                 name, turned_off = f"{now.namespace}/{now.pod}", bool(now.flags & FLAG_OFF)
                 log.info("limits changed pod=%s container=%s off=%s paced=%s", name, now.container, turned_off, cards)
-
-    async def _live(self) -> dict[str, Limits]:
-        """The limits of all containers that may still run, by token."""
-        granted = await asyncio.to_thread(self._journal.granted)
-        if not await self._pods.synced(0.0):
-            return granted
-        active = self._pods.active()
-        return {token: limits for token, limits in granted.items() if limits.pod_uid in active}
 
     async def _verdicts(self, uids: Iterable[PodUID]) -> dict[PodUID, Verdict]:
         """Those that can be had. Of pods that wish nothing of their own there is one, that of the node."""

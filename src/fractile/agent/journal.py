@@ -51,6 +51,7 @@ class Journal:
         self._writing = threading.Lock()
         self._told: set[str] = set()  # tokens whose limits make no sense
         self._known = KnownLimits(self.limits, lambda token: self.path(token) / shared_directory.LIMITS)
+        self.generation = 0  # moves after every change that is made here
         self.new_token = new_token
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
@@ -111,7 +112,10 @@ class Journal:
             wanted = change(self.limits(token))
             if wanted is not None:
                 self._known.forget(token)
-                (shared_directory.amend if running else shared_directory.put)(self.path(token), wanted)
+                try:
+                    (shared_directory.amend if running else shared_directory.put)(self.path(token), wanted)
+                finally:
+                    self.generation += 1
             return wanted
 
     def granted(self) -> dict[str, Limits]:
@@ -154,6 +158,7 @@ class Journal:
         self._told.discard(token)
         with self._writing:
             self._known.forget(token)
+            self.generation += 1
 
 
 def _remove_leftover(folder: Path) -> None:

@@ -28,6 +28,7 @@ from fractile.agent.cgroup_tree import CgroupTree
 from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import ProcFs
+from fractile.agent.running_limits import RunningLimits
 from fractile.agent.vcuda_claim import Refused, Registered, judge
 from fractile.agent.vcuda_container import VcudaContainer, config_of, driver_version
 from fractile.agent.vcuda_doors import Answer, Doors, Visitor
@@ -62,7 +63,7 @@ class VirtualManager:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._journal = journal
-        self._pods = pods
+        self._running = RunningLimits(journal, pods)
         self._stock = stock
         self._processes = processes or ProcFs()
         self._cgroups = cgroups or CgroupTree()
@@ -96,7 +97,7 @@ class VirtualManager:
         """When this returns, the folders of the pod's containers say what they may use, or the log why not."""
         try:
             async with asyncio.timeout(_READY), self._busy:
-                for token, limits in (await self._live()).items():
+                for token, limits in (await self._running()).items():
                     if limits.pod_uid == uid:
                         self._others.discard(token)
                         await asyncio.to_thread(self._keep, token, limits)
@@ -112,7 +113,7 @@ class VirtualManager:
         """Compare all folders with the limits and with the processes that there are."""
         async with self._busy:
             try:
-                live = await self._live()
+                live = await self._running()
             except OSError as e:
                 log.warning("vcuda folders not kept reason=%s", e)
                 return
@@ -126,14 +127,6 @@ class VirtualManager:
                 await asyncio.to_thread(self._keep_all, new)
             for token in self._containers:
                 self._settle(token)
-
-    async def _live(self) -> Mapping[str, Limits]:
-        """The limits of all containers that may still run, by token."""
-        granted = await asyncio.to_thread(self._journal.granted)
-        if not await self._pods.synced(0.0):
-            return granted
-        active = self._pods.active()
-        return {token: limits for token, limits in granted.items() if limits.pod_uid in active}
 
     def _keep_all(self, live: Mapping[str, Limits]) -> None:
         for token, limits in live.items():
