@@ -70,6 +70,25 @@ def test_what_is_written_for_any_version_is_read_back(
     assert scoring.of_configuration(written, profile) == strategy
 
 
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Strategy(Kind.RATIO, (Weighted("a/b", 5), Weighted("cpu")), (ShapePoint(0, 3), ShapePoint(70, 0))),
+        Strategy(Kind.MOST),
+        Strategy(Kind.LEAST),
+    ],
+    ids=lambda strategy: str(strategy.kind),
+)
+def test_a_policy_file_is_read_back(strategy: Strategy) -> None:
+    assert scoring.of_policy(document(Wish(20, "policy", strategy))) == strategy
+
+
+def test_a_policy_file_without_priorities_has_kube_schedulers_own_and_one_with_others_alone_is_refused() -> None:
+    assert scoring.of_policy({"kind": "Policy"}) == scoring.DEFAULT
+    with pytest.raises(WireError, match="the Policy scores nodes by none of MostRequestedPriority"):
+        scoring.of_policy({"priorities": [{"name": "ImageLocalityPriority", "weight": 1}]})
+
+
 def test_without_a_word_about_scores_kube_schedulers_default_is_meant() -> None:
     assert scoring.of_configuration({}) == Strategy(Kind.LEAST, (Weighted("cpu"), Weighted("memory")))
     assert scoring.of_configuration({"profiles": [{"schedulerName": "x"}]}, "other") == scoring.DEFAULT

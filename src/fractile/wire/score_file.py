@@ -19,26 +19,28 @@ T = TypeVar("T")
 
 _CONFIGURATION = "KubeSchedulerConfiguration"
 _FIT = "NodeResourcesFitArgs"
-_KINDS = ("Node", "Pod", "List", _CONFIGURATION, _FIT)
+_POLICY = "Policy"
+_KINDS = ("Node", "Pod", "List", _CONFIGURATION, _FIT, _POLICY)
 _NAMELESS = "it has no metadata.name"
 
 
 class ScoreFile(msgspec.Struct, frozen=True):
-    """``configuration``: the document of kube-scheduler, if there is one; ``fit``: it is NodeResourcesFitArgs."""
+    """``configuration``: the document of kube-scheduler, if there is one, of any of its kinds."""
 
     source: str
     nodes: tuple[CountedNode, ...]
     pods: tuple[CountedPod, ...]
     configuration: Mapping[str, Any] | None = None
-    fit: bool = False
 
     def strategy(self, scheduler_name: str) -> Strategy | None:
         """For pods of that scheduler; None when the file says nothing. WireError when what it says makes no sense."""
         if self.configuration is None:
             return None
         try:
-            if self.fit:
+            if self.configuration["kind"] == _FIT:
                 return scoring.of_fit(self.configuration)
+            if self.configuration["kind"] == _POLICY:
+                return scoring.of_policy(self.configuration)
             return scoring.of_configuration(self.configuration, scheduler_name)
         except WireError as e:
             raise WireError(f"{self.source}: {e}") from None
@@ -49,7 +51,6 @@ def decode(text: str | bytes, *, source: str) -> ScoreFile:
     nodes: dict[str, CountedNode] = {}
     pods: dict[tuple[str, str], CountedPod] = {}
     configuration: Mapping[str, Any] | None = None
-    fit = False
     for where, document in _documents(text, source):
         kind = document.get("kind")
         if kind == "Node":
@@ -61,13 +62,13 @@ def decode(text: str | bytes, *, source: str) -> ScoreFile:
             key = pod.metadata.namespace or "default", pod.metadata.name
             _once(key, pods, f"{where}: pod {'/'.join(key)!r}")
             pods[key] = pod
-        elif kind in (_CONFIGURATION, _FIT):
+        elif kind in (_CONFIGURATION, _FIT, _POLICY):
             if configuration is not None:
                 raise WireError(f"{where}: a second configuration of kube-scheduler; leave one of them out")
-            configuration, fit = document, kind == _FIT
+            configuration = document
         else:
             raise WireError(f"{where}: kind {str(kind)[:60]!r} is none of {', '.join(_KINDS)}; leave it out")
-    return ScoreFile(source, tuple(nodes.values()), tuple(pods.values()), configuration, fit)
+    return ScoreFile(source, tuple(nodes.values()), tuple(pods.values()), configuration)
 
 
 def _documents(text: str | bytes, source: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -154,6 +154,20 @@ class _Configuration(msgspec.Struct, frozen=True):
     profiles: list[_Profile] | None = None
 
 
+class _Argument(msgspec.Struct, frozen=True, rename="camel"):
+    requested_to_capacity_ratio_arguments: _Args | None = None
+
+
+class _Priority(msgspec.Struct, frozen=True):
+    name: str = ""
+    argument: _Argument | None = None
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    priorities: list[_Priority] | None = None
+
+
+_PRIORITIES = {"MostRequestedPriority": Kind.MOST, "LeastRequestedPriority": Kind.LEAST}
 # Plugins of 1.20 and 1.21 that were one strategy each; NodeResourcesFit has them all since v1beta2.
 _OLD_PLUGINS = {
     "NodeResourcesMostAllocated": Kind.MOST,
@@ -187,6 +201,20 @@ def of_fit(args: object) -> Strategy:
         raise WireError(f"{found.type!r} is not a scoring strategy; there are {', '.join(kinds)}")
     ratio = found.requested_to_capacity_ratio or _Ratio()
     return _strategy(kinds.get(found.type, Kind.LEAST), found.resources, ratio.shape)
+
+
+def of_policy(document: object) -> Strategy:
+    """The strategy of a Policy file: its first priority that is one, as a file with two of them is seldom meant."""
+    priorities = _converted(document, _Policy, "Policy").priorities
+    for priority in priorities or ():
+        ratio = (priority.argument or _Argument()).requested_to_capacity_ratio_arguments
+        if ratio is not None:
+            return _strategy(Kind.RATIO, ratio.resources, ratio.shape)
+        if priority.name in _PRIORITIES:
+            return Strategy(_PRIORITIES[priority.name])
+    if priorities is None:  # kube-scheduler's own list
+        return DEFAULT
+    raise WireError(f"the Policy scores nodes by none of {', '.join(_PRIORITIES)} and RequestedToCapacityRatio")
 
 
 def _old(kind: Kind, args: object) -> Strategy:
