@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -172,6 +173,13 @@ def test_the_simulator_reads_manifests_too(cluster_file: str) -> None:
     report = simulation.decode(result.stdout)
     assert (report.nodes, report.gpus) == (2, 8)
     assert 0 < (report.policies[0].mean.allocation_at_100 or 0) <= 100
+
+
+def test_policies_are_completed() -> None:
+    (option,) = (p for p in command.params if p.name == "policy")
+    found = option.shell_complete(click.Context(command), "gpu-")
+
+    assert [item.value for item in found] == ["gpu-packing", "gpu-clustering"]
 
 
 # ── a cluster ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from fractile.cli import reading
 from fractile.cli.simulate import one_policy, seeds_of
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%?", re.ASCII)
 
 Tell = Callable[[str], None]
+
+
+def _policies(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from fractile.policy.score.table import POLICIES  # late: numpy, which no other command needs
+
+    return [CompletionItem(name) for name in POLICIES if name.startswith(incomplete)]
 
 
 @click.command("plan")
@@ -35,7 +42,14 @@ Tell = Callable[[str], None]
     metavar="CSV|YAML|live",
     help="Pods that are to come; those that wait there if not given.",
 )
-@click.option("--policy", default="fgd-plus", show_default=True, metavar="P", help="See docs/simulate.md.")
+@click.option(
+    "--policy",
+    default="fgd-plus",
+    show_default=True,
+    metavar="P",
+    shell_complete=_policies,
+    help="See docs/simulate.md.",
+)
 @click.option(
     "--shape",
     "shapes",
