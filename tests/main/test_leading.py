@@ -17,7 +17,7 @@ from fractile.wire.objects import Pod
 from tests.builders import cards, resource
 from tests.control.plane import until
 from tests.fakes.apiserver import FakeApiServer, Fault
-from tests.main.process import Running, control_plane
+from tests.main.process import Running, control_plane, free_port
 from tests.main.test_control_plane import ask, bind, fitting, kubeconfig, stored, submit
 
 LEASE = paths.lease("fractile-system", "lead")
@@ -39,7 +39,7 @@ class Replicas:
         self._folder = folder
         self._stack = stack
 
-    async def start(self, *, seconds: int = SECONDS, environment: Mapping[str, str] | None = None) -> Running:
+    async def start(self, *more: str, seconds: int = SECONDS, environment: Mapping[str, str] | None = None) -> Running:
         folder = self._folder / f"replica-{os.urandom(3).hex()}"
         folder.mkdir()
         return await self._stack.enter_async_context(
@@ -48,6 +48,7 @@ class Replicas:
                 folder,
                 "--lease=fractile-system/lead",
                 f"--lease-seconds={seconds}",
+                *more,
                 environment=environment,
             )
         )
@@ -246,7 +247,7 @@ async def test_a_lease_deleted_under_its_leader_makes_no_second_one(server: Fake
 async def test_a_leader_whose_api_server_answers_html_stops_and_leads_again_later(
     server: FakeApiServer, replicas: Replicas
 ) -> None:
-    leader = await replicas.start()
+    leader = await replicas.start(f"--webhook=127.0.0.1:{free_port()}")  # whose port is needed a second time
     await leader.ready()
     server.inject(Fault(path="/leases", status=200, body=b"<html>proxy</html>", times=10_000))
     async with asyncio.timeout(SECONDS + 2):

@@ -168,8 +168,9 @@ class Admission:
         )
 
     async def _serve(self) -> None:
-        await self._served.loaded.wait()
-        await serve(application(self._webhook), self._listening, self._served.context)
+        with self._listening:  # a next lead of this process listens there again
+            await self._served.loaded.wait()
+            await serve(application(self._webhook), self._listening, self._served.context)
 
     def _make_keeper(self, options: WebhookOptions, client: KubeClient) -> SecretKeeper | FileKeeper:
         if options.cert is not None and options.key is not None:
