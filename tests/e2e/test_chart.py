@@ -48,6 +48,8 @@ def test_a_gpu_pod_runs_through_upgrade_rollback_and_removal(installed: LocalClu
     before = work.wait_running("keeps", seconds=90)["keeps"]
     assert w.placement_of(before).containers[0].slices[0].memory == 2000
 
+    assert complaints(installed) == []
+
     # 1. Another version: another image, another chart.
     values = chart.values(installed.place, installed.state)
     newer = json.loads(json.dumps(values))
@@ -92,6 +94,16 @@ def left(cluster: LocalCluster) -> set[str]:
     names = cluster.kubectl("get", KINDS, "-o", "name").split()
     names += cluster.kubectl(*SYSTEM, "get", NAMESPACED, "-o", "name").split()
     return {n for n in names if "fractile" in n}
+
+
+def complaints(cluster: LocalCluster) -> list[str]:
+    """Lines of control plane and agents about rights that they lack, in the cluster or in their file system."""
+    lines = [
+        line
+        for name in ("control-plane", *(f"{n}/agent" for n in cluster.nodes))
+        for line in cluster.log(name).read_text().splitlines()
+    ]
+    return [x for x in lines if any(word in x for word in ("forbidden", "Permission denied", "Read-only file system"))]
 
 
 def another_version(folder: Path) -> Path:

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
@@ -38,6 +39,7 @@ NATIVE = f"{PREFIX}/lib/fractile"  # libfractile.so, fractile-arbiter, simgpu: a
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TIMEOUT = 600.0
+_KEPT = 3 * 86400.0  # seconds for which an image of a local cluster is there, when its sources are no more
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _SITE = f"{PREFIX}/lib/{_PYTHON}/dist-packages"
 _LAUNCHER = f"#!/usr/bin/{_PYTHON} -Es\nfrom fractile.main.cli import main\n\nmain()\n"
@@ -87,14 +89,14 @@ def repository() -> Path:
 
 def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, tag: str = "") -> Image:
     """The image of the sources in ``root``, as a file in ``out``."""
-    cache, time = _cache(env), int(env.get("SOURCE_DATE_EPOCH", "0"))
+    cache, stamp = _cache(env), int(env.get("SOURCE_DATE_EPOCH", "0"))
     name = f"{REPOSITORY}:{tag or version(root)}"
     with progress.step("image: Debian packages") as step:
         packages = debian.fetch([_PYTHON, "base-files", "libstdc++6"], cache / "debian")
-        base = _layer(cache, "base", _base_key(packages), lambda at: _base(at, packages), time=time, step=step)
+        base = _layer(cache, "base", _base_key(packages), lambda at: _base(at, packages), time=stamp, step=step)
     with progress.step("image: Python packages", note="takes a minute, once") as step:
         pins, records = _pins(root), cache / "records"
-        needed = _layer(cache, "packages", pins, lambda at: _packages(at, root, pins, records), time=time, step=step)
+        needed = _layer(cache, "packages", pins, lambda at: _packages(at, root, pins, records), time=stamp, step=step)
     built = native.ensure(env, progress)
     if not built:
         raise SetupError("the image holds the library, which cannot be built here; see the line above")
@@ -106,7 +108,7 @@ def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, 
             "own",
             _own_key(root, parts, document),
             lambda at: _own(at, root, parts, document),
-            time=time,
+            time=stamp,
             step=step,
         )
     file = out / f"fractile-{tag or version(root)}.oci.tar"
@@ -125,7 +127,12 @@ def kept(root: Path, *, env: Mapping[str, str], progress: Progress) -> Image:
     tag = digest.hexdigest()[:12]
     record = _cache(env) / "local" / f"{tag}.json"
     if record.is_file():
+        for part in record.parent.glob(f"*{tag}*"):
+            os.utime(part)
         return msgspec.json.decode(record.read_bytes(), type=Image, dec_hook=lambda kind, text: kind(text))
+    record.parent.mkdir(exist_ok=True)
+    for old in [p for p in record.parent.iterdir() if p.stat().st_mtime < time.time() - _KEPT]:
+        old.unlink(missing_ok=True)
     made = build(record.parent, root=root, env=env, progress=progress, tag=tag)
     record.write_bytes(msgspec.json.encode(made, enc_hook=str))
     return made
