@@ -68,6 +68,11 @@ async def is_ready(running: Running) -> bool:
             return False
 
 
+async def metrics(running: Running) -> str:
+    async with httpx2.AsyncClient(base_url=running.url, trust_env=False, timeout=5) as http:
+        return (await http.get("/metrics")).text
+
+
 async def alive(running: Running) -> None:
     async with asyncio.timeout(20), httpx2.AsyncClient(base_url=running.url, trust_env=False, timeout=5) as http:
         while True:
@@ -119,6 +124,7 @@ async def test_of_two_that_race_one_is_ready_and_the_other_says_who_to_ask(
     for verb in ("filter", "bind"):
         assert "waits until it leads" in (await ask(waits, verb, {"Pod": asked}))["Error"]
     assert await ask(waits, "prioritize", {"Pod": asked}) == []
+    assert ["fractile_control_plane_ready 1" in await metrics(r) for r in both] == states
     assert await bind(both[states.index(True)], asked) == ""
     leader = server.get(LEASE)["spec"]
     said = (stored(server, "p").metadata.annotations or {})["fractile.dev/leader"]

@@ -12,6 +12,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
@@ -23,10 +24,15 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fractile.control.figures import figures
+from fractile.control.waiting import WaitingPods
 from fractile.errors import FractileError
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.kube.lease import DEFAULT, LeaderElector, Timing
+from fractile.ledger.ledger import Ledger
+from fractile.metrics.control_plane import page
+from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
 from fractile.wire import extender as wire
 
 DEFAULT_LEASE = "fractile-system/fractile-control-plane"
@@ -178,5 +184,14 @@ def _idle(prefix: str = "/scheduler") -> Starlette:
     async def waits(_: Request) -> Response:
         return PlainTextResponse(WAITS, 503)
 
+    nothing, nobody = Ledger(time.monotonic), WaitingPods()
+
+    async def metrics(request: Request) -> Response:
+        """Not ready, and nothing is known: sums over the replicas are those of the leader."""
+        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+        made = page(figures(nothing, nobody, ready=False, quota_problem=""))
+        kind = OPENMETRICS if openmetrics else TEXT
+        return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})
+
     verbs = [Route(f"{prefix}/{name}", verb, methods=["POST"]) for name in ("filter", "prioritize", "preempt", "bind")]
-    return Starlette(routes=[*verbs, Route("/healthz", healthz), Route("/readyz", waits), Route("/metrics", waits)])
+    return Starlette(routes=[*verbs, Route("/healthz", healthz), Route("/readyz", waits), Route("/metrics", metrics)])
