@@ -27,6 +27,8 @@ def agrees(ledger: Ledger, layer: Kept) -> None:
         assert {c.uuid for c in mine} == {c.uuid for c in (state.cards if state else ())} & MEMBERS
         assert layer.usable[column] == max((c.free_memory if c.free_cores > 0 else 0 for c in mine), default=-1)
         assert layer.unused[column] == sum(c.idle for c in mine)
+    there = (state for name in arrays.names if name is not None and (state := ledger.node(name)) is not None)
+    assert layer.models == {c.model for state in there for c in state.cards if c.uuid in layer}
 
 
 @settings(max_examples=150, deadline=None)
@@ -45,7 +47,7 @@ def test_the_digest_is_what_a_look_at_every_card_finds(steps: list[tuple[str, in
     for step, n, i in steps:
         uid, node = PodUID(f"{n}-{i}"), NodeName(f"n{n}")
         if step == "put":
-            ledger.put_card(node, card(node, i))
+            ledger.put_card(node, card(node, i, model=f"model-{(n + 2 * i) % 3}"))
         elif step == "drop":
             ledger.drop_card(card_uuid(node, i))
         elif step == "hold":

@@ -52,6 +52,7 @@ class CardArrays:
         self.idle: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
         self.usable: Ints = np.full((_SLOTS, _COLUMNS), -1, np.int64)  # free memory that still has cores beside it
         self.spare_cores: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # that can be promised
+        self.moves = 0  # cards that came or went
         self.width = 0  # columns that were ever in use: those behind them are empty
         self._layers: list[Layer] = []
         self._written: list[int] = []  # columns, the last ones
@@ -168,6 +169,7 @@ class CardArrays:
 
     def put(self, slot: int, column: int, uuid: CardUUID, model: str) -> None:
         """Which card is in the slot."""
+        self.moves += 1
         self.cells[uuid] = slot, column
         self._cards[slot, column] = uuid
         if model not in self.models:
@@ -235,6 +237,7 @@ class CardArrays:
 
     def clear(self, slot: int, column: int) -> None:
         """Take one card out; a node without cards gives its column back."""
+        self.moves += 1
         self.write(slot, column, memory=0, free=-1, free_cores=0, idle=False)
         self.cells.pop(self._cards.pop((slot, column), CardUUID("")), None)
         for layer in self._layers:

@@ -21,6 +21,8 @@ class Kept(Layer):
         self._unused: Ints = np.zeros(0, np.int64)
         self.selector = Selector(members=self)  # these cards, whatever else they are
         self._seen = -1  # changes of the arrays that the digest knows; -1: none
+        self._models: frozenset[str] = frozenset()
+        self._moves = -1  # of the arrays that the models know; -1: none
         arrays.keep(self)
 
     def mark(self, card: CardUUID) -> None:
@@ -28,13 +30,13 @@ class Kept(Layer):
         cell = self._arrays.cells.get(card)
         if cell is not None:
             self.mask[cell] = True
-            self._seen = -1
+            self._seen = self._moves = -1
 
     def drop(self) -> None:
         """Be a layer without cards, that nobody keeps any more."""
         self._arrays.drop(self)
         self.mask = np.zeros(self._arrays.memory.shape, np.bool_)
-        self._seen = -1
+        self._seen = self._moves = -1
 
     @property
     def usable(self) -> Ints:
@@ -47,6 +49,16 @@ class Kept(Layer):
         """By column: how many of the node's cards nobody holds any part of."""
         self._follow()
         return self._unused
+
+    @property
+    def models(self) -> frozenset[str]:
+        """The models of these cards."""
+        arrays = self._arrays
+        if self._moves != arrays.moves:
+            self._moves = arrays.moves
+            numbers: list[int] = np.unique(arrays.model[self.mask]).tolist()
+            self._models = frozenset(arrays.models[number] for number in numbers)
+        return self._models
 
     def _follow(self) -> None:
         arrays = self._arrays

@@ -3,6 +3,7 @@
 import numpy as np
 
 from fractile.ledger.arrays import CardArrays, Layer
+from fractile.ledger.layers import Kept
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Selector
 from fractile.model.units import MiB
 from fractile.model.wish import CardPart, Wish
@@ -46,6 +47,8 @@ def models_of(containers: tuple[ContainerRequest, ...], arrays: CardArrays) -> t
 def _admits(selector: Selector, model: str, arrays: CardArrays) -> bool:
     if not selector.admits_model(model):
         return False
+    if isinstance(selector.members, Kept):  # which knows them: a pass over all cards is a third of a filter
+        return model in selector.members.models
     if not isinstance(selector.members, Layer):
         return True
     mask = selector.members.mask
