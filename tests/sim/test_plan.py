@@ -3,12 +3,14 @@
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fractile.errors import WireError
 from fractile.policy.score.table import POLICIES
 from fractile.sim.placing import Placed, Placer
 from fractile.sim.plan import Question, plan
 from fractile.sim.plan_free import consolidation
+from fractile.sim.plan_growth import least
 from fractile.sim.shapes import name_of, shape_of, shapes_in
 from fractile.sim.snapshot import Demand, Machine, Part, Snapshot, Task
 from fractile.sim.where import Where
@@ -138,6 +140,13 @@ def test_the_smaller_part_is_all_that_is_left(running: Demand, demand: Demand, w
     assert (found["smaller-part"].wanted, found["smaller-part"].to) == (wanted, to)
 
 
+def test_amounts_are_those_of_nodes_that_lack_nothing_else() -> None:
+    machines = (machine("n0", cpu=2_500), machine("n1", cpu=3_500, cordoned=True), machine("n2", cpu=3_700, model="T4"))
+    found = changes(planned(*machines, waiting=(whole(cpu=4_000, models=("V100",)),)))
+
+    assert [(c.change, c.node, c.to) for c in found.values()] == [("fewer-cpus", "n0", 2_500)]
+
+
 def test_two_reasons_on_every_node_have_no_single_change() -> None:
     found = planned(machine(model="T4", cpu=2_000), waiting=(whole(cpu=4_000, models=("V100",)),))
 
@@ -218,6 +227,19 @@ def test_the_least_number_is_found_from_any_guess(number: int) -> None:
     (found,) = grown(*demands, shapes=(machine("s", 2, cpu=64_000),), machines=(machine(gpus=0),))
 
     assert found.nodes == -(-number // 2)
+
+
+@given(st.integers(1, 200), st.integers(0, 200), st.integers(-5, 300))
+def test_bisection_finds_the_least_number_and_asks_for_few(needed: int, more: int, guess: int) -> None:
+    asked: list[int] = []
+
+    def enough(nodes: int) -> bool:
+        asked.append(nodes)
+        return nodes >= needed
+
+    assert least(enough, needed + more, guess=guess) == needed
+    assert len(asked) <= 18
+    assert all(0 < n <= needed + more for n in asked)
 
 
 def test_no_nodes_are_needed_when_everything_fits() -> None:

@@ -54,11 +54,11 @@ def growth(wanted: Wanted, shape: tuple[str, Machine], policy: Policy, *, target
     if reached < target:
         why = "other pods fit on no node of this shape, however many there are"
         return Growth(about, None, None, reached, before, why)
-    nodes = _least(lambda n: trial.acceptance(n) >= target, most, guess=trial.guess())
+    nodes = least(lambda n: trial.acceptance(n) >= target, most, guess=trial.guess())
     return Growth(about, nodes, nodes * len(shape[1].cards), trial.acceptance(nodes), before)
 
 
-def _least(enough: Callable[[int], bool], most: int, *, guess: int) -> int:
+def least(enough: Callable[[int], bool], most: int, *, guess: int) -> int:
     """0 is not enough, ``most`` is: a number that is, and one less is not."""
     low, high, step = 0, most, 1
     probe = min(max(1, guess), most)
