@@ -71,3 +71,19 @@ def test_a_layer_that_was_dropped_has_no_cards_and_is_left_alone() -> None:
     layer.drop()
     assert card().uuid not in layer
     assert not layer.unused.any()
+
+
+def test_the_models_of_a_class_are_those_of_the_cards_that_are_there() -> None:
+    ledger = Ledger(lambda: 0.0)
+    layer = Kept(ledger.arrays)
+    ledger.on_card(lambda card: layer.mark(card.uuid))
+    assert layer.models == frozenset()
+    for index, model in enumerate(("T4", "V100", "V100")):
+        ledger.put_card(NodeName("n1"), card("n1", index, model=model))
+    assert layer.models == {"T4", "V100"}
+    ledger.drop_card(card_uuid("n1", 0))
+    assert layer.models == {"V100"}
+    ledger.put_card(NodeName("n1"), card("n1", 1, model="A100"))
+    assert layer.models == {"V100", "A100"}
+    layer.drop()
+    assert layer.models == frozenset()
