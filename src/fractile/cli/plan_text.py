@@ -61,7 +61,7 @@ def _group(group: Waiting) -> list[str]:
     return [
         f"{_keys(group.pods)}: {_asks(group.asks)}\n",
         *(f"  {_reason(reason)}\n" for reason in group.reasons[:6]),
-        *([f"  and {len(group.reasons) - 6} more combinations\n"] if len(group.reasons) > 6 else []),
+        *([f"  and {_many(len(group.reasons) - 6, 'combination')} more\n"] if len(group.reasons) > 6 else []),
         *(f"  would fit: {_change(change)}\n" for change in group.changes),
         *(["  no single change that was tried would let it in\n"] if not group.changes else []),
     ]
