@@ -182,9 +182,11 @@ async def test_a_paused_leader_that_continues_refuses_and_waits_again(
     assert await fitting(old, second) == []
 
 
-async def late_binding(server: FakeApiServer, replicas: Replicas) -> tuple[Running, Running, Pod, Pod, str]:
-    """A leader is paused between the check of its lease and the write; another leads, and gives the same card away."""
-    old, new = await pair(replicas, environment={PAUSE_AT: "allowed"})
+async def late_binding(
+    server: FakeApiServer, replicas: Replicas, at: str = "allowed"
+) -> tuple[Running, Running, Pod, Pod, str]:
+    """A leader is paused on its way to the write; another leads, and gives the same card away."""
+    old, new = await pair(replicas, environment={PAUSE_AT: at})
     late, prompt = submit(server, "late", 16_000), submit(server, "prompt", 16_000)
     asking = asyncio.create_task(bind(old, late))
     await stopped(old.pid)
@@ -193,6 +195,14 @@ async def late_binding(server: FakeApiServer, replicas: Replicas) -> tuple[Runni
     assert await bind(new, prompt) == ""
     os.kill(old.pid, signal.SIGCONT)
     return old, new, late, prompt, await asking
+
+
+async def test_a_bind_that_was_paused_before_it_looked_at_its_lease_writes_nothing(
+    server: FakeApiServer, replicas: Replicas
+) -> None:
+    _, _, _, _, said = await late_binding(server, replicas, "assumed")
+    assert "does not lead" in said
+    assert [w for w in server.writes(path="/binding") if "/late/" in w] == []
 
 
 async def test_a_binding_that_was_paused_before_its_write_is_refused_by_the_api_server(

@@ -36,7 +36,7 @@ from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
 from fractile.wire import extender as wire
 
 DEFAULT_LEASE = "fractile-system/fractile-control-plane"
-PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "allowed"; the process stops itself, once, after a fence let it pass
+PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "assumed" or "allowed", see ``_Pausing``
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -137,7 +137,7 @@ async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[Ter
     namespace, _, name = lease.source.partition("/")
     async with KubeClient(access, timeout=5.0) as client:  # the lease's own: no fence, and no others to wait for
         elector = LeaderElector(client, namespace=namespace, name=name, identity=lease.identity, timing=lease.timing)
-        pausing = _Pausing(lambda: elector.left, wanted=os.environ.get(PAUSE_AT) == "allowed")
+        pausing = _Pausing(lambda: elector.left, wanted=os.environ.get(PAUSE_AT, ""))
         while True:
             await elector.run(lambda: work(Term(pausing.left, elector.term, pausing.reached)))
 
@@ -152,16 +152,19 @@ def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class _Pausing:
-    """For tests: a process that binds is stopped once between the check of its lease and the write, where a kernel may
-    stop it too."""
+    """For tests: a process that binds is stopped once, before the check of its lease (``assumed``) or between that and
+    the write (``allowed``), where a kernel may stop it too."""
 
-    def __init__(self, left: Callable[[], float], *, wanted: bool) -> None:
+    def __init__(self, left: Callable[[], float], *, wanted: str) -> None:
         self._left = left
         self._wanted = wanted
         self._armed = False
 
     def reached(self, step: str) -> None:
-        self._armed, self._wanted = self._wanted and step == "assumed", self._wanted and step != "assumed"
+        if step == "assumed" and self._wanted:
+            self._armed, wanted, self._wanted = self._wanted == "allowed", self._wanted, ""
+            if wanted == "assumed":
+                os.kill(os.getpid(), signal.SIGSTOP)
 
     def left(self) -> float:
         now = self._left()
