@@ -43,7 +43,9 @@ def forecast(mix: Mix, models: Sequence[str]) -> Forecast:
         sizes=_column(sizes),
         weight=_column(mix.counts),
         total=max(1, mix.total),
-        access=np.array([[_takes(a, m) for a in mix.asks] for m in models], np.bool_).reshape(len(models), len(mix.asks)),
+        access=np.array([[_takes(a, m) for a in mix.asks] for m in models], np.bool_).reshape(
+            len(models), len(mix.asks)
+        ),
         steps=_steps(max(1, mix.total)),
     )
 
