@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -15,7 +16,7 @@ from fractile.errors import FractileError, WireError
 from fractile.kube.credentials import Credentials
 from fractile.sim.plan import plan
 from fractile.wire import simulation
-from fractile.wire.plan import decode
+from fractile.wire.plan import Consolidation, Emptied, decode
 from fractile.wire.resource_class import GPU_SLOT, resource_name
 from tests.cli.conftest import CARDS, PODS
 from tests.cli.objects import MEMORY, card, container, placed, pod
@@ -163,6 +164,30 @@ def test_everything_that_a_plan_can_say_has_words() -> None:
         "note: node x: status.allocatable.cpu is missing",
     ):
         assert said in text
+
+
+def test_long_answers_are_cut_in_the_text_only() -> None:
+    many = msgspec.structs.replace(
+        PLAN,
+        waiting=PLAN.waiting * 25,
+        consolidation=Consolidation(0, tuple(Emptied(f"e{i}", 1, 1) for i in range(21)), 21, 21),
+    )
+    text = plan_text.text(many)
+
+    assert text.count("team/b: 8 CPUs") == 20
+    assert "and 5 other requests that fit nowhere: -o json\n" in text
+    assert "in use: 21, with 21 GPUs." in text
+    assert "and 1 node more: -o json\n" in text
+
+
+def test_moves_that_nobody_needs_are_not_missing(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(NODES + pods(("a", 1, "n-0")))
+
+    assert (
+        "No moves are needed: there is room for one more of each kind"
+        in run("--nodes", str(path), "--defragment").stdout
+    )
 
 
 def test_the_simulator_reads_manifests_too(cluster_file: str) -> None:

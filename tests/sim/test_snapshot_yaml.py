@@ -295,6 +295,22 @@ def test_what_makes_no_sense_is_told_in_one_sentence(tmp_path: Path, text: str, 
     assert "\n" not in str(e.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("nodes: " + "[" * 100_000, id="lists"),
+        pytest.param("{" * 100_000, id="mappings"),
+        pytest.param('{"kind": ' + "[" * 100_000 + "]" * 100_000 + "}", id="JSON"),
+        pytest.param("- " * 100_000, id="dashes"),
+        pytest.param("? " * 100_000, id="keys"),
+    ],
+)
+def test_a_file_that_nests_without_end_does_not_end_the_program(tmp_path: Path, text: str) -> None:
+    """The parser in C has no limit but the stack: 100,000 levels are a segmentation fault."""
+    with pytest.raises(WireError, match=r"all\.yaml nests deeper than any manifest"):
+        read(tmp_path, text)
+
+
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"none\.yaml cannot be read: No such file"):
         read_objects(tmp_path / "none.yaml")

@@ -27,6 +27,8 @@ WORDS = {
     "places": "no place for another pod",
 }
 _NAMED = 3  # pods of equal requests, in a line
+_GROUPS = 20  # different requests; JSON has all
+_NODES = 20  # likewise
 
 
 def text(plan: Plan) -> str:
@@ -54,7 +56,13 @@ def _now(plan: Plan) -> str:
 
 
 def _waiting(waiting: Sequence[Waiting]) -> list[str]:
-    return ["".join(_group(group)) for group in waiting]
+    shown = ["".join(_group(group)) for group in waiting[:_GROUPS]]
+    more = len(waiting) - _GROUPS
+    return (
+        [*shown, f"and {_many(more, 'other request')} that {'fits' if more == 1 else 'fit'} nowhere: -o json\n"]
+        if more > 0
+        else shown
+    )
 
 
 def _group(group: Waiting) -> list[str]:
@@ -114,10 +122,13 @@ def _consolidation(found: Consolidation) -> str:
     empty = f"Empty nodes with GPUs: {found.empty}. "
     if not found.emptied:
         return f"{empty}None of the others could be emptied.\n"
-    rows = [[e.node, str(e.gpus), str(e.pods)] for e in found.emptied]
+    rows = [[e.node, str(e.gpus), str(e.pods)] for e in found.emptied[:_NODES]]
     table = plain((Column("NODE"), Column("GPUS", number=True), Column("PODS TO MOVE", number=True)), rows)
-    head = f"{empty}Could be emptied, if their pods moved to others in use: {len(rows)}, with {found.gpus} GPUs."
-    return f"{head}\n{table}"
+    head = (
+        f"{empty}Could be emptied, if their pods moved to others in use: {len(found.emptied)}, with {found.gpus} GPUs."
+    )
+    more = len(found.emptied) - _NODES
+    return f"{head}\n{table}" + (f"and {_many(more, 'node')} more: -o json\n" if more > 0 else "")
 
 
 # ── moves ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -126,6 +137,8 @@ def _consolidation(found: Consolidation) -> str:
 def _moves(found: Defragmentation) -> str:
     waiting = found.goal == "waiting"
     whom = "pods that wait" if waiting else "one more of each kind of pod that runs"
+    if not found.pods and not found.still_waiting:
+        return f"No moves are needed: there is room for {'all ' if waiting else ''}{whom}.\n"
     if not found.pods:
         return f"No moves were found that make room for {whom}.\n"
     like = "pods that wait" if waiting else "pods like those that run"

@@ -16,7 +16,7 @@ from fractile.model.properties import shared
 from fractile.sim.snapshot import Machine
 from fractile.sim.snapshot_build import Named, Objects, generic_cards
 from fractile.sim.snapshot_demand import mebibytes, milli
-from fractile.sim.yaml_lines import Loader, line_of
+from fractile.sim.yaml_lines import Loader, line_of, too_deep
 from fractile.wire import extended_resource, resource_class
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.manifests import (
@@ -214,6 +214,8 @@ def _json(text: str) -> list[tuple[object, yaml.Node | None]]:
 
 
 def _yaml(path: Path, text: str) -> Iterator[tuple[object, yaml.Node | None]]:
+    if too_deep(text):
+        raise WireError(f"{path} nests deeper than any manifest")
     loader = Loader(text)
     try:
         while loader.check_node():

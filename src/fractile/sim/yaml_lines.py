@@ -1,11 +1,16 @@
 """YAML with lines: the parser in C, and where a field stands in the text."""
 
+import re
 from typing import Any, cast
 
 import yaml
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # wheels of all platforms have libyaml, builds may not
+
+_DEEPEST = 500  # levels; manifests have about ten, and the parser in C has no limit but the stack
+_BRACKETS = re.compile(r"[\[\]{}]")
+_INDENTED = re.compile(rf"^[ \t?:-]{{{2 * _DEEPEST},}}", re.MULTILINE)
 
 
 class Loader(_Base):
@@ -17,6 +22,16 @@ Loader.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in forms if tag != _TIMESTAMP]
     for first, forms in cast(dict[str, list[tuple[str, Any]]], _Base.yaml_implicit_resolvers).items()
 }
+
+
+def too_deep(text: str) -> bool:
+    """Whether the text may nest deeper than the parser survives: by its brackets, or by its indentation."""
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth = depth + 1 if found[0] in "[{" else max(0, depth - 1)
+        if depth > _DEEPEST:
+            return True
+    return _INDENTED.search(text) is not None
 
 
 def line_of(node: yaml.Node, field: tuple[str | int, ...]) -> int:
