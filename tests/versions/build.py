@@ -6,6 +6,7 @@ belongs to the version (v1.20.15: v0.20.15). What is built is then what upstream
 the few dependencies that it no longer accepts. sum.golang.org vouches for what is downloaded.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -63,6 +64,14 @@ def build(minor: str, env: Mapping[str, str]) -> Path:
     release = RELEASES[minor]
     folder = _folder(minor, env)
     folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # of two builds the second finds it there
+        for stale in folder.glob(".build-*"):
+            shutil.rmtree(stale, ignore_errors=True)  # left by a killed one
+        return find(minor, env) or _build(go, release, folder, env)
+
+
+def _build(go: str, release: str, folder: Path, env: Mapping[str, str]) -> Path:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as work:
         told = _run([go, "mod", "download", "-json", f"k8s.io/kubernetes@{release}"], Path(work), env)
         upstream = Path(msgspec.json.decode(told, type=_Download).go_mod).read_text()
