@@ -21,6 +21,7 @@ from fractile.wire.objects import Pod
 from fractile.wire.pod_totals import of_pod
 
 ANNOTATION = "fractile.dev/node-policy"  # of a pod or a namespace
+_NOTHING = Wish(0, 0)
 _REMEMBERED = 4096  # pods between score and bind
 
 Seen = Callable[[PodUID, Wish], None]
@@ -78,9 +79,12 @@ class NodePolicies:
 
     def asking(self, pod: Pod, request: PodRequest) -> Asking:
         """``request`` is resolved."""
+        policy = self.named(pod, request)
+        if policy in POLICIES and not any(c.request.device_class for c in request.containers):
+            return Asking(request.uid, policy, _NOTHING)  # nobody will look at it
         wish = wish_of(request, of_pod(pod), self._ledger.arrays)
         self._seen(request.uid, wish)
-        return Asking(request.uid, self.named(pod, request), wish)
+        return Asking(request.uid, policy, wish)
 
     def named(self, pod: Pod, request: PodRequest) -> str:
         """The policy that holds for the pod."""
