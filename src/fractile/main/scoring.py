@@ -26,7 +26,6 @@ from fractile.ledger.node_totals import NodeTotals
 from fractile.model.units import MemoryUnit
 from fractile.policy.score.mix import Mix, mix_of
 from fractile.policy.score.table import POLICIES
-from fractile.sim.trace import MODELS_COLUMN, MOST_GPUS, NodeRow, read_pods
 from fractile.wire.objects import Namespace
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -101,17 +100,21 @@ def options_of(policy: str, mix: Path | None, hours: float, pods: int, *, compil
 
 def read_mix(file: Path) -> Mix:
     """The pods of a file in the columns of the simulator; SetupError or WireError when it cannot be used."""
-    some = [NodeRow(f"any-{i}", 1, 1, MOST_GPUS, model) for i, model in enumerate(sorted(_models(file)) or ["any"])]
+    # Late: a control plane without such a file does not load the simulator.
+    from fractile.sim.trace import MODELS_COLUMN, MOST_GPUS, NodeRow, read_pods
+
+    models = sorted(_models(file, MODELS_COLUMN)) or ["any"]
+    some = [NodeRow(f"any-{i}", 1, 1, MOST_GPUS, model) for i, model in enumerate(models)]
     mix = mix_of(pod.ask for pod in read_pods(file, some) if pod.ask.gpus)
     if not mix.asks:
         raise SetupError(f"{file} has no pod that asks for a GPU")
     return mix
 
 
-def _models(file: Path) -> set[str]:
+def _models(file: Path, column: str) -> set[str]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as text:
-            return {m for row in csv.DictReader(text) for m in (row.get(MODELS_COLUMN) or "").split("|") if m}
+            return {m for row in csv.DictReader(text) for m in (row.get(column) or "").split("|") if m}
     except (OSError, UnicodeDecodeError, csv.Error):
         return set()  # who reads all of it says what is wrong
 
