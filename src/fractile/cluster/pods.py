@@ -5,8 +5,10 @@ plane is scaled to nothing, an agent's node loses the label that the DaemonSet l
 once, with no time to say goodbye, by the pid that its container has on this machine.
 """
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
@@ -56,6 +58,7 @@ class Pods(msgspec.Struct, frozen=True):
                 raise SetupError(f"{name} does not run")
             return
         pods = self._pods(name)
+        self._keep(name)
         self._want(name, wanted=False)
         if number == signal.SIGKILL:
             for found in (found for pod in pods for found in self._processes(pod)):
@@ -69,16 +72,26 @@ class Pods(msgspec.Struct, frozen=True):
         self._wait(f"{name} to be ready", lambda: self.process(name) is not None)
 
     def log(self, name: str) -> Path:
-        """What the pods of that name have written, those that are no more included, in one file."""
+        """What the pods of that name have written in one file; also those that ``kill`` has ended."""
+        self._keep(name)
+        file = self.place.log(name)
+        kept = sorted(self._kept(name).glob("*"), key=lambda p: p.stat().st_mtime)
+        file.write_text("".join(_said(line) for path in kept for line in path.read_text().splitlines()))
+        return file
+
+    def _keep(self, name: str) -> None:
+        """Copies: with a pod its log goes from the node."""
         pattern = f"{NAMESPACE}_fractile-agent-*/agent/*.log"
         if name == CONTROL_PLANE:
             pattern = f"{NAMESPACE}_fractile-*/control-plane/*.log"
-        indices = [n.index for n in self.state.nodes if name in (CONTROL_PLANE, f"{n.name}/agent")]
-        found = [p for i in indices for p in sorted((self.place.node(i).log / "pods").glob(pattern))]
-        file = self.place.log(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(_said(line) for path in found for line in path.read_text().splitlines()))
-        return file
+        self._kept(name).mkdir(parents=True, exist_ok=True)
+        for index in [n.index for n in self.state.nodes if name in (CONTROL_PLANE, f"{n.name}/agent")]:
+            for path in (self.place.node(index).log / "pods").glob(pattern):
+                with contextlib.suppress(FileNotFoundError):  # it goes while we look
+                    shutil.copy2(path, self._kept(name) / f"{path.parts[-3]}.{path.name}")
+
+    def _kept(self, name: str) -> Path:
+        return self.place.log(name).with_suffix(".pods")
 
     def _want(self, name: str, *, wanted: bool) -> None:
         if name == CONTROL_PLANE:
