@@ -18,10 +18,17 @@ from fractile.wire.objects import ObjectMeta
 
 T = TypeVar("T")
 
+
+def _template(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    """Refused at the start, not when this replica comes to lead."""
+    return checked(text) if text else ""
+
+
 option = click.option(
     "--default-classes",
     default="",
     metavar="TEMPLATE",
+    callback=_template,
     help="Make a ResourceClass for every model that is seen, named so: '{vendor}.{model}' (docs/classes.md).",
 )
 
