@@ -53,6 +53,30 @@ async def test_cards_are_withdrawn_before_a_stop_and_offered_when_kubelet_listen
         offering.cancel()
 
 
+@pytest.mark.parametrize(("asked", "waits"), [(3, 3), (1000, 80)])
+async def test_a_stop_waits_until_kubelet_has_admitted_who_is_bound_but_not_forever(asked: int, waits: int) -> None:
+    now = 100.0
+    left = asked
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def arriving() -> list[str]:
+        nonlocal left
+        left -= 1
+        return ["default/late"] if left >= 0 else []
+
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        await publish(client)
+        stock = Stock(Catalog.of(CARDS, MemoryUnit.MiB))
+        availability = Availability(
+            client, stock, registered=asyncio.Event(), arriving=arriving, sleep=sleep, clock=lambda: now
+        )
+        await availability.withdraw()
+        assert round((now - 101.0) / 0.1) in (waits, waits + 1)
+
+
 @pytest.mark.parametrize(
     "fault",
     [

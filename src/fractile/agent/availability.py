@@ -17,7 +17,7 @@ withdraws nothing, and pods bound until it is back may fail.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -48,7 +48,9 @@ from fractile.wire.extended_resource import HEALTHY as HEALTHY_PHASES
 
 FIELD_MANAGER = "fractile-agent"
 
-_DRAIN = 1.0  # seconds from Binding to admission; measured: well below half of it
+_DRAIN = 1.0  # seconds until a pod that is bound is in the node's view; measured: well below half of it
+_ADMISSION = 8.0  # seconds more for kubelet to admit those pods; milliseconds, unless the machine is overloaded
+_ASK = 0.1
 _PATIENCE = 3.0  # for the API server while stopping
 _FAILED = 1.0
 _ROUND = 2.0
@@ -59,6 +61,11 @@ log = logging.getLogger(__name__)
 _Status = dict[str, object]
 VerdictOf = Callable[[CardUUID], Verdict]
 Holders = Callable[[], Mapping[CardUUID, Held] | None]
+Arriving = Callable[[], Awaitable[Sequence[str]]]
+
+
+async def _nobody() -> Sequence[str]:
+    return ()
 
 
 class Availability:
@@ -80,6 +87,7 @@ class Availability:
         verdict: VerdictOf = lambda card: HEALTHY,
         stamp: Callable[[float], str] = lambda moment: "",
         holders: Holders = dict,
+        arriving: Arriving = _nobody,
         sleep: Sleep = asyncio.sleep,
         wall: Callable[[], float] = time.time,
         clock: Clock = time.monotonic,
@@ -91,6 +99,7 @@ class Availability:
         self._verdict = verdict
         self._stamp = stamp
         self._holders = holders
+        self._arriving = arriving
         self._sleep = sleep
         self._wall = wall
         self._clock = clock
@@ -111,7 +120,7 @@ class Availability:
                 await self._sleep(_FAILED)
 
     async def withdraw(self) -> None:
-        """Returns when no pod is on its way to this node any more, or when the API server has had its time."""
+        """Returns when no pod is on its way to this node any more, or the API server or kubelet has had its time."""
         self._withdrawn = True
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -120,6 +129,12 @@ class Availability:
             log.warning("cards not withdrawn reason=%r", "the API server does not answer")
             return
         await self._sleep(_DRAIN)
+        until = self._clock() + _ADMISSION
+        while awaited := await self._arriving():
+            if self._clock() > until:
+                log.warning("not waited for any longer pods=%s", ",".join(awaited))
+                return
+            await self._sleep(_ASK)
 
     def forget(self, card: CardUUID) -> None:
         """The card's object is new, or somebody else wrote its status."""

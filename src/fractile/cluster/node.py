@@ -128,7 +128,8 @@ def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Com
         *folders,
     )
     enter = () if state.hollow else mounts.enter(place.pin(node.index))
-    return Component(f"{node.name}/agent", argv, enter=enter, env=simulated_driver(place, state, node))
+    # Told to end it waits for pods on their way: 12 s at most (agent/availability.py).
+    return Component(f"{node.name}/agent", argv, enter=enter, env=simulated_driver(place, state, node), grace=15.0)
 
 
 def simulated_driver(place: Layout, state: State, node: NodeState) -> dict[str, str]:

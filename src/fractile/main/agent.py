@@ -16,6 +16,7 @@ import click
 from fractile.agent.allocate import Allocator
 from fractile.agent.alone import alone
 from fractile.agent.arbiter import ArbiterKeeper
+from fractile.agent.arrivals import arriving
 from fractile.agent.assigned import Assigned
 from fractile.agent.audit import Policy
 from fractile.agent.availability import Availability
@@ -270,6 +271,7 @@ async def run(
             verdict=offered.verdict if offered is not None else health.verdict,
             stamp=health.stamp,
             holders=held,
+            arriving=partial(arriving, kubelet, pods),
         )
         async with asyncio.TaskGroup() as tasks:
             loops = [
