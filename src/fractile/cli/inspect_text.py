@@ -80,7 +80,7 @@ def problem_lines(report: Inspection) -> Iterator[str]:
 
 def asks(pod: WaitingPod) -> str:
     """What a waiting pod asks for: "8138 MiB", "2 whole cards", or why its request makes no sense."""
-    return pod.refusal or " + ".join(map(_one_ask, pod.requests))
+    return pod.refusal or " + ".join(map(one_ask, pod.requests))
 
 
 def percent(amounts: Amounts | CardReport) -> str:
@@ -125,7 +125,8 @@ def _one_word(share: str) -> str:
     return share.replace(" ", "")
 
 
-def _one_ask(asked: Asked) -> str:
+def one_ask(asked: Asked) -> str:
+    """What one container asks for, in words."""
     if asked.device_class:
         amount = f"{asked.count} of class {asked.device_class.replace(',', ' or ')}"
     else:

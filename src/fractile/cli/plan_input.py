@@ -111,17 +111,23 @@ def _wrong(live: bool) -> tuple[Wrong, list[str]]:
 
 async def live(who: Credentials) -> Objects:
     async with KubeClient(who) as client:
-        nodes = await reading.read(client, paths.nodes(), PlannedNode)
-        cards = await _if_served(client, paths.extended_resources(), ExtendedResource)
-        classes = await _if_served(client, paths.resource_classes(), ResourceClass)
-        pods = await reading.read(client, paths.pods(), PlannedPod)
+        found = await objects_of(client)
         budgets = await reading.read(client, paths.disruption_budgets(), DisruptionBudget)
+    named = [(f"PodDisruptionBudget {b.metadata.namespace}/{b.metadata.name}", b) for b in budgets]
+    return msgspec.structs.replace(found, budgets=named)
+
+
+async def objects_of(client: KubeClient) -> Objects:
+    """All that decides where a pod fits now; budgets, which only moves respect, are left out."""
+    nodes = await reading.read(client, paths.nodes(), PlannedNode)
+    cards = await _if_served(client, paths.extended_resources(), ExtendedResource)
+    classes = await _if_served(client, paths.resource_classes(), ResourceClass)
+    pods = await reading.read(client, paths.pods(), PlannedPod)
     return Objects(
         nodes=[(f"node {n.metadata.name}", n) for n in nodes],
         cards=[(f"ExtendedResource {c.metadata.name}", c) for c in cards],
         classes=classes,
         pods=[Named(f"pod {p.metadata.namespace}/{p.metadata.name}", p) for p in pods],
-        budgets=[(f"PodDisruptionBudget {b.metadata.namespace}/{b.metadata.name}", b) for b in budgets],
     )
 
 

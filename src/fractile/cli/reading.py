@@ -17,7 +17,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials, load
 from fractile.wire.extended_resource import GROUP, ExtendedResource
-from fractile.wire.objects import Node
+from fractile.wire.objects import Node, Pod
 from fractile.wire.resource_class import ResourceClass
 
 _NAMED = 20  # names in a sentence
@@ -111,6 +111,12 @@ async def _types(client: KubeClient) -> Iterable[str]:
     return (r.spec.type for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
 
 
+async def _pods(client: KubeClient) -> Iterable[str]:
+    """As namespace/name, which needs no option beside it."""
+    found, _ = await client.list(paths.pods(), Pod)
+    return (f"{p.metadata.namespace}/{p.metadata.name}" for p in found)
+
+
 def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Complete:
     """Nothing when the cluster does not answer, since a prompt has no place for errors."""
 
@@ -133,4 +139,5 @@ def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Co
 complete_class = _completed_by(_classes)
 complete_node = _completed_by(_nodes)
 complete_any_node = _completed_by(_any_nodes)
+complete_pod = _completed_by(_pods)
 complete_type = _completed_by(_types)

@@ -291,12 +291,13 @@ def _waiting(pod: WaitingPod) -> inspect.WaitingPod:
         name=pod.name,
         uid=pod.uid,
         created=pod.created,
-        requests=() if refused else tuple(_asked(c) for c in request.containers),
+        requests=() if refused else tuple(asked(c) for c in request.containers),
         refusal=request.message if refused else "",
     )
 
 
-def _asked(container: ContainerRequest) -> inspect.Asked:
+def asked(container: ContainerRequest) -> inspect.Asked:
+    """What one container asks for, as reports say it."""
     return inspect.Asked(
         container=container.container,
         role=container.role.value,

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show what pods take of every resource of every node, ours or not.",
     ),
     "quota": ("fractile.cli.quota", "Show what namespaces may hold of cards, and what they hold."),
+    "why": ("fractile.cli.why", "Say why a pod waits, or where it runs, what it holds and what it uses."),
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
     "simulate": ("fractile.cli.simulate", "Place recorded pods on recorded nodes and compare policies."),

@@ -1,0 +1,84 @@
+"""``fractile why``: why a pod waits, or where it runs and what it holds. Reads the API server and nothing else."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fractile.cli import reading, why_text
+from fractile.errors import SetupError
+from fractile.kube.client import KubeClient
+from fractile.kube.credentials import Credentials
+from fractile.wire import why as wire
+from fractile.wire.quota_file import DEFAULT_SOURCE
+
+if TYPE_CHECKING:
+    from fractile.wire.why import Why
+
+
+@click.command("why")
+@click.argument("pod", metavar="POD", shell_complete=reading.complete_pod)
+@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Of the pod; default if not given.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="json: the fields of docs/why.md.",
+)
+@click.option(
+    "--quota-configmap",
+    default=DEFAULT_SOURCE,
+    show_default=True,
+    metavar="NAMESPACE/NAME",
+    help="The ConfigMap that the control plane goes by.",
+)
+@reading.cluster_options
+def command(
+    pod: str, namespace: str, output: str, quota_configmap: str, kubeconfig: Path | None, context: str, name: str
+) -> None:
+    """Say why POD waits and what would let it in; or where it runs, what it holds, and what it uses.
+
+    \b
+    fractile why trainer -n team-a
+    fractile why team-a/trainer -o json
+
+    Nodes are judged by the code of the scheduler extender, each change that is named was tried. Everything is read from
+    the API server, what a running pod uses through it from its node's agent; nothing is written.
+    """
+    # What the feed would log about doubtful pods is in the report.
+    logging.getLogger("fractile").addHandler(logging.NullHandler())
+    if quota_configmap.count("/") != 1:
+        raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")
+    where, named = _named(pod, namespace)
+    found = asyncio.run(_report(reading.credentials(kubeconfig, context, name), where, named, quota_configmap))
+    click.echo(wire.encode(found) if output == "json" else why_text.text(found), nl=output == "json")
+
+
+def _named(pod: str, namespace: str) -> tuple[str, str]:
+    """Namespace and name: ``team-a/trainer``, as the events name pods, and ``pod/trainer``, as kubectl prints them."""
+    first, slash, last = pod.removeprefix("pods/").removeprefix("pod/").partition("/")
+    if not slash:
+        return namespace or "default", first
+    if namespace and namespace != first:
+        raise click.UsageError(f"{pod} and --namespace {namespace} name two namespaces; give one of them")
+    return first, last
+
+
+async def _report(credentials: Credentials, namespace: str, name: str, source: str) -> "Why":
+    # Late: numpy is a tenth of a second that --help and completion need not wait for.
+    from fractile.cli.why_read import read
+    from fractile.cli.why_report import report
+
+    async with KubeClient(credentials) as client:
+        found = await read(client, namespace, name, source=source)
+    if not found.objects.cards:
+        raise SetupError(
+            "the cluster has no cards: no node's Fractile agent has reported any, so no pod gets one; "
+            "check that `fractile agent` runs on the GPU nodes"
+        )
+    return report(found, datetime.now(UTC), source=source)

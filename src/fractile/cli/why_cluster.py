@@ -1,0 +1,134 @@
+"""The cluster as the extender would see it: a ledger of our own, filled from the API by the code that fills its own.
+
+So what is said here is said by the filter, with classes, quotas and room kept for nominated pods. What it cannot know:
+``--sharing``, ``--quota-others deny`` and placements that are on their way.
+"""
+
+from collections.abc import Sequence
+
+from fractile.cli.why_read import Read
+from fractile.control.feed import PodFeed
+from fractile.control.nominations import Nominations
+from fractile.control.quota import place_of
+from fractile.control.residents import Residents
+from fractile.control.survey import memory_unit, served
+from fractile.control.waiting import WaitingPods
+from fractile.dialects.table import parse_pod
+from fractile.errors import WireError
+from fractile.extender.filter import ONE_BY_ONE, filter_nodes
+from fractile.extender.nominated import keep_room
+from fractile.ledger.classes import ClassIndex, resolved
+from fractile.ledger.ledger import Ledger
+from fractile.model.card import Card
+from fractile.model.quota import NamespaceQuota, Quota
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import NodeName, PodUID
+from fractile.wire import quota_file, resource_class
+from fractile.wire.extended_resource import to_card
+from fractile.wire.extender import FilterResult
+from fractile.wire.objects import ConfigMap, Pod
+
+
+class Cluster:
+    """``doubts``: what is wrong with placements, by pod."""
+
+    def __init__(self, read: Read) -> None:
+        self.ledger = Ledger(lambda: 0.0)
+        self.index = ClassIndex(self.ledger)
+        self.doubts: dict[PodUID, str] = {}
+        self._pod = read.pod
+        cards = _cards(read)
+        for _, node in read.objects.nodes:
+            self.ledger.usage.put_place(NodeName(node.metadata.name), place_of(node.metadata))
+        for node, card in cards:
+            self.ledger.put_card(node, card)
+        self.unit = memory_unit((n for _, n in read.objects.nodes), cards)
+        self.families = served(r for _, r in read.objects.cards)
+        self._put_classes(read.objects.classes)
+        self._nominations = self._put_pods([n.pod for n in read.objects.pods])
+        self.parsed = parse_pod(read.pod, self.unit, self.families)
+        self.request = resolved(self.parsed, self.index)
+
+    def limit(self, namespaces: dict[str, NamespaceQuota], problem: str = "") -> None:
+        """From now on these are the quotas."""
+        self.ledger.usage.limit(Quota(namespaces, problem=problem))
+
+    def filtered(self, names: Sequence[str]) -> FilterResult:
+        """What the extender's filter answers about each of the nodes."""
+        fitting: list[str] = []
+        failed: dict[str, str] = {}
+        unresolvable: dict[str, str] = {}
+        for i in range(0, len(names), ONE_BY_ONE):  # of more than these at once the best one speaks for all
+            found = self._filtered(list(names[i : i + ONE_BY_ONE]))
+            fitting += found.node_names or ()
+            failed |= found.failed
+            unresolvable |= found.unresolvable
+        return FilterResult(node_names=fitting, failed=failed, unresolvable=unresolvable)
+
+    def refused_by_quota(self) -> str:
+        """Why the quota gives the pod nothing, wherever it went."""
+        left = self.ledger.usage.allowance(self.request) if isinstance(self.request, PodRequest) else None
+        return left.message if isinstance(left, Refusal) else ""
+
+    def _filtered(self, names: list[str]) -> FilterResult:
+        found = filter_nodes(self.request, names, self.ledger)
+        if not isinstance(self.request, PodRequest):
+            return found
+        return keep_room(found, self._pod, self.request, self.ledger, self._nominations)
+
+    def _put_classes(self, classes: Sequence[resource_class.ResourceClass]) -> None:
+        for written in classes:
+            cls = resource_class.decode(written)
+            if isinstance(cls, resource_class.Invalid):
+                self.index.spoil(written.metadata.name, cls.message)
+            else:
+                self.index.put(cls)
+
+    def _doubted(self, pod: Pod, _reason: str, message: str) -> None:
+        self.doubts[PodUID(pod.metadata.uid)] = message
+
+    def _put_pods(self, pods: Sequence[Pod]) -> Nominations:
+        waiting, residents = WaitingPods(), Residents(self.ledger)
+        feed = PodFeed(
+            ledger=self.ledger,
+            waiting=waiting,
+            unit=self.unit,
+            warn=self._doubted,
+            freed=lambda node: None,
+            needs_repair=lambda pod: None,
+            dialects=self.families,
+        )
+        for pod in pods:
+            feed.changed(pod)
+            residents.changed(pod)
+        return Nominations(
+            ledger=self.ledger, waiting=waiting, residents=residents, classes=self.index, clock=lambda: 0.0
+        )
+
+
+def _cards(read: Read) -> list[tuple[NodeName, Card]]:
+    found: list[tuple[NodeName, Card]] = []
+    for _, resource in read.objects.cards:
+        try:
+            found.append(to_card(resource))
+        except WireError:
+            continue  # ``fractile inspect`` names those
+    return found
+
+
+def quotas_in_force(read: Read, source: str) -> tuple[dict[str, NamespaceQuota], str]:
+    """The quotas that the control plane goes by, and what is wrong with the ConfigMap."""
+    if read.config is None:
+        return {}, ""
+    try:
+        return quota_file.decode(read.config.data or {}, f"quota ConfigMap {source}"), ""
+    except WireError as e:
+        return _kept(read.kept), str(e)
+
+
+def _kept(config: ConfigMap | None) -> dict[str, NamespaceQuota]:
+    try:
+        return quota_file.decode(config.data, "kept quotas") if config and config.data else {}
+    except WireError:
+        return {}

@@ -1,0 +1,145 @@
+"""Which nodes refuse a pod and for what, and which single change would let it in.
+
+About its cards the filter is asked, about the rest of a node the planner's books: two judges, and both must agree. A
+change is only named when it was tried and when nothing else that is known would still refuse the pod.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import numpy as np
+
+from fractile.cli.why_cluster import Cluster
+from fractile.model.quota import NamespaceQuota
+from fractile.model.request import PodRequest
+from fractile.policy.score.table import POLICIES
+from fractile.sim.placing import Placer
+from fractile.sim.plan_reasons import changes as single_changes
+from fractile.sim.shapes import shapes_in
+from fractile.sim.snapshot import Demand, Machine, Snapshot
+from fractile.sim.stock import Stock
+from fractile.wire.plan import Change
+from fractile.wire.why import NodeGroup
+
+RAISE_QUOTA = "raise-quota"
+_POLICY = "first-fit"  # for where something would go, of which only whether it would is said
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """``notes``: why no change is named that one might expect."""
+
+    fits: tuple[str, ...] = ()
+    groups: tuple[NodeGroup, ...] = ()
+    changes: tuple[Change, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def judge(
+    cluster: Cluster, snapshot: Snapshot, names: list[str], quotas: Mapping[str, NamespaceQuota], problem: str
+) -> Answer:
+    """``snapshot``: the pods that run, and the pod itself as the only one that waits, unless it cannot be planned."""
+    found = cluster.filtered(names)
+    placer, demand = _books(snapshot)
+    lacks = _of_nodes(placer.stock, demand) if demand else {}
+    said: dict[str, list[str]] = {name: [] for name in names}
+    for refused in (found.failed, found.unresolvable):
+        for name, sentence in refused.items():
+            said[name].append(sentence)
+    for name, sentences in lacks.items():
+        said.setdefault(name, []).extend(sentences)
+    fits = tuple(name for name, sentences in said.items() if not sentences)
+    groups = _groups(said, frozenset(found.unresolvable))
+    if fits or demand is None or not isinstance(cluster.request, PodRequest):
+        return Answer(fits=fits, groups=groups)
+    refused = frozenset((*found.failed, *found.unresolvable))
+    freed = _without_quota(cluster, names, quotas, problem) & refused
+    changes, notes = _changes(placer, demand, cluster.request, freed, lacks)
+    return Answer(fits=fits, groups=groups, changes=changes, notes=notes)
+
+
+def _books(snapshot: Snapshot) -> tuple[Placer, Demand | None]:
+    demand = snapshot.pending[0].demand if snapshot.pending else None
+    wanted = [t.demand for t in (*snapshot.bound, *snapshot.pending)]
+    placer = Placer(snapshot.machines, wanted, POLICIES[_POLICY])
+    for task in snapshot.bound:
+        placer.settle(task)
+    return placer, demand
+
+
+def _of_nodes(stock: Stock, demand: Demand) -> dict[str, list[str]]:
+    """What stands against each node besides its cards."""
+    lack = stock.lack(demand)
+    found: dict[str, list[str]] = {}
+    for row in np.flatnonzero(lack.taint | lack.label | lack.cpu | lack.memory | lack.places).tolist():
+        machine = stock.machines[row]
+        told = found.setdefault(machine.name, [])
+        if lack.taint[row]:
+            told.append(_tainted(machine, demand))
+        if lack.label[row]:
+            told.append("other labels than its node selector or node affinity wants")
+        if lack.cpu[row]:
+            told.append(f"too few CPUs free, {demand.cpu / 1000:g} asked")
+        if lack.memory[row]:
+            told.append(f"too little of the node's memory free, {demand.memory} MiB asked")
+        if lack.places[row]:
+            told.append("no place for another pod")
+    return found
+
+
+def _tainted(machine: Machine, demand: Demand) -> str:
+    taint = machine.untolerated_by(demand.where)
+    if taint is None or machine.cordoned:
+        return "cordoned"
+    return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect} that it does not tolerate"
+
+
+def _groups(said: Mapping[str, list[str]], for_good: frozenset[str]) -> tuple[NodeGroup, ...]:
+    """The largest first."""
+    alike: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for name, sentences in said.items():
+        if sentences:
+            alike.setdefault((tuple(sentences), name not in for_good), []).append(name)
+    groups = (
+        NodeGroup(nodes=tuple(sorted(nodes)), reasons=reasons, waiting_helps=helps)
+        for (reasons, helps), nodes in alike.items()
+    )
+    return tuple(sorted(groups, key=lambda g: (-len(g.nodes), g.nodes)))
+
+
+# ── what would help ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_quota(
+    cluster: Cluster, names: list[str], quotas: Mapping[str, NamespaceQuota], problem: str
+) -> frozenset[str]:
+    """Nodes whose cards would do if there were no quota."""
+    if not (quotas or problem):
+        return frozenset()
+    cluster.limit({})
+    try:
+        return frozenset(cluster.filtered(names).node_names or ())
+    finally:
+        cluster.limit(dict(quotas), problem)
+
+
+def _changes(
+    placer: Placer, demand: Demand, request: PodRequest, freed: frozenset[str], lacks: Mapping[str, list[str]]
+) -> tuple[tuple[Change, ...], tuple[str, ...]]:
+    if freed:
+        open_to = sorted(freed - lacks.keys())
+        if not open_to:
+            return (), ("the quota is not all that stands in its way, so no single change was sought",)
+        return (Change(RAISE_QUOTA, f"raise the quota of namespace {request.namespace}", open_to[0]),), ()
+    return tuple(_planned(placer, demand)), tuple(_not_sought(placer, demand, request))
+
+
+def _planned(placer: Placer, demand: Demand) -> Iterator[Change]:
+    if demand.part is not None and placer.would_fit(demand) is None:
+        yield from single_changes(placer, demand, shapes_in(placer.stock.machines))
+
+
+def _not_sought(placer: Placer, demand: Demand, request: PodRequest) -> Iterator[str]:
+    if request.others:
+        yield "single changes are not sought for devices that are no GPUs"
+    elif placer.would_fit(demand) is not None:
+        yield "by sums alone it would fit; what stands in its way is said above, and no single change is sought for it"

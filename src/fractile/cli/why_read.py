@@ -1,0 +1,131 @@
+"""What ``fractile why`` reads of the API server: one pod, what was said of it, and what decides about it.
+
+Failure rule: the pod, the pods, nodes and cards are needed. Of everything else what may not be read is left out, and
+the report says so: an application developer often sees a namespace and not much more.
+"""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import msgspec
+
+from fractile.cli import plan_input, reading
+from fractile.errors import ApiError, FractileError, SetupError, Unreachable
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.sim.snapshot_build import Objects
+from fractile.wire.node_usage import DEFAULT_PORT, VERSION, NodeUsage
+from fractile.wire.objects import ConfigMap, ResourceQuota
+from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
+from fractile.wire.why_objects import Event, ObservedPod, Webhook
+
+WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fractile"
+
+T = TypeVar("T")
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """``unread``: what could not be read, one sentence each. ``webhook``: whether it is registered; None: not known."""
+
+    pod: ObservedPod
+    events: list[Event]
+    objects: Objects
+    config: ConfigMap | None
+    kept: ConfigMap | None
+    resource_quotas: list[ResourceQuota]
+    webhook: bool | None
+    usage: NodeUsage | None
+    unread: tuple[str, ...]
+    config_unread: bool = False
+
+
+async def read(client: KubeClient, namespace: str, name: str, *, source: str = DEFAULT_SOURCE) -> Read:
+    """SetupError with what a person can do when the pod is not there, or what is needed cannot be read."""
+    unread: list[str] = []
+    pod = await _pod(client, namespace, name)
+    location, _, quota = source.partition("/")
+    events = await _or(_events(client, pod), [], "its events", unread)
+    before = len(unread)
+    config = await _or(_or_none(client, paths.config_map(location, quota), ConfigMap), None, "quotas", unread)
+    config_unread = len(unread) > before
+    kept = await _or(_or_none(client, paths.config_map(*KEPT.split("/")), ConfigMap), None, "", unread)
+    quotas = await _or(_listed(client, paths.resource_quotas(namespace)), [], "ResourceQuotas", unread)
+    found = await _or(_or_none(client, WEBHOOK, Webhook), Webhook(), "", unread)
+    return Read(
+        pod=pod,
+        events=[e for e in events if e.involved_object.uid in ("", pod.metadata.uid)],
+        objects=await plan_input.objects_of(client),
+        config=config,
+        kept=kept,
+        resource_quotas=quotas,
+        webhook=None if found == Webhook() else found is not None,
+        usage=await _usage(client, pod, unread),
+        unread=tuple(unread),
+        config_unread=config_unread,
+    )
+
+
+async def _pod(client: KubeClient, namespace: str, name: str) -> ObservedPod:
+    try:
+        return await client.get(paths.pod(namespace, name), ObservedPod)
+    except Unreachable as e:
+        raise reading.no_answer(e) from None
+    except ApiError as e:
+        if e.code != 404:
+            raise SetupError(f"pod {namespace}/{name} cannot be read: {e.message}") from None
+    raise SetupError(f"there is no pod {name!r} in namespace {namespace}{await _elsewhere(client, name)}")
+
+
+async def _elsewhere(client: KubeClient, name: str) -> str:
+    """Where there is one of that name: most often only the namespace is wrong."""
+    try:
+        found, _ = await client.list(paths.pods(), ObservedPod, field_selector=f"metadata.name={name}")
+    except FractileError:
+        return ""
+    where = sorted(p.metadata.namespace for p in found)
+    return f"; there is one in {reading.listed(where)} (-n)" if where else ""
+
+
+async def _events(client: KubeClient, pod: ObservedPod) -> list[Event]:
+    meta = pod.metadata
+    found, _ = await client.list(paths.events(meta.namespace), Event, field_selector=f"involvedObject.name={meta.name}")
+    return found
+
+
+async def _listed(client: KubeClient, path: str) -> list[ResourceQuota]:
+    return (await client.list(path, ResourceQuota))[0]
+
+
+async def _or_none(client: KubeClient, path: str, kind: type[T]) -> T | None:
+    try:
+        return await client.get(path, kind)
+    except ApiError as e:
+        if e.code == 404:
+            return None
+        raise
+
+
+async def _or(asked: Awaitable[T], otherwise: T, what: str, unread: list[str]) -> T:
+    """``otherwise`` when it may not be read; ``what`` it is, "" for what nobody misses."""
+    try:
+        return await asked
+    except ApiError as e:
+        if what:
+            unread.append(f"{what} cannot be read: {e.message}")
+        return otherwise
+
+
+async def _usage(client: KubeClient, pod: ObservedPod, unread: list[str]) -> NodeUsage | None:
+    """What the node's agent says, through the API server, which reaches nodes that this machine may not reach."""
+    if not pod.spec.node_name or pod.finished:
+        return None
+    path = f"{paths.node(pod.spec.node_name)}:{DEFAULT_PORT}/proxy/v1/usage"
+    try:
+        found = await client.get(path, NodeUsage)
+    except (FractileError, OSError) as e:
+        unread.append(f"what it uses is not known, the agent of {pod.spec.node_name} does not say: {e}")
+        return None
+    if found.version != VERSION:
+        unread.append(f"what it uses is not known: the agent speaks version {found.version}, this program {VERSION}")
+        return None
+    return found

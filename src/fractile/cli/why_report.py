@@ -1,0 +1,304 @@
+"""Everything that was read about one pod, as a report. Pure: objects and the time in, report out.
+
+The verdict is the first of these that holds: it is over or leaving, somebody gates it, its request makes no sense, its
+class or its quota gives nothing, nobody schedules it, room is being made for it, no node fits, some node fits.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from fractile.cli import why_nodes
+from fractile.cli.why_cluster import Cluster, quotas_in_force
+from fractile.cli.why_holds import containers, holdings
+from fractile.cli.why_nodes import Answer
+from fractile.cli.why_read import Read
+from fractile.control.classes_report import ClassObjects, Picture
+from fractile.control.quota_report import QuotaObjects
+from fractile.control.quota_report import report as quota_report
+from fractile.control.survey import asked
+from fractile.dialects import table
+from fractile.errors import SetupError
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import PodUID
+from fractile.sim.snapshot import Snapshot
+from fractile.sim.snapshot_build import Named, snapshot_of
+from fractile.wire import isolation
+from fractile.wire.resource_class import class_of
+from fractile.wire.why import ClassState, Limit, NodeGroup, QuotaState, ResourceLimit, Scheduling, State, Told, Why
+from fractile.wire.why_objects import Event, ObservedPod
+
+_PATIENCE = 30.0  # seconds in which any scheduler has looked at a new pod
+_EVENTS = 10
+
+
+def report(read: Read, now: datetime, *, source: str) -> Why:
+    """SetupError for a pod that asks for nothing of ours."""
+    pod = read.pod
+    # 1. The cluster as the filter would see it, and what the pod asks for in it.
+    quotas, problem = quotas_in_force(read, source)
+    cluster = Cluster(read)
+    cluster.limit(quotas, problem if problem and not quotas else "")
+    if cluster.parsed is None:
+        raise SetupError(_nothing_asked(read, cluster))
+    # 2. Where it could go, if it still has to go anywhere.
+    state = state_of(pod)
+    notes: list[str] = [*read.unread, *_not_looked_at(pod)]
+    answer = Answer()
+    if state == "pending" and isinstance(cluster.request, PodRequest):
+        names = [n.metadata.name for _, n in read.objects.nodes]
+        answer = why_nodes.judge(cluster, _alone(read, notes), names, quotas, problem if not quotas else "")
+    # 3. All that is known of it.
+    request = cluster.parsed
+    found = Why(
+        namespace=pod.metadata.namespace,
+        pod=pod.metadata.name,
+        uid=pod.metadata.uid,
+        state=state,
+        verdict="",
+        age=_age(pod.metadata.creation_timestamp or "", now),
+        node=pod.spec.node_name,
+        families=_families(request),
+        asks=() if isinstance(request, Refusal) else tuple(asked(c) for c in request.containers),
+        scheduling=_scheduling(pod),
+        quota=_quota(read, cluster, source),
+        classes=tuple(_classes(read, request)),
+        fits=answer.fits,
+        groups=answer.groups,
+        changes=answer.changes,
+        holds=tuple(holdings(read, cluster.ledger)),
+        containers=tuple(containers(pod)),
+        events=_events(read.events, now),
+        notes=(*notes, *answer.notes, *_doubts(read, cluster)),
+    )
+    return msgspec.structs.replace(found, verdict=_verdict(found, cluster, read))
+
+
+def state_of(pod: ObservedPod) -> State:
+    """In which part of its life it is."""
+    if pod.finished:
+        return "finished"
+    if pod.metadata.deletion_timestamp:
+        return "leaving"
+    if not pod.spec.node_name:
+        return "pending"
+    return "running" if pod.status.phase == "Running" else "starting"
+
+
+def _nothing_asked(read: Read, cluster: Cluster) -> str:
+    pod = read.pod
+    key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    others = table.parse_pod(pod, cluster.unit)
+    if isinstance(others, PodRequest):
+        return (
+            f"pod {key} asks by the names of family {others.dialect}, which no agent of this cluster serves; whoever "
+            f"serves them must place it (kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name})"
+        )
+    return (
+        f"pod {key} asks for no GPU or other device of Fractile, so Fractile has no part in where it runs; see "
+        f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
+    )
+
+
+def _alone(read: Read, notes: list[str]) -> Snapshot:
+    """The pods that run, and this one as the only one that waits: a change is judged by the cluster as it is."""
+    meta = read.pod.metadata
+    who = f"pod {meta.namespace}/{meta.name}"
+    running = [n for n in read.objects.pods if n.pod.spec.node_name]
+    objects = msgspec.structs.replace(read.objects, pods=[*running, Named(who, read.pod)])
+
+    def wrong(about: str, reason: str) -> None:
+        if about == who or about.startswith("node "):
+            notes.append(f"{about}: {reason}")
+
+    return snapshot_of(objects, wrong)
+
+
+def _not_looked_at(pod: ObservedPod) -> Iterator[str]:
+    affinity = pod.spec.affinity
+    if pod.spec.node_name:
+        return
+    if affinity and any(a and a.required for a in (affinity.pod_affinity, affinity.pod_anti_affinity)):
+        yield "its affinity to other pods is not looked at here; kube-scheduler's message says what it makes of it"
+    if pod.spec.topology_spread_constraints:
+        yield "its topology spread is not looked at here; kube-scheduler's message says what it makes of it"
+
+
+def _families(request: PodRequest | Refusal) -> tuple[str, ...]:
+    if isinstance(request, Refusal):
+        return ()
+    owners = (table.owner(c.resource) for c in request.containers)
+    return tuple(dict.fromkeys(o.name for o in owners if o is not None))
+
+
+def _scheduling(pod: ObservedPod) -> Scheduling:
+    condition = pod.scheduled
+    gates = tuple(g.name for g in pod.spec.scheduling_gates or ())
+    return Scheduling(
+        scheduler=pod.spec.scheduler_name or "default-scheduler",
+        seen=bool(pod.spec.node_name) or (condition is not None and condition.reason != "SchedulingGated"),
+        message=condition.message if condition else "",
+        gates=gates,
+        nominated=pod.status.nominated_node_name,
+    )
+
+
+def _quota(read: Read, cluster: Cluster, source: str) -> QuotaState:
+    objects = QuotaObjects(
+        cards=[r for _, r in read.objects.cards],
+        nodes=[n for _, n in read.objects.nodes],
+        pods=[n.pod for n in read.objects.pods],
+        config=read.config,
+        kept=read.kept,
+        resource_quotas=read.resource_quotas,
+        config_unread=read.config_unread,
+    )
+    found = quota_report(objects, source, read.pod.metadata.namespace)
+    own = found.namespaces[0]
+    return QuotaState(
+        state=found.state,
+        limits=tuple(
+            Limit(model=limit.model, limit_percent=limit.limit_percent, held_percent=limit.held_percent)
+            for limit in own.limits
+        ),
+        pools=own.pools,
+        resources=tuple(
+            ResourceLimit(name=r.name, resource=r.resource, hard=r.hard, used=r.used) for r in own.resource_quotas
+        ),
+        refusal="" if read.pod.spec.node_name else cluster.refused_by_quota(),
+    )
+
+
+def _classes(read: Read, request: PodRequest | Refusal) -> Iterator[ClassState]:
+    names = dict.fromkeys(_class_names(read.pod, request))
+    if not names:
+        return
+    picture = Picture(
+        ClassObjects(
+            cards=[r for _, r in read.objects.cards],
+            classes=read.objects.classes,
+            nodes=[n for _, n in read.objects.nodes],
+            pods=[n.pod for n in read.objects.pods],
+        )
+    )
+    for name in names:
+        found = next(iter(picture.classes(name).classes if name in picture.book.entries else ()), None)
+        if found is None:
+            yield ClassState(name=name, exists=False, message="there is no class of that name")
+            continue
+        yield ClassState(
+            name=name,
+            exists=True,
+            devices=found.devices.total,
+            units=found.units.total,
+            free_units=found.units.free,
+            message=found.message,
+        )
+
+
+def _class_names(pod: ObservedPod, request: PodRequest | Refusal) -> Iterator[str]:
+    if isinstance(request, PodRequest):
+        for container in request.containers:
+            yield from filter(None, container.request.device_class.split(","))
+        return
+    for _, container in table.containers_in_order(pod):
+        for resource in (container.resources and container.resources.limits) or ():
+            name = class_of(resource)
+            if name is not None:
+                yield name
+
+
+def _doubts(read: Read, cluster: Cluster) -> Iterator[str]:
+    pod = read.pod
+    doubt = cluster.doubts.get(PodUID(pod.metadata.uid))
+    if doubt is not None:
+        yield doubt
+    state = (pod.metadata.annotations or {}).get(isolation.STATE)
+    if state is not None and pod.spec.node_name:
+        yield f"its limits are not enforced: {isolation.reason(state)}"
+    if read.webhook is False and isinstance(cluster.parsed, Refusal) and any(_class_names(pod, cluster.parsed)):
+        yield "Fractile's webhook is not registered, so nobody adds what a class needs (docs/webhook.md)"
+
+
+def _events(events: Sequence[Event], now: datetime) -> tuple[Told, ...]:
+    newest = sorted(events, key=lambda e: (e.last, e.metadata.name), reverse=True)[:_EVENTS]
+    return tuple(
+        Told(
+            age=_age(e.last, now),
+            count=e.times,
+            type=e.type,
+            reason=e.reason,
+            source=e.reporting_component or e.source.component,
+            message=e.message,
+        )
+        for e in newest
+    )
+
+
+def _age(since: str, now: datetime) -> float:
+    """Seconds; 0 for a time that nobody can read, and for one that another machine's clock puts into the future."""
+    try:
+        then = datetime.fromisoformat(since)
+    except ValueError:
+        return 0.0
+    aware = then if then.tzinfo else then.replace(tzinfo=UTC)
+    return max(0.0, round((now - aware).total_seconds(), 1))
+
+
+# ── the verdict ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _verdict(why: Why, cluster: Cluster, read: Read) -> str:
+    if why.state != "pending":
+        return _placed(why, read.pod)
+    told = why.scheduling
+    if told.gates:
+        return f"held back by scheduling gates ({', '.join(told.gates)}); nobody schedules it before they are removed"
+    if isinstance(cluster.request, Refusal):
+        return cluster.request.message
+    if why.quota.refusal:
+        return why.quota.refusal
+    if not told.seen and why.age >= _PATIENCE:
+        return f"no scheduler called {told.scheduler} has looked at it{_served(read)}"
+    if told.nominated:
+        return f"nominated to {told.nominated}: other pods leave to make room, or it is about to be bound there"
+    if why.fits:
+        more = "" if told.seen else "; the scheduler has not looked at it yet"
+        return f"{_some(why.fits)} would take it now by what Fractile knows{more}"
+    if not why.groups:
+        return "the cluster has no nodes"
+    return f"none of {sum(len(g.nodes) for g in why.groups)} nodes takes it{_first(why.groups)}"
+
+
+def _served(read: Read) -> str:
+    """Whether any pod was ever bound through that scheduler name."""
+    name = read.pod.spec.scheduler_name or "default-scheduler"
+    pods = (n.pod for n in read.objects.pods)
+    if any(p.spec.node_name and p.spec.scheduler_name == name for p in pods):
+        return ", though other pods with that name run; see whether it runs and what its log says"
+    return "; check spec.schedulerName and the profiles of kube-scheduler"
+
+
+def _first(groups: Sequence[NodeGroup]) -> str:
+    """The most hopeful group's reasons: what waiting can cure, else those of most nodes."""
+    best = next((g for g in groups if g.waiting_helps), groups[0])
+    of = f"; {len(best.nodes)} of them" if len(groups) > 1 else ""
+    return f"{of}: {'; '.join(best.reasons)}"
+
+
+def _some(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes ({', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)})"
+
+
+def _placed(why: Why, pod: ObservedPod) -> str:
+    where = f" on {why.node}" if why.node else ""
+    if why.state == "finished":
+        said = f": {pod.status.reason}: {pod.status.message}" if pod.status.reason else ""
+        return f"it is over ({pod.status.phase}{said}) and holds nothing"
+    if why.state == "leaving":
+        return f"it is being deleted{where}" + ("; until it is gone it keeps its cards" if why.holds else "")
+    if why.state == "running":
+        return f"runs{where}"
+    return f"bound to {why.node}, not running yet" + (f": {why.containers[0]}" if why.containers else "")

@@ -1,0 +1,98 @@
+"""Pods and events as ``fractile why`` reads them: what the scheduler, kubelet and everybody else said about one pod."""
+
+import msgspec
+
+from fractile.wire.manifests import PlannedPod, PlannedPodSpec
+from fractile.wire.objects import KubeStruct, ObjectMeta, PodStatus
+
+
+class Gate(KubeStruct, frozen=True):
+    name: str = ""
+
+
+class Condition(KubeStruct, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class Waiting(KubeStruct, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(KubeStruct, frozen=True):
+    waiting: Waiting | None = None
+
+
+class ContainerStatus(KubeStruct, frozen=True):
+    name: str = ""
+    state: ContainerState | None = None
+
+
+class ObservedStatus(PodStatus, frozen=True):
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class ObservedSpec(PlannedPodSpec, frozen=True):
+    scheduling_gates: list[Gate] | None = None
+
+
+class ObservedPod(PlannedPod, frozen=True):
+    spec: ObservedSpec = ObservedSpec()
+    status: ObservedStatus = ObservedStatus()
+
+    @property
+    def scheduled(self) -> Condition | None:
+        """The condition that whoever schedules the pod sets."""
+        return next((c for c in self.status.conditions or () if c.type == "PodScheduled"), None)
+
+
+class EventSource(KubeStruct, frozen=True):
+    component: str = ""
+
+
+class Series(KubeStruct, frozen=True):
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class Involved(KubeStruct, frozen=True):
+    uid: str = ""
+
+
+class Event(KubeStruct, frozen=True):
+    """``v1`` Event; of the two ways to say when, the newer one leaves the older empty."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: Involved = Involved()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    reporting_component: str = ""
+    source: EventSource = EventSource()
+    series: Series | None = None
+
+    @property
+    def last(self) -> str:
+        """When it was said last, in RFC 3339."""
+        newest = self.series.last_observed_time if self.series else None
+        return newest or self.last_timestamp or self.event_time or self.metadata.creation_timestamp or ""
+
+    @property
+    def times(self) -> int:
+        return max(1, self.count or 0, self.series.count if self.series else 0)
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    """The configuration of the webhook, of which only its being there matters."""
+
+    metadata: ObjectMeta = ObjectMeta()
