@@ -1,0 +1,95 @@
+"""A run: the cluster is made ready for chaos, rounds are played on it, and it is given back as it was."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from fractile.cluster.local import LocalCluster
+from fractile.errors import ApiError
+from fractile.kube import credentials, paths
+from fractile.kube.client import KubeClient
+from fractile.wire.objects import Namespace
+from tests.chaos import pods
+from tests.chaos.journal import Journal
+from tests.chaos.programs import Programs
+from tests.chaos.rounds import Rounds, Settings, Sums
+from tests.chaos.seeing import CLASSES, Eyes
+from tests.chaos.wishes import NAMESPACE, Wishes
+
+_ANSWER = 10.0  # seconds for an answer of the API server
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """``more``: whether there is to be a round of that number; ``sweep``: whether to wait at the end until directories
+    without an owner are gone; ``restore``: whether the cluster goes on to live."""
+
+    settings: Settings
+    logs: Path
+    more: Callable[[int], bool]
+    say: Callable[[str], None]
+    sweep: bool = False
+    restore: bool = True
+
+
+async def chaos(cluster: LocalCluster, run: Run) -> Sums:
+    """Play the rounds; the first that finds something is the last."""
+    run.say(f"seed={run.settings.seed}")
+    programs = Programs(cluster)
+    seed = run.settings.seed
+    async with KubeClient(credentials.load(cluster.kubeconfig), timeout=_ANSWER, rng=Random(seed)) as client:
+        await _prepare(client)
+        journal = Journal(run.logs)
+        wishes = Wishes(client, seed, journal)
+        eyes = Eyes(cluster, client, programs)
+        rounds = Rounds(programs, wishes, eyes, run.settings, journal=journal, say=run.say)
+        try:
+            await programs.begin()
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(programs.watch())
+                await _play(rounds, run)
+                watching.cancel()
+        finally:
+            await programs.end(restore=run.restore)
+        return rounds.sums
+
+
+async def _play(rounds: Rounds, run: Run) -> None:
+    turn, fine = 1, True
+    while fine and run.more(turn):
+        fine = await rounds.round(turn)
+        turn += 1
+    if fine:
+        await rounds.clear()
+        if run.sweep:
+            await rounds.sweep()
+
+
+async def _prepare(client: KubeClient) -> None:
+    """Namespace and classes; they may be there from an earlier run."""
+    await _ensure(client, paths.namespaces(), {"metadata": {"name": NAMESPACE}})
+    for name, spec in pods.CLASSES.items():
+        of = {"apiVersion": "fractile.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": name}}
+        await _ensure(client, CLASSES, {**of, "spec": dict(spec)})
+    account = f"{paths.namespace(NAMESPACE)}/serviceaccounts/default"
+    async with asyncio.timeout(20):
+        while not await _exists(client, account):  # noqa: ASYNC110 - another program makes it
+            await asyncio.sleep(0.2)
+
+
+async def _ensure(client: KubeClient, path: str, body: Mapping[str, object]) -> None:
+    try:
+        await client.create(path, body)
+    except ApiError as e:
+        if e.code != 409:
+            raise
+
+
+async def _exists(client: KubeClient, path: str) -> bool:
+    try:
+        await client.get(path, Namespace)  # of which only the metadata are read
+    except ApiError:
+        return False
+    return True

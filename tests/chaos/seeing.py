@@ -1,0 +1,106 @@
+"""Looks at the whole cluster: API server, kubelets, agents, control plane. The only module that builds snapshots.
+
+Failure rule: what cannot be read now raises a FractileError or an OSError; the round looks again.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from fractile.agent.books import Books, Kubelet
+from fractile.cluster.local import LocalCluster
+from fractile.errors import FractileError, WireError
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.units import NodeName
+from fractile.region import directory
+from fractile.wire import pod_requests
+from fractile.wire.extended_resource import ExtendedResource, to_card
+from fractile.wire.kubelet_checkpoint import FILE_NAME
+from fractile.wire.pod_requests import CountedNode
+from fractile.wire.resource_class import ResourceClass
+from tests.chaos.programs import Programs
+from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot, Token
+
+CLASSES = "/apis/fractile.dev/v1alpha1/resourceclasses"
+_PODS = re.compile(r'^fractile_ledger_pods\{state="(\w+)"\} (\S+)$', re.M)
+_CONFLICTS = re.compile(r"^fractile_ledger_conflicts (\S+)$", re.M)
+_WITHIN = 20.0  # seconds
+
+
+class Unreadable(FractileError):
+    """One of the books cannot be read now."""
+
+
+class Eyes:
+    """Reads; changes nothing."""
+
+    def __init__(self, cluster: LocalCluster, client: KubeClient, programs: Programs) -> None:
+        self._cluster = cluster
+        self._client = client
+        self._programs = programs
+
+    async def pods(self, namespace: str = "") -> tuple[SeenPod, ...]:
+        async with asyncio.timeout(_WITHIN):
+            found, _ = await self._client.list(paths.pods(namespace), SeenPod)
+        return tuple(found)
+
+    async def look(self) -> Snapshot:
+        """Kubelet's books and the directories first: what they name is in the API by then."""
+        async with asyncio.timeout(_WITHIN):
+            nodes = self._programs.nodes
+            books = await asyncio.gather(*(self._books(node) for node in nodes))
+            tokens = await asyncio.to_thread(self._tokens, nodes)
+            listed, _ = await self._client.list(paths.nodes(), CountedNode)
+            cards, _ = await self._client.list(paths.extended_resources(), ExtendedResource)
+            classes, _ = await self._client.list(CLASSES, ResourceClass)
+            return Snapshot(
+                pods=await self.pods(),
+                cards=tuple(to_card(card) for card in cards),
+                allocatable={n.metadata.name: pod_requests.amounts(n.given) for n in listed},
+                classes=tuple(classes),
+                records={node: found.recorded or () for node, found in zip(nodes, books, strict=True)},
+                listed={
+                    node: {(p.namespace, p.name, c): held for p in found.listed for c, held in p.held.items()}
+                    for node, found in zip(nodes, books, strict=True)
+                },
+                tokens=tokens,
+                ledger=_report(await self._programs.metrics()),
+            )
+
+    async def _books(self, node: str) -> Books:
+        folder = self._cluster.kubelet_folder(node)
+        kubelet = Kubelet(folder / "pod-resources" / "kubelet.sock", folder / "device-plugins" / FILE_NAME)
+        try:
+            books = await kubelet.books()
+        finally:
+            await kubelet.close()
+        if books.recorded is None:
+            raise Unreadable(f"the checkpoint of {node} cannot be read")
+        return books
+
+    def _tokens(self, nodes: Sequence[str]) -> tuple[Token, ...]:
+        found: list[Token] = []
+        for node in nodes:
+            place = self._cluster.place.node(self._cluster.state.node(node).index)
+            for folder in sorted((place.agent / "slices").glob("[!.]*")):
+                found.append(_token(NodeName(node), folder.name, folder))
+        return tuple(found)
+
+
+def _token(node: NodeName, name: str, folder: "directory.Path") -> Token:
+    try:
+        limits = directory.read(folder)
+    except (OSError, WireError):
+        limits = None
+    if limits is None:
+        return Token(node, name)
+    return Token(node, name, limits.pod_uid, limits.container, tuple((c.uuid, c.memory) for c in limits.cards))
+
+
+def _report(page: str) -> LedgerReport | None:
+    states = {state: int(float(count)) for state, count in _PODS.findall(page)}
+    conflicts = _CONFLICTS.search(page)
+    if conflicts is None:
+        return None
+    return LedgerReport(states.get("bound", 0), states.get("assumed", 0), int(float(conflicts[1])))
