@@ -7,6 +7,7 @@ import msgspec
 
 from fractile.cluster import workload as w
 from fractile.cluster.workload import Manifest
+from fractile.wire.resource_class import GPU_SLOT, RESOURCE_PREFIX
 
 PART, WHOLE = "chaos-part", "chaos-whole"  # the classes that some of the pods ask for
 CLASSES: Mapping[str, Mapping[str, object]] = {PART: {"memory": "2Gi", "cores": 25}, WHOLE: {}}
@@ -36,6 +37,11 @@ def _hami(rng: Random) -> Mapping[str, int]:
     return {"nvidia.com/gpu": rng.choice((1, 1, 2)), "nvidia.com/gpumem": _memory(rng), "nvidia.com/gpucores": 20}
 
 
+def _by_class(name: str, units: int) -> Manifest:
+    """With the slots that the webhook would add: a pod that comes while there is none would wait for ever."""
+    return _limits({f"{RESOURCE_PREFIX}{name}": units, GPU_SLOT: units})
+
+
 def _two(rng: Random, name: str) -> Manifest:
     return w.pod(name, w.container("first", memory=_memory(rng, 3000)), w.container("second", memory=1500))
 
@@ -54,8 +60,8 @@ KINDS: Mapping[str, Callable[[Random, str], Manifest]] = {
     "tencent-card": lambda rng, name: w.pod(name, _limits({"tencent.com/vcuda-core": 100})),
     "nvidia-part": lambda rng, name: w.pod(name, _limits(_hami(rng))),
     "nvidia-card": lambda rng, name: w.pod(name, _limits({"nvidia.com/gpu": 1})),
-    "class-part": lambda rng, name: w.pod(name, _limits({f"class.fractile.dev/{PART}": rng.choice((1, 1, 2))})),
-    "class-card": lambda rng, name: w.pod(name, _limits({f"class.fractile.dev/{WHOLE}": 1})),
+    "class-part": lambda rng, name: w.pod(name, _by_class(PART, rng.choice((1, 1, 2)))),
+    "class-card": lambda rng, name: w.pod(name, _by_class(WHOLE, 1)),
 }
 _OFTEN = {kind: 1 if kind.endswith("card") else 3 for kind in KINDS}
 

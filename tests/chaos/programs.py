@@ -96,8 +96,9 @@ class Programs:
             process = component.running(self._place, self._components[fault.target])
             done = process is not None and processes.send(process, number)
             await asyncio.sleep(fault.seconds)
-            if process is not None and fault.kind is Kind.PAUSE:
-                processes.send(process, signal.SIGCONT)
+            if process is not None and fault.kind is not Kind.KILL:
+                # Who was asked to end and has not is killed, as by systemd.
+                processes.send(process, signal.SIGCONT if fault.kind is Kind.PAUSE else signal.SIGKILL)
             return done
         finally:
             self._held.discard(fault.target)

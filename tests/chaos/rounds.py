@@ -103,6 +103,12 @@ class Rounds:
         self._journal.write(f"round-{turn}.log", self._last)
         return not (self._wrong or left)
 
+    async def rest(self) -> bool:
+        """Wait until the cluster is at rest before anything is done to it; False when it is not."""
+        left = await self.settle()
+        self._count(left)
+        return not (self._wrong or left)
+
     async def clear(self) -> None:
         """Delete what is there, and wait until it is gone."""
         self._wrong.clear()

@@ -57,7 +57,7 @@ async def chaos(cluster: LocalCluster, run: Run) -> Sums:
 
 
 async def _play(rounds: Rounds, run: Run) -> None:
-    turn, fine = 1, True
+    turn, fine = 1, await rounds.rest()
     while fine and run.more(turn):
         fine = await rounds.round(turn)
         turn += 1
