@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo test test-versions test-chart bench dist image chart lint format proto clean up down
+.PHONY: help install demo test test-versions test-chart chaos bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test-versions: $(INSTALLED) ## hold scheduler-config against kube-scheduler 1.20
 test-chart: $(INSTALLED) ## install the chart on a local cluster; on it the tests of the path of a pod
 	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_chart.py
 	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_path.py
+
+chaos: $(INSTALLED) ## kill, pause and cut off programs of a local cluster under pods that come and go: make chaos MINUTES=20 SEED=1
+	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machine
 	@$(BIN)/python -m tests.perf $(ARGS)
