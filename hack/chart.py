@@ -1,8 +1,8 @@
 """Writes charts/fractile/templates/objects from src/fractile/cluster/manifests, which stays the only source of rights,
 policies, definitions and webhooks. tests/charts checks that what is there is what this writes.
 
-The table of resources becomes charts/fractile/files. The text is kept, comments included; only what the chart decides
-is put around or in place of lines.
+The table of resources becomes charts/fractile/files, as do the alert rules and the dashboard of deploy/. The text is
+kept, comments included; only what the chart decides is put around or in place of lines.
 """
 
 import re
@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "src" / "fractile" / "cluster" / "manifests"
 OBJECTS = ROOT / "charts" / "fractile" / "templates" / "objects"
 RESOURCES = ROOT / "charts" / "fractile" / "files" / "resources.yaml"
+COPIES = tuple(ROOT / "deploy" / p for p in ("prometheus/fractile-rules.yaml", "grafana/fractile.json"))
 
 # What chooses whether a file is rendered; a file without a line here is an error, so that nothing is forgotten.
 _WHEN = {
@@ -125,3 +126,5 @@ def _newer(text: str, field: str, version: str) -> str:
 if __name__ == "__main__":
     write(OBJECTS)
     RESOURCES.write_text(resources())
+    for source in COPIES:
+        (RESOURCES.parent / source.name).write_text(source.read_text())
