@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fractile.cli.scheduler_config import complete_version
+from fractile.cli.scheduler_options import complete_version
 from fractile.errors import SetupError, WireError
 from fractile.wire import scheduler_config, scoring
 from fractile.wire.scoring import Kind, Strategy
