@@ -56,6 +56,15 @@ def test_the_steady_state_shows_allocation_and_acceptance(files: list[str]) -> N
     assert 20 < (figures.allocation or 0) < 80 < (figures.acceptance or 0)
 
 
+def test_published_orders_are_others_and_say_it_all_too(files: list[str]) -> None:
+    def figures(*args: str) -> list[tuple[float | None, float | None]]:
+        report = decode(run(*files, "--policy", "random", "--seeds", "42..45", "-o", "json", *args).stdout)
+        return [(s.figures.allocation_at_100, s.figures.failed_pods) for s in report.policies[0].seeds]
+
+    assert figures("--orders", "published") == figures("--orders", "published") != figures()
+    assert figures("--orders", "own") == figures()
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -66,6 +75,7 @@ def test_the_steady_state_shows_allocation_and_acceptance(files: list[str]) -> N
         pytest.param(["--seeds", "1-5"], "'1-5' is neither a number nor a range like 42..51", id="form"),
         pytest.param(["--seeds", "1..999999999"], "is not a range of 1 to 10000 seeds", id="far too many"),
         pytest.param(["--tune", "-1"], "-1", id="tune"),
+        pytest.param(["--orders", "published", "--mode", "steady"], "goes with --mode fill", id="orders"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_words(files: list[str], args: list[str], said: str) -> None:

@@ -67,6 +67,13 @@ Progress = Callable[[int, int], None]
     help="Show a policy only as many nodes as kube-scheduler would (percentageOfNodesToScore); else all.",
 )
 @click.option(
+    "--orders",
+    type=click.Choice(["own", "published"]),
+    default="own",
+    show_default=True,
+    help="fill: what a seed's order of pods and nodes is; published: that of the FGD paper's runs with this seed.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(1, 1024),
     default=lambda: len(os.sched_getaffinity(0)),
@@ -91,6 +98,7 @@ def command(
     mode: str,
     load: float,
     sample: str | None,
+    orders: str,
     jobs: int,
     folder: Path | None,
     output: str,
@@ -116,11 +124,15 @@ def command(
 
     policies = _policies(policy, POLICIES, lambda name: find(name) is not None)
     numbers = seeds_of(seeds)
+    if orders != "own" and mode != "fill":
+        raise click.BadParameter(
+            "the published runs fill the cluster, so it goes with --mode fill", param_hint="--orders"
+        )
     if folder is not None:
         folders.check(folder)
     rows = plan_input.for_simulation(nodes, pods, lambda: reading.credentials(kubeconfig, context, name))
     experiment = _experiment(rows, nodes=nodes, pods=pods, mode=mode, tune=tune, load=load)
-    experiment = msgspec.structs.replace(experiment, sample=_sample(sample))
+    experiment = msgspec.structs.replace(experiment, sample=_sample(sample), order=orders)
     with _bar() as progress:
         runs = [Run(p, seed) for p in policies for seed in numbers]
         found = outcomes(experiment, runs, jobs=jobs, progress=progress)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from random import Random
 
 import msgspec
 
@@ -12,7 +11,7 @@ from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Policy, Situation
 from fractile.policy.score.situation import situation_of
 from fractile.policy.score.view import Ask, Ints
-from fractile.sim.arrivals import arrivals, in_order
+from fractile.sim.arrivals import orders
 from fractile.sim.cluster import Cluster
 from fractile.sim.curve import Curve
 from fractile.sim.sample import Sampled
@@ -48,13 +47,14 @@ def fill(
     measure: Fragments = fragments,
     sample: int | None = None,
     situation: Situation | None = None,
+    order: str = "own",
 ) -> FillRun:
     """One run. ``tell`` is called after each pod; ``measure`` may be the compiled form. ``sample``: how many percent of
     the nodes kube-scheduler shows, as in ``Sampled``; None: all. ``situation``: of these nodes and this mix, from those
-    who know it."""
-    # 1. Order of pods and of nodes, each from its own stream: other nodes do not change the pods.
-    queue = arrivals(pods, nodes, tune=tune, random=Random(f"{seed}:pods"))
-    cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
+    who know it. ``order``: see ``arrivals.orders``."""
+    # 1. Order of pods and of nodes.
+    found = orders(pods, nodes, tune=tune, seed=seed, which=order)
+    queue, cluster = found.queue, Cluster(found.nodes)
     situation = situation or situation_of(cluster.view, mix)
     # 2. One decision after the other.
     curve = Curve(cluster.capacity, planned=round(100 * tune))

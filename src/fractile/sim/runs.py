@@ -29,6 +29,7 @@ class Experiment(msgspec.Struct, frozen=True):
     load: float = 1.0
     compiled: bool = False  # needs numba
     sample: int | None = None  # see ``fill``
+    order: str = "own"  # or "published", see ``arrivals.orders``
 
     @property
     def gpus(self) -> int:
@@ -84,6 +85,7 @@ class Worker:
             measure=self._kernel.fragments,
             sample=e.sample,
             situation=self._situation,
+            order=e.order,
         )
         return Outcome(_fill_figures(filled, self._floor, e.gpus), filled.curve.points(filled.weight))
 
