@@ -131,6 +131,22 @@ async def test_of_two_that_race_one_is_ready_and_the_other_says_who_to_ask(
     assert said == f"{leader['holderIdentity']}/{leader['leaseTransitions']}"
 
 
+async def test_a_replica_that_waits_keeps_no_connection_so_that_the_next_one_finds_the_leader(
+    replicas: Replicas,
+) -> None:
+    """kube-scheduler keeps its connections, and a Service sends only new ones to whoever leads now."""
+    _, waits = await pair(replicas)
+    host, _, port = waits.url.removeprefix("http://").partition(":")
+    for verb in ("filter", "prioritize", "preempt", "bind"):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST /scheduler/{verb} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\n\r\n"
+        writer.write(f"{head}{{}}".encode())
+        async with asyncio.timeout(5):
+            answer = await reader.read()  # until it closes
+        assert answer.startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
 async def test_a_leader_that_is_told_to_end_is_followed_within_three_seconds(
     server: FakeApiServer, replicas: Replicas
 ) -> None:

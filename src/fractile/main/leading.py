@@ -179,7 +179,8 @@ def _idle(prefix: str = "/scheduler") -> Starlette:
 
     async def verb(request: Request) -> Response:
         error = wire.encode([]) if request.url.path.endswith("/prioritize") else wire.encode_error(WAITS)
-        return Response(error, media_type="application/json")
+        # kube-scheduler keeps its connections, and a Service sends only new ones to whoever leads now.
+        return Response(error, media_type="application/json", headers={"connection": "close"})
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok")
