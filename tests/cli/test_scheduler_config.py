@@ -7,6 +7,7 @@ from click.testing import CliRunner, Result
 
 from fractile.cli.scheduler_config import command
 from fractile.dialects import table
+from fractile.dialects.dialect import Kind
 from fractile.errors import WireError
 
 
@@ -33,7 +34,8 @@ def test_the_extender_alone_asks_kube_scheduler_for_no_strategy() -> None:
     assert found["profiles"] == [{"schedulerName": "default-scheduler"}]
     (extender,) = found["extenders"]
     assert extender["urlPrefix"] == url
-    assert [r["name"] for r in extender["managedResources"]] == list(table.managed())
+    hidden = {r["name"]: r.get("ignoredByScheduler", False) for r in extender["managedResources"]}
+    assert hidden == {name: kind is Kind.AMOUNT for name, kind in table.managed().items()}
 
 
 def test_bin_packing_and_the_extender_go_together() -> None:

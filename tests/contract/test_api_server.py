@@ -434,7 +434,7 @@ async def test_repeated_events_are_one_object_with_a_count(api: Api) -> None:
 
 
 async def test_the_lead_passes_on_when_it_is_released(api: Api) -> None:
-    timing = Timing(duration=30, deadline=20, retry=0.05)
+    timing = Timing(duration=4, deadline=3, retry=0.05)  # a Lease that is missing is waited for so long
     first, second = (
         LeaderElector(api.client, namespace=api.namespace, name="lead", identity=name, timing=timing) for name in "ab"
     )
@@ -444,7 +444,8 @@ async def test_the_lead_passes_on_when_it_is_released(api: Api) -> None:
         await asyncio.sleep(0.2)
         assert (first.leading, second.leading) == (True, False)
         await first.release()
-        await waiting
+        async with asyncio.timeout(2):  # and not until the time of the first is over
+            await waiting
     assert (first.leading, second.leading) == (False, True)
     assert second.transitions == first.transitions + 1
 

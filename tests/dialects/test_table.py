@@ -1,7 +1,5 @@
 """What all dialects together make of a pod, and what a node reports to kubelet."""
 
-import re
-from pathlib import Path
 
 import pytest
 
@@ -211,12 +209,6 @@ def test_a_node_reports_the_memory_and_the_number_of_its_cards(unit: MemoryUnit,
 
 def test_a_node_without_cards_reports_none() -> None:
     assert [a.total for a in table.advertised([], MemoryUnit.MiB)] == [0] * 7
-
-
-def test_the_documented_configuration_of_kube_scheduler_names_every_resource() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
-    listed = dict(re.findall(r"\{name: (\S+), ignoredByScheduler: (true|false)\}", text))
-    assert listed == {name: str(kind is Kind.AMOUNT).lower() for name, kind in table.managed().items()}
 
 
 def test_exactly_sixty_thousand_ids_are_taken() -> None:
