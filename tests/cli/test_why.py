@@ -147,7 +147,7 @@ async def test_a_pod_that_fits_now_is_told_where(filled: FakeApiServer, tmp_path
 
     assert found.fits == ("n1", "n2")
     assert found.verdict == "2 nodes (n1, n2) would take it now by what Fractile knows"
-    assert found.changes == ()
+    assert (found.changes, found.notes) == ((), ())
 
 
 async def test_gates_come_before_everything_else(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -200,6 +200,50 @@ async def test_a_request_that_makes_no_sense_is_the_verdict(filled: FakeApiServe
     assert (found.asks, found.groups) == ((), ())
 
 
+@pytest.mark.parametrize("amount", [8139, 10_000, 16_276])
+async def test_a_smaller_part_that_is_named_is_what_the_filter_lets_in_and_a_MiB_more_is_not(
+    filled: FakeApiServer, tmp_path: Path, amount: int
+) -> None:
+    submit(filled, waiting("large", container("main", amount)))
+    (change,) = [c for c in (await why(filled, tmp_path, "large")).changes if c.change == "smaller-part"]
+    submit(filled, waiting("smaller", container("main", change.to or 0)))
+    submit(filled, waiting("one-more", container("main", (change.to or 0) + 1)))
+
+    assert change.node in (await why(filled, tmp_path, "smaller")).fits
+    assert (await why(filled, tmp_path, "one-more")).fits == ()
+
+
+async def test_other_pods_that_wait_change_nothing(filled: FakeApiServer, tmp_path: Path) -> None:
+    submit(filled, waiting("another", container("main", 16_000)))
+    submit(filled, waiting("large", container("main", 10_000)))
+    before = await why(filled, tmp_path, "large")
+    filled.delete(paths.pod("default", "another"))
+    after = await why(filled, tmp_path, "large")
+
+    assert before.changes == after.changes != ()
+    assert "instead of 10000 MiB" in next(c.sentence for c in before.changes if c.change == "smaller-part")
+
+
+async def test_a_toleration_that_is_named_is_enough(filled: FakeApiServer, tmp_path: Path) -> None:
+    tolerated = [{"key": "team", "operator": "Exists", "effect": "NoSchedule"}]
+    submit(filled, waiting("large", container("main", 10_000), tolerations=tolerated))
+
+    assert (await why(filled, tmp_path, "large")).fits == ("n3",)
+
+
+async def test_several_nodes_more_than_the_filter_explains_one_by_one_are_all_explained(
+    filled: FakeApiServer, tmp_path: Path
+) -> None:
+    for number in range(120):
+        filled.create(paths.nodes(), machine(f"m{number}"))
+        filled.create(paths.extended_resources(), card(f"m{number}", 0, memory="4Gi"))
+    submit(filled, waiting("large", container("main", 10_000)))
+    found = await why(filled, tmp_path, "large")
+
+    assert [(len(g.nodes), g.waiting_helps) for g in found.groups] == [(120, False), (2, True), (1, True)]
+    assert all("the best of" not in reason for g in found.groups for reason in g.reasons)
+
+
 # ── quota and classes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -215,7 +259,25 @@ async def test_a_quota_that_alone_stands_in_the_way_is_the_change(filled: FakeAp
 
     assert found.verdict == "namespace default may hold 1 V100, holds 1, and this pod takes 0.25"
     assert [(c.change, c.node) for c in found.changes] == [("raise-quota", "n1")]
+    assert "may hold 1 V100" in found.groups[0].reasons[0]
     assert "  quota: V100: holds 1 of 1" in await text(filled, tmp_path, "more")
+
+
+async def test_a_quota_that_was_raised_is_enough(filled: FakeApiServer, tmp_path: Path) -> None:
+    quota(filled, '{"default": {"quota": {"V100": 1.25}}}')
+    submit(filled, waiting("more", container("main", 4069)))
+
+    assert (await why(filled, tmp_path, "more")).fits == ("n1", "n2")
+
+
+async def test_a_spoiled_quota_gives_nothing_as_long_as_nothing_was_kept(filled: FakeApiServer, tmp_path: Path) -> None:
+    quota(filled, "{")
+    submit(filled, waiting("more", container("main", 4069)))
+    found = await why(filled, tmp_path, "more")
+
+    assert found.quota.state == "malformed"
+    assert "quota ConfigMap fractile-system/fractile-quota: " in found.verdict
+    assert found.fits == ()
 
 
 async def test_no_change_is_named_when_the_quota_is_not_all(filled: FakeApiServer, tmp_path: Path) -> None:

@@ -146,16 +146,17 @@ def _scheduling(pod: ObservedPod) -> Scheduling:
 
 
 def _quota(read: Read, cluster: Cluster, source: str) -> QuotaState:
+    namespace = read.pod.metadata.namespace
     objects = QuotaObjects(
         cards=[r for _, r in read.objects.cards],
         nodes=[n for _, n in read.objects.nodes],
-        pods=[n.pod for n in read.objects.pods],
+        pods=[n.pod for n in read.objects.pods if n.pod.metadata.namespace == namespace],
         config=read.config,
         kept=read.kept,
         resource_quotas=read.resource_quotas,
         config_unread=read.config_unread,
     )
-    found = quota_report(objects, source, read.pod.metadata.namespace)
+    found = quota_report(objects, source, namespace)
     own = found.namespaces[0]
     return QuotaState(
         state=found.state,
