@@ -1,6 +1,6 @@
 """``make chaos``: pods of all families come and go on a real local cluster while its programs are killed, paused and
 cut off at random; at quiet points nothing may be over-allocated, leaked, killed or stuck. See docs/chaos.md.
 
-    faults, pods, snapshot, invariants, settled   pure: what shall happen, what was seen, and what is wrong with it
-    links, programs, seeing, rounds               the cluster: proxies, processes, looks at it, and the rounds
+    faults, pods, snapshot, invariants, settled               pure: what shall happen, what was seen, and what is wrong
+    links, players, programs, wishes, seeing, rounds, run     proxies, processes, pods, looks at the cluster, the rounds
 """

@@ -15,18 +15,17 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.cluster import component, plan, processes
+from fractile.cluster import component, plan
 from fractile.cluster.component import Component
 from fractile.cluster.local import LocalCluster
 from fractile.main.leading import DEFAULT_LEASE
-from tests.chaos.faults import Fault, Kind
 from tests.chaos.links import Address, Front, Link
+from tests.chaos.players import Players
 
 REPLICAS = ("control-plane-a", "control-plane-b")
 EXTENDER, WEBHOOK = "extender-link", "webhook-link"
 _CONTROL_PLANE = "control-plane"
 _PROBE = 1.0  # seconds
-_WATCH = 0.3  # seconds between two looks at what runs
 
 
 class Programs:
@@ -38,14 +37,11 @@ class Programs:
         made = plan.make(self._place, self._state, now=datetime.now(UTC))
         self._plain = {c.name: c for c in made.components()}
         self._tls = ssl.create_default_context(cafile=str(made.secrets.ca))
-        self._components: dict[str, Component] = dict(self._plain)
-        self._held: set[str] = set()  # those that stay down for now
-        self.links: dict[str, Link] = {}
-        own = self._plain.pop(_CONTROL_PLANE)
-        del self._components[_CONTROL_PLANE]
+        self._replica = self._plain.pop(_CONTROL_PLANE)
+        self._components, self._links = dict(self._plain), dict[str, Link]()
+        self.players = Players(self._place, self._components, self._links)
         self._listen = {name: (free_port(), free_port()) for name in REPLICAS}
         self._front = Front({name: ("127.0.0.1", ports[0]) for name, ports in self._listen.items()}, self._is_ready)
-        self._replica = own
 
     @property
     def nodes(self) -> list[str]:
@@ -65,52 +61,20 @@ class Programs:
 
     async def end(self, *, restore: bool) -> None:
         """Without chaos again: what used links is stopped, and, to ``restore`` the cluster, `up` starts the rest."""
-        await self.heal()
+        self.players.heal()
         for name, one in self._components.items():
             if one is not self._plain.get(name):
                 await asyncio.to_thread(component.stop, self._place, name, grace=one.grace)
-        for link in self.links.values():
+        for link in self._links.values():
             await link.close()
         if restore:
             await asyncio.to_thread(self._cluster.up)
 
     async def watch(self) -> None:
-        """Start what does not run and is not held down, forever; and know who leads."""
+        """Start what does not run, forever; and know who leads."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._front.run())
-            while True:
-                await asyncio.to_thread(self._start_missing)
-                await asyncio.sleep(_WATCH)
-
-    async def play(self, fault: Fault) -> bool:
-        """Do it, wait, undo it; False when there was nobody to do it to."""
-        if fault.kind in (Kind.CUT, Kind.STALL):
-            link = self.links[fault.target]
-            link.cut() if fault.kind is Kind.CUT else link.stall()
-            await asyncio.sleep(fault.seconds)
-            link.restore()
-            return True
-        number = {Kind.KILL: signal.SIGKILL, Kind.RESTART: signal.SIGTERM, Kind.PAUSE: signal.SIGSTOP}[fault.kind]
-        self._held.add(fault.target)
-        try:
-            process = component.running(self._place, self._components[fault.target])
-            done = process is not None and processes.send(process, number)
-            await asyncio.sleep(fault.seconds)
-            if process is not None and fault.kind is not Kind.KILL:
-                # Who was asked to end and has not is killed, as by systemd.
-                processes.send(process, signal.SIGCONT if fault.kind is Kind.PAUSE else signal.SIGKILL)
-            return done
-        finally:
-            self._held.discard(fault.target)
-
-    async def heal(self) -> None:
-        """Undo whatever is left of any fault."""
-        for link in self.links.values():
-            link.restore()
-        for one in self._components.values():
-            if (process := component.running(self._place, one)) is not None:
-                processes.send(process, signal.SIGCONT)
-        self._held.clear()
+            tasks.create_task(self.players.watch())
 
     async def metrics(self) -> str:
         """The page of the replica that is ready; empty when none is."""
@@ -120,26 +84,20 @@ class Programs:
 
     def agents(self) -> dict[str, int]:
         """The process of each node's agent; 0 where none runs."""
-        found = {node: component.running(self._place, self._components[f"{node}/agent"]) for node in self.nodes}
-        return {node: process.pid if process else 0 for node, process in found.items()}
-
-    def _start_missing(self) -> None:
-        for name, one in self._components.items():
-            if name not in self._held and component.running(self._place, one) is None:
-                component.start(self._place, one)
+        return {node: self.players.pid(f"{node}/agent") for node in self.nodes}
 
     async def _make_links(self) -> None:
         api = ("127.0.0.1", self._state.ports.apiserver)
         clients = [*REPLICAS, *(f"{n}/{part}" for n in self.nodes for part in ("agent", "kubelet"))]
-        self.links = {name: Link(name, lambda: api) for name in clients}
-        for link in self.links.values():
+        self._links |= {name: Link(name, lambda: api) for name in clients}
+        for link in self._links.values():
             await link.listen()
         for name, index in ((EXTENDER, 0), (WEBHOOK, 1)):
-            self.links[name] = Link(name, self._front.upstream({r: p[index] for r, p in self._listen.items()}))
+            self._links[name] = Link(name, self._front.upstream({r: p[index] for r, p in self._listen.items()}))
 
     async def _links_listen(self) -> None:
-        await self.links[EXTENDER].listen(self._state.ports.control_plane)
-        await self.links[WEBHOOK].listen(self._state.ports.webhook)
+        await self._links[EXTENDER].listen(self._state.ports.control_plane)
+        await self._links[WEBHOOK].listen(self._state.ports.webhook)
 
     def _through_links(self) -> Iterable[Component]:
         for name, (listen, webhook) in self._listen.items():
@@ -153,7 +111,7 @@ class Programs:
         """The component with its API server behind its link. Of an option that is given twice the last counts."""
         option = next(a for a in one.argv if a.startswith("--kubeconfig="))
         config = json.loads(Path(option.partition("=")[2]).read_text())
-        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.links[one.name].port}"
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self._links[one.name].port}"
         path = self._place.config / "chaos" / f"{one.name.replace('/', '.')}.kubeconfig"
         self._place.write(path, json.dumps(config))
         return msgspec.structs.replace(one, argv=(*one.argv, f"--kubeconfig={path}", *more))

@@ -90,7 +90,7 @@ class Rounds:
         before = msgspec.structs.replace(self.sums)
         self._wrong.clear()
         await self._chaos(turn)
-        await self._programs.heal()
+        self._programs.players.heal()
         began = self._clock()
         left = await self.settle()
         self._count(left)
@@ -159,7 +159,7 @@ class Rounds:
     async def _hit(self, fault: faults.Fault, began: float) -> None:
         await asyncio.sleep(max(0.0, began + fault.at - self._clock()))
         self._journal.note(f"{fault.kind} {fault.target} for {fault.seconds} s")
-        done = await self._programs.play(fault)
+        done = await self._programs.players.play(fault)
         self.sums.faults += done
         self._journal.note(f"end of {fault.kind} {fault.target}{'' if done else ': it did not run'}")
 
