@@ -244,12 +244,34 @@ async def test_several_nodes_more_than_the_filter_explains_one_by_one_are_all_ex
     assert all("the best of" not in reason for g in found.groups for reason in g.reasons)
 
 
-# ── quota and classes ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rules, quota and classes ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def quota(server: FakeApiServer, body: str) -> None:
     meta = {"name": "fractile-quota", "namespace": "fractile-system"}
     server.create(paths.config_maps("fractile-system"), {"metadata": meta, "data": {KEY: body}})
+
+
+def sharing(server: FakeApiServer, text: str) -> None:
+    meta = {"name": "fractile-sharing", "namespace": "fractile-system"}
+    server.create(paths.config_maps("fractile-system"), {"metadata": meta, "data": {"sharing.yaml": text}})
+
+
+async def test_how_cards_may_be_cut_counts(filled: FakeApiServer, tmp_path: Path) -> None:
+    sharing(filled, "version: 1\ndefault: {maxSlices: 1}\n")
+    submit(filled, waiting("small", container("main", 4069)))
+    found = await why(filled, tmp_path, "small")
+
+    assert found.fits == ()
+    assert "slice" in found.groups[0].reasons[0]
+    assert [c.change for c in found.changes] == []
+
+
+async def test_rules_that_make_no_sense_are_none(filled: FakeApiServer, tmp_path: Path) -> None:
+    sharing(filled, "version: 7\n")
+    submit(filled, waiting("small", container("main", 4069)))
+
+    assert (await why(filled, tmp_path, "small")).fits == ("n1", "n2")
 
 
 async def test_a_quota_that_alone_stands_in_the_way_is_the_change(filled: FakeApiServer, tmp_path: Path) -> None:

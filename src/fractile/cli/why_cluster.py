@@ -1,12 +1,13 @@
 """The cluster as the extender would see it: a ledger of our own, filled from the API by the code that fills its own.
 
 So what is said here is said by the filter, with classes, quotas and room kept for nominated pods. What it cannot know:
-``--sharing``, ``--quota-others deny`` and placements that are on their way.
+``--quota-others deny``, a file of sharing rules that is not the ConfigMap, and placements that are on their way.
 """
 
+import contextlib
 from collections.abc import Sequence
 
-from fractile.cli.why_read import Read
+from fractile.cli.why_read import SHARING, Read
 from fractile.control.feed import PodFeed
 from fractile.control.nominations import Nominations
 from fractile.control.quota import place_of
@@ -23,21 +24,26 @@ from fractile.model.card import Card
 from fractile.model.quota import NamespaceQuota, Quota
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
+from fractile.model.sharing import Sharing
 from fractile.model.units import NodeName, PodUID
-from fractile.wire import quota_file, resource_class
+from fractile.wire import quota_file, resource_class, sharing_file
 from fractile.wire.extended_resource import to_card
 from fractile.wire.extender import FilterResult
 from fractile.wire.objects import ConfigMap, Pod
 
+_SHARING = "sharing.yaml"
+
 
 class Cluster:
-    """``doubts``: what is wrong with placements, by pod."""
+    """``doubts``: what is wrong with placements, by pod. ``cut``: how cards may be cut."""
 
     def __init__(self, read: Read) -> None:
         self.ledger = Ledger(lambda: 0.0)
         self.index = ClassIndex(self.ledger)
         self.doubts: dict[PodUID, str] = {}
+        self.cut = Sharing()
         self._pod = read.pod
+        self._put_sharing(read)
         cards = _cards(read)
         for _, node in read.objects.nodes:
             self.ledger.usage.put_place(NodeName(node.metadata.name), place_of(node.metadata))
@@ -76,6 +82,16 @@ class Cluster:
         if not isinstance(self.request, PodRequest):
             return found
         return keep_room(found, self._pod, self.request, self.ledger, self._nominations)
+
+    def _put_sharing(self, read: Read) -> None:
+        """As written now. Rules that make no sense count as none: the control plane's log says where they are wrong."""
+        if read.sharing is None:
+            return
+        with contextlib.suppress(WireError):
+            self.cut = sharing_file.decode((read.sharing.data or {}).get(_SHARING, ""), SHARING)
+        labels = {n.metadata.name: n.metadata.labels or {} for _, n in read.objects.nodes}
+        pools = {name: own.get(sharing_file.POOL_LABEL, "") for name, own in labels.items()}
+        self.ledger.share_by(lambda node, model: self.cut.rule(pools.get(node, ""), model), sized=self.cut.sized)
 
     def _put_classes(self, classes: Sequence[resource_class.ResourceClass]) -> None:
         for written in classes:

@@ -12,6 +12,7 @@ import numpy as np
 from fractile.cli.why_cluster import Cluster
 from fractile.model.quota import NamespaceQuota
 from fractile.model.request import PodRequest
+from fractile.model.sharing import Sharing
 from fractile.policy.score.table import POLICIES
 from fractile.sim.placing import Placer
 from fractile.sim.plan_reasons import changes as single_changes
@@ -54,6 +55,8 @@ def judge(
     refused = frozenset((*found.failed, *found.unresolvable))
     freed = _without_quota(cluster, names, quotas, problem) & refused
     changes, notes = _changes(placer, demand, cluster.request, freed, lacks)
+    if changes and cluster.cut != Sharing():
+        notes = (*notes, "the changes were not tried against the rules of how cards may be cut")
     return Answer(fits=fits, groups=groups, changes=changes, notes=notes)
 
 

@@ -19,19 +19,22 @@ from fractile.wire.objects import ConfigMap, ResourceQuota
 from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
 from fractile.wire.why_objects import Event, ObservedPod, Webhook
 
+SHARING = "fractile-system/fractile-sharing"  # where manifests and chart keep the rules of how cards may be cut
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fractile"
 
 T = TypeVar("T")
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """``unread``: what could not be read, one sentence each. ``webhook``: whether it is registered; None: not known."""
+    """``sharing``: the ConfigMap with the rules of how cards may be cut. ``unread``: what could not be read, one
+    sentence each. ``webhook``: whether it is registered; None: not known."""
 
     pod: ObservedPod
     events: list[Event]
     objects: Objects
     config: ConfigMap | None
     kept: ConfigMap | None
+    sharing: ConfigMap | None
     resource_quotas: list[ResourceQuota]
     webhook: bool | None
     usage: NodeUsage | None
@@ -49,6 +52,7 @@ async def read(client: KubeClient, namespace: str, name: str, *, source: str = D
     config = await _or(_or_none(client, paths.config_map(location, quota), ConfigMap), None, "quotas", unread)
     config_unread = len(unread) > before
     kept = await _or(_or_none(client, paths.config_map(*KEPT.split("/")), ConfigMap), None, "", unread)
+    sharing = await _or(_or_none(client, paths.config_map(*SHARING.split("/")), ConfigMap), None, "sharing", unread)
     quotas = await _or(_listed(client, paths.resource_quotas(namespace)), [], "ResourceQuotas", unread)
     found = await _or(_or_none(client, WEBHOOK, Webhook), Webhook(), "", unread)
     return Read(
@@ -57,6 +61,7 @@ async def read(client: KubeClient, namespace: str, name: str, *, source: str = D
         objects=await plan_input.objects_of(client),
         config=config,
         kept=kept,
+        sharing=sharing,
         resource_quotas=quotas,
         webhook=None if found == Webhook() else found is not None,
         usage=await _usage(client, pod, unread),
