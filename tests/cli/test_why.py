@@ -244,7 +244,7 @@ async def test_several_nodes_more_than_the_filter_explains_one_by_one_are_all_ex
     assert all("the best of" not in reason for g in found.groups for reason in g.reasons)
 
 
-# ── rules, quota and classes ────────────────────────────────────────────────────────────────────────────────────────────
+# ── rules, quota and classes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def quota(server: FakeApiServer, body: str) -> None:
