@@ -30,6 +30,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "fractile.cli.scheduler_config",
         "Print a configuration of kube-scheduler that packs nodes and asks Fractile.",
     ),
+    "install-scheduler": (
+        "fractile.cli.install_scheduler",
+        "Tell kube-scheduler of this kubeadm node to ask Fractile, or put it back as it was.",
+    ),
     "plan": ("fractile.cli.plan", "Say what fits, why pods wait, how many nodes to add, and what could be moved."),
     "kubectl": ("fractile.cli.kubectl", "Run kubectl against a local cluster."),
     "demo": ("fractile.cli.demo", "Run the demonstrations on a local cluster and explain what happened."),

@@ -1,0 +1,111 @@
+"""``fractile install-scheduler``: tells kube-scheduler of a kubeadm node to ask Fractile, or to do so no more."""
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from fractile.cli import install_scheduler_text as text
+from fractile.cli import scheduler_options
+from fractile.cli.scheduler_options import Chosen
+from fractile.cluster import scheduler_certificates, scheduler_files, scheduler_install
+from fractile.cluster.scheduler_files import Place
+from fractile.cluster.scheduler_install import Change, Wait
+from fractile.errors import SetupError
+from fractile.wire import static_pod
+
+_WAIT = 180.0  # seconds; kubelet looks at the file at once, or within 20, and gives the program before 30 to end
+
+
+class _Clock:
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@click.command("install-scheduler")
+@scheduler_options.options
+@click.option(
+    "--kubernetes",
+    metavar="VERSION",
+    shell_complete=scheduler_options.complete_version,
+    help="Of kube-scheduler; only where its image does not say it.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
+@click.option("--undo", is_flag=True, help="Put the manifest back as it was, and remove what was written.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 3600),
+    default=_WAIT,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long kube-scheduler may take to be healthy again before the change is taken back; 0: do not wait.",
+)
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path("/"),
+    metavar="DIR",
+    help="The node's file system, where it is not this one; --tls-... files are of this one.",
+)
+def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, wait: float, root: Path) -> None:
+    """Edit kube-scheduler's static pod on this control-plane node of kubeadm, with a backup, and see that it runs.
+
+    \b
+    fractile install-scheduler --extender https://10.96.0.77/scheduler --tls-ca ca.pem --dry-run
+    fractile install-scheduler --extender https://10.96.0.77/scheduler --tls-ca ca.pem
+    fractile install-scheduler --policy most-allocated
+    fractile install-scheduler --undo
+
+    Needs root's rights. Of several control-plane nodes each wants it. A manifest that is not what kubeadm writes is
+    left alone: docs/install-scheduler.md.
+    """
+    if undo and (chosen.extender or chosen.policy):
+        raise click.UsageError("--undo takes no configuration")
+    if not undo and not (chosen.extender or chosen.policy):
+        raise click.UsageError("say --extender URL, --policy POLICY, or both; or --undo")
+    if root == Path("/") and not dry_run and os.geteuid() != 0:
+        raise SetupError("the manifests of a control-plane node belong to root; run it with sudo, or with --dry-run")
+    place = Place(root)
+    found = scheduler_files.manifest(place)
+    change = scheduler_install.removal(place, found) if undo else _installation(place, found, chosen, kubernetes)
+    if undo and not change.was.ours:
+        click.echo("Nothing to undo: kube-scheduler reads no configuration of Fractile on this node.")
+        if not dry_run:
+            scheduler_install.tidy(place, change.was)
+    elif not undo and scheduler_install.nothing_to_do(place, change):
+        click.echo(f"Nothing to do: kube-scheduler reads {change.will.ours} already.")
+    elif dry_run:
+        click.echo(text.difference(place, change), nl=False)
+    else:
+        _apply(place, change, wait)
+
+
+def _installation(place: Place, found: str, chosen: Chosen, kubernetes: str | None) -> Change:
+    manifest = static_pod.read(found)
+    told = scheduler_options.version(kubernetes) if kubernetes else None
+    minor = scheduler_install.version(manifest, told)
+    wish = scheduler_options.wish(chosen, minor, kubeconfig=manifest.kubeconfig)
+    change = scheduler_install.install(place, found, wish, now=datetime.now(UTC))
+    if wish.extender and (reason := scheduler_certificates.unreachable(wish.extender)):
+        click.echo(text.unreachable(wish.extender.url, reason), err=True)
+    return change
+
+
+def _apply(place: Place, change: Change, wait: float) -> None:
+    if wait:
+        click.echo(text.waiting(change, wait), err=True)
+    try:
+        outcome = scheduler_install.apply(place, change, Wait(wait, _Clock()))
+    except KeyboardInterrupt:
+        click.echo(text.interrupted(), err=True)
+        raise
+    except PermissionError as e:
+        raise SetupError(f"{e.filename} may not be written; root's rights are needed: run it with sudo") from None
+    if outcome.health and outcome.health.reason:
+        raise SetupError(text.failed(change, outcome))
+    click.echo(text.done(place, change, outcome), nl=False)

@@ -1,0 +1,165 @@
+"""kube-scheduler of a kubeadm control-plane node is told to read Fractile's configuration, or is told so no more.
+
+    read ──> plan ──> files and backup ──> manifest ──> wait ──> prune what nothing names any more
+     │ strange: refused      (kubelet sees nothing yet)   │          │ not healthy
+     └─ nothing is written                                │          └──> the manifest as it was, wait again, prune
+                                                          └─ from here on kubelet acts
+
+Killed at any point, the node has the old manifest with all that it names, or the new one with all that it names, and
+the command can be run again. Of several control-plane nodes each has a manifest of its own, and only one of their
+schedulers leads at a time.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+import yaml
+
+from fractile.cluster import scheduler_certificates, scheduler_files, scheduler_health
+from fractile.cluster.scheduler_files import File, Place
+from fractile.cluster.scheduler_health import Clock, Health
+from fractile.errors import SetupError, WireError
+from fractile.wire import scheduler_config, scheduler_flags, static_pod
+from fractile.wire.scheduler_config import Tls, Wish
+from fractile.wire.static_pod import Manifest
+
+_FLAG = {"policy": "policy-config-file", "config": "config"}
+_NOTE = "# kube-scheduler 1.{minor}, by `fractile install-scheduler`. Its name says what is in it: do not edit it.\n"
+
+
+class Change(msgspec.Struct, frozen=True):
+    """``files``: path on the node -> what must lie there. ``base``: the manifest without anything of ours."""
+
+    was: Manifest
+    will: Manifest
+    base: str
+    files: Mapping[str, File] = {}
+
+    @property
+    def configuration(self) -> str:
+        """What kube-scheduler will read; empty when it is to read none of ours."""
+        file = self.files.get(self.will.ours)
+        return file.data.decode() if file else ""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """``health``: None when nobody waited. ``back``: of the program before, when the change was taken back."""
+
+    health: Health | None = None
+    back: Health | None = None
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """``limit``: how long it may take, in seconds; 0: nobody waits. ``asked``: why an address is not healthy."""
+
+    limit: float
+    clock: Clock
+    asked: Callable[[str, int], str] = scheduler_health.answers
+
+
+def version(manifest: Manifest, told: int | None) -> int:
+    """The minor version of kube-scheduler; WireError when its image does not say one that is known, and nobody else
+    does, or when the two differ."""
+    image = manifest.image.partition("@")[0]
+    _, colon, tag = image.rpartition("/")[2].rpartition(":")
+    release = tag.partition("-")[0].partition("+")[0] if colon else ""
+    if not release.startswith(("v1.", "1.")):
+        if told is None:
+            raise SetupError(
+                f"the image of kube-scheduler, {manifest.image[:200]!r}, does not say its version; say it with "
+                "--kubernetes 1.28"
+            )
+        return told
+    minor = scheduler_config.minor_of(release)
+    if told is not None and told != minor:
+        raise SetupError(f"the image of kube-scheduler is {manifest.image[:200]!r}, not 1.{told}")
+    return minor
+
+
+def install(place: Place, text: str, wish: Wish, *, now: datetime) -> Change:
+    """What is to be done; nothing is written. Files of ``wish`` are read here and get names of their own."""
+    was = static_pod.read(text)
+    files, tls = _certificates(wish.extender.tls if wish.extender else Tls(), now)
+    extender = msgspec.structs.replace(wish.extender, tls=tls) if wish.extender else None
+    document = scheduler_flags.document(
+        msgspec.structs.replace(wish, extender=extender, kubeconfig=was.kubeconfig), was.command
+    )
+    configuration = File((_NOTE.format(minor=wish.minor) + yaml.safe_dump(document, sort_keys=False)).encode())
+    path = scheduler_files.named("scheduler", configuration)
+    after = static_pod.with_flag(text, _FLAG[wish.form], path)
+    return Change(was, static_pod.read(after), static_pod.without(text), {**files, path: configuration})
+
+
+def removal(place: Place, text: str) -> Change:
+    """The manifest as it was before; the backup decides when nobody else has changed the manifest since."""
+    was = static_pod.read(text)
+    base = static_pod.without(text)
+    if was.ours and place.backup.exists():
+        saved = scheduler_files.read(place.backup).decode(errors="replace")
+        told = next(word for word in was.command if word.endswith(f"={was.ours}"))
+        if saved != base and _becomes(saved, told.partition("=")[0].removeprefix("--"), was.ours, text):
+            base = saved
+    return Change(was, static_pod.read(base), base)
+
+
+def _becomes(saved: str, flag: str, file: str, text: str) -> bool:
+    try:
+        return static_pod.with_flag(saved, flag, file) == text
+    except WireError:
+        return False
+
+
+def nothing_to_do(place: Place, change: Change) -> bool:
+    return change.was.text == change.will.text and not scheduler_files.missing(place, change.files)
+
+
+def apply(place: Place, change: Change, wait: Wait) -> Outcome:
+    """Do it; when kube-scheduler does not become healthy by an installation, take it back."""
+    if wait.limit:
+        scheduler_health.check_visible(place.root / "proc")
+    with scheduler_files.alone(place):
+        if scheduler_files.manifest(place) != change.was.text:
+            raise SetupError(f"{place.manifest} has changed meanwhile; nothing was done, run it again")
+        _write(place, change)
+        if not wait.limit:
+            if not change.files:
+                tidy(place, change.will)
+            return Outcome()  # of an installation, the configuration before stays for whoever goes back by hand
+        health = _healthy(place, change.will, wait)
+        if not health.reason:
+            tidy(place, change.will)
+            return Outcome(health)
+        if not change.files:
+            return Outcome(health)  # it was asked to be as it was, and that it is
+        scheduler_files.write_manifest(place, change.was.text)
+        back = _healthy(place, change.was, wait)
+        tidy(place, change.was)
+        return Outcome(health, back)
+
+
+def tidy(place: Place, manifest: Manifest) -> None:
+    """Remove what this manifest does not name."""
+    scheduler_files.prune(place, scheduler_files.names_in(place, manifest.ours))
+
+
+def _write(place: Place, change: Change) -> None:
+    if change.files:
+        owner = (change.will.user, change.will.group)
+        scheduler_files.write(place, scheduler_files.missing(place, change.files), owner=owner)
+        scheduler_files.write_backup(place, change.base)
+    if change.was.text != change.will.text:
+        scheduler_files.write_manifest(place, change.will.text)
+
+
+def _healthy(place: Place, manifest: Manifest, wait: Wait) -> Health:
+    return scheduler_health.waited(manifest, root=place.root, limit=wait.limit, clock=wait.clock, asked=wait.asked)
+
+
+def _certificates(tls: Tls, now: datetime) -> tuple[dict[str, File], Tls]:
+    """The files that are named there, checked, under names of ours; and what the configuration says of them."""
+    found = scheduler_certificates.read(tls, now=now)
+    paths = {kind: scheduler_files.named(kind, file) for kind, file in found.items()}
+    files = {paths[kind]: file for kind, file in found.items()}
+    told = Tls(paths.get("ca", ""), paths.get("client", ""), paths.get("client-key", ""), tls.server_name, tls.insecure)
+    return files, told
