@@ -6,14 +6,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from fractile.cli.why import command
 from fractile.cli.why_read import read
 from fractile.cli.why_report import report
-from fractile.errors import SetupError
+from fractile.errors import FractileError, SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.main.cli import kubectl_main
@@ -490,6 +492,36 @@ async def test_the_namespace_may_stand_before_the_name(filled: FakeApiServer, tm
 
     assert result.exit_code == 2
     assert "name two namespaces" in result.output
+
+
+async def test_the_namespace_is_the_contexts_when_none_is_given(filled: FakeApiServer, tmp_path: Path) -> None:
+    file = filled.write_kubeconfig(tmp_path / "kubeconfig")
+    config = yaml.safe_load(file.read_text())
+    for each in config["contexts"]:
+        each["context"]["namespace"] = "team"
+    file.write_text(yaml.safe_dump(config))
+    result = await asyncio.to_thread(CliRunner().invoke, command, ["--kubeconfig", str(file), "on-n1"])
+
+    assert str(result.exception) == "there is no pod 'on-n1' in namespace team; there is one in default (-n)"
+
+
+@pytest.mark.parametrize("name", ["../nodes/n1", "A", "a b", "a/b/c", ""])
+async def test_what_is_no_name_is_refused(filled: FakeApiServer, tmp_path: Path, name: str) -> None:
+    result = await run(filled, tmp_path, name)
+
+    assert isinstance(result.exception, FractileError), result.output
+    assert "is not a Kubernetes name" in str(result.exception)
+
+
+async def test_pods_are_completed_with_their_namespace(
+    filled: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(filled.write_kubeconfig(tmp_path / "kubeconfig")))
+    ctx = click.Context(command)
+    (argument,) = [p for p in command.params if p.name == "pod"]
+    found = await asyncio.to_thread(argument.shell_complete, ctx, "default/on")
+
+    assert [item.value for item in found] == ["default/on-n1", "default/on-n2"]
 
 
 async def test_nothing_is_written(filled: FakeApiServer, tmp_path: Path) -> None:

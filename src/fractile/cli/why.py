@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.argument("pod", metavar="POD", shell_complete=reading.complete_pod)
-@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Of the pod; default if not given.")
+@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Of the pod; the context's if not given.")
 @click.option(
     "-o",
     "--output",
@@ -54,8 +54,9 @@ def command(
     logging.getLogger("fractile").addHandler(logging.NullHandler())
     if quota_configmap.count("/") != 1:
         raise click.BadParameter(f"{quota_configmap!r} is not NAMESPACE/NAME", param_hint="--quota-configmap")
+    credentials = reading.credentials(kubeconfig, context, name)
     where, named = _named(pod, namespace)
-    found = asyncio.run(_report(reading.credentials(kubeconfig, context, name), where, named, quota_configmap))
+    found = asyncio.run(_report(credentials, where or credentials.namespace, named, quota_configmap))
     click.echo(wire.encode(found) if output == "json" else why_text.text(found), nl=output == "json")
 
 
@@ -63,7 +64,7 @@ def _named(pod: str, namespace: str) -> tuple[str, str]:
     """Namespace and name: ``team-a/trainer``, as the events name pods, and ``pod/trainer``, as kubectl prints them."""
     first, slash, last = pod.removeprefix("pods/").removeprefix("pod/").partition("/")
     if not slash:
-        return namespace or "default", first
+        return namespace, first
     if namespace and namespace != first:
         raise click.UsageError(f"{pod} and --namespace {namespace} name two namespaces; give one of them")
     return first, last
