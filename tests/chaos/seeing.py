@@ -6,6 +6,7 @@ Failure rule: what cannot be read now raises a FractileError or an OSError; the 
 import asyncio
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from fractile.agent.books import Books, Kubelet
 from fractile.cluster.local import LocalCluster
@@ -65,7 +66,7 @@ class Eyes:
                     for node, found in zip(nodes, books, strict=True)
                 },
                 tokens=tokens,
-                ledger=_report(await self._programs.metrics()),
+                ledger=report_of(await self._programs.metrics()),
             )
 
     async def _books(self, node: str) -> Books:
@@ -84,21 +85,23 @@ class Eyes:
         for node in nodes:
             place = self._cluster.place.node(self._cluster.state.node(node).index)
             for folder in sorted((place.agent / "slices").glob("[!.]*")):
-                found.append(_token(NodeName(node), folder.name, folder))
+                found.append(token_of(NodeName(node), folder))
         return tuple(found)
 
 
-def _token(node: NodeName, name: str, folder: "directory.Path") -> Token:
+def token_of(node: NodeName, folder: Path) -> Token:
+    """One that is being changed, or not granted yet, says nothing."""
     try:
         limits = directory.read(folder)
     except (OSError, WireError):
         limits = None
     if limits is None:
-        return Token(node, name)
-    return Token(node, name, limits.pod_uid, limits.container, tuple((c.uuid, c.memory) for c in limits.cards))
+        return Token(node, folder.name)
+    return Token(node, folder.name, limits.pod_uid, limits.container, tuple((c.uuid, c.memory) for c in limits.cards))
 
 
-def _report(page: str) -> LedgerReport | None:
+def report_of(page: str) -> LedgerReport | None:
+    """Of the metrics of the replica that is ready; None of an empty page."""
     states = {state: int(float(count)) for state, count in _PODS.findall(page)}
     conflicts = _CONFLICTS.search(page)
     if conflicts is None:
