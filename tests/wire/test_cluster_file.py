@@ -128,3 +128,11 @@ def test_devices_that_are_no_gpus_are_checked_as_the_agent_checks_them() -> None
     ):
         with pytest.raises(WireError, match=said):
             decode(file(f"- {{name: x, cards: [{CARD}], devices: [{wrong}]}}"), source="f")
+
+
+@pytest.mark.parametrize("text", ['name: "\\ud800"', '"\\ud800": 1', 'nodes: [{count: 1, cards: ["\\udfff"]}]'])
+def test_half_of_a_pair_of_surrogates_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(WireError):
+        decode(text, source="f")
+    with pytest.raises(WireError):
+        device_file.decode(text, "f", node=NodeName("n1"))

@@ -36,6 +36,8 @@ def test_fields_of_later_programs_are_accepted() -> None:
         (b"", "makes no sense"),
         (b"<html>", "makes no sense"),
         (b'{"node":3,"time":1}', "makes no sense"),
+        (b"\xcb\xff", "makes no sense"),
+        (b'{"node":' * 5_000, "makes no sense"),
         (node_usage.encode(NodeUsage(node="n", time=1.0, version=2)), "version 2"),
     ],
 )

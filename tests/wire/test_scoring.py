@@ -106,3 +106,9 @@ def test_without_a_word_about_scores_kube_schedulers_default_is_meant() -> None:
 def test_a_configuration_that_makes_no_sense_is_refused(fit: object, told: str) -> None:
     with pytest.raises(WireError, match=told):
         scoring.of_configuration({"profiles": [{"pluginConfig": [{"name": "NodeResourcesFit", "args": fit}]}]})
+
+
+def test_a_name_that_no_file_can_hold_is_refused_with_a_sentence() -> None:
+    """YAML knows an escape for half of a pair of surrogates, which is no text."""
+    with pytest.raises(WireError, match="Policy: "):
+        scoring.of_policy({"priorities": [{"\ud800": "x"}]})

@@ -39,7 +39,7 @@ def decode(data: bytes) -> ArbiterStatus:
     """WireError when it is not that."""
     try:
         status = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"the arbiter's answer makes no sense: {e}") from None
     if status.version != VERSION:
         raise WireError(f"the arbiter speaks version {status.version}; this agent knows {VERSION}")

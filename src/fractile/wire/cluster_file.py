@@ -106,7 +106,7 @@ def decode(text: str | bytes, *, source: str) -> ClusterFile:
         raise WireError(f"{source} is not YAML: {_yaml_problem(e)}; see examples/cluster.yaml") from None
     try:
         file = msgspec.convert(document, ClusterFile)
-    except (msgspec.ValidationError, RecursionError) as e:
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as e:
         raise WireError(f"{source}: {_field_problem(str(e))}") from None
     for n, node in enumerate(file.nodes):
         _check_node(node, f"{source}: nodes[{n}]")

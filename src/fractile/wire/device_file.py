@@ -101,7 +101,7 @@ def decode(text: str, source: str, *, node: NodeName) -> Told:
         _check(file.devices, node)
     except msgspec.ValidationError as e:
         raise WireError(f"{source}: {_where(str(e))}") from None
-    except msgspec.DecodeError as e:
+    except (msgspec.DecodeError, UnicodeError) as e:
         raise WireError(f"{source}: it is neither YAML nor JSON: {' '.join(str(e).split())[:200]}") from None
     except RecursionError:
         raise WireError(f"{source}: it is nested too deep") from None

@@ -112,7 +112,7 @@ def decode(data: bytes) -> NodeUsage:
     """The inverse; WireError when it is not that."""
     try:
         usage = _decoder.decode(data)
-    except msgspec.DecodeError as e:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"the agent's answer makes no sense: {e}") from None
     if usage.version != VERSION:
         raise WireError(f"the agent answers with version {usage.version} of its usage; this program knows {VERSION}")

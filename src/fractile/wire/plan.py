@@ -154,5 +154,5 @@ def encode(plan: Plan) -> str:
 
 
 def decode(text: str | bytes) -> Plan:
-    """For those who read it back."""
+    """For those who read it back. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=Plan)

@@ -86,5 +86,5 @@ def encode(report: ScoreReport) -> str:
 
 
 def decode(text: str | bytes) -> ScoreReport:
-    """For those who read it back."""
+    """For those who read it back. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=ScoreReport)

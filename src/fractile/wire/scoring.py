@@ -232,5 +232,5 @@ def _strategy(kind: Kind, resources: list[Weighted] | None, shape: list[ShapePoi
 def _converted(document: object, type: type[Any], what: str) -> Any:
     try:
         return msgspec.convert(document, type)
-    except msgspec.ValidationError as e:
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as e:
         raise WireError(f"{what}: {e}") from None

@@ -74,7 +74,7 @@ def encode(report: Simulation) -> str:
 
 
 def decode(text: str | bytes) -> Simulation:
-    """For those who read it back."""
+    """For those who read it back. Raises msgspec's errors."""
     return msgspec.json.decode(text, type=Simulation)
 
 
