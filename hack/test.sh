@@ -2,7 +2,7 @@
 # Runs every check and every test and stops at the first that fails; with the argument "lint", the checks only.
 # A check that passes is one line; the tests show pytest's own output, and its closing line is the last of all.
 # The tests in C are about shares of time, among others, and have the machine for themselves. Those in Python mostly wait:
-# they run in two parts at the same time, as two people of one machine would run them; what runs behind is shown when it
+# they run in parts at the same time, as several people of one machine would run them; what runs behind is shown when it
 # is done. So do the end-to-end tests, each half with a cluster of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -140,24 +140,26 @@ if compiler; then
     behind native make -C native -j"$(nproc)" check # tests in Python use what it builds
 fi
 native
+programs=(tests/charts tests/contract tests/main tests/versions) # they start programs, and wait for them
 behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
-tests "unit, property, contract (pytest)" tests --ignore tests/e2e --ignore tests/agent -q
-first=$(tail -n 1 "$log")
+behind programs "$bin/pytest" "${programs[@]}" -q -p no:cacheprovider
+tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -q
+unit=$(tail -n 1 "$log")
 part agent "unit, agent (pytest)"
-second=$(tail -n 1 "$logs/agent")
+part programs "contract, programs, chart (pytest)"
 others=(cluster class_controllers classes demos quota webhook)
 others=("${others[@]/#/tests/e2e/test_}")
 others=("${others[@]/%/.py}")
 behind others env FRACTILE_TEST_CLUSTER=e2e-others "$bin/pytest" "${others[@]}" -p no:cacheprovider
 tests "end to end (pytest)" tests/e2e "${others[@]/#/--ignore=}"
-third=$(tail -n 1 "$log")
+first=$(tail -n 1 "$log")
 part others "end to end, second cluster (pytest)"
 last=$(tail -n 1 "$logs/others")
 
 echo
 cat "$summary"
-echo "  without the cluster: $first"
-echo "            the agent: $second"
-echo "        first cluster: $third"
+echo "                 unit: $unit"
+echo "                agent: $(tail -n 1 "$logs/agent")"
+echo "             programs: $(tail -n 1 "$logs/programs")"
+echo "        first cluster: $first"
 echo "       second cluster: $last"
-echo "$last"
