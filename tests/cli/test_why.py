@@ -111,7 +111,7 @@ async def test_nodes_are_grouped_by_the_filters_sentences_and_each_change_was_tr
             reasons=(TOO_LITTLE,),
             waiting_helps=True,
         ),
-        NodeGroup(nodes=("n3",), reasons=("taint team=b:NoSchedule that it does not tolerate",), waiting_helps=True),
+        NodeGroup(nodes=("n3",), reasons=("taint team=b:NoSchedule that it does not tolerate",), waiting_helps=False),
     )
     assert changes == {
         "tolerate": ("tolerate the taint team=b:NoSchedule", "n3"),
@@ -139,7 +139,7 @@ async def test_too_few_cpus_are_said_beside_the_cards(filled: FakeApiServer, tmp
     submit(filled, body)
     found = await why(filled, tmp_path, "busy")
 
-    assert found.groups[0].reasons == ("too few CPUs free, 12 asked",)
+    assert (found.groups[0].reasons, found.groups[0].waiting_helps) == (("too few CPUs free, 12 asked",), False)
     assert [c.sentence for c in found.changes if c.change == "fewer-cpus"] == ["ask for 8 CPUs instead of 12"]
 
 
@@ -169,6 +169,21 @@ async def test_a_scheduler_that_nobody_runs_is_named(filled: FakeApiServer) -> N
         "no scheduler called fractile-scheduler has looked at it; check spec.schedulerName and the profiles of "
         "kube-scheduler"
     )
+
+
+@pytest.mark.parametrize(("holder", "seconds", "leads"), [("a", 24, True), ("a", 26, False), ("", 0, False)])
+async def test_without_a_control_plane_that_leads_nobody_is_placed(
+    filled: FakeApiServer, holder: str, seconds: float, leads: bool
+) -> None:
+    uid = submit(filled, waiting("small", container("main", 4069)))
+    created = filled.get(paths.pod("default", "small"))["metadata"]["creationTimestamp"]
+    meta = {"name": "fractile-control-plane", "namespace": "fractile-system"}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": created}
+    filled.create(paths.leases("fractile-system"), {"metadata": meta, "spec": spec})
+    found = await later(filled, "small", seconds=seconds)
+
+    assert found.uid == uid
+    assert found.verdict.startswith("no control plane of Fractile leads") is not leads
 
 
 async def test_a_nominated_node_is_named(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -242,7 +257,7 @@ async def test_several_nodes_more_than_the_filter_explains_one_by_one_are_all_ex
     submit(filled, waiting("large", container("main", 10_000)))
     found = await why(filled, tmp_path, "large")
 
-    assert [(len(g.nodes), g.waiting_helps) for g in found.groups] == [(120, False), (2, True), (1, True)]
+    assert [(len(g.nodes), g.waiting_helps) for g in found.groups] == [(120, False), (2, True), (1, False)]
     assert all("the best of" not in reason for g in found.groups for reason in g.reasons)
 
 

@@ -49,7 +49,8 @@ def judge(
     for name, sentences in lacks.items():
         said.setdefault(name, []).extend(sentences)
     fits = tuple(name for name, sentences in said.items() if not sentences)
-    groups = _groups(said, frozenset(found.unresolvable))
+    hopeless = _for_good(placer.stock, demand) if demand else frozenset[str]()
+    groups = _groups(said, hopeless.union(found.unresolvable))
     if fits or demand is None or not isinstance(cluster.request, PodRequest):
         return Answer(fits=fits, groups=groups)
     refused = frozenset((*found.failed, *found.unresolvable))
@@ -87,6 +88,16 @@ def _of_nodes(stock: Stock, demand: Demand) -> dict[str, list[str]]:
         if lack.places[row]:
             told.append("no place for another pod")
     return found
+
+
+def _for_good(stock: Stock, demand: Demand) -> frozenset[str]:
+    """Nodes that would not take it if they were empty, whatever their cards."""
+    taint, label = stock.kinds.barred(demand.where)
+    return frozenset[str](
+        machine.name
+        for machine, barred in zip(stock.machines, (taint | label).tolist(), strict=True)
+        if barred or machine.cpu < demand.cpu or machine.memory < demand.memory
+    )
 
 
 def _tainted(machine: Machine, demand: Demand) -> str:

@@ -15,11 +15,12 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.sim.snapshot_build import Objects
 from fractile.wire.node_usage import DEFAULT_PORT, VERSION, NodeUsage
-from fractile.wire.objects import ConfigMap, ResourceQuota
+from fractile.wire.objects import ConfigMap, Lease, ResourceQuota
 from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
 from fractile.wire.why_objects import Event, ObservedPod, Webhook
 
 SHARING = "fractile-system/fractile-sharing"  # where manifests and chart keep the rules of how cards may be cut
+LEASE = "fractile-system/fractile-control-plane"  # the replica that leads
 WEBHOOK = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fractile"
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     kept: ConfigMap | None
     sharing: ConfigMap | None
     resource_quotas: list[ResourceQuota]
+    lease: Lease | None
     webhook: bool | None
     usage: NodeUsage | None
     unread: tuple[str, ...]
@@ -54,6 +56,7 @@ async def read(client: KubeClient, namespace: str, name: str, *, source: str = D
     kept = await _or(_or_none(client, paths.config_map(*KEPT.split("/")), ConfigMap), None, "", unread)
     sharing = await _or(_or_none(client, paths.config_map(*SHARING.split("/")), ConfigMap), None, "sharing", unread)
     quotas = await _or(_listed(client, paths.resource_quotas(namespace)), [], "ResourceQuotas", unread)
+    lease = await _or(_or_none(client, paths.lease(*LEASE.split("/")), Lease), None, "", unread)
     found = await _or(_or_none(client, WEBHOOK, Webhook), Webhook(), "", unread)
     return Read(
         pod=pod,
@@ -63,6 +66,7 @@ async def read(client: KubeClient, namespace: str, name: str, *, source: str = D
         kept=kept,
         sharing=sharing,
         resource_quotas=quotas,
+        lease=lease,
         webhook=None if found == Webhook() else found is not None,
         usage=await _usage(client, pod, unread),
         unread=tuple(unread),

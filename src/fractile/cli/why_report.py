@@ -1,11 +1,7 @@
-"""Everything that was read about one pod, as a report. Pure: objects and the time in, report out.
-
-The verdict is the first of these that holds: it is over or leaving, somebody gates it, its request makes no sense, its
-class or its quota gives nothing, nobody schedules it, room is being made for it, no node fits, some node fits.
-"""
+"""Everything that was read about one pod, as a report. Pure: objects and the time in, report out."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
@@ -14,6 +10,7 @@ from fractile.cli.why_cluster import Cluster, quotas_in_force
 from fractile.cli.why_holds import containers, holdings
 from fractile.cli.why_nodes import Answer
 from fractile.cli.why_read import Read
+from fractile.cli.why_verdict import age, verdict
 from fractile.control.classes_report import ClassObjects, Picture
 from fractile.control.quota_report import QuotaObjects
 from fractile.control.quota_report import report as quota_report
@@ -27,10 +24,9 @@ from fractile.sim.snapshot import Snapshot
 from fractile.sim.snapshot_build import Named, snapshot_of
 from fractile.wire import isolation
 from fractile.wire.resource_class import class_of
-from fractile.wire.why import ClassState, Limit, NodeGroup, QuotaState, ResourceLimit, Scheduling, State, Told, Why
+from fractile.wire.why import ClassState, Limit, QuotaState, ResourceLimit, Scheduling, State, Told, Why
 from fractile.wire.why_objects import Event, ObservedPod
 
-_PATIENCE = 30.0  # seconds in which any scheduler has looked at a new pod
 _EVENTS = 10
 
 
@@ -58,7 +54,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
         uid=pod.metadata.uid,
         state=state,
         verdict="",
-        age=_age(pod.metadata.creation_timestamp or "", now),
+        age=age(pod.metadata.creation_timestamp or "", now),
         node=pod.spec.node_name,
         families=_families(request),
         asks=() if isinstance(request, Refusal) else tuple(asked(c) for c in request.containers),
@@ -73,7 +69,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
         events=_events(read.events, now),
         notes=(*notes, *answer.notes, *_doubts(read, cluster)),
     )
-    return msgspec.structs.replace(found, verdict=_verdict(found, cluster, read))
+    return msgspec.structs.replace(found, verdict=verdict(found, cluster, read, now))
 
 
 def state_of(pod: ObservedPod) -> State:
@@ -227,7 +223,7 @@ def _events(events: Sequence[Event], now: datetime) -> tuple[Told, ...]:
     newest = sorted(events, key=lambda e: (e.last, e.metadata.name), reverse=True)[:_EVENTS]
     return tuple(
         Told(
-            age=_age(e.last, now),
+            age=age(e.last, now),
             count=e.times,
             type=e.type,
             reason=e.reason,
@@ -236,70 +232,3 @@ def _events(events: Sequence[Event], now: datetime) -> tuple[Told, ...]:
         )
         for e in newest
     )
-
-
-def _age(since: str, now: datetime) -> float:
-    """Seconds; 0 for a time that nobody can read, and for one that another machine's clock puts into the future."""
-    try:
-        then = datetime.fromisoformat(since)
-    except ValueError:
-        return 0.0
-    aware = then if then.tzinfo else then.replace(tzinfo=UTC)
-    return max(0.0, round((now - aware).total_seconds(), 1))
-
-
-# ── the verdict ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _verdict(why: Why, cluster: Cluster, read: Read) -> str:
-    if why.state != "pending":
-        return _placed(why, read.pod)
-    told = why.scheduling
-    if told.gates:
-        return f"held back by scheduling gates ({', '.join(told.gates)}); nobody schedules it before they are removed"
-    if isinstance(cluster.request, Refusal):
-        return cluster.request.message
-    if why.quota.refusal:
-        return why.quota.refusal
-    if not told.seen and why.age >= _PATIENCE:
-        return f"no scheduler called {told.scheduler} has looked at it{_served(read)}"
-    if told.nominated:
-        return f"nominated to {told.nominated}: other pods leave to make room, or it is about to be bound there"
-    if why.fits:
-        more = "" if told.seen else "; the scheduler has not looked at it yet"
-        return f"{_some(why.fits)} would take it now by what Fractile knows{more}"
-    if not why.groups:
-        return "the cluster has no nodes"
-    return f"none of {sum(len(g.nodes) for g in why.groups)} nodes takes it{_first(why.groups)}"
-
-
-def _served(read: Read) -> str:
-    """Whether any pod was ever bound through that scheduler name."""
-    name = read.pod.spec.scheduler_name or "default-scheduler"
-    pods = (n.pod for n in read.objects.pods)
-    if any(p.spec.node_name and p.spec.scheduler_name == name for p in pods):
-        return ", though other pods with that name run; see whether it runs and what its log says"
-    return "; check spec.schedulerName and the profiles of kube-scheduler"
-
-
-def _first(groups: Sequence[NodeGroup]) -> str:
-    """The most hopeful group's reasons: what waiting can cure, else those of most nodes."""
-    best = next((g for g in groups if g.waiting_helps), groups[0])
-    of = f"; {len(best.nodes)} of them" if len(groups) > 1 else ""
-    return f"{of}: {'; '.join(best.reasons)}"
-
-
-def _some(nodes: Sequence[str]) -> str:
-    return nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes ({', '.join(nodes[:3])}{', ...' * (len(nodes) > 3)})"
-
-
-def _placed(why: Why, pod: ObservedPod) -> str:
-    where = f" on {why.node}" if why.node else ""
-    if why.state == "finished":
-        said = f": {pod.status.reason}: {pod.status.message}" if pod.status.reason else ""
-        return f"it is over ({pod.status.phase}{said}) and holds nothing"
-    if why.state == "leaving":
-        return f"it is being deleted{where}" + ("; until it is gone it keeps its cards" if why.holds else "")
-    if why.state == "running":
-        return f"runs{where}"
-    return f"bound to {why.node}, not running yet" + (f": {why.containers[0]}" if why.containers else "")
