@@ -13,7 +13,7 @@ from fractile.kube import paths
 from fractile.wire.resource_class import resource_name
 from tests.control.class_world import class_object, gpu, labels, node, resource
 from tests.fakes.apiserver import FakeApiServer
-from tests.main.process import PROGRAM, control_plane
+from tests.main.process import PROGRAM, control_plane, free_port
 
 
 def fill(server: FakeApiServer) -> None:
@@ -82,7 +82,8 @@ async def test_two_programs_at_one_server_come_to_rest(tmp_path: Path) -> None:
 async def test_a_template_of_which_no_name_can_come_ends_the_program_with_a_sentence(tmp_path: Path) -> None:
     async with FakeApiServer() as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-        command = (*("control-plane", "--kubeconfig", str(kubeconfig)), "--default-classes", "{serial}")
+        options = ("--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{free_port()}")
+        command = ("control-plane", *options, "--default-classes", "{serial}")
         done = await asyncio.to_thread(
             subprocess.run, [sys.executable, "-c", PROGRAM, *command], capture_output=True, text=True, timeout=30
         )
