@@ -166,6 +166,15 @@ def test_changes_that_somebody_made_afterwards_survive_the_undoing(tmp_path: Pat
     assert node.place.manifest.read_text() == node.text.replace(*edit)
 
 
+def test_a_manifest_that_cannot_be_read_any_more_is_left_to_a_person_who_is_told_of_the_backup(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    install(node)
+    node.place.manifest.write_text(node.place.manifest.read_text().replace("kind: Pod", "kind: Pod\nkind: Pod"))
+
+    with pytest.raises(SetupError, match="fractile-backup"):
+        undo(node)
+
+
 def test_after_an_upgrade_by_kubeadm_it_is_installed_again_and_the_backup_is_the_new_manifest(tmp_path: Path) -> None:
     node = Node(tmp_path, 33)
     install(node, wish(33))

@@ -25,6 +25,7 @@ from fractile.wire.scheduler_config import Tls, Wish
 from fractile.wire.static_pod import Manifest
 
 _FLAG = {"policy": "policy-config-file", "config": "config"}
+_BACK = 60.0  # seconds that the program before gets at least: nothing is gained by giving up on it sooner
 _NOTE = "# kube-scheduler 1.{minor}, by `fractile install-scheduler`. Its name says what is in it: do not edit it.\n"
 
 
@@ -92,22 +93,17 @@ def install(place: Place, text: str, wish: Wish, *, now: datetime) -> Change:
 
 
 def removal(place: Place, text: str) -> Change:
-    """The manifest as it was before; the backup decides when nobody else has changed the manifest since."""
-    was = static_pod.read(text)
-    base = static_pod.without(text)
-    if was.ours and place.backup.exists():
-        saved = scheduler_files.read(place.backup).decode(errors="replace")
-        told = next(word for word in was.command if word.endswith(f"={was.ours}"))
-        if saved != base and _becomes(saved, told.partition("=")[0].removeprefix("--"), was.ours, text):
-            base = saved
-    return Change(was, static_pod.read(base), base)
+    """The manifest without our lines: what it was to the byte, but for what others have changed since.
 
-
-def _becomes(saved: str, flag: str, file: str, text: str) -> bool:
+    The backup is for a manifest that cannot be read any more, which a person has to look at.
+    """
     try:
-        return static_pod.with_flag(saved, flag, file) == text
-    except WireError:
-        return False
+        base = static_pod.without(text)
+        return Change(static_pod.read(text), static_pod.read(base), base)
+    except WireError as e:
+        if not place.backup.exists():
+            raise
+        raise SetupError(f"{e}; as it was before Fractile, it is {place.backup}") from None
 
 
 def nothing_to_do(place: Place, change: Change) -> bool:
@@ -133,7 +129,7 @@ def apply(place: Place, change: Change, wait: Wait) -> Outcome:
         if not change.files:
             return Outcome(health)  # it was asked to be as it was, and that it is
         scheduler_files.write_manifest(place, change.was.text)
-        back = _healthy(place, change.was, wait)
+        back = _healthy(place, change.was, msgspec.structs.replace(wait, limit=max(wait.limit, _BACK)))
         tidy(place, change.was)
         return Outcome(health, back)
 
