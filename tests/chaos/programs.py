@@ -39,9 +39,13 @@ class Programs:
         self._tls = ssl.create_default_context(cafile=str(made.secrets.ca))
         self._replica = self._plain.pop(_CONTROL_PLANE)
         self._components, self._links = dict(self._plain), dict[str, Link]()
-        self.players = Players(self._place, self._components, self._links)
+        self._players = Players(self._place, self._components, self._links)
         self._listen = {name: (free_port(), free_port()) for name in REPLICAS}
         self._front = Front({name: ("127.0.0.1", ports[0]) for name, ports in self._listen.items()}, self._is_ready)
+
+    @property
+    def players(self) -> Players:
+        return self._players
 
     @property
     def nodes(self) -> list[str]:
@@ -61,7 +65,7 @@ class Programs:
 
     async def end(self, *, restore: bool) -> None:
         """Without chaos again: what used links is stopped, and, to ``restore`` the cluster, `up` starts the rest."""
-        self.players.heal()
+        self._players.heal()
         for name, one in self._components.items():
             if one is not self._plain.get(name):
                 await asyncio.to_thread(component.stop, self._place, name, grace=one.grace)
@@ -74,7 +78,7 @@ class Programs:
         """Start what does not run, forever; and know who leads."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._front.run())
-            tasks.create_task(self.players.watch())
+            tasks.create_task(self._players.watch())
 
     async def metrics(self) -> str:
         """The page of the replica that is ready; empty when none is."""
@@ -84,7 +88,7 @@ class Programs:
 
     def agents(self) -> dict[str, int]:
         """The process of each node's agent; 0 where none runs."""
-        return {node: self.players.pid(f"{node}/agent") for node in self.nodes}
+        return {node: self._players.pid(f"{node}/agent") for node in self.nodes}
 
     async def _make_links(self) -> None:
         api = ("127.0.0.1", self._state.ports.apiserver)

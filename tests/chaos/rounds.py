@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -17,13 +18,12 @@ from fractile.errors import FractileError
 from tests.chaos import faults, invariants, pods, settled
 from tests.chaos.invariants import Life
 from tests.chaos.journal import Journal
-from tests.chaos.programs import EXTENDER, REPLICAS, WEBHOOK, Programs
-from tests.chaos.seeing import Eyes
+from tests.chaos.players import Players
+from tests.chaos.programs import EXTENDER, REPLICAS, WEBHOOK
 from tests.chaos.snapshot import SeenPod, Snapshot
 from tests.chaos.wishes import NAMESPACE, Wishes
 
 _PASSES = (FractileError, OSError, TimeoutError)  # whatever an API server says or does not say while it is hit
-_LOOK = 1.0  # seconds between two looks
 _QUIET = 2  # looks in a row that find nothing left to happen
 _STEP = 5.0  # seconds for one request to an API server that may be down
 _WITHIN = 20.0  # seconds for all requests after a look
@@ -32,7 +32,7 @@ SWEPT = 440.0  # seconds for which a directory may be there without an owner: an
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of each round: ``seconds`` of chaos with so many faults and steps, and about ``most`` pods at a time; ``settle``:
-    how long the cluster may take to come to rest."""
+    how long the cluster may take to come to rest; ``look``: seconds between two looks at it."""
 
     seed: int
     seconds: float = 30.0
@@ -40,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 14
     most: int = 14
     settle: float = 90.0
+    look: float = 1.0
 
 
 class Sums(msgspec.Struct):
@@ -61,14 +62,36 @@ class Sums(msgspec.Struct):
         return f"faults={self.faults} pods={self.pods}{refused} violations={self.violations} stuck={self.stuck}"
 
 
+class Hit(Protocol):
+    """The programs that are hit."""
+
+    @property
+    def nodes(self) -> list[str]: ...
+
+    @property
+    def players(self) -> Players: ...
+
+    def agents(self) -> dict[str, int]:
+        """The process of each node's agent."""
+        ...
+
+
+class Looks(Protocol):
+    """Whoever sees what becomes of the cluster."""
+
+    async def pods(self) -> tuple[SeenPod, ...]: ...
+
+    async def look(self) -> Snapshot: ...
+
+
 class Rounds:
     """``say`` gets a line for each round."""
 
     def __init__(
         self,
-        programs: Programs,
+        programs: Hit,
         wishes: Wishes,
-        eyes: Eyes,
+        eyes: Looks,
         settings: Settings,
         *,
         journal: Journal,
@@ -178,7 +201,7 @@ class Rounds:
                 self._remember(found)
                 if self._last is not None:
                     self._blame(invariants.overallocated(msgspec.structs.replace(self._last, pods=found)))
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(self._settings.look)
 
     # ── 3 and 4 ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,7 +221,7 @@ class Rounds:
             quiet = 0 if left else quiet + 1
             if self._clock() > deadline:
                 return self._sorted_out(left)
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(self._settings.look)
         return []
 
     def _sorted_out(self, left: list[str]) -> list[str]:
