@@ -17,7 +17,8 @@ from tests.chaos.wishes import Wishes
 from tests.chaos.world import but, seen_pod, world
 from tests.fakes.apiserver import FakeApiServer
 
-SHORT = Settings(seed=1, seconds=0.02, faults=0, steps=0, settle=0.15, look=0.01)
+PATIENT = Settings(seed=1, seconds=0.02, faults=0, steps=0, settle=60, look=0.01)
+IMPATIENT = msgspec.structs.replace(PATIENT, settle=0.2)
 RUNS, OTHER = seen_pod("runs", node="n1"), seen_pod("other", node="n1")
 QUIET = world(RUNS, OTHER)
 
@@ -65,7 +66,7 @@ async def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
     """``wanted``: names of the pods that are to exist."""
     async with FakeApiServer() as server, KubeClient(server.credentials(), rng=Random(0)) as client:
 
-        def made(*wanted: str, clock: Callable[[], float] | None = None) -> Play:
+        def made(*wanted: str, settings: Settings = PATIENT, clock: Callable[[], float] | None = None) -> Play:
             given, journal, told = Given(tmp_path), Journal(tmp_path), list[str]()
             wishes = Wishes(client, 1, journal)
             names = dict.fromkeys(wanted or ("runs", "other"), "aliyun-part")
@@ -75,7 +76,7 @@ async def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerat
 
             monkeypatch.setattr(wishes, "only", only)  # the rounds plan no pods here
             more = {"clock": clock} if clock else {}
-            rounds = Rounds(given, wishes, given, SHORT, journal=journal, say=told.append, **more)
+            rounds = Rounds(given, wishes, given, settings, journal=journal, say=told.append, **more)
             return Play(rounds, given, wishes, told)
 
         yield made
@@ -105,7 +106,7 @@ async def test_a_book_that_is_behind_for_a_moment_is_waited_for(start: Start) ->
 
 
 async def test_a_book_that_stays_behind_is_a_violation_and_nobody_is_stuck(start: Start) -> None:
-    play = start()
+    play = start(settings=IMPATIENT)
     assert not await play.round(behind())
     assert play.sums() == (1, 0)
     assert "VIOLATION ledger" in "".join(play.told)
@@ -118,7 +119,7 @@ async def test_a_card_that_was_promised_twice_in_one_look_only_is_a_violation_on
 
 
 async def test_a_pod_that_fits_and_is_not_bound_is_stuck(start: Start) -> None:
-    play = start("runs", "waits")
+    play = start("runs", "waits", settings=IMPATIENT)
     assert not await play.round(world(RUNS, seen_pod("waits")))
     assert play.sums() == (0, 1)
     assert play.rounds.sums.line == "faults=0 pods=0 violations=0 stuck=1"
