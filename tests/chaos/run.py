@@ -16,7 +16,7 @@ from tests.chaos import pods
 from tests.chaos.journal import Journal
 from tests.chaos.programs import Programs
 from tests.chaos.rounds import Rounds, Settings, Sums
-from tests.chaos.seeing import CLASSES, Eyes
+from tests.chaos.seeing import Eyes
 from tests.chaos.wishes import NAMESPACE, Wishes
 
 _ANSWER = 10.0  # seconds for an answer of the API server
@@ -72,7 +72,7 @@ async def _prepare(client: KubeClient) -> None:
     await _ensure(client, paths.namespaces(), {"metadata": {"name": NAMESPACE}})
     for name, spec in pods.CLASSES.items():
         of = {"apiVersion": "fractile.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": name}}
-        await _ensure(client, CLASSES, {**of, "spec": dict(spec)})
+        await _ensure(client, paths.resource_classes(), {**of, "spec": dict(spec)})
     account = f"{paths.namespace(NAMESPACE)}/serviceaccounts/default"
     async with asyncio.timeout(20):
         while not await _exists(client, account):  # noqa: ASYNC110 - another program makes it

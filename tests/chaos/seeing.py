@@ -23,7 +23,6 @@ from fractile.wire.resource_class import ResourceClass
 from tests.chaos.programs import Programs
 from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot, Token
 
-CLASSES = "/apis/fractile.dev/v1alpha1/resourceclasses"
 _PODS = re.compile(r'^fractile_ledger_pods\{state="(\w+)"\} (\S+)$', re.M)
 _CONFLICTS = re.compile(r"^fractile_ledger_conflicts (\S+)$", re.M)
 _WITHIN = 20.0  # seconds
@@ -54,7 +53,7 @@ class Eyes:
             tokens = await asyncio.to_thread(self._tokens, nodes)
             listed, _ = await self._client.list(paths.nodes(), CountedNode)
             cards, _ = await self._client.list(paths.extended_resources(), ExtendedResource)
-            classes, _ = await self._client.list(CLASSES, ResourceClass)
+            classes, _ = await self._client.list(paths.resource_classes(), ResourceClass)
             return Snapshot(
                 pods=await self.pods(),
                 cards=tuple(to_card(card) for card in cards),
