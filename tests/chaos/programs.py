@@ -56,23 +56,24 @@ class Programs:
         await self._make_links()
         await asyncio.to_thread(self._cluster.kill, _CONTROL_PLANE, signal.SIGTERM)
         changed = list(self._through_links())
-        for one in changed:
-            self._components[one.name] = one
-            await asyncio.to_thread(component.stop, self._place, one.name, grace=one.grace)
+        self._components |= {one.name: one for one in changed}
+        await self._stop(changed)
         await self._links_listen()
-        for one in changed:
-            await asyncio.to_thread(component.start, self._place, one)
+        await asyncio.gather(*(asyncio.to_thread(component.start, self._place, one) for one in changed))
 
     async def end(self, *, restore: bool) -> None:
         """Without chaos again: what used links is stopped, and, to ``restore`` the cluster, `up` starts the rest."""
         self._players.heal()
-        for name, one in self._components.items():
-            if one is not self._plain.get(name):
-                await asyncio.to_thread(component.stop, self._place, name, grace=one.grace)
+        await self._stop([one for name, one in self._components.items() if one is not self._plain.get(name)])
         for link in self._links.values():
             await link.close()
         if restore:
             await asyncio.to_thread(self._cluster.up)
+
+    async def _stop(self, some: Iterable[Component]) -> None:
+        await asyncio.gather(
+            *(asyncio.to_thread(component.stop, self._place, one.name, grace=one.grace) for one in some)
+        )
 
     async def watch(self) -> None:
         """Start what does not run, forever; and know who leads."""
