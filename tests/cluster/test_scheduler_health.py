@@ -64,6 +64,32 @@ def test_one_that_is_healthy_for_a_moment_between_two_ends_never_passes(tmp_path
     assert health.reason != ""
 
 
+class _Replacing:
+    """A clock that starts kube-scheduler anew every two seconds, so fast that nobody sees it missing."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._process = node.place.root / "proc" / "101"
+
+    def now(self) -> float:
+        return self._node.time
+
+    def sleep(self, seconds: float) -> None:
+        self._node.time += seconds
+        if self._node.time % 2 == 0:
+            self._process = self._process.rename(self._process.with_name(f"{200 + self._node.time:.0f}"))
+
+
+def test_another_process_at_every_look_is_not_steady(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+
+    health = scheduler_health.waited(
+        static_pod.read(node.text), root=tmp_path, limit=30, clock=_Replacing(node), asked=yes
+    )
+
+    assert health.reason == "kube-scheduler has not run and been healthy for 5 s in a row"
+
+
 def test_two_with_the_same_command_line_are_told(tmp_path: Path) -> None:
     node = Node(tmp_path)
     manifest = static_pod.read(node.text)
@@ -72,7 +98,7 @@ def test_two_with_the_same_command_line_are_told(tmp_path: Path) -> None:
 
     health = scheduler_health.waited(manifest, root=tmp_path, limit=10, clock=node, asked=yes)
 
-    assert "2 processes" in health.reason
+    assert health.reason == "2 processes run with the manifest's command line"
 
 
 def test_it_takes_the_seconds_that_it_must_be_steady_and_no_more(tmp_path: Path) -> None:

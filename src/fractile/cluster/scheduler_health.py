@@ -104,15 +104,19 @@ def waited(
         seen |= running
         if running != steady:
             since, steady = now, running
-        reason = asked(manifest.host, manifest.port) if len(running) == 1 else _why(running, seen)
+        reason = _unhealthy(manifest, asked) if len(running) == 1 else _why(running, seen)
         if reason:
             since = now
         elif now - since >= STEADY:
             return Health(now - begin)
         clock.sleep(_STEP)
-    where = f"https://{manifest.host}:{manifest.port}/healthz"
-    told = f"{where}: {reason}" if steady else reason
-    return Health(clock.now() - begin, told or f"{where} has not answered for {STEADY:.0f} s yet", last_words(root))
+    reason = reason or f"kube-scheduler has not run and been healthy for {STEADY:.0f} s in a row"
+    return Health(clock.now() - begin, reason, last_words(root))
+
+
+def _unhealthy(manifest: Manifest, asked: Callable[[str, int], str]) -> str:
+    said = asked(manifest.host, manifest.port)
+    return f"https://{manifest.host}:{manifest.port}/healthz: {said}" if said else ""
 
 
 def _why(running: frozenset[int], seen: set[int]) -> str:
