@@ -20,6 +20,7 @@ from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
 from fractile.dialects import table
 from fractile.dialects.nvidia import SLOTS
+from fractile.errors import SetupError
 from fractile.extender.app import Extender, application
 from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
@@ -32,6 +33,7 @@ from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.main.classes import Classes, in_turn
 from fractile.main.classes import option as default_classes_option
+from fractile.main.clients import Clients
 from fractile.main.collector import seldom
 from fractile.main.families import family_options
 from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
@@ -56,6 +58,18 @@ from fractile.wire.resource_class import ResourceClass
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Serving certificate (PEM).")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
 @click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path),
+    help="Who signs the certificates of those that may call the extender (PEM); without it everybody may.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    multiple=True,
+    metavar="NAME",
+    help="A common name that such a certificate must have, such as system:kube-scheduler; may be given again.",
+)
+@click.option(
     "--memory-unit",
     type=click.Choice([u.name for u in MemoryUnit]),
     default="MiB",
@@ -75,6 +89,8 @@ def command(
     listen: str,
     tls_cert: Path | None,
     tls_key: Path | None,
+    client_ca: Path | None,
+    client_names: tuple[str, ...],
     memory_unit: str,
     dialects: frozenset[str],
     slots: int,
@@ -97,7 +113,10 @@ def command(
     answers while the process lives, /readyz while this replica leads and its ledger is rebuilt from the API server.
     """
     set_up_logging(log_level)
-    options = Options(listen, tls_cert, tls_key)
+    if client_names and client_ca is None:
+        raise SetupError("--client-name needs --client-ca, which says whose certificates count")
+    clients = Clients(client_ca, client_names) if client_ca else None
+    options = Options(listen, tls_cert, tls_key, clients=clients)
     asyncio.run(
         run(
             options,

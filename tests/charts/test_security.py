@@ -1,0 +1,97 @@
+"""docs/security.md says what the manifests do: containers, policies, and who is known to them."""
+
+import re
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from fractile.cluster import objects
+from tests.charts.rendering import ROOT, Document, documents
+
+PAGE = (ROOT / "docs" / "security.md").read_text()
+HEAD = "| container | user | non-root |"
+EVERYTHING = {"simulated": {"enabled": True}, "scheduler": {"enabled": True}}
+HOST = ("hostNetwork", "hostPID", "hostIPC")
+
+Row = tuple[str, ...]
+
+
+def table(head: str) -> list[Row]:
+    """The rows below the table's head and its line."""
+    lines = PAGE[PAGE.index(head) :].splitlines()[2:]
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines if line.startswith("|")]
+    return rows[: next((n for n, line in enumerate(lines) if not line.startswith("|")), len(rows))]
+
+
+def said(container: Document, pod: Document) -> Row:
+    """What the page should say of the container."""
+    context = cast(Document, container["securityContext"])
+    capabilities = cast(Document, context["capabilities"])
+    assert capabilities["drop"] == ["ALL"]
+    assert context["privileged"] is False
+    return (
+        cast(str, container["name"]),
+        str(context["runAsUser"]),
+        _yes(context.get("runAsNonRoot", False)),
+        _yes(context["allowPrivilegeEscalation"]),
+        _yes(context["readOnlyRootFilesystem"]),
+        cast(str, context["seccompProfile"]["type"]),
+        ", ".join(sorted(capabilities.get("add", []))) or "none",
+        ", ".join(sorted(name.removeprefix("host").lower() for name in HOST if pod.get(name))) or "none",
+    )
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def pods(found: list[Document]) -> list[Document]:
+    return [cast(Document, d["spec"]["template"]["spec"]) for d in found if d["kind"] in ("Deployment", "DaemonSet")]
+
+
+def rows(found: list[Document]) -> list[Row]:
+    return [said(c, pod) for pod in pods(found) for c in (*pod.get("initContainers", ()), *pod["containers"])]
+
+
+def test_the_page_says_what_each_container_of_the_chart_may_do() -> None:
+    assert sorted(table(HEAD)) == sorted(rows(documents(EVERYTHING)))
+
+
+def test_deploy_gives_the_agent_the_same() -> None:
+    deployed = [d for d in yaml.safe_load_all((ROOT / "deploy" / "agent.yaml").read_text()) if d]
+    assert rows(deployed) == [row for row in table(HEAD) if row[0] == "agent"]
+
+
+def test_the_page_would_differ_if_a_container_could_do_more() -> None:
+    found = documents(EVERYTHING)
+    pods(found)[0]["containers"][0]["securityContext"]["capabilities"]["add"] = ["SYS_ADMIN"]
+    assert sorted(table(HEAD)) != sorted(rows(found))
+
+
+def policies() -> dict[str, dict[str, Any]]:
+    found = [d for d in yaml.safe_load_all(objects.manifests()) if d]
+    return {f"{d['kind']} {d['metadata']['name']}": d["spec"] for d in found if "AdmissionPolicy" in d["kind"]}
+
+
+def test_every_policy_denies_and_fails_closed() -> None:
+    found = policies()
+    names = {key.split(" ")[1] for key in found}
+    assert names == {"placement.fractile.dev", "class.fractile.dev", "devices.fractile.dev", "leader.fractile.dev"}
+    for name in names:
+        assert found[f"ValidatingAdmissionPolicy {name}"]["failurePolicy"] == "Fail"
+        assert found[f"ValidatingAdmissionPolicyBinding {name}"]["validationActions"] == ["Deny"]
+        assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("name", ["fractile-control-plane", "fractile-agent"])
+def test_the_accounts_that_policies_know_are_those_of_the_chart(name: str) -> None:
+    assert any(d["kind"] == "ServiceAccount" and d["metadata"]["name"] == name for d in documents())
+    user = f"'system:serviceaccount:fractile-system:{name}'"
+    for policy in ("placement.fractile.dev", "devices.fractile.dev"):
+        assert user in str(policies()[f"ValidatingAdmissionPolicy {policy}"]).replace('"', "")
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    for path in set(re.findall(r"`(tests/[a-z_/]+(?:\.py)?)`", PAGE)):
+        assert (ROOT / path).exists(), path
