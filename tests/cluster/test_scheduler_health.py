@@ -1,6 +1,7 @@
 """Whether kube-scheduler is healthy: its answer, its processes, its last words."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_another_process_at_every_look_is_not_steady(tmp_path: Path) -> None:
         static_pod.read(node.text), root=tmp_path, limit=30, clock=_Replacing(node), asked=yes
     )
 
-    assert health.reason == "kube-scheduler has not run and been healthy for 5 s in a row"
+    assert health.reason == "kube-scheduler has not run and been healthy for 5 s in a row; it was started 15 times"
 
 
 def test_two_with_the_same_command_line_are_told(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_two_with_the_same_command_line_are_told(tmp_path: Path) -> None:
 
     health = scheduler_health.waited(manifest, root=tmp_path, limit=10, clock=node, asked=yes)
 
-    assert health.reason == "2 processes run with the manifest's command line"
+    assert health.reason.startswith("2 processes run with the manifest's command line")
 
 
 def test_it_takes_the_seconds_that_it_must_be_steady_and_no_more(tmp_path: Path) -> None:
@@ -127,6 +128,17 @@ def test_its_last_words_are_its_errors_or_else_its_end(log: str, words: tuple[st
     (folder / "0.log").write_text(log)
 
     assert scheduler_health.last_words(tmp_path) == words
+
+
+def test_one_that_has_just_been_started_again_is_judged_by_what_it_said_before(tmp_path: Path) -> None:
+    folders = [tmp_path / f"var/log/pods/kube-system_kube-scheduler-a_{i}/kube-scheduler" for i in (0, 1)]
+    logs = [(0, "9.log", "E1121 of the pod before\n"), (1, "0.log", "E1121 why\n"), (1, "1.log", "")]
+    for number, (pod, name, text) in enumerate(logs):
+        folders[pod].mkdir(parents=True, exist_ok=True)
+        (folders[pod] / name).write_text(text)
+        os.utime(folders[pod] / name, (number, number))
+
+    assert scheduler_health.last_words(tmp_path) == ("E1121 why",)
 
 
 def test_without_logs_there_are_no_words(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_scheduler_that_ends_with_the_new_configuration_gets_the_old_manifest_
 
     assert outcome.health is not None
     assert outcome.back is not None
-    assert "and ended" in outcome.health.reason
+    assert "it was started" in outcome.health.reason
     assert outcome.health.seconds >= 30
     assert outcome.health.log == ('E1121 10:00:00.1 1 run.go:2] "command failed" err="no such file"',)
     assert outcome.back.reason == ""

@@ -111,7 +111,8 @@ def waited(
             return Health(now - begin)
         clock.sleep(_STEP)
     reason = reason or f"kube-scheduler has not run and been healthy for {STEADY:.0f} s in a row"
-    return Health(clock.now() - begin, reason, last_words(root))
+    again = f"; it was started {len(seen)} times" if len(seen) > 1 else ""
+    return Health(clock.now() - begin, reason + again, last_words(root))
 
 
 def _unhealthy(manifest: Manifest, asked: Callable[[str, int], str]) -> str:
@@ -123,19 +124,26 @@ def _why(running: frozenset[int], seen: set[int]) -> str:
     if running:
         return f"{len(running)} processes run with the manifest's command line"
     if seen:
-        return f"kube-scheduler was started {len(seen)} time(s) and ended"
+        return "kube-scheduler was started with the new command line and ended"
     return "kubelet has not started kube-scheduler with the new command line"
 
 
 def last_words(root: Path) -> tuple[str, ...]:
-    """Of the newest log of the pod's containers: what looks like an error, else just the end."""
+    """Of the pod's containers: what looks like an error in the newest log that has any, else just the end of one."""
     try:
         logs = list((root / _LOGS).glob(f"kube-system_{NAME}-*/{NAME}/*.log"))
-        newest = max(logs, key=lambda path: path.stat().st_mtime)
-        with newest.open("rb") as file:
-            file.seek(max(newest.stat().st_size - _LOG_BYTES, 0))
-            lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()
-    except (OSError, ValueError):
-        return ()  # no logs, or not there any more
-    words = [_CRI.sub("", line)[:300] for line in lines if line.strip()]
-    return tuple(([line for line in words if _BAD.search(line)] or words)[-_LOG_LINES:])
+        logs.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        # Of the newest pod only; a program that has just been started again has said nothing yet.
+        told = [_words(path) for path in logs if path.parent == logs[0].parent]
+    except OSError:
+        return ()  # kubelet has removed them
+    errors = [[line for line in words if _BAD.search(line)] for words in told]
+    found = [words for words in (*errors, *told) if words]
+    return tuple(found[0][-_LOG_LINES:]) if found else ()
+
+
+def _words(log: Path) -> list[str]:
+    with log.open("rb") as file:
+        file.seek(max(log.stat().st_size - _LOG_BYTES, 0))
+        lines = file.read(_LOG_BYTES).decode(errors="replace").splitlines()
+    return [_CRI.sub("", line)[:300] for line in lines if line.strip()]
