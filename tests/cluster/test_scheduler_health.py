@@ -141,5 +141,15 @@ def test_one_that_has_just_been_started_again_is_judged_by_what_it_said_before(t
     assert scheduler_health.last_words(tmp_path) == ("E1121 why",)
 
 
+def test_versions_that_end_with_a_line_of_plain_text_are_understood(tmp_path: Path) -> None:
+    folder = tmp_path / "var/log/pods/kube-system_kube-scheduler-a_1/kube-scheduler"
+    folder.mkdir(parents=True)
+    for number, text in enumerate(["E1121 some days ago\n", "I1121 begin\nno kind is registered\n", "I1121 begin\n"]):
+        (folder / f"{number}.log").write_text(text)
+        os.utime(folder / f"{number}.log", (number, number))
+
+    assert scheduler_health.last_words(tmp_path) == ("no kind is registered",)
+
+
 def test_without_logs_there_are_no_words(tmp_path: Path) -> None:
     assert scheduler_health.last_words(tmp_path) == ()

@@ -28,6 +28,7 @@ _LOGS = "var/log/pods"
 _LOG_BYTES = 64 << 10
 _LOG_LINES = 3
 _CRI = re.compile(r"^\S+ (?:stdout|stderr) [FP] ")  # time, stream and tag before each line (CRI's logging format)
+_FINE = re.compile(r"[IW]\d{4} ")  # klog's information and warnings
 _BAD = re.compile(r"^[EF]\d{4} |\berr(or)?\b|^panic", re.IGNORECASE)
 
 
@@ -137,9 +138,14 @@ def last_words(root: Path) -> tuple[str, ...]:
         told = [_words(path) for path in logs if path.parent == logs[0].parent]
     except OSError:
         return ()  # kubelet has removed them
-    errors = [[line for line in words if _BAD.search(line)] for words in told]
+    errors = [_errors(words) for words in told]
     found = [words for words in (*errors, *told) if words]
     return tuple(found[0][-_LOG_LINES:]) if found else ()
+
+
+def _errors(words: list[str]) -> list[str]:
+    """Versions up to 1.22 end with a line of plain text."""
+    return [line for line in words if _BAD.search(line)] or [line for line in words if not _FINE.match(line)]
 
 
 def _words(log: Path) -> list[str]:
