@@ -9,7 +9,11 @@ import trustme
 import yaml
 from click.testing import CliRunner, Result
 
+from fractile.cli import install_scheduler_text as text
 from fractile.cli.install_scheduler import command
+from fractile.cluster import scheduler_install
+from fractile.cluster.scheduler_health import Health
+from fractile.cluster.scheduler_install import Outcome
 from fractile.errors import FractileError
 from fractile.wire import static_pod
 from tests.cluster.control_plane_node import Node
@@ -198,3 +202,25 @@ def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(command, ["--policy", "most-allocated"])
 
     assert "belong to root" in sentence(result)
+
+
+def test_an_interrupted_wait_leaves_the_new_manifest_and_says_so(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+
+    result = run(node, "--extender", URL)
+
+    assert "--undo takes it back" in result.stderr
+    assert static_pod.read(node.place.manifest.read_text()).ours != ""
+
+
+def test_what_is_not_healthy_after_undoing_stays_undone_and_is_told(node: Node) -> None:
+    run(node, "--extender", URL, "--wait", "0")
+    change = scheduler_install.removal(node.place, node.place.manifest.read_text())
+
+    told = text.failed(change, Outcome(Health(180.0, "nobody answers", ("E1121 why",))))
+
+    assert "with its own flags alone within 180 s: nobody answers\n  E1121 why\n" in told
+    assert told.endswith("The manifest stays as it was before Fractile.")
