@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     faults: int = 14
     steps: int = 14
     most: int = 14
-    settle: float = 90.0
+    settle: float = 120.0  # a kube-scheduler whose watch was refused waits up to 60 for the next
     look: float = 1.0
 
 
