@@ -17,6 +17,7 @@ from fractile.cluster.scheduler_install import Outcome
 from fractile.errors import FractileError
 from fractile.wire import static_pod
 from tests.cluster.control_plane_node import Node
+from tests.wire.golden_files import golden
 
 URL = "http://127.0.0.1:9/scheduler"  # nobody listens there
 
@@ -61,7 +62,15 @@ def test_what_a_dry_run_shows_is_what_is_done(node: Node) -> None:
 def test_an_extender_that_cannot_be_reached_is_a_warning(node: Node) -> None:
     result = run(node, "--extender", URL, "--dry-run")
 
-    assert f"{URL} cannot be reached from this node" in result.stderr
+    assert f"kube-scheduler cannot reach {URL} from this node" in result.stderr
+
+
+def test_a_proxy_that_would_be_asked_for_the_extender_is_a_warning(node: Node) -> None:
+    node.place.manifest.write_bytes(golden("kubeadm-kube-scheduler-1.36-extras.yaml"))
+
+    result = run(node, "--extender", "https://10.96.0.77/s", "--tls-insecure", "--dry-run")
+
+    assert "the proxy http://p:1; name it in NO_PROXY" in result.stderr
 
 
 def test_done_it_says_where_the_backup_is_and_what_to_do_on_other_nodes(node: Node) -> None:

@@ -1,6 +1,7 @@
 """The manifests that kubeadm writes, changed and changed back; and those that it does not write, refused.
 
-The golden files say what the sources of kubeadm of these releases put together; 1.31 is taken to be as 1.30.
+The golden files of 1.36 are what the real kubeadm 1.36.3 wrote; the others say what the sources of kubeadm of these
+releases put together, where 1.31 is taken to be as 1.30.
 """
 
 import difflib
@@ -72,11 +73,23 @@ def test_another_file_takes_the_place_of_the_first_one() -> None:
 
 
 def test_what_kubeadm_was_told_about_our_folder_is_ours_too() -> None:
-    pod = yaml.safe_load(static_pod.with_flag(PLAIN, "config", f"{FOLDER}/scheduler.yaml"))
-    kubeadms = yaml.safe_dump(pod)  # sorted, as kubeadm does
+    """As the real kubeadm 1.36.3 writes it when it is told what `scheduler-config --install kubeadm` prints."""
+    text = golden("kubeadm-kube-scheduler-1.36-told.yaml").decode()
 
-    assert static_pod.read(kubeadms).ours == f"{FOLDER}/scheduler.yaml"
-    assert yaml.safe_load(static_pod.without(kubeadms)) == yaml.safe_load(PLAIN)
+    assert static_pod.read(text).ours == f"{FOLDER}/scheduler.yaml"
+    assert static_pod.without(text) == PLAIN
+
+
+def test_what_kubeadm_is_told_besides_is_read_and_stays() -> None:
+    """Flags, volumes, variables, another registry, all addresses: as the real kubeadm 1.36.3 writes them."""
+    text = golden("kubeadm-kube-scheduler-1.36-extras.yaml").decode()
+
+    found = static_pod.read(text)
+
+    assert (found.host, found.image) == ("127.0.0.1", "host:5000/mirror/kube-scheduler:v1.36.3")
+    assert found.environment == {"A": "b", "HTTPS_PROXY": "http://p:1"}
+    assert static_pod.flag(found.command, "profiling") == "false"
+    assert static_pod.without(static_pod.with_flag(text, "config", FILE)) == text
 
 
 flags = st.dictionaries(

@@ -14,7 +14,9 @@ from fractile.cluster import scheduler_certificates, scheduler_files, scheduler_
 from fractile.cluster.scheduler_files import Place
 from fractile.cluster.scheduler_install import Change, Wait
 from fractile.errors import SetupError
-from fractile.wire import static_pod
+from fractile.wire import proxy_variables, static_pod
+from fractile.wire.scheduler_config import Extender
+from fractile.wire.static_pod import Manifest
 
 _WAIT = 180.0  # seconds; kubelet looks at the file at once, or within 20, and gives the program before 30 to end
 
@@ -91,9 +93,15 @@ def _installation(place: Place, found: str, chosen: Chosen, kubernetes: str | No
     minor = scheduler_install.version(manifest, told)
     wish = scheduler_options.wish(chosen, minor, kubeconfig=manifest.kubeconfig)
     change = scheduler_install.install(place, found, wish, now=datetime.now(UTC))
-    if wish.extender and (reason := scheduler_certificates.unreachable(wish.extender)):
+    if wish.extender and (reason := _unreachable(wish.extender, manifest)):
         click.echo(text.unreachable(wish.extender.url, reason), err=True)
     return change
+
+
+def _unreachable(extender: Extender, manifest: Manifest) -> str:
+    if found := proxy_variables.proxy(manifest.environment, extender.url):
+        return f"kube-scheduler's variables send it to the proxy {found[:200]}; name it in NO_PROXY"
+    return scheduler_certificates.unreachable(extender)
 
 
 def _apply(place: Place, change: Change, wait: float) -> None:

@@ -41,8 +41,8 @@ def _diff(was: str, before: str, name: str, after: str) -> str:
 
 def unreachable(url: str, reason: str) -> str:
     return (
-        f"Warning: {url} cannot be reached from this node: {reason}. Pods that ask for cards will wait until it can. "
-        "kube-scheduler knows no cluster DNS: give it an address, or a name that the node knows."
+        f"Warning: kube-scheduler cannot reach {url} from this node: {reason}. Pods that ask for cards will wait until "
+        "it can. It knows no cluster DNS: give it an address, or a name that the node knows."
     )
 
 

@@ -6,6 +6,7 @@ release), and a WireError says what is strange about any other. Lines are put in
 are, comments too. What comes out is parsed again and must differ from what went in by our entries and nothing else.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -37,6 +38,7 @@ class Manifest(msgspec.Struct, frozen=True):
     user: int
     group: int
     ours: str
+    environment: Mapping[str, str] = {}
 
 
 class _HttpGet(msgspec.Struct, frozen=True):
@@ -64,6 +66,11 @@ class _Volume(msgspec.Struct, frozen=True):
     name: str
 
 
+class _Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
 class _Container(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     image: str
@@ -71,6 +78,7 @@ class _Container(msgspec.Struct, frozen=True, rename="camel"):
     volume_mounts: Annotated[list[_Mount], msgspec.Meta(min_length=1)]
     liveness_probe: _Probe
     args: list[str] = []
+    env: list[_Variable] = []
     security_context: _Identity = _Identity()
 
 
@@ -119,6 +127,7 @@ def read(text: str) -> Manifest:
         user=container.security_context.run_as_user or pod.spec.security_context.run_as_user or 0,
         group=container.security_context.run_as_group or pod.spec.security_context.run_as_group or 0,
         ours=ours,
+        environment={variable.name: variable.value for variable in container.env},
     )
 
 
