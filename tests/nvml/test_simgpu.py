@@ -227,3 +227,22 @@ def test_a_row_that_is_none_is_refused(row: str, tmp_path: Path) -> None:
     done = subprocess.run([CTL], env={"SIMGPU_DIR": str(tmp_path)}, check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert "topology" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("contextMiB", 1e300, "no card has so much memory"),
+        ("reservedMiB", 1e30, "no card has so much memory"),
+        ("eccErrors", -5, "eccErrors must be from 0"),
+        ("eccErrors", 1e99, "eccErrors must be from 0"),
+    ],
+)
+def test_a_number_that_no_integer_holds_is_refused(tmp_path: Path, field: str, value: float, told: str) -> None:
+    card = {"uuid": A, "index": 0, "model": "Tesla V100", "memoryMiB": 4096, field: value}
+    (tmp_path / "cards.json").write_text(json.dumps([card]))
+    done = subprocess.run(
+        [CTL, "show"], env={"SIMGPU_DIR": str(tmp_path)}, check=False, timeout=30, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert told in done.stderr

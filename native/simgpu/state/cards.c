@@ -58,6 +58,8 @@ static bool check(struct json *j, const struct entry *e)
     if (e->slice_us < 10 || e->slice_us > 1e7) return json_fail(j, "timeSliceUs must be from 10 to 10000000");
     if (e->switch_us < 0 || e->switch_us > 1e6) return json_fail(j, "switchUs must be from 0 to 1000000");
     if (e->context_mib < 0 || e->reserved_mib < 0) return json_fail(j, "amounts of memory cannot be negative");
+    if (e->context_mib > 1 << 30 || e->reserved_mib > 1 << 30) return json_fail(j, "no card has so much memory for contexts or for itself");
+    if (e->ecc_errors < 0 || e->ecc_errors > 1e15) return json_fail(j, "eccErrors must be from 0 to 10^15");
     if (e->topology[0] && !sim_row_right(e->topology)) return json_fail(j, "topology is a row of words such as X NV2 PIX SYS");
     if (e->nvlink < 0 || e->nvlink > 99 || e->pcie < 0 || e->pcie > 99 || e->lanes < 0 || e->lanes > 64)
         return json_fail(j, "nvlink and pcie must be from 0 to 99, lanes from 0 to 64");

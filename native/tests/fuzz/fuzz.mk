@@ -1,0 +1,33 @@
+# `make fuzz SECONDS=60`: what others write, given to the readers in C by libFuzzer, so long each, under the address and
+# undefined-behaviour sanitizers. Needs clang with its runtime (Debian: clang libclang-rt-dev); nothing else does.
+
+FUZZ_CC ?= $(firstword $(foreach c,clang clang-19 clang-16 clang-15 clang-14,$(shell command -v $(c))))
+SECONDS ?= 60
+FUZZERS := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.c))
+FUZZ_FLAGS := -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wno-unused-function -pthread -fsanitize=fuzzer,address,undefined,float-cast-overflow -fno-sanitize-recover=all \
+    -Iabi -Iclock -Iarbiter -Iinterposer -Isimgpu/state -I$(OUT)/gen -I$(INTERPOSER_GEN)
+
+A_CARD := [{"uuid": "GPU-8a1b", "index": 0, "model": "A100", "memoryMiB": 40960, "pciBusID": "00000000:07:00.0", "topology": "X NV2", \
+    "smCount": 108, "contextMiB": 256, "reservedMiB": 1, "timeSliceUs": 2000, "switchUs": 25, "hostGBps": 25, "memoryGBps": 1.5e3, "numa": -1}]
+
+.PHONY: fuzz
+fuzz:
+	@[ -n "$(FUZZ_CC)" ] || { echo "fuzz: clang is not there; install clang and libclang-rt-dev, or set FUZZ_CC" >&2; exit 1; }
+	@$(MAKE) --no-print-directory $(FUZZERS)
+	@mkdir -p $(OUT)/fuzz/limits_fuzz.inputs $(OUT)/fuzz/cards_fuzz.inputs
+	@cp ../tests/wire/golden/limits-v2.bin $(OUT)/fuzz/limits_fuzz.inputs/golden
+	@echo '$(A_CARD)' > $(OUT)/fuzz/cards_fuzz.inputs/card
+	@set -e; for fuzzer in $(FUZZERS); do \
+	    mkdir -p $$fuzzer.inputs; \
+	    if $$fuzzer -max_len=16384 -max_total_time=$(SECONDS) -timeout=10 -print_final_stats=1 -artifact_prefix=$$fuzzer- $$fuzzer.inputs > $$fuzzer.log 2>&1; \
+	    then echo "$$(basename $$fuzzer): $$(sed -n 's/stat::number_of_executed_units: *//p' $$fuzzer.log) inputs, no fault"; \
+	    else tail -n 30 $$fuzzer.log; exit 1; fi; done
+
+$(OUT)/fuzz/limits_fuzz: interposer/limits.c
+$(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
+$(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/share.c
+
+# The reader itself is in the test's text, which sees what is static in it; the rest of its module is linked.
+$(OUT)/fuzz/%: tests/fuzz/%.c | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/limits.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@

@@ -1,0 +1,32 @@
+/* The page of limits as the library reads it, with anything in it: a fault is named, or every number can be read. */
+#include "../../interposer/limits.c"
+
+struct fr_shared fr_shared;
+void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }
+void fr_lock(struct fr_lock *l) { (void)l; }
+void fr_unlock(struct fr_lock *l) { (void)l; }
+struct fr_region *fr_look(void) { return NULL; }
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fr_limits *page = calloc(1, sizeof *page); /* of its own, so that a byte beyond it is found */
+    struct fr_quota quota;
+    if (!page) return 0;
+    memcpy(page, data, size < sizeof *page ? size : sizeof *page);
+    page->magic = FR_LIMITS_MAGIC, page->version = FR_LAYOUT_VERSION, page->size = sizeof *page, page->end = FR_END_MAGIC;
+    if (!fault_of(page)) {
+        for (uint32_t i = 0; i < page->card_count; i++) memcpy(good[i].uuid, page->cards[i].uuid, sizeof good[i].uuid);
+        fr_shared.card_count = page->card_count, fr_shared.limits = page;
+        for (int i = -1; i <= FR_MAX_CARDS; i++) {
+            const char *uuid = fr_card_uuid(i);
+            if (uuid && strlen(uuid) >= sizeof good[0].uuid) abort();
+            fr_quota(i, &quota);
+        }
+        page->sequence |= 1; /* a writer that dies now leaves the last good numbers */
+        for (int i = -1; i <= FR_MAX_CARDS; i++) fr_quota(i, &quota);
+        fr_is_off();
+    }
+    fr_shared.limits = NULL, fr_shared.card_count = 0;
+    free(page);
+    return 0;
+}
