@@ -1,6 +1,5 @@
 """What all dialects together make of a pod, and what a node reports to kubelet."""
 
-
 import pytest
 
 from fractile.dialects import table
