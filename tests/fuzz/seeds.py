@@ -1,5 +1,6 @@
 """Valid examples for decoders that no golden file fits. A decoder without any begins with all of the golden files."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,13 @@ def of(name: str) -> list[Any]:
 
 def golden() -> list[bytes]:
     return [path.read_bytes() for path in sorted(_GOLDEN.iterdir())]
+
+
+def golden_objects() -> list[Any]:
+    """Those that are objects of JSON."""
+    found: list[Any] = []
+    for data in golden():
+        with contextlib.suppress(ValueError):
+            if isinstance(tree := json.loads(data), dict):
+                found.append(tree)
+    return found

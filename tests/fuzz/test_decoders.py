@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -43,14 +44,14 @@ def given_to(decoder: Decoder, value: Any) -> Any:
 def examples(decoder: Decoder) -> list[Any]:
     """What it takes without a word."""
     own = seeds.of(decoder.name)
-    raw = [] if own else seeds.golden()
+    raw = [] if own else seeds.golden() if decoder.form in TEXTS else seeds.golden_objects()
     return [seed for seed in (*own, *raw) if _takes(decoder, seed)] or raw
 
 
 def _takes(decoder: Decoder, seed: Any) -> bool:
     try:
         decoder.call(given_to(decoder, seed))
-    except (WireError, msgspec.MsgspecError, UnicodeError):
+    except Exception:  # refused; or a fault, which the test proper finds
         return False
     return True
 
@@ -64,9 +65,10 @@ def strategy(decoder: Decoder) -> st.SearchStrategy[Any]:
         return inputs.raw(as_text)
     if decoder.form == str | bytes:
         return inputs.raw(as_text) | inputs.text(as_text)
-    if decoder.name == "wire.quota_file.decode":
-        inner = [found[0]["gpu_quota"].encode()]
-        return inputs.text(inner).map(lambda text: {"gpu_quota": text}) | st.dictionaries(st.text(), st.text())
+    if decoder.form == Mapping[str, str]:
+        given = [(key, text) for seed in found for key, text in seed.items() if isinstance(text, str)]
+        changed = [inputs.text([text.encode()]).map(lambda new, key=key: {key: new}) for key, text in given]
+        return st.one_of(*changed, st.dictionaries(st.text(), st.text()))
     return inputs.mappings(found) if decoder.form == AMOUNTS else inputs.values(found)
 
 
