@@ -147,7 +147,7 @@ tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "$
 unit=$(tail -n 1 "$log")
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"
-others=(cluster class_controllers classes demos policies quota webhook)
+others=(cluster chaos class_controllers classes demos policies quota webhook)
 others=("${others[@]/#/tests/e2e/test_}")
 others=("${others[@]/%/.py}")
 behind others env FRACTILE_TEST_CLUSTER=e2e-others "$bin/pytest" "${others[@]}" -p no:cacheprovider
