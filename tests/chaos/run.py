@@ -53,6 +53,8 @@ async def chaos(cluster: LocalCluster, run: Run) -> Sums:
                 watching.cancel()
         finally:
             await programs.end(restore=run.restore)
+        if run.restore:
+            await _take_away(client)
         return rounds.sums
 
 
@@ -77,6 +79,12 @@ async def _prepare(client: KubeClient) -> None:
     async with asyncio.timeout(20):
         while not await _exists(client, account):  # noqa: ASYNC110 - another program makes it
             await asyncio.sleep(0.2)
+
+
+async def _take_away(client: KubeClient) -> None:
+    """What was made for the run: classes would show among those of others."""
+    for path in (*map(paths.resource_class, pods.CLASSES), paths.namespace(NAMESPACE)):
+        await client.delete(path)
 
 
 async def _ensure(client: KubeClient, path: str, body: Mapping[str, object]) -> None:
