@@ -26,6 +26,7 @@ from tests.chaos.wishes import NAMESPACE, Wishes
 _PASSES = (FractileError, OSError, TimeoutError)  # whatever an API server says or does not say while it is hit
 _QUIET = 2  # looks in a row that find nothing left to happen
 _STEP = 5.0  # seconds for one request to an API server that may be down
+_GLANCE = 2.0  # seconds for a list of the pods
 _WITHIN = 20.0  # seconds for all requests after a look
 SWEPT = 440.0  # seconds for which a directory may be there without an owner: an agent waits for 300, and looks each 60
 
@@ -197,7 +198,8 @@ class Rounds:
     async def _watch_pods(self) -> None:
         while True:
             with contextlib.suppress(*_PASSES):
-                found = await self._eyes.pods()
+                async with asyncio.timeout(_GLANCE):  # a client that repeats would miss what happens meanwhile
+                    found = await self._eyes.pods()
                 self._remember(found)
                 if self._last is not None:
                     self._blame(invariants.overallocated(msgspec.structs.replace(self._last, pods=found)))
