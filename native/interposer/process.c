@@ -28,7 +28,7 @@ static void in_child(void) /* on kernels before 4.14, and for what a child must 
 {
     struct page *p = atomic_load(&this_process);
     if (p && atomic_load(&wiped_by_us)) memset(p, 0, sizeof *p);
-    fr_slot_after_fork();
+    fr_slot_in_child();
 }
 
 static struct page *new_page(void)
@@ -38,7 +38,7 @@ static struct page *new_page(void)
     atomic_store(&p->looked, 0); /* a page that is read before it is written costs two faults */
     if (madvise(p, sizeof *p, MADV_WIPEONFORK) != 0) atomic_store(&wiped_by_us, true);
     if (atomic_compare_exchange_strong(&this_process, &none, p)) {
-        if (__register_atfork) __register_atfork(fr_slot_before_fork, NULL, in_child, NULL);
+        if (__register_atfork) __register_atfork(fr_slot_before_fork, fr_slot_after_fork, in_child, NULL);
         return p;
     }
     munmap(p, sizeof *p);

@@ -51,7 +51,8 @@ bool fr_joined(void);    /* a slot is ours; takes one */
 bool fr_is_joined(void); /* does not */
 bool fr_slot_take(void);
 void fr_slot_before_fork(void);
-void fr_slot_after_fork(void);
+void fr_slot_after_fork(void); /* in the parent */
+void fr_slot_in_child(void);
 
 /* reap.c */
 void fr_reap(void);                     /* gives back what the dead held */

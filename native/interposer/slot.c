@@ -10,21 +10,39 @@
 
 #define DYING 0x4 /* PF_EXITING of the kernel, in field 9 */
 
-/* A child must not get the descriptor: the lock would live on in it. fork() waits, but not for ever: it may be called by
- * a signal handler in our middle, and then the child closes it. */
-static _Atomic bool in_the_middle;
+#define PATIENCE 20000 /* times 100 us: a thread that lost the processor in the middle has it again by then */
+
+/* A child must not get the descriptor, nor the page before it is kept from children: the lock would live on in it. So nobody
+ * forks while another thread takes a place, and the other way round. A signal handler may fork in the middle of its own
+ * thread: then nothing is waited for, and the child closes the descriptor. */
+static _Atomic int in_the_middle; /* the thread that takes a place; less than 0: the one that forks; 0: none */
 static _Atomic int joining = -1;
+
+static int this_thread(void) { return (int)syscall(SYS_gettid); }
+
+static void enter(int as)
+{
+    int none = 0;
+    for (int i = 0; i < PATIENCE && !atomic_compare_exchange_strong(&in_the_middle, &none, as); i++, none = 0) fr_sleep_us(100);
+}
+
+static void leave(int as) { atomic_compare_exchange_strong(&in_the_middle, &as, 0); }
 
 void fr_slot_before_fork(void)
 {
-    for (unsigned i = 0; i < 100 && atomic_load(&in_the_middle); i++) fr_sleep_us(100);
+    if (atomic_load(&in_the_middle) != this_thread()) enter(-this_thread());
 }
 
 void fr_slot_after_fork(void)
 {
+    leave(-this_thread());
+}
+
+void fr_slot_in_child(void)
+{
     int fd = atomic_exchange(&joining, -1);
     if (fd >= 0) fr_close(fd);
-    atomic_store(&in_the_middle, false);
+    atomic_store(&in_the_middle, 0);
 }
 
 static size_t read_text(const char *path, char *out, size_t size)
@@ -190,12 +208,12 @@ static bool take(int fd)
 /* Maps the region, too, in a process that has not looked at it yet. */
 bool fr_slot_take(void)
 {
-    atomic_store(&in_the_middle, true);
+    enter(this_thread());
     int fd = fr_region_open();
     atomic_store(&joining, fd);
     bool taken = fd >= 0 && fr_region_use(fd) && take(fd);
     atomic_store(&joining, -1);
     if (fd >= 0) fr_close(fd);
-    atomic_store(&in_the_middle, false);
+    leave(this_thread());
     return taken;
 }

@@ -236,33 +236,54 @@ static void forks_amid_busy_threads_give_children_that_work(void)
     EXPECT_EQ(fr_used(0), 0);
 }
 
+static unsigned held_up_us; /* a thread that takes a place loses the processor for so long before its page is kept from children */
+
+int madvise(void *at, size_t size, int advice)
+{
+    if (held_up_us) usleep(held_up_us);
+    return (int)syscall(SYS_madvise, at, size, advice);
+}
+
 /* The place of a process that is forked while another of its threads takes it must not live on in the child. */
+static void fork_amid_the_first_call(void)
+{
+    _Atomic int mistakes = 0;
+    int pipes[2];
+    EXPECT_EQ(pipe(pipes), 0);
+    pid_t parent = IN_CHILD({
+        pthread_t t;
+        pthread_create(&t, NULL, first_call, &mistakes);
+        usleep(held_up_us / 4);
+        if (fork() == 0) {
+            char c;
+            close(pipes[1]);
+            syscall(SYS_exit_group, (int)read(pipes[0], &c, 1)); /* a sanitizer would miss the parent's thread */
+        }
+        pthread_join(t, NULL);
+        raise(SIGKILL);
+    });
+    wait_for(parent);
+    /* The child lets go as soon as it runs, which may be after its parent's death. Else it holds until the pipe closes. */
+    for (double died = seconds(); live_slots() && seconds() - died < 5;) usleep(200);
+    EXPECT_EQ(live_slots(), 0);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 static void a_child_forked_amid_the_first_call_keeps_no_lock_of_its_parent(void)
 {
     make_container(64 * MIB, 1, 64);
     EXPECT(fr_look() != NULL);
-    for (int i = 0; i < 100; i++) {
-        _Atomic int mistakes = 0;
-        int pipes[2];
-        EXPECT_EQ(pipe(pipes), 0);
-        pid_t parent = IN_CHILD({
-            pthread_t t;
-            pthread_create(&t, NULL, first_call, &mistakes);
-            if (fork() == 0) {
-                char c;
-                close(pipes[1]);
-                syscall(SYS_exit_group, (int)read(pipes[0], &c, 1)); /* a sanitizer would miss the parent's thread */
-            }
-            pthread_join(t, NULL);
-            raise(SIGKILL);
-        });
-        wait_for(parent);
-        /* The child lets go as soon as it runs, which may be after its parent's death. Else it holds until the pipe closes. */
-        for (double died = seconds(); live_slots() && seconds() - died < 5;) usleep(200);
-        EXPECT_EQ(live_slots(), 0);
-        close(pipes[0]);
-        close(pipes[1]);
-    }
+    for (int i = 0; i < 100; i++) fork_amid_the_first_call();
+}
+
+static void nor_does_one_whose_parent_was_held_up_just_then(void)
+{
+    make_container(64 * MIB, 1, 64);
+    EXPECT(fr_look() != NULL);
+    held_up_us = 100000;
+    fork_amid_the_first_call();
+    held_up_us = 0;
 }
 
 static void when_all_places_are_taken_it_waits_for_one_to_be_left(void)
@@ -361,6 +382,7 @@ static int tests(void)
     RUN_ALONE(threads_that_start_together_share_one_place);
     RUN_ALONE(forks_amid_busy_threads_give_children_that_work);
     RUN_ALONE(a_child_forked_amid_the_first_call_keeps_no_lock_of_its_parent);
+    RUN_ALONE(nor_does_one_whose_parent_was_held_up_just_then);
     RUN_ALONE(when_all_places_are_taken_it_waits_for_one_to_be_left);
     RUN_ALONE(without_a_descriptor_left_it_refuses_and_recovers);
     RUN_ALONE(a_program_may_fork_and_ask_in_a_constructor);
