@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import click
 import helm_python
-import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs]
+import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs]  # it has no types
 import pytest
 import yaml
 from hypothesis import given, settings

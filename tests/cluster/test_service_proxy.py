@@ -11,7 +11,7 @@ import pytest
 from fractile.cluster.service_proxy import Condition, Endpoint, EndpointSlice, Forward, Port, ServiceProxy, addresses
 from fractile.errors import SetupError
 from fractile.kube.client import KubeClient
-from fractile.main.service_proxy import _forward  # pyright: ignore[reportPrivateUsage]
+from fractile.main.service_proxy import forward_of
 from tests.fakes.apiserver import FakeApiServer
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/team/endpointslices"
@@ -111,4 +111,4 @@ def test_endpoints_that_are_not_ready_are_passed_over_and_those_that_do_not_say_
 @pytest.mark.parametrize("text", ["", "8443", "8443=web", "x=team/web", "8443=/web", "8443=team/"])
 def test_a_forward_that_makes_no_sense_is_told_so(text: str) -> None:
     with pytest.raises(SetupError, match="is not PORT=NAMESPACE/SERVICE"):
-        _forward(text)
+        forward_of(text)

@@ -74,8 +74,8 @@ def _texts(found: Any) -> Iterator[str]:
     if isinstance(found, str):
         yield found
     elif isinstance(found, dict):
-        for inner in found.values():  # pyright: ignore[reportUnknownVariableType]
+        for inner in found.values():  # pyright: ignore[reportUnknownVariableType]  # JSON
             yield from _texts(inner)
     elif isinstance(found, list):
-        for inner in found:  # pyright: ignore[reportUnknownVariableType]
+        for inner in found:  # pyright: ignore[reportUnknownVariableType]  # JSON
             yield from _texts(inner)

@@ -27,7 +27,7 @@ from fractile.main.logs import set_up_logging
 def command(kubeconfig: Path | None, forwards: tuple[str, ...], log_level: str) -> None:
     """Pass connections on to the ready endpoints of Services, in a cluster without kube-proxy."""
     set_up_logging(log_level)
-    asyncio.run(run([_forward(text) for text in forwards], kubeconfig=kubeconfig))
+    asyncio.run(run([forward_of(text) for text in forwards], kubeconfig=kubeconfig))
 
 
 async def run(forwards: list[Forward], *, kubeconfig: Path | None) -> None:
@@ -42,7 +42,7 @@ async def run(forwards: list[Forward], *, kubeconfig: Path | None) -> None:
             serving.cancel()
 
 
-def _forward(text: str) -> Forward:
+def forward_of(text: str) -> Forward:
     port, equals, service = text.partition("=")
     namespace, slash, name = service.partition("/")
     if not (equals and slash and port.isascii() and port.isdigit() and namespace and name):
