@@ -113,8 +113,16 @@ def test_nobody_but_fractile_writes_a_placement(cluster: LocalCluster, namespace
     patch = json.dumps({"metadata": {"annotations": {annotation: "x"}}})
     with pytest.raises(KubectlFailed, match=FORBIDDEN):
         cluster.kubectl("-n", namespace, "patch", "pod", "honest", "--subresource=status", "--type=merge", "-p", patch)
-    agent = cluster.place.node(0).config / "agent.kubeconfig"
-    cluster.kubectl(f"--kubeconfig={agent}", "-n", namespace, "patch", "pod", "honest", "--type=merge", "-p", patch)
+    node = cluster.kubectl("-n", namespace, "get", "pod", "honest", "-o", "jsonpath={.spec.nodeName}")
+    agents = {n: cluster.place.node(cluster.state.node(n).index).config / "agent.kubeconfig" for n in cluster.nodes}
+    mine = annotation == "fractile.dev/kubelet-choice"  # the agent's, of the pod's own node
+    writer = agents.pop(node) if mine else cluster.place.config / "control-plane.kubeconfig"
+    for other in agents.values():
+        with pytest.raises(KubectlFailed, match=FORBIDDEN):
+            cluster.kubectl(
+                f"--kubeconfig={other}", "-n", namespace, "patch", "pod", "honest", "--type=merge", "-p", patch
+            )
+    cluster.kubectl(f"--kubeconfig={writer}", "-n", namespace, "patch", "pod", "honest", "--type=merge", "-p", patch)
     cluster.kubectl("-n", namespace, "annotate", "pod", "honest", "example.com/other=x")
     with pytest.raises(KubectlFailed, match=FORBIDDEN):
         cluster.kubectl("-n", namespace, "annotate", "pod", "honest", f"{annotation}-")
