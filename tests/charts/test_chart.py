@@ -114,7 +114,7 @@ def validate(found: list[Document], version: str) -> None:
     """Against the schema of that Kubernetes, unknown fields refused; objects of operators have no schema there."""
     for document in found:
         if not document["apiVersion"].startswith(("cert-manager.io/", "monitoring.coreos.com/")):
-            kubernetes_validate.validate(document, version, strict=True)  # pyright: ignore[reportUnknownMemberType]
+            kubernetes_validate.validate(document, version, strict=True)  # pyright: ignore[reportUnknownMemberType]  # untyped
 
 
 @pytest.fixture(autouse=True)
