@@ -5,11 +5,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from fractile.policy.score.table import POLICIES
+from fractile.policy.where import Where
 from fractile.sim.kinds import Kinds
 from fractile.sim.placing import Placer, asks_of
 from fractile.sim.snapshot import Demand, Machine, Part, Snapshot
 from fractile.sim.stock import Held
-from fractile.sim.where import Where
 from fractile.wire.manifests import Taint
 from tests.sim.replay import Books
 from tests.sim.worlds import machine, part, snapshots, whole

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from fractile.errors import WireError
 from fractile.policy.score.table import POLICIES
+from fractile.policy.where import Where
 from fractile.sim.placing import Placed, Placer
 from fractile.sim.plan import Question, plan
 from fractile.sim.plan_free import consolidation
 from fractile.sim.plan_growth import least
 from fractile.sim.shapes import name_of, shape_of, shapes_in
 from fractile.sim.snapshot import Demand, Machine, Part, Snapshot, Task
-from fractile.sim.where import Where
 from fractile.wire.manifests import Taint
 from fractile.wire.plan import Change, Growth, Plan, Reason
 from tests.sim.worlds import machine, part, question, snapshots, task, whole

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fractile.errors import SetupError, WireError
+from fractile.policy.where import Where
 from fractile.sim.snapshot import Demand, Part, Snapshot, Task
 from fractile.sim.snapshot_build import snapshot_of
 from fractile.sim.snapshot_rows import node_rows, pod_rows
 from fractile.sim.snapshot_yaml import read_objects, told
-from fractile.sim.where import Where
 
 SHORT = """
 nodes:

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from fractile.model.properties import shared
 from fractile.policy.score.table import POLICIES
+from fractile.policy.where import ANYWHERE, Where
 from fractile.sim.plan import Question
 from fractile.sim.snapshot import Budget, Demand, Machine, Part, Snapshot, Task
 from fractile.sim.snapshot_build import generic_cards
-from fractile.sim.where import ANYWHERE, Where
 from fractile.wire.manifests import Taint
 
 CARD = 16_000  # MiB

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fractile.policy.score.view import Flags, Ints
+from fractile.policy.where import Where
 from fractile.sim.snapshot import Demand, Machine, Part
-from fractile.sim.where import Where
 
 MOST = 64
 

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 
 from fractile.policy.score.view import WHOLE_GPU, Flags
+from fractile.policy.where import Where
 from fractile.sim.kinds import Kinds
 from fractile.sim.placing import Placer
 from fractile.sim.snapshot import Demand, Machine, Part
 from fractile.sim.snapshot_rows import asked
 from fractile.sim.stock import KEPT, LACKS, Lack, Stock
-from fractile.sim.where import Where
 from fractile.wire.manifests import Taint, Toleration
 from fractile.wire.plan import Change, Reason
 

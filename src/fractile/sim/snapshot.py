@@ -8,7 +8,7 @@ import msgspec
 
 from fractile.model.card import Card
 from fractile.model.request import Selector
-from fractile.sim.where import ANYWHERE, Labels, Where
+from fractile.policy.where import ANYWHERE, Labels, Where
 from fractile.wire.manifests import Taint
 
 OF_A_DAEMON_SET = "belongs to a DaemonSet"  # of Task.fixed: these two go with their node

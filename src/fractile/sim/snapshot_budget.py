@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from fractile.errors import WireError
+from fractile.policy.where import selects
 from fractile.sim.snapshot import Budget, Task
-from fractile.sim.where import selects
 from fractile.wire.manifests import DisruptionBudget
 
 

@@ -18,8 +18,8 @@ from fractile.errors import WireError
 from fractile.model.refusal import Refusal
 from fractile.model.request import ANY, ContainerRequest, PodRequest, Request, Role, Selector
 from fractile.model.units import MemoryUnit
+from fractile.policy.where import where_of
 from fractile.sim.snapshot import Demand, Part
-from fractile.sim.where import where_of
 from fractile.wire.manifests import PlannedPod
 from fractile.wire.objects import Container
 from fractile.wire.quantity import parse
