@@ -21,7 +21,13 @@ from fractile.cluster.up import Wish
 from fractile.errors import SetupError
 
 NAME = os.environ.get("FRACTILE_TEST_CLUSTER", "e2e")  # two runs side by side need two names
+CHART = "FRACTILE_TEST_CHART" in os.environ  # Fractile is pods, from its chart
 WAIT = 240.0  # seconds; a test may take 300
+
+
+def not_on_chart(reason: str) -> pytest.MarkDecorator:
+    """For tests that start or look at Fractile's processes in a way that its pods have no part in."""
+    return pytest.mark.skipif(CHART, reason=f"on the chart: {reason}")
 
 
 def why_not() -> str:
@@ -69,7 +75,7 @@ def cluster(_alone: None) -> Generator[LocalCluster]:
     found.down()
     before = container_cgroups()
     try:
-        found.up(Wish(spec=demo_spec(NAME), chart="FRACTILE_TEST_CHART" in os.environ))
+        found.up(Wish(spec=demo_spec(NAME), chart=CHART))
         yield found
     finally:
         found.down()

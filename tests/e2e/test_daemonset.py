@@ -19,6 +19,7 @@ from fractile.cluster import workload as w
 from fractile.cluster.local import KubectlFailed, LocalCluster
 from fractile.cluster.workload import Manifest, Workload
 from fractile.wire import node_usage, vcuda
+from tests.e2e.conftest import not_on_chart
 from tests.e2e.test_limits import CONTEXT, MIB, meanwhile, probe, renew_agent, sharer, tenant, wait
 from tests.e2e.test_usage import asked
 
@@ -27,6 +28,9 @@ FILE = ROOT / "deploy" / "agent.yaml"
 AT = "n2"
 SYSTEM = "fractile-system"
 PODS = ("-n", SYSTEM, "get", "pods", "-l", "app.kubernetes.io/name=fractile-agent", "-o", "json")
+
+
+pytestmark = not_on_chart("its agents are a DaemonSet of the same name already")
 
 
 @pytest.fixture

@@ -32,8 +32,7 @@ class Devices:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
-        (node,) = [n for n in cluster.state.nodes if n.name == AT]
-        self._file: Path = cluster.place.node(node.index).config / "devices.json"
+        self._file: Path = cluster.devices_file(AT)
 
     def are(self, *devices: dict[str, Any]) -> None:
         self._file.write_text(json.dumps({"version": 1, "devices": devices}))

@@ -27,6 +27,7 @@ from fractile.dialects import tencent
 from fractile.region import directory, live
 from fractile.region.page import FLAG_OFF
 from fractile.wire import isolation
+from tests.e2e.conftest import not_on_chart
 from tests.e2e.test_path import card_of, inspect, registrations, wait_event
 
 MIB = 2**20
@@ -126,15 +127,18 @@ def slice_of(cluster: LocalCluster, at: str, pod: str) -> Path:
 
 def arbiters(cluster: LocalCluster, at: str) -> list[int]:
     """The arbiters of the node, by what they serve."""
-    serves = f"--slices={cluster.place.node(cluster.state.node(at).index).agent}/slices".encode()
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and serves in (entry / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
+    slices = cluster.place.node(cluster.state.node(at).index).agent / "slices"
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*") if serves(entry, slices)]
+
+
+def serves(process: Path, slices: Path) -> bool:
+    """Whether it was told of that folder, by the name that it has in the process's own mount namespace."""
+    try:
+        words = (process / "cmdline").read_text().split("\0")
+        told = [word.partition("=")[2] for word in words if word.startswith("--slices=")]
+        return any(Path(f"{process}/root{folder}").samefile(slices) for folder in told)
+    except OSError:
+        return False
 
 
 def wait(seconds: float, what: str, done: Any) -> None:
@@ -326,6 +330,7 @@ def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_
     assert work.pods()["steady"]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
+@not_on_chart("the library is part of the image, which test_chart.py upgrades")
 def test_an_upgrade_of_the_library_leaves_running_containers_theirs_and_gives_new_ones_the_new(
     cluster: LocalCluster, work: Workload, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from fractile.cluster.up import Wish
 from fractile.cluster.workload import Manifest, Workload
 from fractile.extender.policies import ANNOTATION
 from fractile.model.units import MemoryUnit
-from tests.e2e.conftest import NAME
+from tests.e2e.conftest import CHART, NAME
 
 CLUSTER = f"{NAME}-policies"
 SPREADING = ("default-scheduler", "none")
@@ -38,7 +38,8 @@ def eights(_alone: None) -> Generator[LocalCluster]:
     found = LocalCluster(CLUSTER)
     found.down()
     try:
-        found.up(Wish(spec=from_options(CLUSTER, nodes=2, cards="8x Tesla-V100 16276MiB", unit=MemoryUnit.GiB)))
+        spec = from_options(CLUSTER, nodes=2, cards="8x Tesla-V100 16276MiB", unit=MemoryUnit.GiB)
+        found.up(Wish(spec=spec, chart=CHART))
         yield found
     finally:
         found.down()

@@ -32,6 +32,7 @@ SECRET = "fractile-extender"
 PROXY = "service-proxy"
 REPLICAS = 2
 DEVICES = "devices.json"
+_DEPLOYED = "deployed"
 
 _TIMEOUT = 60
 _HOST = "127.0.0.1"
@@ -58,6 +59,11 @@ def proxy(place: Layout, state: State, secrets: Secrets) -> Component:
     return Component(PROXY, argv, probe=HttpProbe(f"https://{_HOST}:{state.ports.control_plane}/readyz", secrets.ca))
 
 
+def replicas(state: State) -> int:
+    """Of the control plane; with the network of the node no two of them fit on one."""
+    return min(REPLICAS, len(state.nodes))
+
+
 def values(place: Layout, state: State) -> dict[str, Any]:
     """What a local cluster says to the chart."""
     rules: dict[str, Any] = yaml.safe_load(place.sharing.read_text()) or {}
@@ -67,7 +73,7 @@ def values(place: Layout, state: State) -> dict[str, Any]:
         "memoryUnit": state.spec.unit.name,
         "kubernetes": {"host": _HOST, "port": state.ports.apiserver},
         "controlPlane": {
-            "replicas": min(REPLICAS, len(state.nodes)),
+            "replicas": replicas(state),
             "hostNetwork": True,
             **({"nodePolicy": state.policy} if state.policy else {}),
             "tls": {"mode": "secret", "secretName": SECRET},
@@ -93,7 +99,19 @@ def install(place: Layout, state: State, secrets: Secrets) -> str:
         there = place.node(node.index)
         place.write(there.agent / DEVICES, (there.config / DEVICES).read_bytes())
     _apply_before(place, state, secrets)
-    return Helm(place).ensure(values(place, state))
+    helm = Helm(place)
+    if helm.is_deployed():
+        _wake(place, state)
+    return helm.ensure(values(place, state))
+
+
+def _wake(place: Layout, state: State) -> None:
+    """Whom ``pods.py`` has sent away comes back. First of all: Helm does not write over a number that somebody else has
+    changed."""
+    scaled = ("-n", NAMESPACE, "scale", "deployment/fractile", f"--replicas={replicas(state)}")
+    label = ("label", "nodes", "--selector", f"{AGENT_LABEL}=false", f"{AGENT_LABEL}=true", "--overwrite")
+    for args in (scaled, label):
+        _kubectl(place, state, *args)
 
 
 class Helm:
@@ -104,13 +122,16 @@ class Helm:
 
     def ensure(self, wanted: Mapping[str, Any], *, chart: Path | None = None) -> str:
         """Level-triggered: a release that is as it shall be is left alone."""
-        there: list[dict[str, Any]] = self._call("history", RELEASE) if self._exists() else []
-        if not there:
+        last = self._last()
+        if not last:
             self._call("install", str(chart or folder()), RELEASE, dict(wanted), timeout=_TIMEOUT)
             return "installed"
-        if there[-1].get("status") == "deployed" and self._call("get_values", RELEASE) == _stored(wanted):
+        if last == _DEPLOYED and self._call("get_values", RELEASE) == _stored(wanted):
             return "installed already"
         return self.upgrade(wanted, chart=chart)
+
+    def is_deployed(self) -> bool:
+        return self._last() == _DEPLOYED
 
     def upgrade(self, wanted: Mapping[str, Any], *, chart: Path | None = None) -> str:
         self._call("upgrade", str(chart or folder()), RELEASE, dict(wanted), timeout=_TIMEOUT, reset_values=True)
@@ -122,8 +143,11 @@ class Helm:
     def uninstall(self) -> None:
         self._call("uninstall", RELEASE, timeout=_TIMEOUT, wait="legacy")
 
-    def _exists(self) -> bool:
-        return any(release["name"] == RELEASE for release in self._call("list", all_states=True))
+    def _last(self) -> str:
+        """The status of the last revision; "": there is none."""
+        there = any(release["name"] == RELEASE for release in self._call("list", all_states=True))
+        history: list[dict[str, Any]] = self._call("history", RELEASE) if there else []
+        return str(history[-1].get("status")) if history else ""
 
     def _call(self, verb: str, *args: object, **options: object) -> Any:
         try:
@@ -159,9 +183,21 @@ def _apply_before(place: Layout, state: State, secrets: Secrets) -> None:
             "ca.crt": secrets.ca.read_text(),
         },
     }
+    _kubectl(
+        place,
+        state,
+        "apply",
+        "--server-side",
+        "-f",
+        "-",
+        given=f"{namespace_manifest()}\n---\n{yaml.safe_dump(secret)}",
+    )
+
+
+def _kubectl(place: Layout, state: State, *args: str, given: str = "") -> None:
     done = subprocess.run(
-        [Programs.at(state.programs)["kubectl"], "apply", "--server-side", "-f", "-"],
-        input=f"{namespace_manifest()}\n---\n{yaml.safe_dump(secret)}",
+        [Programs.at(state.programs)["kubectl"], *args],
+        input=given,
         env=kubectl_env(place, {}),
         capture_output=True,
         text=True,
@@ -169,7 +205,7 @@ def _apply_before(place: Layout, state: State, secrets: Secrets) -> None:
         check=False,
     )
     if done.returncode != 0:
-        raise SetupError(f"the chart's namespace cannot be made: {done.stderr.strip().splitlines()[-1:]}")
+        raise SetupError(f"kubectl {args[0]} failed for the chart: {done.stderr.strip().splitlines()[-1:]}")
 
 
 def why_impossible(state_hollow: str, built: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from fractile.agent.books import Kubelet
-from fractile.cluster import component, processes, state
+from fractile.cluster import chart, component, processes, state
 from fractile.cluster import down as down_flow
 from fractile.cluster import plan as plans
 from fractile.cluster.component import Component, Seen
@@ -169,6 +169,11 @@ class LocalCluster:
         """The node's /var/lib/kubelet, as a path of this machine."""
         index = self.state.node(node).index
         return self.place.shortcut(index) if self.hollow else self.place.node(index).kubelet
+
+    def devices_file(self, node: str) -> Path:
+        """Where the node's agent reads of devices that are no GPUs."""
+        there = self.place.node(self.state.node(node).index)
+        return (there.agent if self.state.image else there.config) / chart.DEVICES
 
     def kubelet_record(self, node: str) -> dict[tuple[str, str, str], dict[str, list[str]]]:
         """What kubelet's pod-resources API says: (namespace, pod, container) -> resource -> device ids."""

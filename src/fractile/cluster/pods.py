@@ -2,7 +2,8 @@
 
 To be killed and to stay away, as a process does that nobody starts again, a pod needs a wish of its own: the control
 plane is scaled to nothing, an agent's node loses the label that the DaemonSet looks for. What is killed is killed at
-once, with no time to say goodbye, by the pid that its container has on this machine.
+once, with no time to say goodbye, by the pid that its container has on this machine. Arguments of its own it gets by an
+upgrade of the release.
 """
 
 import contextlib
@@ -18,8 +19,9 @@ from typing import Any
 
 import msgspec
 
-from fractile.cluster import mounts, processes
-from fractile.cluster.chart import NAMESPACE, REPLICAS
+from fractile.cluster import chart, mounts, processes
+from fractile.cluster.chart import NAMESPACE
+from fractile.cluster.chart_options import with_arguments
 from fractile.cluster.layout import Layout
 from fractile.cluster.node import AGENT_LABEL
 from fractile.cluster.processes import Process
@@ -52,6 +54,10 @@ class Pods(msgspec.Struct, frozen=True):
 
     def kill(self, name: str, number: int) -> None:
         """It stays away when the signal is to end it."""
+        if number == signal.SIGCONT:  # whoever was stopped is not ready any more
+            for found in (found for pod in self._pods(name) for found in self._processes(pod)):
+                processes.send(found, number)
+            return
         if number not in (signal.SIGKILL, signal.SIGTERM):
             found = self.process(name)
             if found is None or not processes.send(found, number):
@@ -66,10 +72,11 @@ class Pods(msgspec.Struct, frozen=True):
         self._wait(f"{name} to be gone", lambda: not self._pods(name))
 
     def start(self, name: str, args: Sequence[str]) -> None:
-        if args:
-            raise SetupError(f"{name} is a pod of the chart; its arguments are values ({' '.join(args)})")
-        self._want(name, wanted=True)
-        self._wait(f"{name} to be ready", lambda: self.process(name) is not None)
+        """With ``args`` beside those of the chart, and without those of an earlier start."""
+        values = with_arguments(chart.values(self.place, self.state), args)
+        self._want(name, wanted=True)  # before Helm looks: it does not write over a number of replicas that differs
+        chart.Helm(self.place).ensure(values)
+        self._wait(f"{name} to be ready", lambda: self._is_current(name))
 
     def log(self, name: str) -> Path:
         """What the pods of that name have written in one file; also those that ``kill`` has ended."""
@@ -95,7 +102,7 @@ class Pods(msgspec.Struct, frozen=True):
 
     def _want(self, name: str, *, wanted: bool) -> None:
         if name == CONTROL_PLANE:
-            replicas = min(REPLICAS, len(self.state.nodes)) if wanted else 0
+            replicas = chart.replicas(self.state) if wanted else 0
             self.kubectl("-n", NAMESPACE, "scale", "deployment/fractile", f"--replicas={replicas}")
             return
         node = name.partition("/")[0]
@@ -107,6 +114,13 @@ class Pods(msgspec.Struct, frozen=True):
         node = name.partition("/")[0]
         pods: list[dict[str, Any]] = json.loads(listed)["items"]
         return [p for p in pods if name == CONTROL_PLANE or p["spec"].get("nodeName") == node]
+
+    def _is_current(self, name: str) -> bool:
+        """Whether it is ready, and all pods of that name run with the arguments that the release has now."""
+        kind = "deployment/fractile" if name == CONTROL_PLANE else "daemonset/fractile-agent"
+        template = json.loads(self.kubectl("-n", NAMESPACE, "get", kind, "-o", "json"))["spec"]["template"]
+        pods = self._pods(name)
+        return all(_args(p) == _args(template) for p in pods) and any(_is_ready(p) for p in pods)
 
     def _processes(self, pod: dict[str, Any]) -> list[Process]:
         """The first process of each container, on this machine."""
@@ -132,6 +146,12 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     conditions = pod["status"].get("conditions", [])
     going = pod["metadata"].get("deletionTimestamp")
     return not going and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _args(pod: dict[str, Any]) -> list[str]:
+    """Of a pod, or of a template of one."""
+    args: list[str] = pod["spec"]["containers"][0].get("args", [])
+    return args
 
 
 def _said(line: str) -> str:

@@ -1,0 +1,40 @@
+"""What a program is told by an argument, said to the chart by the value that stands for it.
+
+A test starts a component with arguments of its own; where the component is a pod of the chart, the release is upgraded
+with these values, as its user would do it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fractile.errors import SetupError
+
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "--default-classes": ("controlPlane", "defaultClasses"),
+    "--quota-others": ("controlPlane", "quota", "others"),
+    "--outside-ledger": ("agent", "outsideLedger"),
+}
+
+
+def with_arguments(values: Mapping[str, Any], args: Sequence[str]) -> dict[str, Any]:
+    """The values with those that ``args`` (``--name=value``, or name and value) stand for; SetupError when the chart
+    has none for one of them."""
+    found = dict(values)
+    for name, value in _pairs(args):
+        if name not in _VALUES:
+            raise SetupError(f"the chart has no value for the argument {name}; it has for {', '.join(sorted(_VALUES))}")
+        found = _put(found, _VALUES[name], value)
+    return found
+
+
+def _pairs(args: Sequence[str]) -> list[tuple[str, str]]:
+    words = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--") else (arg,))]
+    if len(words) % 2:
+        raise SetupError(f"an argument without its value: {' '.join(args)}")
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
+def _put(values: Mapping[str, Any], path: tuple[str, ...], value: str) -> dict[str, Any]:
+    """A copy with the value at the end of the path."""
+    first, *rest = path
+    return {**values, first: _put(values.get(first, {}), tuple(rest), value) if rest else value}
