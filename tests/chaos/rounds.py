@@ -15,11 +15,12 @@ from typing import Protocol
 import msgspec
 
 from fractile.errors import FractileError
-from tests.chaos import faults, invariants, pods, settled
+from tests.chaos import faults, invariants, pods, readmission, settled
 from tests.chaos.invariants import Life
 from tests.chaos.journal import Journal
 from tests.chaos.players import Players
 from tests.chaos.programs import EXTENDER, REPLICAS, WEBHOOK
+from tests.chaos.readmission import Outage
 from tests.chaos.snapshot import SeenPod, Snapshot
 from tests.chaos.wishes import NAMESPACE, Wishes
 
@@ -50,6 +51,7 @@ class Sums(msgspec.Struct):
     faults: int = 0
     pods: int = 0
     refused: int = 0
+    lost: int = 0
     violations: int = 0
     stuck: int = 0
 
@@ -59,8 +61,8 @@ class Sums(msgspec.Struct):
 
     @property
     def line(self) -> str:
-        refused = f" refused={self.refused}" if self.refused else ""
-        return f"faults={self.faults} pods={self.pods}{refused} violations={self.violations} stuck={self.stuck}"
+        told = "".join(f" {name}={n}" for name, n in (("refused", self.refused), ("lost", self.lost)) if n)
+        return f"faults={self.faults} pods={self.pods}{told} violations={self.violations} stuck={self.stuck}"
 
 
 class Hit(Protocol):
@@ -105,6 +107,7 @@ class Rounds:
         self._targets = faults.targets(programs.nodes, REPLICAS, (EXTENDER, WEBHOOK))
         self._planned: dict[str, str] = {}
         self._lives: dict[str, tuple[str, Life]] = {}
+        self._outages: list[Outage] = []  # of this round
         self._unowned: dict[tuple[str, str, int], float] = {}
         self._wrong: dict[str, None] = {}  # of this round, each once, in order
         self._last: Snapshot | None = None
@@ -113,6 +116,7 @@ class Rounds:
         """One round; False when something was wrong."""
         before = msgspec.structs.replace(self.sums)
         self._wrong.clear()
+        self._outages.clear()
         await self._chaos(turn)
         self._programs.players.heal()
         began = self._clock()
@@ -157,6 +161,7 @@ class Rounds:
         self.sums.violations += len(self._wrong)
         self.sums.stuck += len(left)
         self.sums.pods, self.sums.refused = self._wishes.created, self._wishes.refused
+        self.sums.lost = len(self._wishes.lost)
         for kind, sentences in (("VIOLATION", self._wrong), ("STUCK", left)):
             for sentence in sentences:
                 self._say(f"  {kind} {sentence}")
@@ -183,8 +188,10 @@ class Rounds:
     async def _hit(self, fault: faults.Fault, began: float) -> None:
         await asyncio.sleep(max(0.0, began + fault.at - self._clock()))
         self._journal.note(f"{fault.kind} {fault.target} for {fault.seconds} s")
+        since = self._clock()
         done = await self._programs.players.play(fault)
         self.sums.faults += done
+        self._outages += [Outage(fault.target, fault.kind, since, self._clock())] if done else []
         self._journal.note(f"end of {fault.kind} {fault.target}{'' if done else ': it did not run'}")
 
     async def _step(self, step: pods.Step, began: float) -> None:
@@ -235,6 +242,8 @@ class Rounds:
     def _judge(self, seen: Snapshot) -> None:
         """What must never be, and who must still be there."""
         self._last = seen
+        self._wishes.lost |= {p.uid for p in seen.pods if p.uid in self._lives and readmission.lost(p, self._outages)}
+        self._lives = {uid: life for uid, life in self._lives.items() if uid not in self._wishes.lost}
         self._blame(invariants.never(seen))
         self._blame(invariants.killed(self._lives, seen, self._wishes.deleted))
         self._remember(seen.pods)

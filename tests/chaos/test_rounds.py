@@ -9,6 +9,7 @@ import pytest
 
 from fractile.cluster.layout import Layout
 from fractile.kube.client import KubeClient
+from tests.chaos import readmission
 from tests.chaos.journal import Journal
 from tests.chaos.players import Players
 from tests.chaos.rounds import SWEPT, Rounds, Settings
@@ -137,6 +138,22 @@ async def test_a_pod_that_ran_in_the_round_before_and_was_killed_is_a_violation(
     assert await play.round(QUIET)
     assert not await play.round(world(*later), QUIET)
     assert play.sums() == (1, 0)
+
+
+async def test_a_pod_that_kubelet_lost_is_told_apart_from_one_that_was_killed(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = start()
+    assert await play.round(QUIET)
+
+    def lost(pod: SeenPod, _: object) -> bool:
+        return pod.finished
+
+    monkeypatch.setattr(readmission, "lost", lost)
+    failed = seen_pod("runs", node="n1", phase="Failed", started=True)
+    again = seen_pod("runs", node="n1", more={"uid": "uid-again"})
+    assert await play.round(world(failed, OTHER), world(OTHER), world(again, OTHER), world(again, OTHER))
+    assert play.rounds.sums.line == "faults=0 pods=1 lost=1 violations=0 stuck=0"
 
 
 async def test_a_pod_that_was_deleted_may_be_gone(start: Start) -> None:

@@ -83,3 +83,15 @@ async def test_a_pod_that_kubelet_refused_is_made_anew_and_one_that_ran_is_not(
     await wishes.bring_about(seen(server), ())
     assert server.get(f"{PODS}/a")["metadata"]["uid"] != first
     assert (wishes.created, wishes.deleted) == (2, set[str]())
+
+
+async def test_a_lost_pod_is_made_anew_and_told_apart_from_a_refused_one(server: FakeApiServer, wishes: Wishes) -> None:
+    await wishes.follow(Step(0, "a", KIND))
+    first = server.get(f"{PODS}/a")["metadata"]["uid"]
+    server.merge(f"{PODS}/a/status", {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}})
+    wishes.only({"a": KIND})
+    wishes.lost.add(first)
+    await wishes.bring_about(seen(server), ())
+    await wishes.bring_about(seen(server), ())
+    assert server.get(f"{PODS}/a")["metadata"]["uid"] != first
+    assert (wishes.created, wishes.refused, len(wishes.lost)) == (2, 0, 1)

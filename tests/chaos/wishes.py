@@ -15,13 +15,15 @@ _THERE, _GONE = 409, 404
 
 
 class Wishes:
-    """``created`` and ``refused`` count pods; ``deleted``: the names of those that may end."""
+    """``created`` and ``refused`` count pods; ``deleted``: the names of those that may end; ``lost``: the UIDs of those
+    that ran until kubelet failed them, by its own rule (readmission.py)."""
 
     def __init__(self, client: KubeClient, seed: int, journal: Journal) -> None:
         self.wanted: dict[str, str] = {}
         self.created = 0
         self.refused = 0
         self.deleted: set[str] = set()
+        self.lost: set[str] = set()
         self._client, self._seed, self._journal = client, seed, journal
         self._made: set[str] = set()
         self._failed: set[str] = set()  # UIDs of pods that kubelet refused
@@ -39,10 +41,10 @@ class Wishes:
 
     async def bring_about(self, seen: Sequence[SeenPod], ran: Collection[str]) -> None:
         """Create and delete what is missing or left over. A pod that kubelet refused before it ran is made anew, as
-        its controller would. ``ran``: the UIDs of those that were seen to run."""
+        its controller would, and so is a lost one. ``ran``: the UIDs of those that were seen to run."""
         there = {p.name: p for p in seen if p.metadata.namespace == NAMESPACE}
         for pod in there.values():
-            if settled.refused(pod) and pod.uid not in ran:
+            if pod.uid in self.lost or (settled.refused(pod) and pod.uid not in ran):
                 await self._replace(pod)
             elif pod.name not in self.wanted and not pod.leaving:
                 await self._delete(pod.name)
@@ -53,8 +55,9 @@ class Wishes:
     async def _replace(self, pod: SeenPod) -> None:
         if pod.uid not in self._failed:
             self._failed.add(pod.uid)
-            self.refused += 1
-            self._journal.note(f"refused by kubelet: {pod.name}: {pod.status.reason}: {pod.status.message}")
+            self.refused += pod.uid not in self.lost
+            what = "lost by" if pod.uid in self.lost else "refused by"
+            self._journal.note(f"{what} kubelet: {pod.name}: {pod.status.reason}: {pod.status.message}")
         await self._delete(pod.name)
         self._made.discard(pod.name)
 
