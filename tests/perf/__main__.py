@@ -1,7 +1,7 @@
 """``make bench``: measures the budgets of the control plane and the agent and prints them beside their bars.
 
 The exit status is 0 whatever the figures are: a busy machine is no failure. ``python -m tests.perf verbs`` runs one
-part; ``many-pods`` and ``many-classes`` run only when they are named: they take minutes and real servers.
+part; those of ``ON_REQUEST`` run only when they are named: they take minutes, and real servers or published traces.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from tests.perf import (
     plan,
     policies,
     preempt,
+    published,
     quota,
     rebuild,
     report,
@@ -47,6 +48,7 @@ PARTS = {
     "webhook": lambda: asyncio.run(webhook.measure()),
 }
 ON_REQUEST = {
+    "published": published.measure,
     "many-pods": lambda: asyncio.run(many_pods.measure()),
     "many-classes": lambda: asyncio.run(many_classes.measure()),
 }
