@@ -32,7 +32,7 @@ ONE_BY_ONE = 50  # refused nodes that each get a sentence of their own
 _SPARE = 20
 _LOOKED_AT = 10  # nodes among which the one is sought that speaks for many
 
-_FirstOf = Callable[[Ints, int], Ints]  # so many of the columns, the best first
+_FirstOf = Callable[[Bools, int], Ints]  # so many of the columns that fit, the best first
 
 
 class _Sought(msgspec.Struct, frozen=True):
@@ -119,9 +119,13 @@ def filter_nodes(
 
 def _order(request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: Standing | None) -> _FirstOf:
     """How the best of many columns are found."""
-    if standing is not None and arrays is ledger.arrays:
-        return partial(scan.largest_first, standing.value, order=standing.order)
-    return partial(scan.best_first, arrays, emptiest=spreads(request, policy))
+    if standing is None or arrays is not ledger.arrays:
+        emptiest = spreads(request, policy)
+        return lambda fitting, most: scan.best_first(arrays, fitting.nonzero()[0], most, emptiest=emptiest)
+    if standing.order is not None:
+        return partial(scan.first_in_order, standing.order)
+    value = standing.value
+    return lambda fitting, most: scan.largest_first(value, fitting.nonzero()[0], most)
 
 
 def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, first_of: _FirstOf) -> list[str]:
@@ -132,26 +136,28 @@ def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, 
         return []
     if 2 * len(names) > len(arrays):
         # Most nodes are named: rank all, then see which of the best are. Three times as fast as finding each name.
-        best = _named(request, what, fitting.nonzero()[0], names, ledger, first_of)
+        best = _named(request, what, fitting, names, ledger, first_of)
         if len(best) == BEST:
             return best
-    columns = np.unique(arrays.find_all(names, len(names)))
-    return _named(request, what, columns[(columns >= 0) & fitting[columns]], names, ledger, first_of)
+    columns = arrays.find_all(names, len(names))
+    asked = np.zeros(len(fitting), np.bool_)
+    asked[columns[columns >= 0]] = True
+    return _named(request, what, fitting & asked, names, ledger, first_of)
 
 
 def _named(
-    request: PodRequest, what: _Sought, columns: Ints, names: list[str], ledger: Ledger, first_of: _FirstOf
+    request: PodRequest, what: _Sought, fitting: Bools, names: list[str], ledger: Ledger, first_of: _FirstOf
 ) -> list[str]:
-    """The best of the columns whose nodes are named and fit, at most BEST of them."""
+    """The best of the columns that fit whose nodes are named, at most BEST of them; each is looked at where its sums
+    are not enough."""
     arrays = what.arrays
     # A few more than are needed: not every one of the best need be named, or stand the closer look.
     exact = what.exact
     most = BEST + _SPARE if exact and len(names) >= len(arrays) else 4 * BEST
-    top: list[int] = first_of(columns, most).tolist()
-    candidates = {name: column for column in top if (name := arrays.names[column]) is not None}
+    candidates = list(map(arrays.names.__getitem__, first_of(fitting, most).tolist()))
     named = frozenset(candidates).intersection(names)
-    fitting = (name for name in candidates if name in named and (exact or _fits(request, what, name, ledger)))
-    return list(islice(fitting, BEST))
+    best: list[str] = [name for name in candidates if name is not None and name in named]
+    return best[:BEST] if exact else list(islice((n for n in best if _fits(request, what, n, ledger)), BEST))
 
 
 def _every_node(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger) -> FilterResult:

@@ -7,6 +7,7 @@ else by a pass over all cards. Results have the shape (columns,).
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
@@ -21,6 +22,8 @@ from fractile.wire.placement import MAX_SLICES
 
 _MAX = 2**41  # MiB; larger than any card. Hostile amounts are cut, so that sums and products stay inside int64
 _MAX_CARDS = 2**13  # more than a node can report
+_ALIKE = 256  # containers whose need is remembered
+_HEADS = 4  # times as many columns are read first as are sought
 
 
 class Cards(msgspec.Struct, frozen=True):
@@ -56,6 +59,11 @@ class Need(msgspec.Struct, frozen=True):
 def need_of(request: PodRequest) -> Need:
     """What the pod needs of cards: its requests must all be for GPUs, or stand for others as if (``policy.others``)."""
     containers = request.containers
+    # The same for each pod of a workload. A class is another one after every change, and is not to be kept for this.
+    return _alike(containers) if all(c.request.selector.members is None for c in containers) else _need_of(containers)
+
+
+def _need_of(containers: tuple[ContainerRequest, ...]) -> Need:
     if any(c.request.count > MAX_SLICES for c in containers):
         return Need(0, 0, _MAX_CARDS, exact=True)
     parts = parts_of(containers, card_numbers(containers))
@@ -71,6 +79,9 @@ def need_of(request: PodRequest) -> Need:
         cards=_special_cards(shared, peaks, whole) if _special(parts) else (),
         percent=percent,
     )
+
+
+_alike = lru_cache(maxsize=_ALIKE)(_need_of)
 
 
 def _special_cards(shared: Sequence[Part], peaks: Sequence[Peak], whole: Sequence[Part]) -> tuple[Cards, ...]:
@@ -260,13 +271,18 @@ def best_first(arrays: CardArrays, columns: Ints, most: int, *, emptiest: bool =
     return columns[np.argsort(-fullness, kind="stable")]
 
 
-def largest_first(value: Ints, columns: Ints, most: int, *, order: Ints | None = None) -> Ints:
-    """At most ``most`` of the columns by a value of each: the largest first, then by column. ``order``: that of all
-    columns, where it is known."""
-    if order is not None:
-        wanted = np.zeros(len(value), np.bool_)
-        wanted[columns] = True
-        return order[wanted[order]][:most]
+def first_in_order(order: Ints, wanted: Bools, most: int) -> Ints:
+    """At most ``most`` of the columns that are wanted, in an order that is known: seldom is more than its head read."""
+    head = _HEADS * most
+    found: Ints = order[:head]
+    found = found[wanted[found]]
+    if len(found) < most and head < len(order):
+        found = order[wanted[order]]
+    return found[:most]
+
+
+def largest_first(value: Ints, columns: Ints, most: int) -> Ints:
+    """At most ``most`` of the columns by a value of each: the largest first, then by column."""
     mine = value[columns]
     if len(columns) > most:
         limit = np.partition(mine, len(mine) - most)[len(mine) - most]

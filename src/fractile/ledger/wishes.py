@@ -1,5 +1,7 @@
 """A pod's request as scores of nodes see it: how many whole cards, which parts, and of which models."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from fractile.ledger.arrays import CardArrays, Layer
@@ -19,14 +21,19 @@ def wish_of(request: PodRequest | None, totals: Totals, arrays: CardArrays) -> W
     containers = request.gpus if request is not None else ()
     if not containers or any(c.request.count > MAX_SLICES for c in containers):
         return Wish(totals.cpu, totals.memory)
+    plain = all(c.request.selector == ANY for c in containers)
+    whole, parts = _alike(containers) if plain else _cards(containers)
+    models = () if plain else models_of(containers, arrays)
+    return Wish(cpu=totals.cpu, memory=totals.memory, whole=whole, parts=parts, models=models)
+
+
+def _cards(containers: tuple[ContainerRequest, ...]) -> tuple[int, tuple[CardPart, ...]]:
+    """How many whole cards, and which parts."""
     parts = parts_of(containers, card_numbers(containers))
-    return Wish(
-        cpu=totals.cpu,
-        memory=totals.memory,
-        whole=sum(p.whole for p in parts),
-        parts=tuple(_part(p) for p in parts if not p.whole),
-        models=models_of(containers, arrays),
-    )
+    return sum(p.whole for p in parts), tuple(_part(p) for p in parts if not p.whole)
+
+
+_alike = lru_cache(maxsize=256)(_cards)  # the same for each of the thousands of pods of a workload
 
 
 def _part(part: Part) -> CardPart:
