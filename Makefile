@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo test test-versions test-chart chaos bench dist image chart lint format proto clean up down
+.PHONY: help install demo test test-versions test-chart chaos soak bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,13 @@ test-chart: $(INSTALLED) ## install the chart on a local cluster; on it the test
 
 chaos: $(INSTALLED) ## kill, pause and cut off programs of a local cluster under pods that come and go: make chaos MINUTES=20 SEED=1
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak: $(INSTALLED) ## an hour of pods that come and go, and whether memory or descriptors grow: make soak MINUTES=60
+	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+load: $(INSTALLED) ## pods per second on a large hollow cluster, with the extender and without: make load NODES="1000 5000" PODS=5000 ROUNDS=2
+	@$(BIN)/python -m tests.load $(foreach n,$(NODES),--nodes $(n)) $(if $(PODS),--pods $(PODS)) \
+		$(if $(RUNNING),--running $(RUNNING)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ROWS),--rows $(ROWS)) $(ARGS)
 
 bench: $(INSTALLED) ## measure the figures of docs/performance.md on this machine
 	@$(BIN)/python -m tests.perf $(ARGS)

@@ -1,0 +1,97 @@
+"""``make load NODES=5000 PODS=5000``: pods per second with Fractile's extender and without, on a cluster of its own.
+
+The cluster is taken down in the end, however that comes; after a crash ``fractile down --name load`` does it, or the
+next run. The exit status is 0 whatever the figures are, unless ``--strict``: a busy machine is no failure.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+
+import click
+import msgspec
+
+from fractile.cluster import down, programs
+from fractile.cluster.layout import default_clusters_dir, layout
+from fractile.cluster.progress import silent
+from tests.load import report
+from tests.load.figures import Round
+from tests.load.profiles import Profiles
+from tests.load.programs import NEEDED, Cluster
+from tests.load.run import Run, play, rows
+from tests.load.scenarios import BY_NAME, TABLE, Scenario
+
+_RUNNING = 4  # pods for each node, before the first round
+
+
+@click.command()
+@click.option("--nodes", "sizes", type=int, multiple=True, default=(5000,), show_default=True, help="May be repeated.")
+@click.option("--pods", type=int, default=5000, show_default=True, help="That are created in a round.")
+@click.option("--running", type=int, default=None, help="Pods that run before; 4 for each node when not given.")
+@click.option("--rounds", type=int, default=2, show_default=True, help="Of every row.")
+@click.option(
+    "--rows", "wanted", default=",".join(r.name for r in TABLE), show_default=True, help="Of the table of scenarios."
+)
+@click.option("--name", default="load", show_default=True, help="Of the cluster.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Where to write the result.")
+@click.option("--profile", type=click.Path(path_type=Path), help="A folder for profiles; they cost some speed.")
+@click.option("--strict", is_flag=True, help="End with 1 when a bar is missed.")
+def main(
+    sizes: tuple[int, ...],
+    pods: int,
+    running: int | None,
+    rounds: int,
+    wanted: str,
+    name: str,
+    file: Path | None,
+    profile: Path | None,
+    strict: bool,
+) -> None:
+    """Pods per second on a large cluster that has no nodes."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the cluster is taken down
+    table = rows(wanted.split(","), BY_NAME)
+    played: dict[int, list[Round]] = {}
+    for nodes in sizes:
+        run = Run(
+            nodes=nodes,
+            running=_RUNNING * nodes if running is None else running,
+            pods=pods,
+            rounds=rounds,
+            scenarios=table,
+            say=_say,
+            profiles=Profiles(profile),
+        )
+        played[nodes] = _play(run, name)
+        _write(played, table, file)
+    result = report.show(played, table)
+    sys.exit(1 if strict and result.missed else 0)
+
+
+def _play(run: Run, name: str) -> list[Round]:
+    place = layout(default_clusters_dir(), name)
+    found = programs.ensure(os.environ, silent(), NEEDED)
+    began = monotonic()
+    _say(f"{run.nodes} nodes x 8 cards, {run.running} pods run, {run.pods} pods in each of {run.rounds} rounds")
+    down.down(place, silent())
+    try:
+        return asyncio.run(play(Cluster(place, found, now=datetime.now(UTC)), run))
+    finally:
+        down.down(place, silent())
+        _say(f"  cluster taken down; {monotonic() - began:.0f} s in all")
+
+
+def _write(played: dict[int, list[Round]], table: tuple[Scenario, ...], file: Path | None) -> None:
+    if file is not None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(report.result_of(played, table))))
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

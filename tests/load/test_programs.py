@@ -1,0 +1,33 @@
+import os
+
+from tests.load.programs import configured, of_process
+from tests.load.scenarios import BY_NAME, Scenario
+
+WRITTEN = {
+    "clientConnection": {"kubeconfig": "/k"},
+    "profiles": [{"schedulerName": "default-scheduler"}],
+    "extenders": [{"urlPrefix": "https://x"}],
+}
+
+
+def test_rows_without_an_extender_have_none_and_all_else_alike():
+    with_one, without = (configured(WRITTEN, BY_NAME[name]) for name in ("extender-100", "none-100"))
+    assert with_one.pop("extenders") == WRITTEN["extenders"]
+    assert without.pop("extenders") == []
+    assert with_one == without
+    assert with_one["percentageOfNodesToScore"] == 100
+    assert with_one["clientConnection"]["kubeconfig"] == "/k"
+    assert with_one["clientConnection"]["qps"] > 1000
+
+
+def test_a_row_may_change_the_profiles():
+    row = Scenario(name="x", about="", percentage=0, extender=True, profile={"plugins": {"a": 1}})
+    assert configured(WRITTEN, row)["profiles"] == [{"schedulerName": "default-scheduler", "plugins": {"a": 1}}]
+
+
+def test_what_a_process_has_used_grows_and_one_that_ended_has_used_nothing():
+    before = of_process(os.getpid())
+    sum(range(2_000_000))
+    assert of_process(os.getpid()).processor >= before.processor > 0
+    assert before.resident > 1_000_000
+    assert of_process(2**22 + 1).processor == 0
