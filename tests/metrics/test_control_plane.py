@@ -25,6 +25,8 @@ FIGURES = ControlPlaneFigures(
     quota_namespaces=1,
     cpu=3.5,
     resident=2**26,
+    descriptors=30,
+    tasks=20,
     limits=(Limited("a", "M40", 200, 150),),
     held=(
         Held("a", "", "Tesla M40", "public", 100),

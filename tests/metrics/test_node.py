@@ -27,6 +27,8 @@ AGENT = AgentFigures(
     evictions=1,
     cpu=3.5,
     resident=50 * MIB,
+    descriptors=40,
+    tasks=25,
 )
 FIRST = SliceUsage(
     uuid=A,

@@ -8,6 +8,8 @@
 They show names of pods and what they use to whoever reaches the port, as gpu-manager and dcgm-exporter do.
 """
 
+import asyncio
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from fractile.wire import node_usage
 
 _JSON = "application/json"
 _STATM = Path("/proc/self/statm")
+_FDS = Path("/proc/self/fd")
 
 _Look = tuple[int, int]  # how many there were, how many of them took too long
 
@@ -81,6 +84,8 @@ class Pages:
             evictions=self._usage.audit.evictions,
             cpu=spent.ru_utime + spent.ru_stime,
             resident=_resident(),
+            descriptors=_descriptors(),
+            tasks=len(asyncio.all_tasks()),
             registrations=self._registrations(),
         )
 
@@ -89,4 +94,11 @@ def _resident() -> int | None:
     try:
         return int(_STATM.read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
+        return None
+
+
+def _descriptors() -> int | None:
+    try:
+        return len(os.listdir(_FDS)) - 1  # the one that lists them is not counted
+    except OSError:
         return None

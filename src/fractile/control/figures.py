@@ -1,5 +1,7 @@
 """What the control plane tells Prometheus: a picture of ledger and quotas, made when somebody asks for it."""
 
+import asyncio
+import os
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from fractile.metrics.control_plane import ControlPlaneFigures, Held, Limited
 from fractile.policy.quota import under
 
 _STATM = Path("/proc/self/statm")
+_FDS = Path("/proc/self/fd")
 
 
 def figures(
@@ -33,6 +36,8 @@ def figures(
         quota_namespaces=len(ledger.usage.quota.namespaces),
         cpu=spent.ru_utime + spent.ru_stime,
         resident=_resident(statm),
+        descriptors=_descriptors(),
+        tasks=_tasks(),
         limits=list(limits(ledger.usage)),
         held=[
             Held(key.namespace, key.device_class, key.label or key.model, key.pool, percent)
@@ -53,4 +58,18 @@ def _resident(statm: Path) -> int | None:
     try:
         return int(statm.read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
+        return None
+
+
+def _descriptors() -> int | None:
+    try:
+        return len(os.listdir(_FDS)) - 1  # the one that lists them is not counted
+    except OSError:
+        return None
+
+
+def _tasks() -> int | None:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # asked outside of the event loop
         return None

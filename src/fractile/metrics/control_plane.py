@@ -28,6 +28,8 @@ HELD = Family(
 )
 CPU = Family("process_cpu_seconds", "counter", "Processor time of the control plane.", ())
 RSS = Family("process_resident_memory_bytes", "gauge", "Resident memory of the control plane.", ())
+FDS = Family("process_open_fds", "gauge", "Open file descriptors of the control plane.", ())
+TASKS = Family("fractile_control_plane_tasks", "gauge", "Tasks of its event loop.", ())
 DROPPED = Family("fractile_control_plane_dropped_series", "gauge", "Series left out of this page by its limit.", ())
 
 
@@ -65,6 +67,8 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     quota_namespaces: int
     cpu: float
     resident: int | None  # bytes
+    descriptors: int | None = None
+    tasks: int | None = None  # of the event loop
     limits: Iterable[Limited] = ()
     held: Iterable[Held] = ()
 
@@ -100,3 +104,7 @@ def _own(made: Page, figures: ControlPlaneFigures) -> None:
     made.always(CPU, figures.cpu)
     if figures.resident is not None:
         made.always(RSS, figures.resident)
+    if figures.descriptors is not None:
+        made.always(FDS, figures.descriptors)
+    if figures.tasks is not None:
+        made.always(TASKS, figures.tasks)

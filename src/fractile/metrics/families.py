@@ -57,6 +57,8 @@ VCUDA = Family(
 )
 CPU = Family("process_cpu_seconds", "counter", "Processor time of the agent.", ())
 RSS = Family("process_resident_memory_bytes", "gauge", "Resident memory of the agent.", ())
+FDS = Family("process_open_fds", "gauge", "Open file descriptors of the agent.", ())
+TASKS = Family("fractile_agent_tasks", "gauge", "Tasks of its event loop.", _NODE)
 DROPPED = Family("fractile_metrics_dropped_series", "gauge", "Series left out of this page by its limit.", _NODE)
 
 GM_BUSY = Family("container_gpu_utilization", "gauge", "gpu-manager: percent of a card.", (*_GPU_MANAGER, "gpu"))

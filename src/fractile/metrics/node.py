@@ -31,6 +31,8 @@ class AgentFigures(msgspec.Struct, frozen=True, kw_only=True):
     evictions: int
     cpu: float
     resident: int | None  # bytes
+    descriptors: int | None = None
+    tasks: int | None = None  # of the event loop
     registrations: dict[str, int] = {}  # with the virtual manager, by outcome
 
 
@@ -66,6 +68,10 @@ def _agent(made: Page, usage: NodeUsage, agent: AgentFigures) -> None:
         made.always(f.OUTSIDE_FOUND, agent.found.get(kind, 0), node, kind)
     if agent.resident is not None:
         made.always(f.RSS, agent.resident)
+    if agent.descriptors is not None:
+        made.always(f.FDS, agent.descriptors)
+    if agent.tasks is not None:
+        made.always(f.TASKS, agent.tasks, node)
 
 
 def _card(made: Page, node: str, card: CardUsage) -> None:
