@@ -216,7 +216,8 @@ static bool is_behind_single(const struct share *s, uint32_t card, uint32_t tena
 
 /* A gang takes all its cards in one step. It reserves them first; who holds one of them is recalled by end_of_lease. Only one
  * gang can have reserved any of these cards, so no two wait for each other. Who cannot have all of them now is passed over: a
- * gang that is never complete holds up nobody, and after a moment it is taken for what it does ask for. */
+ * gang that is never complete holds up nobody, and after a moment it is taken for what it does ask for. On a card on which it
+ * is late it is at work already: a launch over several cards may have passed there, and end when it has got this one, too. */
 static bool gang_may(const struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     const struct share_seat *asks = &s->seats[card][tenant];
@@ -224,7 +225,7 @@ static bool gang_may(const struct share *s, uint32_t card, uint32_t tenant, uint
         const struct share_seat *t = &s->seats[i][tenant];
         if (i == card || !(asks->gang >> i & 1) || !t->present) continue;
         if (s->holder[i] == (int)tenant && !(is_ending(t, now) && somebody_waits(s, card, tenant))) continue;
-        if (!busy(t) && now >= asks->wanted_at + SHARE_TOGETHER) continue;
+        if (t->late || (!busy(t) && now >= asks->wanted_at + SHARE_TOGETHER)) continue;
         if (!may_hold(t) || (s->reserved[i] != NOBODY && s->reserved[i] != (int)tenant)) return false;
         if (s->reserved[i] != (int)tenant && is_behind_single(s, i, tenant)) return false;
     }

@@ -283,7 +283,9 @@ def test_a_killed_arbiter_leaves_nothing_that_the_next_one_needs() -> None:
         node.client("one").granted()
 
 
-def test_two_gangs_on_two_cards_get_both_or_none() -> None:
+def play_two_gangs(pause: float) -> None:
+    """Two containers of two processes, one per card; each goes on when both of its processes have had their lease.
+    ``pause``: seconds between the one giving its card back and the other."""
     terms = f"{A}=1GiB,cores=50 {B}=1GiB,cores=50"
     with Node(one=terms, two=terms) as node:
         clients = [(node.client(name), node.client(name)) for name in ("one", "two")]
@@ -301,8 +303,19 @@ def test_two_gangs_on_two_cards_get_both_or_none() -> None:
                 lease = b.wait_for(GRANT, 10)[2]
                 rounds[i] += 1
                 a.say(DONE, 0, more=1, lease=got[2], gang=3)
+                time.sleep(pause)
                 b.say(DONE, 1, more=1, lease=lease, gang=3)
         assert min(rounds) >= 5, rounds
+
+
+def test_two_gangs_on_two_cards_get_both_or_none() -> None:
+    play_two_gangs(0)
+
+
+def test_a_gang_that_gives_its_cards_back_one_after_the_other_is_not_left_without_the_second() -> None:
+    """The first may be granted again alone. Its process then keeps it until the other has a lease, is late, and the
+    other must get one all the same."""
+    play_two_gangs(0.02)
 
 
 def test_a_gang_that_is_claimed_and_never_asked_for_holds_up_nobody() -> None:

@@ -329,6 +329,28 @@ static void a_gang_that_is_about_to_lose_one_card_is_not_given_another(void)
     EXPECT(granted(0, 0) && granted(1, 0));
 }
 
+/* Its launch over both cards is on its way on the one that it does not give back, and ends when it has got the other. */
+static void a_gang_that_is_late_on_one_card_is_given_the_other(void)
+{
+    share_init(&s);
+    now = SECOND;
+    for (uint32_t t = 0; t < 3; t++)
+        for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now);
+    share_want(&s, 0, 0, 1, now);
+    share_want(&s, 1, 1, 2, now);
+    EXPECT(granted(0, 0) && granted(1, 1));
+    share_want(&s, 0, 2, 1, now);
+    share_want(&s, 1, 0, 3, now);
+    for (int i = 0; i < 60; i++) now += 10 * MS, granted(0, 2);
+    EXPECT(s.seats[0][0].late && granted(0, 2));
+    share_done(&s, 1, 1, true, now);
+    EXPECT(granted(1, 0));
+    now += MS;
+    share_done(&s, 0, 0, true, now);
+    share_done(&s, 1, 0, true, now);
+    EXPECT(granted(1, 1) && granted(0, 2)); /* nothing of the two is left behind: the others go on */
+}
+
 static void what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others(void)
 {
     uint64_t kernels[] = {500000, 500000};
@@ -411,6 +433,7 @@ int main(void)
     RUN(a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody);
     RUN(a_gang_that_asks_card_by_card_gets_them_together);
     RUN(a_gang_that_is_about_to_lose_one_card_is_not_given_another);
+    RUN(a_gang_that_is_late_on_one_card_is_given_the_other);
     RUN(what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others);
     RUN(debt_is_what_was_had_too_early);
     RUN(nonsense_in_any_order_breaks_nothing);
