@@ -76,6 +76,25 @@ def test_what_is_wrong_with_nodes_is_told_with_its_place(tmp_path: Path, lines: 
         pytest.param(
             ["p,1,1,9,1000,"], "line 2 column num_gpu: 9 GPUs are asked for, but no node has more than 8", id="many"
         ),
+        pytest.param(
+            ["p,1,1,4,1000,T4|H900"],
+            "line 2 column num_gpu: 4 GPUs of T4|H900 are asked for, but no node has more than 2",
+            id="many of a model",
+        ),
+        pytest.param(
+            ["p,1,1,1,500,", "q,64001,1,0,0,"],
+            "line 3 column cpu_milli: 64001 are asked for, but no node has more than 64000",
+            id="more CPU than any node",
+        ),
+        pytest.param(
+            ["p,1,262145,1,500,"],
+            "line 2 column memory_mib: 262145 are asked for, but no node has more than 262144",
+            id="more memory than any node",
+        ),
+        pytest.param(
+            ["p,1,1,-1,500,"], "line 2 column num_gpu: '-1' is not a whole number of 0 or more", id="negative"
+        ),
+        pytest.param(["p,1,1,1,500,", "p,1,1,1,500,"], "line 3 column name: p is there twice", id="twice"),
         pytest.param(["p,1,1,1,1001,"], "line 2 column gpu_milli: 1001 is not within 0 and 1000", id="more than one"),
         pytest.param(["p,1,1,2,500,"], "line 2 column gpu_milli: 500 thousandths of 2 GPUs", id="parts of several"),
         pytest.param(
@@ -105,6 +124,9 @@ def test_a_model_that_no_node_has_may_stand_beside_one_that_some_have(tmp_path: 
     [
         pytest.param(b"", "line 1 column sn: there is no such column", id="empty"),
         pytest.param(b"sn,cpu_milli,memory_mib,model\n", "line 1 column gpu: there is no such column", id="column"),
+        pytest.param(
+            f"{NODE_HEAD},gpu\na,1000,64,1,T4,2\n".encode(), "line 1 column gpu: it is there twice", id="column twice"
+        ),
         pytest.param(
             f"{NODE_HEAD}\n".encode() + b"\xff\xfe,1,1,1,T4\n", "is not UTF-8: invalid start byte", id="bytes"
         ),

@@ -101,10 +101,10 @@ def options_of(policy: str, mix: Path | None, hours: float, pods: int, *, compil
 def read_mix(file: Path) -> Mix:
     """The pods of a file in the columns of the simulator; SetupError or WireError when it cannot be used."""
     # Late: a control plane without such a file does not load the simulator.
-    from fractile.sim.trace import MODELS_COLUMN, MOST_GPUS, NodeRow, read_pods
+    from fractile.sim.trace import MODELS_COLUMN, MOST_CPU, MOST_GPUS, MOST_MEMORY, NodeRow, read_pods
 
     models = sorted(_models(file, MODELS_COLUMN)) or ["any"]
-    some = [NodeRow(f"any-{i}", 1, 1, MOST_GPUS, model) for i, model in enumerate(models)]
+    some = [NodeRow(f"any-{i}", MOST_CPU, MOST_MEMORY, MOST_GPUS, model) for i, model in enumerate(models)]
     mix = mix_of(pod.ask for pod in read_pods(file, some) if pod.ask.gpus)
     if not mix.asks:
         raise SetupError(f"{file} has no pod that asks for a GPU")

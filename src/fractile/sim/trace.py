@@ -17,8 +17,8 @@ MODELS_COLUMN = "gpu_spec"  # may be missing: the multigpu traces do not have it
 
 MOST_GPUS = 64  # of one node
 _EMPTY: list[str] = []
-_MOST_CPU = 10_000_000  # thousandths: 10,000 CPUs
-_MOST_MEMORY = 1 << 30  # MiB: a PiB
+MOST_CPU = 10_000_000  # thousandths: 10,000 CPUs
+MOST_MEMORY = 1 << 30  # MiB: a PiB
 _WHOLE_NUMBER = re.compile(r"[0-9]+(?:\.0+)?", re.ASCII)
 
 
@@ -48,12 +48,31 @@ def read_nodes(path: Path) -> tuple[NodeRow, ...]:
 def read_pods(path: Path, nodes: Sequence[NodeRow]) -> tuple[PodRow, ...]:
     """All pods of a file. One that no node of the cluster could ever take is refused: it would only distort the
     figures."""
-    models = {n.model for n in nodes if n.gpus}
-    most = max((n.gpus for n in nodes), default=0)
-    pods = tuple(_pod(row, models, most) for row in _rows(path, POD_COLUMNS))
+    most = _most_of(nodes)
+    pods = tuple(_pod(row, most) for row in _rows(path, POD_COLUMNS))
     if not pods:
         raise WireError(f"{path} has no pods")
     return pods
+
+
+class _Most(msgspec.Struct, frozen=True):
+    """The most that any node of the cluster has; of GPUs by model."""
+
+    cpu: int
+    memory: int
+    gpus: Mapping[str, int]
+
+    def gpus_of(self, models: Sequence[str]) -> int:
+        """On one node; ``models`` empty: any."""
+        return max((n for model, n in self.gpus.items() if not models or model in models), default=0)
+
+
+def _most_of(nodes: Sequence[NodeRow]) -> _Most:
+    gpus: dict[str, int] = {}
+    for n in nodes:
+        if n.gpus:
+            gpus[n.model] = max(n.gpus, gpus.get(n.model, 0))
+    return _Most(max((n.cpu for n in nodes), default=0), max((n.memory for n in nodes), default=0), gpus)
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -84,6 +103,9 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
             missing = [c for c in columns if c not in heading]
             if missing:
                 raise WireError(f"{path} line 1 column {missing[0]}: there is no such column")
+            twice = [c for c in heading if c and heading.count(c) > 1]
+            if twice:
+                raise WireError(f"{path} line 1 column {twice[0]}: it is there twice")
             for cells in reader:
                 if cells:
                     yield _row(path, reader.line_num, heading, cells, columns[0], names)
@@ -113,26 +135,40 @@ def _node(row: _Row) -> NodeRow:
     model = row.cells["model"]
     if gpus and not model:
         raise row.wrong("model", f"it is empty on a node with {gpus} GPUs")
-    cpu = row.number("cpu_milli", _MOST_CPU, least=1)
-    return NodeRow(row.cells["sn"], cpu, row.number("memory_mib", _MOST_MEMORY, least=1), gpus, model if gpus else "")
+    cpu = row.number("cpu_milli", MOST_CPU, least=1)
+    return NodeRow(row.cells["sn"], cpu, row.number("memory_mib", MOST_MEMORY, least=1), gpus, model if gpus else "")
 
 
-def _pod(row: _Row, models: set[str], most: int) -> PodRow:
+def _pod(row: _Row, most: _Most) -> PodRow:
     gpus = row.number("num_gpu", MOST_GPUS)
-    if gpus > most:
-        raise row.wrong("num_gpu", f"{gpus} GPUs are asked for, but no node has more than {most}")
+    _check_gpus(row, gpus, most, ())
+    models = _models(row, most) if gpus else ()
+    _check_gpus(row, gpus, most, models)
     milli = row.number("gpu_milli", WHOLE_GPU) if gpus else 0
     if gpus and not milli:
         raise row.wrong("gpu_milli", f"{gpus} GPUs are asked for, but nothing of each")
     if gpus > 1 and milli < WHOLE_GPU:
         raise row.wrong("gpu_milli", f"{milli} thousandths of {gpus} GPUs: a part can be asked of one GPU only")
-    cpu, memory = row.number("cpu_milli", _MOST_CPU), row.number("memory_mib", _MOST_MEMORY)
-    return PodRow(row.cells["name"], Ask(cpu, memory, gpus, milli, _models(row, models) if gpus else ()))
+    cpu, memory = _within(row, "cpu_milli", MOST_CPU, most.cpu), _within(row, "memory_mib", MOST_MEMORY, most.memory)
+    return PodRow(row.cells["name"], Ask(cpu, memory, gpus, milli, models))
 
 
-def _models(row: _Row, known: set[str]) -> tuple[str, ...]:
+def _check_gpus(row: _Row, gpus: int, most: _Most, models: Sequence[str]) -> None:
+    if gpus > most.gpus_of(models):
+        of = f" of {'|'.join(models)}" if models else ""
+        raise row.wrong("num_gpu", f"{gpus} GPUs{of} are asked for, but no node has more than {most.gpus_of(models)}")
+
+
+def _within(row: _Row, column: str, absurd: int, largest: int) -> int:
+    value = row.number(column, absurd)
+    if value > largest:
+        raise row.wrong(column, f"{value} are asked for, but no node has more than {largest}")
+    return value
+
+
+def _models(row: _Row, most: _Most) -> tuple[str, ...]:
     """As they are written: the published experiments take ``A|B`` and ``A|B|B`` for two classes of pods."""
     named = tuple(m for m in row.cells.get(MODELS_COLUMN, "").split("|") if m)
-    if named and not known.intersection(named):
+    if named and not most.gpus.keys() & set(named):
         raise row.wrong(MODELS_COLUMN, f"no node has GPUs of model {named[0]}")
     return named
