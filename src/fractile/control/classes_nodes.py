@@ -7,6 +7,7 @@ import msgspec
 
 from fractile.errors import WireError
 from fractile.model.units import NodeName
+from fractile.wire.manifests import PlannedNodeSpec
 from fractile.wire.objects import KubeStruct, ObjectMeta
 from fractile.wire.quantity import whole_number
 from fractile.wire.resource_class import class_of
@@ -28,9 +29,10 @@ class NodeStatus(KubeStruct, frozen=True):
 
 
 class Node(KubeStruct, frozen=True):
-    """A node with the fields that say how it is."""
+    """A node with the fields that say how it is, and what keeps pods away from it."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: PlannedNodeSpec = PlannedNodeSpec()
     status: NodeStatus = NodeStatus()
 
 

@@ -21,6 +21,7 @@ from fractile.policy.verify import mismatch
 from fractile.wire import extended_resource, placement, resource_class
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Pod
+from fractile.wire.queued import nominated_by_us
 from fractile.wire.resource_class import Invalid, ResourceClass
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,8 @@ class PodFeed:
                 meta.creation_timestamp or "",
                 request,
                 priority=pod.spec.priority or 0,
-                nominated=pod.status.nominated_node_name,
+                nominated="" if nominated_by_us(pod) else pod.status.nominated_node_name,
+                gated=bool(pod.spec.scheduling_gates),
             )
         )
 

@@ -61,6 +61,16 @@ class NodeFeed:
         if pod.spec.node_name:
             self._totals.put_pod(uid, NodeName(pod.spec.node_name), wish)
 
+    def pod_expected(self, pod: Pod, node: str) -> None:
+        """The pod will be on that node: it is nominated."""
+        request = parse_pod(pod, self._unit, self._dialects)
+        known = request if isinstance(request, PodRequest) else None
+        self._totals.put_pod(PodUID(pod.metadata.uid), NodeName(node), self._wish(known, of_pod(pod)))
+
+    def pod_not_expected(self, uid: PodUID) -> None:
+        """It will not after all."""
+        self._totals.drop_pod(uid)
+
     def _wish(self, request: PodRequest | None, totals: Totals) -> Wish:
         """The same for all pods of a workload, so it is worked out once, unless cards have a say in it."""
         key = (() if request is None else request.containers), totals

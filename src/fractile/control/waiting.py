@@ -9,7 +9,7 @@ from fractile.model.units import PodUID
 
 class WaitingPod(msgspec.Struct, frozen=True):
     """An unbound pod. ``created`` is its RFC 3339 creation time, which sorts as text. ``nominated``: the node where
-    kube-scheduler means to put it, "" for none."""
+    kube-scheduler means to put it, "" for none, and for a nomination of ours. ``gated``: no scheduler looks at it."""
 
     uid: PodUID
     namespace: str
@@ -18,6 +18,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     request: PodRequest | Refusal
     priority: int = 0
     nominated: str = ""
+    gated: bool = False
 
 
 class WaitingPods:

@@ -112,7 +112,7 @@ class WakeUp:
         """Some of those who wait for classes that changed; the others come next."""
         changed, self._changed = self._changed, set()
         for pod in self._waiting.oldest_first() if changed else ():
-            if not changed.isdisjoint(_classes(pod)):
+            if not pod.gated and not changed.isdisjoint(_classes(pod)):
                 self._named[pod.uid] = None
         some = list(islice(self._named, _OF_NAMESPACE))
         for uid in some:
@@ -126,7 +126,7 @@ class WakeUp:
         known: dict[tuple[str, tuple[ContainerRequest, ...]], bool] = {}
 
         def fit(pod: WaitingPod) -> bool:
-            if isinstance(pod.request, Refusal) or self._ledger.entry(pod.uid) is not None:
+            if pod.gated or isinstance(pod.request, Refusal) or self._ledger.entry(pod.uid) is not None:
                 return False
             shape = pod.namespace, pod.request.containers
             if shape not in known:
@@ -169,7 +169,7 @@ class WakeUp:
         besides: dict[Model, int] = {}
         nowhere: set[tuple[ContainerRequest, ...]] = set()  # more only gets in the way: what did not fit does not fit
         for pod in pods:
-            if isinstance(pod.request, Refusal) or pod.request.containers in nowhere:
+            if pod.gated or isinstance(pod.request, Refusal) or pod.request.containers in nowhere:
                 continue
             request = resolve(pod.request, self._classes)
             if isinstance(request, Refusal) or self._ledger.entry(pod.uid) is not None:

@@ -104,12 +104,16 @@ class Binder:
             if earlier is not None and earlier.state is State.BOUND:
                 return None
             # 3. Choose the cards and assume them, unless an earlier call has.
-            chosen = earlier.placement if earlier else self._assume(request, args, uid)
+            chosen = earlier.placement if earlier else self._assume(request, args.node, uid)
             if isinstance(chosen, Refusal):
                 return chosen
             self._reached("assumed")
             # 4. The one write.
             return await self._write(args, uid, request, chosen)
+
+    def reserve(self, uid: PodUID, request: PodRequest, node: str) -> Placement | Refusal | None:
+        """Choose the cards and assume them for a pod that nobody asked us to bind yet (``control.reservations``)."""
+        return self._assume(request, node, uid)
 
     @asynccontextmanager
     async def _alone(self, uid: PodUID) -> AsyncGenerator[None, None]:
@@ -149,14 +153,14 @@ class Binder:
         self._ledger.forget(uid)
         return None
 
-    def _assume(self, request: PodRequest | None, args: BindingArgs, uid: PodUID) -> Placement | Refusal | None:
+    def _assume(self, request: PodRequest | None, node: str, uid: PodUID) -> Placement | Refusal | None:
         if request is None:
             return None  # asks for nothing of ours; kube-scheduler still leaves the Binding to us
         known = resolve(request, self._classes)
         if isinstance(known, Refusal):
             return known
-        claims = self._claims(args.node, request.uid)
-        state = self._ledger.imagine(args.node, come=claims)
+        claims = self._claims(node, request.uid)
+        state = self._ledger.imagine(node, come=claims)
         if state is None:
             return no_cards()
         usage = self._ledger.usage

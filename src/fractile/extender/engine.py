@@ -30,7 +30,7 @@ from fractile.policy.score.policy import Policy, Situation
 from fractile.policy.score.prices import Prices, prices_of
 from fractile.policy.score.situation import situation_of
 from fractile.policy.score.table import find
-from fractile.policy.score.view import NEVER, NO_DEVICE, WHOLE_GPU, Ask, Ints, Scores, View, feasible, roomy
+from fractile.policy.score.view import NEVER, NO_DEVICE, WHOLE_GPU, Ask, Flags, Ints, Scores, View, feasible, roomy
 
 T = TypeVar("T")
 _BOARDS = 4  # policies in use at a time; pods may name what they like, so it is bounded
@@ -171,6 +171,12 @@ class Engine:
             _put_last(self._kept, key, standing, _KINDS)
             _put_last(self._served, key, None, _KINDS)
         return standing
+
+    def room(self, cpu: int, memory: int) -> Flags:
+        """By column: where CPU (thousandths), memory (MiB) and the number of pods leave room for one more."""
+        self._follow()
+        view = self._live.view
+        return (view.cpu_left >= cpu) & (view.memory_left >= memory) & (view.slots_left > 0)
 
     def catch_up(self) -> None:
         """Work out what has changed for the kinds of pods that came last, while nobody waits for it."""

@@ -41,6 +41,7 @@ SILENCE = 90.0  # bookmarks come about once a minute, so a longer silence is a d
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class EventType(StrEnum):
@@ -212,6 +213,10 @@ class KubeClient:
 
     async def merge_patch(self, path: str, body: Body) -> None:
         await self._transport.send("PATCH", path, body=_encoder.encode(body), content_type=_MERGE)
+
+    async def strategic_patch(self, path: str, body: Body) -> None:
+        """A merge patch that knows lists by the key of their items; not for custom resources."""
+        await self._transport.send("PATCH", path, body=_encoder.encode(body), content_type=_STRATEGIC)
 
     async def apply(self, path: str, body: Body, *, field_manager: str, force: bool = True) -> None:
         """Server-side apply: create the object or own these fields of it."""

@@ -51,8 +51,15 @@ class Container(KubeStruct, frozen=True):
     restart_policy: str | None = None
 
 
+class Gate(KubeStruct, frozen=True):
+    """Kubernetes' schedulingGates: as long as there is one, no scheduler looks at the pod."""
+
+    name: str = ""
+
+
 class PodSpec(KubeStruct, frozen=True):
     node_name: str = ""
+    scheduling_gates: list[Gate] | None = None
     scheduler_name: str = ""
     priority: int | None = None
     containers: list[Container] | None = None

@@ -2,12 +2,8 @@
 
 import msgspec
 
-from fractile.wire.manifests import PlannedPod, PlannedPodSpec
+from fractile.wire.manifests import PlannedPod
 from fractile.wire.objects import KubeStruct, ObjectMeta, PodStatus
-
-
-class Gate(KubeStruct, frozen=True):
-    name: str = ""
 
 
 class Condition(KubeStruct, frozen=True):
@@ -39,12 +35,7 @@ class ObservedStatus(PodStatus, frozen=True):
     init_container_statuses: list[ContainerStatus] | None = None
 
 
-class ObservedSpec(PlannedPodSpec, frozen=True):
-    scheduling_gates: list[Gate] | None = None
-
-
 class ObservedPod(PlannedPod, frozen=True):
-    spec: ObservedSpec = ObservedSpec()
     status: ObservedStatus = ObservedStatus()
 
     @property

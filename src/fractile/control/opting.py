@@ -1,0 +1,32 @@
+"""Whose node is chosen over all nodes: by annotation of the pod, else of its namespace, else of the whole cluster."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from fractile.wire.objects import Pod
+from fractile.wire.queued import ANNOTATION
+
+_SAID = {"true": True, "false": False}
+
+
+class GlobalPlacement(msgspec.Struct, frozen=True):
+    """What the command line says. ``everybody``: also those who say nothing. ``gate``: the webhook holds them back until
+    they are nominated."""
+
+    everybody: bool = False
+    gate: bool = False
+
+
+class OptIn:
+    """``namespaces``: what those say that say something. Other words than true and false say nothing."""
+
+    def __init__(self, namespaces: Mapping[str, str], *, everybody: bool) -> None:
+        self._namespaces = namespaces
+        self._everybody = everybody
+
+    def of(self, pod: Pod, namespace: str = "") -> bool:
+        """``namespace``: where the pod itself does not name it yet."""
+        meta = pod.metadata
+        said = (meta.annotations or {}).get(ANNOTATION, ""), self._namespaces.get(namespace or meta.namespace, "")
+        return next((_SAID[word] for word in said if word in _SAID), self._everybody)

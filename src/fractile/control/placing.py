@@ -1,0 +1,310 @@
+"""Chooses the node of waiting pods over all nodes, keeps their cards, and nominates (docs/global-placement.md).
+
+    seen ──> queue ──choose──> reserved ──nominate──> gate removed ──> kube-scheduler checks that node ──> bind
+               │                  └── refused there, or not bound in time: given back; it goes the normal way
+               └── no node has room: the gate is removed, kube-scheduler says why; again when there is room
+
+What is reserved is charged in the ledger, so the next pods see it. A pod is nominated once: one that kube-scheduler
+could not put there goes the normal way. A pod that carries our nomination when a lead begins gets its place again
+before others are looked at.
+
+Failure rule: open. Whatever cannot be chosen, reserved or written is left to kube-scheduler, and a gate is removed in
+every case; ``control.gates`` removes those that were left behind.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable, Coroutine
+from itertools import count, islice
+from typing import NoReturn
+
+import msgspec
+
+from fractile.control.reservations import Reservations
+from fractile.errors import ApiError, FractileError, NotLeading
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.placement import Placement
+from fractile.model.refusal import Refusal
+from fractile.model.request import PodRequest
+from fractile.model.units import NodeName, PodUID
+from fractile.wire.queued import (
+    QueuedPod,
+    gated,
+    gated_by_others,
+    no_nomination,
+    nominated_by_us,
+    nomination,
+    without_gate,
+)
+
+log = logging.getLogger(__name__)
+
+_WRITERS = 8  # pods whose nomination is being written at a time
+_TICK = 0.5  # seconds
+_AGAIN = 20  # refused pods that are looked at anew at a time when something was freed
+_TRIAL = 10.0  # seconds between two looks whether we may write
+_STALE = 2.0  # seconds in which kube-scheduler binds a pod elsewhere whose nomination did not do
+_BEHIND = 2.0  # seconds without a decision while pods wait for one: no more gates are set
+
+
+class Left(msgspec.Struct, frozen=True):
+    """The choice is kube-scheduler's, and why."""
+
+    why: str
+
+
+Found = NodeName | Refusal | Left
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """How a node is chosen, and its cards: the extender's own code. ``wanted``: whether a pod's node is to be chosen
+    here at all."""
+
+    wanted: Callable[[QueuedPod], bool]
+    parse: Callable[[QueuedPod], PodRequest | Refusal | None]
+    choose: Callable[[QueuedPod, PodRequest], Found]
+    reserve: Callable[[PodUID, PodRequest, str], Placement | Refusal | None]
+
+
+class Placing:
+    """``pod_changed`` and ``pod_gone`` are called by the watch, after the ledger's own feed; ``freed`` when there is
+    new room; ``begun`` and ``missed`` by the extender."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        reservations: Reservations,
+        decisions: Decisions,
+        clock: Callable[[], float],
+        holds: Callable[[PodUID], bool],
+    ) -> None:
+        self._client = client
+        self._reserved = reservations
+        self._by = decisions
+        self._clock = clock
+        self._holds = holds  # whether the ledger has the pod already
+        self._pods: dict[PodUID, QueuedPod] = {}  # that are to be looked at, as they were last seen
+        self._heap: list[tuple[bool, int, int, PodUID]] = []
+        self._arrivals = count()
+        self._queued: set[PodUID] = set()  # in the heap, and still wanted
+        self._refused: dict[PodUID, None] = {}  # no node has room for them now; the oldest first
+        self._normal: set[PodUID] = set()  # they go the normal way from now on
+        self._writing: set[PodUID] = set()
+        self._stale: dict[PodUID, float] = {}  # whose nomination did not do, and since when
+        self._decided = 0.0
+        self._able = False
+        self._try_again = clock()
+        self._room = False  # something became free
+        self._work = asyncio.Event()
+
+    # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pod_changed(self, pod: QueuedPod) -> None:
+        """A pod appeared or changed."""
+        uid = PodUID(pod.metadata.uid)
+        if pod.finished or pod.spec.node_name:
+            self._forget(uid)
+        elif pod.metadata.deletion_timestamp or gated_by_others(pod) or not (gated(pod) or self._by.wanted(pod)):
+            self._reserved.give_back(uid)
+            self._forget(uid)
+        else:
+            self._pods[uid] = pod
+            if not any(uid in some for some in (self._reserved, self._refused, self._normal, self._writing)):
+                self._enqueue(uid, pod)
+
+    def pod_gone(self, uid: PodUID) -> None:
+        self._forget(uid)
+
+    def freed(self) -> None:
+        """Something became free: who was refused is looked at again, some at a time."""
+        self._room = True
+
+    def begun(self, uid: PodUID, node: str) -> None:
+        """kube-scheduler binds the pod."""
+        self._reserved.begun(uid, node)
+
+    def missed(self, uid: PodUID) -> None:
+        """kube-scheduler asks about other nodes: the one that was nominated does not do."""
+        if uid in self._reserved:
+            log.info("nomination missed uid=%s node=%s", uid, self._reserved.node(uid))
+            self._give_up(uid)
+
+    @property
+    def prompt(self) -> bool:
+        """Whether a pod that comes now will be decided on at once, so that a gate will not hold it up."""
+        return self._able and (not self._queued or self._clock() - self._decided < _BEHIND)
+
+    # ── the loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> NoReturn:
+        """Begins when the ledger is rebuilt."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(_WRITERS):
+                tasks.create_task(self._decide())
+            while True:
+                if not self._able and self._clock() >= self._try_again:
+                    self._try_again = self._clock() + _TRIAL
+                    self._able = await self._may_write()
+                self.look_again()
+                await self._clear_stale()
+                await asyncio.sleep(_TICK)
+
+    async def _decide(self) -> NoReturn:
+        while True:
+            uid = self._next()
+            if uid is not None:
+                await self.place(uid)
+                continue
+            self._work.clear()
+            await self._work.wait()  # for the next pod, however long that takes
+
+    async def place(self, uid: PodUID) -> None:
+        """Decide on one pod, and write what was decided."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return
+        self._writing.add(uid)
+        try:
+            # 1. Choose the node, and reserve the cards there.
+            node = self._reserve(uid, pod)
+            # 2. Nominate, unless it is.
+            if node is not None and nominated_by_us(pod) != node:
+                await self._nominate(uid, pod, node)
+            # 3. Let kube-scheduler see it, whatever came of that.
+            if gated(pod):  # where that fails ``control.gates`` comes after
+                await self._write(pod, self._client.strategic_patch(_path(pod), without_gate(pod)))
+        except NotLeading:
+            self._reserved.give_back(uid)  # another replica decides
+        finally:
+            self._writing.discard(uid)
+
+    def _reserve(self, uid: PodUID, pod: QueuedPod) -> NodeName | None:
+        """Choose and charge; None where the pod goes the normal way."""
+        self._decided = self._clock()
+        request = self._by.parse(pod)
+        if not isinstance(request, PodRequest) or self._holds(uid):
+            self._normal.add(uid)
+            return None
+        before = nominated_by_us(pod)
+        if before and isinstance(self._by.reserve(uid, request, before), Placement):
+            return self._keep(uid, pod, NodeName(before))
+        found = self._by.choose(pod, request)
+        if isinstance(found, Left):
+            log.info("left to kube-scheduler pod=%s reason=%r", _name(pod), found.why)
+            self._normal.add(uid)
+            return None
+        if not isinstance(found, Refusal) and isinstance(self._by.reserve(uid, request, found), Placement):
+            return self._keep(uid, pod, found)
+        self._refused[uid] = None
+        return None
+
+    def _keep(self, uid: PodUID, pod: QueuedPod, node: NodeName) -> NodeName:
+        self._reserved.put(uid, pod, node)
+        return node
+
+    async def _nominate(self, uid: PodUID, pod: QueuedPod, node: NodeName) -> None:
+        started = self._clock()
+        try:
+            await self._client.merge_patch(_path(pod) + "/status", nomination(pod, node))
+            log.info("nominated pod=%s node=%s ms=%.1f", _name(pod), node, (self._clock() - started) * 1000)
+        except NotLeading:
+            raise
+        except FractileError as e:
+            # The pod is gone, bound, or not as it was seen: what is true now will be seen in a moment.
+            log.info("nomination refused pod=%s node=%s reason=%s", _name(pod), node, e)
+            if not isinstance(e, ApiError) or e.code != 409:
+                self._give_up(uid)
+                return
+            self._reserved.give_back(uid)
+            now = self._pods.get(uid)
+            if now is not None and now.metadata.resource_version != pod.metadata.resource_version:
+                self._enqueue(uid, now)
+
+    async def _write(self, pod: QueuedPod, write: Coroutine[None, None, None]) -> None:
+        try:
+            await write
+        except NotLeading:
+            raise
+        except FractileError as e:
+            log.warning("not written pod=%s reason=%s", _name(pod), e)
+
+    # ── upkeep ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def look_again(self) -> None:
+        """At reservations that kube-scheduler does not take, and, when there is new room, at some of the refused."""
+        for uid in self._reserved.overdue(self._writing):
+            log.info("nomination expired uid=%s node=%s", uid, self._reserved.node(uid))
+            self._give_up(uid)
+        if self._room:
+            self._room = False
+            for uid in list(islice(self._refused, _AGAIN)):
+                del self._refused[uid]
+                self._enqueue(uid, self._pods[uid])
+
+    async def _clear_stale(self) -> None:
+        """A nomination that stands on a pod which goes the normal way takes the node's room from others in
+        kube-scheduler's sums."""
+        now = self._clock()
+        for uid in [uid for uid, since in self._stale.items() if now - since > _STALE]:
+            del self._stale[uid]
+            pod = self._pods.get(uid)
+            if pod is not None and nominated_by_us(pod):
+                await self._write(pod, self._client.merge_patch(_path(pod) + "/status", no_nomination(pod)))
+
+    async def _may_write(self) -> bool:
+        """Whether nominations and gates can be written. Rights are asked for with a pod that does not exist: 403 where
+        they are missing, 404 where they are not."""
+        path = paths.pod("fractile-system", "fractile-placement-trial")
+        status = await self._is_allowed(self._client.merge_patch(f"{path}/status", {}))
+        return await self._is_allowed(self._client.strategic_patch(path, {})) and status
+
+    async def _is_allowed(self, write: Coroutine[None, None, None]) -> bool:
+        try:
+            await write
+        except FractileError as e:
+            if isinstance(e, ApiError) and e.code == 404:
+                return True
+            log.warning("no scheduling gates are set reason=%s", e)
+        return False
+
+    # ── small steps ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _enqueue(self, uid: PodUID, pod: QueuedPod) -> None:
+        if uid not in self._queued:
+            self._queued.add(uid)
+            key = not nominated_by_us(pod), -(pod.spec.priority or 0), next(self._arrivals), uid
+            heapq.heappush(self._heap, key)
+        self._work.set()
+
+    def _next(self) -> PodUID | None:
+        while self._heap:
+            uid = heapq.heappop(self._heap)[-1]
+            if uid in self._queued:
+                self._queued.discard(uid)
+                return uid
+        return None
+
+    def _give_up(self, uid: PodUID) -> None:
+        """The pod goes the normal way from now on."""
+        self._normal.add(uid)
+        self._stale[uid] = self._clock()
+        self._reserved.give_back(uid)
+
+    def _forget(self, uid: PodUID) -> None:
+        self._pods.pop(uid, None)
+        self._queued.discard(uid)
+        self._refused.pop(uid, None)
+        self._normal.discard(uid)
+        self._stale.pop(uid, None)
+        self._reserved.forget(uid)
+
+
+def _path(pod: QueuedPod) -> str:
+    return paths.pod(pod.metadata.namespace, pod.metadata.name)
+
+
+def _name(pod: QueuedPod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"

@@ -1,0 +1,72 @@
+"""What keeps pods away from nodes besides room: labels, taints and cordons, asked of all nodes at once.
+
+The extender is asked about nodes that kube-scheduler has judged already; who chooses a node by himself must judge them.
+Pods of a workload ask the same, so answers are kept until a node or a card comes, goes or changes.
+"""
+
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from fractile.ledger.arrays import Bools, CardArrays
+from fractile.policy.where import Where
+from fractile.wire.manifests import Taint
+
+_ALIKE = 64  # kinds of pods whose answer is kept
+
+
+class NodeRule(msgspec.Struct, frozen=True):
+    """One node."""
+
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...] = ()
+    cordoned: bool = False
+
+
+class NodeRules:
+    """By node name. One writer, on the loop of the ledger."""
+
+    def __init__(self, arrays: CardArrays) -> None:
+        self._arrays = arrays
+        self._rules: dict[str, NodeRule] = {}
+        self._kept: OrderedDict[Where, Bools] = OrderedDict()
+        self._moves = -1
+
+    def put(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint], *, cordoned: bool) -> None:
+        """A node appeared or changed."""
+        shared = {sys.intern(key): sys.intern(value) for key, value in labels.items()}
+        rule = NodeRule(shared, tuple(taints), cordoned)
+        if self._rules.get(name) != rule:
+            self._rules[name] = rule
+            self._kept.clear()
+
+    def drop(self, name: str) -> None:
+        """The node is gone."""
+        if self._rules.pop(name, None) is not None:
+            self._kept.clear()
+
+    def admitted(self, where: Where) -> Bools:
+        """By column of the arrays: the nodes on which such a pod may run. A node that nobody has seen admits none."""
+        if self._moves != self._arrays.moves:
+            self._kept.clear()
+            self._moves = self._arrays.moves
+        found = self._kept.pop(where, None)
+        if found is None:
+            names = self._arrays.names
+            found = np.fromiter((self._admits(name, where) for name in names), np.bool_, len(names))
+            if len(self._kept) >= _ALIKE:
+                self._kept.popitem(last=False)
+        self._kept[where] = found
+        return found
+
+    def _admits(self, name: str | None, where: Where) -> bool:
+        rule = self._rules.get(name or "")
+        if rule is None or name is None:
+            return False
+        if rule.cordoned or rule.taints:
+            barred = where.untolerated(rule.taints, cordoned=rule.cordoned) is not None
+            return not barred and where.admits(name, rule.labels)
+        return where.admits(name, rule.labels)
