@@ -1,9 +1,11 @@
-"""Two more replicas of the control plane beside the cluster's own, with a lease on the real API server.
+"""Replicas of the control plane with a lease on the real API server.
 
-The pods that they bind name a scheduler that does not exist: the test asks the replicas, as kube-scheduler would.
+Without the chart they are two more beside the cluster's own; the pods that they bind name a scheduler that does not
+exist: the test asks the replicas, as kube-scheduler would. With the chart they are its pods, and kube-scheduler asks.
 """
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -16,10 +18,12 @@ import msgspec
 import pytest
 
 from fractile.cluster import workload as w
+from fractile.cluster.chart import NAMESPACE
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.workload import Manifest, Workload
 from fractile.main.leading import DEFAULT_LEASE, PAUSE_AT
 from fractile.wire.objects import Pod
+from tests.e2e.conftest import CHART, not_on_chart
 from tests.main.process import Running, control_plane
 from tests.main.test_leading import alive, is_ready, stopped
 
@@ -56,6 +60,7 @@ def card_of(made: Manifest) -> str:
     return w.placement_of(made).containers[0].slices[0].card
 
 
+@not_on_chart("its replicas are pods, and kube-scheduler asks them: see below")
 async def test_a_paused_leader_is_followed_and_what_it_sends_late_is_refused_by_the_api_server(
     cluster: LocalCluster, work: Workload, tmp_path: Path
 ) -> None:
@@ -104,3 +109,56 @@ def leader(made: Manifest) -> Any:
 def report(what: str, seconds: float, *, most: float) -> None:
     print(f"hand-over {what}: {seconds:.2f} s")
     assert seconds <= most
+
+
+# ---- replicas that are pods ----
+
+
+def holder(cluster: LocalCluster) -> str:
+    lease = json.loads(cluster.kubectl("-n", NAMESPACE, "get", "lease", "fractile-control-plane", "-o", "json"))
+    return lease["spec"].get("holderIdentity") or ""
+
+
+def leads(cluster: LocalCluster) -> list[str]:
+    """The replicas that are ready."""
+    found = cluster.kubectl(
+        *("-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/component=control-plane"),
+        *("-o", r"jsonpath={range .items[?(@.status.containerStatuses[0].ready==true)]}{.metadata.name}{'\n'}{end}"),
+    )
+    return found.split()
+
+
+def until_another_holds(cluster: LocalCluster, before: str, what: str, *, most: float) -> str:
+    began = time.monotonic()
+    while (now := holder(cluster)) in ("", before):
+        assert time.monotonic() - began < most + 5, f"nobody leads {what}"
+        time.sleep(0.1)
+    report(what, time.monotonic() - began, most=most)
+    return now
+
+
+@pytest.mark.skipif(not CHART, reason="replicas are pods with the chart only: FRACTILE_TEST_CHART=1")
+def test_a_replica_that_is_a_pod_takes_over_from_one_that_is_paused_and_from_one_that_goes(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    work.apply([w.pod("before", w.container(memory=ALMOST_A_CARD), nodes=[NODE])])
+    work.wait_running("before")
+    first, (old,) = holder(cluster), leads(cluster)
+    cluster.kill("control-plane", signal.SIGSTOP)
+    try:
+        second = until_another_holds(cluster, first, "after a pause", most=17)
+        work.apply([w.pod("paused", w.container(memory=ALMOST_A_CARD), nodes=[NODE])])
+        work.wait_running("paused", seconds=60)
+    finally:
+        cluster.kill("control-plane", signal.SIGCONT)
+    time.sleep(3)  # long enough for the old one to say that it leads, if it thought so
+    assert holder(cluster) == second
+    (new,) = leads(cluster)
+    assert new != old
+
+    cluster.kubectl("-n", NAMESPACE, "delete", "pod", new, "--wait=false")
+    until_another_holds(cluster, second, "after a clean stop", most=3)
+    work.delete("before")
+    work.apply([w.pod("after", w.container(memory=ALMOST_A_CARD), nodes=[NODE])])
+    pods = work.wait_running("paused", "after", seconds=60)
+    assert card_of(pods["paused"]) != card_of(pods["after"])

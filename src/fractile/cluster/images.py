@@ -31,6 +31,8 @@ trap 'exit 143' TERM INT
 wait $!
 """
 _PAUSE = "trap 'exit 0' TERM INT; while :; do /bin/busybox sleep 1000000 & wait $!; done"
+_LIBC = "libc.so.6"
+_GLIBC = ("libpthread.so.0", "libdl.so.2", "librt.so.1", "libm.so.6")  # parts of their own before glibc 2.34
 _DIRECTORIES = ("bin", "dev", "etc", "proc", "sys", "tmp", "var", "root")
 
 
@@ -65,9 +67,11 @@ def static_busybox() -> Path:
 
 
 def _with_libraries(program: Path) -> dict[str, bytes]:
-    """The program in bin, and the C library that it is linked with, where this machine has it."""
+    """The program in bin, and the C library that it is linked with, where this machine has it: all of it, as an image
+    with a C library has it, since the library that an image of ours brings is linked with an old one in parts."""
     said = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=10, check=True).stdout
     paths = [Path(word) for line in said.splitlines() for word in line.split() if word.startswith("/")]
+    paths += [part for libc in paths if libc.name == _LIBC for name in _GLIBC if (part := libc.parent / name).exists()]
     return {f"bin/{program.name}": program.read_bytes()} | {str(p).lstrip("/"): p.read_bytes() for p in paths}
 
 
