@@ -68,6 +68,21 @@ def test_published_orders_are_others_and_say_it_all_too(files: list[str]) -> Non
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        pytest.param([], ("own", None), id="neither"),
+        pytest.param(["--orders", "published", "--sample", "50"], ("published", "50"), id="both"),
+        pytest.param(["--sample", "adaptive"], ("own", "adaptive"), id="adaptive"),
+        pytest.param(["--mode", "steady"], (None, None), id="steady"),
+    ],
+)
+def test_the_json_names_orders_and_sample(files: list[str], args: list[str], said: tuple[str | None, ...]) -> None:
+    report = decode(run(*files, "--seeds", "1", "-o", "json", *args).stdout)
+
+    assert (report.orders, report.sample) == said
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
         pytest.param(["--policy", "bestfit,best"], "'best' is none of fgd-plus, fgd-paper", id="policy"),
         pytest.param(["--policy", "bestfit+random"], "'bestfit+random' is none of", id="no sum"),
         pytest.param(["--policy", ","], "',' is none of", id="no policy"),

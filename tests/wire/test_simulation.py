@@ -1,5 +1,6 @@
 """What ``fractile simulate -o json`` prints."""
 
+import json
 from pathlib import Path
 
 from fractile.wire.simulation import SCHEMA, Figures, Paired, PolicyReport, SeedReport, Simulation, decode, encode
@@ -21,12 +22,21 @@ REPORT = Simulation(
         ),
     ),
     paired=(Paired("bestfit", "random", "allocation_at_100", mean=6.5, stdev=None, better=1, seeds=1),),
+    orders="published",
+    sample="adaptive",
 )
 
 
 def test_the_golden_file_is_what_is_written_and_is_read_back() -> None:
     assert encode(REPORT) + "\n" == GOLDEN.read_text()
     assert decode(GOLDEN.read_text()) == REPORT
+
+
+def test_a_document_from_before_orders_and_samples_were_told_is_read() -> None:
+    body = json.loads(GOLDEN.read_text())
+    del body["orders"], body["sample"]
+
+    assert decode(json.dumps(body)).orders is None
 
 
 def test_numbers_have_four_digits_at_most() -> None:

@@ -48,10 +48,19 @@ def page(report: Simulation, plots: "Sequence[Plot]") -> str:
 
 def _about(report: Simulation) -> str:
     cluster = f"{report.nodes:,} nodes with {report.gpus:,} GPUs"
-    seeds = ", ".join(str(s.seed) for s in report.policies[0].seeds)
+    seeds = f"{'Published orders, seeds' if report.orders == 'published' else 'Seeds'} "
+    seeds += ", ".join(str(s.seed) for s in report.policies[0].seeds)
+    how = f"pods arrive one by one and stay, up to {report.tune or 0:g} times the GPUs."
     if report.mode == "steady":
-        return f"{cluster}; pods come and go, {report.load:g} times the GPUs are wanted at any time. Seeds {seeds}."
-    return f"{cluster}; pods arrive one by one and stay, up to {report.tune:g} times the GPUs. Seeds {seeds}."
+        how = f"pods come and go, {report.load:g} times the GPUs are wanted at any time."
+    return f"{cluster}; {how}{_shown(report.sample)} {seeds}."
+
+
+def _shown(sample: str | None) -> str:
+    if sample is None:
+        return ""
+    share = "its adaptive share" if sample == "adaptive" else f"{sample} %"
+    return f" Policies see as many nodes as kube-scheduler shows, {share}."
 
 
 def _policies(report: Simulation) -> str:

@@ -27,6 +27,11 @@ def percent_of(text: str) -> int | None:
     return int(text) if _TEXT.fullmatch(text) and 1 <= int(text) <= 100 else None
 
 
+def text_of(percent: int) -> str:
+    """What ``percent_of`` reads."""
+    return str(percent) if percent else "adaptive"
+
+
 def enough(nodes: int, percent: int) -> int:
     """So many feasible nodes are looked for."""
     if nodes < _LEAST_NODES or percent >= 100:

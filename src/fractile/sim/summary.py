@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from fractile.sim.runs import Experiment, Run
+from fractile.sim.sample import text_of
 from fractile.wire.simulation import Figures, Paired, PolicyReport, SeedReport, Simulation
 
 HEADLINE = {"fill": "allocation_at_100", "steady": "allocation"}
@@ -28,6 +29,8 @@ def summary(
         load=None if filling else experiment.load,
         policies=reports,
         paired=tuple(p for p in (_paired(a, b, figure) for a, b in pairs) if p is not None),
+        orders=experiment.order if filling else None,
+        sample=None if experiment.sample is None else text_of(experiment.sample),
     )
 
 

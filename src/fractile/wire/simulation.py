@@ -55,7 +55,8 @@ class Paired(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """All of it. ``gpus`` and ``nodes``: of the cluster."""
+    """All of it. ``gpus`` and ``nodes``: of the cluster. ``orders``: "own" or "published", null where there is no such
+    choice. ``sample``: "adaptive" or percent of the nodes that a policy was shown; null: all."""
 
     mode: str
     nodes: int
@@ -64,6 +65,8 @@ class Simulation(msgspec.Struct, frozen=True):
     load: float | None
     policies: tuple[PolicyReport, ...]
     paired: tuple[Paired, ...]
+    orders: str | None = None
+    sample: str | None = None
     schema: str = SCHEMA
 
 
