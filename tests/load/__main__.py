@@ -79,9 +79,18 @@ def _play(run: Run, name: str) -> list[Round]:
     down.down(place, silent())
     try:
         return asyncio.run(play(Cluster(place, found, now=datetime.now(UTC)), run))
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
     finally:
         down.down(place, silent())
         _say(f"  cluster taken down; {monotonic() - began:.0f} s in all")
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _write(played: dict[int, list[Round]], table: tuple[Scenario, ...], file: Path | None) -> None:

@@ -7,7 +7,7 @@ from time import monotonic
 
 import msgspec
 
-from fractile.errors import ApiError, SetupError
+from fractile.errors import ApiError, SetupError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.wire.objects import KubeStruct, ObjectMeta
@@ -95,11 +95,23 @@ async def _create_some(client: KubeClient, namespace: str, rest: Iterator[Manife
 
 
 async def _watch(client: KubeClient, namespace: str, version: str, bound: dict[str, float]) -> None:
-    async with aclosing(client.watch(paths.pods(namespace), BoundPod, resource_version=version)) as events:
-        async for event in events:
-            if event.object is not None and event.object.spec.node_name:
-                bound.setdefault(event.metadata.name, monotonic())
-    raise SetupError("the API server ended the watch of the pods; a round must be shorter than that")
+    """Forever. The API server ends the watch of who is too slow for it; then the list says who was bound meanwhile."""
+    while True:
+        try:
+            async with aclosing(client.watch(paths.pods(namespace), BoundPod, resource_version=version)) as events:
+                async for event in events:
+                    if event.object is not None:
+                        _note(event.object, bound)
+        except (ApiError, Unreachable):
+            await asyncio.sleep(_POLL)
+        found, version = await client.list(paths.pods(namespace), BoundPod)
+        for one in found:
+            _note(one, bound)
+
+
+def _note(pod: BoundPod, bound: dict[str, float]) -> None:
+    if pod.spec.node_name:
+        bound.setdefault(pod.metadata.name, monotonic())
 
 
 async def delete_all(client: KubeClient, scenario: Scenario) -> None:
