@@ -18,9 +18,7 @@ from fractile.agent.steer import Steer
 from fractile.dialects import table
 from fractile.dialects.dialect import Kind
 from fractile.errors import WireError
-
-HEALTHY = "Healthy"
-UNHEALTHY = "Unhealthy"
+from fractile.wire import device_list
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ class Plugin:
     def handlers(self, watch: "Watch") -> tuple[rpc.Handler, ...]:
         """The methods of one registration; ``watch`` is told when kubelet begins and ends to listen."""
 
-        async def list_and_watch(request: dp.Empty, context: rpc.Context) -> AsyncIterator[dp.ListAndWatchResponse]:
+        async def list_and_watch(request: dp.Empty, context: rpc.Context) -> AsyncIterator[bytes]:
             async for answer in self._list_and_watch(watch):
                 yield answer
 
@@ -53,7 +51,7 @@ class Plugin:
     async def _options(self, request: dp.Empty, context: rpc.Context) -> dp.DevicePluginOptions:
         return options(self.resource)
 
-    async def _list_and_watch(self, watch: "Watch") -> AsyncIterator[dp.ListAndWatchResponse]:
+    async def _list_and_watch(self, watch: "Watch") -> AsyncIterator[bytes]:
         watch.began.set()
         try:
             while True:
@@ -118,8 +116,6 @@ def options(resource: str) -> dp.DevicePluginOptions:
     return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 
 
-def _devices(catalog: Catalog, resource: str) -> dp.ListAndWatchResponse:
-    answer = dp.ListAndWatchResponse()
-    for device, healthy in catalog.devices(resource):
-        answer.devices.add(ID=device, health=HEALTHY if healthy else UNHEALTHY)
-    return answer
+def _devices(catalog: Catalog, resource: str) -> bytes:
+    counts = catalog.counts(resource)
+    return device_list.encode((c.uuid, counts.get(c.uuid, 0), c.healthy) for c in catalog.all)

@@ -174,8 +174,8 @@ def unary(method: Method[Q, R], behaviour: Callable[[Q, Context], Awaitable[R]])
     return Handler(method.service, method.name, handler)
 
 
-def streaming(method: Method[Q, R], behaviour: Callable[[Q, Context], AsyncIterator[R]]) -> Handler:
-    """A method that answers with a stream."""
+def streaming(method: Method[Q, R], behaviour: Callable[[Q, Context], AsyncIterator[R | bytes]]) -> Handler:
+    """A method that answers with a stream, of messages or of what they are on the wire."""
     handler = grpc.unary_stream_rpc_method_handler(
         behaviour, request_deserializer=method.request.FromString, response_serializer=_serialize
     )
@@ -193,5 +193,5 @@ async def serve(socket: Path, *handlers: Handler, options: Options = _SERVER_OPT
     return server
 
 
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
+def _serialize(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
