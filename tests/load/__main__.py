@@ -87,10 +87,9 @@ def _play(run: Run, name: str) -> list[Round]:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    leaves: list[BaseException] = []
+    group.subgroup(lambda e: leaves.append(e) is None and False)
+    return next(e for e in leaves if not isinstance(e, BaseExceptionGroup))
 
 
 def _write(played: dict[int, list[Round]], table: tuple[Scenario, ...], file: Path | None) -> None:
