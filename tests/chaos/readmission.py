@@ -7,7 +7,7 @@ kubelet could spare that pod: the agent that would have registered is not there.
 can be: where the agent was there, the pod was killed by our fault.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -15,12 +15,11 @@ from fractile.model.request import Role
 from tests.chaos.faults import PROCESS, Kind
 from tests.chaos.snapshot import SeenPod
 
-WITHIN = 10.0  # seconds between a kubelet's start and its first admissions, and those of an agent's start, under load
-_SENTENCES = ("cannot allocate unhealthy devices", "cannot allocate unregistered device")
+AFTER = 5.0  # seconds that an agent which is started may need on a busy machine until kubelet knows its devices
 
 
 class Outage(msgspec.Struct, frozen=True):
-    """A fault that was played: seconds of the round's clock."""
+    """A fault that was played; seconds since 1970."""
 
     target: str
     kind: Kind
@@ -28,20 +27,16 @@ class Outage(msgspec.Struct, frozen=True):
     end: float
 
 
-def lost(pod: SeenPod, outages: Collection[Outage]) -> bool:
-    """Whether kubelet failed it for want of a plugin that had been taken away."""
-    if not pod.finished or pod.status.reason != "UnexpectedAdmissionError":
-        return False
-    if not any(sentence in (pod.status.message or "") for sentence in _SENTENCES):
-        return False
-    return _wants_again(pod) and _both_away(pod.spec.node_name or "", outages)
+def lost(pod: SeenPod, denied: Mapping[str, float], outages: Collection[Outage]) -> bool:
+    """Whether kubelet failed it for want of a plugin that had been taken away. ``denied``: see denials.py."""
+    when = denied.get(pod.uid)
+    return pod.finished and when is not None and _wants_again(pod) and _away(pod.spec.node_name or "", when, outages)
 
 
 def _wants_again(pod: SeenPod) -> bool:
     return pod.request is not None and any(c.role is Role.INIT for c in pod.request.containers)
 
 
-def _both_away(node: str, outages: Collection[Outage]) -> bool:
-    kubelets = [o for o in outages if o.target == f"{node}/kubelet" and o.kind in (Kind.KILL, Kind.RESTART)]
+def _away(node: str, when: float, outages: Collection[Outage]) -> bool:
     agents = [o for o in outages if o.target == f"{node}/agent" and o.kind in PROCESS]
-    return any(a.begin <= k.end + WITHIN and k.begin <= a.end + WITHIN for k in kubelets for a in agents)
+    return any(o.begin <= when <= o.end + AFTER for o in agents)

@@ -100,10 +100,11 @@ class Rounds:
         journal: Journal,
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.sums = Sums()
         self._programs, self._wishes, self._eyes, self._settings = programs, wishes, eyes, settings
-        self._journal, self._say, self._clock = journal, say, clock
+        self._journal, self._say, self._clock, self._wall = journal, say, clock, wall
         self._targets = faults.targets(programs.nodes, REPLICAS, (EXTENDER, WEBHOOK))
         self._planned: dict[str, str] = {}
         self._lives: dict[str, tuple[str, Life]] = {}
@@ -188,10 +189,10 @@ class Rounds:
     async def _hit(self, fault: faults.Fault, began: float) -> None:
         await asyncio.sleep(max(0.0, began + fault.at - self._clock()))
         self._journal.note(f"{fault.kind} {fault.target} for {fault.seconds} s")
-        since = self._clock()
+        since = self._wall()
         done = await self._programs.players.play(fault)
         self.sums.faults += done
-        self._outages += [Outage(fault.target, fault.kind, since, self._clock())] if done else []
+        self._outages += [Outage(fault.target, fault.kind, since, self._wall())] if done else []
         self._journal.note(f"end of {fault.kind} {fault.target}{'' if done else ': it did not run'}")
 
     async def _step(self, step: pods.Step, began: float) -> None:
@@ -242,7 +243,8 @@ class Rounds:
     def _judge(self, seen: Snapshot) -> None:
         """What must never be, and who must still be there."""
         self._last = seen
-        self._wishes.lost |= {p.uid for p in seen.pods if p.uid in self._lives and readmission.lost(p, self._outages)}
+        ran = [p for p in seen.pods if p.uid in self._lives]
+        self._wishes.lost |= {p.uid for p in ran if readmission.lost(p, seen.denied, self._outages)}
         self._lives = {uid: life for uid, life in self._lives.items() if uid not in self._wishes.lost}
         self._blame(invariants.never(seen))
         self._blame(invariants.killed(self._lives, seen, self._wishes.deleted))

@@ -20,6 +20,7 @@ from fractile.wire.extended_resource import ExtendedResource, to_card
 from fractile.wire.kubelet_checkpoint import FILE_NAME
 from fractile.wire.pod_requests import CountedNode
 from fractile.wire.resource_class import ResourceClass
+from tests.chaos.denials import Denials
 from tests.chaos.programs import Programs
 from tests.chaos.snapshot import LedgerReport, SeenPod, Snapshot, Token
 
@@ -39,6 +40,7 @@ class Eyes:
         self._cluster = cluster
         self._client = client
         self._programs = programs
+        self._denials = Denials({node: cluster.place.log(f"{node}/kubelet") for node in programs.nodes})
 
     async def pods(self, namespace: str = "") -> tuple[SeenPod, ...]:
         async with asyncio.timeout(_WITHIN):
@@ -66,6 +68,7 @@ class Eyes:
                 },
                 tokens=tokens,
                 ledger=report_of(await self._programs.metrics()),
+                denied=await asyncio.to_thread(self._denials.look),
             )
 
     async def _books(self, node: str) -> Books:

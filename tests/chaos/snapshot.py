@@ -117,7 +117,8 @@ class LedgerReport(msgspec.Struct, frozen=True):
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """``allocatable``: of each node, by resource. ``records``, ``listed``: kubelet's checkpoint and pod-resources, by
-    node. ``ledger`` is None when no replica is ready."""
+    node. ``ledger`` is None when no replica is ready. ``denied``: by UID when a kubelet did not admit a pod for want of
+    the device plugin, in seconds since 1970."""
 
     pods: tuple[SeenPod, ...]
     cards: tuple[tuple[NodeName, Card], ...]
@@ -127,6 +128,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     listed: Mapping[str, Record]
     tokens: tuple[Token, ...]
     ledger: LedgerReport | None
+    denied: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
 
     @property
     def holding(self) -> list[SeenPod]:

@@ -8,63 +8,51 @@ import pytest
 
 from fractile.cluster import workload as w
 from tests.chaos.faults import Kind
-from tests.chaos.readmission import WITHIN, Outage, lost
+from tests.chaos.readmission import AFTER, Outage, lost
 from tests.chaos.snapshot import SeenPod
 from tests.chaos.world import seen_pod
 
-AWAY = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices x"
-KUBELET = Outage("n1/kubelet", Kind.KILL, 100.0, 104.0)
 AGENT = Outage("n1/agent", Kind.KILL, 104.5, 110.0)
 
 
-def failed(*, reason: str = "UnexpectedAdmissionError", message: str = AWAY, init: bool = True) -> SeenPod:
-    pod = seen_pod("one", node="n1", phase="Failed", started=True)
+DENIED = {"uid-one": 106.0}
+
+
+def ended(*, phase: str = "Failed", init: bool = True) -> SeenPod:
+    pod = seen_pod("one", node="n1", phase=phase, started=True)
     initial: list[Mapping[str, Any]] = [w.container("init", memory=500)] if init else []
-    made = msgspec.to_builtins(pod) | {"status": {"phase": "Failed", "reason": reason, "message": message}}
+    made = msgspec.to_builtins(pod)
     made["spec"]["initContainers"] = initial
     return msgspec.convert(made, SeenPod)
 
 
-def test_a_pod_whose_init_container_asked_for_a_card_is_lost_when_kubelet_came_back_without_the_agent() -> None:
-    assert lost(failed(), [KUBELET, AGENT])
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_whose_init_container_asked_for_a_card_is_lost_when_kubelet_came_back_without_the_agent(
+    phase: str,
+) -> None:
+    assert lost(ended(phase=phase), DENIED, [AGENT])
+
+
+def test_any_other_pod_is_not() -> None:
+    assert not lost(ended(init=False), DENIED, [AGENT])
+    assert not lost(ended(), {"uid-other": 106.0}, [AGENT])
+    assert not lost(ended(phase="Running"), DENIED, [AGENT])
 
 
 @pytest.mark.parametrize(
-    "pod",
+    "outage",
     [
-        failed(init=False),
-        failed(message="Allocate failed due to rpc error: the card is gone"),
-        failed(reason="Evicted"),
-        seen_pod("one", node="n1"),
+        Outage("n2/agent", Kind.KILL, 104.5, 110.0),
+        Outage("n1/kubelet", Kind.KILL, 104.5, 110.0),
+        Outage("n1/agent", Kind.CUT, 104.5, 110.0),
+        Outage("n1/agent", Kind.KILL, 106.1, 110.0),
+        Outage("n1/agent", Kind.KILL, 90.0, 105.9 - AFTER),
     ],
-    ids=["no init container", "another sentence", "another reason", "runs"],
+    ids=["another node", "kubelet alone", "it had no API", "it was taken away later", "it was back long before"],
 )
-def test_any_other_pod_is_not(pod: SeenPod) -> None:
-    assert not lost(pod, [KUBELET, AGENT])
+def test_nor_is_one_whose_agent_was_there_when_kubelet_came(outage: Outage) -> None:
+    assert not lost(ended(), DENIED, [outage])
 
 
-@pytest.mark.parametrize(
-    "outages",
-    [
-        [],
-        [KUBELET],
-        [AGENT],
-        [KUBELET, Outage("n2/agent", Kind.KILL, 104.5, 110.0)],
-        [KUBELET, Outage("n1/agent", Kind.CUT, 104.5, 110.0)],
-        [Outage("n1/kubelet", Kind.PAUSE, 100.0, 104.0), AGENT],
-        [KUBELET, Outage("n1/agent", Kind.KILL, 104.1 + WITHIN, 120.0)],
-        [KUBELET, Outage("n1/agent", Kind.KILL, 80.0, 99.9 - WITHIN)],
-    ],
-    ids=[
-        "nothing",
-        "the agent was there",
-        "kubelet was there",
-        "another node",
-        "the agent had no API",
-        "kubelet slept",
-        "much later",
-        "long before",
-    ],
-)
-def test_nor_is_one_whose_agent_was_there_when_kubelet_came(outages: list[Outage]) -> None:
-    assert not lost(failed(), outages)
+def test_an_agent_that_was_just_started_again_counts_as_away() -> None:
+    assert lost(ended(), DENIED, [Outage("n1/agent", Kind.RESTART, 100.0, 106.1 - AFTER)])

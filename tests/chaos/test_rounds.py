@@ -146,7 +146,7 @@ async def test_a_pod_that_kubelet_lost_is_told_apart_from_one_that_was_killed(
     play = start()
     assert await play.round(QUIET)
 
-    def lost(pod: SeenPod, _: object) -> bool:
+    def lost(pod: SeenPod, *_: object) -> bool:
         return pod.finished
 
     monkeypatch.setattr(readmission, "lost", lost)
