@@ -15,7 +15,8 @@ from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.lease import LeaderElector, Timing
 from fractile.kube.reflector import INITIAL_EVENTS_END, Gone, Reflector
 from fractile.kube.tokens import StaticToken
-from fractile.wire.objects import KubeStruct, Lease, ObjectMeta, Pod
+from fractile.wire import queued
+from fractile.wire.objects import Gate, KubeStruct, Lease, ObjectMeta, Pod
 from tests.contract.conftest import Api
 from tests.contract.real_apiserver import RealApiServer
 
@@ -42,6 +43,14 @@ def config_map(name: str, **data: str) -> dict[str, object]:
 
 def pod(name: str, **metadata: object) -> dict[str, object]:
     return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+def gated_pod(name: str, *others: str) -> dict[str, object]:
+    gates = [{"name": gate} for gate in (queued.GATE, *others)]
+    return {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "schedulingGates": gates},
+    }
 
 
 def lease(name: str, holder: str, **metadata: object) -> dict[str, object]:
@@ -364,6 +373,64 @@ async def test_the_status_is_a_subresource_of_its_own(api: Api) -> None:
     assert (await api.client.get(path, Pod)).status.phase == "Pending"
     await api.client.merge_patch(f"{path}/status", {"status": {"phase": "Running"}})
     assert (await api.client.get(path, Pod)).status.phase == "Running"
+
+
+async def test_a_nomination_and_its_annotation_are_one_write_of_the_status(api: Api) -> None:
+    """Also on a pod that is gated."""
+    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
+    path = paths.pod(api.namespace, "p")
+    before = await api.client.get(path, Pod)
+    await api.client.merge_patch(f"{path}/status", queued.nomination(before, "n1"))
+    after = await api.client.get(path, Pod)
+    assert queued.nominated_by_us(after) == "n1"
+    assert queued.gated(after)
+    await api.client.merge_patch(f"{path}/status", queued.no_nomination(after))
+    assert queued.nominated_by_us(await api.client.get(path, Pod)) == ""
+
+
+async def test_a_nomination_for_an_older_state_of_a_pod_is_a_409(api: Api) -> None:
+    await api.client.create(paths.pods(api.namespace), pod("p"))
+    path = paths.pod(api.namespace, "p")
+    before = await api.client.get(path, Pod)
+    await api.client.bind(namespace=api.namespace, name="p", uid=before.metadata.uid, node="n2", annotations={})
+    with pytest.raises(ApiError) as error:
+        await api.client.merge_patch(f"{path}/status", queued.nomination(before, "n1"))
+    assert error.value.code == 409
+
+
+async def test_our_gate_is_taken_away_and_those_of_others_stay(api: Api) -> None:
+    await api.client.create(paths.pods(api.namespace), gated_pod("p", "example.com/other"))
+    path = paths.pod(api.namespace, "p")
+    for _ in range(2):  # twice changes nothing
+        await api.client.strategic_patch(path, queued.without_gate(await api.client.get(path, Pod)))
+        assert (await api.client.get(path, Pod)).spec.scheduling_gates == [Gate(name="example.com/other")]
+
+
+async def test_a_gate_of_another_pod_of_that_name_stays(api: Api) -> None:
+    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
+    path = paths.pod(api.namespace, "p")
+    other = msgspec.structs.replace(await api.client.get(path, Pod), metadata=ObjectMeta(name="p", uid="other"))
+    with pytest.raises(ApiError) as error:
+        await api.client.strategic_patch(path, queued.without_gate(other))
+    assert error.value.code in (409, 422)
+    assert queued.gated(await api.client.get(path, Pod))
+
+
+async def test_a_gated_pod_cannot_be_bound(api: Api) -> None:
+    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
+    uid = (await api.client.get(paths.pod(api.namespace, "p"), Pod)).metadata.uid
+    with pytest.raises(ApiError, match="schedulingGates") as error:
+        await api.client.bind(namespace=api.namespace, name="p", uid=uid, node="n1", annotations={})
+    assert error.value.code == 409
+
+
+async def test_a_patch_of_a_pod_that_is_not_there_is_a_404(api: Api) -> None:
+    path = paths.pod(api.namespace, "nobody")
+    with pytest.raises(ApiError) as of_status:
+        await api.client.merge_patch(f"{path}/status", {"metadata": {}})
+    with pytest.raises(ApiError) as of_pod:
+        await api.client.strategic_patch(path, {"metadata": {}})
+    assert (of_status.value.code, of_pod.value.code) == (404, 404)
 
 
 async def test_creating_twice_is_a_409(api: Api) -> None:

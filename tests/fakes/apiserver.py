@@ -223,6 +223,8 @@ class FakeApiServer:
                 return 200, self.store.replace(at, _body(exchange))
             case "PATCH", "application/merge-patch+json":
                 return 200, self.store.merge(at, _body(exchange))
+            case "PATCH", "application/strategic-merge-patch+json":
+                return 200, self.store.strategic(at, _body(exchange))
             case "PATCH", "application/apply-patch+yaml":
                 manager, force = exchange.query.get("fieldManager", ""), exchange.query.get("force") == "true"
                 if not manager:

@@ -178,6 +178,20 @@ class Store:
         before = self.get(at)
         return self._update(at, before, _merged(before, patch))
 
+    def strategic(self, at: Place, patch: Json) -> Json:
+        """Strategic merge patch, as far as it takes scheduling gates away; the rest is as in a merge patch."""
+        spec = dict(as_dict(patch.get("spec")))
+        directives = cast("list[Json]", spec.pop("schedulingGates", []))
+        before = self.get(at)
+        after = _merged(before, {**patch, **({"spec": spec} if spec else {"spec": {}})})
+        gone = {item["name"] for item in directives if item.get("$patch") == "delete"}
+        held = cast("list[Json]", as_dict(before.get("spec")).get("schedulingGates") or [])
+        gates = [g for g in held if g["name"] not in gone]
+        after["spec"].pop("schedulingGates", None)
+        if gates:
+            after["spec"]["schedulingGates"] = gates
+        return self._update(at, before, after)
+
     def apply(self, at: Place, body: Json, *, manager: str = "", force: bool = True) -> tuple[Json, bool]:
         """Server-side apply: create the object, or make the manager's fields those of the body."""
         if body.get("kind") != at.kind or body.get("apiVersion") != at.api_version:
@@ -236,6 +250,8 @@ class Store:
             raise _conflict(
                 f'pods/binding "{at.name}"', f"pod {at.name} is being deleted, cannot be assigned to a host"
             )
+        if as_dict(pod.get("spec")).get("schedulingGates"):
+            raise _conflict(f'pods/binding "{at.name}"', f"pod {at.name} has non-empty .spec.schedulingGates")
         taken = as_dict(pod.get("spec")).get("nodeName")
         if taken:
             raise _conflict(f'pods/binding "{at.name}"', f'pod {at.name} is already assigned to node "{taken}"')
@@ -261,7 +277,10 @@ class Store:
             if name in held:
                 meta[name] = held[name]
         if at.subresource == "status":
-            after = {**before, "status": after.get("status", {})}
+            kept = {**before, "status": after.get("status", {})}
+            if at.plural == "pods":  # whose labels and annotations may be written that way too
+                kept["metadata"] = {**held, **{k: meta[k] for k in ("labels", "annotations") if k in meta}}
+            after = kept
         elif at.plural in ("pods", "nodes", *_OURS):
             after.pop("status", None)
             if "status" in before:

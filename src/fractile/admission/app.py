@@ -26,10 +26,19 @@ from fractile.model.units import MemoryUnit
 from fractile.wire import admission as wire
 from fractile.wire.admission import AdmissionRequest
 from fractile.wire.objects import Pod
+from fractile.wire.queued import GATE
 
 log = logging.getLogger(__name__)
 
 PREFIX = "/admission"
+
+Gate = Callable[[Pod, str], bool]  # pod and namespace
+
+
+def nobody(pod: Pod, namespace: str) -> bool:
+    """No pod is held back until its node is chosen."""
+    return False
+
 
 _TEMPLATES: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "PodTemplate"): ("template",),
@@ -57,7 +66,8 @@ class Settings(msgspec.Struct, frozen=True):
 
 class Webhook:
     """Both verbs, from bytes to bytes. ``known`` says whether cards and classes of the cluster are all read;
-    ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have."""
+    ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have; ``gate`` which of
+    them are held back until their node is chosen (docs/global-placement.md)."""
 
     def __init__(
         self,
@@ -66,12 +76,14 @@ class Webhook:
         cluster: Cluster,
         known: Callable[[], bool],
         scheduler_of: Callable[[str], str] = lambda _: "",
+        gate: Gate = nobody,
         settings: Settings | None = None,
     ) -> None:
         self._classes = classes
         self._cluster = cluster
         self._known = known
         self._scheduler_of = scheduler_of
+        self._gate = gate
         self._settings = settings or Settings()
 
     def mutate(self, body: bytes) -> bytes:
@@ -123,6 +135,7 @@ class Webhook:
             self._classes,
             resources=self._settings.resources,
             scheduler=self._scheduler_of(request.namespace),
+            gate=GATE if self._gate(pod, request.namespace) else "",
         )
 
     def _verdict(self, request: AdmissionRequest) -> Verdict:

@@ -33,9 +33,11 @@ class Mutation(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-def mutate_pod(pod: Pod, classes: Classes, *, resources: frozenset[str] = RESOURCES, scheduler: str = "") -> Mutation:
+def mutate_pod(
+    pod: Pod, classes: Classes, *, resources: frozenset[str] = RESOURCES, scheduler: str = "", gate: str = ""
+) -> Mutation:
     """``resources``: those of the families that are served. ``scheduler``: the one that pods with devices shall have
-    when they name none; "" leaves them theirs."""
+    when they name none; "" leaves them theirs. ``gate``: a scheduling gate for those that have none."""
     ops: list[Op] = []
     warnings: list[str] = []
     asks = False
@@ -51,6 +53,8 @@ def mutate_pod(pod: Pod, classes: Classes, *, resources: frozenset[str] = RESOUR
         asks = asks or any(_is_ours(name, resources) for name in amounts.names())
     if asks and scheduler and pod.spec.scheduler_name in ("", DEFAULT_SCHEDULER) and scheduler != DEFAULT_SCHEDULER:
         ops.append(Op("add", pointer("spec", "schedulerName"), scheduler))
+    if asks and gate and not (pod.spec.scheduling_gates or pod.spec.node_name):
+        ops.append(Op("add", pointer("spec", "schedulingGates"), [{"name": gate}]))
     return Mutation(tuple(ops), tuple(warnings))
 
 

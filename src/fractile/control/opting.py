@@ -11,11 +11,14 @@ _SAID = {"true": True, "false": False}
 
 
 class GlobalPlacement(msgspec.Struct, frozen=True):
-    """What the command line says. ``everybody``: also those who say nothing. ``gate``: the webhook holds them back until
-    they are nominated."""
+    """What the command line says. ``everybody``: also those who say nothing. ``gate``: the webhook holds them back
+    until they are nominated."""
 
     everybody: bool = False
     gate: bool = False
+
+
+SCHEDULERS = GlobalPlacement()  # nodes are kube-scheduler's choice, where nobody says otherwise
 
 
 class OptIn:

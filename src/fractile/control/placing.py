@@ -46,6 +46,7 @@ _TICK = 0.5  # seconds
 _AGAIN = 20  # refused pods that are looked at anew at a time when something was freed
 _TRIAL = 10.0  # seconds between two looks whether we may write
 _STALE = 2.0  # seconds in which kube-scheduler binds a pod elsewhere whose nomination did not do
+_NOTHING: dict[str, object] = {"metadata": {}}  # a patch
 _BEHIND = 2.0  # seconds without a decision while pods wait for one: no more gates are set
 
 
@@ -126,6 +127,10 @@ class Placing:
         """kube-scheduler binds the pod."""
         self._reserved.begun(uid, node)
 
+    def node(self, uid: PodUID) -> NodeName | None:
+        """Where cards are kept for the pod."""
+        return self._reserved.node(uid)
+
     def missed(self, uid: PodUID) -> None:
         """kube-scheduler asks about other nodes: the one that was nominated does not do."""
         if uid in self._reserved:
@@ -184,6 +189,8 @@ class Placing:
     def _reserve(self, uid: PodUID, pod: QueuedPod) -> NodeName | None:
         """Choose and charge; None where the pod goes the normal way."""
         self._decided = self._clock()
+        if uid in self._normal or uid in self._reserved:
+            return None
         request = self._by.parse(pod)
         if not isinstance(request, PodRequest) or self._holds(uid):
             self._normal.add(uid)
@@ -258,8 +265,8 @@ class Placing:
         """Whether nominations and gates can be written. Rights are asked for with a pod that does not exist: 403 where
         they are missing, 404 where they are not."""
         path = paths.pod("fractile-system", "fractile-placement-trial")
-        status = await self._is_allowed(self._client.merge_patch(f"{path}/status", {}))
-        return await self._is_allowed(self._client.strategic_patch(path, {})) and status
+        status = await self._is_allowed(self._client.merge_patch(f"{path}/status", _NOTHING))
+        return await self._is_allowed(self._client.strategic_patch(path, _NOTHING)) and status
 
     async def _is_allowed(self, write: Coroutine[None, None, None]) -> bool:
         try:

@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fractile.control.nominations import Nominations
+from fractile.control.placing import Placing
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import FractileError, WireError
 from fractile.extender import openapi
@@ -62,7 +63,9 @@ class Extender:
         policies: NodePolicies | None = None,
         preemption: Preemption | None = None,
         nominations: Nominations | None = None,
+        placing: Placing | None = None,
     ) -> None:
+        self._placing = placing
         self._preemption = preemption
         self._nominations = nominations
         self._ledger = ledger
@@ -85,6 +88,7 @@ class Extender:
             log.warning("filter refused reason=%s", e)
             return wire.encode(FilterResult(error=str(e)))
         assert args.pod is not None
+        self._missed(args.pod, names)
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         result = self._filtered(args.pod, request, names)
         if self._nominations is not None and isinstance(request, PodRequest):
@@ -110,6 +114,12 @@ class Extender:
         if ranking.best:
             self._expected.put(request.uid, ranking.best, ranking.memory, ranking.coming)
         return wire.encode(ranking.scores)
+
+    def _missed(self, pod: Pod, names: Sequence[str]) -> None:
+        """A node that we chose, and about which kube-scheduler does not ask, was none for the pod."""
+        uid = PodUID(pod.metadata.uid)
+        if self._placing is not None and (node := self._placing.node(uid)) is not None and node not in names:
+            self._placing.missed(uid)
 
     def _filtered(self, pod: Pod, request: PodRequest | Refusal | None, names: list[str]) -> FilterResult:
         if not isinstance(request, PodRequest) or len(names) <= BEST:
@@ -137,6 +147,7 @@ class Extender:
             log.warning("preempt refused reason=%s", e)
             return wire.encode(PreemptionResult())
         assert args.pod is not None
+        self._missed(args.pod, ())
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         if request is None:
             return wire.encode(PreemptionResult(args.proposed()))  # asks for nothing of ours
@@ -159,6 +170,8 @@ class Extender:
         try:
             args = wire.decode_binding(body)
             self._expected.discard(PodUID(args.pod_uid))
+            if self._placing is not None:
+                self._placing.begun(PodUID(args.pod_uid), args.node)
             refusal = await self._binder.bind(args)
             self._policies.forget(PodUID(args.pod_uid))
             asyncio.get_running_loop().call_soon(self._policies.catch_up)  # kube-scheduler does not wait for this

@@ -15,6 +15,7 @@ import click
 
 from fractile.control.doubt import Doubt
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
+from fractile.control.opting import SCHEDULERS, GlobalPlacement
 from fractile.control.repair import Repair
 from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
@@ -39,6 +40,8 @@ from fractile.main.families import family_options
 from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
 from fractile.main.leading import options as lease_options
 from fractile.main.logs import set_up_logging
+from fractile.main.placing import QPS, GlobalChoice, sweep_gates
+from fractile.main.placing import options as placement_options
 from fractile.main.preemption import Evictions
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
 from fractile.main.scoring import Scoring, ScoringOptions, options_of, scoring_options
@@ -48,7 +51,7 @@ from fractile.main.sharing import option as sharing_option
 from fractile.main.webhook import Admission, WebhookOptions, webhook_options
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
-from fractile.wire.objects import Pod
+from fractile.wire.queued import QueuedPod
 from fractile.wire.resource_class import ResourceClass
 
 
@@ -79,6 +82,7 @@ from fractile.wire.resource_class import ResourceClass
 @family_options
 @scoring_options
 @lease_options
+@placement_options
 @sharing_option
 @default_classes_option
 @quota_command_options
@@ -100,6 +104,7 @@ def command(
     mix_pods: int,
     compiled: bool,
     lease: LeaseOptions,
+    placement: GlobalPlacement,
     sharing: Path | None,
     default_classes: str,
     quota_configmap: str,
@@ -130,6 +135,7 @@ def command(
             quota=QuotaOptions(quota_configmap, others=quota_others == "allow"),
             webhook=webhook,
             lease=lease,
+            placement=placement,
         )
     )
 
@@ -147,6 +153,7 @@ async def run(
     quota: QuotaOptions | None = None,
     webhook: WebhookOptions | None = None,
     lease: LeaseOptions | None = None,
+    placement: GlobalPlacement = SCHEDULERS,
 ) -> None:
     """Serve until told to stop; lead whenever the lease is ours."""
     access = credentials.load(kubeconfig)
@@ -165,13 +172,16 @@ async def run(
             default_classes=default_classes,
             quota=quota,
             webhook=webhook,
+            placement=placement,
         )
 
     try:
         async with asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(in_terms(lease or LeaseOptions(), access, lead))
+            sweeping = tasks.create_task(sweep_gates(placement, access))
             await serve(stage, options)
             leading.cancel()
+            sweeping.cancel()
     except BaseExceptionGroup as group:
         raise sentence_of(group) from None
 
@@ -189,9 +199,13 @@ async def _lead(
     default_classes: str,
     quota: QuotaOptions | None,
     webhook: WebhookOptions | None,
+    placement: GlobalPlacement,
 ) -> None:
     """Build the objects, connect them, run until cancelled."""
-    async with KubeClient(access, fence=term.left) as client:
+    async with (
+        KubeClient(access, fence=term.left) as client,
+        KubeClient(access, fence=term.left, qps=QPS, burst=QPS) as nominating,
+    ):
         ledger = Ledger(time.monotonic, slots=slots)
         classes = ClassIndex(ledger)
         waiting = WaitingPods()
@@ -211,7 +225,7 @@ async def _lead(
             waiting=waiting,
             unit=unit,
             warn=events.emit,
-            freed=wakeup.freed,
+            freed=in_turn(wakeup.freed, lambda _: choice.placing.freed()),
             needs_repair=repair.request,
             dialects=dialects,
             eased=wakeup.eased,
@@ -227,8 +241,11 @@ async def _lead(
             template=default_classes,
             dialects=dialects,
             node_changed=quotas.feed.node_changed,
-            node_gone=in_turn(quotas.feed.node_gone, nodes.feed.node_gone),
-            node_shown=lambda node: nodes.feed.node_changed(node.metadata.name, node.status.allocatable),
+            node_gone=in_turn(quotas.feed.node_gone, nodes.feed.node_gone, lambda gone: choice.node_gone(gone)),
+            node_shown=in_turn(
+                lambda node: nodes.feed.node_changed(node.metadata.name, node.status.allocatable),
+                lambda node: choice.node_changed(node),
+            ),
         )
         card_feed = CardFeed(ledger, freed=pod_feed.freed, shown=upkeep.control.card_shown)
         # Nobody waits for the classes: what is bound is judged by its placement, and who comes too early is woken.
@@ -250,15 +267,20 @@ async def _lead(
         pods = Reflector(
             client,
             paths.pods(),
-            Pod,
+            QueuedPod,
             changed=in_turn(
-                pod_feed.changed, evictions.residents.changed, nodes.feed.pod_changed, upkeep.control.pod_changed
+                pod_feed.changed,
+                evictions.residents.changed,
+                nodes.feed.pod_changed,
+                upkeep.control.pod_changed,
+                lambda pod: choice.placing.pod_changed(pod),
             ),
             gone=in_turn(
                 lambda gone: pod_feed.gone(PodUID(gone.uid)),
                 lambda gone: evictions.residents.gone(PodUID(gone.uid)),
                 lambda gone: nodes.feed.pod_gone(PodUID(gone.uid)),
                 upkeep.control.pod_gone,
+                lambda gone: choice.placing.pod_gone(PodUID(gone.uid)),
             ),
         )
         binder = Binder(
@@ -274,6 +296,18 @@ async def _lead(
             reached=in_turn(term.reached, _crash_point(os.environ.get(CRASH_AT, ""))),
             term=lambda: term.name,
             nominations=evictions.nominations,
+        )
+        choice = GlobalChoice(
+            placement,
+            nominating,
+            ledger,
+            classes=classes,
+            scoring=nodes,
+            nominations=evictions.nominations,
+            unit=unit,
+            dialects=dialects,
+            feed=pod_feed,
+            binder=binder,
         )
         rebuilt = asyncio.Event()
 
@@ -291,6 +325,7 @@ async def _lead(
             policies=nodes.policies,
             preemption=evictions.preemption,
             nominations=evictions.nominations,
+            placing=choice.placing,
         )
         admission = (
             Admission(
@@ -301,11 +336,12 @@ async def _lead(
                 known=lambda: ready() and class_objects.synced.is_set(),
                 unit=unit,
                 dialects=dialects,
+                gate=lambda pod, namespace: ready() and choice.gates(pod, namespace),
             )
             if webhook and webhook.listen
             else None
         )
-        first = [cards, upkeep.nodes, *quotas.watches, *([cuts.nodes] if cuts else [])]
+        first = [cards, upkeep.nodes, nodes.namespaces, *quotas.watches, *([cuts.nodes] if cuts else [])]
         stage.show(application(extender, more=[quotas.metrics(waiting, ready)]))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -319,6 +355,7 @@ async def _lead(
                     doubt.run(),
                     events.run(),
                     evictions.budgets.run(),
+                    choice.run(rebuilt),
                     *nodes.loops([cards.synced, upkeep.nodes.synced, pods.synced]),
                     *upkeep.loops([cards.synced, class_objects.synced, pods.synced]),
                     *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),
@@ -331,7 +368,7 @@ async def _lead(
 
 async def _rebuild(
     first: Sequence[asyncio.Event],
-    pods: Reflector[Pod],
+    pods: Reflector[QueuedPod],
     rebuilt: asyncio.Event,
     ledger: Ledger,
     wake: Callable[[], None],

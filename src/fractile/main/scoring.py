@@ -23,10 +23,12 @@ from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Reflector
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
+from fractile.main.classes import in_turn
 from fractile.model.units import MemoryUnit
 from fractile.policy.score.mix import Mix, mix_of
 from fractile.policy.score.table import POLICIES
 from fractile.wire.objects import Namespace
+from fractile.wire.queued import ANNOTATION as GLOBAL_PLACEMENT
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -134,15 +136,20 @@ class Scoring:
         pinned = read_mix(options.mix) if options.mix else None
         totals = NodeTotals()
         seen = SeenPods(time.monotonic, Window(options.hours * 3600, options.pods))
-        self._engine = Engine(ledger, totals, compiled=options.compiled)
-        self._learning = Learning(seen, self._engine, pinned=pinned)
+        self.engine = Engine(ledger, totals, compiled=options.compiled)
+        self._learning = Learning(seen, self.engine, pinned=pinned)
         self.feed = NodeFeed(totals, seen, ledger.arrays, unit, dialects)
         by_namespace = NamespacePolicies(ANNOTATION)
+        self.global_placement = NamespacePolicies(GLOBAL_PLACEMENT)
         self.namespaces = Reflector(
-            client, paths.namespaces(), Namespace, changed=by_namespace.changed, gone=by_namespace.gone
+            client,
+            paths.namespaces(),
+            Namespace,
+            changed=in_turn(by_namespace.changed, self.global_placement.changed),
+            gone=in_turn(by_namespace.gone, self.global_placement.gone),
         )
         self.policies = NodePolicies(
-            ledger, self._engine, cluster=options.policy, namespaces=by_namespace, seen=seen.better
+            ledger, self.engine, cluster=options.policy, namespaces=by_namespace, seen=seen.better
         )
 
     def loops(self, synced: Sequence[asyncio.Event]) -> tuple[Coroutine[Any, Any, None], ...]:

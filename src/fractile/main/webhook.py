@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 
-from fractile.admission.app import Settings, Webhook, application
+from fractile.admission.app import Gate, Settings, Webhook, application, nobody
 from fractile.admission.capacity import Capacity
 from fractile.admission.configuration import Configuration
 from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
@@ -134,6 +134,7 @@ class Admission:
         known: Callable[[], bool],
         unit: MemoryUnit,
         dialects: frozenset[str],
+        gate: Gate = nobody,
     ) -> None:
         self._listening: socket.socket = listening_socket(Options(options.listen, None, None, option="--webhook"))
         self._schedulers = Schedulers(options.scheduler)
@@ -142,6 +143,7 @@ class Admission:
             cluster=Capacity(ledger, lambda request: resolve(request, classes)),
             known=known,
             scheduler_of=self._schedulers.of,
+            gate=gate,
             settings=Settings(
                 unit=unit, dialects=dialects, resources=_resources(dialects), privileged=options.privileged
             ),

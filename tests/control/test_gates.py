@@ -1,0 +1,115 @@
+"""Gates that nobody removes: the replicas that do not lead remove them, and leave a leader at its work."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from fractile.control import gates as module
+from fractile.control.gates import LONGEST, SILENCE, GateSweeper
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Gone
+from fractile.wire import queued
+from fractile.wire.objects import Gate, ObjectMeta, Pod, PodSpec
+from tests.builders import Clock
+from tests.control.plane import until
+from tests.fakes.apiserver import FakeApiServer, Fault
+
+
+def pod(name: str, *, gate: bool = True) -> Pod:
+    gates = [Gate(name=queued.GATE)] if gate else None
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"), spec=PodSpec(scheduling_gates=gates)
+    )
+
+
+@pytest.fixture
+async def server():
+    async with FakeApiServer() as made:
+        yield made
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def sweeper(server: FakeApiServer, clock: Clock):
+    async with KubeClient(server.credentials()) as client:
+        yield GateSweeper(client, clock)
+
+
+def due(sweeper: GateSweeper) -> list[str]:
+    return [p.metadata.name for p in sweeper.due()]
+
+
+async def test_a_young_gate_is_left(sweeper: GateSweeper, clock: Clock) -> None:
+    clock.now += 100
+    sweeper.changed(pod("a"))
+    clock.now += SILENCE - 0.1
+    assert due(sweeper) == []
+
+
+async def test_when_no_gate_goes_the_old_ones_are_due(sweeper: GateSweeper, clock: Clock) -> None:
+    sweeper.changed(pod("a"))
+    clock.now += 2
+    sweeper.changed(pod("b"))
+    clock.now += SILENCE - 1
+    assert due(sweeper) == ["a"]
+    clock.now += 1.1
+    assert due(sweeper) == ["a", "b"]
+
+
+async def test_as_long_as_gates_go_the_others_wait_their_turn_but_not_for_ever(
+    sweeper: GateSweeper, clock: Clock
+) -> None:
+    sweeper.changed(pod("old"))
+    for i in range(int(LONGEST / 2) - 1):
+        sweeper.changed(pod(f"p{i}"))
+        clock.now += 2
+        sweeper.changed(pod(f"p{i}", gate=False))
+        assert due(sweeper) == []
+    clock.now += 2.1
+    sweeper.changed(pod("last"))
+    sweeper.changed(pod("last", gate=False))
+    assert due(sweeper) == ["old"]
+
+
+async def test_a_deletion_says_nothing_of_the_leader(sweeper: GateSweeper, clock: Clock) -> None:
+    sweeper.changed(pod("a"))
+    sweeper.changed(pod("b"))
+    clock.now += SILENCE + 0.1
+    sweeper.gone(Gone("default", "b", "uid-b"))
+    assert due(sweeper) == ["a"]
+
+
+async def test_gates_of_others_are_not_looked_at(sweeper: GateSweeper, clock: Clock) -> None:
+    other = Pod(metadata=ObjectMeta(name="o", uid="o"), spec=PodSpec(scheduling_gates=[Gate(name="example.com/x")]))
+    sweeper.changed(other)
+    clock.now += LONGEST + 1
+    assert due(sweeper) == []
+
+
+async def test_they_are_removed_and_a_failure_is_repeated(
+    server: FakeApiServer, sweeper: GateSweeper, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0.01)
+    for name in ("a", "b"):
+        spec = {"containers": [], "schedulingGates": [{"name": queued.GATE}, {"name": "example.com/x"}]}
+        server.create(paths.pods("default"), {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    server.inject(Fault(method="PATCH", path="/api/v1/namespaces/default/pods/a", status=403))
+
+    def gates(name: str) -> list[Gate] | None:
+        return msgspec.convert(server.get(paths.pod("default", name)), Pod).spec.scheduling_gates
+
+    task = asyncio.create_task(sweeper.run())
+    try:
+        await until(lambda: any(r.method == "GET" and "watch" in r.query for r in server.requests))
+        assert len(gates("a") or ()) == 2
+        clock.now += SILENCE + 1
+        await until(lambda: gates("a") == gates("b") == [Gate(name="example.com/x")])
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
