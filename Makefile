@@ -26,9 +26,9 @@ test: $(INSTALLED) ## run every check and every test, end to end included
 test-versions: $(INSTALLED) ## hold scheduler-config against kube-scheduler 1.20 to 1.36, which it builds once (an hour)
 	@nice -n 10 $(BIN)/python -m tests.versions $(ARGS)
 
-test-chart: $(INSTALLED) ## install the chart on a local cluster; on it the tests of the path of a pod
+test-chart: $(INSTALLED) ## install, upgrade and remove the chart on a local cluster; with E2E=1 also run all end-to-end tests on its pods
 	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_chart.py
-	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_path.py
+	@$(if $(E2E),$(BIN)/python hack/test_chart.py $(ARGS),FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_path.py)
 
 chaos: $(INSTALLED) ## kill, pause and cut off programs of a local cluster under pods that come and go: make chaos MINUTES=20 SEED=1
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -20,6 +20,7 @@ from fractile.main.agent import command as agent_command
 from fractile.main.control_plane import command as control_plane_command
 from fractile.main.simulated_cards import command as simulated_command
 from fractile.main.webhook import NAMESPACE as PROGRAMS_NAMESPACE
+from fractile.wire import sharing_file
 from fractile.wire.scheduler_config import Extender, Tls, extender_of
 from tests.charts.rendering import (
     CHART,
@@ -69,6 +70,9 @@ EVERYTHING: dict[str, Any] = {
     "scheduler": {"enabled": True, "percentageOfNodesToScore": 100},
     "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
 }
+
+
+CLOSED = {"controlPlane": {"clients": {"configMap": "kube-root-ca.crt"}, "nodePolicy": "fgd-plus+2*bestfit"}}
 
 
 def _dict(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -176,6 +180,30 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
         ({"scheduler": {"name": "default-scheduler"}}, "at '/scheduler/name'"),
         ({"agent": {"stateDir": "relative"}}, "at '/agent/stateDir'"),
         ({"image": {"digest": "latest"}}, "at '/image/digest'"),
+        ({"sharing": {"default": {"maxSlices": "4"}}}, "at '/sharing/default/maxSlices': got string, want integer"),
+        ({"sharing": {"nodes": {"n1": {}}}}, "at '/sharing': additional properties 'nodes' not allowed"),
+        ({"sharing": {"models": {"T4": {"fractions": ["half"]}}}}, "at '/sharing/models/T4/fractions/0'"),
+        ({"controlPlane": {"nodePolicy": "Best Fit"}}, "at '/controlPlane/nodePolicy'"),
+        ({"controlPlane": {"quota": {"configMap": "quota"}}}, "at '/controlPlane/quota/configMap'"),
+        ({"controlPlane": {"quota": {"others": "none"}}}, "at '/controlPlane/quota/others'"),
+        ({"controlPlane": {"clients": {"names": []}}}, "at '/controlPlane/clients/names'"),
+        ({"controlPlane": {"port": 443}}, "at '/controlPlane/port'"),
+        ({"controlPlane": {"podDisruptionBudget": {"maxUnavailable": 0}}}, "maxUnavailable': minimum"),
+        ({"agent": {"outsideLedger": "kill"}}, "at '/agent/outsideLedger': value must be one of 'warn', 'evict'"),
+        ({"agent": {"tolerations": ["all"]}}, "at '/agent/tolerations/0': got string, want object"),
+        ({"agent": {"resources": {"limits": {"memory": "lots"}}}}, "at '/agent/resources/limits/memory'"),
+        ({"networkPolicy": {"apiServerPorts": ["443"]}}, "at '/networkPolicy/apiServerPorts/0'"),
+        ({"dialects": {"amd": True}}, "additional properties 'amd' not allowed"),
+        ({"webhook": {"port": 8443}}, "webhook.port: equal to controlPlane.port"),
+        (
+            {"controlPlane": {"clients": {"configMap": "kube-root-ca.crt"}}, "scheduler": {"enabled": True}},
+            "controlPlane.clients.configMap: the second kube-scheduler",
+        ),
+        ({"scheduler": {"extender": "https://10.0.0.1:8443"}}, "scheduler.extender: nothing uses it"),
+        (
+            {"controlPlane": {"hostNetwork": True}, "scheduler": {"enabled": True, "hostNetwork": True, "port": 8443}},
+            "scheduler.port: equal to controlPlane.port",
+        ),
     ],
 )
 def test_values_of_a_wrong_type_or_in_conflict_are_refused_by_name(values: Document, said: str) -> None:
@@ -267,7 +295,37 @@ def test_pods_but_the_agents_have_no_rights_on_their_node() -> None:
         assert not pod.keys() & {"hostPID", "hostIPC", "hostNetwork"}
 
 
-@pytest.mark.parametrize("values", [pytest.param({}, id="defaults"), pytest.param(EVERYTHING, id="everything")])
+def test_a_file_of_rules_that_the_schema_takes_is_one_that_the_programs_take() -> None:
+    rules: Document = {
+        "default": {"maxSlices": 4, "fractions": ["1/4", "1/2", 1]},
+        "pools": {"training": {"fractions": ["1"]}},
+        "models": {"Tesla T4": {"maxSlices": 0, "fractions": []}},
+    }
+    text = named(documents({"sharing": rules}), "ConfigMap", "fractile-sharing")["data"]["sharing.yaml"]
+    assert sharing_file.decode(text, "values").default.max_slices == 4
+
+
+def test_only_whom_the_authority_knows_may_call_the_extender_where_one_is_named() -> None:
+    found = documents(CLOSED)
+    args = container(found, "Deployment", "fractile")["args"]
+    assert [a for a in args if a.startswith("--client-")] == [
+        "--client-ca=/etc/fractile-clients/ca.crt",
+        "--client-name=system:kube-scheduler",
+    ]
+    volumes = named(found, "Deployment", "fractile")["spec"]["template"]["spec"]["volumes"]
+    (clients,) = [v["configMap"] for v in volumes if v["name"] == "clients"]
+    assert clients == {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    assert not any(a.startswith("--client-") for a in container(documents(), "Deployment", "fractile")["args"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({}, id="defaults"),
+        pytest.param(EVERYTHING, id="everything"),
+        pytest.param(CLOSED, id="a closed extender and a sum of policies"),
+    ],
+)
 def test_programs_take_the_arguments_that_they_are_given(values: Document, tmp_path: Path) -> None:
     found = documents(values)
     commands: list[tuple[Document, click.Command]] = [
@@ -293,6 +351,17 @@ def test_the_second_kube_scheduler_calls_the_extender_as_the_first_one_is_told_t
     managed = {name: kind is Kind.AMOUNT for name, kind in sorted(table.managed().items())}
     wanted = Extender("https://fractile.fractile-system.svc/scheduler", managed, Tls(ca="/etc/fractile-tls/ca.crt"))
     assert extender == extender_of(wanted)
+
+
+def test_the_second_kube_scheduler_is_told_where_to_reach_the_extender_where_it_knows_no_services() -> None:
+    values = {"enabled": True, "extender": "https://10.0.0.1:8443", "hostNetwork": True, "port": 12000}
+    found = documents({"scheduler": values})
+    config = named(found, "ConfigMap", "fractile-scheduler")["data"]["config.yaml"]
+    assert yaml.safe_load(config)["extenders"][0]["urlPrefix"] == "https://10.0.0.1:8443/scheduler"
+    one = container(found, "Deployment", "fractile-scheduler")
+    assert "--secure-port=12000" in one["args"]
+    assert {one[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {12000}
+    assert named(found, "Deployment", "fractile-scheduler")["spec"]["template"]["spec"]["hostNetwork"] is True
 
 
 def test_an_upgrade_never_waits_for_a_second_leader() -> None:

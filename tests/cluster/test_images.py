@@ -48,6 +48,16 @@ def test_the_archives_are_what_a_runtime_expects(tmp_path: Path, busybox: Path) 
             assert all((m.uid, m.gid, m.mtime) == (0, 0, 0) for m in layer.getmembers())
 
 
+def test_the_image_of_one_program_has_that_and_starts_it(tmp_path: Path, busybox: Path) -> None:
+    archive = tmp_path / "one.tar"
+    archive.write_bytes(images.program_archive("fractile.dev/one:1", busybox))
+    manifest, config, layer = read(archive)
+    assert manifest["RepoTags"] == ["fractile.dev/one:1"]
+    assert config["config"] == {"Cmd": ["/bin/busybox"], "Env": ["PATH=/bin"], "WorkingDir": "/"}
+    with layer:
+        assert [m.name for m in layer.getmembers() if m.isreg()] == ["bin/busybox"]
+
+
 def test_equal_content_gives_equal_archives(tmp_path: Path, busybox: Path) -> None:
     first = images.write_archives(layout(tmp_path, "a"), busybox)
     second = images.write_archives(layout(tmp_path, "b"), busybox)

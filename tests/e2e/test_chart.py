@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from fractile.cluster import chart, mounts, nodeimages
+from fractile.cluster import chart, images, mounts, nodeimages
 from fractile.cluster import workload as w
 from fractile.cluster.chart import Helm
 from fractile.cluster.layout import locked
 from fractile.cluster.local import LocalCluster
+from fractile.cluster.programs import Programs
 from fractile.cluster.spec import from_options
 from fractile.cluster.up import Wish
 from fractile.cluster.workload import Workload
+from tests.main.process import free_port
 
 NAME = "e2e-chart"
 SYSTEM = ("-n", chart.NAMESPACE)
@@ -39,6 +41,66 @@ def installed() -> Generator[LocalCluster]:
         yield found
     finally:
         found.down()
+
+
+SECOND = "fractile-scheduler"
+SECOND_IMAGE = "fractile.dev/kube-scheduler:1"
+
+
+def test_the_second_kube_scheduler_places_the_gpu_pods_that_the_webhook_gives_it(
+    installed: LocalCluster, tmp_path: Path
+) -> None:
+    """Its image is made of the cluster's own program; the extender is at the port that stands for the Service."""
+    work = Workload(installed.kubectl, "e2e-chart-second")
+    work.create_namespace()
+    place, state = installed.place, installed.state
+    archive = tmp_path / "kube-scheduler.tar"
+    archive.write_bytes(images.program_archive(SECOND_IMAGE, Path(Programs.at(state.programs)["kube-scheduler"])))
+    nodeimages.import_archive(place, state.nodes[0].index, archive)
+    plain = chart.values(place, state)
+    values = json.loads(json.dumps(plain))
+    values["controlPlane"]["clients"]["configMap"] = ""  # it has no certificate to show
+    values["webhook"]["scheduler"] = SECOND
+    values["scheduler"] = {
+        "enabled": True,
+        "image": SECOND_IMAGE,
+        "hostNetwork": True,
+        "port": free_port(),
+        "extender": f"https://127.0.0.1:{state.ports.control_plane}",
+        "nodeSelector": {"kubernetes.io/hostname": state.nodes[0].name},
+    }
+    helm = Helm(place)
+    helm.upgrade(values)
+    try:
+        ready = ("get", "deployment", SECOND, "-o", "jsonpath={.status.readyReplicas}")
+        work.wait_until(90, "the second kube-scheduler", lambda: installed.kubectl(*SYSTEM, *ready).strip() == "1")
+        work.wait_until(90, "the control plane", lambda: installed.process("control-plane") is not None)
+        work.wait_until(60, "the webhook to name it", lambda: scheduler_of_a_gpu_pod(installed) == SECOND)
+        work.apply([w.pod("gpu", w.container(memory=2000)), w.pod("plain", w.container())])
+        pods = work.wait_running("gpu", "plain", seconds=90)
+        assert w.placement_of(pods["gpu"]).containers[0].slices[0].memory == 2000
+        assert [scheduled_by(work, name) for name in ("gpu", "plain")] == [SECOND, "default-scheduler"]
+        work.apply([w.pod("huge", w.container(memory=20_000))])
+        assert "20000 MiB asked on one card, the largest card here has 16276 MiB" in work.wait_refused("huge")
+    finally:
+        work.delete(wait=120)
+        helm.upgrade(plain)
+    work.wait_until(60, "it to be gone", lambda: SECOND not in installed.kubectl(*SYSTEM, "get", "pods", "-o", "name"))
+    work.wait_until(90, "the control plane", lambda: installed.process("control-plane") is not None)
+
+
+def scheduler_of_a_gpu_pod(cluster: LocalCluster) -> str:
+    pod = json.dumps(w.pod("asked", w.container(memory=100)))
+    made = cluster.kubectl("-n", "default", "create", "--dry-run=server", "-f", "-", "-o", "json", stdin=pod)
+    return json.loads(made)["spec"]["schedulerName"]
+
+
+def scheduled_by(work: Workload, name: str) -> str:
+    """Who said so in its event."""
+    (said,) = [
+        e["source"].get("component") or e["reportingComponent"] for e in work.events(name) if e["reason"] == "Scheduled"
+    ]
+    return said
 
 
 def test_a_gpu_pod_runs_through_upgrade_rollback_and_removal(installed: LocalCluster, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ percentageOfNodesToScore: {{ . }}
 profiles:
   - schedulerName: {{ .Values.scheduler.name }}
 extenders:
-  - urlPrefix: https://fractile.fractile-system.svc/scheduler
+  - urlPrefix: {{ .Values.scheduler.extender | default "https://fractile.fractile-system.svc" }}/scheduler
     filterVerb: filter
     prioritizeVerb: prioritize
     preemptVerb: preempt

@@ -33,6 +33,7 @@ PROXY = "service-proxy"
 REPLICAS = 2
 DEVICES = "devices.json"
 _DEPLOYED = "deployed"
+_AUTHORITY = "kube-root-ca.crt"  # in every namespace; here it has signed kube-scheduler's certificate, too
 
 _TIMEOUT = 60
 _HOST = "127.0.0.1"
@@ -77,6 +78,7 @@ def values(place: Layout, state: State) -> dict[str, Any]:
             "hostNetwork": True,
             **({"nodePolicy": state.policy} if state.policy else {}),
             "tls": {"mode": "secret", "secretName": SECRET},
+            "clients": {"configMap": _AUTHORITY},
         },
         "webhook": {"url": f"https://{_HOST}:{state.ports.webhook}"},
         "agent": {

@@ -22,6 +22,7 @@ from fractile.wire.scheduler_config import Extender, Tls, extender_of
 
 CONTROL_PLANE_GROUP = "fractile:control-plane"
 AGENTS_GROUP = "fractile:agents"
+SCHEDULER = "system:kube-scheduler"
 SERVICE_CIDR = "10.96.0.0/16"  # never routed: nothing plays kube-proxy here
 
 _HOST = "127.0.0.1"
@@ -68,7 +69,7 @@ def issue(place: Layout, state: State, *, now: datetime) -> Secrets:
         "kube-controller-manager": cluster.issue(
             "kube-controller-manager", Identity("system:kube-controller-manager", (), _LOCAL)
         ),
-        "kube-scheduler": cluster.issue("kube-scheduler", Identity("system:kube-scheduler", (), _LOCAL)),
+        "kube-scheduler": cluster.issue("kube-scheduler", Identity(SCHEDULER, (), _LOCAL)),
         "control-plane": cluster.issue("control-plane", Identity(CONTROL_PLANE_GROUP, (CONTROL_PLANE_GROUP,))),
     }
     kubeconfigs = {
@@ -102,7 +103,8 @@ def write_scheduler_config(place: Layout, state: State, secrets: Secrets) -> Pat
     """kube-scheduler with one extender. It does not connect before the first pod, so the two may start in any order."""
     url = f"https://{_HOST}:{state.ports.control_plane}/scheduler"
     managed = {name: kind is Kind.AMOUNT for name, kind in table.managed().items()}
-    extender = Extender(url, managed, Tls(ca=str(secrets.ca)))
+    pair = secrets.scheduler  # the extender answers nobody else
+    extender = Extender(url, managed, Tls(ca=str(secrets.ca), cert=str(pair.cert), key=str(pair.key)))
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -240,6 +242,8 @@ def fractile_control_plane(place: Layout, state: State, secrets: Secrets) -> Com
         f"--listen={listen}",
         f"--tls-cert={secrets.extender.cert}",
         f"--tls-key={secrets.extender.key}",
+        f"--client-ca={secrets.ca}",
+        f"--client-name={SCHEDULER}",
         f"--memory-unit={state.spec.unit.name}",
         "--lease=",  # one replica: after a crash nobody need wait for the lease of the dead one
         f"--sharing={place.sharing}",

@@ -58,6 +58,12 @@ def write_archives(place: Layout, busybox: Path, probe: Path | None = None) -> d
     return archives
 
 
+def program_archive(image: str, program: Path) -> bytes:
+    """The archive of an image that has one program, which is linked statically, in /bin."""
+    layer = _layer({f"bin/{program.name}": program.read_bytes()}, [])
+    return _archive(image, layer, [f"/bin/{program.name}"])
+
+
 def static_busybox() -> Path:
     """The machine's static busybox (Debian package busybox-static)."""
     found = shutil.which("busybox", path="/bin:/usr/bin")

@@ -19,13 +19,17 @@ def import_images(place: Layout, index: int, *, probe: Path | None = None, also:
     wanted = images.names(cuda=probe is not None)
     present = _present(place, index)
     if also is not None and also[0] not in present:
-        _ctr(place, index, "images", "import", str(also[1]))
+        import_archive(place, index, also[1])
     elif wanted <= present:
         return "there already"
     archives = images.write_archives(place, images.static_busybox(), probe)
     for path in archives.values():
-        _ctr(place, index, "images", "import", str(path))
+        import_archive(place, index, path)
     return "imported"
+
+
+def import_archive(place: Layout, index: int, file: Path) -> None:
+    _ctr(place, index, "images", "import", str(file))
 
 
 def tag_image(place: Layout, index: int, name: str, other: str) -> None:
