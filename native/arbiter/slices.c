@@ -34,7 +34,7 @@ static const struct fr_limits *map_limits(const char *directory)
     struct stat st;
     snprintf(path, sizeof path, "%s/limits", directory);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return NULL;
+    if (fd < 0) return errno = errno == ENOENT ? ENOENT : EINVAL, NULL;
     bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size >= sizeof(struct fr_limits);
     void *at = whole ? mmap(NULL, sizeof(struct fr_limits), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
@@ -187,7 +187,7 @@ bool slice_add(struct node *n, const char *path)
     int index = free_slice(n);
     if (index < 0 || strlen(path) >= sizeof n->slices[0].path) return errno = ENOSPC, false;
     const struct fr_limits *limits = map_limits(path);
-    if (!limits) return errno = EINVAL, false;
+    if (!limits) return false;
     int fd = listen_in(path);
     if (fd < 0) return munmap((void *)limits, sizeof *limits), false;
     struct slice *s = &n->slices[index];

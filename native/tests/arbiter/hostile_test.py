@@ -344,6 +344,24 @@ def test_a_page_of_limits_that_cannot_be_read_is_an_event_and_holds_up_nobody() 
         assert {"garbage: limits", "one: limits"} <= set(node.events()), node.events()
 
 
+def test_a_directory_that_waits_for_its_limits_is_no_event_and_gets_its_socket_when_they_come() -> None:
+    with two() as node:
+        made = node.root / ".made"
+        subprocess.run([SLICE, "create", made, "--card", f"{A}=1GiB,cores=10"], check=True, stdout=subprocess.DEVNULL)
+        (made / "limits").rename(node.root / ".limits")
+        made.rename(node.root / "waits")
+        for i in range(3):  # the agent writes beside the page until it grants
+            (node.root / "waits" / f"file-{i}").touch()
+            time.sleep(0.1)
+        assert not any("waits" in event for event in node.events()), node.events()
+        (node.root / ".limits").rename(node.root / "waits/limits")
+        until = time.monotonic() + 2
+        while not (node.root / "waits/arbiter.sock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        node.client("waits").granted()
+        assert not any("waits" in event for event in node.events()), node.events()
+
+
 def test_a_page_in_the_middle_of_a_change_for_ever_still_gets_its_container_the_card() -> None:
     with two() as node:
         half = node.root / ".half"
