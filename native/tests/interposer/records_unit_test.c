@@ -127,19 +127,22 @@ static void threads_share_the_table(void)
     }
 }
 
+/* Of this process: on a busy machine the wall clock counts the others, too. */
+static double processor_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
+
 static void a_hundred_thousand_are_still_found_quickly(void)
 {
     enum { MANY = 100000 };
     struct fr_record r;
-    double start = seconds();
+    double start = processor_seconds();
     for (uint64_t i = 0; i < MANY; i++) EXPECT(fr_record_put(record(FR_POINTER, i * 2097152, 2097152)));
-    double put = (seconds() - start) * 1e9 / MANY;
-    start = seconds();
+    double put = (processor_seconds() - start) * 1e9 / MANY;
+    start = processor_seconds();
     for (uint64_t i = 0; i < MANY; i++) EXPECT(fr_record_covering(FR_POINTER, i * 7919 % MANY * 2097152 + 5, &r));
-    double covering = (seconds() - start) * 1e9 / MANY;
-    start = seconds();
+    double covering = (processor_seconds() - start) * 1e9 / MANY;
+    start = processor_seconds();
     for (uint64_t i = 0; i < MANY; i++) EXPECT(fr_record_take(FR_POINTER, i * 7919 % MANY * 2097152, &r));
-    printf("     put %.0f ns, covering %.0f ns, take %.0f ns\n", put, covering, (seconds() - start) * 1e9 / MANY);
+    printf("     put %.0f ns, covering %.0f ns, take %.0f ns\n", put, covering, (processor_seconds() - start) * 1e9 / MANY);
     EXPECT(put < 20000 && covering < 20000);
 }
 
