@@ -11,6 +11,8 @@ import pytest
 
 from fractile.admission.app import Webhook, application
 from fractile.admission.intake import Bounds
+from fractile.wire.objects import Pod
+from fractile.wire.queued import GATE
 from tests.admission.world import Json, answered, patch_of, patched, review, webhook
 from tests.builders import container, pod
 from tests.wire.golden_files import golden
@@ -141,6 +143,22 @@ async def test_pods_with_devices_get_the_scheduler_of_their_namespace() -> None:
     async with caller.http:
         ops = patch_of(await caller.ask("mutate", golden("admission-pod.json")))
     assert [(op.path, op.value) for op in ops if "scheduler" in op.path] == [("/spec/schedulerName", "second")]
+
+
+async def test_pods_are_gated_where_their_node_is_chosen_first() -> None:
+    asked: list[str] = []
+
+    def gate(pod: Pod, namespace: str) -> bool:
+        asked.append(namespace)
+        return namespace == "gated"
+
+    caller = Caller(webhook(gate=gate))
+    async with caller.http:
+        for namespace, gates in (("gated", [{"name": GATE}]), ("other", [])):
+            body = review(pod("p", container(memory=1)), namespace=namespace)
+            ops = patch_of(await caller.ask("mutate", body))
+            assert [op.value for op in ops if op.path == "/spec/schedulingGates"] == ([gates] if gates else [])
+    assert asked == ["gated", "other"]
 
 
 # ── what the API server never sends ──────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fractile.admission.mutate import Mutation, mutate_pod, mutate_quota, mutate_template
 from fractile.dialects.table import RESOURCES
 from fractile.wire.admission import Op, QuotaSpec, ResourceQuota
-from fractile.wire.objects import Pod
+from fractile.wire.objects import Gate, Pod
+from fractile.wire.queued import GATE
 from tests.admission.world import CLASSES, Json, patched
 from tests.builders import container, pod
 
@@ -192,3 +193,27 @@ def test_whatever_a_container_asks_for_the_patch_applies_and_twice_is_once(
     now = {name for which in ("limits", "requests") for name in amounts(once, which)}
     assert "cpu" not in before or "cpu" in now
     assert not now & {"pair", "nvidia.tesla.k80"}, "no bare name of a class is left"
+
+
+def test_a_pod_with_devices_is_gated_where_its_node_is_chosen_first() -> None:
+    one = asking({"aliyun.com/gpu-mem": "1"})
+    mutated = after(one, mutate_pod(one, CLASSES, gate=GATE))
+    assert mutated["spec"]["schedulingGates"] == [{"name": GATE}]
+    again = msgspec.convert(mutated, Pod)
+    assert mutate_pod(again, CLASSES, gate=GATE).ops == (), "once is enough"
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields"),
+    [
+        pytest.param({"cpu": "1"}, {}, id="no devices"),
+        pytest.param(
+            {"aliyun.com/gpu-mem": "1"}, {"scheduling_gates": [Gate(name="example.com/x")]}, id="others' gate"
+        ),
+        pytest.param({"aliyun.com/gpu-mem": "1"}, {"node_name": "n1"}, id="a node"),
+    ],
+)
+def test_others_are_not_gated(asked: Json, fields: Json) -> None:
+    one = asking(asked)
+    one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, **fields))
+    assert not [op for op in mutate_pod(one, CLASSES, gate=GATE).ops if "schedulingGates" in op.path]

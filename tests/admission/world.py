@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fractile.admission.app import Settings, Webhook
+from fractile.admission.app import Gate, Settings, Webhook, nobody
 from fractile.admission.capacity import Capacity
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
@@ -58,13 +58,16 @@ def other_device(node: str) -> Card:
     return Card(CardUUID(f"nic-{node}"), 0, "ConnectX-7", MiB(0), type="nic", shares=1)
 
 
-def webhook(*, known: bool = True, scheduler: str = "", settings: Settings | None = None) -> Webhook:
+def webhook(
+    *, known: bool = True, scheduler: str = "", settings: Settings | None = None, gate: Gate = nobody
+) -> Webhook:
     return Webhook(
         classes=CLASSES,
         cluster=Capacity(ledger(), unresolved),
         known=lambda: known,
         scheduler_of=lambda _: scheduler,
         settings=settings,
+        gate=gate,
     )
 
 

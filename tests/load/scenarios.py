@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from fractile.dialects.aliyun import MEMORY
+from fractile.wire.queued import ANNOTATION as GLOBAL_PLACEMENT
 
 ALL_NODES = 100  # percentageOfNodesToScore
 ADAPTIVE = 0  # kube-scheduler's default: the larger the cluster, the smaller the part that is looked at
@@ -89,8 +90,30 @@ TABLE = (
         bar=0.95,
         writes_bar=1.0,
     ),
+    Scenario(
+        name="gated-100",
+        about="placement over all nodes, pods held back by a gate, all nodes",
+        percentage=ALL_NODES,
+        extender=True,
+        flags=("--placement-gate",),
+        webhook=True,
+        annotations={GLOBAL_PLACEMENT: "true"},
+        against="none-100",
+        bar=1.8,
+        cpu_bar=2.0,
+        writes_bar=3.0,
+    ),
 )
 ON_REQUEST = (
+    Scenario(
+        name="queued-100",
+        about="placement over all nodes, of pods that wait in kube-scheduler's queue, all nodes",
+        percentage=ALL_NODES,
+        extender=True,
+        annotations={GLOBAL_PLACEMENT: "true"},
+        against="none-100",
+        writes_bar=2.0,
+    ),
     Scenario(
         name="webhook",
         about="extender and webhook, adaptive",
