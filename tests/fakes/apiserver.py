@@ -71,6 +71,7 @@ class FakeApiServer:
         self.tokens = tokens  # the bearer tokens that are let in; None: everybody
         self.streaming_lists = True  # False: as with an etcd that is too old for sendInitialEvents
         self.bookmark_every = 60.0  # seconds
+        self.reviews: dict[str, bool] = {}  # whether the bearer of a token may get what he asks about
         self.leader = ""  # path of the Lease that Bindings are held against, as by the policy leader.fractile.dev
         self._faults: list[Fault] = []
         self._tls = tls
@@ -209,6 +210,8 @@ class FakeApiServer:
         match exchange.method, exchange.headers.get("content-type", ""):
             case "GET", _:
                 return 200, self.store.get(at) if at.name else self._list(exchange, at)
+            case "POST", _ if at.plural == "selfsubjectaccessreviews":
+                return 201, self._review(exchange)
             case "POST", _ if at.subresource == "binding":
                 self._check_leader(at, _body(exchange))
                 self.store.bind(at, _body(exchange))
@@ -240,6 +243,13 @@ class FakeApiServer:
                 return 200, self.store.delete(at, uid=asked.get("uid", ""), version=version)
             case _:
                 raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the resource")
+
+    def _review(self, exchange: Exchange) -> Json:
+        token = exchange.headers.get("authorization", "").removeprefix("Bearer ")
+        if token not in self.reviews:
+            raise Refusal(401, "Unauthorized", "Unauthorized")
+        asked = as_dict(_body(exchange)["spec"])
+        return {"kind": "SelfSubjectAccessReview", "spec": asked, "status": {"allowed": self.reviews[token]}}
 
     def _check_leader(self, at: Place, binding: Json) -> None:
         said = as_dict(as_dict(binding.get("metadata")).get("annotations")).get("fractile.dev/leader")

@@ -12,7 +12,7 @@ import pytest
 
 from fractile.kube import paths
 from fractile.main.control_plane import CRASH_AT
-from fractile.wire import extended_resource, placement
+from fractile.wire import debug_state, extended_resource, placement
 from fractile.wire.objects import Pod
 from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
 from tests.builders import cards, container, on_card, pod, resource
@@ -224,3 +224,29 @@ async def test_a_program_that_starts_with_malformed_quotas_goes_by_those_of_the_
         assert await bind(running, submit(server, "first")) == ""
         said = "namespace default may hold 0.5 V100, holds 0.5, and this pod takes 0.5"
         assert await bind(running, submit(server, "second")) == said
+
+
+async def test_its_state_is_shown_to_who_may_see_it(server: FakeApiServer, tmp_path: Path) -> None:
+    server.reviews = {"good": True}
+    local = tmp_path / "token"
+    local.write_text("a-token-of-this-machine\n")
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path, f"--debug-token-file={local}") as running:
+        await running.ready()
+        asked = submit(server, "p")
+        assert await bind(running, asked) == ""
+        submit(server, "waits", 99_999)
+        await until(lambda: "p" in [str(p["metadata"]["name"]) for p in server.all(paths.pods("default"))])
+        async with httpx2.AsyncClient(base_url=running.url, trust_env=False) as http:
+            assert (await http.get("/debug/state")).status_code == 401
+            for token in ("good", "a-token-of-this-machine"):
+                answer = await http.get("/debug/state", headers={"authorization": f"Bearer {token}"})
+                assert answer.status_code == 200
+            state = debug_state.decode(answer.content)
+    assert isinstance(state, debug_state.ControlPlaneState)
+    assert state.ledger is not None
+    assert [h.uid for h in state.ledger.holds] == [asked.metadata.uid]
+    assert (state.lead.leading, state.lead.ready, state.lead.lease) == (True, True, "")
+    feeds = {f.path: f for f in state.feeds}
+    assert feeds["/api/v1/pods"].synced
+    assert feeds["/apis/fractile.dev/v1alpha1/extendedresources"].objects == 2
+    assert "a-token-of-this-machine" not in running.log.read_text()

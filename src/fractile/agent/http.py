@@ -8,7 +8,9 @@ the agent runs.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 
@@ -24,6 +26,7 @@ _METHODS = ("GET", "HEAD")
 _REASONS = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
@@ -77,9 +80,10 @@ class _Refused(Exception):
 
 
 class HttpServer:
-    """Answers by path. ``port`` is the one it listens at, 0 before it does."""
+    """Answers by path. ``address`` may be the path of a unix socket, which only its owner can open then. ``port`` is
+    the one it listens at, 0 before it does."""
 
-    def __init__(self, address: Address, routes: dict[str, Handler], *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, address: Address | Path, routes: dict[str, Handler], *, sleep: Sleep = asyncio.sleep) -> None:
         self._address = address
         self._routes = routes
         self._sleep = sleep
@@ -90,21 +94,25 @@ class HttpServer:
     async def run(self) -> None:
         """Serve until cancelled."""
         async with asyncio.TaskGroup() as connections, await self._listen(connections) as server:
-            self.port = server.sockets[0].getsockname()[1]
+            if isinstance(self._address, Address):
+                self.port = server.sockets[0].getsockname()[1]
             self.listening.set()
-            log.info("listening address=%s:%d", self._address.host, self.port)
+            log.info("listening address=%s", _where(self._address, self.port))
             await server.serve_forever()
 
     async def _listen(self, connections: asyncio.TaskGroup) -> asyncio.Server:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connections.create_task(self._connection(reader, writer))
 
-        host = self._address.host or None
         while True:
             try:
-                return await asyncio.start_server(connected, host, self._address.port, limit=_HEAD)
+                if isinstance(self._address, Path):
+                    return await asyncio.start_unix_server(connected, sock=_unix(self._address), limit=_HEAD)
+                return await asyncio.start_server(
+                    connected, self._address.host or None, self._address.port, limit=_HEAD
+                )
             except OSError as e:
-                log.warning("not listening address=%s:%d reason=%s", self._address.host, self._address.port, e)
+                log.warning("not listening address=%s reason=%s", _where(self._address), e)
             await self._sleep(_TAKEN)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -141,6 +149,23 @@ class HttpServer:
         except Exception:  # one page that fails must not end the agent
             log.exception("page failed path=%s", request.path)
             return Response(b"this page failed; see the agent's log\n", status=500), method == "HEAD"
+
+
+def _unix(path: Path) -> socket.socket:
+    """A socket that its owner alone may open: nobody can before ``listen``, and then its mode is right."""
+    path.unlink(missing_ok=True)
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.bind(str(path))
+        path.chmod(0o600)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _where(address: Address | Path, port: int = 0) -> str:
+    return f"{address.host}:{port or address.port}" if isinstance(address, Address) else str(address)
 
 
 def _status(error: Exception) -> int:

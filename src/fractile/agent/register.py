@@ -80,6 +80,10 @@ class Registrar:
         self.registered = asyncio.Event()  # kubelet has taken every plugin
         self._wake = asyncio.Event()
 
+    def known(self) -> frozenset[str]:
+        """The resources that the present kubelet listens to."""
+        return frozenset(resource for resource, present in self._registered.items() if present.alive)
+
     async def run(self) -> None:
         """Work until cancelled; then all servers are stopped."""
         _remove_dead_sockets(self._directory)

@@ -31,6 +31,10 @@ class Expected:
         if coming is not None:
             self._coming[uid] = coming
 
+    def __len__(self) -> int:
+        """Hints, also those that nobody believes any more."""
+        return len(self._hints)
+
     def discard(self, uid: PodUID) -> None:
         """The pod's Binding is decided: the ledger knows, or the pod starts over."""
         self._hints.pop(uid, None)

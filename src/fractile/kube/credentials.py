@@ -7,7 +7,7 @@ remedy. Tokens are read again: service account tokens rotate about hourly, exec 
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,7 +18,8 @@ SERVICE_ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class Credentials:
-    """The server's address, how to trust it, and where the bearer token comes from."""
+    """The server's address, how to trust it, and where the bearer token comes from. ``bare`` makes a context that
+    trusts it as ``tls`` does and shows no certificate."""
 
     def __init__(
         self,
@@ -28,6 +29,7 @@ class Credentials:
         token: TokenSource | None = None,
         namespace: str = "default",
         server_name: str = "",
+        bare: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         if not _is_address(server):
             raise SetupError(
@@ -38,6 +40,11 @@ class Credentials:
         self.token: TokenSource = token or NoToken()
         self.namespace = namespace
         self.server_name = server_name
+        self._bare = bare
+
+    def bearing(self, token: TokenSource) -> "Credentials":
+        """The same server, as the bearer of that token and nobody else: without a certificate of ours."""
+        return Credentials(self.server, tls=self._bare(), token=token, server_name=self.server_name)
 
 
 def _is_address(server: str) -> bool:
@@ -80,9 +87,11 @@ def in_cluster(environ: Mapping[str, str], *, root: Path = Path("/")) -> Credent
     folder = root / SERVICE_ACCOUNT
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     namespace = folder / "namespace"
+    tls = trust(ca=read_file(folder / "ca.crt", "the cluster's certificate authority"))
     return Credentials(
         f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        tls=trust(ca=read_file(folder / "ca.crt", "the cluster's certificate authority")),
+        tls=tls,
+        bare=lambda: tls,
         token=FileToken(folder / "token"),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )

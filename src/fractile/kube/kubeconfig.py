@@ -6,7 +6,9 @@ impersonation, auth-provider) is refused by name: ignoring it would talk to the 
 
 import base64
 import binascii
-from collections.abc import Mapping
+import functools
+import ssl
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -104,14 +106,14 @@ def credentials(files: list[Path], environ: Mapping[str, str], context: str = ""
 def _build(
     cluster: _Cluster, cluster_at: Path, user: _User, user_at: Path, namespace: str, environ: Mapping[str, str]
 ) -> Credentials:
-    tls = None
+    tls: ssl.SSLContext | None = None
+    bare: Callable[[], ssl.SSLContext | None] = _none
     if cluster.server.startswith("https://"):
-        tls = trust(
-            ca=_bytes(
-                cluster.certificate_authority_data, cluster.certificate_authority, cluster_at, "certificate-authority"
-            ),
-            verify=not cluster.insecure_skip_tls_verify,
+        ca = _bytes(
+            cluster.certificate_authority_data, cluster.certificate_authority, cluster_at, "certificate-authority"
         )
+        bare = functools.partial(trust, ca=ca, verify=not cluster.insecure_skip_tls_verify)
+        tls = bare()
         certificate = _bytes(user.client_certificate_data, user.client_certificate, user_at, "client-certificate")
         key = _bytes(user.client_key_data, user.client_key, user_at, "client-key")
         if bool(certificate) != bool(key):
@@ -125,7 +127,18 @@ def _build(
         source = FileToken(user_at.parent / user.token_file)
     elif user.exec is not None:
         source = ExecToken(user.exec, folder=user_at.parent, environ=environ, server=cluster.server, tls=tls)
-    return Credentials(cluster.server, tls=tls, token=source, namespace=namespace, server_name=cluster.tls_server_name)
+    return Credentials(
+        cluster.server,
+        tls=tls,
+        token=source,
+        namespace=namespace,
+        server_name=cluster.tls_server_name,
+        bare=bare,
+    )
+
+
+def _none() -> None:
+    return None
 
 
 def _read(file: Path) -> _Config:

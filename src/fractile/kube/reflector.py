@@ -92,6 +92,21 @@ class Reflector(Generic[K]):
         self._version = ""  # of the last event; empty: a list is needed
         self._refusals = 0
         self._known: dict[_Key, _Known] = {}
+        self._heard: float | None = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def version(self) -> str:
+        """From where the watch would resume; "" when a list is due."""
+        return self._version
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last event, bookmark or whole list; None before the first."""
+        return None if self._heard is None else self._clock() - self._heard
 
     def __len__(self) -> int:
         """How many objects are known now."""
@@ -195,6 +210,7 @@ class Reflector(Generic[K]):
     def _step(self, event: WatchEvent[K]) -> None:
         self._apply(event)
         self._version = event.metadata.resource_version
+        self._heard = self._clock()
         self._refusals = 0
         self._backoff.reset()
 
@@ -209,6 +225,7 @@ class Reflector(Generic[K]):
         for key in [key for key in self._known if key not in seen]:
             self._forget(key)
         self._version = version
+        self._heard = self._clock()
         self.synced.set()
 
     def _see(self, metadata: ObjectMeta, decoded: K | None) -> _Key:

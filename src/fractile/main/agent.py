@@ -20,6 +20,7 @@ from fractile.agent.arrivals import arriving
 from fractile.agent.assigned import Assigned
 from fractile.agent.audit import Policy
 from fractile.agent.availability import Availability
+from fractile.agent.beliefs import Beliefs, Known
 from fractile.agent.books import Kubelet
 from fractile.agent.bounds import Bounds
 from fractile.agent.catalog import Catalog, Stock
@@ -28,7 +29,7 @@ from fractile.agent.enforce import Enforcer
 from fractile.agent.grant import Granter
 from fractile.agent.health import INTERVAL, Health
 from fractile.agent.health_events import HealthEvents
-from fractile.agent.http import Address
+from fractile.agent.http import Address, HttpServer
 from fractile.agent.inventory import Inventory
 from fractile.agent.isolation import FRESH, Isolation
 from fractile.agent.journal import Journal
@@ -59,6 +60,7 @@ from fractile.nvml.driver import Driver, NvmlDriver
 from fractile.nvml.meter import NvmlMeter
 from fractile.nvml.simulated import SimulatedDriver
 from fractile.policy.health import Rules
+from fractile.wire import debug_state
 from fractile.wire.kubelet_checkpoint import FILE_NAME as CHECKPOINT
 
 _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
@@ -273,13 +275,19 @@ async def run(
             holders=held,
             arriving=partial(arriving, kubelet, pods),
         )
+        watch = pods.follow()
+        beliefs = Beliefs(
+            Known(stock, health, journal, pods, [watch], registrar.known, installed.folder.name if installed else ""),
+            state,
+        )
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
                 for coroutine in (
                     registrar.run(),
                     availability.run(),
-                    pods.follow().run(),
+                    watch.run(),
+                    HttpServer(beliefs.socket, beliefs.routes()).run(),
                     health.run(),
                     Inventory(
                         client,
@@ -307,6 +315,7 @@ async def run(
                         state=state,
                         options=usage,
                         registrations=vcuda.outcomes if vcuda is not None else dict,
+                        more={debug_state.PATH: beliefs.refused},
                     ),
                 )
             ]

@@ -12,7 +12,7 @@ import msgspec
 
 from fractile.agent.audit import Audit, Policy
 from fractile.agent.catalog import Stock
-from fractile.agent.http import Address, HttpServer
+from fractile.agent.http import Address, Handler, HttpServer
 from fractile.agent.journal import Journal
 from fractile.agent.look import Eye
 from fractile.agent.owners import Owners
@@ -82,9 +82,10 @@ def usage_loops(
     state: Path,
     options: UsageOptions,
     registrations: Callable[[], dict[str, int]] = dict,
+    more: dict[str, Handler] | None = None,
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
-    manager, by outcome."""
+    manager, by outcome. ``more``: pages beside its own."""
     audit = Audit(client, events, Owners(client, pods), policy=options.policy)
     usage = Usage(
         Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced),
@@ -95,5 +96,6 @@ def usage_loops(
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:
-        loops.append(HttpServer(options.address, Pages(usage, registrations=registrations).routes()).run())
+        pages = Pages(usage, registrations=registrations).routes()
+        loops.append(HttpServer(options.address, {**pages, **(more or {})}).run())
     return loops

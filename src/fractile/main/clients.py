@@ -16,7 +16,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-OPEN = frozenset({"/healthz", "/readyz", "/metrics"})
+from fractile.wire.debug_state import PATH
+
+OPEN = frozenset({"/healthz", "/readyz", "/metrics", PATH})  # the last asks for a token (main.debugging)
 _CALLER = "fractile.caller"  # in the state of a connection
 
 log = logging.getLogger(__name__)

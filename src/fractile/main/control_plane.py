@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from fractile.control.beliefs import Known
 from fractile.control.doubt import Doubt
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
 from fractile.control.opting import SCHEDULERS, GlobalPlacement
@@ -36,6 +37,8 @@ from fractile.main.classes import Classes, in_turn
 from fractile.main.classes import option as default_classes_option
 from fractile.main.clients import Clients
 from fractile.main.collector import seldom
+from fractile.main.debugging import Debug, debugging
+from fractile.main.debugging import option as debug_option
 from fractile.main.families import family_options
 from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
 from fractile.main.leading import options as lease_options
@@ -87,6 +90,7 @@ from fractile.wire.resource_class import ResourceClass
 @default_classes_option
 @quota_command_options
 @webhook_options
+@debug_option
 @click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
 def command(
     kubeconfig: Path | None,
@@ -110,6 +114,7 @@ def command(
     quota_configmap: str,
     quota_others: str,
     webhook: WebhookOptions,
+    debug_token_file: Path | None,
     log_level: str,
 ) -> None:
     """Run the scheduler extender and the controllers.
@@ -136,6 +141,7 @@ def command(
             webhook=webhook,
             lease=lease,
             placement=placement,
+            debug_token_file=debug_token_file,
         )
     )
 
@@ -154,16 +160,19 @@ async def run(
     webhook: WebhookOptions | None = None,
     lease: LeaseOptions | None = None,
     placement: GlobalPlacement = SCHEDULERS,
+    debug_token_file: Path | None = None,
 ) -> None:
     """Serve until told to stop; lead whenever the lease is ours."""
     access = credentials.load(kubeconfig)
-    stage = Stage()
+    debug = debugging(access, lease or LeaseOptions(), debug_token_file)
+    stage = Stage(debug)
 
     async def lead(term: Term) -> None:
         await _lead(
             term,
             stage,
             access,
+            debug=debug,
             unit=unit,
             slots=slots,
             dialects=dialects,
@@ -191,6 +200,7 @@ async def _lead(
     stage: Stage,
     access: Credentials,
     *,
+    debug: Debug,
     unit: MemoryUnit,
     slots: int,
     dialects: frozenset[str],
@@ -314,10 +324,11 @@ async def _lead(
         def ready() -> bool:
             return rebuilt.is_set() and term.leading()
 
+        expected = Expected(time.monotonic)
         extender = Extender(
             ledger=ledger,
             binder=binder,
-            expected=Expected(time.monotonic),
+            expected=expected,
             unit=unit,
             ready=ready,
             dialects=dialects,
@@ -343,6 +354,16 @@ async def _lead(
         )
         first = [cards, upkeep.nodes, nodes.namespaces, *quotas.watches, *([cuts.nodes] if cuts else [])]
         stage.show(application(extender, more=[quotas.metrics(waiting, ready)]))
+        believed = Known(
+            ledger=ledger,
+            waiting=waiting,
+            nominations=evictions.nominations,
+            feeds=[*first, pods, class_objects, evictions.budgets],
+            expected=expected.__len__,
+            quota_problem=lambda: quotas.feed.problem,
+            options={"node-policy": scoring.policy, "memory-unit": unit.name, "dialects": ",".join(sorted(dialects))},
+        )
+        debug.lead(term, believed, ready)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for coroutine in (
@@ -364,6 +385,7 @@ async def _lead(
                     tasks.create_task(coroutine)
         finally:
             stage.clear()
+            debug.clear()
 
 
 async def _rebuild(

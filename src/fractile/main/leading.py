@@ -33,6 +33,7 @@ from fractile.kube.lease import DEFAULT, LeaderElector, Timing
 from fractile.ledger.ledger import Ledger
 from fractile.metrics.control_plane import page
 from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
+from fractile.wire import debug_state
 from fractile.wire import extender as wire
 
 DEFAULT_LEASE = "fractile-system/fractile-control-plane"
@@ -113,9 +114,11 @@ ALWAYS = Term(lambda: float("inf"))
 
 
 class Stage:
-    """What the HTTP server serves now: the application of a term, or that of a replica that waits."""
+    """What the HTTP server serves now: the application of a term, or that of a replica that waits; and ``debug``, which
+    outlives both."""
 
-    def __init__(self) -> None:
+    def __init__(self, debug: ASGIApp | None = None) -> None:
+        self._debug = debug
         self._idle = _idle()
         self._shown: ASGIApp | None = None
 
@@ -126,7 +129,10 @@ class Stage:
         self._shown = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._shown or self._idle)(scope, receive, send)
+        if self._debug is not None and scope["type"] == "http" and scope["path"] == debug_state.PATH:
+            await self._debug(scope, receive, send)
+        else:
+            await (self._shown or self._idle)(scope, receive, send)
 
 
 async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[Term], Awaitable[None]]) -> None:
