@@ -28,7 +28,7 @@ test-versions: $(INSTALLED) ## hold scheduler-config against kube-scheduler 1.20
 
 test-chart: $(INSTALLED) ## install, upgrade and remove the chart on a local cluster; with E2E=1 also run all end-to-end tests on its pods
 	@FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_chart.py
-	@$(if $(E2E),$(BIN)/python hack/test_chart.py $(ARGS),FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_path.py)
+	@$(if $(E2E),$(BIN)/python hack/chart_e2e.py $(ARGS),FRACTILE_TEST_CHART=1 $(BIN)/pytest -q tests/e2e/test_path.py)
 
 chaos: $(INSTALLED) ## kill, pause and cut off programs of a local cluster under pods that come and go: make chaos MINUTES=20 SEED=1
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

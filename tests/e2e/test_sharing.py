@@ -1,18 +1,20 @@
 """Rules about how cards may be cut, given to a cluster that runs."""
 
+import time
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from fractile.cluster import workload as w
+from fractile.cluster.chart import NAMESPACE
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.up import Wish
 from fractile.cluster.workload import Workload
 from tests.e2e.conftest import CHART
 from tests.e2e.test_path import log_of
 
-SEEN = 150 if CHART else 10  # seconds; kubelet puts what changed in a ConfigMap into pods within a minute or two
+SEEN = 150 if CHART else 10  # seconds
 NO_RULES = "version: 1\n"
 QUARTERS = "version: 1\nmodels:\n  Tesla-V100: {maxSlices: 2, fractions: [1/4]}\n"
 
@@ -35,10 +37,22 @@ def rule(cluster: LocalCluster, work: Workload, text: str) -> None:
     """As `fractile up --sharing FILE` does; nothing is restarted."""
     before, seen = cluster.process("control-plane"), log_of(cluster).count("sharing rules read")
     cluster.up(Wish(sharing=text))
+    if CHART:
+        look(cluster)
     work.wait_until(SEEN, "the rules to be read", lambda: log_of(cluster).count("sharing rules read") > seen)
     assert cluster.process("control-plane") == before
 
 
+def look(cluster: LocalCluster) -> None:
+    """Kubelet puts what changed in a ConfigMap into a pod when it looks at the pod: once in one or two minutes, or when
+    somebody writes into the pod."""
+    time.sleep(1)  # its own watch of the ConfigMap may be behind
+    label = "app.kubernetes.io/component=control-plane"
+    note = f"e2e.fractile.dev/looked-at={time.time_ns()}"
+    cluster.kubectl("-n", NAMESPACE, "annotate", "pods", "--selector", label, note, "--overwrite")
+
+
+@pytest.mark.timeout(600 if CHART else 300)
 def test_rules_that_up_is_given_hold_on_a_running_cluster_until_it_is_given_others(
     cluster: LocalCluster, work: Workload
 ) -> None:

@@ -61,7 +61,7 @@ def table(report: Tree.Element) -> list[str]:
         if skipped is not None:
             reasons.setdefault(name, []).append(skipped.get("message", "").removeprefix("on the chart: "))
     rows = [
-        f"| {name} | {count['passed']} | {count['failed']} | {count['skipped']} | {'; '.join(reasons[name])} |"
+        f"| {name} | {count['passed']} | {count['failed']} | {count['skipped']} | {'; '.join(dict.fromkeys(reasons[name]))} |"
         for name, count in counts.items()
     ]
     return ["", "| module | passed | failed | left out | why |", "|---|---|---|---|---|", *rows]
