@@ -60,8 +60,9 @@ def table(report: Tree.Element) -> list[str]:
         skipped = case.find("skipped")
         if skipped is not None:
             reasons.setdefault(name, []).append(skipped.get("message", "").removeprefix("on the chart: "))
+    why = {name: "; ".join(dict.fromkeys(said)) for name, said in reasons.items()}
     rows = [
-        f"| {name} | {count['passed']} | {count['failed']} | {count['skipped']} | {'; '.join(dict.fromkeys(reasons[name]))} |"
+        f"| {name} | {count['passed']} | {count['failed']} | {count['skipped']} | {why[name]} |"
         for name, count in counts.items()
     ]
     return ["", "| module | passed | failed | left out | why |", "|---|---|---|---|---|", *rows]

@@ -30,6 +30,7 @@ GROUP = ("Group", "fractile:control-plane")
 ACCOUNT = ("ServiceAccount", "fractile-control-plane")
 SYSTEM = "fractile-system"
 QUOTA = paths.config_map(*DEFAULT_SOURCE.split("/"))
+LEASE = paths.lease(*DEFAULT_LEASE.split("/"))
 LINGER = 61.0  # seconds; longer than a default class outlives its last device
 
 
@@ -42,10 +43,11 @@ async def test_a_day_of_the_control_plane_uses_each_right_that_it_has_and_needs_
     async with FakeApiServer() as server:
         prepare(server)
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-        lease = (f"--lease={DEFAULT_LEASE}", "--lease-seconds=3")
+        lease = f"--lease={DEFAULT_LEASE}"
         webhook = test_webhook.options(free_port())
-        async with control_plane(kubeconfig, tmp_path, *lease, *webhook, "--default-classes={vendor}.{model}") as one:
+        async with control_plane(kubeconfig, tmp_path, lease, *webhook, "--default-classes={vendor}.{model}") as one:
             await one.ready()
+            server.delete(LEASE)  # it makes another one
             await place(server, one)
             await mistake(server)
             with suppress(TimeoutError):  # what is lacking then is said below
@@ -57,10 +59,11 @@ async def test_a_day_of_the_control_plane_uses_each_right_that_it_has_and_needs_
 
 
 def prepare(server: FakeApiServer) -> None:
-    """What the manifests make, but for the Lease: a node with two cards, and a class."""
+    """What the manifests make, a node with two cards, and a class."""
     test_webhook.prepare(server)
     kept = KEPT.split("/")
     server.create(paths.config_maps(kept[0]), {"metadata": {"name": kept[1]}})
+    server.create(LEASE.rpartition("/")[0], {"metadata": {"name": LEASE.rpartition("/")[2]}, "spec": {}})
     server.create(paths.nodes(), node("n1"))
     for index in (0, 1):
         server.create(paths.extended_resources(), resource(gpu("n1", index)))
