@@ -196,6 +196,20 @@ async def test_a_nominated_node_is_named(filled: FakeApiServer, tmp_path: Path) 
     assert found.verdict.startswith("nominated to n1: ")
 
 
+async def test_a_node_that_fractile_chose_is_told_from_one_by_preemption(filled: FakeApiServer, tmp_path: Path) -> None:
+    body = waiting("proposed", container("main", 8138))
+    body["status"]["nominatedNodeName"] = "n1"
+    body["metadata"]["annotations"] = {"fractile.dev/nominated-node": "n1"}
+    submit(filled, body)
+    said = (await why(filled, tmp_path, "proposed")).verdict
+    assert said.startswith("nominated to n1, which Fractile chose over all nodes")
+
+
+async def test_a_gate_of_ours_is_explained(filled: FakeApiServer, tmp_path: Path) -> None:
+    submit(filled, waiting("held", container("main", 1), schedulingGates=[{"name": "fractile.dev/placement"}]))
+    assert (await why(filled, tmp_path, "held")).verdict.startswith("held back until Fractile has chosen its node")
+
+
 async def test_room_that_is_kept_for_a_nominated_pod_is_not_called_free(filled: FakeApiServer, tmp_path: Path) -> None:
     urgent = waiting("urgent", container("main", 8138), priority=10)
     urgent["status"]["nominatedNodeName"] = "n1"

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from fractile.cli.why_cluster import Cluster
 from fractile.cli.why_read import Read
 from fractile.model.refusal import Refusal
+from fractile.wire.queued import GATE, nominated_by_us
 from fractile.wire.why import NodeGroup, Why
 from fractile.wire.why_objects import ObservedPod
 
@@ -23,6 +24,8 @@ def verdict(why: Why, cluster: Cluster, read: Read, now: datetime) -> str:
     if why.state != "pending":
         return _placed(why, read.pod)
     told = why.scheduling
+    if list(told.gates) == [GATE]:
+        return f"held back until Fractile has chosen its node ({GATE}); where nobody does, any replica lets it go"
     if told.gates:
         return f"held back by scheduling gates ({', '.join(told.gates)}); nobody schedules it before they are removed"
     if isinstance(cluster.request, Refusal):
@@ -33,6 +36,10 @@ def verdict(why: Why, cluster: Cluster, read: Read, now: datetime) -> str:
         return "no control plane of Fractile leads, and without it nobody places pods that ask for its devices"
     if not told.seen and why.age >= _PATIENCE:
         return f"no scheduler called {told.scheduler} has looked at it{_served(read)}"
+    if told.nominated and told.nominated == nominated_by_us(read.pod):
+        return (
+            f"nominated to {told.nominated}, which Fractile chose over all nodes; kube-scheduler checks that node first"
+        )
     if told.nominated:
         return f"nominated to {told.nominated}: other pods leave to make room, or it is about to be bound there"
     if why.fits:
