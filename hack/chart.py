@@ -26,6 +26,7 @@ _WHEN = {
     "21-rbac-agent.yaml": ".Values.agent.enabled",
     "22-rbac-quota.yaml": ".Values.controlPlane.quota.configMap",
     "22-rbac-webhook.yaml": ".Values.webhook.enabled",
+    "23-rbac-debug.yaml": "",
     "30-admission.yaml": 'include "fractile.policies" .',
     "31-webhook.yaml": ".Values.webhook.enabled",
     "32-class-policy.yaml": 'and (include "fractile.policies" .) .Values.webhook.enabled .Values.dialects.class',

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,10 @@ async def test_nobody_but_the_owner_may_open_the_socket(tmp_path: Path) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+def test_the_agent_loads_none_of_what_only_the_control_plane_needs() -> None:
+    heavy = ("numpy", "starlette", "uvicorn", "httpx2", "yaml", "opentelemetry")
+    program = f"import sys, fractile.main.agent; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

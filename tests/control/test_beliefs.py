@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from fractile.control.beliefs import Known, believed, feed_state
+from fractile.control.beliefs import Known, believed
 from fractile.control.doubt import EXPIRY
-from fractile.control.itself import process_state
+from fractile.control.itself import feed_state, process_state
 from fractile.kube import paths
 from fractile.kube.reflector import Reflector
 from fractile.model.units import PodUID

@@ -16,14 +16,13 @@ from fractile.agent.health import Health
 from fractile.agent.http import Handler, Request, Response
 from fractile.agent.journal import Journal
 from fractile.agent.pods import NodePods
-from fractile.control.beliefs import Feed, feed_state
-from fractile.control.itself import process_state
+from fractile.control.itself import Feed, feed_state, process_state
 from fractile.kube.pacing import Clock
 from fractile.wire import debug_state as wire
 
 SOCKET = "debug.sock"  # in the state directory
 
-_ELSEWHERE = "over plain HTTP nobody is asked for a token; on the node: `fractile debug state --socket {socket}`\n"
+_ELSEWHERE = "over plain HTTP nobody is asked for a token; on the node: `fractile debug-state --socket {socket}`\n"
 
 
 class Known(msgspec.Struct, frozen=True):

@@ -1,12 +1,11 @@
 """What the control plane believes, as /debug/state shows it: a picture made when somebody asks. Changes nothing."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 import msgspec
 
 from fractile.control.doubt import EXPIRY
+from fractile.control.itself import Feed, feed_state
 from fractile.control.nominations import Nominations
 from fractile.control.waiting import WaitingPod, WaitingPods
 from fractile.ledger.ledger import Entry, Ledger
@@ -16,20 +15,6 @@ from fractile.model.units import PodUID
 from fractile.policy.state import CardState as Free
 from fractile.wire import debug_state as wire
 from fractile.wire import placement as placement_wire
-
-
-class Feed(Protocol):
-    """A ``Reflector`` of whatever."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def age(self) -> float | None: ...
-    @property
-    def synced(self) -> asyncio.Event: ...
-    def __len__(self) -> int: ...
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -61,17 +46,6 @@ def believed(
         quota_namespaces=tuple(sorted(known.ledger.usage.quota.namespaces)),
         quota_problem=known.quota_problem(),
         options=known.options,
-    )
-
-
-def feed_state(feed: Feed) -> wire.FeedState:
-    age = feed.age
-    return wire.FeedState(
-        path=feed.path,
-        synced=feed.synced.is_set(),
-        objects=len(feed),
-        version=feed.version,
-        age=None if age is None else round(age, 3),
     )
 
 

@@ -1,4 +1,5 @@
-"""What a program of Fractile takes of its machine, as /debug/state shows it."""
+"""What a program of Fractile takes of its machine, and its watches, as /debug/state shows them. The agent imports this:
+nothing here needs numpy."""
 
 import asyncio
 import os
@@ -6,11 +7,26 @@ import resource
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Protocol
 
 from fractile import __version__
-from fractile.wire.debug_state import ProcessState
+from fractile.wire.debug_state import FeedState, ProcessState
 
 _PROC = Path("/proc/self")
+
+
+class Feed(Protocol):
+    """A ``Reflector`` of whatever."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def age(self) -> float | None: ...
+    @property
+    def synced(self) -> asyncio.Event: ...
+    def __len__(self) -> int: ...
 
 
 def process_state(*, uptime: float, proc: Path = _PROC) -> ProcessState:
@@ -23,6 +39,17 @@ def process_state(*, uptime: float, proc: Path = _PROC) -> ProcessState:
         descriptors=_descriptors(proc),
         resident_bytes=_resident(proc),
         tasks=dict(sorted(Counter(map(_running, asyncio.all_tasks())).items())),
+    )
+
+
+def feed_state(feed: Feed) -> FeedState:
+    age = feed.age
+    return FeedState(
+        path=feed.path,
+        synced=feed.synced.is_set(),
+        objects=len(feed),
+        version=feed.version,
+        age=None if age is None else round(age, 3),
     )
 
 

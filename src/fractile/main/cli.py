@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("fractile.cli.why", "Say why a pod waits, or where it runs, what it holds and what it uses."),
     "top": ("fractile.cli.top", "Show what cards and containers use now, live on a terminal."),
     "limits": ("fractile.cli.limits", "Show what one container may use of its cards, and what its processes use."),
+    "debug-state": ("fractile.cli.debug_state", "Print what a running agent or control plane believes."),
     "simulate": ("fractile.cli.simulate", "Place recorded pods on recorded nodes and compare policies."),
     "score": ("fractile.cli.score", "Show what nodes of a file score for a pod, term by term."),
     "scheduler-config": (

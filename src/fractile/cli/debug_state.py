@@ -1,0 +1,105 @@
+"""`fractile debug-state`: what a running program believes, from /debug/state (docs/debug-state.md).
+
+Failure rule: one question, one answer, ten seconds; whatever is in the way is a sentence.
+"""
+
+import http.client
+import socket
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from fractile.errors import SetupError
+from fractile.wire import debug_state
+
+SOCKET = Path("/var/lib/fractile/debug.sock")  # of the agent of this node
+_TIMEOUT = 10.0
+_MOST = 256 * 2**20  # bytes
+
+
+@click.command("debug-state")
+@click.option(
+    "--socket", "path", type=click.Path(path_type=Path), help=f"Of an agent, on its node.  [default: {SOCKET}]"
+)
+@click.option("--url", metavar="URL", help="Of a control plane, such as https://127.0.0.1:8443.")
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), help="The token to show there; - for the standard input."
+)
+@click.option("--ca", type=click.Path(path_type=Path), help="Who signs its certificate (PEM); the system's by default.")
+@click.option("--insecure", is_flag=True, help="Do not check its certificate: only over a port-forward of your own.")
+def command(path: Path | None, url: str | None, token_file: Path | None, ca: Path | None, insecure: bool) -> None:
+    """Print what an agent or a control plane believes: ledger, watches, plugins, directories.
+
+    On a node, or by kubectl exec in the agent's pod, without options. Of a control plane with --url and a token of
+    somebody who may `get` /debug/state.
+    """
+    if url is None and (token_file or ca or insecure):
+        raise SetupError("--token-file, --ca and --insecure go with --url")
+    if url is not None and (path or token_file is None):
+        raise SetupError("give --url with --token-file, or --socket alone")
+    body = _of_agent(path or SOCKET) if url is None else _of_control_plane(url, token_file, _trust(ca, insecure))
+    debug_state.decode(body)  # another program's answer is no state
+    click.echo(body.decode())
+
+
+def _of_agent(path: Path) -> bytes:
+    connection = http.client.HTTPConnection("agent", timeout=_TIMEOUT)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(_TIMEOUT)
+    try:
+        connection.sock.connect(str(path))
+    except OSError as e:
+        connection.close()
+        raise SetupError(f"no agent answers at {path}: {e.strerror or e}; run this as root on its node") from None
+    return _ask(connection, str(path), {})
+
+
+def _of_control_plane(url: str, token_file: Path | None, trust: ssl.SSLContext) -> bytes:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SetupError(f"--url {url!r} is not of the form https://HOST:PORT")
+    made = (
+        http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_TIMEOUT, context=trust)
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(parts.hostname, parts.port, timeout=_TIMEOUT)
+    )
+    return _ask(made, url, {"Authorization": f"Bearer {_token(token_file)}"})
+
+
+def _ask(connection: http.client.HTTPConnection, where: str, headers: dict[str, str]) -> bytes:
+    try:
+        connection.request("GET", debug_state.PATH, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read(_MOST)
+    except (OSError, http.client.HTTPException) as e:
+        raise SetupError(f"no answer from {where}: {e}") from None
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise SetupError(f"{where} answers {answer.status}: {body[:300].decode(errors='replace').strip()}")
+    return body
+
+
+def _token(file: Path | None) -> str:
+    assert file is not None
+    try:
+        text = click.get_text_stream("stdin").read() if str(file) == "-" else file.read_text()
+    except (OSError, UnicodeDecodeError) as e:
+        raise SetupError(f"--token-file {file} cannot be read: {e}") from None
+    token = text.strip()
+    if not (token and token.isascii() and token.isprintable()):
+        raise SetupError(f"--token-file {file} holds no token")
+    return token
+
+
+def _trust(ca: Path | None, insecure: bool) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as e:
+        raise SetupError(f"--ca {ca} holds no PEM certificate: {e}") from None
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
