@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 
@@ -15,7 +16,7 @@ from fractile.model.units import PodUID
 from fractile.wire import queued
 from tests.builders import CARD_MEMORY, container, in_use
 from tests.control.placing_world import World, world
-from tests.control.plane import until
+from tests.control.plane import plane, until
 from tests.fakes.apiserver import Fault
 
 FULL = CARD_MEMORY
@@ -193,11 +194,7 @@ async def test_our_nomination_keeps_no_room_as_one_by_preemption_does(w: World) 
 async def test_a_deletion_gives_back_what_was_kept(w: World) -> None:
     w.submit("p", container(memory=FULL))
     await w.place()
-    uid = w.uid()
-    w.p.server.delete(paths.pod("default", "p"))
-    w.p.feed.gone(uid)
-    w.nodes.pod_gone(uid)
-    w.placing.pod_gone(uid)
+    delete(w, "p")
     assert len(w.reservations) == 0
     assert w.p.free() == [FULL, FULL]
 
@@ -325,6 +322,75 @@ async def test_a_gate_that_the_leader_before_left_is_removed(w: World) -> None:
     async with running(w):
         await until(lambda: not w.gated())
     assert w.nominated() == "n1"
+
+
+async def test_who_leads_no_more_writes_nothing_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TICK", 0.01)
+    left = 100.0
+    async with plane(("n1",), fence=lambda: left) as p:
+        w = World(p)
+        w.node("n1")
+        w.submit("a")
+        assert await w.place("a") == "n1"
+        left = 0.0
+        w.submit("b", gate=True)
+        assert await w.place("b") == ""
+        assert w.placing.node(w.uid("b")) is None
+        async with running(w):  # the loop lives until the term is ended
+            w.placing.missed(w.uid("a"))
+            w.see("a")
+            p.clock.now += 3
+            await asyncio.sleep(0.1)
+        assert (w.nominated("a"), w.gated("b")) == ("n1", True)
+
+
+# ── whatever happens ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_whatever_happens_nothing_is_promised_twice_and_nothing_leaks(seed: int) -> None:
+    """Pods come, are nominated, asked about, bound there or elsewhere, deleted; time passes."""
+    rng = Random(seed)
+    async with world(("n1", "n2", "n3")) as w:
+        alive: list[str] = []
+        for step in range(60):
+            name = rng.choice(alive) if alive else ""
+            match rng.choice(("come", "come", "place", "place", "ask", "bind", "bind elsewhere", "delete", "wait")):
+                case "come":
+                    alive.append(f"p{step}")
+                    w.submit(f"p{step}", container(memory=rng.choice((3000, 8000, FULL))), gate=rng.random() < 0.3)
+                case "place" if name:
+                    await w.place(name)
+                    w.see(name)
+                case "ask" if name and not w.stored(name).spec.node_name:
+                    w.filter(name, *rng.sample(("n1", "n2", "n3"), 2))
+                case "bind" | "bind elsewhere" as how if name and not w.gated(name):
+                    node = w.placing.node(w.uid(name)) if how == "bind" else rng.choice(("n1", "n2", "n3"))
+                    await w.bind(name, node or "n1")
+                    w.see(name)
+                case "delete" if name:
+                    delete(w, name)
+                    alive.remove(name)
+                case _:
+                    w.p.clock.now += rng.choice((1, PATIENCE + 1, LONGEST))
+                    w.placing.look_again()
+            assert w.p.ledger.audit() == []
+            assumed = {uid for uid, entry in w.p.ledger.entries() if entry.state is State.ASSUMED}
+            assert assumed == {w.uid(n) for n in alive if w.placing.node(w.uid(n))}
+            assert all(free >= 0 for node in ("n1", "n2", "n3") for free in w.p.free(node))
+        for name in alive:
+            delete(w, name)
+        assert all(w.p.free(node) == [FULL, FULL] for node in ("n1", "n2", "n3"))
+        assert len(w.reservations) == 0
+        assert w.engine.room(64_000, 262_144)[:3].all(), "CPU and memory of nodes are free again"
+
+
+def delete(w: World, name: str) -> None:
+    uid = w.uid(name)
+    w.p.server.delete(paths.pod("default", name))
+    w.p.feed.gone(uid)
+    w.nodes.pod_gone(uid)
+    w.placing.pod_gone(uid)
 
 
 # ── whether gates are set ────────────────────────────────────────────────────────────────────────────────────────────

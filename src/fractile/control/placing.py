@@ -233,8 +233,6 @@ class Placing:
     async def _write(self, pod: QueuedPod, write: Coroutine[None, None, None]) -> None:
         try:
             await write
-        except NotLeading:
-            raise
         except FractileError as e:
             log.warning("not written pod=%s reason=%s", _name(pod), e)
 
