@@ -261,3 +261,14 @@ async def test_a_cluster_without_fractile_is_planned_with_too(server: FakeApiSer
     found = plan_input.snapshot_of(await plan_input.live(Credentials(server=server.url)), lambda who, why: None)
 
     assert [m.name for m in found.machines] == ["n"]
+
+
+@pytest.mark.parametrize("pods", ["p.csv", "p.yaml"])
+def test_files_without_nodes_or_pods_are_named(tmp_path: Path, cluster_file: str, pods: str) -> None:
+    write(tmp_path / "p.csv", POD_HEAD, ["p,4000,8192,1,1000,"])
+    (tmp_path / "p.yaml").write_text("kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
+    (tmp_path / "nothing.yaml").write_text("kind: ConfigMap\nmetadata: {name: c}\n")
+    nothing = str(tmp_path / "nothing.yaml")
+
+    assert str(run("--nodes", nothing, "--pods", str(tmp_path / pods)).exception) == f"{nothing} has no nodes"
+    assert str(run("--nodes", cluster_file, "--pods", nothing).exception) == f"{nothing} has no pods"

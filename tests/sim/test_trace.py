@@ -113,6 +113,13 @@ def test_what_is_wrong_with_pods_is_told_with_its_place(tmp_path: Path, lines: l
     assert str(e.value).startswith(f"{path} {said}")
 
 
+def test_nodes_without_gpus_are_told_as_such(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.csv", POD_HEAD, ["p,1,1,1,1000,T4"])
+
+    with pytest.raises(WireError, match="1 GPUs are asked for, but no node has any"):
+        read_pods(path, nodes(0, 0))
+
+
 def test_a_model_that_no_node_has_may_stand_beside_one_that_some_have(tmp_path: Path) -> None:
     path = write(tmp_path / "p.csv", POD_HEAD, ["p,1,1,1,1000,H900|T4"])
 

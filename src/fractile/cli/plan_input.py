@@ -38,8 +38,6 @@ def for_simulation(nodes: str, pods: str, who: Callable[[], Credentials]) -> tup
         return rows, read_pods(Path(pods), rows)
     snapshot = _with_pods(nodes, pods, who, keep=False)
     tasks = (*snapshot.bound, *snapshot.pending)
-    if not snapshot.machines:
-        raise WireError(f"{nodes} has no nodes")
     if not tasks:
         raise WireError(f"{pods} has no pods")
     return node_rows(snapshot), pod_rows(snapshot, tasks)
@@ -50,10 +48,7 @@ def for_plan(nodes: str, pods: str | None, who: Callable[[], Credentials], shape
 
     ``shapes``: nodes that may be added, so that pods which only they can take are no mistake of a trace.
     """
-    snapshot = _with_pods(nodes, pods or nodes, who, keep=True, shapes=shapes)
-    if not snapshot.machines:
-        raise WireError(f"{nodes} has no nodes")
-    return snapshot
+    return _with_pods(nodes, pods or nodes, who, keep=True, shapes=shapes)
 
 
 def _with_pods(
@@ -69,6 +64,8 @@ def _with_pods(
     else:
         running = [n for n in first.pods if keep and n.pod.spec.node_name]
         found = snapshot_of(_merged(msgspec.structs.replace(first, pods=running), _pods_only(pods)), wrong)
+    if not found.machines:
+        raise WireError(f"{nodes} has no nodes")
     if pods != nodes and not _is_manifest(pods):
         rows = read_pods(Path(pods), (*node_rows(found), *shapes))
         found = msgspec.structs.replace(found, pending=(*found.pending, *tasks_of(rows)))
@@ -94,7 +91,13 @@ def _objects(source: str, who: Callable[[], Credentials]) -> Objects:
 
 
 def _pods_only(source: str) -> Objects:
-    return read_objects(Path(source)) if _is_manifest(source) else Objects()
+    """Of manifests; those of CSV come later, as they are held against the nodes."""
+    if not _is_manifest(source):
+        return Objects()
+    found = read_objects(Path(source))
+    if not found.pods:
+        raise WireError(f"{source} has no pods")
+    return found
 
 
 def _is_manifest(source: str) -> bool:

@@ -156,7 +156,8 @@ def _pod(row: _Row, most: _Most) -> PodRow:
 def _check_gpus(row: _Row, gpus: int, most: _Most, models: Sequence[str]) -> None:
     if gpus > most.gpus_of(models):
         of = f" of {'|'.join(models)}" if models else ""
-        raise row.wrong("num_gpu", f"{gpus} GPUs{of} are asked for, but no node has more than {most.gpus_of(models)}")
+        has = f"more than {most.gpus_of(models)}" if most.gpus else "any"
+        raise row.wrong("num_gpu", f"{gpus} GPUs{of} are asked for, but no node has {has}")
 
 
 def _within(row: _Row, column: str, absurd: int, largest: int) -> int:
