@@ -34,6 +34,7 @@ MODULES = [
     "leading",
     "wakeup",
     "preemption",
+    "global",
     "policies",
 ]
 

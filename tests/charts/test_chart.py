@@ -44,6 +44,7 @@ EVERYTHING: dict[str, Any] = {
     "controlPlane": {
         "hostNetwork": True,
         "defaultClasses": "{vendor}.{model}",
+        "globalPlacement": {"everywhere": True, "gate": True},
         "service": {"type": "NodePort", "nodePort": 30443, "clusterIP": "10.96.0.77", "names": ["node.example"]},
         "podDisruptionBudget": {"enabled": True},
         "tls": {"mode": "certManager"},
@@ -200,6 +201,10 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
             "controlPlane.clients.configMap: the second kube-scheduler",
         ),
         ({"scheduler": {"extender": "https://10.0.0.1:8443"}}, "scheduler.extender: nothing uses it"),
+        (
+            {"controlPlane": {"globalPlacement": {"gate": True}}, "webhook": {"enabled": False}},
+            "controlPlane.globalPlacement.gate: the webhook sets the gates",
+        ),
         (
             {"controlPlane": {"hostNetwork": True}, "scheduler": {"enabled": True, "hostNetwork": True, "port": 8443}},
             "scheduler.port: equal to controlPlane.port",

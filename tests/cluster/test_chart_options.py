@@ -26,6 +26,8 @@ def test_an_argument_becomes_its_value_and_nothing_else_changes() -> None:
     [
         ("Deployment", "fractile", ["--default-classes", "{vendor}.{model}"]),
         ("Deployment", "fractile", ["--quota-others", "deny"]),
+        ("Deployment", "fractile", ["--placement-gate"]),
+        ("Deployment", "fractile", ["--global-placement"]),
         ("DaemonSet", "fractile-agent", ["--outside-ledger=evict"]),
     ],
 )

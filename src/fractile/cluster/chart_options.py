@@ -9,6 +9,10 @@ from typing import Any
 
 from fractile.errors import SetupError
 
+_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "--global-placement": ("controlPlane", "globalPlacement", "everywhere"),
+    "--placement-gate": ("controlPlane", "globalPlacement", "gate"),
+}
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "--default-classes": ("controlPlane", "defaultClasses"),
     "--quota-others": ("controlPlane", "quota", "others"),
@@ -17,12 +21,15 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
 
 
 def with_arguments(values: Mapping[str, Any], args: Sequence[str]) -> dict[str, Any]:
-    """The values with those that ``args`` (``--name=value``, or name and value) stand for; SetupError when the chart
-    has none for one of them."""
+    """The values with those that ``args`` (``--flag``, ``--name=value``, or name and value) stand for; SetupError when
+    the chart has none for one of them."""
     found = dict(values)
-    for name, value in _pairs(args):
+    for flag in [arg for arg in args if arg in _FLAGS]:
+        found = _put(found, _FLAGS[flag], True)
+    for name, value in _pairs([arg for arg in args if arg not in _FLAGS]):
         if name not in _VALUES:
-            raise SetupError(f"the chart has no value for the argument {name}; it has for {', '.join(sorted(_VALUES))}")
+            known = ", ".join(sorted({*_VALUES, *_FLAGS}))
+            raise SetupError(f"the chart has no value for the argument {name}; it has for {known}")
         found = _put(found, _VALUES[name], value)
     return found
 
@@ -34,7 +41,7 @@ def _pairs(args: Sequence[str]) -> list[tuple[str, str]]:
     return list(zip(words[::2], words[1::2], strict=True))
 
 
-def _put(values: Mapping[str, Any], path: tuple[str, ...], value: str) -> dict[str, Any]:
+def _put(values: Mapping[str, Any], path: tuple[str, ...], value: object) -> dict[str, Any]:
     """A copy with the value at the end of the path."""
     first, *rest = path
     return {**values, first: _put(values.get(first, {}), tuple(rest), value) if rest else value}
