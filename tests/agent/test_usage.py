@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
+import trustme
 
 from fractile.kube import paths
 from fractile.metrics.exposition import OPENMETRICS
@@ -160,3 +163,17 @@ async def test_all_pages_are_answered_and_valid(native: Path) -> None:
         usage = (await n.http.get("/usage")).json()["usage"]
         assert usage[pod.metadata.uid]["stat"]["main"]["dev"][0]["mem"] == held
         assert (await n.http.get("/healthz")).text.startswith("ok")
+
+
+async def test_with_a_certificate_pages_are_answered_over_tls_and_not_without(native: Path, tmp_path: Path) -> None:
+    authority, cert, key = trustme.CA(), tmp_path / "tls.crt", tmp_path / "tls.key"
+    pair = authority.issue_cert("127.0.0.1")
+    cert.write_bytes(pair.cert_chain_pems[0].bytes())
+    key.write_bytes(pair.private_key_pem.bytes())
+    trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    async with node(native, f"--metrics-tls-cert={cert}", f"--metrics-tls-key={key}") as n:
+        async with httpx2.AsyncClient(verify=trust, trust_env=False) as http:
+            answer = await http.get(f"https://127.0.0.1:{n.http.base_url.port}/healthz")
+        assert answer.text.startswith("ok")
+        with pytest.raises(httpx2.HTTPError):
+            await n.http.get("/healthz")

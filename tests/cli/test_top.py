@@ -2,12 +2,14 @@
 
 import asyncio
 import io
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+import trustme
 
 from fractile.agent.http import Address, HttpServer, Request, Response
 from fractile.cli import top
@@ -25,13 +27,15 @@ Run = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 @asynccontextmanager
-async def agent(usage: NodeUsage | bytes = NODE, *, status: int = 200) -> AsyncGenerator[int]:
+async def agent(
+    usage: NodeUsage | bytes = NODE, *, status: int = 200, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[int]:
     """The port of an agent that says this."""
 
     async def answer(_: Request) -> Response:
         return Response(usage if isinstance(usage, bytes) else node_usage.encode(usage), status=status)
 
-    server = HttpServer(Address("127.0.0.1", 0), {"/v1/usage": answer})
+    server = HttpServer(Address("127.0.0.1", 0), {"/v1/usage": answer}, tls=tls)
     running = asyncio.create_task(server.run())
     try:
         await asyncio.wait_for(server.listening.wait(), 10)
@@ -142,3 +146,34 @@ def test_what_is_switched_off_or_broken_is_said() -> None:
 def test_a_node_without_cards_in_use_has_only_its_cards() -> None:
     text = table(ClusterUsage(nodes=(msgspec.structs.replace(NODE, containers=(), outside=()),)))
     assert len(io.StringIO(text).readlines()) == 3
+
+
+async def test_agents_that_answer_over_tls_are_asked_so_and_checked(run: Run, tmp_path: Path) -> None:
+    authority, ca, other = trustme.CA(), tmp_path / "ca.crt", tmp_path / "other.crt"
+    authority.cert_pem.write_to_path(str(ca))
+    trustme.CA().cert_pem.write_to_path(str(other))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("agents.test").configure_cert(context)
+    async with agent(tls=context) as port:
+        asked = "--agent", f"127.0.0.1:{port}", "-o", "json"
+        answered = [
+            node_usage.decode_cluster((await run(*asked, *how))[1])
+            for how in (
+                ("--ca", str(ca), "--tls-name", "agents.test"),
+                ("--insecure-tls",),
+                ("--ca", str(other), "--tls-name", "agents.test"),
+                ("--ca", str(ca)),
+                (),
+            )
+        ]
+    assert [bool(a.nodes) for a in answered] == [True, True, False, False, False]
+    assert "certificate verify failed" in answered[2].unanswered[0].reason
+    assert "Hostname mismatch" in answered[3].unanswered[0].reason
+
+
+async def test_an_authority_that_is_none_and_two_ways_to_trust_are_errors(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "none").write_text("none")
+    code, _, err = await run("--agent", "127.0.0.1:1", "--ca", str(tmp_path / "none"))
+    assert (code, "holds no PEM certificate" in err) == (1, True)
+    code, _, err = await run("--agent", "127.0.0.1:1", "--ca", str(tmp_path / "none"), "--insecure-tls")
+    assert (code, "give one of them" in err) == (1, True)

@@ -372,7 +372,7 @@ async def test_a_class_without_its_slot_is_laid_to_the_webhook(filled: FakeApiSe
 # ── pods that are placed ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def usage(server: FakeApiServer, *, status: int = 200) -> None:
+def usage(server: FakeApiServer, *, status: int = 200, scheme: str = "") -> None:
     part = SliceUsage(
         uuid=uuid("n1", 0), index=0, limit_bytes=8138 << 20, cores=0, cores_limit=0, used_bytes=600 << 20, refusals=2
     )
@@ -386,7 +386,7 @@ def usage(server: FakeApiServer, *, status: int = 200) -> None:
         cards=(part,),
     )
     body = encode(NodeUsage(node="n1", time=0.0, containers=(held,))) if status == 200 else b""
-    server.inject(Fault(path="/api/v1/nodes/n1:5678/proxy/v1/usage", status=status, body=body))
+    server.inject(Fault(path=f"/api/v1/nodes/{scheme}n1:5678/proxy/v1/usage", status=status, body=body))
 
 
 async def test_a_running_pod_is_told_with_what_it_holds_and_uses(filled: FakeApiServer, tmp_path: Path) -> None:
@@ -407,6 +407,15 @@ async def test_a_running_pod_is_told_with_what_it_holds_and_uses(filled: FakeApi
         ),
     )
     assert (found.fits, found.groups, found.changes) == ((), (), ())
+
+
+async def test_an_agent_that_answers_over_tls_is_asked_so(filled: FakeApiServer, tmp_path: Path) -> None:
+    usage(filled, status=502)
+    usage(filled, scheme="https:")
+    found = await why(filled, tmp_path, "on-n1")
+
+    assert [h.use is not None for h in found.holds] == [True]
+    assert found.notes == ()
 
 
 async def test_an_agent_that_does_not_answer_costs_only_the_use(filled: FakeApiServer, tmp_path: Path) -> None:

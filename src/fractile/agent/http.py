@@ -1,4 +1,5 @@
-"""A small HTTP/1.1 server for GET and HEAD: what Prometheus, a probe and `fractile top` need of an agent.
+"""A small HTTP/1.1 server for GET and HEAD, over TLS if wished: what Prometheus, a probe and `fractile top` need of an
+agent.
 
 Written by hand: an ASGI server takes 15 MB of the agent's 60, and the standard library's gives every connection a
 thread and no time limit. One request per connection; nothing of a body is read. Failure rule: whoever is slow,
@@ -9,6 +10,7 @@ the agent runs.
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -80,12 +82,20 @@ class _Refused(Exception):
 
 
 class HttpServer:
-    """Answers by path. ``address`` may be the path of a unix socket, which only its owner can open then. ``port`` is
-    the one it listens at, 0 before it does."""
+    """Answers by path. ``address`` may be the path of a unix socket, which only its owner can open then. ``tls``: with
+    that certificate, at an address. ``port`` is the one it listens at, 0 before it does."""
 
-    def __init__(self, address: Address | Path, routes: dict[str, Handler], *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        address: Address | Path,
+        routes: dict[str, Handler],
+        *,
+        tls: ssl.SSLContext | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
         self._address = address
         self._routes = routes
+        self._tls = tls
         self._sleep = sleep
         self._open = 0
         self.port = 0
@@ -109,7 +119,13 @@ class HttpServer:
                 if isinstance(self._address, Path):
                     return await asyncio.start_unix_server(connected, sock=_unix(self._address), limit=_HEAD)
                 return await asyncio.start_server(
-                    connected, self._address.host or None, self._address.port, limit=_HEAD
+                    connected,
+                    self._address.host or None,
+                    self._address.port,
+                    limit=_HEAD,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=_READ if self._tls else None,
+                    ssl_shutdown_timeout=_READ if self._tls else None,
                 )
             except OSError as e:
                 log.warning("not listening address=%s reason=%s", _where(self._address), e)

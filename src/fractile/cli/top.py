@@ -1,12 +1,14 @@
 """``fractile top``: what cards and containers use now, from the nodes' agents."""
 
 import asyncio
+import ssl
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import httpx2
+import msgspec
 
 from fractile.cli import reading, top_text
 from fractile.errors import SetupError, WireError
@@ -20,6 +22,8 @@ from fractile.wire.objects import KubeStruct, ObjectMeta
 
 _ANSWER = 3.0  # seconds
 _AT_ONCE = 64  # nodes asked at a time
+_TLS_NAME = "fractile-agent.fractile-system.svc"  # that the chart's certificates are made for
+_CA = "The agents answer over TLS (--metrics-tls-cert); a PEM file of the authority that their certificates are of."
 
 
 class _Address(KubeStruct, frozen=True):
@@ -43,6 +47,17 @@ class Agent(KubeStruct, frozen=True):
     url: str
 
 
+class Trust(msgspec.Struct, frozen=True):
+    """Who is believed to be an agent: whoever answers, or, with a ``context``, who has a certificate for ``name``."""
+
+    scheme: str = "http"
+    context: ssl.SSLContext | None = None
+    name: str = ""
+
+
+PLAIN = Trust()
+
+
 @click.command("top")
 @click.argument("node", required=False)
 @click.option(
@@ -56,6 +71,9 @@ class Agent(KubeStruct, frozen=True):
 @click.option("--once", is_flag=True, help="Print the table once; a terminal otherwise shows it anew all the time.")
 @click.option("--interval", type=click.FloatRange(0.5, 3600), default=2.0, show_default=True, help="Seconds.")
 @click.option("--agent", "agents", multiple=True, metavar="HOST:PORT", help="Ask these agents instead of a cluster's.")
+@click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help=_CA)
+@click.option("--tls-name", default=_TLS_NAME, show_default=True, help="The name in their certificates, with --ca.")
+@click.option("--insecure-tls", is_flag=True, help="They answer over TLS, and their certificates are not checked.")
 @click.option("--port", type=click.IntRange(1, 65535), default=DEFAULT_PORT, show_default=True, help="Of the agents.")
 @reading.cluster_options
 def command(
@@ -64,6 +82,9 @@ def command(
     once: bool,
     interval: float,
     agents: tuple[str, ...],
+    ca: Path | None,
+    tls_name: str,
+    insecure_tls: bool,
     port: int,
     kubeconfig: Path | None,
     context: str,
@@ -74,22 +95,37 @@ def command(
     The nodes are those of the cluster that `fractile inspect` would read; the figures come from their agents, at port
     5678 of the nodes' addresses, so this must run where these can be reached.
     """
-    found = [Agent(node=a, url=f"http://{a}") for a in agents]
+    trust = _trust(ca, tls_name, insecure=insecure_tls)
+    found = [Agent(node=a, url=f"{trust.scheme}://{a}") for a in agents]
     if not found:
-        found = asyncio.run(_agents(reading.credentials(kubeconfig, context, name), node, port))
+        found = asyncio.run(_agents(reading.credentials(kubeconfig, context, name), node, trust.scheme, port))
     if output == "json":
-        click.echo(node_usage.encode_cluster(asyncio.run(ask(found))))
+        click.echo(node_usage.encode_cluster(asyncio.run(ask(found, trust))))
     elif once or not sys.stdout.isatty():
-        click.echo(top_text.table(asyncio.run(ask(found))), nl=False)
+        click.echo(top_text.table(asyncio.run(ask(found, trust))), nl=False)
     else:
-        asyncio.run(_watch(found, interval))
+        asyncio.run(_watch(found, interval, trust))
 
 
-async def ask(agents: Sequence[Agent]) -> ClusterUsage:
+def _trust(ca: Path | None, name: str, *, insecure: bool) -> Trust:
+    if ca is None:
+        return Trust("https") if insecure else PLAIN
+    if insecure:
+        raise SetupError("--ca checks certificates and --insecure-tls does not; give one of them")
+    try:
+        return Trust("https", ssl.create_default_context(cafile=str(ca)), name)
+    except (OSError, ValueError) as e:
+        raise SetupError(f"{ca} holds no PEM certificate of an authority ({e})") from None
+
+
+async def ask(agents: Sequence[Agent], trust: Trust = PLAIN) -> ClusterUsage:
     """What all of them say; who does not answer is named, and hides nobody."""
     turns = asyncio.Semaphore(_AT_ONCE)
-    async with httpx2.AsyncClient(timeout=_ANSWER, trust_env=False) as http, asyncio.TaskGroup() as tasks:
-        asked = [tasks.create_task(_one(http, agent, turns)) for agent in agents]
+    async with (
+        httpx2.AsyncClient(timeout=_ANSWER, trust_env=False, verify=trust.context or False) as http,
+        asyncio.TaskGroup() as tasks,
+    ):
+        asked = [tasks.create_task(_one(http, agent, turns, trust.name)) for agent in agents]
     answers = [task.result() for task in asked]
     return ClusterUsage(
         nodes=tuple(sorted((a for a in answers if isinstance(a, NodeUsage)), key=lambda n: n.node)),
@@ -97,12 +133,13 @@ async def ask(agents: Sequence[Agent]) -> ClusterUsage:
     )
 
 
-async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore) -> NodeUsage | Unanswered:
+async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore, name: str) -> NodeUsage | Unanswered:
     if not agent.url:
         return Unanswered(node=agent.node, reason="the node has no InternalIP")
     async with turns:
         try:
-            answer = await http.get(f"{agent.url}/v1/usage")
+            called = {"sni_hostname": name} if name else {}  # addresses are in no certificate
+            answer = await http.get(f"{agent.url}/v1/usage", extensions=called)
             if answer.status_code != 200:
                 return Unanswered(node=agent.node, reason=f"{agent.url} answers {answer.status_code}")
             return node_usage.decode(answer.content)
@@ -112,7 +149,7 @@ async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore)
             return Unanswered(node=agent.node, reason=str(e))
 
 
-async def _agents(credentials: Credentials, node: str | None, port: int) -> list[Agent]:
+async def _agents(credentials: Credentials, node: str | None, scheme: str, port: int) -> list[Agent]:
     async with KubeClient(credentials) as client:
         cards, _ = await client.list(paths.extended_resources(), ExtendedResource)
         nodes, _ = await client.list(paths.nodes(), _Node)
@@ -122,25 +159,25 @@ async def _agents(credentials: Credentials, node: str | None, port: int) -> list
     if node is not None and node not in named:
         raise SetupError(f"node {node!r} has no cards; nodes with cards: {', '.join(named[:20])}")
     addresses = {n.metadata.name: _internal(n) for n in nodes}
-    return [Agent(node=n, url=_url(addresses.get(n, ""), port)) for n in named if node in (None, n)]
+    return [Agent(node=n, url=_url(scheme, addresses.get(n, ""), port)) for n in named if node in (None, n)]
 
 
 def _internal(node: _Node) -> str:
     return next((a.address for a in node.status.addresses or () if a.type == "InternalIP"), "")
 
 
-def _url(address: str, port: int) -> str:
+def _url(scheme: str, address: str, port: int) -> str:
     if not address:
         return ""
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
-async def _watch(agents: Sequence[Agent], interval: float) -> None:
+async def _watch(agents: Sequence[Agent], interval: float, trust: Trust) -> None:
     # Late: a tenth of a second that pipes and scripts need not pay.
     from rich.live import Live
     from rich.text import Text
 
     with Live(Text("..."), screen=True, auto_refresh=False) as live:
         while True:
-            live.update(Text(top_text.table(await ask(agents)), no_wrap=True, overflow="crop"), refresh=True)
+            live.update(Text(top_text.table(await ask(agents, trust)), no_wrap=True, overflow="crop"), refresh=True)
             await asyncio.sleep(interval)

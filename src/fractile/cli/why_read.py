@@ -4,6 +4,7 @@ Failure rule: the pod, the pods, nodes and cards are needed. Of everything else 
 the report says so: an application developer often sees a namespace and not much more.
 """
 
+import contextlib
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -128,9 +129,8 @@ async def _usage(client: KubeClient, pod: ObservedPod, unread: list[str]) -> Nod
     """What the node's agent says, through the API server, which reaches nodes that this machine may not reach."""
     if not pod.spec.node_name or pod.finished:
         return None
-    path = f"{paths.node(pod.spec.node_name)}:{DEFAULT_PORT}/proxy/v1/usage"
     try:
-        found = await client.get(path, NodeUsage)
+        found = await _asked(client, pod.spec.node_name)
     except (FractileError, OSError) as e:
         unread.append(f"what it uses is not known, the agent of {pod.spec.node_name} does not say: {e}")
         return None
@@ -138,3 +138,13 @@ async def _usage(client: KubeClient, pod: ObservedPod, unread: list[str]) -> Nod
         unread.append(f"what it uses is not known: the agent speaks version {found.version}, this program {VERSION}")
         return None
     return found
+
+
+async def _asked(client: KubeClient, node: str) -> NodeUsage:
+    """Its agent's answer. Nothing says whether agents answer over TLS, so the other way is tried as well."""
+    try:
+        return await client.get(paths.node_page(node, DEFAULT_PORT, "/v1/usage"), NodeUsage)
+    except (FractileError, OSError):
+        with contextlib.suppress(FractileError, OSError):
+            return await client.get(paths.node_page(node, DEFAULT_PORT, "/v1/usage", scheme="https"), NodeUsage)
+        raise

@@ -33,6 +33,12 @@ def node(name: str) -> str:
     return f"/api/v1/nodes/{_checked(name)}"
 
 
+def node_page(name: str, port: int, page: str, *, scheme: str = "") -> str:
+    """A page of a program on the node, through the API server; ``scheme`` "https" for one that answers over TLS, whose
+    certificate the API server does not check."""
+    return f"/api/v1/nodes/{scheme + ':' if scheme else ''}{_checked(name)}:{port}/proxy{page}"
+
+
 def namespaces() -> str:
     return "/api/v1/namespaces"
 

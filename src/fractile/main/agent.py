@@ -51,7 +51,7 @@ from fractile.kube import credentials
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.main.agent_health import health_options, health_rules
-from fractile.main.agent_usage import UsageOptions, usage_command_options, usage_loops
+from fractile.main.agent_usage import UsageOptions, pair_of, usage_command_options, usage_loops
 from fractile.main.families import family_options
 from fractile.main.logs import set_up_logging
 from fractile.model.offer import Offer
@@ -159,6 +159,8 @@ def command(
     cooling_minutes: float,
     kernel_log: Path | None,
     metrics_address: Address | None,
+    metrics_tls_cert: Path | None,
+    metrics_tls_key: Path | None,
     outside_ledger: Policy,
     virtual_manager: bool,
 ) -> None:
@@ -166,6 +168,7 @@ def command(
     set_up_logging(log_level)
     settle_memory()
     _check_directory(device_plugin_dir)
+    pair = pair_of(metrics_tls_cert, metrics_tls_key)
     installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
     driver = SimulatedDriver(simulated_cards) if simulated_cards else NvmlDriver(context=MiB(context_memory))
     meter = NvmlMeter(driver.session) if isinstance(driver, NvmlDriver) else None
@@ -189,7 +192,7 @@ def command(
                     reset_minutes=reset_minutes,
                     cooling_minutes=cooling_minutes,
                 ),
-                usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None),
+                usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None, pair),
                 virtual_manager=virtual_manager,
                 label_refresh=label_refresh,
                 devices=devices,

@@ -22,8 +22,10 @@ from fractile.agent.procfs import ProcFs
 from fractile.agent.slices import Slices
 from fractile.agent.turns import Turns
 from fractile.agent.usage import Usage
+from fractile.errors import SetupError
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
+from fractile.main.pair import Pair
 from fractile.nvml.meter import Meter
 from fractile.wire.node_usage import DEFAULT_PORT
 
@@ -44,6 +46,18 @@ _OPTIONS = (
         help='Where /metrics, /usage and /healthz are answered; "" for nowhere.',
     ),
     click.option(
+        "--metrics-tls-cert",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Answer there over TLS, with the certificate of this PEM file; it is read anew when it changes.",
+    ),
+    click.option(
+        "--metrics-tls-key",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The certificate's key, a PEM file without a password.",
+    ),
+    click.option(
         "--outside-ledger",
         type=click.Choice(["warn", "evict"]),
         default="warn",
@@ -57,12 +71,24 @@ ARBITER_SOCKET = "arbiter.sock"  # beside the slices: where fractile-arbiter --s
 
 class UsageOptions(msgspec.Struct, frozen=True):
     """``address`` None: nothing is served. ``policy``: what is done about use outside the ledger. ``meter`` None: cards
-    that no NVML knows; then nothing is audited. ``enforced``: the library is in the containers."""
+    that no NVML knows; then nothing is audited. ``enforced``: the library is in the containers. ``pair``: over TLS."""
 
     address: Address | None = None
     policy: Policy = "warn"
     meter: Meter | None = None
     enforced: bool = True
+    pair: Pair | None = None
+
+
+def pair_of(cert: Path | None, key: Path | None) -> Pair | None:
+    """The files of the command line; SetupError when they cannot serve."""
+    if cert is None and key is None:
+        return None
+    if cert is None or key is None:
+        raise SetupError("--metrics-tls-cert and --metrics-tls-key go together; give both or neither")
+    pair = Pair(cert, key)
+    pair.check()
+    return pair
 
 
 def usage_command_options(command: Command) -> Command:
@@ -96,6 +122,9 @@ def usage_loops(
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:
-        pages = Pages(usage, registrations=registrations).routes()
-        loops.append(HttpServer(options.address, {**pages, **(more or {})}).run())
+        pages = Pages(usage, registrations=registrations).routes() | (more or {})
+        tls = options.pair.context() if options.pair else None
+        loops.append(HttpServer(options.address, pages, tls=tls).run())
+        if options.pair is not None and tls is not None:
+            loops.append(options.pair.renew(tls))
     return loops
