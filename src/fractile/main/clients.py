@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fractile.wire.debug_state import PATH
 
@@ -31,7 +31,7 @@ class Clients(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-class Introduced(H11Protocol):
+class Introduced(HttpToolsProtocol):
     """A connection that remembers the common name of the caller's certificate; None: it has brought none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # uvicorn's

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fractile.errors import SetupError
 from fractile.main.clients import Clients, Introduced, KnownOnly
+from fractile.main.connections import IDLE, Kept, joined
 
 _BACKLOG = 2048
 _LOOK_AGAIN = 30.0  # seconds between two looks at the certificate's files; kubelet renews mounted Secrets once a minute
@@ -55,10 +57,11 @@ class Options:
 async def serve(app: ASGIApp, options: Options) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end."""
     clients = options.clients
+    kept = Kept(app, lambda: len(server.server_state.connections))
     with listening_socket(options) as listening:
         config = uvicorn.Config(
-            app=KnownOnly(app, clients.names) if clients else app,
-            http=Introduced if clients else "auto",
+            app=KnownOnly(kept, clients.names) if clients else kept,
+            http=joined(Introduced if clients else HttpToolsProtocol),
             ssl_ca_certs=str(clients.ca) if clients else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if clients else ssl.CERT_NONE,  # probes bring none
             ssl_certfile=options.cert,
@@ -67,11 +70,13 @@ async def serve(app: ASGIApp, options: Options) -> None:
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=3,
+            timeout_keep_alive=IDLE,
         )
         config.load()
+        server = _Server(config)
         async with asyncio.TaskGroup() as tasks:
             renewing = tasks.create_task(_renewed(config.ssl, options)) if config.ssl else None
-            await _Server(config).serve(sockets=[listening])
+            await server.serve(sockets=[listening])
             if renewing:
                 renewing.cancel()
 
