@@ -179,11 +179,12 @@ class Store:
         return self._update(at, before, _merged(before, patch))
 
     def strategic(self, at: Place, patch: Json) -> Json:
-        """Strategic merge patch, as far as it takes scheduling gates away; the rest is as in a merge patch."""
+        """Strategic merge patch: scheduling gates are taken away one by one; other lists are replaced, as by a merge
+        patch."""
         spec = dict(as_dict(patch.get("spec")))
         directives = cast("list[Json]", spec.pop("schedulingGates", []))
         before = self.get(at)
-        after = _merged(before, {**patch, **({"spec": spec} if spec else {"spec": {}})})
+        after = _merged(before, _without_directives({**patch, "spec": spec}))
         gone = {item["name"] for item in directives if item.get("$patch") == "delete"}
         held = cast("list[Json]", as_dict(before.get("spec")).get("schedulingGates") or [])
         gates = [g for g in held if g["name"] not in gone]
@@ -365,6 +366,15 @@ def _merged(base: object, patch: Json) -> Json:
         else:
             result[name] = copy.deepcopy(value)
     return result
+
+
+def _without_directives(patch: Json) -> Json:
+    """What tells how lists are to be merged is left out: here they are replaced."""
+    return {
+        name: _without_directives(as_dict(value)) if as_dict(value) else value
+        for name, value in patch.items()
+        if not name.startswith("$")
+    }
 
 
 def _of_status(leaf: Leaf) -> bool:
