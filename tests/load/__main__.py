@@ -23,7 +23,7 @@ from tests.load.figures import Round
 from tests.load.profiles import Profiles
 from tests.load.programs import NEEDED, Cluster
 from tests.load.run import Run, play, rows
-from tests.load.scenarios import BY_NAME, TABLE, Scenario
+from tests.load.scenarios import BY_NAME, TABLE
 
 _RUNNING = 4  # pods for each node, before the first round
 
@@ -55,30 +55,41 @@ def main(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the cluster is taken down
     table = rows(wanted.split(","), BY_NAME)
     played: dict[int, list[Round]] = {}
-    for nodes in sizes:
-        run = Run(
-            nodes=nodes,
-            running=_RUNNING * nodes if running is None else running,
-            pods=pods,
-            rounds=rounds,
-            scenarios=table,
-            say=_say,
-            profiles=Profiles(profile),
-        )
-        played[nodes] = _play(run, name)
-        _write(played, table, file)
-    result = report.show(played, table)
-    sys.exit(1 if strict and result.missed else 0)
+
+    def done(one: Round) -> None:
+        """What was measured stays, whatever happens to the rest of the run."""
+        played.setdefault(one.nodes, []).append(one)
+        if file is not None:
+            file.write_bytes(msgspec.json.format(msgspec.json.encode(report.result_of(played, table))))
+
+    missed: list[str] = []
+    try:
+        for nodes in sizes:
+            run = Run(
+                nodes=nodes,
+                running=_RUNNING * nodes if running is None else running,
+                pods=pods,
+                rounds=rounds,
+                scenarios=table,
+                say=_say,
+                done=done,
+                profiles=Profiles(profile),
+            )
+            _play(run, name)
+    finally:
+        if played:
+            missed = report.show(played, table).missed
+    sys.exit(1 if strict and missed else 0)
 
 
-def _play(run: Run, name: str) -> list[Round]:
+def _play(run: Run, name: str) -> None:
     place = layout(default_clusters_dir(), name)
     found = programs.ensure(os.environ, silent(), NEEDED)
     began = monotonic()
     _say(f"{run.nodes} nodes x 8 cards, {run.running} pods run, {run.pods} pods in each of {run.rounds} rounds")
     down.down(place, silent())
     try:
-        return asyncio.run(play(Cluster(place, found, now=datetime.now(UTC)), run))
+        asyncio.run(play(Cluster(place, found, now=datetime.now(UTC)), run))
     except BaseExceptionGroup as group:
         raise _first(group) from None
     finally:
@@ -90,11 +101,6 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     leaves: list[BaseException] = []
     group.subgroup(lambda e: leaves.append(e) is None and False)
     return next(e for e in leaves if not isinstance(e, BaseExceptionGroup))
-
-
-def _write(played: dict[int, list[Round]], table: tuple[Scenario, ...], file: Path | None) -> None:
-    if file is not None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(report.result_of(played, table))))
 
 
 def _say(line: str) -> None:

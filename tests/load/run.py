@@ -31,16 +31,19 @@ _KUBECTL = 60.0
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """``done`` is told of each round as soon as it is over."""
+
     nodes: int
     running: int
     pods: int
     rounds: int
     scenarios: tuple[Scenario, ...]
     say: Callable[[str], None]
+    done: Callable[[Round], None]
     profiles: Profiles
 
 
-async def play(cluster: Cluster, run: Run) -> list[Round]:
+async def play(cluster: Cluster, run: Run) -> None:
     """All rounds. In every second one the rows come the other way round, so that what grows favours nobody."""
     # 1. The cluster as objects, and an API server that reads them.
     await _timed(run, "objects put into etcd", _fill(cluster, run))
@@ -50,11 +53,10 @@ async def play(cluster: Cluster, run: Run) -> list[Round]:
         await _timed(run, "manifests applied", _prepare(cluster, client, run))
         # 2. The rounds.
         turns = (run.scenarios if number % 2 else run.scenarios[::-1] for number in range(1, run.rounds + 1))
-        played: list[Round] = []
         for number, row in chain.from_iterable(((n, row) for row in turn) for n, turn in enumerate(turns, 1)):
-            played.append(await _round(cluster, client, run, row, number))
-            run.say(line_of(played[-1]))
-        return played
+            played = await _round(cluster, client, run, row, number)
+            run.say(line_of(played))
+            run.done(played)
 
 
 async def _fill(cluster: Cluster, run: Run) -> None:
