@@ -1,5 +1,6 @@
 """Kubelet's checkpoint; the golden file has the form that kubelet 1.36.3 writes."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,18 @@ def test_another_form_is_an_error_with_a_sentence(text: bytes) -> None:
 def test_an_empty_record_has_no_entries() -> None:
     empty = b'{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}'
     assert kubelet_checkpoint.decode(empty) == ()
+
+
+def entry(pod: str, ids: int = 2) -> Recorded:
+    held = frozenset(f"GPU-a::{i}" for i in range(ids))
+    return Recorded(PodUID(pod), ContainerName("main"), "aliyun.com/gpu-mem", held, b"")
+
+
+def test_what_stays_in_the_file_is_not_decoded_again_and_what_is_gone_is_not_kept() -> None:
+    first = kubelet_checkpoint.decode(kubelet_checkpoint.encode([entry("a"), entry("b"), entry("large", 5000)], {}))
+    second = kubelet_checkpoint.decode(kubelet_checkpoint.encode([entry("b"), entry("c")], {}))
+    assert second[0] is first[1]
+    for number in range(600):
+        kubelet_checkpoint.decode(kubelet_checkpoint.encode([entry(f"pod-{number}")], {}))
+    kept = [o for o in gc.get_objects() if isinstance(o, Recorded) and o.uid.startswith("pod-")]
+    assert len(kept) == 1

@@ -4,8 +4,7 @@ It is the one place that names ordinary init containers and pod UIDs (reference:
 of Kubernetes; node.md 2.2). Its form is no promise of kubelet's, so a reader must do without it: WireError is normal.
 """
 
-import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -63,7 +62,7 @@ _encoder = msgspec.json.Encoder()
 def decode(text: bytes) -> tuple[Recorded, ...]:
     """The entries. The tens of thousands of registered ids in the same file are skipped unread."""
     try:
-        return tuple(_entry(bytes(raw)) for raw in _decoder.decode(text).data.pod_device_entries or ())
+        return _kept.decode(_decoder.decode(text).data.pod_device_entries or ())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise WireError(f"kubelet's checkpoint is not in the form of the Kubernetes versions we know: {e}") from None
 
@@ -87,10 +86,6 @@ def encode(entries: list[Recorded], registered: dict[str, list[str]]) -> bytes:
     return _encoder.encode(_FullCheckpoint(_FullData(raw, lists), 0))
 
 
-def _entry(raw: bytes) -> Recorded:
-    return _known(raw) if len(raw) <= _SMALL else _recorded(raw)
-
-
 def _recorded(raw: bytes) -> Recorded:
     entry = _entry_decoder.decode(raw)
     ids = frozenset(i for ids in entry.device_ids.values() for i in ids)
@@ -99,6 +94,26 @@ def _recorded(raw: bytes) -> Recorded:
     )
 
 
-_known = functools.lru_cache(maxsize=512)(
-    _recorded
-)  # the file names all containers of the node, of which most are the same
+class _Kept:
+    """The entries of the file that was read last: it names all containers of the node, of which most are the same the
+    next time. Those of containers that are gone go with them, so that an agent does not grow with the pods it has seen.
+    Safe in threads: what is kept is replaced as a whole."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, Recorded] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def decode(self, entries: Iterable[msgspec.Raw]) -> tuple[Recorded, ...]:
+        before, now, found = self._entries, dict[bytes, Recorded](), list[Recorded]()
+        for raw in map(bytes, entries):
+            one = before.get(raw) or _recorded(raw)
+            if len(raw) <= _SMALL:
+                now[raw] = one
+            found.append(one)
+        self._entries = now
+        return tuple(found)
+
+
+_kept = _Kept()
