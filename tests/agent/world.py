@@ -18,6 +18,7 @@ from fractile.dialects import table
 from fractile.kube import paths
 from fractile.kube.credentials import load
 from fractile.main import agent as agent_program
+from fractile.main.tracing import Tracing
 from fractile.model.card import Card
 from fractile.model.offer import DeviceNode, Offer
 from fractile.model.placement import Charge, ContainerPlacement, Placement, Slice, charges
@@ -98,6 +99,7 @@ class World:
     made: int = 0
     others: tuple[Offer, ...] = ()
     rules: Rules = _RULES
+    traces: Tracing | None = None
     faults: dict[CardUUID, dict[str, object]] = field(default_factory=dict[CardUUID, dict[str, object]])
 
     def hurt(self, card: Card, **faults: object) -> None:
@@ -130,6 +132,7 @@ class World:
                 rules=self.rules,
                 look=0.1,
                 others=self.others,
+                traces=self.traces,
             )
         )
 

@@ -24,6 +24,7 @@ from fractile.agent.isolation import Isolation
 from fractile.agent.owner import Denied, Owned, owner, recorded_owner
 from fractile.agent.pods import NodePods, charged, placement_of
 from fractile.agent.worth import same
+from fractile.control.steps import Step, Trace
 from fractile.dialects import table
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube.pacing import Clock, Sleep
@@ -57,9 +58,11 @@ class PreStart:
         isolation: Isolation | None = None,
         granted: Callable[[], None] = lambda: None,
         ready: Callable[[PodUID], Awaitable[None]] | None = None,
+        trace: Trace | None = None,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        self._trace = trace
         self._kubelet = kubelet
         self._pods = pods
         self._granter = granter
@@ -82,6 +85,9 @@ class PreStart:
         reason = result.reason if isinstance(result, Denied) else "granted"
         ms = (self._clock() - started) * 1000
         log.info("prestart resource=%s size=%d pod=%s reason=%s ms=%.1f", resource, len(ids), pod, reason, ms)
+        if self._trace is not None and isinstance(result, Owned):
+            ended, attributes = time.time_ns(), {"fractile.resource": resource, "fractile.ids": len(ids)}
+            self._trace(Step("prestart", result.uid, pod, ended - int(ms * 1e6), ended, "", attributes))
         return result if isinstance(result, Denied) else None
 
     async def _check(self, resource: str, ids: frozenset[str]) -> Owned | Denied:

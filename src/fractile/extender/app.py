@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
-from time import perf_counter
+from time import perf_counter, time_ns
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from fractile.control.nominations import Nominations
 from fractile.control.placing import Placing
+from fractile.control.steps import Attribute, Step, Trace
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import FractileError, WireError
 from fractile.extender import openapi
@@ -36,7 +37,7 @@ from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
 from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, HostPriority, NodeList, PreemptionResult
-from fractile.wire.objects import Pod
+from fractile.wire.objects import ObjectMeta, Pod
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,9 @@ class Extender:
         preemption: Preemption | None = None,
         nominations: Nominations | None = None,
         placing: Placing | None = None,
+        trace: Trace | None = None,
     ) -> None:
+        self._trace = trace
         self._placing = placing
         self._preemption = preemption
         self._nominations = nominations
@@ -94,12 +97,16 @@ class Extender:
         if self._nominations is not None and isinstance(request, PodRequest):
             result = keep_room(result, args.pod, request, self._ledger, self._nominations)
         _log_filter(args, names, result, started)
+        if self._trace is not None:
+            fit = len(result.node_names or ())
+            self._tell("filter", args.pod, started, error=_first_reason(result), asked=len(names), fit=fit)
         return wire.encode(_in_the_form_asked(args, result))
 
     def prioritize(self, body: bytes) -> bytes:
         """kube-scheduler swallows errors here: an empty list contributes nothing."""
         if not self.ready():
             return wire.encode([])
+        started = perf_counter()
         try:
             args = wire.decode_args(body)
             names = wire.names_of(args)
@@ -113,7 +120,16 @@ class Extender:
         ranking = self._ranked(args.pod, request, names)
         if ranking.best:
             self._expected.put(request.uid, ranking.best, ranking.memory, ranking.coming)
+        _log_prioritize(args.pod, names, ranking, started)
+        if self._trace is not None:
+            self._tell("prioritize", args.pod, started, asked=len(names), best=ranking.best or "")
         return wire.encode(ranking.scores)
+
+    def _tell(self, name: str, pod: Pod, started: float, *, error: str = "", **attributes: Attribute) -> None:
+        assert self._trace is not None
+        meta, ended = pod.metadata, time_ns()
+        began = ended - int((perf_counter() - started) * 1e9)
+        self._trace(Step(name, meta.uid, f"{meta.namespace}/{meta.name}", began, ended, error, attributes))
 
     def _missed(self, pod: Pod, names: Sequence[str]) -> None:
         """A node that we chose, and about which kube-scheduler does not ask, was none for the pod."""
@@ -161,6 +177,8 @@ class Extender:
             min((len(v.pods or ()) for v in victims.values()), default=0),
             (perf_counter() - started) * 1000,
         )
+        if self._trace is not None:
+            self._tell("preempt", args.pod, started, asked=len(args.proposed()), helps=len(victims))
         return wire.encode(PreemptionResult(victims))
 
     async def bind(self, body: bytes) -> bytes:
@@ -186,9 +204,13 @@ class Extender:
             error,
             (perf_counter() - started) * 1000,
         )
+        if self._trace is not None:
+            named = Pod(metadata=ObjectMeta(namespace=args.pod_namespace, name=args.pod_name, uid=args.pod_uid))
+            self._tell("bind", named, started, error=error, **{_NODE: args.node})
         return wire.encode(BindingResult(error))
 
 
+_NODE = "k8s.node.name"
 _NOT_READY = "fractile is rebuilding its ledger; it will be ready in a moment"
 
 
@@ -205,15 +227,30 @@ def _log_filter(args: ExtenderArgs, names: list[str], result: FilterResult, star
     if not log.isEnabledFor(logging.INFO):
         return
     assert args.pod is not None
-    refused = next(chain(result.failed.values(), result.unresolvable.values()), "") if not result.node_names else ""
     log.info(
         "filter pod=%r asked=%d fit=%d reason=%r ms=%.2f",
         f"{args.pod.metadata.namespace}/{args.pod.metadata.name}",
         len(names),
         len(result.node_names or ()),
-        refused,
+        _first_reason(result),
         (perf_counter() - started) * 1000,
     )
+
+
+def _first_reason(result: FilterResult) -> str:
+    """Why no node fits; "" when one does."""
+    return "" if result.node_names else next(chain(result.failed.values(), result.unresolvable.values()), "")
+
+
+def _log_prioritize(pod: Pod, names: list[str], ranking: Ranking, started: float) -> None:
+    if log.isEnabledFor(logging.INFO):
+        log.info(
+            "prioritize pod=%r asked=%d best=%r ms=%.2f",
+            f"{pod.metadata.namespace}/{pod.metadata.name}",
+            len(names),
+            ranking.best or "",
+            (perf_counter() - started) * 1000,
+        )
 
 
 def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequence[Route] = ()) -> Starlette:

@@ -53,7 +53,9 @@ from fractile.kube.events import EventRecorder
 from fractile.main.agent_health import health_options, health_rules
 from fractile.main.agent_usage import UsageOptions, pair_of, usage_command_options, usage_loops
 from fractile.main.families import family_options
-from fractile.main.logs import set_up_logging
+from fractile.main.logs import log_options, set_up_logging
+from fractile.main.tracing import Tracing, tracing
+from fractile.main.tracing import option as tracing_option
 from fractile.model.offer import Offer
 from fractile.model.units import MemoryUnit, MiB, NodeName
 from fractile.nvml.driver import Driver, NvmlDriver
@@ -134,7 +136,8 @@ log = logging.getLogger(__name__)
 )
 @health_options
 @usage_command_options
-@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+@tracing_option
+@log_options
 def command(
     node_name: str,
     kubeconfig: Path | None,
@@ -149,7 +152,9 @@ def command(
     context_memory: int,
     label_refresh: float,
     devices: Path | None,
+    otlp_endpoint: str,
     log_level: str,
+    log_format: str,
     dialects: frozenset[str],
     slots: int,
     ignore_xids: frozenset[int],
@@ -165,7 +170,8 @@ def command(
     virtual_manager: bool,
 ) -> None:
     """Run the node agent: inventory, device plugin, and the limits inside the containers."""
-    set_up_logging(log_level)
+    set_up_logging(log_level, log_format)
+    traces = tracing(otlp_endpoint, service="fractile-agent", node=node_name)
     settle_memory()
     _check_directory(device_plugin_dir)
     pair = pair_of(metrics_tls_cert, metrics_tls_key)
@@ -197,9 +203,12 @@ def command(
                 label_refresh=label_refresh,
                 devices=devices,
                 kernel_log=kernel_log,
+                traces=traces,
             )
         )
     finally:
+        if traces is not None:
+            traces.close()
         driver.close()  # the meter may be in a call; the process ends anyway
 
 
@@ -223,6 +232,7 @@ async def run(
     label_refresh: float = FRESH,
     devices: Path | None = None,
     kernel_log: Path | None = None,
+    traces: Tracing | None = None,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects, others=others)
@@ -246,6 +256,7 @@ async def run(
             isolation=isolation,
             granted=enforcer.granted,
             ready=vcuda.ready if vcuda is not None else None,
+            trace=traces.trace if traces is not None else None,
         )
         allocator = Allocator(journal, steer, library=installed, isolation=isolation, virtual_manager=virtual_manager)
         registrar = Registrar(

@@ -42,7 +42,7 @@ from fractile.main.debugging import option as debug_option
 from fractile.main.families import family_options
 from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
 from fractile.main.leading import options as lease_options
-from fractile.main.logs import set_up_logging
+from fractile.main.logs import log_options, set_up_logging
 from fractile.main.placing import QPS, GlobalChoice, sweep_gates
 from fractile.main.placing import options as placement_options
 from fractile.main.preemption import Evictions
@@ -51,6 +51,8 @@ from fractile.main.scoring import Scoring, ScoringOptions, options_of, scoring_o
 from fractile.main.serving import Options, serve
 from fractile.main.sharing import Sharing
 from fractile.main.sharing import option as sharing_option
+from fractile.main.tracing import Tracing, tracing
+from fractile.main.tracing import option as tracing_option
 from fractile.main.webhook import Admission, WebhookOptions, webhook_options
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
@@ -91,7 +93,8 @@ from fractile.wire.resource_class import ResourceClass
 @quota_command_options
 @webhook_options
 @debug_option
-@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+@tracing_option
+@log_options
 def command(
     kubeconfig: Path | None,
     listen: str,
@@ -115,14 +118,16 @@ def command(
     quota_others: str,
     webhook: WebhookOptions,
     debug_token_file: Path | None,
+    otlp_endpoint: str,
     log_level: str,
+    log_format: str,
 ) -> None:
     """Run the scheduler extender and the controllers.
 
     kube-scheduler calls it over HTTPS: POST /scheduler/filter, /scheduler/prioritize and /scheduler/bind. /healthz
     answers while the process lives, /readyz while this replica leads and its ledger is rebuilt from the API server.
     """
-    set_up_logging(log_level)
+    set_up_logging(log_level, log_format)
     if client_names and client_ca is None:
         raise SetupError("--client-name needs --client-ca, which says whose certificates count")
     clients = Clients(client_ca, client_names) if client_ca else None
@@ -142,6 +147,7 @@ def command(
             lease=lease,
             placement=placement,
             debug_token_file=debug_token_file,
+            traces=tracing(otlp_endpoint, service="fractile-control-plane"),
         )
     )
 
@@ -161,6 +167,7 @@ async def run(
     lease: LeaseOptions | None = None,
     placement: GlobalPlacement = SCHEDULERS,
     debug_token_file: Path | None = None,
+    traces: Tracing | None = None,
 ) -> None:
     """Serve until told to stop; lead whenever the lease is ours."""
     access = credentials.load(kubeconfig)
@@ -173,6 +180,7 @@ async def run(
             stage,
             access,
             debug=debug,
+            traces=traces,
             unit=unit,
             slots=slots,
             dialects=dialects,
@@ -193,6 +201,9 @@ async def run(
             sweeping.cancel()
     except BaseExceptionGroup as group:
         raise sentence_of(group) from None
+    finally:
+        if traces is not None:
+            await asyncio.to_thread(traces.close)
 
 
 async def _lead(
@@ -201,6 +212,7 @@ async def _lead(
     access: Credentials,
     *,
     debug: Debug,
+    traces: Tracing | None,
     unit: MemoryUnit,
     slots: int,
     dialects: frozenset[str],
@@ -337,6 +349,7 @@ async def _lead(
             preemption=evictions.preemption,
             nominations=evictions.nominations,
             placing=choice.placing,
+            trace=traces.trace if traces else None,
         )
         admission = (
             Admission(
