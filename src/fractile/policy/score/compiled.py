@@ -212,6 +212,14 @@ def _block(
 
 
 @jit
+def _stranded(cpu_left: int, gpu_left: int, wanted: int) -> int:
+    """``stranding.stranded`` for one node."""
+    needed = gpu_left * wanted // UNIT
+    lacking = UNIT * max(min(needed - cpu_left, needed), 0) // max(needed, 1)
+    return gpu_left * lacking * lacking // UNIT
+
+
+@jit
 def _plus(
     rows: Ints,
     fall: Ints,
@@ -231,6 +239,8 @@ def _plus(
     cut: int,
     scarce: int,
     block: int,
+    strand: int,  # in hundredths of percent
+    wanted: int,  # see ``stranding``
     loss: Ints,  # [rows, 2], see ``_block``
     value: Ints,
     device: Ints,
@@ -241,6 +251,9 @@ def _plus(
         cpu = cpu_left[row] - ask_cpu
         fullness = UNIT - UNIT * cpu // (2 * largest_cpu) - UNIT * after[i] // (2 * largest_gpu)
         node = full * fullness - scarce * ask_total * scarcity[model[row]] // 100
+        more = _stranded(int(cpu), int(after[i]), wanted)
+        more -= _stranded(int(cpu_left[row]), int(after[i]) + ask_total, wanted)
+        node -= strand * more // 10_000
         best = NEVER
         chosen = -1
         for d in range(fall.shape[1]):
@@ -279,6 +292,7 @@ def plus(view: View, rows: Ints, ask: Ask, situation: Situation, scores: Scores)
         rows, fall, after, situation.expected.total, view.cpu_left, view.gpu_left, view.model,
         ask.cpu, ask.total, ask.shares, situation.prices.value, situation.scarcity,
         largest.cpu, largest.gpu, weights.full, weights.cut, weights.scarce, weights.block,
+        weights.strand * situation.beside.weight, situation.beside.wanted,
         _losses(view, rows, ask, situation.blocks), scores.value, scores.device,
     )  # fmt: skip
 

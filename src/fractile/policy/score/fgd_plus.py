@@ -1,12 +1,13 @@
 """Fragmentation, fullness, the price of a cut and the scarcity of a model in one unit: millionths of a thousandth of
 a GPU.
 
-    (F before - F after) + 60 x B - 2 x 1000 x O - 0.45 x requested thousandths x rho
+    (F before - F after) + 60 x B - 2 x 1000 x O - 0.45 x requested thousandths x rho - 0.1 x S
 
 ``B`` (0..1) is how full the node is after the pod, CPU and GPUs alike: F alone does not prefer nodes that are in use.
 ``O``: what the device loses in worth to those who share GPUs (``prices``). ``rho``: how much others need this model
-(``scarcity``). Where pods come and go, rho counts 1.5 instead, and what the node loses in worth to pods of several GPUs
-(``blocks``) is subtracted 15 times. The weights are in ``Weights``; they serve all clusters.
+(``scarcity``). ``S``: how much more of the node's GPUs is to be left over for want of CPU (``stranding``). Where pods
+come and go, rho counts 1.5 instead, S nothing, and what the node loses in worth to pods of several GPUs (``blocks``) is
+subtracted 15 times. The weights are in ``Weights``; they serve all clusters.
 """
 
 import msgspec
@@ -16,18 +17,21 @@ from fractile.policy.score.blocks import hold
 from fractile.policy.score.candidates import Candidates, best, candidates
 from fractile.policy.score.fragmentation import fragments
 from fractile.policy.score.policy import Policy, Score, Situation
-from fractile.policy.score.view import Ask, Ints, Scores, View
+from fractile.policy.score.stranding import stranded
+from fractile.policy.score.view import Ask, Ints, Scores, View, total_left
 
 UNIT = 1_000_000  # of one thousandth of a GPU
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """``full``: thousandths of a GPU that a full node is worth; ``cut`` and ``scarce`` in percent; ``block``: times."""
+    """``full``: thousandths of a GPU that a full node is worth; ``cut``, ``scarce`` and ``strand`` in percent;
+    ``block``: times."""
 
     full: int = 60
     cut: int = 200
     scarce: int = 45
     block: int = 0  # counts only where pods leave
+    strand: int = 10  # counts only where they stay
 
 
 STAYING = Weights()
@@ -63,6 +67,13 @@ def cut(view: View, ask: Ask, found: Candidates, situation: Situation) -> Ints:
     return value[after + ask.milli] - value[after]
 
 
+def strand(view: View, ask: Ask, found: Candidates, situation: Situation) -> Ints:
+    """By how much more of each node's GPUs is to be left over for want of CPU."""
+    left = total_left(view)
+    before = stranded(view.cpu_left, left, situation.beside.wanted)
+    return stranded(found.cpu_left, left[found.row] - ask.total, situation.beside.wanted) - before[found.row]
+
+
 def block(view: View, found: Candidates, situation: Situation) -> Ints:
     """What each node loses in worth to pods of several GPUs."""
     if situation.blocks is None:
@@ -80,6 +91,7 @@ def with_weights(chosen: Weights | None = None) -> Score:
         value = gain(view, found, situation)
         value += weights.full * fullness(found, situation)
         value -= weights.cut * 10 * cut(view, ask, found, situation)
+        value -= weights.strand * situation.beside.weight * strand(view, ask, found, situation) // 10_000
         value -= weights.block * block(view, found, situation)
         value -= weights.scarce * ask.total * situation.scarcity[found.model] // 100
         return best(view, found, value)

@@ -9,6 +9,7 @@ from fractile.policy.score import devices
 from fractile.policy.score.blocks import Blocks
 from fractile.policy.score.fragmentation import Forecast
 from fractile.policy.score.prices import Prices
+from fractile.policy.score.stranding import Beside
 from fractile.policy.score.view import NEVER, NO_DEVICE, Ask, Ints, Largest, Scores, View
 
 
@@ -21,6 +22,7 @@ class Situation(msgspec.Struct, frozen=True):
     largest: Largest
     draw: int = 0  # the decision's number, for those who draw lots
     blocks: Blocks | None = None  # None: pods stay where they are for ever
+    beside: Beside = Beside()  # nothing where pods leave
 
 
 Score = Callable[[View, Ask, Situation], Scores]
