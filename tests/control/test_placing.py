@@ -215,6 +215,15 @@ async def test_what_kube_scheduler_does_not_take_is_given_back_once(w: World) ->
     assert queued.NOMINATED not in (w.stored().metadata.annotations or {})
 
 
+async def test_cpu_that_was_kept_is_given_back_too(w: World) -> None:
+    w.node("n1", gives={"cpu": "3", "memory": "64Gi", "pods": "10"})
+    w.submit("p", container(memory=100, requests={"cpu": "2"}))
+    assert await w.place() == "n1"
+    assert not w.engine.room(2000, 0)[0]
+    w.placing.missed(w.uid())
+    assert w.engine.room(2000, 0)[0]
+
+
 async def test_as_long_as_others_are_bound_they_wait_their_turn(w: World) -> None:
     for i in range(3):
         w.submit(f"p{i}")
