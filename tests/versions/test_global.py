@@ -178,4 +178,5 @@ async def test_a_killed_fractile_leaves_nobody_stuck(minor: int, stage: Stage) -
             took = await stage.until(lambda: not any(queued.gated(stage.pod(name)) for name in ("a", "b")))
             assert took < 5
             on = await stage.bound(["a", "b"])
-            assert on == {name: stage.chosen(name) for name in ("a", "b")}
+            # A start that takes longer than 3 s lets them go before it leads.
+            assert all(stage.chosen(name) in ("", node) for name, node in on.items())
