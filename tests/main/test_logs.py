@@ -1,5 +1,6 @@
 """A line of the log as text and as JSON: the same decision, and no field cut or lost."""
 
+import contextlib
 import io
 import json
 import logging
@@ -21,11 +22,11 @@ def root() -> Generator[logging.Logger]:
 
 
 def written(root: logging.Logger, form: str, template: str, *values: object, exc_info: bool = False) -> str:
-    set_up_logging("info", form)
-    (handler,) = root.handlers
-    assert isinstance(handler, logging.StreamHandler)
-    text = handler.setStream(io.StringIO()) and handler.stream
-    logging.getLogger("fractile.extender.app").info(template, *values, exc_info=exc_info)
+    """What arrives at the error stream."""
+    with contextlib.redirect_stderr(io.StringIO()) as text:
+        set_up_logging("info", form)
+        logging.getLogger("fractile.extender.app").info(template, *values, exc_info=exc_info)
+    assert len(root.handlers) == 1
     return text.getvalue()
 
 

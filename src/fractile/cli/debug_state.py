@@ -85,7 +85,8 @@ def _ask(connection: http.client.HTTPConnection, where: str, headers: dict[str, 
 def _token(file: Path | None) -> str:
     assert file is not None
     try:
-        text = click.get_text_stream("stdin").read() if str(file) == "-" else file.read_text()
+        with click.open_file(str(file)) as given:  # knows "-"
+            text: str = given.read()
     except (OSError, UnicodeDecodeError) as e:
         raise SetupError(f"--token-file {file} cannot be read: {e}") from None
     token = text.strip()
