@@ -14,7 +14,7 @@ from fractile.wire.objects import KubeStruct, ObjectMeta
 from tests.load.scenarios import Manifest, Scenario
 
 _POLL = 0.2
-_GONE = 120.0  # seconds to delete all
+_GONE = 240.0  # seconds to delete all
 
 
 class _Condition(KubeStruct, frozen=True):
@@ -116,10 +116,12 @@ def _note(pod: BoundPod, bound: dict[str, float]) -> None:
 
 async def delete_all(client: KubeClient, scenario: Scenario) -> None:
     """Nobody runs them, so they are gone at once; when this returns, nothing of them is left."""
-    await client.delete(paths.pods(scenario.namespace), grace_seconds=0)
     async with asyncio.timeout(_GONE):
-        while (await client.list(paths.pods(scenario.namespace), BoundPod))[0]:  # noqa: ASYNC110 - seldom and short
-            await asyncio.sleep(_POLL)
+        while (await client.list(paths.pods(scenario.namespace), BoundPod))[0]:
+            try:
+                await client.delete(paths.pods(scenario.namespace), grace_seconds=0)
+            except (ApiError, Unreachable):  # thousands may take longer than one request may
+                await asyncio.sleep(_POLL)
 
 
 async def _why(client: KubeClient, scenario: Scenario, bound: int, count: int, timeout: float) -> str:

@@ -49,7 +49,7 @@ async def play(cluster: Cluster, run: Run) -> None:
     await _timed(run, "objects put into etcd", _fill(cluster, run))
     await _timed(run, "kube-apiserver started", cluster.start_api())
     access = credentials.load(cluster.place.kubeconfig)
-    async with KubeClient(access, qps=1e6, burst=1_000_000) as client:
+    async with KubeClient(access, qps=1e6, burst=1_000_000, timeout=60) as client:
         await _timed(run, "manifests applied", _prepare(cluster, client, run))
         # 2. The rounds.
         turns = (run.scenarios if number % 2 else run.scenarios[::-1] for number in range(1, run.rounds + 1))
