@@ -27,9 +27,10 @@ NAME = "e2e-chart"
 SYSTEM = ("-n", chart.NAMESPACE)
 NEXT = "next"
 
-pytestmark = pytest.mark.skipif(
-    "FRACTILE_TEST_CHART" not in os.environ, reason="the chart's own cluster: make test-chart"
-)
+pytestmark = [
+    pytest.mark.skipif("FRACTILE_TEST_CHART" not in os.environ, reason="the chart's own cluster: make test-chart"),
+    pytest.mark.timeout(600),  # the image may have to be built first
+]
 
 
 @pytest.fixture(scope="module")
