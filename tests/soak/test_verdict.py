@@ -60,6 +60,26 @@ def test_descriptors_that_come_and_go_are_none() -> None:
     assert leaks(waving) == ()
 
 
+def test_descriptors_that_follow_the_books_are_none() -> None:
+    rng = Random(6)
+    books = [100 + int(s.seconds // 300) + rng.randrange(20) for s in hour()]
+    following = [
+        msgspec.structs.replace(s, entries=n, descriptors=30 + 2 * n) for s, n in zip(hour(), books, strict=True)
+    ]
+    assert leaks(following) == ()
+
+
+def test_descriptors_that_rise_beside_books_that_wave_are_a_leak() -> None:
+    rng = Random(7)
+    both = [
+        msgspec.structs.replace(s, entries=n, descriptors=30 + 2 * n + int(s.seconds // 900))
+        for s in hour()
+        for n in [100 + rng.randrange(20)]
+    ]
+    (sentence,) = leaks(both)
+    assert sentence.startswith("agent: descriptors rise from ")
+
+
 def test_books_that_fill_up_are_a_leak() -> None:
     filling = [msgspec.structs.replace(s, entries=20 + int(s.seconds // 60)) for s in hour()]
     assert leaks(filling) == ("agent: entries rise from 38 to 71",)

@@ -66,8 +66,9 @@ class World:
             if one := eyes.sample(agent, pid, page, seconds=seconds, entries=directories):
                 yield one
             for child, comm in eyes.children(pid):
-                if comm == _ARBITER and (one := eyes.sample(f"{name}/arbiter", child, "", seconds=seconds)):
-                    yield one
+                own = eyes.sample(f"{name}/arbiter", child, "", seconds=seconds, entries=directories)
+                if comm == _ARBITER and own:
+                    yield own
             if one := eyes.sample(f"{name}/kubelet", self._pid(f"{name}/kubelet"), "", seconds=seconds):
                 yield one
 
