@@ -33,7 +33,7 @@ def result_of(rounds: Mapping[int, list[Round]], table: tuple[Scenario, ...]) ->
 def show(rounds: Mapping[int, list[Round]], table: tuple[Scenario, ...]) -> Result:
     """Print it."""
     result = result_of(rounds, table)
-    console = Console(width=170)
+    console = Console(width=190)
     console.print("\n" + "  ".join(f"{key}={value}" for key, value in result.machine.items()), highlight=False)
     for nodes, some in rounds.items():
         console.print(f"\n{nodes:,} nodes, {some[0].pods:,} pods a round", highlight=False)
@@ -65,7 +65,12 @@ def _details(some: list[Round], table: Iterable[Scenario]) -> Table:
     """Of the best round of each row."""
     programs = [*NAMES, "load"]
     made = _table(
-        "best round of", *(f"{p} ms/pod, MB" for p in programs), "verbs: p50 / p99 ms", "writes/pod", "retries"
+        "best round of",
+        *(f"{p} ms/pod, MB" for p in programs),
+        "choice ms",
+        "verbs: p50 / p99 ms",
+        "writes/pod",
+        "retries",
     )
     for row in table:
         one = best(some, row.name)
@@ -75,7 +80,7 @@ def _details(some: list[Round], table: Iterable[Scenario]) -> Table:
         verbs = ", ".join(f"{verb} {t.p50:.2f} / {t.p99:.2f}" for verb, t in one.verbs.items())
         writes = "\n".join(f"{who.rpartition(':')[2]} {sum(what.values()):.3f}" for who, what in one.writes.items())
         retries = sum(n for outcome, n in one.attempts.items() if outcome != "scheduled")
-        made.add_row(row.name, *cells, verbs, writes, str(retries))
+        made.add_row(row.name, *cells, f"{one.algorithm:.2f}", verbs, writes, str(retries))
     return made
 
 
