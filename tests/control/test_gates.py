@@ -77,6 +77,10 @@ async def test_as_long_as_gates_go_the_others_wait_their_turn_but_not_for_ever(
     assert due(sweeper) == ["old"]
 
 
+def test_a_gate_that_is_left_is_gone_within_four_seconds() -> None:
+    assert module.SILENCE + 2 * module._LOOK <= 4  # pyright: ignore[reportPrivateUsage]
+
+
 async def test_a_deletion_says_nothing_of_the_leader(sweeper: GateSweeper, clock: Clock) -> None:
     sweeper.changed(pod("a"))
     sweeper.changed(pod("b"))

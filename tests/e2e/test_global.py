@@ -16,6 +16,7 @@ from tests.e2e.conftest import not_on_chart
 
 CARD = 16_276
 FEW = 4000
+BUSY = 10.0  # seconds; 5 on a machine that has time
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: Lo
         gating.start("control-plane", "--placement-gate")
     began = time.monotonic()
     work.wait_until(20, "no gates", lambda: not any(map(gates, work.pods().values())))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < BUSY
     found = work.wait_running("a", "b")  # nominated, unless the start took so long that they were let go before
     assert all(nominated(one) in ("", w.node_of(one)) for one in found.values())
 
@@ -127,7 +128,7 @@ def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluste
     began = time.monotonic()
     work.apply([asking("second", port=18_123)])
     work.wait_until(20, "a node", lambda: bool(w.node_of(work.pods()["second"])))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < BUSY
     both = work.pods()
     assert nominated(both["second"]) == w.node_of(both["first"]) != w.node_of(both["second"])
     assert said(gating, "nomination missed") == missed + 1

@@ -21,6 +21,7 @@ from tests.main.test_control_plane import ask, kubeconfig
 
 NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}}}
 FULL = 16_000
+BUSY = 10.0  # seconds; 4 on a machine that has time
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ async def test_a_replica_that_does_not_lead_removes_gates_that_nobody_else_does(
         submit(server, "a", gate=True)
         submit(server, "b", gate=True)
         took = await eventually(lambda: not queued.gated(stored(server, "a")) and not queued.gated(stored(server, "b")))
-        assert 2.5 < took < 5
+        assert 2.5 < took < BUSY
         assert stored(server, "a").status.nominated_node_name == ""
         assert not server.writes(path="/leases")
         assert running.process.returncode is None

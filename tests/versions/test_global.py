@@ -25,6 +25,7 @@ from tests.versions.test_versions import MINORS, ids, program
 
 NODES = ("n1", "n2", "n3")
 _FIRST_WITH_GATES = 27  # on by default
+BUSY = 10.0  # seconds; 5 on a machine that has time
 _WAIT = 60.0  # seconds, on a busy machine
 
 pytestmark = pytest.mark.parametrize("minor", [minor for minor in MINORS if minor >= 22], ids=ids)
@@ -154,7 +155,7 @@ async def test_a_wrong_nomination_costs_one_look(minor: int, stage: Stage) -> No
         await stage.bound(["first"])
         stage.submit("second", port=18_123, gate=minor >= _FIRST_WITH_GATES)
         took = await stage.until(lambda: bool(stage.pod("second").spec.node_name))
-        assert took < 5
+        assert took < BUSY
         assert stage.pod("second").spec.node_name != stage.pod("first").spec.node_name
         if minor >= _FIRST_WITH_GATES:
             assert stage.chosen("second") == stage.pod("first").spec.node_name
@@ -176,7 +177,7 @@ async def test_a_killed_fractile_leaves_nobody_stuck(minor: int, stage: Stage) -
         async with control_plane(stage.kubeconfig, stage.folder, *again) as second:
             await stage.until(lambda: " ready pods=" in second.log.read_text())
             took = await stage.until(lambda: not any(queued.gated(stage.pod(name)) for name in ("a", "b")))
-            assert took < 5
+            assert took < BUSY
             on = await stage.bound(["a", "b"])
             # A start that takes longer than 3 s lets them go before it leads.
             assert all(stage.chosen(name) in ("", node) for name, node in on.items())
