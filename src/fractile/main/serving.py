@@ -17,9 +17,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fractile.errors import SetupError
 from fractile.main.clients import Clients, Introduced, KnownOnly
 from fractile.main.connections import IDLE, Kept, joined
+from fractile.main.pair import LOOK_AGAIN, Pair
 
 _BACKLOG = 2048
-_LOOK_AGAIN = 30.0  # seconds between two looks at the certificate's files; kubelet renews mounted Secrets once a minute
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +44,11 @@ class Options:
         self.address = (host.strip("[]"), int(port))
         self.listen = listen
         self.option = option
-        self.cert = cert
-        self.key = key
+        self.pair = Pair(cert, key) if cert is not None and key is not None else None
         self.clients = clients
-        self.look_again = _LOOK_AGAIN
-        if cert is not None and key is not None:
-            _check(cert, key)
+        self.look_again = LOOK_AGAIN
+        if self.pair is not None:
+            self.pair.check()
         if clients is not None:
             _check_clients(clients, tls=cert is not None)
 
@@ -64,8 +63,8 @@ async def serve(app: ASGIApp, options: Options) -> None:
             http=joined(Introduced if clients else HttpToolsProtocol),
             ssl_ca_certs=str(clients.ca) if clients else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if clients else ssl.CERT_NONE,  # probes bring none
-            ssl_certfile=options.cert,
-            ssl_keyfile=options.key,
+            ssl_certfile=options.pair.cert if options.pair else None,
+            ssl_keyfile=options.pair.key if options.pair else None,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -75,38 +74,16 @@ async def serve(app: ASGIApp, options: Options) -> None:
         config.load()
         server = _Server(config)
         async with asyncio.TaskGroup() as tasks:
-            renewing = tasks.create_task(_renewed(config.ssl, options)) if config.ssl else None
+            renewing = _renewing(tasks, config.ssl, options)
             await server.serve(sockets=[listening])
             if renewing:
                 renewing.cancel()
 
 
-async def _renewed(context: ssl.SSLContext, options: Options) -> None:
-    """Read the certificate again whenever its file has changed: connections made from then on get the new one. A pair
-    that does not fit together, as while one of two files is written, changes nothing."""
-    cert, key = options.cert, options.key
-    assert cert is not None
-    assert key is not None
-    seen = _version(cert, key)
-    while True:
-        await asyncio.sleep(options.look_again)
-        if (now := _version(cert, key)) == seen:
-            continue
-        try:
-            _check(cert, key)
-            context.load_cert_chain(cert, key)
-        except (OSError, ValueError, SetupError) as e:
-            log.warning("certificate not renewed file=%s reason=%s", cert, e)
-            continue
-        seen = now
-        log.info("certificate renewed file=%s", cert)
-
-
-def _version(cert: Path, key: Path) -> tuple[bytes, bytes] | None:
-    try:
-        return cert.read_bytes(), key.read_bytes()
-    except OSError:
+def _renewing(tasks: asyncio.TaskGroup, context: ssl.SSLContext | None, options: Options) -> asyncio.Task[None] | None:
+    if context is None or options.pair is None:
         return None
+    return tasks.create_task(options.pair.renew(context, every=options.look_again))
 
 
 class _Server(uvicorn.Server):
@@ -122,16 +99,6 @@ class _Server(uvicorn.Server):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-
-
-def _check(cert: Path, key: Path) -> None:
-    for file in (cert, key):
-        if not file.is_file():
-            raise SetupError(f"{file} does not exist; give the PEM file of the serving certificate or key")
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=b"")
-    except (OSError, ValueError) as e:
-        raise SetupError(f"{cert} and {key} are not a PEM certificate and its key without a password ({e})") from None
 
 
 def _check_clients(clients: Clients, *, tls: bool) -> None:
