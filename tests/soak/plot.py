@@ -47,7 +47,7 @@ def draw(samples: Sequence[Sample], *, warm_up: float) -> bytes:
             axis.axvspan(0, warm_up / 60, color="#f0f0f0", zorder=0)
             axis.set_title(title, loc="left")
             axis.set_ylim(bottom=0)
-        axes[0].legend(ncols=4, loc="upper center", fontsize=7)
+        figure.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside lower center", fontsize=8)
         axes[-1].set_xlabel("minutes of churn")
         buffer = io.BytesIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
