@@ -91,7 +91,8 @@ def with_weights(chosen: Weights | None = None) -> Score:
         value = gain(view, found, situation)
         value += weights.full * fullness(found, situation)
         value -= weights.cut * 10 * cut(view, ask, found, situation)
-        value -= weights.strand * situation.beside.weight * strand(view, ask, found, situation) // 10_000
+        if situation.beside.weight:
+            value -= weights.strand * situation.beside.weight * strand(view, ask, found, situation) // 10_000
         value -= weights.block * block(view, found, situation)
         value -= weights.scarce * ask.total * situation.scarcity[found.model] // 100
         return best(view, found, value)

@@ -66,5 +66,5 @@ def _weight(asked: int, over: int) -> int:
 def stranded(cpu_left: Ints, gpu_left: Ints, wanted: int) -> Ints:
     """``gpu_left``: the sum of a node's devices. In millionths of a thousandth of a GPU."""
     needed = gpu_left * wanted // UNIT
-    lacking = UNIT * np.clip(needed - cpu_left, 0, needed) // np.maximum(needed, 1)
+    lacking = UNIT * np.maximum(np.minimum(needed - cpu_left, needed), 0) // np.maximum(needed, 1)
     return gpu_left * lacking * lacking // UNIT
