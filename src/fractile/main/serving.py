@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -20,8 +19,6 @@ from fractile.main.connections import IDLE, Kept, joined
 from fractile.main.pair import LOOK_AGAIN, Pair
 
 _BACKLOG = 2048
-
-log = logging.getLogger(__name__)
 
 
 class Options:
