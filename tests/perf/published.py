@@ -97,7 +97,13 @@ def measure() -> list[Row]:
     began = time.perf_counter()
     for trace in MEANS:
         rows += _trace(trace, nodes, folder / f"openb_pod_list_{trace}.csv")
-    took = Row("all of them", time.perf_counter() - began, "s", BAR_SECONDS, f"{len(MEANS) * len(POLICIES) * 10} runs, {PROCESSES} processes")
+    took = Row(
+        "all of them",
+        time.perf_counter() - began,
+        "s",
+        BAR_SECONDS,
+        f"{len(MEANS) * len(POLICIES) * 10} runs, {PROCESSES} processes",
+    )
     return [*rows, took]
 
 
