@@ -107,3 +107,27 @@ async def test_a_bind_that_breaks_is_not_counted_any_more():
         await _a_moment()
         assert world.answered == []  # it would not wait if the five were still under way
         call.cancel()
+
+
+async def test_a_bind_that_is_given_up_while_it_is_held_does_not_harm_the_next():
+    world = World(connections=KEPT + 1)
+    async with asyncio.TaskGroup() as tasks:
+        held = tasks.create_task(world.call("/scheduler/bind", "held"))
+        await _a_moment()
+        world.connections = KEPT
+        tasks.create_task(world.call("/scheduler/bind", "next"))
+        held.cancel()  # it does not know yet when the next one comes
+        await _a_moment()
+        assert world.answered == ["next"]
+
+
+async def test_binds_that_lose_patience_while_others_come_are_all_answered():
+    world = World(connections=KEPT + 1, patience=0.001)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(300):
+            tasks.create_task(world.call("/scheduler/bind", str(number)))
+            await asyncio.sleep(0.001 * (number % 3))
+    assert len(world.answered) == 300
+    world.connections = 0
+    async with asyncio.timeout(5):
+        await world.call("/scheduler/bind")

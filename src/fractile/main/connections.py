@@ -8,7 +8,6 @@ Nobody waits for the answer of a bind, since scheduling goes on meanwhile; the p
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -61,25 +60,35 @@ class Kept:
 
     def _let_go(self) -> None:
         """A bind has taken a connection: one that is held may give its own back."""
-        if self._held and self._room():
-            self._binds -= 1
-            self._held.popleft().set_result(None)
+        while self._held and self._room():
+            first = self._held[0]
+            waited = not first.done()  # else it has lost patience, or was given up, and does not know yet
+            self._answer(first)
+            if waited:
+                return
 
     async def _end(self) -> None:
         """A bind is no longer under way: at once, when another lets it go, or when patience is over."""
         if self._room():
             self._binds -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
         self._held.append(turn)
+        timer = loop.call_later(self._patience, self._answer, turn)
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._patience):
-                    await turn
+            await turn
         finally:
-            if turn in self._held:
-                self._held.remove(turn)
-                self._binds -= 1
+            timer.cancel()
+            self._answer(turn)
+
+    def _answer(self, turn: asyncio.Future[None]) -> None:
+        """Once for each that is held."""
+        if turn in self._held:
+            self._held.remove(turn)
+            self._binds -= 1
+            if not turn.done():
+                turn.set_result(None)
 
 
 class Joined:
