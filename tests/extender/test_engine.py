@@ -1,5 +1,6 @@
 """The policies on the living cluster: the same choices as in the simulator, by what the ledger and the API say."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -303,6 +304,28 @@ def test_the_card_is_the_one_by_which_the_policy_took_the_node(two: Ledger) -> N
     assert narrowed.containers[0].request.selector.cards == (card("large", 1).uuid,)
     policies.forget(asking.uid)
     assert policies.narrowed(asked, "large") is None
+
+
+async def test_what_several_pods_free_is_worked_out_once_and_before_the_next_pod_asks(two: Ledger) -> None:
+    engine = engine_of(two, "small", "large")
+    policies = NodePolicies(two, engine, cluster="fgd-plus")
+    asking = policies.asking(pod("p", container(memory=1000)), request(by_memory(1000)))
+    policies.standing(asking)
+    for index in range(2):
+        two.observe(PodUID(f"other-{index}"), placed_on(two, "large", index))
+    rounds: list[None] = []
+    plain, engine.catch_up = engine.catch_up, lambda: rounds.append(plain())  # type: ignore[method-assign]
+    for index in range(2):
+        two.release(PodUID(f"other-{index}"))
+        policies.soon()
+    await asyncio.sleep(0)
+    assert len(rounds) == 1
+    standing = policies.standing(asking)
+    assert standing is not None
+    assert standing.order is not None
+    policies.soon()
+    await asyncio.sleep(0)
+    assert len(rounds) == 2
 
 
 def placed_on(ledger: Ledger, node: str, index: int) -> Placement:

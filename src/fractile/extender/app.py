@@ -4,7 +4,6 @@ Every answer to kube-scheduler is a 200: it does not read the body of anything e
 (scheduler.md 2.1). Until the ledger is rebuilt each verb answers with an error, which makes kube-scheduler retry.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
@@ -192,7 +191,7 @@ class Extender:
                 self._placing.begun(PodUID(args.pod_uid), args.node)
             refusal = await self._binder.bind(args)
             self._policies.forget(PodUID(args.pod_uid))
-            asyncio.get_running_loop().call_soon(self._policies.catch_up)  # kube-scheduler does not wait for this
+            self._policies.soon()  # kube-scheduler does not wait for this
         except FractileError as e:
             log.warning("bind failed reason=%s", e)
             return wire.encode(BindingResult(str(e)))

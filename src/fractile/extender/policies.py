@@ -5,6 +5,7 @@ leaves the choice to kube-scheduler. Every other name is one of ``policy.score.t
 none is passed over: an annotation is no place where a pod could be refused.
 """
 
+import asyncio
 import zlib
 from collections.abc import Callable, Mapping
 
@@ -76,6 +77,7 @@ class NodePolicies:
         self._namespaces: Mapping[str, str] = {} if namespaces is None else namespaces
         self._seen = seen
         self._asking: dict[PodUID, Asking] = {}
+        self._due = False
 
     def asking(self, pod: Pod, request: PodRequest) -> Asking:
         """``request`` is resolved."""
@@ -102,8 +104,15 @@ class NodePolicies:
             return None
         return self._engine.standing(asking.policy, asking.wish, draw=_lot(asking.uid), coming=coming or ())
 
+    def soon(self) -> None:
+        """Catch up when the loop has done what it is at: once for all pods that end in one message of a watch."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self.catch_up)
+
     def catch_up(self) -> None:
-        """Be ready for the next pod, now that one is bound."""
+        """Be ready for the next pod, now that one is bound or gone."""
+        self._due = False
         self._engine.catch_up()
 
     def remember(self, asking: Asking) -> None:

@@ -247,7 +247,7 @@ async def _lead(
             waiting=waiting,
             unit=unit,
             warn=events.emit,
-            freed=in_turn(wakeup.freed, lambda _: choice.placing.freed()),
+            freed=in_turn(wakeup.freed, lambda _: choice.placing.freed(), lambda _: nodes.policies.soon()),
             needs_repair=repair.request,
             dialects=dialects,
             eased=wakeup.eased,
