@@ -15,7 +15,7 @@ from typing import Any, cast
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 KEPT = 2  # idle connections that kube-scheduler keeps
-PATIENCE = 0.05  # seconds
+PATIENCE = 0.5  # seconds; in flight are more and fewer binds from one tenth of a second to the next
 # kube-scheduler gives an idle connection up after 90 s. If we were first, its next call could meet the closing
 # connection, and it repeats no POST: the pod would have to wait for its next attempt.
 IDLE = 120  # seconds
