@@ -1,5 +1,6 @@
 """The chart renders for every Kubernetes that it promises, and says what the manifests and the programs say."""
 
+import base64
 import functools
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ import helm_python
 import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs]  # it has no types
 import pytest
 import yaml
+from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +62,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "agent": {
         "outsideLedger": "evict",
+        "tls": {"mode": "certManager"},
         "runtimeClassName": "nvidia",
         "virtualManager": False,
         "podAnnotations": {"a": "b"},
@@ -104,7 +107,16 @@ SWITCHES = _dict(
                 "quota": _dict({"configMap": st.sampled_from(["", "fractile-system/q"])}),
             }
         ),
-        "agent": _dict({"enabled": st.booleans(), "outsideLedger": st.sampled_from(["warn", "evict"])}),
+        "agent": _dict(
+            {
+                "enabled": st.booleans(),
+                "outsideLedger": st.sampled_from(["warn", "evict"]),
+                "tls": st.sampled_from(
+                    [{"mode": m} for m in ("none", "generated", "certManager")]
+                    + [{"mode": "secret", "secretName": "s"}]
+                ),
+            }
+        ),
         "simulated": _dict({"enabled": st.booleans()}),
         "scheduler": _dict({"enabled": st.booleans()}),
         "networkPolicy": _dict({"enabled": st.booleans()}),
@@ -167,6 +179,8 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
         ({"memoryUnit": "GB"}, "at '/memoryUnit': value must be one of 'MiB', 'GiB'"),
         ({"controlPlane": {"tls": {"mode": "secret"}}}, "at '/controlPlane/tls/secretName'"),
         ({"controlPlane": {"tls": {"secretName": "x"}}}, "at '/controlPlane/tls/secretName'"),
+        ({"agent": {"tls": {"mode": "secret"}}}, "at '/agent/tls/secretName'"),
+        ({"agent": {"tls": {"mode": "own"}}}, "at '/agent/tls/mode'"),
         ({"controlPlane": {"service": {"nodePort": 30000}}}, "controlPlane.service.nodePort: needs"),
         ({"controlPlane": {"priorityClass": {"name": "x"}}}, "create and name exclude each other"),
         ({"webhook": {"url": "http://x"}}, "at '/webhook/url'"),
@@ -321,6 +335,37 @@ def test_only_whom_the_authority_knows_may_call_the_extender_where_one_is_named(
     (clients,) = [v["configMap"] for v in volumes if v["name"] == "clients"]
     assert clients == {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     assert not any(a.startswith("--client-") for a in container(documents(), "Deployment", "fractile")["args"])
+
+
+@pytest.mark.parametrize(
+    ("tls", "secret"),
+    [
+        ({"mode": "none"}, ""),
+        ({"mode": "generated"}, "fractile-agent-tls"),
+        ({"mode": "certManager"}, "fractile-agent-tls"),
+        ({"mode": "secret", "secretName": "mine"}, "mine"),
+    ],
+)
+def test_the_page_of_the_agents_is_answered_probed_and_scraped_the_same_way(tls: Document, secret: str) -> None:
+    found = documents({"agent": {"tls": tls}, "metrics": {"serviceMonitor": {"enabled": True}}})
+    agent = container(found, "DaemonSet", "fractile-agent")
+    assert [a for a in agent["args"] if "tls" in a] == [
+        f"--metrics-tls-{part}=/etc/fractile/tls/tls.{file}"
+        for part, file in (("cert", "crt"), ("key", "key"))
+        if secret
+    ]
+    volumes = named(found, "DaemonSet", "fractile-agent")["spec"]["template"]["spec"]["volumes"]
+    assert [v["secret"]["secretName"] for v in volumes if v["name"] == "tls"] == [secret] * bool(secret)
+    assert agent["livenessProbe"]["httpGet"].get("scheme") == ("HTTPS" if secret else None)
+    (endpoint,) = named(found, "ServiceMonitor", "fractile-agent")["spec"]["endpoints"]
+    assert endpoint.get("scheme") == ("https" if secret else None)
+    assert endpoint.get("tlsConfig", {}).get("ca", {}).get("secret", {}).get("name") == (secret or None)
+    made = [d for d in found if d["metadata"]["name"] == "fractile-agent-tls"]
+    assert [d["kind"] for d in made] == ["Secret"] * (tls["mode"] == "generated")
+    for one in made:
+        served = x509.load_pem_x509_certificate(base64.b64decode(one["data"]["tls.crt"]))
+        names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == [endpoint["tlsConfig"]["serverName"]]
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,7 @@ async def test_agents_that_answer_over_tls_are_asked_so_and_checked(run: Run, tm
     assert [bool(a.nodes) for a in answered] == [True, True, False, False, False]
     assert "certificate verify failed" in answered[2].unanswered[0].reason
     assert "Hostname mismatch" in answered[3].unanswered[0].reason
+    assert "if it answers over TLS, give --ca" in answered[4].unanswered[0].reason
 
 
 async def test_an_authority_that_is_none_and_two_ways_to_trust_are_errors(run: Run, tmp_path: Path) -> None:

@@ -36,6 +36,11 @@ API server asks the webhook about every pod. */}}
 {{- if eq .Values.controlPlane.tls.mode "secret" }}{{ .Values.controlPlane.tls.secretName }}{{ else }}fractile-extender-tls{{ end -}}
 {{- end }}
 
+{{- /* The same for the agents' page; empty without TLS. */}}
+{{- define "fractile.agentTlsSecret" -}}
+{{- if eq .Values.agent.tls.mode "secret" }}{{ .Values.agent.tls.secretName }}{{ else if ne .Values.agent.tls.mode "none" }}fractile-agent-tls{{ end -}}
+{{- end }}
+
 {{- define "fractile.tlsNames" -}}
 {{- $names := list "fractile.fractile-system.svc" "fractile.fractile-system.svc.cluster.local" "fractile.fractile-system" -}}
 {{- if .Values.controlPlane.service.clusterIP }}{{ $names = append $names .Values.controlPlane.service.clusterIP }}{{ end -}}

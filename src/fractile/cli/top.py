@@ -23,6 +23,7 @@ from fractile.wire.objects import KubeStruct, ObjectMeta
 _ANSWER = 3.0  # seconds
 _AT_ONCE = 64  # nodes asked at a time
 _TLS_NAME = "fractile-agent.fractile-system.svc"  # that the chart's certificates are made for
+_OVER_TLS = "; if it answers over TLS, give --ca or --insecure-tls"
 _CA = "The agents answer over TLS (--metrics-tls-cert); a PEM file of the authority that their certificates are of."
 
 
@@ -144,7 +145,8 @@ async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore,
                 return Unanswered(node=agent.node, reason=f"{agent.url} answers {answer.status_code}")
             return node_usage.decode(answer.content)
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
-            return Unanswered(node=agent.node, reason=f"{agent.url} does not answer ({e or type(e).__name__})")
+            hint = _OVER_TLS if isinstance(e, httpx2.RemoteProtocolError | httpx2.ReadError) and not name else ""
+            return Unanswered(node=agent.node, reason=f"{agent.url} does not answer ({e or type(e).__name__}{hint})")
         except WireError as e:
             return Unanswered(node=agent.node, reason=str(e))
 
