@@ -153,7 +153,8 @@ async def test_agents_that_answer_over_tls_are_asked_so_and_checked(run: Run, tm
     authority.cert_pem.write_to_path(str(ca))
     trustme.CA().cert_pem.write_to_path(str(other))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("agents.test").configure_cert(context)
+    with authority.issue_cert("agents.test").private_key_and_cert_chain_pem.tempfile() as pair:
+        context.load_cert_chain(pair)
     async with agent(tls=context) as port:
         asked = "--agent", f"127.0.0.1:{port}", "-o", "json"
         answered = [
