@@ -8,8 +8,10 @@ from fractile import agent, nvml, region
 SHOWN = {  # who asks what time it is, to tell people and the API server, and measures nothing by it
     "audit": "since when a finding stands",
     "availability": "since when an object is in its phase",
+    "beliefs": "when the state was shown",
     "health": "times of the status, and whether an object is older than the last boot",
     "pages": "how old the picture is, as text",
+    "prestart": "when a traced step was, for who looks at traces",
     "usage": "when the picture was taken",
 }
 WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
