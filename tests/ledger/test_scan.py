@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from fractile.ledger import scan
 from fractile.ledger.ledger import Ledger
@@ -97,3 +99,18 @@ def test_of_equally_full_nodes_the_first_columns_are_taken() -> None:
     in_use(ledger, "n40", 16_000)
     columns = scan.now(ledger.arrays, Need(one_card=0, total=0, whole=0, exact=True)).nonzero()[0]
     assert names(ledger, scan.best_first(ledger.arrays, columns, 4)) == ["n40", "n0", "n1", "n2"]
+
+
+@given(
+    values=st.lists(st.integers(-3, 3), min_size=1, max_size=60),
+    wanted=st.sets(st.integers(0, 59)),
+    most=st.integers(1, 8),
+)
+@example(values=[0] * 40, wanted={38, 39}, most=2)  # none of them is in the head
+def test_a_known_order_gives_what_sorting_gives(values: list[int], wanted: set[int], most: int) -> None:
+    value = np.array(values)
+    mask = np.array([column in wanted for column in range(len(values))])
+    order = np.argsort(-value, kind="stable")
+    known = scan.first_in_order(order, mask, most).tolist()
+    assert known == sorted(mask.nonzero()[0].tolist(), key=lambda c: (-values[c], c))[:most]
+    assert known == scan.largest_first(value, mask.nonzero()[0], most).tolist()
