@@ -1,19 +1,18 @@
 """A run: the cluster is made ready for chaos, rounds are played on it, and it is given back as it was."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import msgspec
 
 from fractile.cluster.local import LocalCluster
-from fractile.errors import ApiError
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
-from fractile.wire.objects import Namespace
 from tests.chaos import pods
 from tests.chaos.journal import Journal
+from tests.chaos.prepared import prepare
 from tests.chaos.programs import Programs
 from tests.chaos.rounds import Rounds, Settings, Sums
 from tests.chaos.seeing import Eyes
@@ -40,7 +39,7 @@ async def chaos(cluster: LocalCluster, run: Run) -> Sums:
     programs = Programs(cluster)
     seed = run.settings.seed
     async with KubeClient(credentials.load(cluster.kubeconfig), timeout=_ANSWER, rng=Random(seed)) as client:
-        await _prepare(client)
+        await prepare(client, NAMESPACE, pods.CLASSES)
         journal = Journal(run.logs)
         wishes = Wishes(client, seed, journal)
         eyes = Eyes(cluster, client, programs)
@@ -69,35 +68,7 @@ async def _play(rounds: Rounds, run: Run) -> None:
             await rounds.sweep()
 
 
-async def _prepare(client: KubeClient) -> None:
-    """Namespace and classes; they may be there from an earlier run."""
-    await _ensure(client, paths.namespaces(), {"metadata": {"name": NAMESPACE}})
-    for name, spec in pods.CLASSES.items():
-        of = {"apiVersion": "fractile.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": name}}
-        await _ensure(client, paths.resource_classes(), {**of, "spec": dict(spec)})
-    account = f"{paths.namespace(NAMESPACE)}/serviceaccounts/default"
-    async with asyncio.timeout(20):
-        while not await _exists(client, account):  # noqa: ASYNC110 - another program makes it
-            await asyncio.sleep(0.2)
-
-
 async def _take_away(client: KubeClient) -> None:
     """What was made for the run: classes would show among those of others."""
     for path in (*map(paths.resource_class, pods.CLASSES), paths.namespace(NAMESPACE)):
         await client.delete(path)
-
-
-async def _ensure(client: KubeClient, path: str, body: Mapping[str, object]) -> None:
-    try:
-        await client.create(path, body)
-    except ApiError as e:
-        if e.code != 409:
-            raise
-
-
-async def _exists(client: KubeClient, path: str) -> bool:
-    try:
-        await client.get(path, Namespace)  # of which only the metadata are read
-    except ApiError:
-        return False
-    return True

@@ -78,7 +78,7 @@ async def test_as_long_as_gates_go_the_others_wait_their_turn_but_not_for_ever(
 
 
 def test_a_gate_that_is_left_is_gone_within_four_seconds() -> None:
-    assert module.SILENCE + 2 * module._LOOK <= 4  # pyright: ignore[reportPrivateUsage]
+    assert module.SILENCE + 2 * module.LOOK <= 4
 
 
 async def test_a_deletion_says_nothing_of_the_leader(sweeper: GateSweeper, clock: Clock) -> None:
@@ -99,7 +99,7 @@ async def test_gates_of_others_are_not_looked_at(sweeper: GateSweeper, clock: Cl
 async def test_they_are_removed_and_a_failure_is_repeated(
     server: FakeApiServer, sweeper: GateSweeper, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK", 0.01)
+    monkeypatch.setattr(module, "LOOK", 0.01)
     for name in ("a", "b"):
         spec = {"containers": [], "schedulingGates": [{"name": queued.GATE}, {"name": "example.com/x"}]}
         server.create(paths.pods("default"), {"metadata": {"name": name, "namespace": "default"}, "spec": spec})

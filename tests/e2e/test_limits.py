@@ -330,7 +330,7 @@ def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_
         cluster.start("n1/agent")
         wait(20, "a new one", lambda: arbiters(cluster, "n1"))
     assert arbiters(cluster, "n1") != [first]
-    assert said[0]["kernels"] * said[0]["us"] > BUSY * 5e6
+    assert said[0]["kernels"] * said[0]["us"] > 0.8 * 5e6
     assert work.pods()["steady"]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 

@@ -4,27 +4,13 @@
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from fractile.sim.plot_style import COLOURS, STYLE
 from tests.soak.samples import Sample
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito (2008)
-_STYLE: dict[Any, object] = {
-    "svg.hashsalt": "fractile",
-    "svg.fonttype": "none",
-    "path.simplify_threshold": 0.5,
-    "font.size": 9,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-}
 _PANELS: tuple[tuple[str, Callable[[Sample], float | None]], ...] = (
     ("resident memory, MiB", lambda s: s.rss / 1024),
     ("open descriptors", lambda s: s.descriptors),
@@ -35,12 +21,12 @@ _PANELS: tuple[tuple[str, Callable[[Sample], float | None]], ...] = (
 
 def draw(samples: Sequence[Sample], *, warm_up: float) -> bytes:
     """``warm_up`` in seconds: the part that is not judged is grey."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8, 9))
         axes = figure.subplots(len(_PANELS), 1, sharex=True)
         programs = sorted({s.program for s in samples if not s.program.endswith("kubelet")})
         for axis, (title, value) in zip(axes, _PANELS, strict=True):
-            for program, colour in zip(programs, _COLOURS * 3, strict=False):
+            for program, colour in zip(programs, COLOURS * 3, strict=False):
                 points = [(s.seconds / 60, v) for s in samples if s.program == program and (v := value(s)) is not None]
                 if points:
                     axis.plot(*zip(*points, strict=True), color=colour, linewidth=1, label=program)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from fractile.errors import ApiError, FractileError
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
-from fractile.wire.objects import Namespace
+from tests.chaos.prepared import prepare
 from tests.chaos.rounds import SWEPT
 from tests.chaos.snapshot import SeenPod
 from tests.soak import churn
@@ -180,36 +180,8 @@ async def soak(
     """Prepare the cluster, and run."""
     access = credentials.load(world.cluster.kubeconfig)
     async with KubeClient(access, timeout=_ANSWER, rng=Random(settings.seed)) as client:
-        await _prepare(client)
+        await prepare(client, NAMESPACE, churn.CLASSES)
         return await Soak(world, client, settings, say=say, keep=keep).run()
-
-
-async def _prepare(client: KubeClient) -> None:
-    """Namespace and classes."""
-    await _ensure(client, paths.namespaces(), {"metadata": {"name": NAMESPACE}})
-    for name, spec in churn.CLASSES.items():
-        of = {"apiVersion": "fractile.dev/v1alpha1", "kind": "ResourceClass", "metadata": {"name": name}}
-        await _ensure(client, paths.resource_classes(), {**of, "spec": dict(spec)})
-    account = f"{paths.namespace(NAMESPACE)}/serviceaccounts/default"
-    async with asyncio.timeout(30):
-        while not await _exists(client, account):  # noqa: ASYNC110 - another program makes it
-            await asyncio.sleep(0.2)
-
-
-async def _ensure(client: KubeClient, path: str, body: Mapping[str, object]) -> None:
-    try:
-        await client.create(path, body)
-    except ApiError as e:
-        if e.code != 409:
-            raise
-
-
-async def _exists(client: KubeClient, path: str) -> bool:
-    try:
-        await client.get(path, Namespace)  # of which only the metadata are read
-    except ApiError:
-        return False
-    return True
 
 
 async def _delete(client: KubeClient, name: str) -> None:

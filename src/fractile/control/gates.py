@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 SILENCE = 3.0  # seconds in which a leader that is at work removes some gate
 LONGEST = 60.0  # seconds
-_LOOK = 0.5
+LOOK = 0.5
 _AT_ONCE = 50  # gates removed at a time
 
 
@@ -69,7 +69,7 @@ class GateSweeper:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch.run())
             while True:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(LOOK)
                 due = self.due()
                 for first in range(0, len(due), _AT_ONCE):
                     async with asyncio.TaskGroup() as some:

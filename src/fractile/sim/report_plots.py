@@ -10,32 +10,18 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any
 
 import matplotlib as mpl
 import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fractile.sim.plot_style import COLOURS, STYLE
 from fractile.sim.report_cost import Cost
 from fractile.sim.runs import Outcome, Run
 from fractile.wire.simulation import Figures, Simulation
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", ":")
-_STYLE: dict[Any, object] = {
-    "svg.hashsalt": "fractile",
-    "svg.fonttype": "none",
-    "path.simplify_threshold": 0.5,
-    "font.size": 9,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-}
 _DPI = 130
 _FROM, _TO = 70, 130  # percent arrived: below, every policy places everything
 _SHOWN = 0.005  # percent: less rounds to nothing
@@ -62,7 +48,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 def draw(report: Simulation, found: Mapping[Run, Outcome], measured: Sequence[Cost]) -> list[Plot]:
     """Those for which there are figures."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         plots = [_allocation(report, found), _fragments(report), _steady(report), _paired(report), _cost(measured)]
     return [plot for plot in plots if plot is not None]
 
@@ -243,7 +229,7 @@ def _plot(figure: Figure, name: str, title: str, text: str) -> Plot:
 
 
 def _look(number: int) -> tuple[str, str]:
-    return _COLOURS[number % len(_COLOURS)], _DASHES[number % len(_DASHES)]
+    return COLOURS[number % len(COLOURS)], _DASHES[number % len(_DASHES)]
 
 
 def _value(figures: Figures, name: str) -> float:
