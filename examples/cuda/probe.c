@@ -5,7 +5,8 @@
  *     probe info               what the driver and NVML say of the card, in bytes
  *     probe cards              the cards that NVML shows, and whether NVLink joins the first two
  *     probe fill [SECONDS]     allocate until the driver refuses; say how much, and with which error; then keep it so long
- *     probe spin SECONDS [US]  launch kernels of US microseconds (2000) for so long; say how many were done
+ *     probe spin SECONDS [US]  launch kernels of US microseconds (2000) for so long; say how many were done, and how many
+ *                              seconds the longest round of eight took
  *
  * One line of JSON on stdout. The kernel's remark tells a simulated card how long it takes; on a real card, where a remark
  * means nothing, it counts nanoseconds. */
@@ -148,12 +149,14 @@ static int spin(double seconds, unsigned long long us)
     unsigned long long done = 0;
     need("cuModuleLoadData", cuModuleLoadData(&module, kernels));
     need("cuModuleGetFunction", cuModuleGetFunction(&function, module, "spin"));
-    double began = now();
-    while (now() - began < seconds) {
+    double began = now(), longest = 0;
+    for (double round = began, end; round - began < seconds; round = end) {
         for (int i = 0; i < AHEAD; i++, done++) need("cuLaunchKernel", cuLaunchKernel(function, 1024, 1, 1, 256, 1, 1, 0, NULL, parameters, NULL));
         need("cuCtxSynchronize", cuCtxSynchronize());
+        end = now();
+        if (end - round > longest) longest = end - round;
     }
-    printf("{\"kernels\":%llu,\"us\":%llu,\"seconds\":%.3f}\n", done, us, now() - began);
+    printf("{\"kernels\":%llu,\"us\":%llu,\"seconds\":%.3f,\"longest\":%.3f}\n", done, us, now() - began, longest);
     return 0;
 }
 

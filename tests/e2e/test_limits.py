@@ -323,14 +323,15 @@ def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_
     work.apply([tenant("steady", 4000)])
     work.wait_running("steady")
     (first,) = arbiters(cluster, "n1")
-    with meanwhile(work, cluster, "steady", "spin", "5") as said:
+    with meanwhile(work, cluster, "steady", "spin", "6") as said:
         time.sleep(1)
         cluster.kill("n1/agent")
         wait(10, "its arbiter to end", lambda: not arbiters(cluster, "n1"))
+        time.sleep(1.5)
         cluster.start("n1/agent")
         wait(20, "a new one", lambda: arbiters(cluster, "n1"))
     assert arbiters(cluster, "n1") != [first]
-    assert said[0]["kernels"] * said[0]["us"] > 0.8 * 5e6
+    assert said[0]["longest"] < 1, "it did not wait for an arbiter: there was none for 1.5 s"
     assert work.pods()["steady"]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
