@@ -224,8 +224,8 @@ def test_two_containers_at_70_and_30_percent_get_their_shares_of_twenty_seconds(
     pods = work.wait_running("seventy", "thirty")
     assert card_of(pods["seventy"]) == card_of(pods["thirty"])
     names = [in_books(work, cluster, pod) for pod in ("seventy", "thirty")]
-    with meanwhile(work, cluster, "seventy", "spin", "24"), meanwhile(work, cluster, "thirty", "spin", "24"):
-        wait(10, "both to compute", lambda: all(gpu_time(cluster, "n1").get(name) for name in names))
+    with meanwhile(work, cluster, "seventy", "spin", "28"), meanwhile(work, cluster, "thirty", "spin", "28"):
+        wait(30, "both to compute", lambda: all(gpu_time(cluster, "n1").get(name) for name in names))
         before = gpu_time(cluster, "n1")
         time.sleep(20)
         after = gpu_time(cluster, "n1")
@@ -296,7 +296,7 @@ def test_when_the_arbiter_is_killed_containers_compute_on_and_it_comes_back(
     def die() -> None:
         time.sleep(2)
         os.kill(first, signal.SIGKILL)
-        wait(10, "another arbiter", lambda: arbiters(cluster, "n1") not in ([], [first]))
+        wait(30, "another arbiter", lambda: arbiters(cluster, "n1") not in ([], [first]))
 
     computed = together(work, cluster, 6, die)
     assert len(arbiters(cluster, "n1")) == 1
@@ -326,7 +326,7 @@ def test_an_agent_that_is_killed_takes_its_arbiter_along_and_containers_compute_
     with meanwhile(work, cluster, "steady", "spin", "6") as said:
         time.sleep(1)
         cluster.kill("n1/agent")
-        wait(10, "its arbiter to end", lambda: not arbiters(cluster, "n1"))
+        wait(30, "its arbiter to end", lambda: not arbiters(cluster, "n1"))
         time.sleep(1.5)
         cluster.start("n1/agent")
         wait(20, "a new one", lambda: arbiters(cluster, "n1"))

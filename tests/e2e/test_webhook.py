@@ -127,8 +127,12 @@ def test_while_the_webhook_is_dead_nobody_waits_and_only_pods_by_class_are_refus
             ("nvidia", {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "100"}),
         ):
             began = time.monotonic()
+            work.pods()
+            usual = time.monotonic() - began
             work.apply([w.pod(name, asking(limits))])
-            assert time.monotonic() - began < 3, f"{name} waited"
+            assert time.monotonic() - began < 3 + 2 * usual, (
+                f"{name} waited for the whole time that the API server gives it"
+            )
         by_class = w.pod("class", asking({V100: "1"}))
         assert "Fractile's admission webhook has not seen it" in refusal(work, by_class)
         bare = w.pod("bare", asking({"nvidia.tesla.v100": "1"}))
