@@ -11,6 +11,7 @@ from fractile.control.opting import OptIn
 from fractile.control.placing import Decisions, Placing
 from fractile.control.reservations import Reservations, Told
 from fractile.control.seen import SeenPods
+from fractile.control.tally import Standing, Tally
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.extender.app import Extender
 from fractile.extender.choose import Chooser
@@ -50,12 +51,13 @@ class World:
             rules=self.rules,
             nominations=p.nominations,
         )
+        self.tally = Tally()
         told = Told(
             expected=self.nodes.pod_expected,
             not_expected=self.nodes.pod_not_expected,
             given_back=self._given_back,
         )
-        self.reservations = Reservations(p.ledger, p.clock, told)
+        self.reservations = Reservations(p.ledger, p.clock, told, ended=self.tally.ended)
         self.placing = Placing(
             client=p.client,
             reservations=self.reservations,
@@ -67,6 +69,7 @@ class World:
             ),
             clock=p.clock,
             holds=lambda uid: p.ledger.entry(uid) is not None,
+            tally=self.tally,
         )
         self.extender = Extender(
             ledger=p.ledger,
@@ -80,6 +83,12 @@ class World:
             nominations=p.nominations,
             placing=self.placing,
         )
+
+    def counted(self) -> dict[str, int]:
+        """What was counted so far, as KIND:LABEL; what never happened is not there."""
+        found = self.tally.figures(Standing())
+        kinds = {"decision": found.decisions, "ended": found.ended, "gate": found.gates}
+        return {f"{kind}:{label}": n for kind, some in kinds.items() for label, n in some.items() if n}
 
     def _given_back(self, uid: PodUID) -> None:
         entry = self.p.ledger.entry(uid)

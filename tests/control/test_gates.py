@@ -7,6 +7,7 @@ import pytest
 
 from fractile.control import gates as module
 from fractile.control.gates import LONGEST, SILENCE, GateSweeper
+from fractile.control.tally import Standing, Tally
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Gone
@@ -36,9 +37,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def sweeper(server: FakeApiServer, clock: Clock):
+def tally() -> Tally:
+    return Tally()
+
+
+@pytest.fixture
+async def sweeper(server: FakeApiServer, clock: Clock, tally: Tally):
     async with KubeClient(server.credentials()) as client:
-        yield GateSweeper(client, clock)
+        yield GateSweeper(client, clock, tally)
 
 
 def due(sweeper: GateSweeper) -> list[str]:
@@ -97,7 +103,7 @@ async def test_gates_of_others_are_not_looked_at(sweeper: GateSweeper, clock: Cl
 
 
 async def test_they_are_removed_and_a_failure_is_repeated(
-    server: FakeApiServer, sweeper: GateSweeper, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    server: FakeApiServer, sweeper: GateSweeper, clock: Clock, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK", 0.01)
     for name in ("a", "b"):
@@ -114,6 +120,7 @@ async def test_they_are_removed_and_a_failure_is_repeated(
         assert len(gates("a") or ()) == 2
         clock.now += SILENCE + 1
         await until(lambda: gates("a") == gates("b") == [Gate(name="example.com/x")])
+        await until(lambda: tally.figures(Standing()).gates == {"leader": 0, "sweeper": 2})
     finally:
         task.cancel()
         await asyncio.wait([task])

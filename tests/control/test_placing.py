@@ -9,6 +9,7 @@ import pytest
 
 from fractile.control import placing as module
 from fractile.control.reservations import LONGEST, PATIENCE
+from fractile.control.tally import Standing
 from fractile.kube import paths
 from fractile.ledger.ledger import State
 from fractile.model.quota import Limit, NamespaceQuota, Quota
@@ -49,6 +50,16 @@ async def test_a_pod_is_nominated_to_the_best_of_all_nodes_and_its_cards_are_kep
     assert entry is not None
     assert (entry.state, entry.placement.node) == (State.ASSUMED, "n2")
     assert w.p.writes() == ["PATCH /api/v1/namespaces/default/pods/p/status"]
+    assert (w.counted(), w.placing.standing.reserved) == ({"decision:nominated": 1}, 1)
+
+
+async def test_the_time_to_the_nomination_counts_from_when_the_pod_was_first_seen(w: World) -> None:
+    w.submit()
+    w.p.clock.now += 2
+    w.see()
+    w.p.clock.now += 2
+    await w.place()
+    assert w.tally.figures(Standing()).seconds.total == 4
 
 
 async def test_the_next_pod_sees_what_is_kept(w: World) -> None:
@@ -57,6 +68,7 @@ async def test_the_next_pod_sees_what_is_kept(w: World) -> None:
     assert [await w.place(f"p{i}") for i in range(4)] == ["n1", "n1", "n2", "n2"]
     w.submit("late", container(memory=1))
     assert await w.place("late") == ""
+    assert (w.counted()["decision:no-room"], w.placing.standing.no_room) == (1, 1)
 
 
 async def test_cpu_of_those_who_are_nominated_counts(w: World) -> None:
@@ -74,6 +86,7 @@ async def test_a_gate_goes_after_the_nomination(w: World) -> None:
         "PATCH /api/v1/namespaces/default/pods/p/status",
         "PATCH /api/v1/namespaces/default/pods/p",
     ]
+    assert w.counted() == {"decision:nominated": 1, "gate:leader": 1}
 
 
 async def test_a_gate_goes_also_where_no_node_has_room(w: World) -> None:
@@ -88,6 +101,7 @@ async def test_a_gate_goes_also_where_the_nomination_is_refused(w: World) -> Non
     assert await w.place() == ""
     assert not w.gated()
     assert w.p.ledger.entry(w.uid()) is None
+    assert w.counted() == {"ended:unwritten": 1, "gate:leader": 1}
 
 
 async def test_a_pod_with_gates_of_others_is_not_looked_at_before_they_are_gone(w: World) -> None:
@@ -129,6 +143,7 @@ async def test_the_nominated_node_is_bound_with_the_cards_that_were_kept(w: Worl
     assert (entry.state, entry.placement) == (State.BOUND, kept.placement)
     assert len(w.reservations) == 0
     assert w.p.ledger.audit() == []
+    assert w.counted() == {"decision:nominated": 1, "ended:taken": 1}
 
 
 async def test_a_wrong_nomination_ends_with_the_question_about_other_nodes(w: World) -> None:
@@ -139,6 +154,7 @@ async def test_a_wrong_nomination_ends_with_the_question_about_other_nodes(w: Wo
     assert w.p.ledger.entry(w.uid()) is None
     assert await w.bind("p", "n2") == ""
     assert w.stored().spec.node_name == "n2"
+    assert w.counted() == {"decision:nominated": 1, "ended:missed": 1}
 
 
 async def test_what_is_kept_elsewhere_does_not_count_against_the_own_quota(w: World) -> None:
@@ -155,6 +171,7 @@ async def test_a_bind_elsewhere_needs_no_look_at_the_api(w: World) -> None:
     before = len(w.p.server.requests)
     assert await w.bind("p", "n2") == ""
     assert [r.method for r in w.p.server.requests[before:]] == ["POST"]
+    assert w.counted()["ended:elsewhere"] == 1
     entry = w.p.ledger.entry(w.uid())
     assert entry is not None
     assert entry.placement.node == "n2"
@@ -171,6 +188,7 @@ async def test_cards_that_went_meanwhile_are_chosen_anew(w: World) -> None:
     entry = w.p.ledger.entry(w.uid())
     assert entry is not None
     assert entry.charges[0].card != lost
+    assert w.counted()["ended:elsewhere"] == 1
 
 
 async def test_preemption_begins_without_what_was_kept(w: World) -> None:
@@ -197,6 +215,7 @@ async def test_a_deletion_gives_back_what_was_kept(w: World) -> None:
     delete(w, "p")
     assert len(w.reservations) == 0
     assert w.p.free() == [FULL, FULL]
+    assert w.counted()["ended:gone"] == 1
 
 
 async def test_what_kube_scheduler_does_not_take_is_given_back_once(w: World) -> None:
@@ -206,6 +225,7 @@ async def test_what_kube_scheduler_does_not_take_is_given_back_once(w: World) ->
     w.p.clock.now += PATIENCE + 1
     w.placing.look_again()
     assert w.p.free() == [FULL, FULL]
+    assert w.counted()["ended:expired"] == 1
     w.see()
     await w.place()  # it was nominated once, and goes the normal way
     assert len(w.reservations) == 0
@@ -323,6 +343,7 @@ async def test_a_new_leader_keeps_what_the_one_before_has_nominated(w: World) ->
     async with running(w):
         await until(lambda: w.nominated("young"))
     assert w.placing.node(w.uid("old")) == "n2"
+    assert w.counted() == {"decision:kept": 1, "decision:nominated": 1}
     assert not [line for line in w.p.writes()[written:] if "/pods/old" in line]
 
 
@@ -387,11 +408,21 @@ async def test_whatever_happens_nothing_is_promised_twice_and_nothing_leaks(seed
             assumed = {uid for uid, entry in w.p.ledger.entries() if entry.state is State.ASSUMED}
             assert assumed == {w.uid(n) for n in alive if w.placing.node(w.uid(n))}
             assert all(free >= 0 for node in ("n1", "n2", "n3") for free in w.p.free(node))
+            assert reserved(w.counted()) == ended(w.counted()) + len(w.reservations)
         for name in alive:
             delete(w, name)
         assert all(w.p.free(node) == [FULL, FULL] for node in ("n1", "n2", "n3"))
         assert len(w.reservations) == 0
         assert w.engine.room(64_000, 262_144)[:3].all(), "CPU and memory of nodes are free again"
+
+
+def reserved(counted: dict[str, int]) -> int:
+    """Reservations that were made: nominations that were written, taken over, or refused by the API server."""
+    return sum(counted.get(key, 0) for key in ("decision:nominated", "decision:kept", "ended:unwritten"))
+
+
+def ended(counted: dict[str, int]) -> int:
+    return sum(n for key, n in counted.items() if key.startswith("ended:"))
 
 
 def delete(w: World, name: str) -> None:

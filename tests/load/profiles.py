@@ -1,4 +1,7 @@
-"""Where the time goes: profiles of kube-scheduler and of the control plane, taken in the middle of a round."""
+"""Where the time goes: profiles of kube-scheduler, kube-apiserver and control plane, taken in the middle of a round.
+
+The first two are read with `go tool pprof -top FILE`.
+"""
 
 import asyncio
 import shutil
@@ -32,21 +35,21 @@ class Profiles(msgspec.Struct, frozen=True):
         self.folder.mkdir(parents=True, exist_ok=True)
         async with asyncio.TaskGroup() as tasks:
             some = [
-                tasks.create_task(self._go(cluster, row, number)),
+                tasks.create_task(self._go(cluster, f"{row.name}-{number}-scheduler", cluster.state.ports.scheduler)),
+                tasks.create_task(self._go(cluster, f"{row.name}-{number}-apiserver", cluster.state.ports.apiserver)),
                 tasks.create_task(self._python(cluster, row, number)),
             ]
             yield
             for one in some:
                 one.cancel()
 
-    async def _go(self, cluster: "Cluster", row: Scenario, number: int) -> None:
-        """For `go tool pprof`."""
+    async def _go(self, cluster: "Cluster", name: str, port: int) -> None:
+        """Of a program that is written in Go, by its own word."""
         assert self.folder is not None
         await asyncio.sleep(_DELAY)
-        port = cluster.state.ports.scheduler
         url = f"https://127.0.0.1:{port}/debug/pprof/profile?seconds={self.seconds}"
         data = await cluster.fetch(url, timeout=self.seconds + 20)
-        (self.folder / f"{row.name}-{number}-scheduler.pprof").write_bytes(data)
+        (self.folder / f"{name}.pprof").write_bytes(data)
 
     async def _python(self, cluster: "Cluster", row: Scenario, number: int) -> None:
         """py-spy, where it is installed: lines of stacks and how often each was seen."""

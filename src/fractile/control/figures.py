@@ -10,7 +10,7 @@ from fractile import __version__
 from fractile.control.waiting import WaitingPods
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.usage import Usage
-from fractile.metrics.control_plane import ControlPlaneFigures, Held, Limited
+from fractile.metrics.control_plane import ControlPlaneFigures, Held, Limited, PlacementFigures
 from fractile.policy.quota import under
 
 _STATM = Path("/proc/self/statm")
@@ -18,7 +18,13 @@ _FDS = Path("/proc/self/fd")
 
 
 def figures(
-    ledger: Ledger, waiting: WaitingPods, *, ready: bool, quota_problem: str, statm: Path = _STATM
+    ledger: Ledger,
+    waiting: WaitingPods,
+    *,
+    ready: bool,
+    quota_problem: str,
+    placement: PlacementFigures | None = None,
+    statm: Path = _STATM,
 ) -> ControlPlaneFigures:
     """``quota_problem``: what is wrong with the ConfigMap of quotas as it is now, "" for nothing."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
@@ -38,6 +44,7 @@ def figures(
         resident=_resident(statm),
         descriptors=_descriptors(),
         tasks=_tasks(),
+        placement=placement,
         limits=list(limits(ledger.usage)),
         held=[
             Held(key.namespace, key.device_class, key.label or key.model, key.pool, percent)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
+from fractile.control.tally import Remover, Tally
 from fractile.errors import ApiError, FractileError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -31,9 +32,10 @@ _AT_ONCE = 50  # gates removed at a time
 class GateSweeper:
     """``clock`` is monotonic; ages count from when a pod was first seen here."""
 
-    def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:
+    def __init__(self, client: KubeClient, clock: Callable[[], float], tally: Tally | None = None) -> None:
         self._client = client
         self._clock = clock
+        self._tally = tally or Tally()
         self._gated: dict[PodUID, tuple[float, Pod]] = {}  # since when
         self._swept: set[PodUID] = set()  # whose gate we remove, which says nothing of the leader
         self._progress = clock()
@@ -85,4 +87,5 @@ class GateSweeper:
             if not isinstance(e, ApiError) or e.code not in (404, 409, 422):  # gone, or another of that name
                 log.warning("gate not removed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, e)
             return
+        self._tally.gate_removed(Remover.SWEEPER)
         log.info("gate removed pod=%s/%s", pod.metadata.namespace, pod.metadata.name)

@@ -22,6 +22,7 @@ from typing import NoReturn
 import msgspec
 
 from fractile.control.reservations import Reservations
+from fractile.control.tally import Decision, Ended, Remover, Standing, Tally
 from fractile.errors import ApiError, FractileError, NotLeading
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -81,12 +82,15 @@ class Placing:
         decisions: Decisions,
         clock: Callable[[], float],
         holds: Callable[[PodUID], bool],
+        tally: Tally | None = None,
     ) -> None:
         self._client = client
         self._reserved = reservations
         self._by = decisions
         self._clock = clock
         self._holds = holds  # whether the ledger has the pod already
+        self._tally = tally or Tally()
+        self._since: dict[PodUID, float] = {}  # when each of ``_pods`` was first seen
         self._pods: dict[PodUID, QueuedPod] = {}  # that are to be looked at, as they were last seen
         self._heap: list[tuple[bool, int, int, PodUID]] = []
         self._arrivals = count()
@@ -107,17 +111,18 @@ class Placing:
         """A pod appeared or changed."""
         uid = PodUID(pod.metadata.uid)
         if pod.finished or pod.spec.node_name:
-            self._forget(uid)
+            self._forget(uid, Ended.GONE if pod.finished else Ended.ELSEWHERE)
         elif pod.metadata.deletion_timestamp or gated_by_others(pod) or not (gated(pod) or self._by.wanted(pod)):
-            self._reserved.give_back(uid)
-            self._forget(uid)
+            self._reserved.give_back(uid, Ended.GONE)
+            self._forget(uid, Ended.GONE)
         else:
             self._pods[uid] = pod
+            self._since.setdefault(uid, self._clock())
             if not any(uid in some for some in (self._reserved, self._refused, self._normal, self._writing)):
                 self._enqueue(uid, pod)
 
     def pod_gone(self, uid: PodUID) -> None:
-        self._forget(uid)
+        self._forget(uid, Ended.GONE)
 
     def freed(self) -> None:
         """Something became free: who was refused is looked at again, some at a time."""
@@ -135,7 +140,11 @@ class Placing:
         """kube-scheduler asks about other nodes: the one that was nominated does not do."""
         if uid in self._reserved:
             log.info("nomination missed uid=%s node=%s", uid, self._reserved.node(uid))
-            self._give_up(uid)
+            self._give_up(uid, Ended.MISSED)
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(len(self._queued), len(self._refused), len(self._reserved))
 
     @property
     def prompt(self) -> bool:
@@ -179,10 +188,10 @@ class Placing:
             if node is not None and nominated_by_us(pod) != node:
                 await self._nominate(uid, pod, node)
             # 3. Let kube-scheduler see it, whatever came of that.
-            if gated(pod):  # where that fails ``control.gates`` comes after
-                await self._write(pod, self._client.strategic_patch(_path(pod), without_gate(pod)))
+            if gated(pod) and await self._write(pod, self._client.strategic_patch(_path(pod), without_gate(pod))):
+                self._tally.gate_removed(Remover.LEADER)  # where that fails ``control.gates`` comes after
         except NotLeading:
-            self._reserved.give_back(uid)  # another replica decides
+            self._reserved.give_back(uid, Ended.UNWRITTEN)  # another replica decides
         finally:
             self._writing.discard(uid)
 
@@ -197,14 +206,17 @@ class Placing:
             return None
         before = nominated_by_us(pod)
         if before and isinstance(self._by.reserve(uid, request, before), Placement):
+            self._tally.decided(Decision.KEPT)
             return self._keep(uid, pod, NodeName(before))
         found = self._by.choose(pod, request)
         if isinstance(found, Left):
             log.info("left to kube-scheduler pod=%s reason=%r", _name(pod), found.why)
+            self._tally.decided(Decision.LEFT)
             self._normal.add(uid)
             return None
         if not isinstance(found, Refusal) and isinstance(self._by.reserve(uid, request, found), Placement):
             return self._keep(uid, pod, found)
+        self._tally.decided(Decision.NO_ROOM)
         self._refused[uid] = None
         return None
 
@@ -216,6 +228,7 @@ class Placing:
         started = self._clock()
         try:
             await self._client.merge_patch(_path(pod) + "/status", nomination(pod, node))
+            self._tally.nominated(self._clock() - self._since.get(uid, started))
             log.info("nominated pod=%s node=%s ms=%.1f", _name(pod), node, (self._clock() - started) * 1000)
         except NotLeading:
             raise
@@ -223,18 +236,20 @@ class Placing:
             # The pod is gone, bound, or not as it was seen: what is true now will be seen in a moment.
             log.info("nomination refused pod=%s node=%s reason=%s", _name(pod), node, e)
             if not isinstance(e, ApiError) or e.code != 409:
-                self._give_up(uid)
+                self._give_up(uid, Ended.UNWRITTEN)
                 return
-            self._reserved.give_back(uid)
+            self._reserved.give_back(uid, Ended.UNWRITTEN)
             now = self._pods.get(uid)
             if now is not None and now.metadata.resource_version != pod.metadata.resource_version:
                 self._enqueue(uid, now)
 
-    async def _write(self, pod: QueuedPod, write: Coroutine[None, None, None]) -> None:
+    async def _write(self, pod: QueuedPod, write: Coroutine[None, None, None]) -> bool:
         try:
             await write
         except FractileError as e:
             log.warning("not written pod=%s reason=%s", _name(pod), e)
+            return False
+        return True
 
     # ── upkeep ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -242,7 +257,7 @@ class Placing:
         """At reservations that kube-scheduler does not take, and, when there is new room, at some of the refused."""
         for uid in self._reserved.overdue(self._writing):
             log.info("nomination expired uid=%s node=%s", uid, self._reserved.node(uid))
-            self._give_up(uid)
+            self._give_up(uid, Ended.EXPIRED)
         if self._room:
             self._room = False
             for uid in list(islice(self._refused, _AGAIN)):
@@ -292,19 +307,20 @@ class Placing:
                 return uid
         return None
 
-    def _give_up(self, uid: PodUID) -> None:
+    def _give_up(self, uid: PodUID, why: Ended) -> None:
         """The pod goes the normal way from now on."""
         self._normal.add(uid)
         self._stale[uid] = self._clock()
-        self._reserved.give_back(uid)
+        self._reserved.give_back(uid, why)
 
-    def _forget(self, uid: PodUID) -> None:
+    def _forget(self, uid: PodUID, why: Ended) -> None:
         self._pods.pop(uid, None)
+        self._since.pop(uid, None)
         self._queued.discard(uid)
         self._refused.pop(uid, None)
         self._normal.discard(uid)
         self._stale.pop(uid, None)
-        self._reserved.forget(uid)
+        self._reserved.forget(uid, why)
 
 
 def _path(pod: QueuedPod) -> str:

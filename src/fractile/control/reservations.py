@@ -9,6 +9,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
+from fractile.control.tally import Ended
 from fractile.ledger.ledger import Ledger, State
 from fractile.model.units import NodeName, PodUID
 from fractile.wire.queued import QueuedPod
@@ -34,12 +35,20 @@ class _Hold(msgspec.Struct, frozen=True):
 
 
 class Reservations:
-    """By pod UID. ``clock`` is monotonic."""
+    """By pod UID. ``clock`` is monotonic; ``ended`` counts how each ended."""
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], float], told: Told) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Callable[[], float],
+        told: Told,
+        *,
+        ended: Callable[[Ended], None] = lambda how: None,
+    ) -> None:
         self._ledger = ledger
         self._clock = clock
         self._told = told
+        self._ended = ended
         self._holds: dict[PodUID, _Hold] = {}
         self._bound = 0.0  # when kube-scheduler last bound a pod that held one
 
@@ -69,17 +78,22 @@ class Reservations:
         self._bound = self._clock()
         entry = self._ledger.entry(uid)
         there = {card.uuid for card in self._ledger.cards(node)}
-        if hold.node != node or entry is None or any(charge.card not in there for charge in entry.charges):
-            self._drop(uid)
+        if hold.node == node and entry is not None and all(charge.card in there for charge in entry.charges):
+            self._ended(Ended.TAKEN)
+            return
+        self._ended(Ended.ELSEWHERE)
+        self._drop(uid)
 
-    def give_back(self, uid: PodUID) -> None:
+    def give_back(self, uid: PodUID, how: Ended) -> None:
         """If there is one."""
         if self._holds.pop(uid, None) is not None:
+            self._ended(how)
             self._drop(uid)
 
-    def forget(self, uid: PodUID) -> None:
+    def forget(self, uid: PodUID, how: Ended) -> None:
         """The pod is bound or gone, which the ledger knows."""
-        self._holds.pop(uid, None)
+        if self._holds.pop(uid, None) is not None:
+            self._ended(how)
 
     def overdue(self, besides: Container[PodUID]) -> list[PodUID]:
         """Those that kube-scheduler does not take; the others are renewed."""

@@ -18,6 +18,7 @@ from fractile.control.doubt import Doubt
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
 from fractile.control.opting import SCHEDULERS, GlobalPlacement
 from fractile.control.repair import Repair
+from fractile.control.tally import Tally
 from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
 from fractile.dialects import table
@@ -54,6 +55,7 @@ from fractile.main.sharing import option as sharing_option
 from fractile.main.tracing import Tracing, tracing
 from fractile.main.tracing import option as tracing_option
 from fractile.main.webhook import Admission, WebhookOptions, webhook_options
+from fractile.metrics.control_plane import PlacementFigures
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.queued import QueuedPod
@@ -172,7 +174,8 @@ async def run(
     """Serve until told to stop; lead whenever the lease is ours."""
     access = credentials.load(kubeconfig)
     debug = debugging(access, lease or LeaseOptions(), debug_token_file)
-    stage = Stage(debug)
+    tally = Tally()
+    stage = Stage(debug, tally)
 
     async def lead(term: Term) -> None:
         await _lead(
@@ -190,12 +193,13 @@ async def run(
             quota=quota,
             webhook=webhook,
             placement=placement,
+            tally=tally,
         )
 
     try:
         async with asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(in_terms(lease or LeaseOptions(), access, lead))
-            sweeping = tasks.create_task(sweep_gates(placement, access))
+            sweeping = tasks.create_task(sweep_gates(placement, access, tally))
             await serve(stage, options)
             leading.cancel()
             sweeping.cancel()
@@ -222,6 +226,7 @@ async def _lead(
     quota: QuotaOptions | None,
     webhook: WebhookOptions | None,
     placement: GlobalPlacement,
+    tally: Tally,
 ) -> None:
     """Build the objects, connect them, run until cancelled."""
     async with (
@@ -330,6 +335,7 @@ async def _lead(
             dialects=dialects,
             feed=pod_feed,
             binder=binder,
+            tally=tally,
         )
         rebuilt = asyncio.Event()
 
@@ -365,8 +371,12 @@ async def _lead(
             if webhook and webhook.listen
             else None
         )
+
+        def counted() -> PlacementFigures:
+            return tally.figures(choice.placing.standing)
+
         first = [cards, upkeep.nodes, nodes.namespaces, *quotas.watches, *([cuts.nodes] if cuts else [])]
-        stage.show(application(extender, more=[quotas.metrics(waiting, ready)]))
+        stage.show(application(extender, more=[quotas.metrics(waiting, ready, counted)]))
         believed = Known(
             ledger=ledger,
             waiting=waiting,

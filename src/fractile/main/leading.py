@@ -25,6 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fractile.control.figures import figures
+from fractile.control.tally import Standing, Tally
 from fractile.control.waiting import WaitingPods
 from fractile.errors import FractileError
 from fractile.kube.client import KubeClient
@@ -115,11 +116,11 @@ ALWAYS = Term(lambda: float("inf"))
 
 class Stage:
     """What the HTTP server serves now: the application of a term, or that of a replica that waits; and ``debug``, which
-    outlives both."""
+    outlives both. ``tally``: what a replica that waits has counted."""
 
-    def __init__(self, debug: ASGIApp | None = None) -> None:
+    def __init__(self, debug: ASGIApp | None = None, tally: Tally | None = None) -> None:
         self._debug = debug
-        self._idle = _idle()
+        self._idle = _idle(tally or Tally())
         self._shown: ASGIApp | None = None
 
     def show(self, app: ASGIApp) -> None:
@@ -180,7 +181,7 @@ class _Pausing:
         return now
 
 
-def _idle(prefix: str = "/scheduler") -> Starlette:
+def _idle(tally: Tally, prefix: str = "/scheduler") -> Starlette:
     """Alive, not ready; kube-scheduler is told to come again, if it comes here at all."""
 
     async def verb(request: Request) -> Response:
@@ -199,7 +200,8 @@ def _idle(prefix: str = "/scheduler") -> Starlette:
     async def metrics(request: Request) -> Response:
         """Not ready, and nothing is known: sums over the replicas are those of the leader."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-        made = page(figures(nothing, nobody, ready=False, quota_problem=""))
+        counted = tally.figures(Standing())
+        made = page(figures(nothing, nobody, ready=False, quota_problem="", placement=counted))
         kind = OPENMETRICS if openmetrics else TEXT
         return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})
 

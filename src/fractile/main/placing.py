@@ -15,6 +15,7 @@ from fractile.control.nominations import Nominations
 from fractile.control.opting import GlobalPlacement, OptIn
 from fractile.control.placing import Decisions, Placing
 from fractile.control.reservations import Reservations, Told
+from fractile.control.tally import Tally
 from fractile.dialects.table import parse_pod
 from fractile.extender.bind import Binder
 from fractile.extender.choose import Chooser
@@ -79,6 +80,7 @@ class GlobalChoice:
         dialects: frozenset[str],
         feed: PodFeed,
         binder: Binder,
+        tally: Tally,
     ) -> None:
         self._wanted = wanted
         self.opt_in = OptIn(scoring.global_placement, everybody=wanted.everybody)
@@ -110,7 +112,7 @@ class GlobalChoice:
         )
         self.placing = Placing(
             client=client,
-            reservations=Reservations(ledger, time.monotonic, told),
+            reservations=Reservations(ledger, time.monotonic, told, ended=tally.ended),
             decisions=Decisions(
                 wanted=self.opt_in.of,
                 parse=lambda pod: parse_pod(pod, unit, dialects),
@@ -119,6 +121,7 @@ class GlobalChoice:
             ),
             clock=time.monotonic,
             holds=lambda uid: ledger.entry(uid) is not None,
+            tally=tally,
         )
 
     def node_changed(self, node: Node) -> None:
@@ -137,9 +140,9 @@ class GlobalChoice:
         await self.placing.run()
 
 
-async def sweep_gates(wanted: GlobalPlacement, access: Credentials) -> None:
+async def sweep_gates(wanted: GlobalPlacement, access: Credentials, tally: Tally) -> None:
     """As long as the program runs, whoever leads."""
     if not wanted.gate:
         return
     async with KubeClient(access) as client:
-        await GateSweeper(client, time.monotonic).run()
+        await GateSweeper(client, time.monotonic, tally).run()

@@ -18,7 +18,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.kube.reflector import Reflector
 from fractile.ledger.ledger import Ledger
-from fractile.metrics.control_plane import page
+from fractile.metrics.control_plane import PlacementFigures, page
 from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
 from fractile.wire.objects import ConfigMap
 from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
@@ -124,12 +124,15 @@ class Quotas:
         self.feed.synced()
         await self._keeper.run()
 
-    def metrics(self, waiting: WaitingPods, ready: Callable[[], bool]) -> Route:
+    def metrics(
+        self, waiting: WaitingPods, ready: Callable[[], bool], placement: Callable[[], PlacementFigures]
+    ) -> Route:
         """``GET /metrics``."""
 
         async def metrics(request: Request) -> Response:
             openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-            made = page(figures(self._ledger, waiting, ready=ready(), quota_problem=self.feed.problem))
+            problem = self.feed.problem
+            made = page(figures(self._ledger, waiting, ready=ready(), quota_problem=problem, placement=placement()))
             kind = OPENMETRICS if openmetrics else TEXT
             return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})
 

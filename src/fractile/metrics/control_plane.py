@@ -4,11 +4,11 @@ What the program says of itself comes first, then limits, then what is held: whe
 are left out, and the page says how many. Labels name namespaces, classes, models and pools, never pods.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from fractile.metrics.exposition import Family, Page
+from fractile.metrics.exposition import Distribution, Family, Page
 
 LIMIT = 20_000  # series; one for each limit and its use, and one for each class, model and pool of a namespace
 
@@ -26,6 +26,11 @@ USED = Family("fractile_quota_used_cards", "gauge", "Cards that it holds of that
 HELD = Family(
     "fractile_namespace_held_cards", "gauge", "Cards that a namespace holds.", ("namespace", "class", "model", "pool")
 )
+PLACING = Family("fractile_placement_pods", "gauge", "Pods whose node is chosen over all nodes.", ("state",))
+DECISIONS = Family("fractile_placement_decisions", "counter", "Decisions on the node of a pod.", ("decision",))
+ENDED = Family("fractile_placement_reservations_ended", "counter", "Ends of a pod's reservation.", ("how",))
+GATES = Family("fractile_placement_gates_removed", "counter", "Scheduling gates that were taken away.", ("by",))
+NOMINATION = Family("fractile_placement_nomination_seconds", "histogram", "From seeing a pod to nominating it.", ())
 CPU = Family("process_cpu_seconds", "counter", "Processor time of the control plane.", ())
 RSS = Family("process_resident_memory_bytes", "gauge", "Resident memory of the control plane.", ())
 FDS = Family("process_open_fds", "gauge", "Open file descriptors of the control plane.", ())
@@ -52,6 +57,17 @@ class Held(msgspec.Struct, frozen=True):
     percent: int
 
 
+class PlacementFigures(msgspec.Struct, frozen=True):
+    """Of placement over all nodes: pods by state, and since the program began decisions, ends of reservations and
+    removed gates by kind, and the seconds from seeing a pod to its nomination."""
+
+    pods: Mapping[str, int]
+    decisions: Mapping[str, int]
+    ended: Mapping[str, int]
+    gates: Mapping[str, int]
+    seconds: Distribution
+
+
 class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What the control plane says of itself and of its ledger; times in seconds."""
 
@@ -69,6 +85,7 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     resident: int | None  # bytes
     descriptors: int | None = None
     tasks: int | None = None  # of the event loop
+    placement: PlacementFigures | None = None
     limits: Iterable[Limited] = ()
     held: Iterable[Held] = ()
 
@@ -77,6 +94,8 @@ def page(figures: ControlPlaneFigures, *, limit: int = LIMIT) -> Page:
     """All series, each label combination once: what differs in nothing that is shown is added up."""
     made = Page(limit=limit)
     _own(made, figures)
+    if figures.placement is not None:
+        _placement(made, figures.placement)
     for each in figures.limits:
         made.add(LIMITS, each.limit / 100, each.namespace, each.model)
         made.add(USED, each.used / 100, each.namespace, each.model)
@@ -88,6 +107,18 @@ def page(figures: ControlPlaneFigures, *, limit: int = LIMIT) -> Page:
         made.add(HELD, percent / 100, *labels)
     made.always(DROPPED, made.dropped)
     return made
+
+
+def _placement(made: Page, figures: PlacementFigures) -> None:
+    for family, counts in (
+        (PLACING, figures.pods),
+        (DECISIONS, figures.decisions),
+        (ENDED, figures.ended),
+        (GATES, figures.gates),
+    ):
+        for label, count in counts.items():
+            made.always(family, count, label)
+    made.distribution(NOMINATION, figures.seconds)
 
 
 def _own(made: Page, figures: ControlPlaneFigures) -> None:

@@ -12,8 +12,8 @@ import msgspec
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-Kind = Literal["gauge", "counter", "info"]
-_SUFFIX: dict[Kind, str] = {"gauge": "", "counter": "_total", "info": "_info"}
+Kind = Literal["gauge", "counter", "info", "histogram"]
+_SUFFIX: dict[Kind, str] = {"gauge": "", "counter": "_total", "info": "_info", "histogram": ""}
 _UNITS = ("bytes", "seconds", "ratio")  # the last word of a name that measures in it
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _Texts = dict[tuple[str, ...], dict[tuple[str, ...], str]]  # of labels: by their names, then by their values
@@ -30,8 +30,16 @@ class Family(msgspec.Struct, frozen=True):
 
     @property
     def sample(self) -> str:
-        """The name that its series bear."""
+        """The name that its series bear; of a histogram what they begin with."""
         return self.name + _SUFFIX[self.kind]
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """``counts``: how many values were at most each of ``bounds``, and in the end of all; ``total``: their sum."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
 
 
 class Page:
@@ -40,6 +48,7 @@ class Page:
     def __init__(self, *, limit: int) -> None:
         self._limit = limit
         self._families: dict[Family, dict[tuple[str, ...], float]] = {}
+        self._distributions: dict[Family, Distribution] = {}
         self.size = 0
         self.dropped = 0
 
@@ -61,6 +70,10 @@ class Page:
         self._limit += 1
         self.add(family, value, *labels)
 
+    def distribution(self, family: Family, value: Distribution) -> None:
+        """A histogram without labels; no limit drops it."""
+        self._distributions[family] = value
+
     def render(self, *, openmetrics: bool) -> bytes:
         lines: list[str] = []
         texts: _Texts = {}
@@ -68,6 +81,8 @@ class Page:
             if series:
                 lines += _head(family, openmetrics=openmetrics)
                 lines += _samples(family, series, texts.setdefault(family.labels, {}))
+        for family, value in self._distributions.items():
+            lines += [*_head(family, openmetrics=openmetrics), *_buckets(family.sample, value)]
         return "".join(f"{line}\n" for line in [*lines, *(["# EOF"] if openmetrics else [])]).encode()
 
 
@@ -89,6 +104,13 @@ def _samples(family: Family, series: dict[tuple[str, ...], float], texts: dict[t
         if text is None:
             text = texts[values] = _labels(family.labels, values)
         yield f"{name}{text} {_number(number)}"
+
+
+def _buckets(name: str, value: Distribution) -> Iterator[str]:
+    for bound, count in zip((*value.bounds, None), value.counts, strict=True):
+        yield f'{name}_bucket{{le="{"+Inf" if bound is None else _number(float(bound))}"}} {count}'
+    yield f"{name}_sum {_number(value.total)}"
+    yield f"{name}_count {value.counts[-1]}"
 
 
 def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
