@@ -67,8 +67,11 @@ async def test_the_answer_of_another_program_is_no_state(tmp_path: Path) -> None
         (["--url=x", "--token-file=/dev/null"], "is not of the form"),
         (["--url=http://127.0.0.1:1", "--token-file=/dev/null"], "holds no token"),
         (["--url=http://127.0.0.1:1", "--token-file=/nowhere"], "cannot be read"),
+        (["--name=test-nobody"], "there is no local cluster 'test-nobody'"),
+        (["--name=test-nobody", "--node=n1"], "there is no local cluster 'test-nobody'"),
+        (["--name=x", "--socket=/nowhere"], "choose a local cluster"),
     ],
-    ids=["no agent", "no url", "no token", "no address", "empty", "no file"],
+    ids=["no agent", "no url", "no token", "no address", "empty", "no file", "no cluster", "no node", "both"],
 )
 def test_what_is_in_the_way_is_a_sentence(args: list[str], words: str) -> None:
     with pytest.raises(SetupError, match=words):

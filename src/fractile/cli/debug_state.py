@@ -11,6 +11,10 @@ from urllib.parse import urlsplit
 
 import click
 
+from fractile.cli import debug_local
+from fractile.cli.cluster_name import complete
+from fractile.cli.target import api_server_runs
+from fractile.cluster.layout import DEFAULT_NAME, Layout, default_clusters_dir, layout
 from fractile.errors import SetupError
 from fractile.wire import debug_state
 
@@ -23,25 +27,54 @@ _MOST = 256 * 2**20  # bytes
 @click.option(
     "--socket", "path", type=click.Path(path_type=Path), help=f"Of an agent, on its node.  [default: {SOCKET}]"
 )
+@click.option("--name", shell_complete=complete, help="Of a local cluster: its control plane.")
+@click.option("--node", help="Of a local cluster: the agent of that node.")
 @click.option("--url", metavar="URL", help="Of a control plane, such as https://127.0.0.1:8443.")
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="The token to show there; - for the standard input."
 )
 @click.option("--ca", type=click.Path(path_type=Path), help="Who signs its certificate (PEM); the system's by default.")
 @click.option("--insecure", is_flag=True, help="Do not check its certificate: only over a port-forward of your own.")
-def command(path: Path | None, url: str | None, token_file: Path | None, ca: Path | None, insecure: bool) -> None:
+def command(
+    path: Path | None,
+    name: str | None,
+    node: str | None,
+    url: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    insecure: bool,
+) -> None:
     """Print what an agent or a control plane believes: ledger, watches, plugins, directories.
 
-    On a node, or by kubectl exec in the agent's pod, without options. Of a control plane with --url and a token of
-    somebody who may `get` /debug/state.
+    On a node, or by kubectl exec in the agent's pod, without options. Of a local cluster's control plane with --name
+    (without options where no agent runs: that of the cluster `fractile`), of its agents with --node. Of any control
+    plane with --url and a token of somebody who may `get` /debug/state.
     """
     if url is None and (token_file or ca or insecure):
         raise SetupError("--token-file, --ca and --insecure go with --url")
     if url is not None and (path or token_file is None):
         raise SetupError("give --url with --token-file, or --socket alone")
-    body = _of_agent(path or SOCKET) if url is None else _of_control_plane(url, token_file, _trust(ca, insecure))
+    if (name or node) and (url or path):
+        raise SetupError("--name and --node choose a local cluster; give them without --url and --socket")
+    if url is not None:
+        body = _of_control_plane(url, token_file, _trust(ca, insecure))
+    elif (place := _local(name, node, path)) is None:
+        body = _of_agent(path or SOCKET)
+    elif node is not None:
+        body = _of_agent(debug_local.agent(place, node))
+    else:
+        there = debug_local.control_plane(place)
+        body = _of_control_plane(there.url, there.token_file, _trust(there.ca, insecure=False))
     debug_state.decode(body)  # another program's answer is no state
     click.echo(body.decode())
+
+
+def _local(name: str | None, node: str | None, path: Path | None) -> Layout | None:
+    """The local cluster that is meant; None: the agent of this machine."""
+    place = layout(default_clusters_dir(), name or DEFAULT_NAME)
+    if name or node:
+        return place
+    return None if path or SOCKET.exists() or not api_server_runs(place) else place
 
 
 def _of_agent(path: Path) -> bytes:

@@ -50,6 +50,11 @@ def _policy(_context: click.Context, _parameter: click.Parameter, text: str | No
     callback=_policy,
     help="How nodes are chosen (docs/node-policies.md); on a running cluster the control plane starts again with it.",
 )
+@click.option(
+    "--replicas",
+    type=int,
+    help="How many control planes, of which one leads (docs/high-availability.md), 1 to 5.  [default: 1]",
+)
 @click.option("--chart", is_flag=True, help="Fractile as pods, installed from its Helm chart (docs/install.md).")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--hollow", is_flag=True, hidden=True, help="Nodes without kubelet even where real ones are possible.")
@@ -62,6 +67,7 @@ def command(
     memory_unit: str | None,
     sharing: Path | None,
     policy: str | None,
+    replicas: int | None,
     chart: bool,
     output: str,
     hollow: bool,
@@ -75,9 +81,16 @@ def command(
     spec = _spec(name, nodes=nodes, cards=cards, file=file, unit=MemoryUnit[memory_unit] if memory_unit else None)
     cluster = LocalCluster(name, progress=Progress(lambda line: click.echo(line, err=True)))
     rules = None if sharing is None else _rules(sharing)
-    started = cluster.up(
-        Wish(spec=spec, hollow=hollow, fractile=not without_fractile, sharing=rules, chart=chart, policy=policy)
+    wish = Wish(
+        spec=spec,
+        hollow=hollow,
+        fractile=not without_fractile,
+        sharing=rules,
+        chart=chart,
+        policy=policy,
+        replicas=replicas,
     )
+    started = cluster.up(wish)
     click.echo(_json(cluster, started) if output == "json" else _text(cluster, started))
 
 

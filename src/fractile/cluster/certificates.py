@@ -6,6 +6,7 @@ so a cluster that is started again has the same identities. They last ten years:
 
 import ipaddress
 import json
+import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fractile.cluster.layout import Layout
 
 _LIFETIME = timedelta(days=3650)
+_TOKEN = 32  # bytes
 _SKEW = timedelta(hours=1)
 _USAGES = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 
@@ -110,6 +112,13 @@ def signing_key(place: Layout, name: str) -> Path:
     if not path.exists():
         place.write(path, _pem(ec.generate_private_key(ec.SECP256R1())))
     return path
+
+
+def debug_token(place: Layout) -> Path:
+    """What opens /debug/state of the control plane to this user; made when it is not there."""
+    if not place.debug_token.exists():
+        place.write(place.debug_token, secrets.token_urlsafe(_TOKEN))
+    return place.debug_token
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:

@@ -23,6 +23,7 @@ from fractile.wire.scheduler_config import Extender, Tls, extender_of
 CONTROL_PLANE_GROUP = "fractile:control-plane"
 AGENTS_GROUP = "fractile:agents"
 SCHEDULER = "system:kube-scheduler"
+NO_LEASE = "--lease="
 SERVICE_CIDR = "10.96.0.0/16"  # never routed: nothing plays kube-proxy here
 
 _HOST = "127.0.0.1"
@@ -43,6 +44,7 @@ class Secrets(msgspec.Struct, frozen=True):
     controller_manager: KeyPair
     scheduler: KeyPair
     extender: KeyPair
+    debug_token: Path
     kubeconfigs: dict[str, Path]
 
 
@@ -90,6 +92,7 @@ def issue(place: Layout, state: State, *, now: datetime) -> Secrets:
         controller_manager=clients["kube-controller-manager"],
         scheduler=clients["kube-scheduler"],
         extender=cluster.issue("extender", Identity("fractile extender", (), _LOCAL)),
+        debug_token=certificates.debug_token(place),
         kubeconfigs=kubeconfigs,
     )
 
@@ -245,8 +248,9 @@ def fractile_control_plane(place: Layout, state: State, secrets: Secrets) -> Com
         f"--client-ca={secrets.ca}",
         f"--client-name={SCHEDULER}",
         f"--memory-unit={state.spec.unit.name}",
-        "--lease=",  # one replica: after a crash nobody need wait for the lease of the dead one
+        NO_LEASE,  # one replica: after a crash nobody need wait for the lease of the dead one
         f"--sharing={place.sharing}",
+        f"--debug-token-file={secrets.debug_token}",
         *((f"--node-policy={state.policy}",) if state.policy else ()),
         *((f"--webhook={_HOST}:{state.ports.webhook}", f"--webhook-names={_HOST}") if state.ports.webhook else ()),
     )

@@ -101,6 +101,14 @@ class Layout(msgspec.Struct, frozen=True):
         return self.config / "sharing.yaml"  # the control plane looks at it every two seconds
 
     @property
+    def authority(self) -> Path:
+        return self.pki / "cluster" / "ca.crt"  # has signed the certificates of everything but etcd
+
+    @property
+    def debug_token(self) -> Path:
+        return self.pki / "debug-token"  # who may read it may see /debug/state of the control plane
+
+    @property
     def etcd(self) -> Path:
         return self.root / "etcd"
 

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from fractile.cluster import chart, controlplane, node
+from fractile.cluster import chart, controlplane, node, replicas
 from fractile.cluster.certificates import KeyPair
 from fractile.cluster.component import Component
 from fractile.cluster.controlplane import Secrets
@@ -25,13 +25,14 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The components of a cluster. ``control_plane`` is Fractile's, ``proxy`` the way to it when the chart runs it."""
+    """The components of a cluster. ``control_planes`` are Fractile's, one or several with their proxy; ``proxy`` is the
+    way to it when the chart runs it."""
 
     etcd: Component
     apiserver: Component
     controller_manager: Component
     scheduler: Component
-    control_plane: Component | None
+    control_planes: tuple[Component, ...]
     proxy: Component | None
     secrets: Secrets
     nodes: tuple[NodePlan, ...]
@@ -42,7 +43,8 @@ class Plan(msgspec.Struct, frozen=True):
         yield from (self.etcd, self.apiserver, self.controller_manager, self.scheduler)
         for one in self.nodes:
             yield from (c for c in (one.containerd, one.kubelet, one.agent) if c is not None)
-        yield from (c for c in (self.control_plane, self.proxy) if c is not None)
+        yield from self.control_planes
+        yield from (c for c in (self.proxy,) if c is not None)
 
     def component(self, name: str) -> Component:
         """The component of that name; SetupError when there is none."""
@@ -63,7 +65,7 @@ def make(place: Layout, state: State, *, now: datetime) -> Plan:
         apiserver=controlplane.apiserver(place, state, secrets, programs),
         controller_manager=controlplane.controller_manager(state, secrets, programs),
         scheduler=controlplane.scheduler(state, secrets, programs, config),
-        control_plane=controlplane.fractile_control_plane(place, state, secrets) if _as_processes(state) else None,
+        control_planes=replicas.components(place, state, secrets) if _as_processes(state) else (),
         proxy=chart.proxy(place, state, secrets) if state.image else None,
         secrets=secrets,
         nodes=tuple(_node(place, state, one, programs, now=now) for one in state.nodes),

@@ -1,27 +1,24 @@
 """What plays kube-proxy in a local cluster: a loopback port for a Service, passed on to an endpoint that is ready.
 
-The API server and kube-scheduler of a local cluster are processes of this machine and know no Service addresses. Each
-connection asks anew which endpoint is ready, so it follows the leader; a connection for which there is none is closed,
-as kube-proxy refuses it.
+The API server and kube-scheduler of a local cluster are processes of this machine and know no Service addresses.
 
 Failure rule: open. What the API server does not answer is asked again with the next connection, with the last known
 endpoints meanwhile.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
+from fractile.cluster.forwarding import Address, Way, forward
 from fractile.errors import FractileError
 from fractile.kube.client import KubeClient
 from fractile.wire.objects import KubeStruct, ObjectMeta
 
 _FRESH = 0.25  # seconds for which an answer about endpoints is used again
-_CONNECT = 3.0  # seconds
-_CHUNK = 2**16
 _SERVICE = "kubernetes.io/service-name"
 
 log = logging.getLogger(__name__)
@@ -56,9 +53,6 @@ class EndpointSlice(KubeStruct, frozen=True):
     ports: list[Port] | None = None
 
 
-Address = tuple[str, int]
-
-
 class ServiceProxy:
     """Serves all forwards until it is cancelled."""
 
@@ -68,36 +62,7 @@ class ServiceProxy:
         self._known: dict[Forward, tuple[float, list[Address]]] = {}
 
     async def run(self) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            for forward in self._forwards:
-                server = await asyncio.start_server(self._handler(forward), "127.0.0.1", forward.port)
-                await stack.enter_async_context(server)
-                log.info("forwards port=%d service=%s/%s", forward.port, forward.namespace, forward.service)
-            await asyncio.Event().wait()
-
-    def _handler(self, forward: Forward) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                await self._connect(forward, reader, writer)
-            except (OSError, TimeoutError) as e:
-                log.info("connection ended service=%s reason=%r", forward.service, str(e))
-            finally:
-                writer.close()
-
-        return handle
-
-    async def _connect(self, forward: Forward, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for host, port in await self._ready(forward):
-            async with asyncio.timeout(_CONNECT):
-                inner_reader, inner_writer = await asyncio.open_connection(host, port)
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(_copy(reader, inner_writer))
-                    tasks.create_task(_copy(inner_reader, writer))
-            finally:
-                inner_writer.close()
-            return
-        log.info("no endpoint is ready service=%s/%s", forward.namespace, forward.service)
+        await forward([Way(f.port, f"{f.namespace}/{f.service}", partial(self._ready, f)) for f in self._forwards])
 
     async def _ready(self, forward: Forward) -> list[Address]:
         now = asyncio.get_running_loop().time()
@@ -119,13 +84,3 @@ def addresses(slice_: EndpointSlice) -> list[Address]:
     ports = [p.port for p in slice_.ports or ()][:1]
     ready = [e for e in slice_.endpoints or () if e.conditions.ready is not False]
     return [(host, port) for e in ready for host in e.addresses for port in ports]
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the one side ends; the other is then told."""
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(_CHUNK):  # as long as both sides keep it: connections of HTTP are kept open
-            writer.write(data)
-            await writer.drain()
-    with contextlib.suppress(OSError):
-        writer.write_eof() if writer.can_write_eof() else writer.close()

@@ -30,6 +30,13 @@ class Ports(msgspec.Struct, frozen=True):
     webhook: int = 0
 
 
+class ReplicaPorts(msgspec.Struct, frozen=True):
+    """Loopback ports of one of several control planes, behind those of ``Ports``."""
+
+    control_plane: int
+    webhook: int
+
+
 class NodeState(msgspec.Struct, frozen=True):
     """One node; ``index`` names its folder, bridge and network, and never changes."""
 
@@ -53,7 +60,8 @@ class NodeState(msgspec.Struct, frozen=True):
 class State(msgspec.Struct, frozen=True):
     """``hollow`` is the reason why the nodes have no kubelet, empty when they have. ``native`` is the folder of the
     library and of simgpu, empty when limits are not enforced. ``policy``: how nodes are chosen; empty: as by default.
-    ``image``: what the pods of the chart run; empty: Fractile is processes."""
+    ``image``: what the pods of the chart run; empty: Fractile is processes. ``replicas``: several control planes that
+    are processes; empty: there is one."""
 
     version: int
     spec: ClusterSpec
@@ -65,6 +73,7 @@ class State(msgspec.Struct, frozen=True):
     native: str = ""
     image: str = ""
     policy: str = ""
+    replicas: tuple[ReplicaPorts, ...] = ()
 
     def node(self, name: str) -> NodeState:
         """The node of that name; SetupError when there is none."""
@@ -111,7 +120,7 @@ def save(place: Layout, state: State) -> None:
 
 def first(place: Layout, spec: ClusterSpec, *, hollow: str, fractile: bool, programs: str) -> State:
     """The state of a new cluster: ports and networks that are free now."""
-    taken = {port for other in _others(place) for port in msgspec.structs.astuple(other.ports)}
+    taken = taken_ports(place)
     ports = Ports(*network.choose_ports(place.name, len(Ports.__struct_fields__), taken=taken))
     empty = State(VERSION, spec, hollow, fractile, ports, (), programs)
     return grown(place, empty, spec)
@@ -134,6 +143,12 @@ def grown(place: Layout, state: State, spec: ClusterSpec) -> State:
         NodeState(first_index + i, node, subnet) for i, (node, subnet) in enumerate(zip(new, subnets, strict=True))
     )
     return msgspec.structs.replace(state, nodes=state.nodes + added, spec=spec)
+
+
+def taken_ports(place: Layout, *own: State) -> set[int]:
+    """Of this user's other clusters, and of ``own``."""
+    some = [one for state in (*own, *_others(place)) for one in (state.ports, *state.replicas)]
+    return {port for one in some for port in msgspec.structs.astuple(one)}
 
 
 def check_same(place: Layout, state: State, wanted: ClusterSpec) -> None:

@@ -23,6 +23,7 @@ from fractile.cluster import (
     packages,
     plan,
     programs,
+    replicas,
     shortcuts,
     state,
 )
@@ -41,12 +42,13 @@ from fractile.kube.client import KubeClient
 
 _USABLE_TIMEOUT = 120.0
 _POLL = 0.2
+_GRACE = 3.0  # seconds between SIGTERM and SIGKILL of a control plane
 
 
 class Wish(msgspec.Struct, frozen=True):
     """What a person asks for. Without a spec: the cluster as it was, or the default one. ``sharing``: the text of a
     file of rules about how cards may be cut; None: those that there are. ``policy``: how nodes are chosen, likewise.
-    ``chart``: Fractile as pods, from its chart."""
+    ``chart``: Fractile as pods, from its chart. ``replicas``: how many control planes as processes, likewise."""
 
     spec: ClusterSpec | None = None
     hollow: bool = False
@@ -54,6 +56,7 @@ class Wish(msgspec.Struct, frozen=True):
     sharing: str | None = None
     chart: bool = False
     policy: str | None = None
+    replicas: int | None = None
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -74,8 +77,8 @@ async def up(place: Layout, wish: Wish, *, env: Mapping[str, str], progress: Pro
         # 2. The files of all components.
         planned = plan.make(place, wanted, now=now)
         _put_sharing(place, wish.sharing)
-        if before is not None and before.policy != wanted.policy and planned.control_plane is not None:
-            component.stop(place, planned.control_plane.name, grace=planned.control_plane.grace)
+        if before is not None and (before.policy, before.replicas) != (wanted.policy, wanted.replicas):
+            _stop_control_planes(place, before)
         # 3. Control plane and nodes, at the same time.
         await _start_all(place, wanted, planned, progress)
         # 4. Usable: nodes Ready, cards counted, control plane ready.
@@ -104,6 +107,8 @@ def _decide(place: Layout, wish: Wish, env: Mapping[str, str], progress: Progres
     decided = msgspec.structs.replace(decided, native=built, policy=policy)
     if wish.chart or decided.image:
         decided = _with_chart(decided, kept, env, progress, wish_again=wish.chart)
+    if wish.replicas is not None:
+        decided = replicas.decide(place, decided, wish.replicas)
     state.save(place, decided)
     return decided
 
@@ -123,6 +128,12 @@ def _with_chart(
 
 def _why_hollow(wish: Wish, env: Mapping[str, str], progress: Progress) -> str:
     return "asked for" if wish.hollow else packages.why_hollow(progress, env)
+
+
+def _stop_control_planes(place: Layout, before: State) -> None:
+    """They start again with what is wanted now."""
+    for name in replicas.names(before):
+        component.stop(place, name, grace=_GRACE)
 
 
 def _put_sharing(place: Layout, text: str | None) -> None:
@@ -154,8 +165,8 @@ async def _control_plane(place: Layout, wanted: State, planned: Plan, api: async
         await _put_objects(place, wanted, planned, progress)
         if planned.proxy is not None:
             tasks.create_task(_ensure(place, planned.proxy, progress))
-        if planned.control_plane is not None:
-            tasks.create_task(_ensure(place, planned.control_plane, progress))
+        for one in planned.control_planes:
+            tasks.create_task(_ensure(place, one, progress))
         with progress.step("admission policy") as step:
             await objects.wait_policy(client)
             step.done("active")

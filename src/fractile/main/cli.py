@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "agent": ("fractile.main.agent", "Run the node agent: inventory and device plugin."),
     "simulated-cards": ("fractile.main.simulated_cards", "Write the file of simulated cards of a node without GPUs."),
     "service-proxy": ("fractile.main.service_proxy", "Play kube-proxy for the Services of a local cluster."),
+    "replica-proxy": ("fractile.main.replica_proxy", "Lead to the control plane that leads, of several on a machine."),
     "hollow-node": ("fractile.main.hollow_node", "Run a node without kubelet for clusters without root."),
 }
 

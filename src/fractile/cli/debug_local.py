@@ -1,0 +1,44 @@
+"""Where the programs of a local cluster answer /debug/state; `fractile up` has given its control plane a token."""
+
+from pathlib import Path
+
+import msgspec
+
+from fractile.cluster import state
+from fractile.cluster.layout import Layout
+from fractile.errors import SetupError
+
+_SOCKET = "debug.sock"
+
+
+class Served(msgspec.Struct, frozen=True):
+    """Where a control plane of a local cluster answers, and what opens it."""
+
+    url: str
+    token_file: Path
+    ca: Path
+
+
+def control_plane(place: Layout) -> Served:
+    """Of several the one that leads. SetupError when there is none that we could ask."""
+    kept = _state(place)
+    if kept.image:
+        raise SetupError(
+            f"the control plane of cluster {place.name} is pods, which have no token of yours; make one as "
+            "docs/debug-state.md says, or ask an agent with --node"
+        )
+    if not (kept.fractile and place.debug_token.exists()):
+        raise SetupError(f"cluster {place.name} has no token; run `fractile up --name {place.name}` again")
+    return Served(f"https://127.0.0.1:{kept.ports.control_plane}", place.debug_token, place.authority)
+
+
+def agent(place: Layout, node: str) -> Path:
+    """The socket of the agent of that node, also when it is a pod."""
+    return place.node(_state(place).node(node).index).agent / _SOCKET
+
+
+def _state(place: Layout) -> state.State:
+    kept = state.load(place)
+    if kept is None:
+        raise SetupError(f"there is no local cluster {place.name!r}; start it with `fractile up --name {place.name}`")
+    return kept

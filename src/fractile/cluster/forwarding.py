@@ -1,0 +1,74 @@
+"""Loopback ports whose connections are passed on to whoever is to answer at that moment.
+
+Each connection asks anew, so it follows the leader; one for which nobody is there is closed, as kube-proxy refuses it.
+
+Failure rule: whatever happens to one connection ends that connection, and it is said in the log.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+_CONNECT = 3.0  # seconds
+_CHUNK = 2**16
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+
+
+class Way(msgspec.Struct, frozen=True):
+    """``port`` of the loopback address leads to the first of what ``ready`` answers; ``name`` is for the log."""
+
+    port: int
+    name: str
+    ready: Callable[[], Awaitable[Sequence[Address]]]
+
+
+async def forward(ways: Sequence[Way]) -> None:
+    """Serve all of them until cancelled."""
+    async with contextlib.AsyncExitStack() as stack:
+        for way in ways:
+            server = await asyncio.start_server(_handler(way), "127.0.0.1", way.port)
+            await stack.enter_async_context(server)
+            log.info("forwards port=%d to=%s", way.port, way.name)
+        await asyncio.Event().wait()
+
+
+def _handler(way: Way) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await _connect(way, reader, writer)
+        except (OSError, TimeoutError) as e:
+            log.info("connection ended to=%s reason=%r", way.name, str(e))
+        finally:
+            writer.close()
+
+    return handle
+
+
+async def _connect(way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    for host, port in await way.ready():
+        async with asyncio.timeout(_CONNECT):
+            inner_reader, inner_writer = await asyncio.open_connection(host, port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_copy(reader, inner_writer))
+                tasks.create_task(_copy(inner_reader, writer))
+        finally:
+            inner_writer.close()
+        return
+    log.info("nobody is ready to=%s", way.name)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Until the one side ends; the other is then told."""
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(_CHUNK):  # as long as both sides keep it: connections of HTTP are kept open
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(OSError):
+        writer.write_eof() if writer.can_write_eof() else writer.close()
