@@ -107,6 +107,7 @@ def test_the_schema_and_the_code_have_one_grammar_of_quantities() -> None:
 @example("9999999999Ti")
 @example("8Ei")
 @example("1e18")
+@example(f"+{'0' * 19}.{'0' * 18} Kibit/s")
 def test_a_quantity_that_the_schema_takes_is_one_for_the_code(text: str) -> None:
     if not LARGE.match(text) and not text.endswith(("B/s", "Bps")):
         assert measure(text) is not None

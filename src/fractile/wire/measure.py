@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 LIMIT: Final = 2**63 - 1  # as in Kubernetes
-LONGEST: Final = 40
+LONGEST: Final = 47  # characters: sign, 19 digits, point, 18 digits, " Kibit/s"; what the schema takes is one here
 PATTERN: Final = (
     r"[+-]?([0-9]{1,19}([.][0-9]{0,18})?|[.][0-9]{1,18})"
     r"([eE][+-]?[0-9]{1,3}| ?([kKMGTPEmungtp]|[kKmMgGtTpPeE][iI])?([bB]|[hH][zZ]|[wW]|b/s|bit/s|bps|B/s|Bps)?)"
