@@ -5,229 +5,25 @@ tests/contract/test_kubelet.py runs them on the fake; the end-to-end tests run t
 """
 
 import asyncio
-import itertools
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 import grpc
 import grpc.aio
 
-from fractile.agent import rpc
 from fractile.agent.api import deviceplugin_pb2 as dp
-from fractile.agent.api import podresources_pb2 as pr
-from fractile.model.units import CardUUID, PodUID
+from fractile.model.units import PodUID
 from fractile.wire import kubelet_checkpoint
-from fractile.wire.devices import device_ids
-
-_PATIENCE = 60.0  # seconds; a real kubelet updates its node's status every 10 s
-_numbers = itertools.count(1)
-
-Containers = Sequence[tuple[str, int]]  # name and amount; amount 0 asks for nothing
-
-
-class KubeletWorld(Protocol):
-    """A node with a kubelet, and the means to run pods on it."""
-
-    @property
-    def plugin_directory(self) -> Path: ...
-
-    @property
-    def pod_resources_socket(self) -> Path: ...
-
-    async def allocatable(self, resource: str) -> int:
-        """What the node offers; 0 when it does not know the resource."""
-        ...
-
-    async def create(
-        self,
-        name: str,
-        *,
-        resource: str,
-        init: Containers,
-        containers: Containers,
-        restarts: bool = False,
-        busy: Sequence[str] = (),
-    ) -> PodUID:
-        """Bind a pod of these containers to the node. Init containers end at once, less the ``busy`` ones; the others
-        run on. ``restarts``: those that end are started again."""
-        ...
-
-    async def end(self, name: str, container: str) -> None:
-        """Until the container, which runs or will soon, has ended; with success."""
-        ...
-
-    async def restart_kubelet(self, *, forgets: bool = False) -> None:
-        """Kubelet dies, and another one starts; without the checkpoint if it ``forgets``. Containers run on."""
-        ...
-
-    async def phase(self, name: str) -> str:
-        """Pending, Running or Failed."""
-        ...
-
-    async def message(self, name: str) -> str:
-        """What the pod's status or its events say about errors."""
-        ...
-
-    async def delete(self, name: str) -> None:
-        """Until the pod is gone."""
-        ...
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of kubelet; ``waiting``: the listed containers (pod/container) that hold none of the resource then."""
-
-    kind: str  # prefer, allocate, start
-    ids: frozenset[str]
-    must: frozenset[str] = frozenset()
-    size: int = 0
-    waiting: frozenset[str] = frozenset()
-
-
-@dataclass
-class Recorder:
-    """A device plugin that takes the highest free ids and writes down what it is asked."""
-
-    world: KubeletWorld
-    resource: str
-    devices: list[str]
-    preferring: bool = True
-    refuse_starts: int = 0
-    refuse_allocate: bool = False
-    starting: bool = True  # whether it wants to be asked before a container starts
-    slow: float = 0.0  # seconds for an answer to prefer
-    at_once: int = 0  # how many such answers were under way at a time, at most
-    calls: list[Call] = field(default_factory=list[Call])
-    order: list[str] = field(default_factory=list[str])  # options, list: as they came at registration
-    server: grpc.aio.Server | None = None
-    preparing: int = 0
-
-    def kinds(self) -> list[str]:
-        return [c.kind for c in self.calls]
-
-    async def register(self) -> None:
-        endpoint = f"rec-{next(_numbers)}.sock"
-        handlers = (
-            rpc.unary(rpc.OPTIONS, self._options),
-            rpc.streaming(rpc.LIST_AND_WATCH, self._list),
-            rpc.unary(rpc.PREFER, self._prefer),
-            rpc.unary(rpc.ALLOCATE, self._allocate),
-            rpc.unary(rpc.PRE_START, self._start),
-        )
-        self.server = await rpc.serve(self.world.plugin_directory / endpoint, *handlers)
-        request = dp.RegisterRequest(version=rpc.VERSION, endpoint=endpoint, resource_name=self.resource)
-        async with asyncio.timeout(_PATIENCE):
-            while not await self._told(request):  # noqa: ASYNC110
-                await asyncio.sleep(0.002)
-        self.order.append("registered")
-
-    async def _told(self, request: dp.RegisterRequest) -> bool:
-        """Whether kubelet has heard it. The socket of one that starts is there a moment before anybody listens."""
-        try:
-            await rpc.call_socket(self.world.plugin_directory / rpc.KUBELET_SOCKET, rpc.REGISTER, request, timeout=15)
-        except grpc.aio.AioRpcError as e:
-            if "onnection refused" not in (e.details() or ""):
-                raise
-            return False
-        return True
-
-    async def _options(self, request: dp.Empty, context: rpc.Context) -> dp.DevicePluginOptions:
-        self.order.append("options")
-        return dp.DevicePluginOptions(
-            pre_start_required=self.starting, get_preferred_allocation_available=self.preferring
-        )
-
-    async def _list(self, request: dp.Empty, context: rpc.Context) -> AsyncIterator[dp.ListAndWatchResponse]:
-        self.order.append("list")
-        yield dp.ListAndWatchResponse(devices=[dp.Device(ID=i, health="Healthy") for i in self.devices])
-        await asyncio.Event().wait()
-
-    async def _prefer(
-        self, request: dp.PreferredAllocationRequest, context: rpc.Context
-    ) -> dp.PreferredAllocationResponse:
-        (asked,) = request.container_requests
-        self.preparing += 1
-        self.at_once = max(self.at_once, self.preparing)
-        await asyncio.sleep(self.slow)
-        self.preparing -= 1
-        must = frozenset(asked.must_include_deviceIDs)
-        chosen = [*must, *sorted(set(asked.available_deviceIDs) - must, reverse=True)][: asked.allocation_size]
-        waiting = await self.waiting()
-        self.calls.append(Call("prefer", frozenset(chosen), must, asked.allocation_size, waiting))
-        answer = dp.PreferredAllocationResponse()
-        answer.container_responses.add(deviceIDs=chosen)
-        return answer
-
-    async def _allocate(self, request: dp.AllocateRequest, context: rpc.Context) -> dp.AllocateResponse:
-        (asked,) = request.container_requests
-        ids = frozenset(asked.devices_ids)
-        self.calls.append(Call("allocate", ids, size=len(ids), waiting=await self.waiting()))
-        if self.refuse_allocate:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused by the test")
-        answer = dp.AllocateResponse()
-        answer.container_responses.add(envs={"RECORDED": str(len(self.calls))})
-        return answer
-
-    async def _start(self, request: dp.PreStartContainerRequest, context: rpc.Context) -> dp.PreStartContainerResponse:
-        self.calls.append(Call("start", frozenset(request.devices_ids)))
-        if self.refuse_starts:
-            self.refuse_starts -= 1
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not yet, says the test")
-        return dp.PreStartContainerResponse()
-
-    async def held(self) -> dict[str, frozenset[str]]:
-        """What pod-resources says that each listed container (pod/container) has of the resource."""
-        request = pr.ListPodResourcesRequest()
-        listed = await rpc.call_socket(self.world.pod_resources_socket, rpc.LIST, request, timeout=15)
-        return {
-            f"{pod.name}/{container.name}": frozenset(
-                one for d in container.devices if d.resource_name == self.resource for one in d.device_ids
-            )
-            for pod in listed.pod_resources
-            for container in pod.containers
-        }
-
-    async def waiting(self) -> frozenset[str]:
-        return frozenset(name for name, ids in (await self.held()).items() if not ids)
-
-    async def over_a_restart(self, *, forgets: bool = False) -> None:
-        """Kubelet restarts, and the plugin registers again as soon as the new one listens, before it admits a pod."""
-        socket = self.world.plugin_directory / rpc.KUBELET_SOCKET
-        before = _made(socket)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.world.restart_kubelet(forgets=forgets))
-            async with asyncio.timeout(_PATIENCE):
-                while _made(socket) in (None, before):  # noqa: ASYNC110
-                    await asyncio.sleep(0.002)
-            old, self.server = self.server, None
-            if old is not None:
-                await old.stop(0)
-            await self.register()
-        await _until(lambda: _offers(self, len(self.devices)))
-
-
-@asynccontextmanager
-async def recording(
-    world: KubeletWorld, *, devices: int = 8, preferring: bool = True, registered: bool = True
-) -> AsyncGenerator[Recorder, None]:
-    """A recorder of a fresh resource; ``registered``: its devices are allocatable."""
-    number = next(_numbers)
-    ids: list[str] = [*device_ids(_card(number), devices)]
-    recorder = Recorder(world, f"contract{number}.fractile.dev/slot", ids, preferring=preferring)
-    try:
-        if registered:
-            await recorder.register()
-            await _until(lambda: _offers(recorder, devices))
-        yield recorder
-    finally:
-        if recorder.server is not None:
-            await recorder.server.stop(0)
-
-
-# The scenarios
+from tests.contract.kubelet_recorder import (
+    PATIENCE,
+    Containers,
+    KubeletWorld,
+    Recorder,
+    numbers,
+    offers,
+    recording,
+    until,
+)
 
 
 async def options_are_asked_before_register_is_answered_and_devices_after(world: KubeletWorld) -> None:
@@ -299,7 +95,7 @@ async def a_refused_start_is_tried_again_and_the_pod_stays(world: KubeletWorld) 
 async def a_refused_allocate_fails_the_pod_for_good(world: KubeletWorld) -> None:
     async with recording(world) as recorder:
         recorder.refuse_allocate = True
-        async with _pod(world, recorder, containers=[("main", 1)], until="Failed") as (name, _):
+        async with _pod(world, recorder, containers=[("main", 1)], phase="Failed") as (name, _):
             assert "refused by the test" in await world.message(name)
         recorder.refuse_allocate = False
         async with _pod(world, recorder, containers=[("main", 8)]):  # nothing was kept
@@ -326,10 +122,10 @@ async def a_plugin_that_leaves_takes_its_devices_along(world: KubeletWorld) -> N
     async with recording(world) as recorder, _pod(world, recorder, containers=[("main", 2)]) as (name, _):
         assert recorder.server is not None
         await recorder.server.stop(0)
-        await _until(lambda: _offers(recorder, 0))
+        await until(lambda: offers(recorder, 0))
         assert await world.phase(name) == "Running"
         await recorder.register()
-        await _until(lambda: _offers(recorder, 8))
+        await until(lambda: offers(recorder, 8))
         assert await world.phase(name) == "Running"
 
 
@@ -340,7 +136,7 @@ async def the_end_of_an_old_stream_disconnects_its_successor(world: KubeletWorld
         await recorder.register()
         await asyncio.sleep(0.5)
         await old.stop(0)
-        await _until(lambda: _offers(recorder, 0))
+        await until(lambda: offers(recorder, 0))
 
 
 # Containers that have ended
@@ -354,7 +150,7 @@ async def what_a_finished_init_container_held_stays_taken_as_long_as_the_pod(wor
         held = {str(e.container): e.ids for e in _recorded(world, uid)}
         assert (len(held["first"]), len(held["main"])) == (4, 2)
         assert (await recorder.held())[f"{name}/main"] == held["main"]
-        async with _pod(world, recorder, containers=[("main", 5)], until="Failed") as (late, _):
+        async with _pod(world, recorder, containers=[("main", 5)], phase="Failed") as (late, _):
             assert "requested number of devices unavailable" in await world.message(late)
         async with _pod(world, recorder, containers=[("main", 4)]) as (other, _):
             assert (await recorder.held())[f"{other}/main"] == {*recorder.devices} - held["first"]
@@ -366,7 +162,7 @@ async def a_container_that_ends_is_started_again_with_the_ids_that_it_has(world:
         _pod(world, recorder, containers=[("main", 2)], restarts=True) as (name, _),
     ):
         await world.end(name, "main")
-        await _until(lambda: _true(recorder.kinds() == ["prefer", "allocate", "start", "start"]))
+        await until(lambda: _true(recorder.kinds() == ["prefer", "allocate", "start", "start"]))
         assert recorder.calls[3].ids == recorder.calls[1].ids == (await recorder.held())[f"{name}/main"]
 
 
@@ -381,14 +177,14 @@ async def a_container_that_ended_for_good_keeps_its_ids_as_long_as_its_pod(world
         after = await recorder.held()
         assert (after[f"{name}/a"], after[f"{name}/b"]) == (before[f"{name}/a"], before[f"{name}/b"])
         assert recorder.kinds() == ["prefer", "allocate"] * 2 + ["start"] * 2
-        async with _pod(world, recorder, containers=[("main", 5)], until="Failed"):
+        async with _pod(world, recorder, containers=[("main", 5)], phase="Failed"):
             pass
 
 
 async def a_pod_that_is_done_gives_its_ids_back_and_is_listed_no_more(world: KubeletWorld) -> None:
     async with recording(world) as recorder, _pod(world, recorder, containers=[("main", 8)]) as (name, _):
         await world.end(name, "main")
-        await _until(lambda: _in_phase(world, name, "Succeeded"))
+        await until(lambda: _in_phase(world, name, "Succeeded"))
         assert f"{name}/main" not in await recorder.held()
         async with _pod(world, recorder, containers=[("main", 8)]):
             assert recorder.kinds() == ["prefer", "allocate", "start"] * 2
@@ -405,7 +201,7 @@ async def a_restart_of_kubelet_asks_nothing_and_changes_nothing_for_what_runs(wo
         before = await recorder.held()
         asked = recorder.kinds()
         await recorder.over_a_restart()
-        await _until(lambda: _lists(recorder, f"{name}/a"))
+        await until(lambda: _lists(recorder, f"{name}/a"))
         assert await world.phase(name) == "Running"
         after = await recorder.held()
         assert [after[f"{name}/{c}"] for c in "ab"] == [before[f"{name}/{c}"] for c in "ab"]
@@ -422,7 +218,7 @@ async def a_kubelet_without_its_record_gives_the_ids_of_running_containers_to_ot
         held = (await recorder.held())[f"{name}/main"]
         asked = recorder.kinds()
         await recorder.over_a_restart(forgets=True)
-        await _until(lambda: _lists(recorder, f"{name}/main"))
+        await until(lambda: _lists(recorder, f"{name}/main"))
         assert await world.phase(name) == "Running"
         assert (await recorder.held())[f"{name}/main"] == frozenset()
         assert _recorded(world, uid) == []
@@ -432,7 +228,7 @@ async def a_kubelet_without_its_record_gives_the_ids_of_running_containers_to_ot
             assert f"{name}/main" in recorder.calls[-2].waiting, "it looks as if it asked, too"
         started = recorder.kinds().count("start")
         await world.end(name, "main")
-        await _until(lambda: _says(world, name, "no devices found allocated in local cache"))
+        await until(lambda: _says(world, name, "no devices found allocated in local cache"))
         assert recorder.kinds().count("start") == started, "and cannot be started again"
 
 
@@ -442,10 +238,10 @@ async def a_kubelet_without_its_record_gives_the_ids_of_running_containers_to_ot
 async def a_container_whose_plugin_came_late_and_wants_to_be_asked_first_never_starts(world: KubeletWorld) -> None:
     async with recording(world, registered=False) as recorder, _early(world, recorder, pods=1) as (name,):
         await recorder.register()
-        await _until(lambda: _offers(recorder, 8))
+        await until(lambda: offers(recorder, 8))
         assert f"{name}/main" in await recorder.waiting()
         await world.end(name, "wait")
-        await _until(lambda: _says(world, name, "no devices found allocated in local cache"))
+        await until(lambda: _says(world, name, "no devices found allocated in local cache"))
         assert recorder.kinds() == []
 
 
@@ -455,9 +251,9 @@ async def a_container_whose_plugin_came_late_and_asks_for_nothing_is_allocated_w
     async with recording(world, registered=False) as recorder, _early(world, recorder, pods=1) as (name,):
         recorder.starting = False
         await recorder.register()
-        await _until(lambda: _offers(recorder, 8))
+        await until(lambda: offers(recorder, 8))
         await world.end(name, "wait")
-        await _until(lambda: _in_phase(world, name, "Running"))
+        await until(lambda: _in_phase(world, name, "Running"))
         assert recorder.kinds() == ["prefer", "allocate"]
         assert (await recorder.held())[f"{name}/main"] == recorder.calls[1].ids == {recorder.devices[-1]}
 
@@ -466,12 +262,12 @@ async def late_allocations_of_several_pods_run_side_by_side_and_kill_kubelet(wor
     async with recording(world, registered=False) as recorder, _early(world, recorder, pods=2) as names:
         recorder.starting, recorder.slow = False, 4.0
         await recorder.register()
-        await _until(lambda: _offers(recorder, 8))
+        await until(lambda: offers(recorder, 8))
         await asyncio.gather(*(world.end(name, "wait") for name in names))
-        await _until(lambda: _true(len(recorder.calls) >= 2))
+        await until(lambda: _true(len(recorder.calls) >= 2))
         assert recorder.at_once == 2
         assert {f"{n}/main" for n in names} <= recorder.calls[0].waiting, "nobody can say who asks"
-        await _until(lambda: _is_gone(recorder))
+        await until(lambda: _is_gone(recorder))
         recorder.slow = 0.0
         await recorder.over_a_restart()
         run = [name for name in names if await _runs_after_all(world, recorder, name)]
@@ -512,13 +308,13 @@ async def _pod(
     *,
     containers: Containers,
     init: Containers = (),
-    until: str = "Running",
+    phase: str = "Running",
     restarts: bool = False,
 ) -> AsyncGenerator[tuple[str, PodUID], None]:
-    name = f"scenario-{next(_numbers)}"
+    name = f"scenario-{next(numbers)}"
     uid = await world.create(name, resource=recorder.resource, init=init, containers=containers, restarts=restarts)
     try:
-        await _until(lambda: _in_phase(world, name, until))
+        await until(lambda: _in_phase(world, name, phase))
         yield name, uid
     finally:
         await world.delete(name)
@@ -527,13 +323,13 @@ async def _pod(
 @asynccontextmanager
 async def _early(world: KubeletWorld, recorder: Recorder, *, pods: int) -> AsyncGenerator[list[str], None]:
     """Pods that kubelet has admitted without knowing their resource; each waits in an init container."""
-    names = [f"scenario-{next(_numbers)}" for _ in range(pods)]
+    names = [f"scenario-{next(numbers)}" for _ in range(pods)]
     try:
         for name in names:
             main = [("main", 1)]
             await world.create(name, resource=recorder.resource, init=[("wait", 0)], containers=main, busy=["wait"])
         for name in names:
-            await _until(lambda n=name: _lists(recorder, f"{n}/main"))
+            await until(lambda n=name: _lists(recorder, f"{n}/main"))
         yield names
     finally:
         for name in names:
@@ -543,7 +339,7 @@ async def _early(world: KubeletWorld, recorder: Recorder, *, pods: int) -> Async
 async def _runs_after_all(world: KubeletWorld, recorder: Recorder, name: str) -> bool:
     """Whether it runs once kubelet is there again. On a busy machine two allocations may meet and kill it once more, or
     it fails the pod for good, since it admits the pod anew before it has heard the devices."""
-    async with asyncio.timeout(2 * _PATIENCE):
+    async with asyncio.timeout(2 * PATIENCE):
         while (phase := await world.phase(name)) != "Running":
             if phase == "Failed":
                 assert "Allocate failed" in await world.message(name)
@@ -574,32 +370,10 @@ async def _true(value: bool) -> bool:
     return value
 
 
-def _made(path: Path) -> int | None:
-    """When, in ns; inodes are used again."""
-    try:
-        return path.stat().st_ctime_ns
-    except FileNotFoundError:
-        return None
-
-
 async def _in_phase(world: KubeletWorld, name: str, phase: str) -> bool:
     return await world.phase(name) == phase
-
-
-async def _offers(recorder: Recorder, count: int) -> bool:
-    return await recorder.world.allocatable(recorder.resource) == count
-
-
-async def _until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(_PATIENCE):
-        while not await true():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 def _recorded(world: KubeletWorld, uid: PodUID) -> list[kubelet_checkpoint.Recorded]:
     file = world.plugin_directory / kubelet_checkpoint.FILE_NAME
     return [e for e in kubelet_checkpoint.decode(file.read_bytes()) if e.uid == uid]
-
-
-def _card(number: int) -> CardUUID:
-    return CardUUID(f"GPU-c0{number:06x}-0000-4000-8000-000000000000")

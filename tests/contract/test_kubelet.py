@@ -12,7 +12,8 @@ import pytest
 
 from fractile.model.units import PodUID
 from fractile.wire.objects import Pod
-from tests.contract.kubelet_scenario import SCENARIOS, Containers, Scenario
+from tests.contract.kubelet_recorder import Containers
+from tests.contract.kubelet_scenario import SCENARIOS, Scenario
 from tests.fakes.kubelet import FakeKubelet
 
 

@@ -12,7 +12,8 @@ from fractile.cluster.local import KubectlFailed, LocalCluster
 from fractile.errors import SetupError
 from fractile.model.units import PodUID
 from fractile.wire.kubelet_checkpoint import FILE_NAME
-from tests.contract.kubelet_scenario import SCENARIOS, Containers, Scenario
+from tests.contract.kubelet_recorder import Containers
+from tests.contract.kubelet_scenario import SCENARIOS, Scenario
 
 pytestmark = pytest.mark.e2e
 
