@@ -13,11 +13,27 @@ from fractile.metrics.exposition import Family
 
 Labels = frozenset[str]
 NONE: Labels = frozenset()
+_BOUND = frozenset({"le"})
+
+
+def _shown(family: Family) -> dict[str, Labels]:
+    """The names of its series and their labels."""
+    labels = frozenset(family.labels)
+    if family.kind != "histogram":
+        return {family.sample: labels}
+    return {
+        f"{family.sample}_bucket": labels | _BOUND,
+        f"{family.sample}_sum": labels,
+        f"{family.sample}_count": labels,
+    }
+
+
 METRICS: dict[str, Labels] = {
-    family.sample: frozenset(family.labels)
+    name: labels
     for module in (control_plane, families)
     for family in vars(module).values()
     if isinstance(family, Family)
+    for name, labels in _shown(family).items()
 }
 _LABELLESS = {"time", "vector", "scalar", "absent"}
 _KEEPING = {"rate", "increase", "irate", "delta", "max_over_time", "min_over_time", "avg_over_time", "clamp_min"}
@@ -65,6 +81,9 @@ def _called(call: p.Call) -> Labels:
     inner = [_labels(arg) for arg in call.args]
     if call.func.name in _LABELLESS:
         return NONE
+    if call.func.name == "histogram_quantile":
+        _among(_BOUND, inner[1], str(call))
+        return inner[1] - _BOUND
     if call.func.name not in _KEEPING:
         raise Wrong(f"{call.func.name}() is not known to this test")
     return inner[0]

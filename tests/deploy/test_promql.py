@@ -16,6 +16,12 @@ from tests.deploy.promql import Wrong, labels_of
         pytest.param(
             "fractile_card_healthy * on (card) group_left (uid) fractile_card_info", "has no label uid", id="group_left"
         ),
+        pytest.param("fractile_placement_nomination_seconds", "no program", id="a histogram has samples"),
+        pytest.param(
+            "histogram_quantile(0.5, sum(rate(fractile_placement_nomination_seconds_bucket[5m])))",
+            "has no label le",
+            id="quantile without its bounds",
+        ),
         pytest.param("abs(fractile_waiting_pods)", "not known to this test", id="function"),
         pytest.param("fractile_waiting_pods unless ignoring (node) fractile_waiting_pods", "ignoring", id="ignoring"),
     ],
@@ -38,6 +44,7 @@ def test_what_is_no_promql_is_refused() -> None:
         ("sum without (card) (fractile_card_healthy)", {"node"}),
         ("sum(fractile_card_healthy) or vector(0)", set[str]()),
         ("topk(3, fractile_card_healthy)", {"node", "card"}),
+        ("histogram_quantile(0.5, sum by (le) (rate(fractile_placement_nomination_seconds_bucket[5m])))", set[str]()),
         ("time() - fractile_agent_look_timestamp_seconds", {"node"}),
         (
             "fractile_card_healthy * on (node, card) group_left (model) fractile_card_info",

@@ -36,7 +36,8 @@ class Times(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One round of a row. ``rate``: pods bound per second, from the first that was bound to the last. ``created``: pods
     created per second. ``writes``: API writes for each pod, by who and what. ``attempts``: of kube-scheduler, by their
-    outcome. ``algorithm``: ms of kube-scheduler's choice of a node, extender included, for each pod."""
+    outcome. ``nominations``: of placement over all nodes, by what became of them, for each pod. ``algorithm``: ms of
+    kube-scheduler's choice of a node, extender included, for each pod."""
 
     scenario: str
     number: int
@@ -50,6 +51,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     verbs: dict[str, Times] = {}
     writes: dict[str, dict[str, float]] = {}
     attempts: dict[str, int] = {}
+    nominations: dict[str, float] = {}
     algorithm: float = 0.0
 
     def of(self, program: str) -> Share:

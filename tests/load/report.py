@@ -71,6 +71,7 @@ def _details(some: list[Round], table: Iterable[Scenario]) -> Table:
         "verbs: p50 / p99 ms",
         "writes/pod",
         "retries",
+        "nominations",
     )
     for row in table:
         one = best(some, row.name)
@@ -80,7 +81,8 @@ def _details(some: list[Round], table: Iterable[Scenario]) -> Table:
         verbs = ", ".join(f"{verb} {t.p50:.2f} / {t.p99:.2f}" for verb, t in one.verbs.items())
         writes = "\n".join(f"{who.rpartition(':')[2]} {sum(what.values()):.3f}" for who, what in one.writes.items())
         retries = sum(n for outcome, n in one.attempts.items() if outcome != "scheduled")
-        made.add_row(row.name, *cells, f"{one.algorithm:.2f}", verbs, writes, str(retries))
+        became = "\n".join(f"{how} {part:.2f}" for how, part in one.nominations.items())
+        made.add_row(row.name, *cells, f"{one.algorithm:.2f}", verbs, writes, str(retries), became)
     return made
 
 

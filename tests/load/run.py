@@ -28,6 +28,7 @@ _LEAST = 120.0  # seconds that a round may take
 _QUIET = 2.0  # seconds before a round, for what is left of the one before: events, garbage
 _WEBHOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _KUBECTL = 60.0
+_ENDED = "fractile_placement_reservations_ended_total"
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +86,11 @@ async def _round(cluster: Cluster, client: KubeClient, run: Run, row: Scenario, 
         await asyncio.sleep(_QUIET)
         # 2. What counts.
         log, writes = Tail(cluster.log(CONTROL_PLANE)), Tail(cluster.audit)
-        page, before = await cluster.metrics(SCHEDULER), cluster.used()
+        ours, page, before = await _own_page(cluster, row), await cluster.metrics(SCHEDULER), cluster.used()
         timeout = max(_LEAST, run.pods / _SLOWEST)
         async with run.profiles.taken(cluster, row, number):
             seen = await pods.schedule(client, row, run.pods, prefix=f"load-{number}", timeout=timeout)
-        after, later = cluster.used(), await cluster.metrics(SCHEDULER)
+        after, later, ours_later = cluster.used(), await cluster.metrics(SCHEDULER), await _own_page(cluster, row)
         await asyncio.sleep(_QUIET)  # events are written a little later
         # 3. Gone again.
         written = audit.writes(writes.lines())
@@ -106,6 +107,7 @@ async def _round(cluster: Cluster, client: KubeClient, run: Run, row: Scenario, 
             verbs=verbs_of(log.lines()),
             writes={user: {what: n / run.pods for what, n in some.items()} for user, some in written.items()},
             attempts=_attempts(page, later),
+            nominations={how: n / run.pods for how, n in _grown(ours, ours_later, _ENDED, "how").items() if n},
             algorithm=_algorithm(page, later) * 1000 / run.pods,
         )
         await pods.delete_all(client, row)
@@ -131,10 +133,18 @@ async def _programs(cluster: Cluster, client: KubeClient, row: Scenario) -> Asyn
         await cluster.stop(CONTROL_PLANE)
 
 
+async def _own_page(cluster: Cluster, row: Scenario) -> str:
+    return await cluster.metrics(CONTROL_PLANE) if row.extender else ""
+
+
 def _attempts(before: str, after: str) -> dict[str, int]:
-    name = "scheduler_schedule_attempts_total"
-    first, last = sums(before, name, "result"), sums(after, name, "result")
-    return {result: int(count - first.get(result, 0)) for result, count in last.items()}
+    grown = _grown(before, after, "scheduler_schedule_attempts_total", "result")
+    return {result: int(count) for result, count in grown.items()}
+
+
+def _grown(before: str, after: str, name: str, label: str) -> dict[str, float]:
+    first, last = sums(before, name, label), sums(after, name, label)
+    return {key: count - first.get(key, 0) for key, count in last.items()}
 
 
 def _algorithm(before: str, after: str) -> float:
