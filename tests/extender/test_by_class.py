@@ -197,7 +197,7 @@ def test_of_many_nodes_with_devices_the_best_hundred_are_named() -> None:
 def test_nodes_are_scored_by_their_devices_when_no_gpu_is_asked_for() -> None:
     ledger = example()
     ranking = rank(asked(ledger, ib()), ["n1", "n2", "n3"], ledger, [("n3", 10_000)])
-    assert [s.score for s in ranking.scores] == [5, 0, 5]
+    assert ranking.scores.tolist() == [5, 0, 5]
     assert ranking.memory == 0, "no hint about GPU memory"
 
 

@@ -38,6 +38,7 @@ NONE_OF_THEM = {
     "wire.admission.refused": "encodes",
     "wire.extender.encode_error": "encodes",
     "wire.extender.names_of": "takes what decode_args has checked (tests/extender)",
+    "wire.extender.listed_names": "takes what decode_listed has checked (tests/extender)",
     "wire.isolation.encode": "encodes",
     "model.interconnect.links": "takes words that Interconnect's own decoders have checked",
     "wire.static_pod_lines.check": "takes a text that static_pod has read",

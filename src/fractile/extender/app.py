@@ -24,10 +24,12 @@ from fractile.extender.bind import Binder
 from fractile.extender.engine import Engine
 from fractile.extender.expected import Expected
 from fractile.extender.filter import BEST, filter_nodes
+from fractile.extender.listed import Lists, nothing, scored
 from fractile.extender.nominated import keep_room
 from fractile.extender.policies import NodePolicies, settled
 from fractile.extender.preempt import Preemption
 from fractile.extender.score import BINPACK, Ranking, rank, rank_by
+from fractile.extender.verbs import MAX_BODY, Verb
 from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
@@ -35,14 +37,10 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
-from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, HostPriority, NodeList, PreemptionResult
+from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, NodeList, PreemptionResult
 from fractile.wire.objects import ObjectMeta, Pod
 
 log = logging.getLogger(__name__)
-
-MAX_BODY = 64 * 2**20  # bytes; 5,000 full Node objects are 46 MB
-
-Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class Extender:
@@ -71,6 +69,7 @@ class Extender:
         self._preemption = preemption
         self._nominations = nominations
         self._ledger = ledger
+        self._lists = Lists(ledger.arrays)
         self._classes = ClassIndex(ledger) if classes is None else classes
         self._binder = binder
         self._expected = expected
@@ -107,22 +106,22 @@ class Extender:
             return wire.encode([])
         started = perf_counter()
         try:
-            args = wire.decode_args(body)
-            names = wire.names_of(args)
+            args = wire.decode_listed(body)
+            names = self._lists.names_of(args)
         except WireError as e:
             log.warning("prioritize refused reason=%s", e)
             return wire.encode([])
         assert args.pod is not None
         request = resolved(parse_pod(args.pod, self._unit, self._dialects), self._classes)
         if not isinstance(request, PodRequest):
-            return wire.encode([HostPriority(name, 0) for name in names])
+            return scored(names, nothing(names))
         ranking = self._ranked(args.pod, request, names)
         if ranking.best:
             self._expected.put(request.uid, ranking.best, ranking.memory, ranking.coming)
         _log_prioritize(args.pod, names, ranking, started)
         if self._trace is not None:
             self._tell("prioritize", args.pod, started, asked=len(names), best=ranking.best or "")
-        return wire.encode(ranking.scores)
+        return scored(names, ranking.scores)
 
     def _tell(self, name: str, pod: Pod, started: float, *, error: str = "", **attributes: Attribute) -> None:
         assert self._trace is not None
@@ -143,7 +142,7 @@ class Extender:
         standing = self._policies.standing(asking, self._expected.coming(request.uid))
         return filter_nodes(settled(request, asking), names, self._ledger, asking.plain, standing=standing)
 
-    def _ranked(self, pod: Pod, request: PodRequest, names: list[str]) -> Ranking:
+    def _ranked(self, pod: Pod, request: PodRequest, names: Sequence[str]) -> Ranking:
         asking = self._policies.asking(pod, request)
         standing = self._policies.standing(asking, self._expected.coming(request.uid))
         self._policies.remember(asking)
@@ -241,7 +240,7 @@ def _first_reason(result: FilterResult) -> str:
     return "" if result.node_names else next(chain(result.failed.values(), result.unresolvable.values()), "")
 
 
-def _log_prioritize(pod: Pod, names: list[str], ranking: Ranking, started: float) -> None:
+def _log_prioritize(pod: Pod, names: Sequence[str], ranking: Ranking, started: float) -> None:
     if log.isEnabledFor(logging.INFO):
         log.info(
             "prioritize pod=%r asked=%d best=%r ms=%.2f",
@@ -252,20 +251,18 @@ def _log_prioritize(pod: Pod, names: list[str], ranking: Ranking, started: float
         )
 
 
+def verbs(extender: Extender, *, prefix: str = "/scheduler") -> tuple[Verb, ...]:
+    """What kube-scheduler calls."""
+    return (
+        Verb(f"{prefix}/filter", extender.filter, wire.encode_error),
+        Verb(f"{prefix}/prioritize", extender.prioritize, lambda _: wire.encode([])),
+        Verb(f"{prefix}/preempt", extender.preempt, lambda _: wire.encode(PreemptionResult())),
+        Verb(f"{prefix}/bind", extender.bind, wire.encode_error),
+    )
+
+
 def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequence[Route] = ()) -> Starlette:
     """The routes of the extender and of the probes, and ``more`` that are served beside them."""
-
-    async def filter(body: bytes) -> bytes:
-        return extender.filter(body)
-
-    async def prioritize(body: bytes) -> bytes:
-        return extender.prioritize(body)
-
-    async def preempt(body: bytes) -> bytes:
-        return extender.preempt(body)
-
-    def nobody(_: str) -> bytes:
-        return wire.encode(PreemptionResult())
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok")
@@ -278,10 +275,7 @@ def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequenc
 
     return Starlette(
         routes=[
-            Route(f"{prefix}/filter", _verb(filter, wire.encode_error), methods=["POST"]),
-            Route(f"{prefix}/prioritize", _verb(prioritize, lambda _: wire.encode([])), methods=["POST"]),
-            Route(f"{prefix}/preempt", _verb(preempt, nobody), methods=["POST"]),
-            Route(f"{prefix}/bind", _verb(extender.bind, wire.encode_error), methods=["POST"]),
+            *(Route(verb.path, _endpoint(verb), methods=["POST"]) for verb in verbs(extender, prefix=prefix)),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/openapi.json", described),
@@ -290,20 +284,14 @@ def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequenc
     )
 
 
-def _verb(answer: Answer, error: Callable[[str], bytes]) -> Callable[[Request], Awaitable[Response]]:
-    """One verb as an endpoint. The process survives every body, bugs included: those are logged and answered."""
-
+def _endpoint(verb: Verb) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > MAX_BODY:
-                return _json(error(f"the request is larger than {MAX_BODY} bytes"))
-        try:
-            return _json(await answer(bytes(body)))
-        except Exception:
-            log.exception("verb failed path=%s", request.url.path)
-            return _json(error("internal error of fractile; its log says more"))
+                return _json(verb.too_large())
+        return _json(await verb.wholly(bytes(body)))
 
     return endpoint
 

@@ -6,19 +6,19 @@ at once; here their numbers become 10 for the best and its equals, and 0 .. 9 fo
 kube-scheduler multiplies by the extender's weight and adds its own scores.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import numpy as np
 
 from fractile.extender.engine import Coming, Standing
+from fractile.extender.listed import columns_of, nothing
 from fractile.ledger import scan
 from fractile.ledger.arrays import CardArrays, Ints
 from fractile.ledger.ledger import Ledger
 from fractile.model.request import PodRequest
 from fractile.policy import others
 from fractile.policy.score.view import NEVER
-from fractile.wire.extender import HostPriority
 
 MAX_SCORE = 10
 BINPACK = "binpack"
@@ -31,7 +31,7 @@ class Ranking(msgspec.Struct, frozen=True):
     """A score for every name asked, in that order, the first of the best, and the MiB that the pod would take there, or
     what a policy expects it to take."""
 
-    scores: list[HostPriority]
+    scores: Ints
     best: str = ""
     memory: int = 0
     coming: Coming | None = None
@@ -45,7 +45,7 @@ def spreads(request: PodRequest, cluster: str) -> bool:
 
 def rank(
     request: PodRequest,
-    names: list[str],
+    names: Sequence[str],
     ledger: Ledger,
     expected: Iterable[tuple[str, int]] = (),
     policy: str = BINPACK,
@@ -54,25 +54,22 @@ def rank(
 
     ``expected`` are nodes and MiB of pods that were scored a moment ago and are not bound yet.
     """
-    if not names:
-        return Ranking([])
-    if policy == NONE:
-        return Ranking([HostPriority(name, 0) for name in names])
+    if not names or policy == NONE:
+        return Ranking(nothing(names))
     gpus = others.of_gpus(request) if others.mixed(request) else request
     if not gpus.containers:
         return msgspec.structs.replace(_rank(others.of_others(request), names, ledger.others, (), policy), memory=0)
     return _rank(gpus, names, ledger.arrays, expected, policy)
 
 
-def rank_by(standing: Standing, names: list[str], ledger: Ledger) -> Ranking | None:
+def rank_by(standing: Standing, names: Sequence[str], ledger: Ledger) -> Ranking | None:
     """Score the nodes as a policy has them; None when it sees room on none of them."""
-    columns = ledger.arrays.find_all(names, len(names))
+    columns = columns_of(names, ledger.arrays)
     value = np.where(columns >= 0, standing.value[columns], NEVER)
     best = int(value.argmax())
     if value[best] == NEVER:
         return None
-    scores = list(map(HostPriority, names, scaled(value).tolist()))
-    return Ranking(scores, names[best], coming=standing.coming(names[best], int(columns[best])))
+    return Ranking(scaled(value), names[best], coming=standing.coming(names[best], int(columns[best])))
 
 
 def scaled(value: Ints) -> Ints:
@@ -86,9 +83,9 @@ def scaled(value: Ints) -> Ints:
 
 
 def _rank(
-    request: PodRequest, names: list[str], arrays: CardArrays, expected: Iterable[tuple[str, int]], policy: str
+    request: PodRequest, names: Sequence[str], arrays: CardArrays, expected: Iterable[tuple[str, int]], policy: str
 ) -> Ranking:
-    columns = arrays.find_all(names, len(names))
+    columns = columns_of(names, arrays)
     total = arrays.node_memory[columns]
     need = scan.need_of(request)
     per_card = total // arrays.cards[columns].clip(min=1)
@@ -99,7 +96,7 @@ def _rank(
     filled = steps.clip(0, MAX_SCORE)
     scores = (MAX_SCORE - filled if spreads(request, policy) else filled) * (columns >= 0)
     best = int(scores.argmax())
-    return Ranking(list(map(HostPriority, names, scores.tolist())), names[best], int(takes[best]))
+    return Ranking(scores, names[best], int(takes[best]))
 
 
 def _coming(arrays: CardArrays, expected: Iterable[tuple[str, int]]) -> Ints:

@@ -12,6 +12,8 @@ import msgspec
 from fractile.errors import WireError
 from fractile.wire.objects import ObjectMeta, Pod
 
+_NULL = msgspec.Raw(b"null")
+
 
 class _Node(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
@@ -29,6 +31,18 @@ class ExtenderArgs(msgspec.Struct, frozen=True):
     pod: Pod | None = msgspec.field(default=None, name="Pod")
     node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
     nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
+
+
+class ListedArgs(msgspec.Struct, frozen=True):
+    """The same with the list of names as it came: thousands are costly to take apart (``wire.known_names``)."""
+
+    pod: Pod | None = msgspec.field(default=None, name="Pod")
+    node_names: msgspec.Raw = msgspec.field(default=_NULL, name="NodeNames")
+    nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
+
+    @property
+    def named(self) -> bool:
+        return len(self.node_names) != len(_NULL) or self.node_names != _NULL
 
 
 class BindingArgs(msgspec.Struct, frozen=True):
@@ -107,6 +121,8 @@ class PreemptionResult(msgspec.Struct, frozen=True):
 
 
 _args = msgspec.json.Decoder(ExtenderArgs)
+_listed = msgspec.json.Decoder(ListedArgs)
+_names = msgspec.json.Decoder(list[str] | None)
 _preemption = msgspec.json.Decoder(PreemptionArgs)
 _binding = msgspec.json.Decoder(BindingArgs)
 _node = msgspec.json.Decoder(_Node)
@@ -127,6 +143,16 @@ def decode_args(body: bytes) -> ExtenderArgs:
     args = _decode(_args, body)
     if args.pod is None or (args.node_names is None and args.nodes is None):
         args = _decode(_args, _canonical(body))
+    if args.pod is None:
+        raise WireError("the request holds no Pod")
+    return args
+
+
+def decode_listed(body: bytes) -> ListedArgs:
+    """Likewise, the names as they came: they may be anything yet."""
+    args = _decode(_listed, body)
+    if args.pod is None or (not args.named and args.nodes is None):
+        args = _decode(_listed, _canonical(body))
     if args.pod is None:
         raise WireError("the request holds no Pod")
     return args
@@ -161,6 +187,11 @@ def names_of(args: ExtenderArgs) -> list[str]:
     if args.node_names is not None:
         return args.node_names
     return [node_name(raw) for raw in (args.nodes.items if args.nodes else None) or ()]
+
+
+def listed_names(args: ListedArgs) -> list[str]:
+    """Likewise; WireError when they are no names."""
+    return names_of(ExtenderArgs(node_names=_decode(_names, args.node_names), nodes=args.nodes))
 
 
 def node_name(raw: msgspec.Raw) -> str:

@@ -1,0 +1,102 @@
+"""The nodes of a request as columns of the ledger, found without making their names.
+
+Only lists of many names are worth it, and only while nodes neither come nor go: what finds them is made when the second
+such request meets the same nodes, in some milliseconds.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import numpy as np
+
+from fractile.ledger.arrays import CardArrays, Ints
+from fractile.wire import extender as wire
+from fractile.wire.extender import HostPriority, ListedArgs
+from fractile.wire.known_names import Found, KnownNames
+
+_MANY = 16_384  # bytes of names: some 500
+
+
+class Listed(Sequence[str]):
+    """Names of nodes, all of them known. Valid until the ledger changes."""
+
+    def __init__(self, arrays: CardArrays, known: KnownNames, found: Found) -> None:
+        self.arrays = arrays
+        self.columns: Ints = found.places
+        self._known, self._found = known, found
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self._name(c) for c in self.columns[index].tolist()]
+        return self._name(int(self.columns[index]))
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._name, self.columns.tolist())
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, str) and bool((self.columns == self.arrays.find(node)).any())
+
+    def scored(self, scores: Ints) -> bytes:
+        """The answer of prioritize."""
+        return self._known.scored(self._found, scores)
+
+    def _name(self, column: int) -> str:
+        name = self.arrays.names[column]
+        assert name is not None  # it was found by its name
+        return name
+
+
+class Lists:
+    """Reads the names of requests. ``arrays`` are those of the ledger."""
+
+    def __init__(self, arrays: CardArrays) -> None:
+        self._arrays = arrays
+        self._known: KnownNames | None = None
+        self._moves = self._met = -1  # of the arrays: when what is known was right, when somebody last asked
+
+    def names_of(self, args: ListedArgs) -> Sequence[str]:
+        """The nodes asked about, whichever form the request has. WireError when they are no names."""
+        text = bytes(args.node_names)
+        known = self._current() if len(text) >= _MANY else None
+        if known is not None:
+            found = known.find(text)
+            if found is not None:
+                return Listed(self._arrays, known, found)
+        return wire.listed_names(args)
+
+    def _current(self) -> KnownNames | None:
+        moves = self._arrays.moves
+        if moves != self._moves:
+            if moves != self._met:
+                self._met = moves
+                return None
+            if self._known is None or not self._known.holds(self._arrays.names):
+                self._known = KnownNames(self._arrays.names)
+            self._moves = moves
+        return self._known
+
+
+def columns_of(names: Sequence[str], arrays: CardArrays) -> Ints:
+    """Of each name, -1 for nodes without such devices."""
+    if isinstance(names, Listed) and names.arrays is arrays:
+        return names.columns
+    return arrays.find_all(names, len(names))
+
+
+def scored(names: Sequence[str], scores: Ints) -> bytes:
+    """The answer of prioritize."""
+    if isinstance(names, Listed):
+        return names.scored(scores)
+    return wire.encode(list(map(HostPriority, names, scores.tolist())))
+
+
+def nothing(names: Sequence[str]) -> Ints:
+    """No score for any."""
+    return np.zeros(len(names), np.int64)
