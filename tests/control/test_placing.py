@@ -329,6 +329,71 @@ async def test_who_was_refused_is_nominated_when_there_is_room(w: World) -> None
         await until(lambda: w.nominated() == "n2")
 
 
+# ── the race with kube-scheduler ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def overtaken(w: World, *names: str) -> None:
+    """kube-scheduler takes these pods while one nomination after the other is being written."""
+    for name in names:
+        w.submit(name, container(memory=10))
+        front = w.placing.front
+        before = front.taken
+        w.placing.begun(w.uid(name), "n1")
+        front.written(before)
+
+
+async def test_who_kube_scheduler_is_about_to_take_is_left_to_it_and_those_behind_are_nominated(w: World) -> None:
+    await overtaken(w, *(f"o{i}" for i in range(8)))
+    reach = w.placing.front.reach
+    assert reach > 0
+    names = [f"p{i}" for i in range(reach + 2)]
+    for name in names:
+        w.submit(name, container(memory=10))
+        await w.place(name)
+    assert [bool(w.nominated(name)) for name in names] == [False] * reach + [True] * 2
+    assert all(w.placing.node(w.uid(name)) for name in names), "cards are kept in the order in which they came"
+
+
+async def test_who_was_left_to_kube_scheduler_and_is_not_taken_is_nominated_after_all(w: World) -> None:
+    await overtaken(w, *(f"o{i}" for i in range(8)))
+    w.submit()
+    assert await w.place() == ""
+    w.placing.look_again()
+    assert await w.place() == ""
+    w.p.clock.now += 1.1
+    w.placing.look_again()
+    assert await w.place() == "n1"
+
+
+async def test_who_was_left_to_kube_scheduler_and_taken_is_not_nominated(w: World) -> None:
+    await overtaken(w, *(f"o{i}" for i in range(8)))
+    w.submit()
+    await w.place()
+    assert await w.bind("p", "n1") == ""
+    w.p.clock.now += 1.1
+    w.placing.look_again()
+    assert w.placing.standing.undecided == 9, "nobody but those who were never decided on"
+    assert w.counted()["ended:taken"] == 1
+
+
+async def test_a_gate_is_never_left_to_kube_scheduler(w: World) -> None:
+    await overtaken(w, *(f"o{i}" for i in range(8)))
+    w.submit(gate=True)
+    assert await w.place() == "n1"
+
+
+async def test_who_was_refused_is_not_among_those_that_are_about_to_be_taken(w: World) -> None:
+    for node in ("n1", "n2"):
+        in_use(w.p.ledger, node, FULL, FULL)
+    w.submit("late", container(memory=FULL))
+    assert await w.place("late") == ""
+    await overtaken(w, *(f"o{i}" for i in range(8)))
+    w.p.feed.gone(PodUID("filler-n2-1"))
+    w.placing.freed()
+    w.placing.look_again()
+    assert await w.place("late") == "n2"
+
+
 # ── a lead that begins ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -342,8 +407,8 @@ async def test_a_new_leader_keeps_what_the_one_before_has_nominated(w: World) ->
     written = len(w.p.writes())
     async with running(w):
         await until(lambda: w.nominated("young"))
+        await until(lambda: w.counted() == {"decision:kept": 1, "decision:nominated": 1})
     assert w.placing.node(w.uid("old")) == "n2"
-    assert w.counted() == {"decision:kept": 1, "decision:nominated": 1}
     assert not [line for line in w.p.writes()[written:] if "/pods/old" in line]
 
 

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 import msgspec
 
+from fractile.control.front import Front
 from fractile.control.reservations import Reservations
 from fractile.control.tally import Decision, Ended, Remover, Standing, Tally
 from fractile.errors import ApiError, FractileError, NotLeading
@@ -47,6 +48,7 @@ _TICK = 0.5  # seconds
 _AGAIN = 20  # refused pods that are looked at anew at a time when something was freed
 _TRIAL = 10.0  # seconds between two looks whether we may write
 _STALE = 2.0  # seconds in which kube-scheduler binds a pod elsewhere whose nomination did not do
+_PASSED_BY = 1.0  # seconds in which kube-scheduler takes a pod that is left to it, or it is nominated after all
 _NOTHING: dict[str, object] = {"metadata": {}}  # a patch
 _BEHIND = 2.0  # seconds without a decision while pods wait for one: no more gates are set
 
@@ -90,6 +92,9 @@ class Placing:
         self._clock = clock
         self._holds = holds  # whether the ledger has the pod already
         self._tally = tally or Tally()
+        self.front = Front(clock)
+        self._left: dict[PodUID, float] = {}  # reserved, not nominated since kube-scheduler is about to take them: when
+        self._insisted: set[PodUID] = set()  # but it did not
         self._since: dict[PodUID, float] = {}  # when each of ``_pods`` was first seen
         self._pods: dict[PodUID, QueuedPod] = {}  # that are to be looked at, as they were last seen
         self._heap: list[tuple[bool, int, int, PodUID]] = []
@@ -118,6 +123,8 @@ class Placing:
         else:
             self._pods[uid] = pod
             self._since.setdefault(uid, self._clock())
+            if not gated(pod):
+                self.front.came(uid)
             if not any(uid in some for some in (self._reserved, self._refused, self._normal, self._writing)):
                 self._enqueue(uid, pod)
 
@@ -130,6 +137,8 @@ class Placing:
 
     def begun(self, uid: PodUID, node: str) -> None:
         """kube-scheduler binds the pod."""
+        self.front.begun(uid)
+        self._left.pop(uid, None)
         self._reserved.begun(uid, node)
 
     def node(self, uid: PodUID) -> NodeName | None:
@@ -184,8 +193,8 @@ class Placing:
         try:
             # 1. Choose the node, and reserve the cards there.
             node = self._reserve(uid, pod)
-            # 2. Nominate, unless it is.
-            if node is not None and nominated_by_us(pod) != node:
+            # 2. Nominate, unless it is, or kube-scheduler takes it before it could see that.
+            if node is not None and nominated_by_us(pod) != node and not self._is_left(uid, pod):
                 await self._nominate(uid, pod, node)
             # 3. Let kube-scheduler see it, whatever came of that.
             if gated(pod) and await self._write(pod, self._client.strategic_patch(_path(pod), without_gate(pod))):
@@ -198,6 +207,8 @@ class Placing:
     def _reserve(self, uid: PodUID, pod: QueuedPod) -> NodeName | None:
         """Choose and charge; None where the pod goes the normal way."""
         self._decided = self._clock()
+        if uid in self._insisted and uid in self._reserved:
+            return self._reserved.node(uid)
         if uid in self._normal or uid in self._reserved:
             return None
         request = self._by.parse(pod)
@@ -224,10 +235,19 @@ class Placing:
         self._reserved.put(uid, pod, node)
         return node
 
+    def _is_left(self, uid: PodUID, pod: QueuedPod) -> bool:
+        """Whether the pod is left to kube-scheduler for a moment, which asks us where its cards are kept."""
+        if gated(pod) or uid in self._insisted or not self.front.too_late(uid):
+            return False
+        self._left[uid] = self._clock()
+        return True
+
     async def _nominate(self, uid: PodUID, pod: QueuedPod, node: NodeName) -> None:
-        started = self._clock()
+        started, taken = self._clock(), self.front.taken
         try:
             await self._client.merge_patch(_path(pod) + "/status", nomination(pod, node))
+            if not gated(pod):
+                self.front.written(taken)
             self._tally.nominated(self._clock() - self._since.get(uid, started))
             log.info("nominated pod=%s node=%s ms=%.1f", _name(pod), node, (self._clock() - started) * 1000)
         except NotLeading:
@@ -258,10 +278,17 @@ class Placing:
         for uid in self._reserved.overdue(self._writing):
             log.info("nomination expired uid=%s node=%s", uid, self._reserved.node(uid))
             self._give_up(uid, Ended.EXPIRED)
+        now = self._clock()
+        for uid in [uid for uid, since in self._left.items() if now - since > _PASSED_BY]:
+            del self._left[uid]
+            if uid in self._reserved:
+                self._insisted.add(uid)
+                self._enqueue(uid, self._pods[uid])
         if self._room:
             self._room = False
             for uid in list(islice(self._refused, _AGAIN)):
                 del self._refused[uid]
+                self.front.forget(uid)  # it is not among those that kube-scheduler is about to take
                 self._enqueue(uid, self._pods[uid])
 
     async def _clear_stale(self) -> None:
@@ -310,12 +337,17 @@ class Placing:
     def _give_up(self, uid: PodUID, why: Ended) -> None:
         """The pod goes the normal way from now on."""
         self._normal.add(uid)
+        self._insisted.discard(uid)
+        self._left.pop(uid, None)
         self._stale[uid] = self._clock()
         self._reserved.give_back(uid, why)
 
     def _forget(self, uid: PodUID, why: Ended) -> None:
         self._pods.pop(uid, None)
         self._since.pop(uid, None)
+        self.front.forget(uid)
+        self._left.pop(uid, None)
+        self._insisted.discard(uid)
         self._queued.discard(uid)
         self._refused.pop(uid, None)
         self._normal.discard(uid)
