@@ -413,7 +413,18 @@ async def test_a_gate_of_another_pod_of_that_name_stays(api: Api) -> None:
     with pytest.raises(ApiError) as error:
         await api.client.strategic_patch(path, queued.without_gate(other))
     assert error.value.code in (409, 422)
+    with pytest.raises(ApiError) as error:
+        await api.client.merge_patch(path, queued.without_gates(other))
+    assert error.value.code in (409, 422)
     assert queued.gated(await api.client.get(path, Pod))
+
+
+async def test_our_gate_alone_is_taken_away_with_the_list(api: Api) -> None:
+    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
+    path = paths.pod(api.namespace, "p")
+    for _ in range(2):  # twice changes nothing
+        await api.client.merge_patch(path, queued.without_gates(await api.client.get(path, Pod)))
+        assert not (await api.client.get(path, Pod)).spec.scheduling_gates
 
 
 async def test_a_gated_pod_cannot_be_bound(api: Api) -> None:

@@ -38,7 +38,7 @@ from fractile.wire.queued import (
     no_nomination,
     nominated_by_us,
     nomination,
-    without_gate,
+    without_gates,
 )
 
 log = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class Placing:
             if node is not None and nominated_by_us(pod) != node and not self._is_left(uid, pod):
                 await self._nominate(uid, pod, node)
             # 3. Let kube-scheduler see it, whatever came of that.
-            if gated(pod) and await self._write(pod, self._client.strategic_patch(_path(pod), without_gate(pod))):
+            if gated(pod) and await self._write(pod, self._client.merge_patch(_path(pod), without_gates(pod))):
                 self._tally.gate_removed(Remover.LEADER)  # where that fails ``control.gates`` comes after
         except NotLeading:
             self._reserved.give_back(uid, Ended.UNWRITTEN)  # another replica decides
@@ -306,7 +306,7 @@ class Placing:
         they are missing, 404 where they are not."""
         path = paths.pod("fractile-system", "fractile-placement-trial")
         status = await self._is_allowed(self._client.merge_patch(f"{path}/status", _NOTHING))
-        return await self._is_allowed(self._client.strategic_patch(path, _NOTHING)) and status
+        return await self._is_allowed(self._client.merge_patch(path, _NOTHING)) and status
 
     async def _is_allowed(self, write: Coroutine[None, None, None]) -> bool:
         try:
