@@ -414,6 +414,14 @@ def test_the_second_kube_scheduler_is_told_where_to_reach_the_extender_where_it_
     assert named(found, "Deployment", "fractile-scheduler")["spec"]["template"]["spec"]["hostNetwork"] is True
 
 
+def test_the_lease_of_the_second_kube_scheduler_goes_with_the_release() -> None:
+    """kube-scheduler makes one that is not there, which would stay."""
+    found = documents({"scheduler": {"enabled": True, "name": "gpu-scheduler"}})
+    election = yaml.safe_load(named(found, "ConfigMap", "fractile-scheduler")["data"]["config.yaml"])["leaderElection"]
+    assert election["leaderElect"]
+    assert named(found, "Lease", election["resourceName"])["metadata"]["namespace"] == election["resourceNamespace"]
+
+
 def test_an_upgrade_never_waits_for_a_second_leader() -> None:
     """Only the leader is ready: with fewer pods allowed to be unready no new pod could ever take the lead."""
     for replicas in (1, 2, 3):
