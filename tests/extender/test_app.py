@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from fractile.extender import app as module
+from fractile.extender import verbs
 from fractile.extender.app import application
 from fractile.model.units import PodUID
 from fractile.wire.extender import FilterResult
@@ -175,7 +176,8 @@ async def test_a_name_cannot_leave_its_place_in_a_path(p: Plane, scheduler: Sche
 async def test_a_body_larger_than_any_cluster_is_answered_without_being_read(
     scheduler: Scheduler, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_BODY", 1000)
+    for where in (module, verbs):
+        monkeypatch.setattr(where, "MAX_BODY", 1000)
     assert "larger than 1000 bytes" in (await scheduler.post(verb, b" " * 2000))["Error"]
 
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 to one server, over connections that are kept: h11 knows the protocol, asyncio carries the bytes.
+"""HTTP/1.1 to one server, over connections that are kept (``connection``).
 
 A general client (httpx2) is 7 MB of the agent's 60, and a call takes three times as long: it brings proxies, cookies,
 redirects and a layer for other event loops, none of which a client of an API server may use.
@@ -11,28 +11,24 @@ The caller bounds the whole with a timeout; a call that is cancelled gives its c
 """
 
 import asyncio
-import contextlib
 import ssl
 import time
 import zlib
 from collections.abc import AsyncGenerator, Mapping
 from urllib.parse import urlencode, urlsplit
 
-import h11
 import msgspec
 
 from fractile.errors import Unreachable, WireError
+from fractile.kube.connection import Broken, Connection, Head
+from fractile.kube.dialing import connected
 from fractile.kube.pacing import Clock
 
 _CONNECT = 5.0  # seconds, TLS included
-_SECOND_ADDRESS = 0.25  # after so long the next address of a name is tried as well (RFC 8305)
 _IDLE = 20  # kept connections
 # The API server closes connections that are idle for 90 s; we leave first, so that no write meets a closing one.
 _KEPT = 45.0
-_PIECE = 64 * 1024
-_HEAD = 100 * 1024  # bytes of an answer's head
 _GZIP = 16 + zlib.MAX_WBITS  # zlib(3): with gzip's own header
-_FAREWELL = 1.0
 
 
 class Cut(Unreachable):
@@ -71,9 +67,9 @@ class Http:
         self._prefix = url.path
         self._tls = _context(tls) if url.scheme == "https" else None
         self._server_name = (server_name or self._host) if self._tls is not None else None
-        self._headers = {"Host": url.netloc.rpartition("@")[2], **headers}
+        self._fixed = "".join(f"{k}: {v}\r\n" for k, v in {"Host": url.netloc.rpartition("@")[2], **headers}.items())
         self._clock = clock
-        self._idle: list[tuple[_Connection, float]] = []  # the longest idle first, with the times since when
+        self._idle: list[tuple[Connection, float]] = []  # the longest idle first, with the times since when
 
     async def send(self, request: Request) -> "Answer":
         """The head of the answer; ``Answer.read``, ``pieces`` or ``close`` must follow."""
@@ -81,8 +77,8 @@ class Http:
         try:
             if connection is None:
                 connection = await self._open()
-            head = await connection.ask(self._head(request), request.body or b"")
-        except (OSError, h11.ProtocolError, UnicodeError) as e:  # the last: a host name that cannot be one
+            head = await connection.ask(self._bytes(request))
+        except (OSError, Broken, UnicodeError) as e:  # the last: a host name that cannot be one
             _give_up(connection)
             raise Cut(f"no answer from {self.where(request)}: {_sentence(e)}") from None
         except BaseException:
@@ -96,7 +92,7 @@ class Http:
         for connection, _ in idle:
             await connection.close()
 
-    def keep(self, connection: "_Connection") -> None:
+    def keep(self, connection: Connection) -> None:
         """Take back a connection whose answer was read, if another exchange may follow."""
         if connection.reusable() and len(self._idle) < _IDLE:
             self._idle.append((connection, self._clock()))
@@ -107,7 +103,7 @@ class Http:
         """The request for a log line."""
         return f"{request.method} {self._server}{request.path}"
 
-    def _kept(self) -> "_Connection | None":
+    def _kept(self) -> Connection | None:
         """The one used last, which is the least likely to be closed by now."""
         oldest = self._clock() - _KEPT
         while self._idle and (self._idle[0][1] < oldest or not self._idle[0][0].alive):
@@ -119,34 +115,30 @@ class Http:
             connection.abort()
         return None
 
-    async def _open(self) -> "_Connection":
+    async def _open(self) -> Connection:
         async with asyncio.timeout(_CONNECT):  # its TimeoutError is an OSError, and as good as a refusal
-            streams = await asyncio.open_connection(
-                *(self._host, self._port),
-                ssl=self._tls,
-                server_hostname=self._server_name,
-                happy_eyeballs_delay=_SECOND_ADDRESS,
-            )
-        return _Connection(*streams)
+            return await connected(self._host, self._port, tls=self._tls, server_name=self._server_name)
 
-    def _head(self, request: Request) -> h11.Request:
+    def _bytes(self, request: Request) -> bytes:
         target = self._prefix + request.path + (f"?{urlencode(request.query)}" if request.query else "")
-        headers = {**self._headers, **request.headers}
+        fields = dict(request.headers)
         if request.body is not None:
-            headers["Content-Length"] = str(len(request.body))
-        return h11.Request(method=request.method, target=target, headers=list(headers.items()))
+            fields["Content-Length"] = str(len(request.body))
+        own = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        if " " in target or "\n" in target or "\r" in target or own.count("\n") + own.count("\r") > 2 * len(fields):
+            raise Broken("its path or its headers hold a blank or a line break")
+        head = f"{request.method} {target} HTTP/1.1\r\n{self._fixed}{own}\r\n"
+        return head.encode("ascii") + (request.body or b"")
 
 
 class Answer:
     """An answer whose head has come. Header names are in lower case."""
 
-    def __init__(self, http: Http, connection: "_Connection", head: h11.Response, where: str) -> None:
+    def __init__(self, http: Http, connection: Connection, head: Head, where: str) -> None:
         self._http = http
-        self._connection: _Connection | None = connection
+        self._connection: Connection | None = connection
         self._where = where
-        self.status = head.status_code
-        self.reason = head.reason.decode("latin-1")
-        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        self.status, self.reason, self.headers = head.status, head.reason, head.headers
 
     async def read(self) -> bytes:
         """The whole body."""
@@ -180,60 +172,8 @@ class Answer:
                 return await self._connection.piece()
         except TimeoutError:
             raise Unreachable(f"no answer from {self._where}: not a byte within {silence:g} s") from None
-        except (OSError, h11.ProtocolError) as e:
+        except (OSError, Broken) as e:
             raise Cut(f"no answer from {self._where}: {_sentence(e)}") from None
-
-
-class _Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server has not closed it, as far as is known here."""
-        return not (self._writer.transport.is_closing() or self._reader.at_eof() or self._reader.exception())
-
-    async def ask(self, head: h11.Request, body: bytes) -> h11.Response:
-        """Send all and read the head of the answer; what a server says before that (1xx) is passed over."""
-        sent = [self._protocol.send(head)]
-        if body:
-            sent.append(self._protocol.send(h11.Data(data=body)))
-        sent.append(self._protocol.send(h11.EndOfMessage()))
-        self._writer.write(b"".join(part for part in sent if part))
-        await self._writer.drain()
-        while not isinstance(event := await self._event(), h11.Response):
-            if not isinstance(event, h11.InformationalResponse):
-                raise h11.RemoteProtocolError("the connection was closed before an answer")
-        return event
-
-    async def piece(self) -> bytes | None:
-        """The next part of the body; None at its end."""
-        event = await self._event()
-        return bytes(event.data) if isinstance(event, h11.Data) else None
-
-    async def _event(self) -> object:
-        while (event := self._protocol.next_event()) is h11.NEED_DATA:
-            self._protocol.receive_data(await self._reader.read(_PIECE))
-        return event
-
-    def reusable(self) -> bool:
-        """Make it ready for another exchange; False when there can be none."""
-        if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
-            return False
-        self._protocol.start_next_cycle()
-        return self.alive
-
-    def abort(self) -> None:
-        self._writer.transport.abort()
-
-    async def close(self) -> None:
-        self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_FAREWELL):
-                await self._writer.wait_closed()
-        self.abort()
 
 
 def _context(tls: ssl.SSLContext | None) -> ssl.SSLContext:
@@ -242,7 +182,7 @@ def _context(tls: ssl.SSLContext | None) -> ssl.SSLContext:
     return context
 
 
-def _give_up(connection: _Connection | None) -> None:
+def _give_up(connection: Connection | None) -> None:
     if connection is not None:
         connection.abort()
 

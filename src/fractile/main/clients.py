@@ -7,14 +7,13 @@ change nothing. Failure rule: closed; a certificate of another authority, or one
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fractile.wire.debug_state import PATH
 
@@ -30,23 +29,39 @@ class Clients(msgspec.Struct, frozen=True):
     ca: Path
     names: tuple[str, ...] = ()
 
+    def refusal(self, caller: str | None) -> str:
+        """Why who has that name in its certificate may not call; "" for who may. None: it has brought none."""
+        if caller is None:
+            return "this needs a client certificate of the authority in --client-ca (docs/security.md)"
+        if self.names and caller not in self.names:
+            return f"{caller[:80]!r} is none of the callers of --client-name"
+        return ""
 
-class Introduced(HttpToolsProtocol):
-    """A connection that remembers the common name of the caller's certificate; None: it has brought none."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # uvicorn's
-        super().connection_made(transport)
-        tls = transport.get_extra_info("ssl_object")
-        found: Mapping[str, Any] | None = tls.getpeercert() if tls is not None else None
-        self.app_state = {**self.app_state, _CALLER: _common_name(found) if found else None}
+class Introduced(msgspec.Struct, frozen=True):
+    """The common name of the caller's certificate; None: it has brought none."""
+
+    name: str | None
+
+    @property
+    def state(self) -> dict[str, str | None]:
+        """For the requests of its connection."""
+        return {_CALLER: self.name}
+
+
+def introduced(transport: asyncio.BaseTransport) -> Introduced:
+    """Who is at the other end."""
+    tls = transport.get_extra_info("ssl_object")
+    found: Mapping[str, Any] | None = tls.getpeercert() if tls is not None else None
+    return Introduced(_common_name(found) if found else None)
 
 
 class KnownOnly:
     """The application, for callers that may call it."""
 
-    def __init__(self, app: ASGIApp, names: Sequence[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, clients: Clients) -> None:
         self._app = app
-        self._names = frozenset(names)
+        self._clients = clients
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN or not (why := self._refusal(scope)):
@@ -56,12 +71,7 @@ class KnownOnly:
         await PlainTextResponse(f"{why}\n", 403)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str:
-        caller = cast("dict[str, str | None]", scope.get("state", {})).get(_CALLER)
-        if caller is None:
-            return "this needs a client certificate of the authority in --client-ca (docs/security.md)"
-        if self._names and caller not in self._names:
-            return f"{caller[:80]!r} is none of the callers of --client-name"
-        return ""
+        return self._clients.refusal(cast("dict[str, str | None]", scope.get("state", {})).get(_CALLER))
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:

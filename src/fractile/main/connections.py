@@ -9,10 +9,7 @@ Nobody waits for the answer of a bind, since scheduling goes on meanwhile; the p
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, cast
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from collections.abc import Awaitable, Callable
 
 KEPT = 2  # idle connections that kube-scheduler keeps
 PATIENCE = 0.5  # seconds; in flight are more and fewer binds from one tenth of a second to the next
@@ -20,39 +17,29 @@ PATIENCE = 0.5  # seconds; in flight are more and fewer binds from one tenth of 
 # connection, and it repeats no POST: the pod would have to wait for its next attempt.
 IDLE = 120  # seconds
 
-_BIND = "/bind"
-
 
 class Kept:
-    """The application, with answers of binds held back. ``connections``: how many there are, whoever has them."""
+    """Holds answers of binds back. ``connections``: how many there are, whoever has them."""
 
-    def __init__(self, app: ASGIApp, connections: Callable[[], int], *, patience: float = PATIENCE) -> None:
-        self._app = app
+    def __init__(self, connections: Callable[[], int], *, patience: float = PATIENCE) -> None:
         self._connections = connections
         self._patience = patience
         self._binds = 0  # that are under way
         self._held: deque[asyncio.Future[None]] = deque()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].endswith(_BIND):
-            await self._app(scope, receive, send)
-            return
+    async def held(self, bind: Awaitable[bytes]) -> bytes:
+        """Its answer, when it may be given."""
         self._binds += 1
         self._let_go()
         under_way = True
-
-        async def held(message: Message) -> None:
-            nonlocal under_way
-            if under_way:
-                under_way = False
-                await self._end()
-            await send(message)
-
         try:
-            await self._app(scope, receive, held)
+            answer = await bind
+            under_way = False
+            await self._end()
         finally:
             if under_way:
                 self._binds -= 1
+        return answer
 
     def _room(self) -> bool:
         """Whether one more connection may become idle. Those of filter and prioritize count as idle: they soon are."""
@@ -89,43 +76,3 @@ class Kept:
             self._binds -= 1
             if not turn.done():
                 turn.set_result(None)
-
-
-class Joined:
-    """A transport that sends what is written to it in one go as soon as the loop comes round: uvicorn writes head and
-    body of an answer apart, which would be two records of TLS and two system calls here, and two reads there."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._parts: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        if not self._parts:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._parts.append(data)
-
-    def writelines(self, parts: Iterable[bytes]) -> None:
-        for part in parts:
-            self.write(part)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        parts, self._parts = self._parts, []
-        if parts:
-            self._transport.write(b"".join(parts))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-def joined(protocol: type[asyncio.Protocol]) -> type[asyncio.Protocol]:
-    """The protocol, with answers through ``Joined``."""
-
-    def connection_made(self: asyncio.Protocol, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        protocol.connection_made(self, cast("asyncio.Transport", Joined(transport)))
-
-    return type("JoinedProtocol", (protocol,), {"connection_made": connection_made})

@@ -24,7 +24,7 @@ from fractile.control.wakeup import WakeUp
 from fractile.dialects import table
 from fractile.dialects.nvidia import SLOTS
 from fractile.errors import SetupError
-from fractile.extender.app import Extender, application
+from fractile.extender.app import Extender, application, verbs
 from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
 from fractile.kube import credentials, paths
@@ -44,6 +44,7 @@ from fractile.main.families import family_options
 from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
 from fractile.main.leading import options as lease_options
 from fractile.main.logs import log_options, set_up_logging
+from fractile.main.loops import run_in_loop
 from fractile.main.placing import QPS, GlobalChoice, sweep_gates
 from fractile.main.placing import options as placement_options
 from fractile.main.preemption import Evictions
@@ -134,7 +135,7 @@ def command(
         raise SetupError("--client-name needs --client-ca, which says whose certificates count")
     clients = Clients(client_ca, client_names) if client_ca else None
     options = Options(listen, tls_cert, tls_key, clients=clients)
-    asyncio.run(
+    run_in_loop(
         run(
             options,
             kubeconfig=kubeconfig,
@@ -200,7 +201,7 @@ async def run(
         async with asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(in_terms(lease or LeaseOptions(), access, lead))
             sweeping = tasks.create_task(sweep_gates(placement, access, tally))
-            await serve(stage, options)
+            await serve(stage, options, stage.verb)
             leading.cancel()
             sweeping.cancel()
     except BaseExceptionGroup as group:
@@ -376,7 +377,7 @@ async def _lead(
             return tally.figures(choice.placing.standing)
 
         first = [cards, upkeep.nodes, nodes.namespaces, *quotas.watches, *([cuts.nodes] if cuts else [])]
-        stage.show(application(extender, more=[quotas.metrics(waiting, ready, counted)]))
+        stage.show(application(extender, more=[quotas.metrics(waiting, ready, counted)]), verbs(extender))
         believed = Known(
             ledger=ledger,
             waiting=waiting,

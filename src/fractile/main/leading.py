@@ -13,7 +13,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import click
@@ -28,6 +28,7 @@ from fractile.control.figures import figures
 from fractile.control.tally import Standing, Tally
 from fractile.control.waiting import WaitingPods
 from fractile.errors import FractileError
+from fractile.extender.verbs import Verb
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.kube.lease import DEFAULT, LeaderElector, Timing
@@ -122,12 +123,20 @@ class Stage:
         self._debug = debug
         self._idle = _idle(tally or Tally())
         self._shown: ASGIApp | None = None
+        self._verbs: dict[bytes, Verb] = {}
 
-    def show(self, app: ASGIApp) -> None:
+    def show(self, app: ASGIApp, verbs: Iterable[Verb] = ()) -> None:
+        """``verbs``: those that need no application (``main.direct``)."""
         self._shown = app
+        self._verbs = {verb.path.encode(): verb for verb in verbs}
 
     def clear(self) -> None:
         self._shown = None
+        self._verbs = {}
+
+    def verb(self, path: bytes) -> Verb | None:
+        """The verb of that path, if one is served now."""
+        return self._verbs.get(path)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._debug is not None and scope["type"] == "http" and scope["path"] == debug_state.PATH:

@@ -8,14 +8,15 @@ import socket
 import ssl
 from collections.abc import Generator
 from pathlib import Path
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fractile.errors import SetupError
-from fractile.main.clients import Clients, Introduced, KnownOnly
-from fractile.main.connections import IDLE, Kept, joined
+from fractile.main.clients import Clients, KnownOnly
+from fractile.main.connections import IDLE, Kept
+from fractile.main.direct import Find, direct
 from fractile.main.pair import LOOK_AGAIN, Pair
 
 _BACKLOG = 2048
@@ -50,14 +51,16 @@ class Options:
             _check_clients(clients, tls=cert is not None)
 
 
-async def serve(app: ASGIApp, options: Options) -> None:
-    """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end."""
+async def serve(app: ASGIApp, options: Options, find: Find = lambda path: None) -> None:
+    """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end. ``find``: verbs by their path that
+    need no application."""
     clients = options.clients
-    kept = Kept(app, lambda: len(server.server_state.connections))
+    kept = Kept(lambda: len(server.server_state.connections))
     with listening_socket(options) as listening:
         config = uvicorn.Config(
-            app=KnownOnly(kept, clients.names) if clients else kept,
-            http=joined(Introduced if clients else HttpToolsProtocol),
+            app=KnownOnly(app, clients) if clients else app,
+            http=cast("type[asyncio.Protocol]", direct(find, kept, clients)),
+            proxy_headers=False,
             ssl_ca_certs=str(clients.ca) if clients else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if clients else ssl.CERT_NONE,  # probes bring none
             ssl_certfile=options.pair.cert if options.pair else None,
