@@ -112,6 +112,8 @@ ON_REQUEST = (
         extender=True,
         annotations={GLOBAL_PLACEMENT: "true"},
         against="none-100",
+        bar=1.8,
+        cpu_bar=2.0,
         writes_bar=2.0,
     ),
     Scenario(

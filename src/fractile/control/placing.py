@@ -43,7 +43,7 @@ from fractile.wire.queued import (
 
 log = logging.getLogger(__name__)
 
-_WRITERS = 8  # pods whose nomination is being written at a time
+_WRITERS = 16  # pods whose nomination is being written at a time; the client keeps 20 connections
 _TICK = 0.5  # seconds
 _AGAIN = 20  # refused pods that are looked at anew at a time when something was freed
 _TRIAL = 10.0  # seconds between two looks whether we may write
