@@ -2,12 +2,14 @@
 
 import asyncio
 import gzip
+import socket
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
+import uvloop
 
 from fractile.errors import Unreachable, WireError
 from fractile.kube.http import Cut, Http, Request
@@ -27,10 +29,13 @@ class Script:
     connections: int = 0
     port: int = 0
     hang_up: asyncio.Event = field(default_factory=asyncio.Event)
+    unasked: asyncio.Event = field(default_factory=asyncio.Event)
+    written: int = 0  # answers that the client has taken
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         hanging = asyncio.ensure_future(self.hang_up.wait())
+        talking: asyncio.Future[None] | None = None
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 reading = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
@@ -42,10 +47,19 @@ class Script:
                 if self.answers:
                     writer.write(self.answers.pop(0))
                     await writer.drain()
+                    self.written += 1
+                    talking = talking or asyncio.ensure_future(self._talk(writer))
                     if self.closes:
                         break
         hanging.cancel()
+        if talking is not None:
+            talking.cancel()
         writer.close()
+
+    async def _talk(self, writer: asyncio.StreamWriter) -> None:
+        await self.unasked.wait()
+        self.unasked.clear()
+        writer.write(OK)
 
 
 @dataclass
@@ -228,3 +242,89 @@ async def test_silence_ends_a_stream_and_is_no_cut() -> None:
         with pytest.raises(Unreachable, match=r"not a byte within 0\.05 s") as error:
             await anext(pieces)
         assert not isinstance(error.value, Cut)
+
+
+async def test_what_the_server_sends_beyond_its_answer_is_not_taken_for_the_next() -> None:
+    async with scripted(OK + OK, OK.replace(b"ok", b"no")) as (http, script):
+        assert await body(http) == b"ok"
+        await asyncio.sleep(0.05)
+        assert await body(http) == b"no"
+        assert script.connections == 2
+
+
+async def test_what_a_server_says_unasked_gives_its_connection_up() -> None:
+    async with scripted(OK, OK) as (http, script):
+        assert await body(http) == b"ok"
+        script.unasked.set()
+        await asyncio.sleep(0.05)
+        assert await body(http) == b"ok"
+        assert script.connections == 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(Request("GET", "/a\r\nX: y"), id="path"),
+        pytest.param(Request("GET", "/a b"), id="blank"),
+        pytest.param(Request("GET", "/a", {}, {"Authorization": "Bearer x\r\nX: y"}), id="header"),
+        pytest.param(Request("GET", "/a", {}, {"Authorization": "Bearer é"}), id="no ASCII"),
+    ],
+)
+async def test_nothing_is_sent_that_would_be_read_as_something_else(request_: Request) -> None:
+    async with scripted(OK) as (http, script):
+        with pytest.raises(Cut):
+            await body(http, request_)
+        assert script.heads == []
+
+
+async def test_a_stream_that_nobody_reads_makes_the_server_wait() -> None:
+    piece = b"%x\r\n" % 100_000 + b"x" * 100_000 + b"\r\n"
+    async with scripted(CHUNKED + piece * 200) as (http, script):
+        answer = await http.send(GET)
+        await asyncio.sleep(0.3)
+        assert not script.written, "twenty MB are in nobody's memory"
+        pieces = answer.pieces()
+        size = 0
+        while size < 20_000_000:
+            size += len(await anext(pieces))
+        assert size == 20_000_000
+
+
+def test_a_server_is_reached_in_uvloop_too() -> None:
+    async def test() -> None:
+        async with scripted(OK, CHUNKED + b"2\r\nok\r\n0\r\n\r\n") as (http, script):
+            assert [await body(http), await body(http)] == [b"ok", b"ok"]
+            assert script.connections == 1
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
+
+
+async def test_the_next_address_is_tried_when_one_refuses_and_when_one_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with scripted(OK, OK) as (_, script):
+        silent = socket.create_server(("127.0.0.1", 0), backlog=0)
+        addresses = [("127.0.0.1", 1), ("127.0.0.1", script.port)]
+        filling = [await _begun(silent.getsockname()) for _ in range(8)]  # its queue is full: it answers no more
+
+        async def found(*_: object, **__: object) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+            return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", one) for one in addresses]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
+        for _ in range(2):
+            http = Http("http://several.example", tls=None, server_name="", headers={})
+            assert await body(http) == b"ok"
+            await http.close()
+            addresses[0] = silent.getsockname()
+        for one in filling:
+            one.close()
+        silent.close()
+
+
+async def _begun(address: tuple[str, int]) -> socket.socket:
+    opened = socket.socket()
+    opened.setblocking(False)
+    opened.connect_ex(address)
+    await asyncio.sleep(0)
+    return opened
