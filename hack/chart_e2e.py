@@ -36,6 +36,7 @@ MODULES = [
     "preemption",
     "global",
     "policies",
+    "why",
 ]
 
 
