@@ -146,6 +146,7 @@ def test_with_departures_a_light_load_is_accepted_whole() -> None:
 
     assert run.acceptance == 1.0
     assert 0.05 < run.allocation < 0.4
+    assert run.allocation == pytest.approx(run.offered) == pytest.approx(run.pooled)
 
 
 def test_with_departures_a_heavy_load_fills_the_cluster_and_refuses_the_rest() -> None:
@@ -154,6 +155,7 @@ def test_with_departures_a_heavy_load_fills_the_cluster_and_refuses_the_rest() -
     assert 0.85 < run.allocation <= 1.0
     assert run.acceptance < 0.7
     assert run.failed > 0
+    assert run.allocation < run.pooled <= 1.0 < 1.5 < run.offered
 
 
 def test_with_departures_as_much_is_held_as_is_asked_for_when_there_is_room() -> None:

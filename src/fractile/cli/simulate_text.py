@@ -13,7 +13,7 @@ _FILL = (
     ("REMAINDERS", "sharing_remainder"),
     ("NO GPU ASKED", "no_gpu_asked"),
 )
-_STEADY = (("ALLOCATED", "allocation"), ("ACCEPTED", "acceptance"))
+_STEADY = (("ALLOCATED", "allocation"), ("ACCEPTED", "acceptance"), ("OFFERED", "offered"), ("ONE POOL", "pooled"))
 
 
 def table(report: Simulation) -> str:

@@ -23,6 +23,8 @@ _NAMES = {
     "allocation_at_130": "at 130 %",
     "allocation": "allocated",
     "acceptance": "accepted",
+    "offered": "offered",
+    "pooled": "held by one pool",
     "fragmented": "fragments",
     "failed_pods": "failed pods",
     "failed_gpus": "failed GPUs",

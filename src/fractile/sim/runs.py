@@ -123,6 +123,8 @@ def _steady_figures(run: SteadyRun) -> Figures:
     return Figures(
         allocation=100 * run.allocation,
         acceptance=100 * run.acceptance,
+        offered=100 * run.offered,
+        pooled=100 * run.pooled,
         pods=run.pods,
         failed_pods=run.failed,
         failed_gpus=run.failed_milli / WHOLE_GPU,

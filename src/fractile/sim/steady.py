@@ -19,9 +19,10 @@ from fractile.policy.score.board import Board
 from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Policy
 from fractile.policy.score.situation import situation_of
-from fractile.policy.score.view import Ask
+from fractile.policy.score.view import WHOLE_GPU, Ask
 from fractile.sim.arrivals import in_order
 from fractile.sim.cluster import Cluster, Held
+from fractile.sim.pool import Pool
 from fractile.sim.sample import Sampled
 from fractile.sim.trace import NodeRow, PodRow
 
@@ -32,11 +33,14 @@ Tell = Callable[[int, int], None]
 
 
 class SteadyRun(msgspec.Struct, frozen=True):
-    """``allocation``: mean over time, ``acceptance``: of GPUs asked for; both 0..1."""
+    """``allocation``: mean over time, ``acceptance``: of GPUs asked for, ``offered`` and ``pooled``: see ``Pool``; as
+    shares of 1."""
 
     seed: int
     allocation: float
     acceptance: float
+    offered: float
+    pooled: float
     pods: int
     failed: int
     failed_milli: int
@@ -57,7 +61,8 @@ def steady(
 ) -> SteadyRun:
     """One run. ``sample`` as in ``fill``. Figures begin after the warm-up. SetupError if no pod asks for a GPU."""
     cluster = Cluster(in_order(nodes, Random(f"{seed}:nodes")))
-    board = Board(cluster.view, policy, situation_of(cluster.view, mix, leaving=True))
+    situation = situation_of(cluster.view, mix, leaving=True)
+    board = Board(cluster.view, policy, situation)
     random = Random(f"{seed}:steady")
     asks = [p.ask for p in sorted(pods, key=lambda p: p.name)]
     requested = sum(a.total for a in asks)
@@ -65,8 +70,9 @@ def steady(
         raise SetupError("a steady state needs pods that ask for GPUs and nodes that have some")
     rate = load * cluster.capacity * len(asks) / requested  # pods in a mean lifetime
     start = clock()
-    run = _Coming(cluster, board if sample is None else Sampled(board, cluster.view, sample), seed)
     now, end = 0.0, WARM_UP + MEASURED
+    pool = Pool(cluster.capacity // WHOLE_GPU, situation.prices, begin=WARM_UP, end=end)
+    run = _Coming(cluster, board if sample is None else Sampled(board, cluster.view, sample), pool, seed)
     for _ in range(round(rate)):
         run.arrive(now, random.choice(asks), random.expovariate(1.0))
     while (now := now + random.expovariate(rate)) < end:
@@ -77,6 +83,8 @@ def steady(
         seed,
         run.area / MEASURED / cluster.capacity,
         1 - run.failed_milli / run.asked if run.asked else 1.0,
+        pool.offered / MEASURED / cluster.capacity,
+        pool.held / MEASURED / cluster.capacity,
         run.pods,
         run.failed,
         run.failed_milli,
@@ -85,10 +93,10 @@ def steady(
 
 
 class _Coming:
-    def __init__(self, cluster: Cluster, board: Board | Sampled, seed: int) -> None:
+    def __init__(self, cluster: Cluster, board: Board | Sampled, pool: Pool, seed: int) -> None:
         self.area = 0.0  # thousandths of GPUs x lifetimes, after the warm-up
         self.asked = self.pods = self.failed = self.failed_milli = 0
-        self._cluster, self._board = cluster, board
+        self._cluster, self._board, self._pool = cluster, board, pool
         self._lots = seed << 32
         self._number = 0
         self._now = 0.0
@@ -96,6 +104,7 @@ class _Coming:
 
     def arrive(self, now: float, ask: Ask, lifetime: float) -> None:
         self.until(now)
+        self._pool.arrive(now, ask, lifetime)
         counts = now >= WARM_UP
         self._number += 1
         self.pods += counts

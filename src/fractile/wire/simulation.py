@@ -26,6 +26,8 @@ class Figures(msgspec.Struct, frozen=True):
     failed_pods: float | None = None
     failed_gpus: float | None = None
     decisions_per_second: float | None = None
+    offered: float | None = None  # what would be allocated, with departures, if nobody were refused
+    pooled: float | None = None  # likewise if all GPUs were one pool, however sharing pods are combined
 
 
 class SeedReport(msgspec.Struct, frozen=True):
