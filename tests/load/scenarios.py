@@ -11,6 +11,7 @@ import msgspec
 
 from fractile.dialects.aliyun import MEMORY
 from fractile.wire.queued import ANNOTATION as GLOBAL_PLACEMENT
+from fractile.wire.queued import GATE
 
 ALL_NODES = 100  # percentageOfNodesToScore
 ADAPTIVE = 0  # kube-scheduler's default: the larger the cluster, the smaller the part that is looked at
@@ -24,6 +25,12 @@ SIZES = (2, 4, 8)  # GiB, in turn
 def plain_pod(name: str, number: int) -> Manifest:
     """A part of one card, by a resource whose sum per node kube-scheduler checks, whoever else is asked."""
     return gpu_pod(name, SIZES[number % len(SIZES)])
+
+
+def gated_pod(name: str, number: int) -> Manifest:
+    """The same with the gate in its manifest, so that no webhook need set it."""
+    made = plain_pod(name, number)
+    return {**made, "spec": {**made["spec"], "schedulingGates": [{"name": GATE}]}}
 
 
 def gpu_pod(
@@ -115,6 +122,19 @@ ON_REQUEST = (
         bar=1.8,
         cpu_bar=2.0,
         writes_bar=2.0,
+    ),
+    Scenario(
+        name="own-gate-100",
+        about="placement over all nodes, pods that bring the gate, no webhook, all nodes",
+        percentage=ALL_NODES,
+        extender=True,
+        flags=("--placement-gate",),
+        annotations={GLOBAL_PLACEMENT: "true"},
+        pod=gated_pod,
+        against="none-100",
+        bar=1.8,
+        cpu_bar=2.0,
+        writes_bar=3.0,
     ),
     Scenario(
         name="webhook",
