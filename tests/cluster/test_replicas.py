@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fractile.cluster import plan, replicas, state
+from fractile.cluster import component, plan, replicas, state
 from fractile.cluster.component import Component
 from fractile.cluster.layout import Layout, layout
 from fractile.cluster.replica_proxy import Front
@@ -68,6 +68,39 @@ def test_ports_of_replicas_are_not_given_to_another_cluster(tmp_path: Path, plac
     again = state.first(place, from_options("a"), hollow="asked for", fractile=True, programs="/bin")
     assert not state.taken_ports(place) & set(msgspec.structs.astuple(again.ports))
     assert {p for r in three.replicas for p in msgspec.structs.astuple(r)} <= state.taken_ports(place)
+
+
+def test_all_that_any_number_of_them_may_leave_running_is_known_by_name(place: Layout, one: State) -> None:
+    every = {
+        name for count in range(1, replicas.MOST + 1) for name in replicas.names(replicas.decide(place, one, count))
+    }
+    assert every == set(replicas.NAMES)
+
+
+def test_what_is_not_wanted_is_stopped_and_the_rest_runs_on_until_something_changes(place: Layout, one: State) -> None:
+    two = replicas.decide(place, one, 2)
+
+    def run(*some: str) -> None:
+        for name in some:
+            component.start(place, Component(name, ("sleep", "300")))
+
+    def running() -> set[str]:
+        return {name for name in replicas.NAMES if component.running(place, Component(name, ())) is not None}
+
+    try:
+        run("control-plane", *replicas.names(two))
+        replicas.stop_unwanted(place, two, two)  # one process is left from before
+        assert running() == set(replicas.names(two))
+        replicas.stop_unwanted(place, None, two)
+        assert running() == set(replicas.names(two))
+        replicas.stop_unwanted(place, two, msgspec.structs.replace(two, policy="fgd-plus"))
+        assert running() == set()
+        run("control-plane")
+        replicas.stop_unwanted(place, one, two)
+        assert running() == set()
+    finally:
+        for name in replicas.NAMES:
+            component.stop(place, name, grace=0)
 
 
 @pytest.mark.parametrize("count", [-1, 0, replicas.MOST + 1])

@@ -24,9 +24,11 @@ PROGRAM = "from fractile.main.cli import main; main()"
 @pytest.fixture
 def several(cluster: LocalCluster) -> Generator[LocalCluster]:
     """The cluster with two, and with one again."""
-    cluster.up(Wish(replicas=2))
-    yield cluster
-    cluster.up(Wish(replicas=1))
+    try:
+        cluster.up(Wish(replicas=2))
+        yield cluster
+    finally:
+        cluster.up(Wish(replicas=1))
 
 
 @pytest.fixture

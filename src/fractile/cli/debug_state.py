@@ -85,7 +85,9 @@ def _of_agent(path: Path) -> bytes:
         connection.sock.connect(str(path))
     except OSError as e:
         connection.close()
-        raise SetupError(f"no agent answers at {path}: {e.strerror or e}; run this as root on its node") from None
+        raise SetupError(
+            f"no agent answers at {path}: {e.strerror or e}; run this as root on its node, or name a local cluster"
+        ) from None
     return _ask(connection, str(path), {})
 
 

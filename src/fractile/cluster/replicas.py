@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from fractile.cluster import controlplane, network
+from fractile.cluster import component, controlplane, network
 from fractile.cluster.component import Component, HttpProbe
 from fractile.cluster.controlplane import Secrets, fractile_control_plane, fractile_program
 from fractile.cluster.layout import Layout
@@ -15,8 +15,10 @@ from fractile.cluster.state import ReplicaPorts, State, taken_ports
 from fractile.errors import SetupError
 
 MOST = 5
+_GRACE = 3.0  # seconds between SIGTERM and SIGKILL
 CONTROL_PLANE = "control-plane"
 PROXY = "replica-proxy"
+NAMES = (CONTROL_PLANE, *(f"{CONTROL_PLANE}-{number}" for number in range(1, MOST + 1)), PROXY)
 
 
 def decide(place: Layout, state: State, count: int) -> State:
@@ -39,6 +41,15 @@ def names(state: State) -> list[str]:
     """Of what ``components`` makes."""
     numbered = [f"{CONTROL_PLANE}-{number}" for number, _ in enumerate(state.replicas, start=1)]
     return [*numbered, PROXY] if numbered else [CONTROL_PLANE]
+
+
+def stop_unwanted(place: Layout, before: State | None, wanted: State) -> None:
+    """Those that are not wanted any more, also when an `up` that was killed left them; all of them when they have to
+    start again."""
+    changed = before is not None and (before.policy, before.replicas) != (wanted.policy, wanted.replicas)
+    for name in NAMES:
+        if changed or name not in names(wanted):
+            component.stop(place, name, grace=_GRACE)
 
 
 def components(place: Layout, state: State, secrets: Secrets) -> tuple[Component, ...]:

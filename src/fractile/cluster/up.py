@@ -42,7 +42,6 @@ from fractile.kube.client import KubeClient
 
 _USABLE_TIMEOUT = 120.0
 _POLL = 0.2
-_GRACE = 3.0  # seconds between SIGTERM and SIGKILL of a control plane
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -77,8 +76,7 @@ async def up(place: Layout, wish: Wish, *, env: Mapping[str, str], progress: Pro
         # 2. The files of all components.
         planned = plan.make(place, wanted, now=now)
         _put_sharing(place, wish.sharing)
-        if before is not None and (before.policy, before.replicas) != (wanted.policy, wanted.replicas):
-            _stop_control_planes(place, before)
+        replicas.stop_unwanted(place, before, wanted)
         # 3. Control plane and nodes, at the same time.
         await _start_all(place, wanted, planned, progress)
         # 4. Usable: nodes Ready, cards counted, control plane ready.
@@ -128,12 +126,6 @@ def _with_chart(
 
 def _why_hollow(wish: Wish, env: Mapping[str, str], progress: Progress) -> str:
     return "asked for" if wish.hollow else packages.why_hollow(progress, env)
-
-
-def _stop_control_planes(place: Layout, before: State) -> None:
-    """They start again with what is wanted now."""
-    for name in replicas.names(before):
-        component.stop(place, name, grace=_GRACE)
 
 
 def _put_sharing(place: Layout, text: str | None) -> None:
