@@ -63,7 +63,7 @@ class Lists:
 
     def names_of(self, args: ListedArgs) -> Sequence[str]:
         """The nodes asked about, whichever form the request has. WireError when they are no names."""
-        text = bytes(args.node_names)
+        text = args.node_names
         known = self._current() if len(text) >= _MANY else None
         if known is not None:
             found = known.find(text)

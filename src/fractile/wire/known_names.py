@@ -8,6 +8,8 @@ of the names found, so that nothing rests on the hash. The answer is put togethe
     ["n-1","n-22",...] ──> quotes ──> rows of words ──> hash ──> one of two tables ──> places, compared
     places, scores     ──> rows of ,{"Host":"n-1","Score":0} of one width each, digits added ──> bytes
 
+What is large is kept between calls: memory that is given back to the system and taken again costs as much as all else.
+
 Whatever is not exactly a list of known names without spaces, as kube-scheduler writes it, is left to the decoder:
 names that nobody knows, escapes, names of more than 64 bytes.
 """
@@ -28,8 +30,10 @@ _LONGEST = 64  # bytes; Kubernetes allows 253, clouds use up to about 50
 _QUOTE, _COMMA = ord('"'), ord(",")
 _BETWEEN = 3  # from a closing quote to the first byte of the next name
 _HOST, _SCORE, _END = b',{"Host":"', b'","Score":', b"}"
+_AROUND = len(_HOST) + len(_SCORE) + 1 + len(_END)  # a name
 _TEN = 10
-_SPARSE = 16  # slots for each name: then a few percent find theirs taken
+_SPARSE = 8  # slots for each name: then one of sixteen finds its own taken
+_WIDER = 2  # bits of the second table more than of the first: it is seldom looked into
 _TRIES = 32
 _GOLDEN, _HALF, _WHOLE = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), 64
 
@@ -37,7 +41,8 @@ _GOLDEN, _HALF, _WHOLE = np.uint64(0x9E3779B97F4A7C15), np.uint64(32), 64
 class _Table(msgspec.Struct, frozen=True):
     """Which name has a hash: one by its top bits; those who find that slot taken stand in the second, by the next."""
 
-    factors: _Words  # one for each word
+    words: list[int]  # by which all names differ
+    factors: _Words  # one for each of those
     hashes: _Words  # of each name
     first: NDArray[np.int32]
     second: NDArray[np.int32]
@@ -45,16 +50,33 @@ class _Table(msgspec.Struct, frozen=True):
 
     def find(self, rows: _Words) -> _Ints:
         """For each row the name that it is, if it is one."""
-        hashes = _hashes(rows, self.factors)
+        hashes = _hashes(rows, self.words, self.factors)
         places = self.first.take(_slots(hashes, self.bits))
         others = (self.hashes.take(places) != hashes).nonzero()[0]
         if len(others):
-            places[others] = self.second.take(_slots(hashes[others] << np.uint64(self.bits), self.bits))
+            places[others] = self.second.take(_later_slots(hashes[others], self.bits))
         return places.astype(np.int64)
 
 
+class _Scratch:
+    """Arrays that are written again and again. Those that are smaller than what was asked for are made anew."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Bytes] = {}
+
+    def bytes(self, name: str, count: int) -> _Bytes:
+        kept = self._kept.get(name)
+        if kept is None or len(kept) < count:
+            kept = self._kept[name] = np.empty(count, np.uint8)
+        return kept[:count]
+
+    def like(self, name: str, rows: _Words) -> _Words:
+        return self.bytes(name, rows.nbytes).view(np.uint64).reshape(rows.shape)
+
+
 class KnownNames:
-    """Those of some names that can be told by their bytes. A name's place is its index; None is a place without."""
+    """Those of some names that can be told by their bytes. A name's place is its index; None is a place without. Not
+    for several threads."""
 
     def __init__(self, names: Sequence[str | None]) -> None:
         self._names = list(names)
@@ -64,22 +86,26 @@ class KnownNames:
         self._lengths = np.array([len(n) for n in self._plain], np.int64)
         self._width = -(-int(self._lengths.max(initial=1)) // _WORD) * _WORD
         self._masks = _masks(self._width)
-        self._rows = np.frombuffer(b"".join(n.ljust(self._width, b"\0") for n in self._plain), f"V{self._width}")
-        self._table = _table(self._rows.view(np.uint64).reshape(len(known), -1)) if known else None
+        text = b"".join(n.ljust(self._width, b"\0") for n in self._plain)
+        self._rows = np.frombuffer(text, np.uint64).reshape(len(known), self._width // _WORD)
+        self._table = _table(self._rows) if known else None
         self._nth = _nth(self._lengths)
+        self._scratch = _Scratch()
         self._encoded: dict[tuple[int, bool], _Rows] = {}
 
     def holds(self, names: Sequence[str | None]) -> bool:
         """Whether it was made of these."""
         return self._names == names
 
-    def find(self, text: bytes) -> "Found | None":
+    def find(self, text: bytes | msgspec.Raw) -> "Found | None":
         """The names of a JSON list; None unless all are known and plainly written."""
-        if self._table is None or text[:2] != b'["' or text[-2:] != b'"]':
+        data = self._scratch.bytes("data", len(text) + self._width)
+        data[: len(text)] = np.frombuffer(text, np.uint8)
+        if self._table is None or not _in_brackets(data[: len(text)]):
             return None
-        data = np.frombuffer(text + bytes(self._width), np.uint8)
-        quotes = (data == _QUOTE).nonzero()[0]
-        start, end = quotes[0::2] + 1, quotes[1::2]
+        quotes = np.equal(data[: len(text)], _QUOTE, out=self._scratch.bytes("quotes", len(text)).view(np.bool_))
+        at = quotes.nonzero()[0]
+        start, end = at[0::2] + 1, at[1::2]
         if len(start) != len(end) or not _separated(data, start, end):
             return None
         lengths = end - start
@@ -87,24 +113,26 @@ class KnownNames:
             return None
         rows = _cut(data, start, lengths, self._masks)
         found = self._table.find(rows)
-        alike = self._rows.take(found).tobytes() == rows.tobytes() and np.array_equal(
-            self._lengths.take(found), lengths
-        )
+        there = self._rows.take(found, axis=0, out=self._scratch.like("rows", rows), mode="clip")
+        alike = bool((there == rows).all()) and np.array_equal(self._lengths.take(found), lengths)
         return Found(self._of.take(found), found) if alike else None
 
     def scored(self, found: "Found", scores: _Ints) -> bytes:
         """The answer of prioritize with a score of 0 .. 10 for each. Names of one length stand together: to
         kube-scheduler their order means nothing."""
-        tens = scores == _TEN
-        sort = 2 * self._lengths.take(found.rows) + tens
-        parts: list[bytes] = []
+        sort = 2 * self._lengths.take(found.rows) + (scores == _TEN)
+        out = self._scratch.bytes("out", int((sort // 2 + sort % 2).sum()) + len(sort) * _AROUND + 1)
+        written = 0
         for each in np.bincount(sort).nonzero()[0].tolist():
-            which = slice(None) if len(parts) == len(sort) else (sort == each).nonzero()[0]
-            rows = self._with_score(each // 2, tens=bool(each % 2)).take(self._nth.take(found.rows[which]))
+            which = (sort == each).nonzero()[0]
+            encoded = self._with_score(each // 2, tens=bool(each % 2))
+            rows = out[written : written + len(which) * encoded.itemsize]
+            encoded.take(self._nth.take(found.rows[which]), out=rows.view(encoded.dtype), mode="clip")
             if not each % 2:
-                rows.view(np.uint8).reshape(len(rows), -1)[:, -1 - len(_END)] += scores[which].astype(np.uint8)
-            parts.append(rows.tobytes())
-        return b"[%b]" % b"".join(parts)[1:]
+                rows.reshape(len(which), -1)[:, -1 - len(_END)] += scores[which].astype(np.uint8)
+            written += len(rows)
+        out[0], out[-1] = ord("["), ord("]")
+        return out.tobytes()
 
     def _with_score(self, length: int, *, tens: bool) -> _Rows:
         rows = self._encoded.get((length, tens))
@@ -133,6 +161,11 @@ def _masks(width: int) -> _Words:
     return (keep * np.uint8(255)).view(np.uint64)
 
 
+def _in_brackets(data: _Bytes) -> bool:
+    """Whether the text begins and ends as a list of names."""
+    return len(data) > 3 and (data[:2].tobytes(), data[-2:].tobytes()) == (b'["', b'"]')
+
+
 def _separated(data: _Bytes, start: _Ints, end: _Ints) -> bool:
     """Whether nothing but a comma stands between a name and the next."""
     return bool((start[1:] - end[:-1] == _BETWEEN).all() and (data[end[:-1] + 1] == _COMMA).all())
@@ -148,15 +181,13 @@ def _cut(data: _Bytes, start: _Ints, lengths: _Ints, masks: _Words) -> _Words:
     return rows
 
 
-def _hashes(rows: _Words, factors: _Words) -> _Words:
-    """Of each row. Its words' upper halves are added to the lower: a product spreads upwards only, and names differ in
-    the last byte of a word as often as in the first."""
-    words = rows >> _HALF
-    words ^= rows
-    words *= factors
-    mixed = words[:, 0].copy()
-    for word in range(1, words.shape[1]):
-        mixed ^= words[:, word]
+def _hashes(rows: _Words, words: list[int], factors: _Words) -> _Words:
+    """Of each row. A word's upper half is added to its lower: a product spreads upwards only, and names differ in the
+    last byte of a word as often as in the first."""
+    mixed = np.zeros(len(rows), np.uint64)
+    for word, factor in zip(words, factors, strict=True):
+        column = rows[:, word]
+        mixed ^= (column ^ (column >> _HALF)) * factor
     return (mixed ^ (mixed >> _HALF)) * _GOLDEN
 
 
@@ -164,18 +195,35 @@ def _slots(hashes: _Words, bits: int) -> _Ints:
     return (hashes >> np.uint64(_WHOLE - bits)).view(np.int64)
 
 
+def _later_slots(hashes: _Words, bits: int) -> _Ints:
+    """By the bits behind those of the first table."""
+    return _slots(hashes << np.uint64(bits), bits + _WIDER)
+
+
 def _table(rows: _Words) -> _Table | None:
     """None if the names do not go into two tables, which no cluster is known to do."""
-    bits = (len(rows) * _SPARSE).bit_length()
-    return next((found for t in range(_TRIES) if (found := _tried(rows, bits, seed=t)) is not None), None)
+    bits, words = (len(rows) * _SPARSE).bit_length(), _telling(rows)
+    tries = (_tried(rows, words, bits, seed=t) for t in range(_TRIES))
+    return next((found for found in tries if found is not None), None)
 
 
-def _tried(rows: _Words, bits: int, *, seed: int) -> _Table | None:
-    factors = np.random.Generator(np.random.PCG64(seed)).integers(2**63, 2**64, rows.shape[1], np.uint64) | np.uint64(1)
-    hashes = _hashes(rows, factors)
+def _telling(rows: _Words) -> list[int]:
+    """The first words that tell all names apart: what follows is mostly the name of the network."""
+    words: list[int] = []
+    for word in (rows != rows[0]).any(axis=0).nonzero()[0].tolist():
+        words.append(word)
+        if len(np.unique(rows[:, words], axis=0)) == len(rows):
+            break
+    return words
+
+
+def _tried(rows: _Words, words: list[int], bits: int, *, seed: int) -> _Table | None:
+    random = np.random.Generator(np.random.PCG64(seed))
+    factors = random.integers(2**63, 2**64, len(words), np.uint64) | np.uint64(1)
+    hashes = _hashes(rows, words, factors)
     first, pushed = _fill(_slots(hashes, bits), np.arange(len(rows)), bits)
-    second, left = _fill(_slots(hashes[pushed] << np.uint64(bits), bits), pushed, bits)
-    table = _Table(factors, hashes, first, second, bits)
+    second, left = _fill(_later_slots(hashes[pushed], bits), pushed, bits + _WIDER)
+    table = _Table(words, factors, hashes, first, second, bits)
     return None if len(left) or (table.find(rows) != np.arange(len(rows))).any() else table
 
 
