@@ -58,7 +58,7 @@ class Race(msgspec.Struct):
                     made.written(before)
                     writing -= 1
                 case _:
-                    made.begun(uid(pod))
+                    made.took(uid(pod))
                     taken.add(pod)
                     busy, self.seconds = False, clock.now
             while to_write and writing < self.writers:
@@ -80,7 +80,7 @@ def take(made: Front, numbers: range, *, writes: int) -> None:
     for write in range(writes):
         before = made.taken
         for number in numbers[write * each : (write + 1) * each]:
-            made.begun(uid(number))
+            made.took(uid(number))
         made.written(before)
 
 
@@ -91,7 +91,7 @@ def test_at_first_nobody_is_left_out() -> None:
 
 def test_nor_when_nobody_is_taken_during_a_nomination() -> None:
     made = front()
-    made.begun(uid(0))
+    made.took(uid(0))
     for _ in range(10):
         made.written(made.taken)
     assert made.reach == 0
@@ -122,11 +122,21 @@ def test_what_was_long_ago_is_forgotten() -> None:
     assert not made.too_late(uid(80))
 
 
+def test_a_pod_in_its_hands_is_too_late_until_it_is_forgotten() -> None:
+    made = front()
+    made.took(uid(5))
+    made.came(uid(5))
+    assert made.reach == 0
+    assert made.too_late(uid(5))
+    made.forget(uid(5))
+    assert not made.too_late(uid(5))
+
+
 def test_a_pod_counts_once_and_one_that_never_came_not_at_all() -> None:
     made = front()
     for _ in range(2):
-        made.begun(uid(3))
-    made.begun(PodUID("stranger"))
+        made.took(uid(3))
+    made.took(PodUID("stranger"))
     assert made.taken == 1
 
 
@@ -154,7 +164,7 @@ def test_those_behind_one_that_is_not_too_late_are_not_too_late_either(taken: li
     made = front()
     for number in taken:
         before = made.taken
-        made.begun(uid(number))
+        made.took(uid(number))
         made.came(uid(number))  # an event that comes late
         for _ in range(writes):
             made.written(before)

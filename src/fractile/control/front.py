@@ -22,12 +22,13 @@ _NONE = 0.5  # a mean below this is none: nobody is left out because one pod onc
 
 
 class Front:
-    """``clock`` is monotonic. ``came`` numbers the pods as they come, ``begun`` is told of those that are taken."""
+    """``clock`` is monotonic. ``came`` numbers the pods as they come, ``took`` is told of those that are taken."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._arrivals = count()
         self._number: dict[PodUID, int] = {}
+        self._hands: set[PodUID] = set()  # that are taken, and not yet bound
         self._last = -1  # the number of the last that was taken
         self._taken = 0
         self._mean = 0.0  # pods that are taken while a nomination is being written
@@ -35,18 +36,21 @@ class Front:
 
     def came(self, uid: PodUID) -> None:
         """The pod was seen for the first time."""
-        if uid not in self._number:
+        if uid not in self._number and uid not in self._hands:
             self._number[uid] = next(self._arrivals)
 
-    def begun(self, uid: PodUID) -> None:
-        """kube-scheduler binds the pod."""
+    def took(self, uid: PodUID) -> None:
+        """kube-scheduler asks about the pod, or binds it."""
         number = self._number.pop(uid, None)
         if number is not None:
+            self._hands.add(uid)
             self._taken += 1
             self._last = max(self._last, number)
 
     def forget(self, uid: PodUID) -> None:
+        """It is bound or gone, or not among those that kube-scheduler is about to take."""
         self._number.pop(uid, None)
+        self._hands.discard(uid)
 
     @property
     def taken(self) -> int:
@@ -67,7 +71,7 @@ class Front:
     def too_late(self, uid: PodUID) -> bool:
         """Whether kube-scheduler will have the pod in its hands before it could see a nomination."""
         number, reach = self._number.get(uid), self.reach
-        return number is not None and reach > 0 and number - self._last <= reach
+        return uid in self._hands or (number is not None and reach > 0 and number - self._last <= reach)
 
     def _now(self) -> float:
         return self._mean * 0.5 ** ((self._clock() - self._meant) / _HALF)

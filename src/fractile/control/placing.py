@@ -137,9 +137,14 @@ class Placing:
 
     def begun(self, uid: PodUID, node: str) -> None:
         """kube-scheduler binds the pod."""
-        self.front.begun(uid)
+        self.front.took(uid)
         self._left.pop(uid, None)
         self._reserved.begun(uid, node)
+
+    def asked(self, uid: PodUID) -> NodeName | None:
+        """kube-scheduler asks about the pod: where cards are kept for it."""
+        self.front.took(uid)
+        return self._reserved.node(uid)
 
     def node(self, uid: PodUID) -> NodeName | None:
         """Where cards are kept for the pod."""
@@ -226,6 +231,7 @@ class Placing:
             self._normal.add(uid)
             return None
         if not isinstance(found, Refusal) and isinstance(self._by.reserve(uid, request, found), Placement):
+            self._tally.decided(Decision.RESERVED)
             return self._keep(uid, pod, found)
         self._tally.decided(Decision.NO_ROOM)
         self._refused[uid] = None

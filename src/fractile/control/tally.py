@@ -19,7 +19,8 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 class Decision(StrEnum):
     """What was decided on a pod whose node was to be chosen."""
 
-    NOMINATED = "nominated"  # and written
+    RESERVED = "reserved"  # a node was chosen, its cards are kept
+    NOMINATED = "nominated"  # and that was written
     KEPT = "kept"  # the nomination of the leader before
     NO_ROOM = "no-room"
     LEFT = "left"  # to kube-scheduler, which alone knows what the pod asks for
