@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,5 +252,6 @@ int main(int argc, char **argv)
     if (!control[0] && root[0]) snprintf(control, sizeof control, "%.200s/../arbiter.sock", root);
     if (status && control[0]) return print_status(control, json);
     if (status || (!root[0] && optind == argc)) return fputs(usage, stderr), 2;
+    mallopt(M_MMAP_THRESHOLD, 16384); /* texts of the status go back to the kernel: what was left over of each stayed between them for ever */
     return run(root, control, argv + optind);
 }

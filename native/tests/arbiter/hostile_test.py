@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interposer"))
 
@@ -408,6 +409,40 @@ def test_an_idle_arbiter_wakes_up_for_nothing() -> None:
         before = switches()
         time.sleep(1)
         assert switches() - before <= 2
+
+
+def test_its_memory_does_not_grow_with_how_often_it_is_asked() -> None:
+    if any(init in ARBITER.read_bytes() for init in (b"__asan_init", b"__tsan_init")):
+        raise suite.Skip("a sanitizer's malloc keeps what is freed")
+    with two() as node:
+        away = node.root.parent / "away"
+        away.mkdir()
+        for i in range(80):
+            subprocess.run(["cp", "-r", node.root / "one", away / f"s{i:02}"], check=True)
+        everybody, random, grown = sorted(d.name for d in away.iterdir()), Random(1), []
+        for _ in range(6):
+            for _ in range(40):
+                shown = random.sample(everybody, random.randint(30, 80))
+                for name in everybody:
+                    place, other = (node.root, away) if name in shown else (away, node.root)
+                    if (other / name).exists():
+                        (other / name).rename(place / name)
+                asked(node)
+            grown.append(anonymous(node.process.pid))
+        assert grown[-1] - grown[2] <= 40, f"KiB, every 40 times: {grown}"
+
+
+def asked(node: Node) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
+        control.settimeout(5)
+        control.connect(str(node.root / "../control"))
+        while control.recv(1 << 16):
+            pass
+
+
+def anonymous(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(w for w in lines if w.startswith("RssAnon")).split()[1])
 
 
 if __name__ == "__main__":

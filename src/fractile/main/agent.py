@@ -70,7 +70,7 @@ _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 _KUBELET = Path("/var/lib/kubelet")
 HEALTH_RULES = Rules()
 _NO_PAGES = UsageOptions()
-_MALLOC = {-1: 128 * 1024, -3: 128 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
+_MALLOC = {-1: 128 * 1024, -3: 32 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
 
 log = logging.getLogger(__name__)
 
