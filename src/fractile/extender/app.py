@@ -132,7 +132,7 @@ class Extender:
     def _missed(self, pod: Pod, names: Sequence[str]) -> None:
         """A node that we chose, and about which kube-scheduler does not ask, was none for the pod."""
         uid = PodUID(pod.metadata.uid)
-        if self._placing is not None and (node := self._placing.node(uid)) is not None and node not in names:
+        if self._placing is not None and (node := self._placing.asked(uid)) is not None and node not in names:
             self._placing.missed(uid)
 
     def _filtered(self, pod: Pod, request: PodRequest | Refusal | None, names: list[str]) -> FilterResult:
