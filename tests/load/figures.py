@@ -36,8 +36,9 @@ class Times(msgspec.Struct, frozen=True):
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """One round of a row. ``rate``: pods bound per second, from the first that was bound to the last. ``created``: pods
     created per second. ``writes``: API writes for each pod, by who and what. ``attempts``: of kube-scheduler, by their
-    outcome. ``nominations``: of placement over all nodes, by what became of them, for each pod. ``algorithm``: ms of
-    kube-scheduler's choice of a node, extender included, for each pod."""
+    outcome. ``nominations``: of placement over all nodes, by what became of them, for each pod. ``alone``: share
+    of the filter's calls that were about one node. ``algorithm``: ms of kube-scheduler's choice of a node, extender
+    included, for each pod."""
 
     scenario: str
     number: int
@@ -52,6 +53,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     writes: dict[str, dict[str, float]] = {}
     attempts: dict[str, int] = {}
     nominations: dict[str, float] = {}
+    alone: float = 0.0
     algorithm: float = 0.0
 
     def of(self, program: str) -> Share:
@@ -101,6 +103,15 @@ def verbs_of(lines: Iterable[bytes]) -> dict[str, Times]:
         if found := _VERB.search(line):
             times.setdefault(found[1].decode(), []).append(float(found[2]))
     return {verb: Times(len(some), percentile(some, 50), percentile(some, 99)) for verb, some in sorted(times.items())}
+
+
+_ASKED = re.compile(rb" filter pod=.* asked=([0-9]+) ")
+
+
+def alone(lines: Iterable[bytes]) -> float:
+    """The share of the filter's calls that were about one node: where a nomination was seen in time, from the log."""
+    asked = [int(found[1]) for line in lines if (found := _ASKED.search(line))]
+    return sum(count == 1 for count in asked) / len(asked) if asked else 0.0
 
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? ([^ ]+)$", re.MULTILINE)

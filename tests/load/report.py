@@ -82,6 +82,7 @@ def _details(some: list[Round], table: Iterable[Scenario]) -> Table:
         writes = "\n".join(f"{who.rpartition(':')[2]} {sum(what.values()):.3f}" for who, what in one.writes.items())
         retries = sum(n for outcome, n in one.attempts.items() if outcome != "scheduled")
         became = "\n".join(f"{how} {part:.2f}" for how, part in one.nominations.items())
+        became += f"\none look {one.alone:.2f}" if became else ""
         made.add_row(row.name, *cells, f"{one.algorithm:.2f}", verbs, writes, str(retries), became)
     return made
 

@@ -17,7 +17,7 @@ from fractile.kube.client import KubeClient
 from fractile.wire.objects import Node
 from tests.load import audit, pods, seed, world
 from tests.load.audit import Tail
-from tests.load.figures import CONTROL_PLANE, SCHEDULER, Round, rate_of, shares, sums, verbs_of
+from tests.load.figures import CONTROL_PLANE, SCHEDULER, Round, alone, rate_of, shares, sums, verbs_of
 from tests.load.profiles import Profiles
 from tests.load.programs import Cluster
 from tests.load.scenarios import Scenario
@@ -93,7 +93,7 @@ async def _round(cluster: Cluster, client: KubeClient, run: Run, row: Scenario, 
         after, later, ours_later = cluster.used(), await cluster.metrics(SCHEDULER), await _own_page(cluster, row)
         await asyncio.sleep(_QUIET)  # events are written a little later
         # 3. Gone again.
-        written = audit.writes(writes.lines())
+        written, said = audit.writes(writes.lines()), log.lines()
         result = Round(
             scenario=row.name,
             number=number,
@@ -104,10 +104,11 @@ async def _round(cluster: Cluster, client: KubeClient, run: Run, row: Scenario, 
             seconds=seen.bound[-1] - seen.began,
             load=os.getloadavg()[0],
             programs=shares(before, after, run.pods),
-            verbs=verbs_of(log.lines()),
+            verbs=verbs_of(said),
             writes={user: {what: n / run.pods for what, n in some.items()} for user, some in written.items()},
             attempts=_attempts(page, later),
             nominations={how: n / run.pods for how, n in _grown(ours, ours_later, _ENDED, "how").items() if n},
+            alone=alone(said),
             algorithm=_algorithm(page, later) * 1000 / run.pods,
         )
         await pods.delete_all(client, row)

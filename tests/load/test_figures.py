@@ -5,6 +5,7 @@ from tests.load.figures import (
     Round,
     Share,
     Used,
+    alone,
     best,
     mean_rate,
     percentile,
@@ -45,6 +46,16 @@ def test_a_share_is_the_time_of_the_round_alone_and_the_memory_at_its_end():
 @pytest.mark.parametrize(("percent", "value"), [(50, 5.0), (99, 10.0), (1, 1.0), (100, 10.0)])
 def test_a_percentile_is_one_of_the_values(percent: float, value: float):
     assert percentile([float(i) for i in range(10, 0, -1)], percent) == value
+
+
+def test_how_often_kube_scheduler_asked_about_one_node_comes_from_the_lines_of_the_filter():
+    lines = [
+        b"2026-11-21T10:00:00Z INFO fractile.extender.app filter pod='a/b' asked=1 fit=1 reason='' ms=0.25",
+        b"2026-11-21T10:00:00Z INFO fractile.extender.app filter pod='a/c' asked=1500 fit=1 reason='' ms=0.75",
+        b"2026-11-21T10:00:00Z INFO fractile.extender.app bind pod='a/b' node='n' error='' ms=3.50",
+    ]
+    assert alone(lines) == 0.5
+    assert alone([]) == 0.0
 
 
 def test_times_of_verbs_come_from_the_lines_of_decisions():
