@@ -113,6 +113,16 @@ TABLE = (
 )
 ON_REQUEST = (
     Scenario(
+        name="extender-one",
+        about="the extender names one node for each pod, adaptive",
+        percentage=ADAPTIVE,
+        extender=True,
+        flags=("--name-nodes=1",),
+        against="none",
+        bar=0.95,
+        writes_bar=1.0,
+    ),
+    Scenario(
         name="queued-100",
         about="placement over all nodes, of pods that wait in kube-scheduler's queue, all nodes",
         percentage=ALL_NODES,

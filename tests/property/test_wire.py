@@ -27,7 +27,7 @@ from fractile.wire import (
     placement,
     quantity,
 )
-from fractile.wire.extender import BindingArgs, BindingResult, ExtenderArgs, FilterResult, HostPriority
+from fractile.wire.extender import AskedPod, BindingArgs, BindingResult, ExtenderArgs, FilterResult, HostPriority
 from fractile.wire.objects import Container, Pod, PodSpec, ResourceRequirements
 from tests.wire.golden_files import golden
 
@@ -99,7 +99,7 @@ def test_a_card_survives_its_object(name: str, index: int, memory: int, healthy:
 def test_the_arguments_of_the_verbs_survive(name: str, nodes: list[str]) -> None:
     binding = BindingArgs(name, name, name, name)
     assert extender.decode_binding(msgspec.json.encode(binding)) == binding
-    args = ExtenderArgs(pod=Pod(), node_names=nodes)
+    args = ExtenderArgs(pod=AskedPod(), node_names=nodes)
     assert extender.decode_args(msgspec.json.encode(args)) == args
 
 

@@ -18,7 +18,7 @@ from fractile.cluster.programs import Programs
 from fractile.cluster.state import State
 from fractile.dialects import aliyun, table
 from fractile.dialects.dialect import Kind
-from fractile.wire.scheduler_config import Extender, Tls, extender_of
+from fractile.wire.scheduler_config import DEFAULT_PROFILE, Extender, Tls, clear_lead, extender_of
 
 CONTROL_PLANE_GROUP = "fractile:control-plane"
 AGENTS_GROUP = "fractile:agents"
@@ -250,6 +250,7 @@ def fractile_control_plane(place: Layout, state: State, secrets: Secrets) -> Com
         f"--memory-unit={state.spec.unit.name}",
         NO_LEASE,  # one replica: after a crash nobody need wait for the lease of the dead one
         f"--sharing={place.sharing}",
+        f"--clear-lead={DEFAULT_PROFILE}={clear_lead()}",  # the other profiles pack, with weights of their own
         f"--debug-token-file={secrets.debug_token}",
         *((f"--node-policy={state.policy}",) if state.policy else ()),
         *((f"--webhook={_HOST}:{state.ports.webhook}", f"--webhook-names={_HOST}") if state.ports.webhook else ()),

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from time import perf_counter, time_ns
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -25,6 +26,7 @@ from fractile.extender.engine import Engine
 from fractile.extender.expected import Expected
 from fractile.extender.filter import BEST, filter_nodes
 from fractile.extender.listed import Lists, nothing, scored
+from fractile.extender.naming import Naming
 from fractile.extender.nominated import keep_room
 from fractile.extender.policies import NodePolicies, settled
 from fractile.extender.preempt import Preemption
@@ -37,10 +39,12 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
-from fractile.wire.extender import BindingResult, ExtenderArgs, FilterResult, NodeList, PreemptionResult
+from fractile.wire.extender import AskedPod, BindingResult, ExtenderArgs, FilterResult, NodeList, PreemptionResult
 from fractile.wire.objects import ObjectMeta, Pod
 
 log = logging.getLogger(__name__)
+
+ALL_OF_THE_BEST = Naming()
 
 
 class Extender:
@@ -63,7 +67,9 @@ class Extender:
         nominations: Nominations | None = None,
         placing: Placing | None = None,
         trace: Trace | None = None,
+        naming: Naming = ALL_OF_THE_BEST,
     ) -> None:
+        self._naming = naming
         self._trace = trace
         self._placing = placing
         self._preemption = preemption
@@ -94,6 +100,8 @@ class Extender:
         result = self._filtered(args.pod, request, names)
         if self._nominations is not None and isinstance(request, PodRequest):
             result = keep_room(result, args.pod, request, self._ledger, self._nominations)
+        if isinstance(request, PodRequest) and len(names) > BEST:
+            result = self._fewer(args.pod, request, result)
         _log_filter(args, names, result, started)
         if self._trace is not None:
             fit = len(result.node_names or ())
@@ -141,6 +149,19 @@ class Extender:
         asking = self._policies.asking(pod, request)
         standing = self._policies.standing(asking, self._expected.coming(request.uid))
         return filter_nodes(settled(request, asking), names, self._ledger, asking.plain, standing=standing)
+
+    def _fewer(self, pod: AskedPod, request: PodRequest, result: FilterResult) -> FilterResult:
+        """Only those that can win, or that are wanted: ``naming``."""
+        names = result.node_names or []
+        if len(names) < 2 or not self._naming.concerns(pod):
+            return result
+        ranking = self._ranked(pod, request, names)
+        if not ranking.best:
+            return result  # the choice is left to kube-scheduler
+        chosen = self._naming.chosen(pod, names, ranking.scores)
+        if chosen == [ranking.best]:  # nobody will ask for scores
+            self._expected.put(request.uid, ranking.best, ranking.memory, ranking.coming)
+        return msgspec.structs.replace(result, node_names=chosen)
 
     def _ranked(self, pod: Pod, request: PodRequest, names: Sequence[str]) -> Ranking:
         asking = self._policies.asking(pod, request)

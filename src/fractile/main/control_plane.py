@@ -6,7 +6,6 @@ All of it is made anew for each term of this replica's lead (``main.leading``).
 import asyncio
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,9 +23,10 @@ from fractile.control.wakeup import WakeUp
 from fractile.dialects import table
 from fractile.dialects.nvidia import SLOTS
 from fractile.errors import SetupError
-from fractile.extender.app import Extender, application, verbs
+from fractile.extender.app import ALL_OF_THE_BEST, Extender, application, verbs
 from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
+from fractile.extender.naming import Naming
 from fractile.kube import credentials, paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials
@@ -41,10 +41,11 @@ from fractile.main.collector import seldom
 from fractile.main.debugging import Debug, debugging
 from fractile.main.debugging import option as debug_option
 from fractile.main.families import family_options
-from fractile.main.leading import LeaseOptions, Stage, Term, in_terms, sentence_of
+from fractile.main.leading import LeaseOptions, Stage, Term, crash_point, in_terms, sentence_of
 from fractile.main.leading import options as lease_options
 from fractile.main.logs import log_options, set_up_logging
 from fractile.main.loops import run_in_loop
+from fractile.main.naming import options as naming_options
 from fractile.main.placing import QPS, GlobalChoice, sweep_gates
 from fractile.main.placing import options as placement_options
 from fractile.main.preemption import Evictions
@@ -91,6 +92,7 @@ from fractile.wire.resource_class import ResourceClass
 @scoring_options
 @lease_options
 @placement_options
+@naming_options
 @sharing_option
 @default_classes_option
 @quota_command_options
@@ -115,6 +117,7 @@ def command(
     compiled: bool,
     lease: LeaseOptions,
     placement: GlobalPlacement,
+    naming: Naming,
     sharing: Path | None,
     default_classes: str,
     quota_configmap: str,
@@ -149,6 +152,7 @@ def command(
             webhook=webhook,
             lease=lease,
             placement=placement,
+            naming=naming,
             debug_token_file=debug_token_file,
             traces=tracing(otlp_endpoint, service="fractile-control-plane"),
         )
@@ -169,6 +173,7 @@ async def run(
     webhook: WebhookOptions | None = None,
     lease: LeaseOptions | None = None,
     placement: GlobalPlacement = SCHEDULERS,
+    naming: Naming = ALL_OF_THE_BEST,
     debug_token_file: Path | None = None,
     traces: Tracing | None = None,
 ) -> None:
@@ -194,6 +199,7 @@ async def run(
             quota=quota,
             webhook=webhook,
             placement=placement,
+            naming=naming,
             tally=tally,
         )
 
@@ -227,6 +233,7 @@ async def _lead(
     quota: QuotaOptions | None,
     webhook: WebhookOptions | None,
     placement: GlobalPlacement,
+    naming: Naming,
     tally: Tally,
 ) -> None:
     """Build the objects, connect them, run until cancelled."""
@@ -321,7 +328,7 @@ async def _lead(
             dialects=dialects,
             classes=classes,
             narrowed=nodes.policies.narrowed,
-            reached=in_turn(term.reached, _crash_point(os.environ.get(CRASH_AT, ""))),
+            reached=in_turn(term.reached, crash_point(os.environ.get(CRASH_AT, ""))),
             term=lambda: term.name,
             nominations=evictions.nominations,
         )
@@ -357,6 +364,7 @@ async def _lead(
             nominations=evictions.nominations,
             placing=choice.placing,
             trace=traces.trace if traces else None,
+            naming=naming,
         )
         admission = (
             Admission(
@@ -434,11 +442,3 @@ async def _rebuild(
         rebuilt.set()
         wake()
         log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), time.monotonic() - started)
-
-
-def _crash_point(wanted: str):
-    def reached(step: str) -> None:
-        if step == wanted:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return reached

@@ -167,6 +167,16 @@ def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
+def crash_point(wanted: str) -> Callable[[str], None]:
+    """For tests: the process ends at that step of a bind as by kill -9."""
+
+    def reached(step: str) -> None:
+        if step == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reached
+
+
 class _Pausing:
     """For tests: a process that binds is stopped once, before the check of its lease (``assumed``) or between that and
     the write (``allowed``), where a kernel may stop it too."""

@@ -10,9 +10,13 @@ from typing import Any
 import msgspec
 
 from fractile.errors import WireError
-from fractile.wire.objects import ObjectMeta, Pod
+from fractile.wire.objects import ObjectMeta, Pod, PodSpec
 
 _NULL = msgspec.Raw(b"null")
+
+
+def _nothing() -> msgspec.Raw:
+    return _NULL
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -25,10 +29,21 @@ class NodeList(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
+class AskedSpec(PodSpec, frozen=True):
+    """Beside the rest what may hold preferences, as it came."""
+
+    affinity: msgspec.Raw = msgspec.field(default_factory=_nothing)
+    topology_spread_constraints: msgspec.Raw = msgspec.field(default_factory=_nothing)
+
+
+class AskedPod(Pod, frozen=True):
+    spec: AskedSpec = msgspec.field(default_factory=AskedSpec)
+
+
 class ExtenderArgs(msgspec.Struct, frozen=True):
     """The body of filter and prioritize."""
 
-    pod: Pod | None = msgspec.field(default=None, name="Pod")
+    pod: AskedPod | None = msgspec.field(default=None, name="Pod")
     node_names: list[str] | None = msgspec.field(default=None, name="NodeNames")
     nodes: NodeList | None = msgspec.field(default=None, name="Nodes")
 
@@ -196,6 +211,14 @@ def listed_names(args: ListedArgs) -> list[str]:
 
 def node_name(raw: msgspec.Raw) -> str:
     return _decode(_node, raw).metadata.name
+
+
+def prefers(pod: AskedPod) -> bool:
+    """Whether the pod itself would rather be on some nodes than on others. A label that has such a word for its name
+    counts too, which harms nobody."""
+    spec = pod.spec
+    spread = bytes(spec.topology_spread_constraints)
+    return b"preferredDuringScheduling" in bytes(spec.affinity) or b"ScheduleAnyway" in spread
 
 
 def encode(answer: FilterResult | BindingResult | PreemptionResult | list[HostPriority]) -> bytes:

@@ -25,6 +25,7 @@ from fractile.wire.scoring import CPU_AND_MEMORY, Kind, Strategy
 OLDEST, NEWEST = 20, 36  # minor versions
 LAST_WITH_POLICY = 22
 WEIGHT = 100
+OTHERS = 15  # kube-scheduler's default weights in sum: 12 in 1.36, and some for plugins that may come
 DEFAULT_PROFILE = "default-scheduler"
 KUBECONFIG = "/etc/kubernetes/scheduler.conf"  # kubeadm's
 
@@ -80,6 +81,12 @@ class Wish(msgspec.Struct, frozen=True):
     weight: int = WEIGHT
     profile: str = DEFAULT_PROFILE
     kubeconfig: str = KUBECONFIG
+
+
+def clear_lead(weight: int = WEIGHT, others: int = OTHERS) -> int:
+    """By how many steps of the extender a node must be ahead so that all other scores together cannot make up for it.
+    ``others``: the sum of the weights of kube-scheduler's plugins. More than 10 is never."""
+    return 100 * others // (10 * weight) + 1
 
 
 def minor_of(text: str) -> int:

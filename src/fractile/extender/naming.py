@@ -1,0 +1,48 @@
+"""How many of the best nodes the filter names, once more fit than kube-scheduler can use.
+
+Who is named alone is chosen: kube-scheduler then asks nobody for scores, neither us nor its own plugins, which spares
+one exchange of three and its scoring of a hundred nodes. There are two grounds for it.
+
+A *lead*: the best node is better than every other by so many of our ten steps that all other scores together cannot
+make up for it, so the decision is the same. kube-scheduler counts a step as ten times the extender's weight, and the
+score of a plugin as up to 100 times the plugin's weight (kubernetes: pkg/scheduler/schedule_one.go). The weights are
+those of a profile of its configuration, which we do not see, so leads are given by profile (``clear_lead`` there).
+
+``most``: the administrator wants no more names. Then kube-scheduler's own preferences decide nothing, but for pods that
+have preferences themselves.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from fractile.extender.filter import BEST
+from fractile.ledger.arrays import Ints
+from fractile.wire.extender import AskedPod, prefers
+from fractile.wire.scheduler_config import DEFAULT_PROFILE
+
+
+class Naming(msgspec.Struct, frozen=True):
+    """``most``: names in an answer. ``leads``: by profile of kube-scheduler; a pod of another one has none."""
+
+    most: int = BEST
+    leads: Mapping[str, int] = {}
+
+    def concerns(self, pod: AskedPod) -> bool:
+        """Whether an answer for the pod could have fewer names than ``BEST``."""
+        return self._lead(pod) > 0 or self._most(pod) < BEST
+
+    def chosen(self, pod: AskedPod, names: list[str], scores: Ints) -> list[str]:
+        """Those that are named; the best first where they are not all."""
+        order = np.argsort(-scores, kind="stable")
+        most, lead = self._most(pod), self._lead(pod)
+        if lead and len(names) > 1 and int(scores[order[0]]) - int(scores[order[1]]) >= lead:
+            most = 1
+        return names if most >= len(names) else [names[i] for i in order[:most].tolist()]
+
+    def _lead(self, pod: AskedPod) -> int:
+        return self.leads.get(pod.spec.scheduler_name or DEFAULT_PROFILE, 0) if self.leads else 0
+
+    def _most(self, pod: AskedPod) -> int:
+        return self.most if self.most < BEST and not prefers(pod) else BEST

@@ -1,0 +1,59 @@
+"""The options that say how many nodes the filter names (docs/scheduler-config.md)."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import click
+
+from fractile.extender.filter import BEST
+from fractile.extender.naming import Naming
+from fractile.extender.score import MAX_SCORE
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def leads_of(texts: tuple[str, ...]) -> dict[str, int]:
+    """``PROFILE=STEPS`` as numbers; click.BadParameter for what is none."""
+    leads: dict[str, int] = {}
+    for text in texts:
+        profile, _, steps = text.rpartition("=")
+        if not (profile and steps.isascii() and steps.isdigit() and int(steps[:4]) <= MAX_SCORE):
+            raise click.BadParameter(f"{text!r} is not PROFILE=STEPS with 0 to {MAX_SCORE} steps; 0 is never")
+        leads[profile] = int(steps)
+    return leads
+
+
+_OPTIONS = (
+    click.option(
+        "--name-nodes",
+        type=click.IntRange(1, BEST),
+        default=BEST,
+        show_default=True,
+        help="How many nodes the filter names at most when more fit. With 1 kube-scheduler's own preferences count "
+        "only for pods that have some themselves.",
+    ),
+    click.option(
+        "--clear-lead",
+        "leads",
+        multiple=True,
+        metavar="PROFILE=STEPS",
+        callback=lambda _context, _option, texts: leads_of(texts),
+        help="A node that is better than all others by so many steps of our scores is named alone, for pods of that "
+        "profile of kube-scheduler: default-scheduler=2 where its weights are the default ones and ours is 100. "
+        "May be given again.",
+    ),
+)
+
+
+def options(command: Command) -> Command:
+    """Add the options; the command gets them as one argument, ``naming``."""
+
+    @functools.wraps(command)
+    def gathered(*arguments: Any, **given: Any) -> Any:
+        naming = Naming(given.pop("name_nodes"), given.pop("leads"))
+        return command(*arguments, naming=naming, **given)
+
+    for one in reversed(_OPTIONS):
+        gathered = one(gathered)
+    return cast("Command", gathered)
