@@ -1,18 +1,22 @@
 """Requests with many names: answered as those with few, whatever way they are read."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
 
+from fractile.control.waiting import WaitingPods
 from fractile.errors import WireError
+from fractile.extender.app import Extender
+from fractile.extender.expected import Expected
 from fractile.extender.listed import Listed, Lists, columns_of
 from fractile.extender.score import rank
 from fractile.ledger.ledger import Ledger
-from fractile.model.units import NodeName
+from fractile.model.units import MemoryUnit, NodeName
 from fractile.wire import extender as wire
 from fractile.wire.extender import HostPriority
-from tests.builders import by_card, by_memory, card, cluster, in_use, request
+from tests.builders import by_card, by_memory, card, cluster, container, in_use, pod, request
 
 NAMES = [f"node-{i}.a-pool-with-a-long-name.example" for i in range(600)]
 
@@ -56,6 +60,21 @@ def test_many_names_are_scored_as_few_are(ledger: Ledger, policy: str) -> None:
         assert (ranking.best, ranking.scores.tolist()) == (wanted.best, wanted.scores.tolist())
         answer = msgspec.json.decode(listed.scored(ranking.scores), type=list[HostPriority])
         assert {p.host: p.score for p in answer} == dict(zip(NAMES[::-1], wanted.scores.tolist(), strict=True))
+
+
+def test_kube_scheduler_gets_the_same_scores_every_time(ledger: Ledger) -> None:
+    """The first request is decoded, the second meets the same nodes."""
+    asked = pod("p", container(memory=1000))
+    body = msgspec.json.encode({"Pod": asked, "NodeNames": NAMES[::-1]})
+    unused: Any = WaitingPods()
+    extender = Extender(
+        ledger=ledger, binder=unused, expected=Expected(lambda: 0.0), unit=MemoryUnit.MiB, ready=lambda: True
+    )
+    answers = [msgspec.json.decode(extender.prioritize(body), type=list[HostPriority]) for _ in range(3)]
+    scores = [{p.host: p.score for p in answer} for answer in answers]
+    assert scores[0] == scores[1] == scores[2]
+    assert set(scores[0]) == set(NAMES)
+    assert {scores[0][n] for n in NAMES[::3]} != {scores[0][n] for n in NAMES[1::3]}
 
 
 def test_a_name_that_nobody_knows_leaves_the_list_to_the_decoder(ledger: Ledger) -> None:
