@@ -121,6 +121,12 @@ async def test_who_does_not_ask_for_it_is_left_alone() -> None:
         assert [await w.place(name) for name in "pqrst"] == ["", "n1", "n1", "", "n1"]
 
 
+async def test_a_pod_that_brings_the_gate_asks_for_it_by_that() -> None:
+    async with world(everybody=False) as w:
+        w.submit(gate=True)
+        assert (await w.place(), w.gated()) == ("n1", False)
+
+
 async def test_the_policy_none_leaves_the_choice_to_kube_scheduler(w: World) -> None:
     w.submit(annotations={"fractile.dev/node-policy": "none"}, gate=True)
     assert await w.place() == ""
