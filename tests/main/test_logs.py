@@ -81,3 +81,18 @@ def test_the_traceback_of_a_bug_stays_in_its_line(root: logging.Logger) -> None:
         text = written(root, "json", "verb failed path=%s", "/scheduler/filter", exc_info=True)
     assert text.count("\n") == 1
     assert "ValueError: odd" in json.loads(text)["traceback"]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_every_line_has_its_own_time(root: logging.Logger, form: str) -> None:
+    handler = logging.StreamHandler(lines := io.StringIO())
+    set_up_logging("info", form)
+    handler.setFormatter(root.handlers[0].formatter)
+    for created in (1.25, 1.5, 86400.75, 1.125):
+        record = logging.makeLogRecord({"msg": "x", "created": created, "msecs": created % 1 * 1000})
+        handler.emit(record)
+    found = lines.getvalue()
+    times = ["1970-01-01T00:00:01.250Z", "1970-01-01T00:00:01.500Z", "1970-01-02T00:00:00.750Z"]
+    assert [found.index(one) for one in (*times, "1970-01-01T00:00:01.125Z")] == sorted(
+        found.index(one) for one in (*times, "1970-01-01T00:00:01.125Z")
+    )

@@ -9,9 +9,11 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,7 +23,21 @@ _FIELD = re.compile(r"(?:^|(?<= ))([a-z_]+)=%[-#0 +]*\d*(?:\.\d+)?([a-z])")
 _RESERVED = frozenset({"time", "level", "module", "decision", "message", "traceback"})
 
 
-class _Json(logging.Formatter):
+class _Text(logging.Formatter):
+    """Lines come by the hundred in a second, which is spelled once."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT, datefmt=_TIME)
+        self._second, self._spelled = -1, ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._spelled = second, time.strftime(datefmt or _TIME, time.gmtime(second))
+        return self._spelled
+
+
+class _Json(_Text):
     """Fields of the message are taken from its arguments, not from its text, so that no value is cut at a blank."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -37,19 +53,33 @@ class _Json(logging.Formatter):
         return json.dumps(found, ensure_ascii=False, default=str)
 
 
+class _Template(msgspec.Struct, frozen=True):
+    """``decision``: the words before the first field. ``fields``: names, and the place of each among the arguments.
+    ``holders``: how many arguments there are."""
+
+    decision: str
+    fields: tuple[tuple[str, int], ...]
+    holders: int
+
+
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """``decision``: the words before the first field; then the fields, as numbers where they are numbers."""
-    template, values = str(record.msg), record.args
-    fields = list(_FIELD.finditer(template))
-    if not fields or not isinstance(values, tuple) or len(values) != template.replace("%%", "").count("%"):
+    """The decision, then the fields, as numbers where they are numbers."""
+    known, values = _known(str(record.msg)), record.args
+    if not known.fields or not isinstance(values, tuple) or len(values) != known.holders:
         return {}
+    return {"decision": known.decision, **{name: _value(values[at]) for name, at in known.fields}}
+
+
+@lru_cache(maxsize=512)  # the programs have some dozens
+def _known(template: str) -> _Template:
+    fields = list(_FIELD.finditer(template))
     holders = [m.start() for m in re.finditer(r"%(?!%)", template.replace("%%", "\0\0"))]
-    found: dict[str, object] = {"decision": template[: fields[0].start()].strip()}
-    for field in fields:
-        at = holders.index(template.index("%", field.start()))
-        name = f"{field[1]}_" if field[1] in _RESERVED else field[1]
-        found[name] = _value(values[at])
-    return found
+    named = (
+        (f"{field[1]}_" if field[1] in _RESERVED else field[1], holders.index(template.index("%", field.start())))
+        for field in fields
+    )
+    first = fields[0].start() if fields else 0
+    return _Template(template[:first].strip(), tuple(named), len(holders))
 
 
 def _value(value: object) -> object:
@@ -76,9 +106,9 @@ def log_options(command: Command) -> Command:
 
 def set_up_logging(level: str, form: str = "text") -> None:
     """Configure the root logger; libraries that log every request are kept to warnings."""
-    formatter = _Json() if form == "json" else logging.Formatter(_FORMAT, datefmt=_TIME)
-    formatter.converter = time.gmtime
     handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
+    handler.setFormatter(_Json() if form == "json" else _Text())
+    # No line says them, and each record would look them up.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
