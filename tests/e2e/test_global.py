@@ -12,7 +12,6 @@ from fractile.cluster import workload as w
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.workload import Manifest, Workload
 from fractile.wire.queued import ANNOTATION, GATE, NOMINATED
-from tests.e2e.conftest import not_on_chart
 
 CARD = 16_276
 FEW = 4000
@@ -67,7 +66,6 @@ def said(cluster: LocalCluster, text: str) -> int:
     return cluster.log("control-plane").read_text().count(text)
 
 
-@not_on_chart("its control plane is started with other arguments here")
 def test_the_webhook_holds_pods_back_and_they_are_bound_where_they_were_nominated(
     gating: LocalCluster, work: Workload
 ) -> None:
@@ -89,7 +87,6 @@ def _gates_are_set(cluster: LocalCluster, work: Workload) -> bool:
     return gates(json.loads(cluster.kubectl("-n", work.namespace, "create", *options, stdin=body))) == [GATE]
 
 
-@not_on_chart("its control plane is started with other arguments here")
 def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: LocalCluster, work: Workload) -> None:
     gating.kill("control-plane")
     try:
@@ -104,7 +101,6 @@ def test_a_gate_that_was_left_is_removed_when_a_killed_leader_is_back(gating: Lo
     assert all(nominated(one) in ("", w.node_of(one)) for one in found.values())
 
 
-@not_on_chart("it stops kube-scheduler, and looks at the log of one control plane")
 def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, work: Workload) -> None:
     gating.kill("kube-scheduler", signal.SIGSTOP)
     try:
@@ -119,7 +115,6 @@ def test_pods_that_wait_in_the_queue_are_nominated_there(gating: LocalCluster, w
     assert where_nominated(work, ["a", "b"])
 
 
-@not_on_chart("it looks at the log of one control plane")
 def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluster, work: Workload) -> None:
     """Fractile does not know ports of nodes: it fills one node before the next."""
     work.apply([asking("first", port=18_123)])
@@ -134,7 +129,6 @@ def test_a_wrong_nomination_costs_nothing_but_the_nomination(gating: LocalCluste
     assert said(gating, "nomination missed") == missed + 1
 
 
-@not_on_chart("it looks at the log of one control plane")
 def test_a_pod_without_room_says_so_and_runs_when_there_is(gating: LocalCluster, work: Workload) -> None:
     work.apply([asking(f"p{i}", CARD) for i in range(7)])
     work.wait_running(*(f"p{i}" for i in range(7)))
