@@ -169,8 +169,8 @@ async def plane(
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the others run until the condition holds; five seconds at most."""
-    async with asyncio.timeout(5):
+    """Let the others run until the condition holds; a program may take long to start on a busy machine."""
+    async with asyncio.timeout(60):
         while True:
             if condition():
                 return

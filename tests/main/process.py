@@ -25,7 +25,7 @@ class Running:
     def pid(self) -> int:
         return self.process.pid
 
-    async def ready(self, seconds: float = 20) -> None:
+    async def ready(self, seconds: float = 60) -> None:
         """Wait until it says that its ledger is rebuilt."""
         async with asyncio.timeout(seconds), httpx2.AsyncClient(base_url=self.url, trust_env=False) as http:
             while True:
@@ -38,7 +38,7 @@ class Running:
                     pass
                 await asyncio.sleep(0.02)
 
-    async def ended(self, seconds: float = 10) -> int:
+    async def ended(self, seconds: float = 30) -> int:
         async with asyncio.timeout(seconds):
             return await self.process.wait()
 

@@ -79,7 +79,7 @@ async def test_it_rebuilds_serves_and_ends_when_told_to(server: FakeApiServer, t
 
 
 async def test_it_is_not_ready_before_it_has_seen_every_pod(server: FakeApiServer, tmp_path: Path) -> None:
-    server.inject(Fault(method="GET", path="/api/v1/pods", watch=False, delay=1.0))
+    server.inject(Fault(method="GET", path="/api/v1/pods", watch=False, delay=5.0))
     async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:
         async with httpx2.AsyncClient(base_url=running.url, trust_env=False) as http:
             await until(lambda: any(r.path.endswith("extendedresources") for r in server.requests))
