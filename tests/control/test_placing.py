@@ -391,6 +391,23 @@ async def test_a_pod_about_which_kube_scheduler_has_asked_is_not_nominated_unles
     assert await w.place() == "n1"
 
 
+async def test_a_nomination_takes_until_the_watch_shows_it(w: World) -> None:
+    for i in range(8):
+        w.submit(f"o{i}", container(memory=10))
+    for i in range(4):
+        w.submit(f"p{i}", container(memory=10))
+        assert await w.place(f"p{i}")
+    assert w.placing.front.reach == 0
+    for i in range(8):
+        w.placing.begun(w.uid(f"o{i}"), "n1")
+    for i in range(4):
+        w.see(f"p{i}")
+    reach = w.placing.front.reach
+    assert reach > 0
+    w.see("p0")  # once
+    assert w.placing.front.reach == reach
+
+
 async def test_a_gate_is_never_left_to_kube_scheduler(w: World) -> None:
     await overtaken(w, *(f"o{i}" for i in range(8)))
     w.submit(gate=True)

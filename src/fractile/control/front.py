@@ -54,11 +54,12 @@ class Front:
 
     @property
     def taken(self) -> int:
-        """Of those that came; to be given to ``written`` when the nomination is seen."""
+        """How many of those that came; to be given to ``written`` when the nomination is seen."""
         return self._taken
 
     def written(self, before: int) -> None:
-        """A nomination was written; ``before``: how many were taken when that began."""
+        """The watch shows a nomination, so kube-scheduler sees it about now; ``before``: how many were taken when its
+        writing began."""
         self._mean = (1 - _WEIGHT) * self._now() + _WEIGHT * (self._taken - before)
         self._meant = self._clock()
 

@@ -95,6 +95,7 @@ class Placing:
         self.front = Front(clock)
         self._left: dict[PodUID, float] = {}  # reserved, not nominated since kube-scheduler is about to take them: when
         self._insisted: set[PodUID] = set()  # but it did not
+        self._unseen: dict[PodUID, int] = {}  # nominations that the watch has not shown yet: taken when they were begun
         self._since: dict[PodUID, float] = {}  # when each of ``_pods`` was first seen
         self._pods: dict[PodUID, QueuedPod] = {}  # that are to be looked at, as they were last seen
         self._heap: list[tuple[bool, int, int, PodUID]] = []
@@ -122,6 +123,8 @@ class Placing:
             self._forget(uid, Ended.GONE)
         else:
             self._pods[uid] = pod
+            if uid in self._unseen and nominated_by_us(pod):
+                self.front.written(self._unseen.pop(uid))
             self._since.setdefault(uid, self._clock())
             if not gated(pod):
                 self.front.came(uid)
@@ -249,16 +252,17 @@ class Placing:
         return True
 
     async def _nominate(self, uid: PodUID, pod: QueuedPod, node: NodeName) -> None:
-        started, taken = self._clock(), self.front.taken
+        started = self._clock()
+        if not gated(pod):
+            self._unseen[uid] = self.front.taken
         try:
             await self._client.merge_patch(_path(pod) + "/status", nomination(pod, node))
-            if not gated(pod):
-                self.front.written(taken)
             self._tally.nominated(self._clock() - self._since.get(uid, started))
             log.info("nominated pod=%s node=%s ms=%.1f", _name(pod), node, (self._clock() - started) * 1000)
         except NotLeading:
             raise
         except FractileError as e:
+            self._unseen.pop(uid, None)
             # The pod is gone, bound, or not as it was seen: what is true now will be seen in a moment.
             log.info("nomination refused pod=%s node=%s reason=%s", _name(pod), node, e)
             if not isinstance(e, ApiError) or e.code != 409:
@@ -352,6 +356,7 @@ class Placing:
         self._pods.pop(uid, None)
         self._since.pop(uid, None)
         self.front.forget(uid)
+        self._unseen.pop(uid, None)
         self._left.pop(uid, None)
         self._insisted.discard(uid)
         self._queued.discard(uid)
