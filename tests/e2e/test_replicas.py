@@ -48,13 +48,13 @@ def test_pods_are_placed_by_whoever_leads_and_by_the_next_one_when_it_is_told_to
     first = believed(several)
     assert isinstance(first, ControlPlaneState)
     work.apply([w.pod("before", w.container(memory=2000))])
-    work.wait_running("before")
+    work.wait_running("before", seconds=90)
 
     (leader,) = [name for name, seen in several.status().items() if seen.pid == first.process.pid]
     assert leader.startswith("control-plane-")
-    several.kill(leader, signal.SIGTERM)
+    several.kill(leader, signal.SIGTERM, wait=60)
     work.apply([w.pod("after", w.container(memory=2000))])
-    pods = work.wait_running("before", "after")
+    pods = work.wait_running("before", "after", seconds=90)
     assert w.placement_of(pods["after"]).containers[0].slices[0].memory == 2000
 
     second = believed(several)
