@@ -90,10 +90,8 @@ async def test_one_that_nobody_has_signed_is_not_ready(authority: trustme.CA, tr
     async with replica(trustme.CA()) as stranger, replica(authority) as known:
         stranger.status = known.status = 200
         assert await first_ready([(stranger.port,)], trust) == ()
-        async with asyncio.timeout(30):
-            while not (found := await first_ready([(stranger.port,), (known.port,)], trust)):
-                await asyncio.sleep(0)  # a second was not enough for this machine
-        assert found == (known.port,)
+        found = [await first_ready([(stranger.port,), (known.port,)], trust) for _ in range(3)]
+        assert {*found} - {()} == {(known.port,)}  # a busy machine may need more than a second
 
 
 async def test_one_that_does_not_run_or_says_nothing_is_not_ready(authority: trustme.CA, trust: ssl.SSLContext) -> None:
