@@ -8,6 +8,7 @@ import asyncio
 import sys
 
 from tests.perf import (
+    answering,
     binding,
     by_class,
     class_upkeep,
@@ -48,6 +49,7 @@ PARTS = {
     "webhook": lambda: asyncio.run(webhook.measure()),
 }
 ON_REQUEST = {
+    "answering": lambda: asyncio.run(answering.measure()),
     "published": published.measure,
     "many-pods": lambda: asyncio.run(many_pods.measure()),
     "many-classes": lambda: asyncio.run(many_classes.measure()),
