@@ -96,3 +96,10 @@ def test_the_image_is_what_chart_and_plain_daemonset_ask_for() -> None:
     assert f"/{image.NATIVE} " in containerfile
     assert f"USER {image.USER}\n" in containerfile
     assert f'ENTRYPOINT ["/{image.PREFIX}/bin/fractile"]' in containerfile
+
+
+def test_pip_is_told_each_requirement_whole_also_one_with_a_condition(tmp_path: Path) -> None:
+    wanted = ["httptools>=0.6", "uvloop>=0.22; sys_platform != 'win32'"]
+    (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {json.dumps(wanted)}\n")
+    (tmp_path / "constraints.txt").write_text("httptools==0.9.0\nuvloop==0.23.0\n")
+    assert image.requirements(image.pins_of(tmp_path)) == wanted

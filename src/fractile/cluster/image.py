@@ -95,7 +95,7 @@ def build(out: Path, *, root: Path, env: Mapping[str, str], progress: Progress, 
         packages = debian.fetch([_PYTHON, "base-files", "libstdc++6"], cache / "debian")
         base = _layer(cache, "base", _base_key(packages), lambda at: _base(at, packages), time=stamp, step=step)
     with progress.step("image: Python packages", note="takes a minute, once") as step:
-        pins, records = _pins(root), cache / "records"
+        pins, records = pins_of(root), cache / "records"
         needed = _layer(cache, "packages", pins, lambda at: _packages(at, root, pins, records), time=stamp, step=step)
     built = native.ensure(env, progress)
     if not built:
@@ -199,16 +199,20 @@ def _base(root: Path, packages: Sequence[debian.Package]) -> None:
     _compile(root, f"usr/lib/{_PYTHON}")
 
 
-def _pins(root: Path) -> str:
+def requirements(pins: str) -> list[str]:
+    """The product's own of them; conditions, as for which system one is, have blanks."""
+    return pins.partition("#")[0].splitlines()
+
+
+def pins_of(root: Path) -> str:
     """What the product needs, in the versions of constraints.txt: one requirement a line."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     return "\n".join([*project["dependencies"], "#", (root / "constraints.txt").read_text()])
 
 
 def _packages(at: Path, root: Path, pins: str, records: Path) -> None:
-    wanted, _, _ = pins.partition("#")
     site = at / _SITE
-    _pip(["--target", str(site), "-c", str(root / "constraints.txt"), *wanted.split()])
+    _pip(["--target", str(site), "-c", str(root / "constraints.txt"), *requirements(pins)])
     shutil.rmtree(records, ignore_errors=True)
     for one in site.glob("*.dist-info"):
         shutil.copytree(one, records / one.name)
