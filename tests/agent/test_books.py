@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ async def test_a_list_is_right_whoever_came_went_or_changed_since_the_last_one()
         server = await rpc.serve(Path(folder) / "s", rpc.unary(rpc.LIST, answer))
         kubelet = Kubelet(Path(folder) / "s", Path(folder) / "none")
         try:
-            seen: list[list[tuple[str, frozenset[str]]]] = []
+            seen: list[list[tuple[str, Set[str]]]] = []
             for now in ([pod("a", "1"), pod("b", "2")], [pod("b", "2")], [pod("b", "2", "3"), pod("a", "1")], []):
                 present[:] = now
                 listed = (await kubelet.books()).listed

@@ -1,6 +1,6 @@
 """What was seen of the cluster at one moment, from all who keep books. Pure data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from fractions import Fraction
 
 import msgspec
@@ -16,7 +16,7 @@ from fractile.wire.kubelet_checkpoint import Recorded
 from fractile.wire.objects import KubeStruct, ObjectMeta, Pod, PodSpec, PodStatus
 from fractile.wire.resource_class import ResourceClass
 
-Record = Mapping[tuple[str, str, str], Mapping[str, frozenset[str]]]  # namespace, pod, container -> resource -> ids
+Record = Mapping[tuple[str, str, str], Mapping[str, Set[str]]]  # namespace, pod, container -> resource -> ids
 
 
 class ContainerStatus(KubeStruct, frozen=True):

@@ -1,6 +1,10 @@
 """Device ids and their ranges."""
 
+import sys
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fractile.errors import WireError
 from fractile.model.units import CardUUID, DeviceID
@@ -85,3 +89,34 @@ def test_what_is_no_device_id_is_refused(text: str) -> None:
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(WireError, match="is not a range of device ids"):
         devices.from_ranges(text)
+
+
+MANY = st.frozensets(st.sampled_from([f"{card}::{k}" for card in (A, B) for k in range(200)]))
+
+
+@given(MANY, MANY)
+def test_a_set_as_ranges_is_like_the_set(one: frozenset[str], other: frozenset[str]) -> None:
+    ranges, others = devices.Ranges(devices.to_ranges(one)), devices.Ranges(devices.to_ranges(other))
+    assert set(ranges) == one
+    assert len(ranges) == len(one)
+    assert ranges == one
+    assert one == ranges
+    assert hash(ranges) == hash(one)
+    assert (ranges == others, ranges == other, one == others) == (one == other,) * 3
+    assert ranges & others == one & other
+    assert (ranges <= others) == (one <= other)
+    assert all((device in ranges) == (device in one) for device in other | {"GPU-a", "x::1"})
+    assert devices.to_ranges(ranges) == devices.to_ranges(one)
+
+
+@pytest.mark.parametrize("count", [0, 1, 64, 65, 4000])
+@pytest.mark.parametrize("form", ["GPU-a::{}", "none of ours {}"])
+def test_compact_is_the_same_set(count: int, form: str) -> None:
+    ids = [form.format(k) for k in range(count)]
+    assert devices.compact([*ids, *ids]) == frozenset(ids)
+
+
+def test_many_ids_take_little_room() -> None:
+    held = devices.compact(devices.device_ids(CardUUID("GPU-a"), 16_000))
+    assert isinstance(held, devices.Ranges)
+    assert sys.getsizeof(held) + sys.getsizeof(held.text) < 300

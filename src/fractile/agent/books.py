@@ -7,7 +7,7 @@ Failure rule: without pod-resources nothing can be said (BooksClosed); without t
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 import grpc
@@ -22,16 +22,16 @@ from fractile.errors import FractileError, WireError
 from fractile.model.units import ContainerName, PodUID
 from fractile.region import directory
 from fractile.wire import kubelet_checkpoint
+from fractile.wire.devices import compact
 from fractile.wire.kubelet_checkpoint import Recorded
 
 _CALL = 5.0  # seconds; measured 1-9 ms
-_SMALL = 4096  # bytes of an entry that is kept to be recognised; one of a fine unit may have 16,000 ids
 _AT_ONCE = 1024 * 1024  # bytes of a checkpoint that is decoded in less than a hand-over to a thread may take
 _TRIES = 4  # kubelet allows 100 calls a second, 10 at once, and answers RESOURCE_EXHAUSTED above
 
 log = logging.getLogger(__name__)
 
-Held = dict[ContainerName, dict[str, frozenset[str]]]
+Held = dict[ContainerName, dict[str, Set[str]]]
 
 
 class BooksClosed(FractileError):
@@ -60,14 +60,19 @@ class Books(msgspec.Struct, frozen=True):
             None,
         )
 
-    def recorded_holders(self, resource: str, ids: frozenset[str]) -> list[Recorded]:
+    def recorded_holders(self, resource: str, ids: Set[str]) -> list[Recorded]:
         """The checkpoint's containers that hold exactly these ids."""
-        return [e for e in self.recorded or () if e.resource == resource and e.ids == ids]
+        wanted = compact(ids)
+        return [e for e in self.recorded or () if e.resource == resource and e.ids == wanted]
 
-    def listed_holders(self, resource: str, ids: frozenset[str]) -> list[tuple[ListedPod, ContainerName]]:
+    def listed_holders(self, resource: str, ids: Set[str]) -> list[tuple[ListedPod, ContainerName]]:
         """The listed containers that hold exactly these ids."""
+        wanted = compact(ids)
         return [
-            (pod, container) for pod in self.listed for container, held in pod.held.items() if held.get(resource) == ids
+            (pod, container)
+            for pod in self.listed
+            for container, held in pod.held.items()
+            if held.get(resource) == wanted
         ]
 
 
@@ -84,7 +89,7 @@ class Kubelet:
         self._reading = asyncio.Lock()
         self._asked = 0  # calls of ``books`` so far
         self._last: tuple[int, Books] | None = None  # a read, and how many calls had come when it began
-        self._known: dict[bytes, ListedPod] = {}  # of the last list, as it was encoded: most pods are the same
+        self._known: dict[bytes, ListedPod] = {}  # of the last list, by how it was encoded: most pods are the same
 
     async def books(self) -> Books:
         """What kubelet says; read after this call was made, perhaps for another caller."""
@@ -130,9 +135,10 @@ class Kubelet:
         raise AssertionError("unreachable")
 
     def _decoded(self, encoded: Iterable[bytes]) -> tuple[ListedPod, ...]:
-        found = [(pod, self._known.get(pod) or _listed(pr.PodResources.FromString(pod))) for pod in encoded]
-        self._known = {pod: listed for pod, listed in found if len(pod) <= _SMALL}
-        return tuple(listed for _, listed in found)
+        found = [(kubelet_checkpoint.key_of(pod), pod) for pod in encoded]
+        listed = [self._known.get(key) or _listed(pr.PodResources.FromString(pod)) for key, pod in found]
+        self._known = dict(zip((key for key, _ in found), listed, strict=True))
+        return tuple(listed)
 
     async def _recorded(self) -> tuple[Recorded, ...] | None:
         """A thread costs the more the busier the node is, so only a file of very many ids is read in one."""
@@ -172,10 +178,10 @@ def _listed(pod: pr.PodResources) -> ListedPod:
     return ListedPod(pod.namespace, pod.name, held)
 
 
-def _by_resource(container: pr.ContainerResources) -> dict[str, frozenset[str]]:
+def _by_resource(container: pr.ContainerResources) -> dict[str, Set[str]]:
     # Kubelet makes an entry of every single id (pkg/kubelet/cm/devicemanager/pod_devices.go), so 16,276 MiB are 16,276
     # entries: they are gathered in place, since a new set for each of them takes seconds.
     held: dict[str, set[str]] = {}
     for devices in container.devices:
         held.setdefault(devices.resource_name, set()).update(devices.device_ids)
-    return {resource: frozenset(ids) for resource, ids in held.items()}
+    return {resource: compact(ids) for resource, ids in held.items()}

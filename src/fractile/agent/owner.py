@@ -5,6 +5,8 @@ written down what a container holds before it starts it, and never a set of ids 
 strange there, kubelet's list is asked as well, which names all pods of the node and costs the more the more they are.
 """
 
+from collections.abc import Set
+
 import msgspec
 
 from fractile.agent.books import Books
@@ -25,9 +27,9 @@ class Owned(msgspec.Struct, frozen=True):
 
     pod: Pod
     request: PodRequest
-    held: dict[tuple[ContainerName, str], frozenset[str]]  # by container and primary resource
+    held: dict[tuple[ContainerName, str], Set[str]]  # by container and primary resource
 
-    def ids(self, asked: ContainerRequest) -> frozenset[str] | None:
+    def ids(self, asked: ContainerRequest) -> Set[str] | None:
         """What kubelet gave for this request; None when its books do not say."""
         return self.held.get((asked.container, asked.resource))
 
@@ -74,11 +76,11 @@ async def owner(resource: str, ids: frozenset[str], books: Books, pods: NodePods
     return Owned(pod, request, held)
 
 
-def _holds(held: dict[tuple[ContainerName, str], frozenset[str]], resource: str, ids: frozenset[str]) -> bool:
+def _holds(held: dict[tuple[ContainerName, str], Set[str]], resource: str, ids: Set[str]) -> bool:
     return any(resource == of and mine == ids for (_, of), mine in held.items())
 
 
-def _held(container: ContainerRequest, request: PodRequest, books: Books) -> frozenset[str]:
+def _held(container: ContainerRequest, request: PodRequest, books: Books) -> Set[str]:
     if container.role is Role.INIT:
         entry = books.entry(request.uid, container.container, container.resource)
         return entry.ids if entry else frozenset()

@@ -285,7 +285,7 @@ class DeviceManager:
             text = self._file.read_bytes()
             for e in kubelet_checkpoint.decode(text):
                 answer = dp.ContainerAllocateResponse.FromString(e.answer)
-                self._held[_Key(e.uid, e.container, e.resource)] = _Held(e.ids, answer)
+                self._held[_Key(e.uid, e.container, e.resource)] = _Held(frozenset(e.ids), answer)
             self.plugins.expect(kubelet_checkpoint.registered(text))
         except FileNotFoundError:
             return

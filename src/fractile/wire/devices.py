@@ -5,12 +5,14 @@ the one that dcgm-exporter and NVIDIA's plugin use, so their tools attribute our
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Set
+from typing import Any
 
 from fractile.errors import WireError
 from fractile.model.units import CardUUID, DeviceID
 
 SEPARATOR = "::"
+_FEW = 64  # ids that a plain set keeps; a hundred bytes each
 MAX_PER_RESOURCE = 60_000  # kubelet's gRPC limit is 4 MiB: about 68,000 ids of this length (node.md 2.2)
 
 _NUMBER = "(?:0|[1-9][0-9]{0,5})"
@@ -54,6 +56,8 @@ def count_by_card(devices: Iterable[str]) -> dict[CardUUID, int]:
 
 def to_ranges(devices: Iterable[str]) -> str:
     """The set as one line, canonical for equal sets: ``GPU-a::0-511,600 GPU-b::7``."""
+    if isinstance(devices, Ranges):
+        return devices.text
     numbers: dict[CardUUID, list[int]] = {}
     for device in set(devices):
         card, k = split(device)
@@ -63,16 +67,60 @@ def to_ranges(devices: Iterable[str]) -> str:
 
 def from_ranges(text: str) -> frozenset[DeviceID]:
     """The inverse of ``to_ranges``; WireError on malformed text."""
-    found: set[DeviceID] = set()
+    return frozenset(device_id(card, k) for card, run in _parsed(text) for k in run)
+
+
+class Ranges(Set[str]):
+    """A set of ids in the room of its ranges: 16,000 ids of a slice in MiB are a hundred bytes, not 2 MB."""
+
+    __slots__ = ("_count", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._count = sum(len(run) for _, run in _parsed(text))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return (device_id(card, k) for card, run in _parsed(self.text) for k in run)
+
+    def __contains__(self, device: object) -> bool:
+        match = _ID.fullmatch(device) if isinstance(device, str) else None
+        return match is not None and any(card == match[1] and int(match[2]) in run for card, run in _parsed(self.text))
+
+    def __eq__(self, other: object) -> bool:
+        return self.text == other.text if isinstance(other, Ranges) else super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return self._hash()  # that of an equal frozenset
+
+    def __repr__(self) -> str:
+        return f"Ranges({self.text!r})"
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> frozenset[Any]:  # what | and & make
+        return frozenset(it)
+
+
+def compact(ids: Collection[str]) -> Set[str]:
+    """The set, as ranges where there are many; plain where they are few, or are not of our form."""
+    if len(ids) <= _FEW:
+        return frozenset(ids)
+    try:
+        return Ranges(to_ranges(ids))
+    except WireError:
+        return frozenset(ids)
+
+
+def _parsed(text: str) -> Iterator[tuple[CardUUID, range]]:
     for part in text.split():
         match = _RANGES.fullmatch(part)
         if match is None:
             raise WireError(f"{part[:80]!r} is not a range of device ids")
-        card = CardUUID(match[1])
         for run in match[2].split(","):
             first, _, last = run.partition("-")
-            found.update(device_id(card, k) for k in range(int(first), int(last or first) + 1))
-    return frozenset(found)
+            yield CardUUID(match[1]), range(int(first), int(last or first) + 1)
 
 
 def _runs(numbers: list[int]) -> str:

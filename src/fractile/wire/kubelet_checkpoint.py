@@ -4,16 +4,18 @@ It is the one place that names ordinary init containers and pod UIDs (reference:
 of Kubernetes; node.md 2.2). Its form is no promise of kubelet's, so a reader must do without it: WireError is normal.
 """
 
-from collections.abc import Collection, Iterable
+import hashlib
+from collections.abc import Collection, Iterable, Set
 
 import msgspec
 
 from fractile.errors import WireError
 from fractile.model.units import ContainerName, PodUID
+from fractile.wire.devices import compact
 
 FILE_NAME = "kubelet_internal_checkpoint"
 
-_SMALL = 4096  # bytes of an entry that is kept decoded
+_SMALL = 4096  # bytes of an entry that is recognised by itself; a larger one by its digest
 _NO_NUMA = "-1"  # kubelet's key for devices without a NUMA node
 
 
@@ -23,7 +25,7 @@ class Recorded(msgspec.Struct, frozen=True):
     uid: PodUID
     container: ContainerName
     resource: str
-    ids: frozenset[str]
+    ids: Set[str]
     answer: bytes = b""
 
 
@@ -88,10 +90,15 @@ def encode(entries: list[Recorded], registered: dict[str, list[str]]) -> bytes:
 
 def _recorded(raw: bytes) -> Recorded:
     entry = _entry_decoder.decode(raw)
-    ids = frozenset(i for ids in entry.device_ids.values() for i in ids)
+    ids = compact([i for ids in entry.device_ids.values() for i in ids])
     return Recorded(
         PodUID(entry.pod_uid), ContainerName(entry.container_name), entry.resource_name, ids, entry.alloc_resp or b""
     )
+
+
+def key_of(encoded: bytes) -> bytes:
+    """By which an encoded entry is recognised: a container of a fine unit has 16,000 ids, a megabyte."""
+    return encoded if len(encoded) <= _SMALL else hashlib.blake2b(encoded, digest_size=16).digest()
 
 
 class _Kept:
@@ -108,9 +115,8 @@ class _Kept:
     def decode(self, entries: Iterable[msgspec.Raw]) -> tuple[Recorded, ...]:
         before, now, found = self._entries, dict[bytes, Recorded](), list[Recorded]()
         for raw in map(bytes, entries):
-            one = before.get(raw) or _recorded(raw)
-            if len(raw) <= _SMALL:
-                now[raw] = one
+            key = key_of(raw)
+            one = now[key] = before.get(key) or _recorded(raw)
             found.append(one)
         self._entries = now
         return tuple(found)
