@@ -315,7 +315,17 @@ async def world(
             finally:
                 await made.stop_agent()
     finally:
-        shutil.rmtree(root)
+        await _remove(root)
+
+
+async def _remove(root: Path) -> None:
+    """A thread that the agent has left may still be writing a file there."""
+    for _ in range(100):
+        try:
+            return shutil.rmtree(root)
+        except OSError:
+            await asyncio.sleep(0.05)
+    shutil.rmtree(root)
 
 
 def credentials(world: World):
