@@ -321,11 +321,11 @@ async def world(
 async def _remove(root: Path) -> None:
     """A thread that the agent has left may still be writing a file there."""
     for _ in range(100):
-        try:
-            return shutil.rmtree(root)
-        except OSError:
-            await asyncio.sleep(0.05)
-    shutil.rmtree(root)
+        shutil.rmtree(root, ignore_errors=True)
+        if not root.exists():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{root} cannot be removed")
 
 
 def credentials(world: World):
