@@ -322,7 +322,7 @@ async def _remove(root: Path) -> None:
     """A thread that the agent has left may still be writing a file there."""
     for _ in range(100):
         shutil.rmtree(root, ignore_errors=True)
-        if not root.exists():
+        if not root.exists():  # noqa: ASYNC240
             return
         await asyncio.sleep(0.05)
     raise AssertionError(f"{root} cannot be removed")
