@@ -15,7 +15,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fractile.errors import SetupError
+from fractile.extender.verbs import Verb
 from fractile.main.clients import Clients
+from fractile.main.direct import Find
 from fractile.main.serving import Options, serve
 from tests.main.process import free_port
 
@@ -52,11 +54,11 @@ class World:
         self.key.write_bytes(pair.private_key_pem.bytes())
 
     @asynccontextmanager
-    async def serving(self, *names: str) -> AsyncGenerator[str, None]:
+    async def serving(self, *names: str, find: Find = lambda path: None) -> AsyncGenerator[str, None]:
         listen = f"127.0.0.1:{free_port()}"
         options = Options(listen, self.cert, self.key, clients=Clients(self.ca, names))
         options.look_again = 0.05
-        task = asyncio.create_task(serve(APP, options))
+        task = asyncio.create_task(serve(APP, options, find))
         try:
             async with asyncio.timeout(20):
                 while not await self.asked(f"https://{listen}", "/healthz"):  # noqa: ASYNC110 - uvicorn has no event
@@ -118,6 +120,23 @@ async def test_names_are_asked_for_where_they_are_given(world: World) -> None:
         assert await world.asked(url, VERB, world.callers, "system:kube-scheduler") == 200
         assert await world.asked(url, VERB, world.callers, "other") == 200
         assert await world.asked(url, VERB, world.callers, "system:node:n1") == 403
+
+
+async def test_a_verb_that_needs_no_application_asks_for_the_certificate_too(world: World) -> None:
+    called: list[bytes] = []
+
+    def answer(body: bytes) -> bytes:
+        called.append(body)
+        return b"done"
+
+    verbs = {VERB.encode(): Verb(VERB, answer, str.encode)}
+    async with world.serving("system:kube-scheduler", find=verbs.get) as url:
+        assert await world.asked(url, VERB) == 403
+        assert await world.asked(url, VERB, world.callers, "system:node:n1") == 403
+        assert await world.asked(url, VERB, world.strangers, "system:kube-scheduler") == 0
+        assert called == []
+        assert await world.asked(url, VERB, world.callers, "system:kube-scheduler") == 200
+        assert called == [b""]
 
 
 async def test_a_path_is_not_opened_by_how_it_is_written(world: World) -> None:
