@@ -24,6 +24,10 @@ def leads_of(texts: tuple[str, ...]) -> dict[str, int]:
     return leads
 
 
+def _leads(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, int]:
+    return leads_of(texts)
+
+
 _OPTIONS = (
     click.option(
         "--name-nodes",
@@ -38,7 +42,7 @@ _OPTIONS = (
         "leads",
         multiple=True,
         metavar="PROFILE=STEPS",
-        callback=lambda _context, _option, texts: leads_of(texts),
+        callback=_leads,
         help="A node that is better than all others by so many steps of our scores is named alone, for pods of that "
         "profile of kube-scheduler: default-scheduler=2 where its weights are the default ones and ours is 100. "
         "May be given again.",
