@@ -6,7 +6,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class Hollow:
         return msgspec.json.decode(file.read_bytes(), type=Started)
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not true():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -119,7 +119,7 @@ async def test_the_node_is_ready_and_reports_what_the_agent_registered() -> None
     async with hollow() as h:
         status = h.node()["status"]
         assert [c["status"] for c in status["conditions"] if c["type"] == "Ready"] == ["True"]
-        assert status["capacity"] | {} == {
+        registered = {
             "cpu": "64",
             "memory": "256Gi",
             "pods": "110",
@@ -132,6 +132,9 @@ async def test_the_node_is_ready_and_reports_what_the_agent_registered() -> None
             "fractile.dev/gpu": "512",
             "fractile.dev/device": "0",
         }
+        with suppress(TimeoutError):  # one resource after the other
+            await h.until(lambda: h.node()["status"]["capacity"] == registered)
+        assert h.node()["status"]["capacity"] == registered
         lease = h.server.get(paths.lease("kube-node-lease", NODE))
         assert lease["spec"]["holderIdentity"] == NODE
 
