@@ -80,6 +80,22 @@ def test_descriptors_that_rise_beside_books_that_wave_are_a_leak() -> None:
     assert sentence.startswith("agent: descriptors rise from ")
 
 
+def following(rise: float) -> list[Sample]:
+    """16 KiB for each of 80 to 145 entries, of an arbiter of 6 MiB."""
+    rng = Random(6)
+    books = [80 + rng.randrange(65) + (20 if i > 180 else 0) for i in range(361)]
+    return [sample(10.0 * i, rss=int(6000 + 16 * n + rise * i / 360), entries=n) for i, n in enumerate(books)]
+
+
+def test_memory_that_follows_the_books_is_none() -> None:
+    assert leaks(following(rise=0)) == ()
+
+
+def test_memory_that_rises_beside_books_that_wave_is_a_leak() -> None:
+    (sentence,) = leaks(following(rise=1000))
+    assert "memory grows by 1" in sentence
+
+
 def test_books_that_fill_up_are_a_leak() -> None:
     filling = [msgspec.structs.replace(s, entries=20 + int(s.seconds // 60)) for s in hour()]
     assert leaks(filling) == ("agent: entries rise from 38 to 71",)

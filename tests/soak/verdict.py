@@ -5,8 +5,9 @@ all pairs. Peaks do not move it as long as fewer than 29 % of the samples are of
 these samples, in percent of where it begins.
 
 Descriptors, threads, tasks and entries are small whole numbers that wave: of them the median of the last third is
-compared with that of the first third. An agent has two descriptors for each directory, and an arbiter one, so of
-descriptors that part is taken off first which goes up and down with the books (least squares, time beside it).
+compared with that of the first third. An agent has two descriptors for each directory, an arbiter one, and 16 KiB of
+that container's pages mapped; so of descriptors and of memory that part is taken off first which goes up and down with
+the books. The books themselves may not rise.
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,16 @@ from statistics import median
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tests.soak.samples import Sample
 
 GROWTH = 5.0  # percent of resident memory that a program may gain after the warm-up
 WAVE = 1.5  # descriptors, threads or tasks: more than one, in the medians
 _ENTRIES = 1.5  # times as many
+_FOLLOWS = 0.25  # of the variance
+
+Values = npt.NDArray[np.float64]
 
 
 class Fit(msgspec.Struct, frozen=True):
@@ -61,12 +66,13 @@ def judge(samples: Sequence[Sample], *, warm_up: float) -> list[Verdict]:
 
 
 def _of(program: str, seen: list[Sample]) -> Verdict:
-    memory = theil_sen([(s.seconds, s.rss) for s in seen])
+    memory = theil_sen([*zip([s.seconds for s in seen], _beyond_books(seen, [s.rss for s in seen]), strict=True)])
     leaks: list[str] = []
     if memory.percent > GROWTH:
         leaks.append(f"{program}: memory grows by {memory.percent:.1f} %, from {memory.level / 1024:.1f} MiB")
     for what in ("descriptors", "threads", "tasks"):
-        first, last = _thirds(_beyond_books(seen) if what == "descriptors" else [getattr(s, what) for s in seen])
+        values = [getattr(s, what) for s in seen]
+        first, last = _thirds(_beyond_books(seen, values) if what == "descriptors" else values)
         if last - first > WAVE:
             leaks.append(f"{program}: {what} rise from {first:g} to {last:g}")
     first, last = _thirds([s.entries for s in seen])
@@ -75,16 +81,22 @@ def _of(program: str, seen: list[Sample]) -> Verdict:
     return Verdict(program=program, memory=memory, leaks=tuple(leaks))
 
 
-def _beyond_books(seen: Sequence[Sample]) -> list[float]:
-    """Descriptors as they would be with as many entries as there are on average."""
-    held = np.array([s.descriptors for s in seen], dtype=float)
+def _beyond_books(seen: Sequence[Sample], values: Sequence[float]) -> list[float]:
+    """The values as they would be with as many entries as there are on average, where they do follow the entries:
+    where these explain a quarter of how the values wave about their own line."""
+    held = np.array(values, dtype=float)
     books = np.array([s.entries or 0 for s in seen], dtype=float)
-    if np.ptp(books) == 0:
-        return held.tolist()
     times = np.array([s.seconds for s in seen])
-    columns = np.column_stack([np.ones(len(seen)), times - times.mean(), books - books.mean()])
-    each = np.linalg.lstsq(columns, held, rcond=None)[0][2]
-    return (held - each * (books - books.mean())).tolist()
+    wave, of_books = _about_line(held, times), _about_line(books, times)
+    common = float(wave @ of_books)
+    if common**2 < _FOLLOWS * float(wave @ wave) * float(of_books @ of_books) or not of_books.any():
+        return held.tolist()
+    return (held - common / float(of_books @ of_books) * (books - books.mean())).tolist()
+
+
+def _about_line(values: Values, times: Values) -> Values:
+    line = np.column_stack([np.ones(len(times)), times - times.mean()])
+    return values - line @ np.linalg.lstsq(line, values, rcond=None)[0]
 
 
 def _thirds(values: Sequence[float | None]) -> tuple[float, float]:
