@@ -6,7 +6,6 @@ import gc
 import logging
 import random
 import secrets
-import signal
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -54,6 +53,7 @@ from fractile.main.agent_health import health_options, health_rules
 from fractile.main.agent_usage import UsageOptions, pair_of, usage_command_options, usage_loops
 from fractile.main.families import family_options
 from fractile.main.logs import log_options, set_up_logging
+from fractile.main.signals import told_to_stop
 from fractile.main.tracing import Tracing, tracing
 from fractile.main.tracing import option as tracing_option
 from fractile.model.offer import Offer
@@ -333,7 +333,7 @@ async def run(
                     ),
                 )
             ]
-            await _told_to_stop()
+            await told_to_stop()
             await availability.withdraw()
             for loop in loops:
                 loop.cancel()
@@ -369,14 +369,6 @@ async def _restore(assigned: Assigned, pods: NodePods, journal: Journal) -> None
     grants = await asyncio.to_thread(lambda: [journal.limits(g.token) for g in journal.grants()])
     assigned.restore(limits.pod_uid for limits in grants if limits is not None)
     await assigned.run()
-
-
-async def _told_to_stop() -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
 
 
 def settle_memory() -> None:

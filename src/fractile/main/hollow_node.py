@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import signal
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from fractile.errors import SetupError
 from fractile.kube import credentials
 from fractile.kube.client import KubeClient
 from fractile.main.logs import set_up_logging
+from fractile.main.signals import told_to_stop
 from fractile.model.units import NodeName
 
 _SOCKET_PATH = 107  # bytes that the kernel allows
@@ -39,11 +39,7 @@ def command(node_name: str, kubeconfig: Path | None, root: Path, log_level: str)
 
 async def run(root: Path, *, node: NodeName, kubeconfig: Path | None) -> None:
     """Serve until a signal comes."""
-    async with KubeClient(credentials.load(kubeconfig)) as client:
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        async with asyncio.TaskGroup() as tasks:
-            playing = tasks.create_task(HollowNode(client, node=node, root=root, rng=random.Random()).run())
-            await stop.wait()
-            playing.cancel()
+    async with KubeClient(credentials.load(kubeconfig)) as client, asyncio.TaskGroup() as tasks:
+        playing = tasks.create_task(HollowNode(client, node=node, root=root, rng=random.Random()).run())
+        await told_to_stop()
+        playing.cancel()

@@ -1,7 +1,6 @@
 """Wiring of ``fractile replica-proxy``: what stands for a Service before several control planes on one machine."""
 
 import asyncio
-import signal
 import ssl
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 from fractile.cluster.replica_proxy import Front, ReplicaProxy
 from fractile.errors import SetupError
 from fractile.main.logs import set_up_logging
+from fractile.main.signals import told_to_stop
 
 
 @click.command("replica-proxy")
@@ -39,12 +39,9 @@ def command(ca: Path, ports: str, replicas: tuple[str, ...], log_level: str) -> 
 
 async def run(front: Front, trust: ssl.SSLContext) -> None:
     """Serve until a signal comes."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(ReplicaProxy(front, trust).run())
-        await stop.wait()
+        await told_to_stop()
         serving.cancel()
 
 

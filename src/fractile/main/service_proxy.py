@@ -1,7 +1,6 @@
 """Wiring of ``fractile service-proxy``: what plays kube-proxy for the Services of a local cluster."""
 
 import asyncio
-import signal
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from fractile.errors import SetupError
 from fractile.kube import credentials
 from fractile.kube.client import KubeClient
 from fractile.main.logs import set_up_logging
+from fractile.main.signals import told_to_stop
 
 
 @click.command("service-proxy")
@@ -32,14 +32,10 @@ def command(kubeconfig: Path | None, forwards: tuple[str, ...], log_level: str) 
 
 async def run(forwards: list[Forward], *, kubeconfig: Path | None) -> None:
     """Serve until a signal comes."""
-    async with KubeClient(credentials.load(kubeconfig)) as client:
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(ServiceProxy(client, forwards).run())
-            await stop.wait()
-            serving.cancel()
+    async with KubeClient(credentials.load(kubeconfig)) as client, asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(ServiceProxy(client, forwards).run())
+        await told_to_stop()
+        serving.cancel()
 
 
 def forward_of(text: str) -> Forward:
