@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fractile.admission.app import Webhook, application
-from fractile.admission.intake import Bounds
+from fractile.admission.intake import Bounds, Intake
 from fractile.wire.objects import Pod
 from fractile.wire.queued import GATE
 from tests.admission.world import Json, answered, patch_of, patched, review, webhook
@@ -24,7 +24,7 @@ class Caller:
     """The API server's side."""
 
     def __init__(self, served: Webhook, bounds: Bounds | None = None) -> None:
-        transport = httpx2.ASGITransport(app=application(served, bounds))
+        transport = httpx2.ASGITransport(app=application(served, Intake(bounds)))
         self.http = httpx2.AsyncClient(transport=transport, base_url="https://webhook")
 
     async def ask(self, verb: str, body: bytes) -> Json:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from base64 import b64decode
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from tests.admission.world import opened
 from tests.builders import Clock
 from tests.fakes.apiserver import FakeApiServer, Fault
 
@@ -211,13 +212,11 @@ async def test_files_that_make_no_sense_at_the_start_end_the_program_with_a_sent
         FileKeeper(Served(), cert=tmp_path / "tls.crt", key=tmp_path / "tls.key", ca=None)
 
 
-async def test_connections_from_now_on_get_the_new_certificate_and_old_ones_live(
-    tmp_path: Path, open_server: Callable[[ssl.SSLContext], Any]
-) -> None:
+async def test_connections_from_now_on_get_the_new_certificate_and_old_ones_live() -> None:
     served = Served()
     one = renewed(Material(), NAMES, now=T0, published=False)
     served.load(one.cert, one.key, one.bundle)
-    async with open_server(served.context) as port:
+    async with opened(served.context) as port:
         first = await asyncio.open_connection("127.0.0.1", port, ssl=trusting(one.bundle))
         two = renewed(Material(), NAMES, now=T0, published=False)
         served.load(two.cert, two.key, two.bundle)

@@ -1,6 +1,11 @@
-"""What the tests of the webhook share: classes, a cluster, and the API server's side of a patch."""
+"""What the tests of the webhook share: classes, a cluster, the API server's side of a patch, and a real socket."""
 
+import asyncio
+import socket
+import ssl
 from base64 import b64decode
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -8,7 +13,9 @@ import msgspec
 
 from fractile.admission.app import Gate, Settings, Webhook, nobody
 from fractile.admission.capacity import Capacity
+from fractile.admission.intake import Bounds
 from fractile.ledger.ledger import Ledger
+from fractile.main.webhook_server import Limits, serve
 from fractile.model.card import Card
 from fractile.model.device_class import DeviceClass, Operator, Requirement
 from fractile.model.refusal import Refusal
@@ -100,3 +107,19 @@ def patched(obj: Any, ops: list[Op] | tuple[Op, ...]) -> Json:
         else:
             at[last] = msgspec.to_builtins(op.value)
     return made
+
+
+@asynccontextmanager
+async def opened(
+    context: ssl.SSLContext, *, limits: Limits | None = None, bounds: Bounds | None = None
+) -> AsyncGenerator[int, None]:
+    """Serve in the test's own event loop, with this TLS context; gives the port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    serving = asyncio.create_task(serve(webhook(), listening, context, limits=limits, bounds=bounds))
+    await asyncio.sleep(0)
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        serving.cancel()
+        await asyncio.wait([serving], timeout=10)
+        listening.close()

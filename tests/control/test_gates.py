@@ -102,6 +102,37 @@ async def test_gates_of_others_are_not_looked_at(sweeper: GateSweeper, clock: Cl
     assert due(sweeper) == []
 
 
+async def test_what_is_bound_has_no_gate_to_remove_and_says_nothing_of_the_leader(
+    sweeper: GateSweeper, clock: Clock
+) -> None:
+    for name in ("a", "b"):
+        sweeper.changed(pod(name))
+    clock.now += SILENCE + 0.1
+    bound = msgspec.structs.replace(pod("b"), spec=PodSpec(scheduling_gates=[Gate(name=queued.GATE)], node_name="n1"))
+    sweeper.changed(bound)
+    assert due(sweeper) == ["a"]
+
+
+async def test_a_replica_that_leads_needs_no_second_watch_and_has_its_own_again_after(
+    server: FakeApiServer, sweeper: GateSweeper, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK", 0.01)
+    synced = asyncio.Event()
+    sweeping = asyncio.create_task(sweeper.run())
+    shown = asyncio.create_task(sweeper.shown(synced))
+    await until(lambda: server.watching() == 1)  # the other watch shows nothing yet
+    synced.set()
+    await until(lambda: server.watching() == 0)
+    sweeper.changed(pod("a"))
+    clock.now += SILENCE + 1
+    await until(lambda: server.writes() == [f"PATCH {paths.pod('default', 'a')}"])
+    shown.cancel()
+    await until(lambda: server.watching() == 1)
+    assert due(sweeper) == [], "a was never there"
+    sweeping.cancel()
+    await asyncio.wait([shown, sweeping], timeout=10)
+
+
 async def test_they_are_removed_and_a_failure_is_repeated(
     server: FakeApiServer, sweeper: GateSweeper, clock: Clock, tally: Tally, monkeypatch: pytest.MonkeyPatch
 ) -> None:

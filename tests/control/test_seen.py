@@ -1,5 +1,7 @@
 """The mix that is learned: who counts, how long, and when there should be another."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +54,35 @@ def test_who_is_gone_counts_for_a_while_and_only_the_last_ones(seen: SeenPods, c
     clock.now += 101
     assert counts(seen) == {Ask(4000, 0, 1, 500): 2}
     assert len(seen) == 2
+
+
+def test_many_that_are_gone_take_no_room_each(clock: Clock) -> None:
+    seen = SeenPods(clock, Window(seconds=10_000, most=20_000))
+    tracemalloc.start()
+    try:
+        for n in range(10_000):
+            clock.now += 0.1
+            seen.put(uid(n), Wish(4000, 1024, parts=(CardPart(memory=8000),)))
+            seen.gone(uid(n))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(seen) == 10_000
+    assert held < 10_000 * 20
+
+
+def test_those_that_went_later_are_forgotten_later(clock: Clock) -> None:
+    seen = SeenPods(clock, Window(seconds=200, most=100))
+    for n in range(6):
+        seen.put(uid(n), HALF)
+        seen.gone(uid(n))
+        clock.now += 50
+    assert list(counts(seen).values()) == [4]
+    clock.now += 100
+    assert list(counts(seen).values()) == [2]
+    clock.now += 1000
+    assert counts(seen) == {}
+    assert len(seen) == 0
 
 
 def test_pods_without_a_gpu_do_not_count(seen: SeenPods) -> None:

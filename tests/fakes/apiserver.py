@@ -161,6 +161,11 @@ class FakeApiServer:
     def delete(self, path: str) -> None:
         self.store.delete(place(path))
 
+    def watching(self) -> int:
+        """How many watches are open; one that was closed is noticed at the next bookmark, which this sends."""
+        self.bookmark()
+        return len(self._watchers)
+
     def writes(self, *, path: str = "") -> list[str]:
         """The writing requests so far, as ``POST /api/v1/...``."""
         return [f"{r.method} {r.path}" for r in self.requests if r.method != "GET" and path in r.path]

@@ -1,6 +1,7 @@
 """The HTTP client against a server that says exactly what the test wants, byte by byte."""
 
 import asyncio
+import gc
 import gzip
 import socket
 import ssl
@@ -12,6 +13,7 @@ import pytest
 import uvloop
 
 from fractile.errors import Unreachable, WireError
+from fractile.kube.connection import Connection
 from fractile.kube.http import Cut, Http, Request
 
 GET = Request("GET", "/api/v1/pods")
@@ -328,3 +330,19 @@ async def _begun(address: tuple[str, int]) -> socket.socket:
     opened.connect_ex(address)
     await asyncio.sleep(0)
     return opened
+
+
+async def test_a_connection_that_ended_is_gone_without_the_collector() -> None:
+    """It has 90 kB of TLS buffers; the collector never looks at what was there when a program became ready."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with scripted(*[OK] * 5, closes=True) as (http, script):
+            for _ in range(5):
+                assert await body(http) == b"ok"
+                await asyncio.sleep(0.05)
+            assert script.connections == 5
+            ended = [c for c in gc.get_objects() if isinstance(c, Connection) and not c.alive]
+            assert len(ended) <= 1, "the last one is looked at when there is a next request"
+    finally:
+        gc.enable()

@@ -5,6 +5,7 @@ Everything is started through ``fractile.cluster``, so that `fractile down --nam
 
 import asyncio
 import os
+import secrets
 import ssl
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +18,7 @@ import yaml
 
 from fractile.cluster import component, controlplane, processes, state
 from fractile.cluster.component import Component, HttpProbe
-from fractile.cluster.controlplane import Secrets
+from fractile.cluster.controlplane import CONTROL_PLANE_GROUP, Secrets
 from fractile.cluster.layout import Layout
 from fractile.cluster.programs import Programs
 from fractile.cluster.progress import silent
@@ -51,6 +52,7 @@ class Cluster:
         self.place = place
         self.found = found
         self.secrets: Secrets = controlplane.issue(place, self.state, now=now)
+        self._bearer = secrets.token_urlsafe()  # by which the API server knows the control plane
 
     @property
     def audit(self) -> Path:
@@ -62,11 +64,14 @@ class Cluster:
     async def start_api(self) -> None:
         plain = controlplane.apiserver(self.place, self.state, self.secrets, self.found)
         policy = self.place.write(self.place.config / "audit.yaml", yaml.safe_dump(POLICY))
+        known = f'{self._bearer},{CONTROL_PLANE_GROUP},1,"{CONTROL_PLANE_GROUP}"\n'
+        tokens = self.place.write(self.place.config / "tokens.csv", known)
         more = (
             "--disable-admission-plugins=TaintNodesByCondition",  # nobody would take the taint of a new node away
             "--delete-collection-workers=8",
             "--max-requests-inflight=2000",
             "--max-mutating-requests-inflight=1000",
+            f"--token-auth-file={tokens}",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit}",
             "--audit-log-maxsize=2000",  # MB; one that is rotated cannot be counted
@@ -86,7 +91,10 @@ class Cluster:
         await self.stop(CONTROL_PLANE)
         ports = self.state.ports if scenario.webhook else msgspec.structs.replace(self.state.ports, webhook=0)
         seen = msgspec.structs.replace(self.state, ports=ports)
-        plain = controlplane.fractile_control_plane(self.place, seen, self.secrets)
+        paths = {**self.secrets.kubeconfigs, CONTROL_PLANE: self._with_token()}
+        plain = controlplane.fractile_control_plane(
+            self.place, seen, msgspec.structs.replace(self.secrets, kubeconfigs=paths)
+        )
         await self._ensure(msgspec.structs.replace(plain, argv=(*plain.argv, *scenario.flags)))
 
     async def stop(self, name: str) -> None:
@@ -122,6 +130,14 @@ class Cluster:
         if " 200 " not in f"{first} ":
             raise SetupError(f"{url} says {first!r}")
         return body
+
+    def _with_token(self) -> Path:
+        """A kubeconfig of the control plane as its pods call: a token costs the API server a look into a table, a
+        certificate two signatures to be checked at each call."""
+        found = yaml.safe_load(self.secrets.kubeconfigs[CONTROL_PLANE].read_text())
+        for one in found["users"]:
+            one["user"] = {"token": self._bearer}
+        return self.place.write(self.place.config / "control-plane-token.kubeconfig", yaml.safe_dump(found))
 
     def _write_config(self, scenario: Scenario) -> Path:
         """What `fractile up` writes, with what the row wants to be different."""

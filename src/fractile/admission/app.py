@@ -5,7 +5,7 @@ judged again by filter and bind. Only bodies that are no AdmissionReview get a s
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 
 import msgspec
@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from fractile.admission import openapi
 from fractile.admission.capacity import Cluster
-from fractile.admission.intake import Bounds, Intake, bad
+from fractile.admission.intake import Intake, bad
 from fractile.admission.mutate import Mutation, mutate_pod, mutate_quota, mutate_template, needs_classes
 from fractile.admission.names import Classes
 from fractile.admission.validate import Privileged, Verdict, judge
@@ -175,14 +175,32 @@ def _log(verb: str, request: AdmissionRequest, started: float, *, steps: int = 0
     )
 
 
-def application(webhook: Webhook, bounds: Bounds | None = None) -> Starlette:
+def application(webhook: Webhook, intake: Intake | None = None) -> Starlette:
     """The webhook's routes."""
-    return Starlette(routes=routes(webhook, bounds))
+    return Starlette(routes=routes(webhook, intake or Intake()))
 
 
-def routes(webhook: Webhook, bounds: Bounds | None = None) -> list[Route]:
-    intake = Intake(bounds)
+def verbs(webhook: Webhook) -> Mapping[bytes, Callable[[bytes], bytes | None]]:
+    """Both verbs by their path, as they are answered without an application. No answer where something is wrong: the
+    application, asked again, says what."""
+    return {
+        f"{PREFIX}/mutate".encode(): _or_none(webhook.mutate),
+        f"{PREFIX}/validate".encode(): _or_none(webhook.validate),
+    }
 
+
+def _or_none(answer: Callable[[bytes], bytes]) -> Callable[[bytes], bytes | None]:
+    def answered(body: bytes) -> bytes | None:
+        try:
+            return answer(body)
+        except Exception:
+            log.debug("review handed over to the application", exc_info=True)
+            return None
+
+    return answered
+
+
+def routes(webhook: Webhook, intake: Intake) -> list[Route]:
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok")
 

@@ -39,7 +39,7 @@ class Served:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.loaded = asyncio.Event()
         self.bundle = b""
-        self._pair = b""
+        self._pair: bytes = b""
 
     def load(self, cert: bytes, key: bytes, bundle: bytes) -> None:
         """Connections that are made from now on get this certificate; SetupError when it is none."""

@@ -4,6 +4,8 @@ Every replica looks, whether it leads or not, and without the lease: to remove a
 work as long as gates go; when none went for a while, all that are as old are removed. A gate is never older than
 ``LONGEST``, whatever happens to others.
 
+A replica that leads has a watch of all pods, which shows us ours: a second one would cost the API server as much again.
+
 Failure rule: a removal that fails is repeated at the next look.
 """
 
@@ -39,25 +41,40 @@ class GateSweeper:
         self._gated: dict[PodUID, tuple[float, Pod]] = {}  # since when
         self._swept: set[PodUID] = set()  # whose gate we remove, which says nothing of the leader
         self._progress = clock()
-        self._watch = Reflector(
-            client, paths.pods(), Pod, changed=self.changed, gone=self.gone, field_selector="spec.nodeName="
-        )
+        self._shown = asyncio.Event()  # by another watch than ours
+        self._alone = asyncio.Event()  # the opposite
+        self._alone.set()
 
     def changed(self, pod: Pod) -> None:
-        """An unbound pod."""
+        """A pod, bound or not."""
         uid = PodUID(pod.metadata.uid)
-        if gated(pod):
+        if pod.spec.node_name:
+            self._forget(uid)
+        elif gated(pod):
             since, _ = self._gated.get(uid, (self._clock(), pod))
             self._gated[uid] = since, pod
-            return
-        if self._gated.pop(uid, None) is not None and uid not in self._swept:
-            self._progress = self._clock()
-        self._swept.discard(uid)
+        else:
+            if uid in self._gated and uid not in self._swept:
+                self._progress = self._clock()
+            self._forget(uid)
 
     def gone(self, gone: Gone) -> None:
         """The pod was deleted or bound; which of the two is not known, so it says nothing of the leader."""
-        self._gated.pop(PodUID(gone.uid), None)
-        self._swept.discard(PodUID(gone.uid))
+        self._forget(PodUID(gone.uid))
+
+    async def shown(self, synced: asyncio.Event) -> NoReturn:
+        """``changed`` and ``gone`` are told of all pods by another watch, which ``synced`` is of, until this is
+        cancelled; ours rests."""
+        await synced.wait()
+        self._alone.clear()
+        self._shown.set()
+        try:
+            await asyncio.Event().wait()  # as long as that watch lasts
+        finally:
+            self._shown.clear()
+            self._gated.clear()  # what ends before our own list is seen nobody would tell us
+            self._alone.set()
+        raise AssertionError("an event that nobody has was set")
 
     def due(self) -> list[Pod]:
         """Whose gate is to be removed now, the oldest first."""
@@ -69,7 +86,7 @@ class GateSweeper:
 
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch.run())
+            tasks.create_task(self._watch())
             while True:
                 await asyncio.sleep(LOOK)
                 due = self.due()
@@ -77,6 +94,22 @@ class GateSweeper:
                     async with asyncio.TaskGroup() as some:
                         for pod in due[first : first + _AT_ONCE]:
                             some.create_task(self._remove(pod))
+
+    async def _watch(self) -> NoReturn:
+        """Of the pods that are not bound, while no other watch shows them."""
+        while True:
+            await self._alone.wait()
+            own = Reflector(
+                self._client, paths.pods(), Pod, changed=self.changed, gone=self.gone, field_selector="spec.nodeName="
+            )
+            async with asyncio.TaskGroup() as one:
+                watching = one.create_task(own.run())
+                await self._shown.wait()
+                watching.cancel()
+
+    def _forget(self, uid: PodUID) -> None:
+        self._gated.pop(uid, None)
+        self._swept.discard(uid)
 
     async def _remove(self, pod: Pod) -> None:
         uid = PodUID(pod.metadata.uid)

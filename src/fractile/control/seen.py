@@ -2,7 +2,7 @@
 
 A pod counts once, by its UID, however often it is retried. Who asks for no GPU does not count: it would be a constant
 in every score, and on a real cluster most pods are of that kind. Memory is bounded: a name for each pod that is there,
-and ``most`` that are gone.
+and of those that are gone how many asked for the same in the same minute.
 """
 
 from collections import Counter, deque
@@ -17,6 +17,7 @@ from fractile.policy.score.mix import Mix, mix_of_counts
 from fractile.policy.score.view import Ask
 
 _CLASSES = 48  # of the mix, the commonest; the cost of a score grows with them
+_TOGETHER = 60.0  # seconds; pods that go within that are forgotten at the same time
 _SHARE = 16  # a mix is out of date when a sixteenth of the pods are others
 
 
@@ -27,6 +28,14 @@ class Window(msgspec.Struct, frozen=True):
     most: int = 20_000
 
 
+class _Gone(msgspec.Struct):
+    """Pods that went at about the same time."""
+
+    first: float
+    last: float
+    wishes: Counter[Wish]
+
+
 class SeenPods:
     """``clock`` is monotonic. One writer, on the loop of the ledger."""
 
@@ -34,7 +43,8 @@ class SeenPods:
         self._clock = clock
         self._window = window or Window()
         self._there: dict[PodUID, Wish] = {}
-        self._gone: deque[tuple[float, Wish]] = deque()
+        self._gone: deque[_Gone] = deque()  # the oldest first
+        self._gone_count = 0
         self._counts: Counter[Wish] = Counter()
         self._changes = 0
         self._read = -1  # changes that the last mix knew
@@ -59,12 +69,17 @@ class SeenPods:
         """The pod has finished or was deleted: it counts on for a while."""
         wish = self._there.pop(uid, None)
         if wish is not None and wish.asks:
-            self._gone.append((self._clock(), wish))
+            now = self._clock()
+            if not self._gone or now - self._gone[-1].first >= _TOGETHER:
+                self._gone.append(_Gone(now, now, Counter()))
+            self._gone[-1].last = now
+            self._gone[-1].wishes[wish] += 1
+            self._gone_count += 1
             self._forget()
 
     def __len__(self) -> int:
         """How many count."""
-        return len(self._there) + len(self._gone)
+        return len(self._there) + self._gone_count
 
     @property
     def outdated(self) -> bool:
@@ -87,11 +102,19 @@ class SeenPods:
         return Mix(found.asks[:_CLASSES], found.counts[:_CLASSES])
 
     def _forget(self) -> None:
-        oldest = self._clock() - self._window.seconds
-        while self._gone and (len(self._gone) > self._window.most or self._gone[0][0] < oldest):
-            _, wish = self._gone.popleft()
-            self._count(wish, -1)
-            self._changes += 1
+        past = self._clock() - self._window.seconds
+        while self._gone and ((over := self._gone_count - self._window.most) > 0 or self._gone[0].last < past):
+            oldest = self._gone[0]
+            wish, count = next(iter(oldest.wishes.items()))
+            leaving = count if oldest.last < past else min(count, over)
+            oldest.wishes[wish] -= leaving
+            if leaving == count:
+                del oldest.wishes[wish]
+            if not oldest.wishes:
+                self._gone.popleft()
+            self._gone_count -= leaving
+            self._count(wish, -leaving)
+            self._changes += leaving
 
     def _count(self, wish: Wish, sign: int) -> None:
         if not wish.asks:

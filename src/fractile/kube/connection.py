@@ -37,7 +37,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._error: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._head is None:
             self._size += len(data)
-        if not self._asked or self._whole:
+        if not self._asked or self._whole or self._parser is None:
             self._fail(Broken("the server says something that nobody asked for"))
             return
         try:
@@ -120,6 +120,9 @@ class Connection(asyncio.Protocol):
         self._fail(exc or Broken("the connection was closed before an answer" if not self._head else "it was cut"))
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
+        # The parser knows our methods, and we know it: without an end to that the TLS buffers, 90 kB, would wait for
+        # Python's collector, which never comes by what was there when a program became ready (gc.freeze).
+        self._parser = None
 
     def pause_writing(self) -> None:
         self._writable = asyncio.get_running_loop().create_future()
@@ -142,8 +145,7 @@ class Connection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if status < 200 or self._surplus:
+        if self._parser is None or (status := self._parser.get_status_code()) < 200 or self._surplus:
             return
         self._head = Head(status, self._reason, self._headers)
         self._framed = status in _NO_BODY or not _FRAMED.isdisjoint(self._headers)
@@ -159,7 +161,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._surplus:
             self._keep = False
-        elif self._head is not None:
+        elif self._head is not None and self._parser is not None:
             self._whole = True
             self._keep = self._parser.should_keep_alive()
 

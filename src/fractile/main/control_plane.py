@@ -15,6 +15,7 @@ import click
 from fractile.control.beliefs import Known
 from fractile.control.doubt import Doubt
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
+from fractile.control.gates import GateSweeper
 from fractile.control.opting import SCHEDULERS, GlobalPlacement
 from fractile.control.repair import Repair
 from fractile.control.tally import Tally
@@ -46,7 +47,7 @@ from fractile.main.leading import options as lease_options
 from fractile.main.logs import log_options, set_up_logging
 from fractile.main.loops import run_in_loop
 from fractile.main.naming import options as naming_options
-from fractile.main.placing import QPS, GlobalChoice, sweep_gates
+from fractile.main.placing import QPS, GlobalChoice, sweeping
 from fractile.main.placing import options as placement_options
 from fractile.main.preemption import Evictions
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
@@ -201,15 +202,14 @@ async def run(
             placement=placement,
             naming=naming,
             tally=tally,
+            sweeper=sweeper,
         )
 
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with sweeping(placement, access, tally) as sweeper, asyncio.TaskGroup() as tasks:
             leading = tasks.create_task(in_terms(lease or LeaseOptions(), access, lead))
-            sweeping = tasks.create_task(sweep_gates(placement, access, tally))
             await serve(stage, options, stage.verb)
             leading.cancel()
-            sweeping.cancel()
     except BaseExceptionGroup as group:
         raise sentence_of(group) from None
     finally:
@@ -235,6 +235,7 @@ async def _lead(
     placement: GlobalPlacement,
     naming: Naming,
     tally: Tally,
+    sweeper: GateSweeper | None,
 ) -> None:
     """Build the objects, connect them, run until cancelled."""
     async with (
@@ -309,6 +310,7 @@ async def _lead(
                 nodes.feed.pod_changed,
                 upkeep.control.pod_changed,
                 lambda pod: choice.placing.pod_changed(pod),
+                *([sweeper.changed] if sweeper else []),
             ),
             gone=in_turn(
                 lambda gone: pod_feed.gone(PodUID(gone.uid)),
@@ -316,6 +318,7 @@ async def _lead(
                 lambda gone: nodes.feed.pod_gone(PodUID(gone.uid)),
                 upkeep.control.pod_gone,
                 lambda gone: choice.placing.pod_gone(PodUID(gone.uid)),
+                *([sweeper.gone] if sweeper else []),
             ),
         )
         binder = Binder(
@@ -409,6 +412,7 @@ async def _lead(
                     events.run(),
                     evictions.budgets.run(),
                     choice.run(rebuilt),
+                    *([sweeper.shown(pods.synced)] if sweeper else []),
                     *nodes.loops([cards.synced, upkeep.nodes.synced, pods.synced]),
                     *upkeep.loops([cards.synced, class_objects.synced, pods.synced]),
                     *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),

@@ -4,7 +4,7 @@ A pod is three requests, and what lies between the parser and the verb costs mor
 So a POST that is plain, whole and known is answered here; everything else goes the way of uvicorn, to the application.
 
     request ──a verb, from a caller who may?──yes──> body ──> verb ──answer──> written
-                       └──no──> uvicorn ──> application
+                       └──no──> uvicorn ──> application <──no answer──┘
 
 On one connection one verb is under way at a time. What a client sends before it has the answer is not read: the answer
 says that the connection ends, as a server may (RFC 9112, 9.3.2). kube-scheduler never does it.
@@ -19,10 +19,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from fractile.extender.verbs import MAX_BODY, Verb
+from fractile.extender.verbs import MAX_BODY
 from fractile.main.clients import Clients, introduced
 from fractile.main.connections import Kept
 
+Verb = Callable[[bytes], bytes | Awaitable[bytes] | None]  # None: the application is to answer
 Find = Callable[[bytes], Verb | None]  # by path
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -30,7 +31,7 @@ _LAST = b"connection: close\r\n"
 
 
 class Direct(HttpToolsProtocol):
-    """A connection. ``clients``: who may call; None: everybody."""
+    """A connection. ``kept`` holds answers back that come later; ``clients``: who may call; None: everybody."""
 
     def __init__(
         self,
@@ -40,8 +41,8 @@ class Direct(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         find: Find,
-        kept: Kept,
-        clients: Clients | None,
+        kept: Kept | None = None,
+        clients: Clients | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._find = find
@@ -88,9 +89,12 @@ class Direct(HttpToolsProtocol):
             super().on_message_complete()
             return
         parts, self._parts = self._parts, []
-        answer = verb(b"".join(parts))
+        body = b"".join(parts)
+        answer = verb(body)
         if isinstance(answer, bytes):
             self._answer(answer)
+        elif answer is None:
+            self._hand_over(body)
         else:
             self._busy = True
             task = self.loop.create_task(self._later(answer))
@@ -115,8 +119,13 @@ class Direct(HttpToolsProtocol):
         lasting = parser.get_http_version() == "1.1" and parser.should_keep_alive()
         return verb if plain and lasting else None
 
+    def _hand_over(self, body: bytes) -> None:
+        super().on_headers_complete()
+        super().on_body(body)
+        super().on_message_complete()
+
     async def _later(self, answer: Awaitable[bytes]) -> None:
-        self._answer(await self._kept.held(answer))
+        self._answer(await (self._kept.held(answer) if self._kept else answer))
 
     def _answer(self, body: bytes) -> None:
         self._busy = False

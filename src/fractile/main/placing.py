@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
 import click
@@ -140,9 +141,14 @@ class GlobalChoice:
         await self.placing.run()
 
 
-async def sweep_gates(wanted: GlobalPlacement, access: Credentials, tally: Tally) -> None:
+@asynccontextmanager
+async def sweeping(wanted: GlobalPlacement, access: Credentials, tally: Tally) -> AsyncGenerator[GateSweeper | None]:
     """As long as the program runs, whoever leads."""
     if not wanted.gate:
+        yield None
         return
-    async with KubeClient(access) as client:
-        await GateSweeper(client, time.monotonic, tally).run()
+    async with KubeClient(access) as client, asyncio.TaskGroup() as tasks:
+        sweeper = GateSweeper(client, time.monotonic, tally)
+        running = tasks.create_task(sweeper.run())
+        yield sweeper
+        running.cancel()

@@ -10,12 +10,11 @@ from typing import Any, TypeVar, cast
 import click
 import msgspec
 
-from fractile.admission.app import Gate, Settings, Webhook, application, nobody
+from fractile.admission.app import Gate, Settings, Webhook, nobody
 from fractile.admission.capacity import Capacity
 from fractile.admission.configuration import Configuration
 from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
 from fractile.admission.schedulers import Schedulers
-from fractile.admission.server import serve
 from fractile.admission.validate import Privileged
 from fractile.dialects import table
 from fractile.errors import SetupError
@@ -25,6 +24,7 @@ from fractile.kube.reflector import Reflector
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
 from fractile.main.serving import Options, listening_socket
+from fractile.main.webhook_server import serve
 from fractile.model.units import MemoryUnit
 from fractile.wire.objects import Namespace
 
@@ -172,7 +172,7 @@ class Admission:
     async def _serve(self) -> None:
         with self._listening:  # a next lead of this process listens there again
             await self._served.loaded.wait()
-            await serve(application(self._webhook), self._listening, self._served.context)
+            await serve(self._webhook, self._listening, self._served.context)
 
     def _make_keeper(self, options: WebhookOptions, client: KubeClient) -> SecretKeeper | FileKeeper:
         if options.cert is not None and options.key is not None:

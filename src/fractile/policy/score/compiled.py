@@ -220,6 +220,14 @@ def _stranded(cpu_left: int, gpu_left: int, wanted: int) -> int:
 
 
 @jit
+def _reserved(cpu_left: int, gpu_left: int, gpus: int, wanted: int) -> int:
+    """``reserve.reserved`` for one node."""
+    needed = gpus * wanted // UNIT
+    lacking = max(needed - max(cpu_left, 0) + gpu_left * wanted // (2 * UNIT), 0)
+    return lacking * (UNIT * lacking // max(needed, 1)) // UNIT
+
+
+@jit
 def _plus(
     rows: Ints,
     fall: Ints,
@@ -227,6 +235,7 @@ def _plus(
     total: int,
     cpu_left: Ints,
     gpu_left: Ints,
+    devices: Ints,
     model: Ints,
     ask_cpu: int,
     ask_total: int,
@@ -240,6 +249,7 @@ def _plus(
     scarce: int,
     block: int,
     strand: int,  # in hundredths of percent
+    reserve: int,  # for each thousandth of a CPU
     wanted: int,  # see ``stranding``
     loss: Ints,  # [rows, 2], see ``_block``
     value: Ints,
@@ -254,6 +264,11 @@ def _plus(
         more = _stranded(int(cpu), int(after[i]), wanted)
         more -= _stranded(int(cpu_left[row]), int(after[i]) + ask_total, wanted)
         node -= strand * more // 10_000
+        if reserve:
+            gpus = int(devices[row]) * WHOLE_GPU
+            lack = _reserved(int(cpu), int(after[i]), gpus, wanted)
+            lack -= _reserved(int(cpu_left[row]), int(after[i]) + ask_total, gpus, wanted)
+            node -= reserve * lack
         best = NEVER
         chosen = -1
         for d in range(fall.shape[1]):
@@ -289,10 +304,11 @@ def plus(view: View, rows: Ints, ask: Ask, situation: Situation, scores: Scores)
     fall, after = _all_falls(view, rows, ask, situation)
     weights, largest = weights_for(situation), situation.largest
     _plus(
-        rows, fall, after, situation.expected.total, view.cpu_left, view.gpu_left, view.model,
+        rows, fall, after, situation.expected.total, view.cpu_left, view.gpu_left, view.gpus, view.model,
         ask.cpu, ask.total, ask.shares, situation.prices.value, situation.scarcity,
         largest.cpu, largest.gpu, weights.full, weights.cut, weights.scarce, weights.block,
-        weights.strand * situation.beside.weight, situation.beside.wanted,
+        weights.strand * situation.beside.weight, weights.reserve * 10 * situation.beside.weight,
+        situation.beside.wanted,
         _losses(view, rows, ask, situation.blocks), scores.value, scores.device,
     )  # fmt: skip
 

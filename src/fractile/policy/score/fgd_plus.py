@@ -6,8 +6,9 @@ a GPU.
 ``B`` (0..1) is how full the node is after the pod, CPU and GPUs alike: F alone does not prefer nodes that are in use.
 ``O``: what the device loses in worth to those who share GPUs (``prices``). ``rho``: how much others need this model
 (``scarcity``). ``S``: how much more of the node's GPUs is to be left over for want of CPU (``stranding``). Where pods
-come and go, rho counts 1.5 instead, S nothing, and what the node loses in worth to pods of several GPUs (``blocks``) is
-subtracted 15 times. The weights are in ``Weights``; they serve all clusters.
+come and go, rho counts 1.5 instead, S nothing, and two more are subtracted: what the node loses in worth to pods of
+several GPUs (``blocks``), 15 times, and a thousandth of a GPU for each CPU more that its GPUs lack (``reserve``). The
+weights are in ``Weights``; they serve all clusters.
 """
 
 import msgspec
@@ -17,25 +18,27 @@ from fractile.policy.score.blocks import hold
 from fractile.policy.score.candidates import Candidates, best, candidates
 from fractile.policy.score.fragmentation import fragments
 from fractile.policy.score.policy import Policy, Score, Situation
+from fractile.policy.score.reserve import reserved
 from fractile.policy.score.stranding import stranded
-from fractile.policy.score.view import Ask, Ints, Scores, View, total_left
+from fractile.policy.score.view import WHOLE_GPU, Ask, Ints, Scores, View, total_left
 
 UNIT = 1_000_000  # of one thousandth of a GPU
 
 
 class Weights(msgspec.Struct, frozen=True):
     """``full``: thousandths of a GPU that a full node is worth; ``cut``, ``scarce`` and ``strand`` in percent;
-    ``block``: times."""
+    ``block``: times; ``reserve``: thousandths of a GPU that a CPU is worth."""
 
     full: int = 60
     cut: int = 200
     scarce: int = 45
     block: int = 0  # counts only where pods leave
     strand: int = 10  # counts only where they stay
+    reserve: int = 0  # counts only where pods leave
 
 
 STAYING = Weights()
-LEAVING = Weights(scarce=150, block=15)
+LEAVING = Weights(scarce=150, block=15, strand=0, reserve=1)
 
 
 def weights_for(situation: Situation) -> Weights:
@@ -82,6 +85,13 @@ def block(view: View, found: Candidates, situation: Situation) -> Ints:
     return before[found.row] - hold(view, found.cpu_left, found.gpu_left, found.row, situation.blocks)
 
 
+def reserve(view: View, ask: Ask, found: Candidates, situation: Situation) -> Ints:
+    """How much more CPU each node's GPUs lack, those in use as well; in thousandths."""
+    wanted, left, gpus = situation.beside.wanted, total_left(view), view.gpus * WHOLE_GPU
+    before = reserved(view.cpu_left, left, gpus, wanted)
+    return reserved(found.cpu_left, left[found.row] - ask.total, gpus[found.row], wanted) - before[found.row]
+
+
 def with_weights(chosen: Weights | None = None) -> Score:
     """The score; with other weights for those who study them."""
 
@@ -91,8 +101,10 @@ def with_weights(chosen: Weights | None = None) -> Score:
         value = gain(view, found, situation)
         value += weights.full * fullness(found, situation)
         value -= weights.cut * 10 * cut(view, ask, found, situation)
-        if situation.beside.weight:
+        if weights.strand * situation.beside.weight:
             value -= weights.strand * situation.beside.weight * strand(view, ask, found, situation) // 10_000
+        if weights.reserve * situation.beside.weight:
+            value -= weights.reserve * 10 * situation.beside.weight * reserve(view, ask, found, situation)
         value -= weights.block * block(view, found, situation)
         value -= weights.scarce * ask.total * situation.scarcity[found.model] // 100
         return best(view, found, value)

@@ -22,7 +22,7 @@ class Situation(msgspec.Struct, frozen=True):
     largest: Largest
     draw: int = 0  # the decision's number, for those who draw lots
     blocks: Blocks | None = None  # None: pods stay where they are for ever
-    beside: Beside = Beside()  # nothing where pods leave
+    beside: Beside = Beside()
 
 
 Score = Callable[[View, Ask, Situation], Scores]

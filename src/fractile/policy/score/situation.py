@@ -6,7 +6,7 @@ from fractile.policy.score.mix import Mix
 from fractile.policy.score.policy import Situation
 from fractile.policy.score.prices import Prices, prices_of
 from fractile.policy.score.scarcity import scarcity
-from fractile.policy.score.stranding import Beside, beside
+from fractile.policy.score.stranding import beside
 from fractile.policy.score.view import View, largest_of
 
 
@@ -20,5 +20,5 @@ def situation_of(view: View, mix: Mix, *, leaving: bool = False, prices: Prices 
         scarcity(mix, view),
         largest_of(view),
         blocks=blocks_of(mix, view.models) if leaving else None,
-        beside=Beside() if leaving else beside(mix, view),
+        beside=beside(mix, view),
     )

@@ -1,19 +1,20 @@
 """The webhook's server: TLS, connections that are too many or too slow, and a flood."""
 
 import asyncio
+import contextlib
 import ssl
 from base64 import b64decode
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from fractile.admission.certificates import Material, renewed
 from fractile.admission.intake import Bounds
 from fractile.admission.keeper import Served
-from fractile.admission.server import Limits
-from tests.admission.conftest import Open
-from tests.admission.world import answered
+from fractile.main.webhook_server import USUAL, Limits
+from tests.admission.world import answered, opened, review
 from tests.wire.golden_files import golden
 
 MATERIAL = renewed(Material(), ["localhost", "127.0.0.1"], now=datetime.now(UTC), published=False)
@@ -57,9 +58,9 @@ async def connect(port: int) -> Connection:
 
 
 @pytest.fixture
-async def port(open_server: Open, context: ssl.SSLContext) -> AsyncGenerator[int, None]:
+async def port(context: ssl.SSLContext) -> AsyncGenerator[int, None]:
     limits = Limits(connections=4, handshake=3, first_request=1.5)
-    async with open_server(context, limits=limits, bounds=Bounds(body=100_000, requests=2, seconds=5)) as found:
+    async with opened(context, limits=limits, bounds=Bounds(body=100_000, requests=2, seconds=5)) as found:
         yield found
 
 
@@ -78,6 +79,61 @@ async def test_what_is_too_large_is_answered_before_it_is_sent(port: int) -> Non
     status, text = await connection.ask(b"", length=10**9)
     assert status == 413
     assert b"larger than 100000 bytes" in text
+    assert await connection.closed()
+
+
+async def test_what_is_no_review_is_answered_with_what_is_wrong_and_the_connection_lives(port: int) -> None:
+    connection = await connect(port)
+    for _ in range(2):
+        status, text = await connection.ask(b"{}")
+        assert (status, b"AdmissionReview" in text) == (400, True)
+        assert (await connection.ask(BODY))[0] == 200
+    connection.close()
+
+
+async def test_a_review_larger_than_usual_is_answered_too(context: ssl.SSLContext) -> None:
+    pod = msgspec.json.decode(BODY)["request"]["object"]
+    pod["metadata"]["annotations"] = {"example.com/long": "x" * (USUAL - len(BODY))}
+    async with opened(context) as port:
+        connection = await connect(port)
+        for body in (review(pod), BODY, review(pod)):
+            status, answer = await connection.ask(body)
+            assert status == 200
+            assert b64decode(answered(answer)["patch"]).startswith(b"[")
+        assert len(review(pod)) > USUAL
+        connection.close()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_and_takes_no_room(context: ssl.SSLContext) -> None:
+    limits, bounds = Limits(first_request=60), Bounds(together=USUAL + len(BODY), seconds=0.5)
+    head = f"POST /admission/mutate HTTP/1.1\r\nhost: x\r\ncontent-length: {USUAL}\r\n\r\n".encode()
+    async with opened(context, limits=limits, bounds=bounds) as port:
+        for _ in range(3):
+            connection = await connect(port)
+            assert (await connection.ask(BODY))[0] == 200
+            connection.writer.write(head + b"{")
+            assert await connection.closed()
+
+
+@pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\n", b"POST /admission/mutate HTTP/1.1\r\n"])
+async def test_a_head_without_end_is_not_read_to_its_end(context: ssl.SSLContext, start: bytes) -> None:
+    async with opened(context, limits=Limits(first_request=60)) as port:
+        connection = await connect(port)
+        connection.writer.write(start)
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            for number in range(1000):
+                connection.writer.write(b"x-%d: %s\r\n" % (number, b"x" * 1000))
+                await connection.writer.drain()
+        assert await connection.closed()
+
+
+async def test_a_body_in_pieces_without_end_is_not_read_to_its_end(port: int) -> None:
+    connection = await connect(port)
+    connection.writer.write(b"POST /nowhere HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        for _ in range(200):
+            connection.writer.write(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+            await connection.writer.drain()
     assert await connection.closed()
 
 
@@ -108,13 +164,11 @@ async def test_who_does_not_speak_tls_is_not_waited_for(port: int) -> None:
     writer.close()
 
 
-async def test_who_comes_while_too_much_is_on_its_way_is_turned_away_at_once(
-    open_server: Open, context: ssl.SSLContext
-) -> None:
+async def test_who_comes_while_too_much_is_on_its_way_is_turned_away_at_once(context: ssl.SSLContext) -> None:
     """What a flood costs in memory: tests/main/test_webhook.py, where the server is a process of its own."""
     large = 7 * 2**20
     head = f"POST /admission/mutate HTTP/1.1\r\nhost: x\r\ncontent-length: {large}\r\n\r\n{{".encode()
-    async with open_server(context, bounds=Bounds(together=4 * large, seconds=60)) as port:
+    async with opened(context, bounds=Bounds(together=4 * large, seconds=60)) as port:
         held = [await connect(port) for _ in range(4)]
         for one in held:
             one.writer.write(head)
