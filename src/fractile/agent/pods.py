@@ -25,6 +25,7 @@ from fractile.wire import placement as placement_wire
 from fractile.wire.objects import Pod
 
 _GET = 6.0  # seconds; kubelet itself waits for us meanwhile
+_PODS = 256  # whose placements are kept decoded; a node runs 110, or 250 where somebody allowed it
 _LEARNED = 60.0  # seconds; a watch shows a pod within milliseconds, or the API server is away
 
 
@@ -185,12 +186,12 @@ def placement_of(pod: Pod) -> Placement | None:
     return None if text is None else _decoded(text)
 
 
-@functools.lru_cache(maxsize=512)  # PreStart asks for those of all pods of the node, which rarely change
+@functools.lru_cache(maxsize=_PODS)  # PreStart asks for those of all pods of the node, which rarely change
 def _decoded(text: str) -> Placement:
     return placement_wire.decode(text)
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=_PODS)
 def _charged(text: str) -> tuple[NodeName, tuple[Charge, ...]]:
     placement = _decoded(text)
     return placement.node, charges(placement)

@@ -182,6 +182,12 @@ def streaming(method: Method[Q, R], behaviour: Callable[[Q, Context], AsyncItera
     return Handler(method.service, method.name, handler)
 
 
+def stay_ready() -> None:
+    """Keep gRPC's poller for the life of this process. Else it ends with the last server or channel, and the next one
+    starts another; that has races, at Python's own end above all (grpc/grpc#22365, #43364)."""
+    grpc.aio.init_grpc_aio()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs leave it out
+
+
 async def serve(socket: Path, *handlers: Handler, options: Options = _SERVER_OPTIONS) -> grpc.aio.Server:
     """A started server on a unix socket. gRPC unlinks the path when it stops: never use one path twice."""
     server = grpc.aio.server(options=options)

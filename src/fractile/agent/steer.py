@@ -21,11 +21,12 @@ from fractile.dialects.dialect import Facts
 from fractile.errors import FractileError, WireError
 from fractile.kube.pacing import Clock
 from fractile.model.request import peak_amount
-from fractile.model.units import CardUUID
+from fractile.model.units import CardUUID, PodUID
 from fractile.wire.devices import split
 
 _BUDGET = 8.0  # seconds for one answer; kubelet admits no other pod meanwhile and has no limit of its own
 _REMEMBERED = 256  # steered sets; a node runs 110 pods
+_UNSEEN = 60.0  # seconds until the watch has surely shown a pod that kubelet admits
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ _Mask = dict[CardUUID, int]  # the numbers of a card's ids as bits: a kilobyte w
 
 
 class _Steered(msgspec.Struct):
+    uid: PodUID
+    until: float  # by our clock; from then on it counts only while the pod is there
     ids: _Mask
     facts: Facts
     given: bool = False  # to the container that it was steered for
@@ -95,10 +98,13 @@ class Steer:
             return Unknown(str(e))
 
     def _remember(self, resource: str, ids: _Mask, asking: Asking | Unknown) -> None:
-        """Ids that are given out anew no longer belong to whom they were steered before."""
-        kept = deque((s for s in self._steered.get(resource, ()) if _disjoint(s.ids, ids)), maxlen=_REMEMBERED)
+        """Ids that are given out anew no longer belong to whom they were steered before, nor do those of pods that are
+        gone: a set of 32,000 ids is 4 kB."""
+        before, now = self._steered.get(resource, ()), self._clock()
+        there = (s for s in before if _disjoint(s.ids, ids) and (now < s.until or self._pods.by_uid(s.uid)))
+        kept = deque(there, maxlen=_REMEMBERED)
         if isinstance(asking, Asking):
-            kept.append(_Steered(ids, _facts(asking)))
+            kept.append(_Steered(PodUID(asking.pod.metadata.uid), now + _UNSEEN, ids, _facts(asking)))
         self._steered[resource] = kept
 
 

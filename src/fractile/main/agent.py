@@ -7,11 +7,13 @@ import logging
 import random
 import secrets
 from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import click
 
+from fractile.agent import rpc
 from fractile.agent.allocate import Allocator
 from fractile.agent.alone import alone
 from fractile.agent.arbiter import ArbiterKeeper
@@ -70,6 +72,7 @@ _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 _KUBELET = Path("/var/lib/kubelet")
 HEALTH_RULES = Rules()
 _NO_PAGES = UsageOptions()
+_THREADS = 4  # for files; Python's own number is 32 on a large node, and each keeps some memory
 _MALLOC = {-1: 128 * 1024, -3: 32 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
 
 log = logging.getLogger(__name__)
@@ -235,6 +238,8 @@ async def run(
     traces: Tracing | None = None,
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "files"))
+    rpc.stay_ready()
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects, others=others)
     async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
         journal = Journal(state / "slices", new_token=_new_token)
