@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs every check and every test and stops at the first that fails; with the argument "lint", the checks only.
-# A check that passes is one line; the tests show pytest's own output, and its closing line is the last of all.
+# A check that passes is one line; the tests show pytest's own output, and its closing line is the last of all. The types
+# are checked while the first tests run, which leave a core to it.
 # The tests in C are about shares of time, among others, and have the machine for themselves. Those in Python mostly wait:
 # they run in parts at the same time, as several people of one machine would run them; what runs behind is shown when it
 # is done. So do the end-to-end tests, each half with a cluster of its own.
@@ -77,6 +78,17 @@ ended() { # key: waits for what runs behind; sets outcome, its status, and took,
     read -r outcome took <"$logs/$1.end" || true
 }
 
+checked() { # key, name: a check that ran behind
+    local key=$1 name=$2 outcome took
+    ended "$key"
+    if [ "$outcome" -ne 0 ]; then
+        cat "$logs/$key"
+        printf '  %-34s FAILED (%s)\n' "$name" "$took"
+        exit 1
+    fi
+    printf '  %-34s ok (%s)\n' "$name" "$took" | tee -a "$summary"
+}
+
 part() { # key, name: the tests of Python that ran behind, shown whole
     local key=$1 name=$2 outcome took
     ended "$key"
@@ -125,8 +137,8 @@ native() { # what is written in C; every failure is shown, of the rest only what
 check "format (ruff)" "$bin/ruff" format --check --quiet .
 check "style (ruff)" "$bin/ruff" check --quiet .
 check "rings (import-linter)" "$bin/lint-imports"
-check "types (pyright)" "$bin/pyright"
 if [ "${1:-}" = lint ]; then
+    check "types (pyright)" "$bin/pyright"
     exit 0
 fi
 # What the tests of the real components need. Without root or Go it cannot be had: those tests then say SKIPPED and why.
@@ -140,11 +152,13 @@ if compiler; then
     behind native make -C native -j"$(nproc)" check # tests in Python use what it builds
 fi
 native
+behind types nice -n 10 "$bin/pyright"
 programs=(tests/charts tests/contract tests/main tests/versions) # they start programs, and wait for them
 behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
 behind programs "$bin/pytest" "${programs[@]}" -q -p no:cacheprovider
 tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -q
 unit=$(tail -n 1 "$log")
+checked types "types (pyright)"
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"
 others=(cluster chaos class_controllers classes demos policies quota webhook)

@@ -16,12 +16,15 @@ from tests.soak.samples import Sample
 
 _PROC = Path("/proc")
 _STATUS = re.compile(r"^(VmRSS|RssAnon|Threads):\s+(\d+)", re.M)
+_SIMULATED = re.compile(r"/simgpu/state\n(?:[A-Z].*\n)*?Rss:\s+(\d+) kB$", re.M)
 _TASKS = re.compile(r"^fractile_(?:control_plane|agent)_tasks(?:\{[^}]*\})? (\S+)$", re.M)
 _LEDGER = re.compile(r"^fractile_ledger_pods\{[^}]*\} (\S+)$", re.M)
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """Of one process; memory in KiB."""
+    """Of one process; memory in KiB. ``rss`` is without the state of the simulated cards, which all who ask them map:
+    it keeps a list of everything that was ever allocated, and no driver of real cards has such a file.
+    """
 
     rss: int
     anonymous: int
@@ -35,9 +38,15 @@ def kernel(pid: int, proc: Path = _PROC) -> Kernel | None:
     try:
         found = {name: int(value) for name, value in _STATUS.findall((folder / "status").read_text())}
         descriptors = sum(1 for _ in (folder / "fd").iterdir())
-        return Kernel(found["VmRSS"], found["RssAnon"], found["Threads"], descriptors)
+        rss = found["VmRSS"] - simulated_cards((folder / "smaps").read_text())
+        return Kernel(rss, found["RssAnon"], found["Threads"], descriptors)
     except (OSError, KeyError):
         return None
+
+
+def simulated_cards(maps: str) -> int:
+    """KiB of the simulated cards' state among the mappings (proc_pid_smaps(5))."""
+    return sum(int(kib) for kib in _SIMULATED.findall(maps))
 
 
 def sample(program: str, pid: int, page: str, *, seconds: float, entries: int | None = None) -> Sample | None:

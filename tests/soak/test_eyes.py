@@ -1,5 +1,6 @@
 """What is read of a process and of a page of metrics."""
 
+import mmap
 import os
 import threading
 import time
@@ -32,6 +33,20 @@ def test_the_kernel_says_what_this_process_holds(tmp_path: Path) -> None:
         for file in held:
             file.close()
     assert len(ballast) == 64 * 2**20
+
+
+def test_the_state_of_simulated_cards_is_left_out(tmp_path: Path) -> None:
+    state = tmp_path / "simgpu" / "state"
+    state.parent.mkdir()
+    state.write_bytes(bytes(8 * 2**20))
+    before = eyes.kernel(os.getpid())
+    with state.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        assert mapped.find(b"x") == -1  # every page was looked at
+        assert eyes.simulated_cards(Path("/proc/self/smaps").read_text()) == 8192
+        after = eyes.kernel(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert after.rss - before.rss < 4096
 
 
 def test_a_process_that_is_gone_has_no_sample() -> None:
