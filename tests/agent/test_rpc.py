@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -98,3 +100,35 @@ async def test_without_a_socket_a_call_fails_and_later_ones_do_not(tmp_path: Pat
     async with listening(tmp_path, "a"):
         assert await names(line) == ["a"]
         await line.close()
+
+
+LEFT = """
+import asyncio, gc, sys
+from pathlib import Path
+from fractile.agent import rpc
+from fractile.agent.api import deviceplugin_pb2 as dp
+
+async def without_end(request, context):
+    while True:
+        yield dp.ListAndWatchResponse()
+        await asyncio.sleep(0.001)
+
+async def listen(socket):
+    kept.append(await rpc.serve(socket, rpc.streaming(rpc.LIST_AND_WATCH, without_end)))
+    kept.append(rpc.channel(socket))
+    kept.append(rpc.stream(kept[-1], rpc.LIST_AND_WATCH, dp.Empty()))
+    async for _ in kept[-1]:
+        return
+
+for number in range(3):
+    kept = []
+    asyncio.run(listen(Path(sys.argv[1]) / str(number)))
+    kept.clear()
+    gc.collect()
+"""
+
+
+def test_a_program_that_leaves_a_server_and_its_caller_behind_ends_all_the_same(tmp_path: Path) -> None:
+    """An agent that fails would else never end, and so never be started again."""
+    done = subprocess.run([sys.executable, "-c", LEFT, str(tmp_path)], timeout=60, check=False, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr

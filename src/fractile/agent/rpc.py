@@ -7,6 +7,7 @@ generated form is untyped and tied to one gRPC version.
 # The type stubs of gRPC leave the message types of channels, handlers and servers open; they are closed here.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
@@ -96,8 +97,16 @@ class Handler(msgspec.Struct, frozen=True):
     behaviour: Any  # gRPC's own type has no useful parameters
 
 
+@functools.cache
+def _stay() -> None:
+    """Keep gRPC's poller for the life of this process. Else it ends with the last server or channel and the next one
+    starts another, and the end waits for ever now and then (seen in tests/agent; grpc/grpc#22365, #43364)."""
+    grpc.aio.init_grpc_aio()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs leave it out
+
+
 def channel(socket: Path) -> grpc.aio.Channel:
     """A channel to a unix socket; an async context manager. It connects at the first call."""
+    _stay()
     return grpc.aio.insecure_channel(f"unix:{socket}", options=_CHANNEL_OPTIONS)
 
 
@@ -182,14 +191,9 @@ def streaming(method: Method[Q, R], behaviour: Callable[[Q, Context], AsyncItera
     return Handler(method.service, method.name, handler)
 
 
-def stay_ready() -> None:
-    """Keep gRPC's poller for the life of this process. Else it ends with the last server or channel, and the next one
-    starts another; that has races, at Python's own end above all (grpc/grpc#22365, #43364)."""
-    grpc.aio.init_grpc_aio()  # pyright: ignore[reportAttributeAccessIssue]  # the stubs leave it out
-
-
 async def serve(socket: Path, *handlers: Handler, options: Options = _SERVER_OPTIONS) -> grpc.aio.Server:
     """A started server on a unix socket. gRPC unlinks the path when it stops: never use one path twice."""
+    _stay()
     server = grpc.aio.server(options=options)
     for service in sorted({h.service for h in handlers}):
         own = {h.name: h.behaviour for h in handlers if h.service == service}

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import click
 
-from fractile.agent import rpc
 from fractile.agent.allocate import Allocator
 from fractile.agent.alone import alone
 from fractile.agent.arbiter import ArbiterKeeper
@@ -239,7 +238,6 @@ async def run(
 ) -> None:
     """Build the objects, connect them, run until a signal comes."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "files"))
-    rpc.stay_ready()
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects, others=others)
     async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
         journal = Journal(state / "slices", new_token=_new_token)
