@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from fractile.extender.verbs import Verb
-from fractile.main import direct
+from fractile.main import direct, serving
+from fractile.main.connections import Kept
 from fractile.main.serving import Options, serve
 from tests.main.process import free_port
 
@@ -200,6 +202,30 @@ def test_several_requests_in_one_piece_are_answered_in_their_order(in_loop: Run)
             bodies = [(await caller.answer())[1] for _ in range(3)]
             assert bodies[:2] == [b"<a>", b"application 2"]
             assert bodies[2] in (b"<c>", b"application 1"), "behind a call of the application it may go that way"
+
+    in_loop(test())
+
+
+def test_who_asks_for_no_verb_does_not_hold_back_the_answers_of_binds(
+    in_loop: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "Kept", partial(Kept, patience=60.0))
+
+    async def test() -> None:
+        world = World()
+        world.go.set()
+        async with world.serving(), asyncio.timeout(30):
+            others = [await Caller.of(world) for _ in range(3)]
+            for other in others:
+                await other.asked("/metrics", b"", method="GET")
+            schedulers = [await Caller.of(world) for _ in range(3)]
+            for one in schedulers[:2]:
+                assert await one.asked("/slow") == b"slowly x"
+            schedulers[2].send("/slow")
+            await asyncio.sleep(0.2)
+            assert not schedulers[2].reader.at_eof()
+            schedulers[0].writer.close()  # so the third may be idle now
+            assert (await schedulers[2].answer())[1] == b"slowly x"
 
     in_loop(test())
 

@@ -9,7 +9,7 @@ Nobody waits for the answer of a bind, since scheduling goes on meanwhile; the p
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 KEPT = 2  # idle connections that kube-scheduler keeps
 PATIENCE = 0.5  # seconds; in flight are more and fewer binds from one tenth of a second to the next
@@ -19,13 +19,24 @@ IDLE = 120  # seconds
 
 
 class Kept:
-    """Holds answers of binds back. ``connections``: how many there are, whoever has them."""
+    """Holds answers of binds back. ``come`` and ``gone`` tell it of all connections that verbs come over. Those of
+    others, who ask for metrics or health, do not count: each would keep one of kube-scheduler's from being given back.
+    """
 
-    def __init__(self, connections: Callable[[], int], *, patience: float = PATIENCE) -> None:
-        self._connections = connections
+    def __init__(self, *, patience: float = PATIENCE) -> None:
+        self._connections = set[object]()
         self._patience = patience
         self._binds = 0  # that are under way
         self._held: deque[asyncio.Future[None]] = deque()
+
+    def come(self, connection: object) -> None:
+        """A verb came over this connection, for the first time or again."""
+        self._connections.add(connection)
+
+    def gone(self, connection: object) -> None:
+        """It is closed, whether it was ever told of or not."""
+        self._connections.discard(connection)
+        self._let_go()
 
     async def held(self, bind: Awaitable[bytes]) -> bytes:
         """Its answer, when it may be given."""
@@ -43,10 +54,10 @@ class Kept:
 
     def _room(self) -> bool:
         """Whether one more connection may become idle. Those of filter and prioritize count as idle: they soon are."""
-        return self._connections() - self._binds < KEPT
+        return len(self._connections) - self._binds < KEPT
 
     def _let_go(self) -> None:
-        """A bind has taken a connection: one that is held may give its own back."""
+        """A bind has taken a connection, or one is gone: one that is held may give its own back."""
         while self._held and self._room():
             first = self._held[0]
             waited = not first.done()  # else it has lost patience, or was given up, and does not know yet

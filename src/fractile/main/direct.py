@@ -63,6 +63,11 @@ class Direct(HttpToolsProtocol):
         self.app_state = {**self.app_state, **caller.state}
         self._allowed = not self._clients.refusal(caller.name)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._kept is not None:
+            self._kept.gone(self)
+        super().connection_lost(exc)
+
     def on_message_begin(self) -> None:
         if self._busy:
             self._last = True
@@ -112,6 +117,8 @@ class Direct(HttpToolsProtocol):
         idle = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]  # None at first
         verb = self._find(self.url) if idle and self._allowed and not self._last else None
         parser = self.parser
+        if verb is not None and self._kept is not None:
+            self._kept.come(self)
         if verb is None or parser is None or parser.get_method() != b"POST" or self.expect_100_continue:
             return None
         length = dict(self.headers).get(b"content-length", b"")

@@ -55,11 +55,10 @@ async def serve(app: ASGIApp, options: Options, find: Find = lambda path: None) 
     """Serve until SIGTERM or SIGINT; requests in flight get three seconds to end. ``find``: verbs by their path that
     need no application."""
     clients = options.clients
-    kept = Kept(lambda: len(server.server_state.connections))
     with listening_socket(options) as listening:
         config = uvicorn.Config(
             app=KnownOnly(app, clients) if clients else app,
-            http=cast("type[asyncio.Protocol]", direct(find, kept, clients)),
+            http=cast("type[asyncio.Protocol]", direct(find, Kept(), clients)),
             proxy_headers=False,
             ssl_ca_certs=str(clients.ca) if clients else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if clients else ssl.CERT_NONE,  # probes bring none
