@@ -19,8 +19,9 @@ IDLE = 120  # seconds
 
 
 class Kept:
-    """Holds answers of binds back. ``come`` and ``gone`` tell it of all connections that verbs come over. Those of
-    others, who ask for metrics or health, do not count: each would keep one of kube-scheduler's from being given back.
+    """Holds answers of binds back. ``come`` and ``gone`` tell it of all connections that may be kube-scheduler's: those
+    of verbs, and those that nothing came over yet, which it opened for a call that found another. Who asks for metrics
+    or health does not count: each would keep one of kube-scheduler's from being given back.
     """
 
     def __init__(self, *, patience: float = PATIENCE) -> None:
@@ -30,11 +31,11 @@ class Kept:
         self._held: deque[asyncio.Future[None]] = deque()
 
     def come(self, connection: object) -> None:
-        """A verb came over this connection, for the first time or again."""
+        """It is open."""
         self._connections.add(connection)
 
     def gone(self, connection: object) -> None:
-        """It is closed, whether it was ever told of or not."""
+        """It is closed, or somebody else's."""
         self._connections.discard(connection)
         self._let_go()
 

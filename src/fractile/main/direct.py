@@ -56,6 +56,8 @@ class Direct(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # uvicorn's
         super().connection_made(transport)
+        if self._kept is not None:
+            self._kept.come(self)
         if self._clients is None:
             self._allowed = True
             return
@@ -117,8 +119,8 @@ class Direct(HttpToolsProtocol):
         idle = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]  # None at first
         verb = self._find(self.url) if idle and self._allowed and not self._last else None
         parser = self.parser
-        if verb is not None and self._kept is not None:
-            self._kept.come(self)
+        if verb is None and self._kept is not None:
+            self._kept.gone(self)
         if verb is None or parser is None or parser.get_method() != b"POST" or self.expect_100_continue:
             return None
         length = dict(self.headers).get(b"content-length", b"")
