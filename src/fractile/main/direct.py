@@ -119,8 +119,8 @@ class Direct(HttpToolsProtocol):
         idle = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]  # None at first
         verb = self._find(self.url) if idle and self._allowed and not self._last else None
         parser = self.parser
-        if verb is None and self._kept is not None:
-            self._kept.gone(self)
+        if self._kept is not None:
+            (self._kept.gone if verb is None else self._kept.come)(self)
         if verb is None or parser is None or parser.get_method() != b"POST" or self.expect_100_continue:
             return None
         length = dict(self.headers).get(b"content-length", b"")
