@@ -108,6 +108,23 @@ compiler() { # whether there is one; as root it is installed where there is apt-
     { apt-get -q install -y build-essential || { apt-get -q update && apt-get -q install -y build-essential; }; } >"$log" 2>&1
 }
 
+fuzzing() { # whether clang makes fuzzers; as root it is installed where there is apt-get
+    can_fuzz && return
+    [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return
+    echo "installing clang, for the fuzzers"
+    export DEBIAN_FRONTEND=noninteractive
+    local wanted=(clang libclang-rt-dev)
+    { apt-get -q install -y --no-install-recommends "${wanted[@]}" ||
+        { apt-get -q update && apt-get -q install -y --no-install-recommends "${wanted[@]}"; }; } >"$log" 2>&1
+    can_fuzz
+}
+
+can_fuzz() {
+    command -v clang >/dev/null || return
+    echo 'int LLVMFuzzerTestOneInput(const char *data, unsigned long size) { return !data && size; }' |
+        clang -x c - -fsanitize=fuzzer,address -o "$logs/fuzzer" >/dev/null 2>&1
+}
+
 why_skipped() { # of the output of the native tests: each test that was skipped, and its reason
     awk '/^== / { name = $2; told = 0; before = "" }
          /^skip / { print "    SKIPPED " name ": " substr($0, 6); told = 1 }
@@ -153,12 +170,19 @@ if compiler; then
 fi
 native
 behind types nice -n 10 "$bin/pyright"
+fuzzers="fuzzers in C (make -C native fuzz)"
+if [ -f native/build/gen/region.h ] && fuzzing; then
+    behind fuzz nice -n 10 make -C native fuzz SECONDS=15
+else
+    printf '  %-34s SKIPPED: no clang with libFuzzer (Debian: apt-get install clang libclang-rt-dev)\n' "$fuzzers" | tee -a "$summary"
+fi
 programs=(tests/charts tests/contract tests/main tests/versions) # they start programs, and wait for them
 behind agent "$bin/pytest" tests/agent -q -p no:cacheprovider
 behind programs "$bin/pytest" "${programs[@]}" -q -p no:cacheprovider
 tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "${programs[@]/#/--ignore=}" -q
 unit=$(tail -n 1 "$log")
 checked types "types (pyright)"
+[ -z "${pid[fuzz]:-}" ] || checked fuzz "$fuzzers"
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"
 others=(cluster chaos class_controllers classes demos policies quota webhook)

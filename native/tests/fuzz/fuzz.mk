@@ -26,8 +26,10 @@ fuzz:
 $(OUT)/fuzz/limits_fuzz: interposer/limits.c
 $(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
 $(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/share.c
+$(OUT)/fuzz/region_fuzz: interposer/attach.c interposer/account.c interposer/ledger.c interposer/lock.c interposer/objects.c interposer/patience.c interposer/reap.c interposer/slot.c
+$(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 
 # The reader itself is in the test's text, which sees what is static in it; the rest of its module is linked.
 $(OUT)/fuzz/%: tests/fuzz/%.c | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/limits.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@
+	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/limits.c interposer/attach.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@
