@@ -83,7 +83,7 @@ class NvmlDriver:
         self._asking: CardUUID | None = None
         try:
             self._nvml.nvmlInit()
-        except self._nvml.NVMLError as e:
+        except library.refusals(self._nvml) as e:
             raise SetupError(
                 f"NVML does not start ({e}); install the NVIDIA driver on this node, or give --simulated-cards FILE"
             ) from None
@@ -116,7 +116,7 @@ class NvmlDriver:
             try:
                 # rounded up: the last part of a millisecond would else be waited for in many calls
                 data = self._nvml.nvmlEventSetWait(watch.events, math.ceil(timeout * 1000))
-            except self._nvml.NVMLError as e:
+            except library.refusals(self._nvml) as e:
                 if library.code(e) != TIMEOUT:
                     log.warning("events not read reason=%s", e)
                     threading.Event().wait(timeout)
@@ -132,11 +132,11 @@ class NvmlDriver:
             self._tellings.forget()
             try:
                 self._nvml.nvmlShutdown()
-            except self._nvml.NVMLError as e:
+            except library.refusals(self._nvml) as e:
                 log.warning("nvml shutdown failed reason=%s", e)
             try:
                 self._nvml.nvmlInit()
-            except self._nvml.NVMLError as e:
+            except library.refusals(self._nvml) as e:
                 log.warning("nvml does not start again reason=%s", e)
 
     def asking(self) -> CardUUID | None:
@@ -152,7 +152,7 @@ class NvmlDriver:
             try:
                 self._unwatch()
                 self._nvml.nvmlShutdown()
-            except self._nvml.NVMLError as e:
+            except library.refusals(self._nvml) as e:
                 log.warning("nvml shutdown failed reason=%s", e)
             finally:
                 self._lock.release()
@@ -162,7 +162,7 @@ class NvmlDriver:
     def _count(self) -> int:
         try:
             return self._nvml.nvmlDeviceGetCount()
-        except self._nvml.NVMLError as e:
+        except library.refusals(self._nvml) as e:
             if library.code(e) == UNINITIALIZED:  # a renewal found no driver; it may be back
                 self._start_again()
             raise SetupError(f"NVML cannot count the cards ({e}); look at the driver's state with nvidia-smi") from None
@@ -170,14 +170,14 @@ class NvmlDriver:
     def _start_again(self) -> None:
         try:
             self._nvml.nvmlInit()
-        except self._nvml.NVMLError as e:
+        except library.refusals(self._nvml) as e:
             log.warning("nvml does not start again reason=%s", e)
 
     def _card(self, index: int) -> Card | None:
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
             return self._told(probe.card(self._nvml, index, handle, context=self._context), handle)
-        except self._nvml.NVMLError as e:
+        except library.refusals(self._nvml) as e:
             log.warning("card left out index=%d reason=%s", index, e)
             return None
 
@@ -186,7 +186,7 @@ class NvmlDriver:
         try:
             handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
             found = probe.reading(self._nvml, index, handle, context=self._context)
-        except self._nvml.NVMLError as e:
+        except library.refusals(self._nvml) as e:
             return Reading(index=index, card=None, silence=library.silence(e), error=str(e))
         if found.card is not None:
             self._uuids[index] = found.card.uuid
@@ -210,7 +210,7 @@ class NvmlDriver:
                     for index in range(self._nvml.nvmlDeviceGetCount()):
                         self._register(watch, index)
                     self._watch = watch
-                except self._nvml.NVMLError as e:
+                except library.refusals(self._nvml) as e:
                     log.debug("no events reason=%s", e)
             return self._watch
 
@@ -224,7 +224,7 @@ class NvmlDriver:
             if types:
                 nvml.nvmlDeviceRegisterEvents(handle, types, watch.events)
                 watch.cards[library.address(handle)] = uuid
-        except nvml.NVMLError as e:
+        except library.refusals(nvml) as e:
             log.info("card without events index=%d reason=%s", index, e)
 
     def _unwatch(self) -> None:

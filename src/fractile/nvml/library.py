@@ -48,10 +48,12 @@ class FieldValue(Protocol):
     value: Value
 
 
-class Library(Protocol):
+class Errors(Protocol):
     NVMLError: type[Exception]
     NVMLLibraryMismatchError: type[Exception]  # a function that this driver has in an older form only
 
+
+class Library(Errors, Protocol):
     def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None: ...
     def nvmlDeviceGetCount(self) -> int: ...
@@ -99,11 +101,16 @@ def load() -> Library:
     return cast(Library, importlib.import_module("pynvml"))
 
 
+def refusals(nvml: Errors) -> tuple[type[Exception], ...]:
+    """What a call raises that has no answer. The binding decodes texts itself, and a broken card may tell none."""
+    return (nvml.NVMLError, nvml.NVMLLibraryMismatchError, UnicodeDecodeError)
+
+
 def perhaps(nvml: Library, ask: Callable[[], T]) -> T | None:
     """The answer; None when there is none."""
     try:
         return ask()
-    except (nvml.NVMLError, nvml.NVMLLibraryMismatchError):
+    except refusals(nvml):
         return None
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from fractile.errors import SetupError
 from fractile.model.units import CardUUID
+from fractile.nvml.library import Errors, refusals
 
 T = TypeVar("T")
 
@@ -71,11 +72,8 @@ class _Sample(Protocol):
     smUtil: int
 
 
-class _Library(Protocol):
+class _Library(Errors, Protocol):
     """The part of pynvml that we use."""
-
-    NVMLError: type[Exception]
-    NVMLLibraryMismatchError: type[Exception]  # the binding is younger than the driver
 
     def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None: ...
@@ -104,7 +102,7 @@ class NvmlMeter:
             return
         try:
             self._nvml.nvmlInit()
-        except self._nvml.NVMLError as e:
+        except refusals(self._nvml) as e:
             raise SetupError(f"NVML does not start ({e}); install the NVIDIA driver on this node") from None
 
     def read(self) -> list[CardReading]:
@@ -123,7 +121,7 @@ class NvmlMeter:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             uuid = CardUUID(_text(nvml.nvmlDeviceGetUUID(handle)))
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-        except nvml.NVMLError as e:
+        except refusals(nvml) as e:
             log.debug("card not read index=%d reason=%s", index, e)
             return None
         rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
@@ -163,7 +161,7 @@ class NvmlMeter:
     def _ask(self, function: Callable[[], T]) -> T | None:
         try:
             return function()
-        except (self._nvml.NVMLError, self._nvml.NVMLLibraryMismatchError) as e:
+        except refusals(self._nvml) as e:
             log.debug("nvml does not say reason=%s", e)
             return None
 
