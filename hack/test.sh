@@ -185,7 +185,7 @@ checked types "types (pyright)"
 [ -z "${pid[fuzz]:-}" ] || checked fuzz "$fuzzers"
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"
-others=(cluster chaos class_controllers classes demos policies quota webhook)
+others=(cluster chaos class_controllers classes demos install_scheduler policies quota webhook)
 others=("${others[@]/#/tests/e2e/test_}")
 others=("${others[@]/%/.py}")
 behind others env FRACTILE_TEST_CLUSTER=e2e-others "$bin/pytest" "${others[@]}" -p no:cacheprovider
