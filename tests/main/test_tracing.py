@@ -118,6 +118,25 @@ async def test_the_agents_part_is_in_the_same_trace(spans: tuple[Tracing, InMemo
     assert span.name == "prestart"
     assert span.context is not None
     assert span.context.trace_id == trace_id(pod.metadata.uid) != 0
+    assert span.status.status_code is StatusCode.UNSET
+
+
+async def test_a_container_that_may_not_start_has_the_reason_in_its_pods_trace(
+    spans: tuple[Tracing, InMemorySpanExporter],
+) -> None:
+    told, exporter = spans
+    async with world(agent=False) as w:
+        w.traces = told
+        w.start_agent()
+        await w.ready()
+        pod = w.admit(Asks("c", 2), on=None)
+        await w.kubelet.refused("has no placement")
+        await until(lambda: bool(exporter.get_finished_spans()))
+    first = exporter.get_finished_spans()[0]
+    assert (first.name, first.status.status_code) == ("prestart", StatusCode.ERROR)
+    assert "has no placement" in str(first.status.description)
+    assert first.context is not None
+    assert first.context.trace_id == trace_id(pod.metadata.uid) != 0
 
 
 async def test_the_verbs_of_the_real_program_arrive_at_a_collector_in_one_trace(

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -39,6 +40,8 @@ from fractile.wire.devices import count_by_card
 _WAIT = 20.0  # seconds for the control plane to move the ledger, of the 30 that kubelet gives us
 _POLL = 0.25
 _SYNC = 6.0
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -77,24 +80,21 @@ class PreStart:
     async def check(self, resource: str, ids: frozenset[str]) -> Denied | None:
         """None when the container that holds the ids may start."""
         started = self._clock()
-        try:
-            result = await self._check(resource, ids)
-        except (BooksClosed, WireError, ApiError, Unreachable, OSError) as e:
-            result = Denied(str(e))
-        pod = result.request.key if isinstance(result, Owned) else "-"
-        reason = result.reason if isinstance(result, Denied) else "granted"
+        # 1. Who holds exactly these ids, by kubelet's books and the API server?
+        found = await _closed(self._owner(resource, ids))
+        denied = found if isinstance(found, Denied) else await _closed(self._grant(*found, resource, ids))
+        owned = None if isinstance(found, Denied) else found[0]
+        pod = owned.request.key if owned is not None else "-"
+        reason = denied.reason if denied is not None else "granted"
         ms = (self._clock() - started) * 1000
         log.info("prestart resource=%s size=%d pod=%s reason=%s ms=%.1f", resource, len(ids), pod, reason, ms)
-        if self._trace is not None and isinstance(result, Owned):
+        if self._trace is not None and owned is not None:
             ended, attributes = time.time_ns(), {"fractile.resource": resource, "fractile.ids": len(ids)}
-            self._trace(Step("prestart", result.uid, pod, ended - int(ms * 1e6), ended, "", attributes))
-        return result if isinstance(result, Denied) else None
+            error = denied.reason if denied is not None else ""
+            self._trace(Step("prestart", owned.uid, pod, ended - int(ms * 1e6), ended, error, attributes))
+        return denied
 
-    async def _check(self, resource: str, ids: frozenset[str]) -> Owned | Denied:
-        # 1. Who holds exactly these ids, by kubelet's books and the API server?
-        books, owned = await self._owner(resource, ids)
-        if isinstance(owned, Denied):
-            return owned
+    async def _grant(self, owned: Owned, books: Books, resource: str, ids: frozenset[str]) -> Denied | None:
         # 2. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.
         placement = await self._agreed(owned)
         if isinstance(placement, Denied):
@@ -113,15 +113,16 @@ class PreStart:
         if self._ready is not None and vcuda_folder.wanted(resource):
             await self._ready(owned.uid)
         self._assigned.granted(owned.pod, owned.request)
-        return owned
+        return None
 
-    async def _owner(self, resource: str, ids: frozenset[str]) -> tuple[Books, Owned | Denied]:
+    async def _owner(self, resource: str, ids: frozenset[str]) -> tuple[Owned, Books] | Denied:
         books = await self._kubelet.record()
         owned = await recorded_owner(resource, ids, books, self._pods)
         if owned is not None:
-            return books, owned
+            return owned, books
         books = await self._kubelet.books()
-        return books, await owner(resource, ids, books, self._pods)
+        listed = await owner(resource, ids, books, self._pods)
+        return listed if isinstance(listed, Denied) else (listed, books)
 
     async def _flags(self, owned: Owned) -> int:
         verdict = await self._isolation.verdict(owned.pod) if self._isolation is not None else None
@@ -185,6 +186,14 @@ class PreStart:
             if denied is not None:
                 return denied
         return None
+
+
+async def _closed(step: Awaitable[T]) -> T | Denied:
+    """What cannot be read or written is a "no"."""
+    try:
+        return await step
+    except (BooksClosed, WireError, ApiError, Unreachable, OSError) as e:
+        return Denied(str(e))
 
 
 def too_much(card: Card, used: Sequence[Charge], mine: Charge, pod: str) -> Denied | None:
