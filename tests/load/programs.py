@@ -6,7 +6,9 @@ Everything is started through ``fractile.cluster``, so that `fractile down --nam
 import asyncio
 import os
 import secrets
+import shutil
 import ssl
+import subprocess
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +22,7 @@ from fractile.cluster import component, controlplane, processes, state
 from fractile.cluster.component import Component, HttpProbe
 from fractile.cluster.controlplane import CONTROL_PLANE_GROUP, Secrets
 from fractile.cluster.layout import Layout
-from fractile.cluster.programs import Programs
+from fractile.cluster.programs import GO_FOLDERS, Programs
 from fractile.cluster.progress import silent
 from fractile.cluster.spec import from_options
 from fractile.cluster.state import State
@@ -37,6 +39,8 @@ NEEDED = ("etcd", "kube-apiserver", "kube-scheduler", "kubectl")
 _UNBOUNDED = 10_000  # calls a second; kube-scheduler's default of 50 would be all that is measured
 _GRACE = 5.0  # seconds to end in order
 _ANSWER = 10.0
+_FLOOR = Path(__file__).parent / "floor"
+_BUILD = 300.0  # seconds
 
 
 class Cluster:
@@ -89,6 +93,9 @@ class Cluster:
     async def start_control_plane(self, scenario: Scenario) -> None:
         """Anew; its ledger is rebuilt when this returns."""
         await self.stop(CONTROL_PLANE)
+        if scenario.floor is not None:
+            await self._ensure(await self._floor(scenario.floor))
+            return
         ports = self.state.ports if scenario.webhook else msgspec.structs.replace(self.state.ports, webhook=0)
         seen = msgspec.structs.replace(self.state, ports=ports)
         paths = {**self.secrets.kubeconfigs, CONTROL_PLANE: self._with_token()}
@@ -131,6 +138,23 @@ class Cluster:
             raise SetupError(f"{url} says {first!r}")
         return body
 
+    async def _floor(self, options: tuple[str, ...]) -> Component:
+        """The extender that decides nothing, in the place of the control plane; Go builds it when it has changed."""
+        program = self.place.config / "floor"
+        await asyncio.to_thread(build, _FLOOR, program)
+        listen = f"127.0.0.1:{self.state.ports.control_plane}"
+        argv = (
+            str(program),
+            f"--listen={listen}",
+            f"--cert={self.secrets.extender.cert}",
+            f"--key={self.secrets.extender.key}",
+            f"--ca={self.secrets.ca}",
+            f"--api={controlplane.server_url(self.state)}",
+            f"--token={self.place.write(self.place.config / 'floor.token', self._bearer)}",
+            *options,
+        )
+        return Component(CONTROL_PLANE, argv, probe=HttpProbe(f"https://{listen}/readyz", self.secrets.ca))
+
     def _with_token(self) -> Path:
         """A kubeconfig of the control plane as its pods call: a token costs the API server a look into a table, a
         certificate two signatures to be checked at each call."""
@@ -149,6 +173,18 @@ class Cluster:
         await component.ensure(self.place, one, silent())
 
 
+def build(source: Path, program: Path) -> None:
+    """A program of ours in Go, from its folder; SetupError in Go's words when it cannot be built."""
+    go = shutil.which("go", path=os.pathsep.join((os.environ.get("PATH", ""), *GO_FOLDERS)))
+    if go is None:
+        raise SetupError("this row needs Go, to build the extender that it measures")
+    argv = [go, "build", "-o", str(program), "."]
+    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"}
+    done = subprocess.run(argv, cwd=source, env=env, capture_output=True, text=True, timeout=_BUILD, check=False)
+    if done.returncode != 0:
+        raise SetupError(f"go could not build {source}: {done.stderr.strip()[-300:]}")
+
+
 def configured(config: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
     """kube-scheduler's configuration for the row."""
     connection = {**config["clientConnection"], "qps": _UNBOUNDED, "burst": _UNBOUNDED}
@@ -157,7 +193,15 @@ def configured(config: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
         "clientConnection": connection,
         "percentageOfNodesToScore": scenario.percentage,
         "profiles": [{**one, **scenario.profile} for one in config["profiles"]],
-        "extenders": config["extenders"] if scenario.extender else [],
+        "extenders": [asked(one, scenario) for one in config["extenders"]] if scenario.extender else [],
+    }
+
+
+def asked(extender: Mapping[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """The extender with those verbs only that there are."""
+    unknown = {"preemptVerb"} if scenario.floor is not None else set[str]()
+    return {
+        key: value for key, value in extender.items() if key not in unknown and (scenario.binds or key != "bindVerb")
     }
 
 

@@ -47,8 +47,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the table.
 
     ``percentage``: percentageOfNodesToScore. ``extender``: whether kube-scheduler has ours, as `fractile up` sets it
-    up, and the control plane runs, with ``flags`` more than `fractile up` gives it. ``webhook``: whether the API server
-    asks our webhook about pods. ``profile``: fields that every profile of kube-scheduler's configuration gets.
+    up, and the control plane runs, with ``flags`` more than `fractile up` gives it. ``floor``: options of the extender
+    that decides nothing (tests/load/floor), which runs instead; None: the control plane. ``binds``: whether
+    kube-scheduler leaves Bindings to the extender. ``webhook``: whether the API server asks our webhook about pods.
+    ``profile``: fields that every profile of kube-scheduler's configuration gets.
     ``labels`` and ``annotations``: of the namespace. ``pod``: the manifests. ``creators``: how many pods are being
     created at a time. ``against``: the row that this one is compared with, and ``bar``: the least share of its pods per
     second. ``cpu_bar``: the most processor time of kube-scheduler for a pod, in ms. ``writes_bar``: the most API writes
@@ -61,6 +63,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     extender: bool
     flags: tuple[str, ...] = ()
     webhook: bool = False
+    floor: tuple[str, ...] | None = None
+    binds: bool = True
     profile: Mapping[str, Any] = {}
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
@@ -145,6 +149,34 @@ ON_REQUEST = (
         bar=1.8,
         cpu_bar=2.0,
         writes_bar=3.0,
+    ),
+    Scenario(
+        name="floor",
+        about="an extender that decides nothing, in Go, adaptive",
+        percentage=ADAPTIVE,
+        extender=True,
+        floor=(),
+        against="none",
+        bar=0.95,
+    ),
+    Scenario(
+        name="floor-http2",
+        about="the same over HTTP/2",
+        percentage=ADAPTIVE,
+        extender=True,
+        floor=("--http2",),
+        against="none",
+        bar=0.95,
+    ),
+    Scenario(
+        name="floor-no-bind",
+        about="the same over HTTP/1.1, and kube-scheduler binds",
+        percentage=ADAPTIVE,
+        extender=True,
+        floor=(),
+        binds=False,
+        against="none",
+        bar=0.95,
     ),
     Scenario(
         name="webhook",

@@ -1,8 +1,17 @@
 import os
+import shutil
+import subprocess
+from pathlib import Path
 
-from tests.load.programs import configured, of_process
+import pytest
+
+from fractile.cluster.programs import GO_FOLDERS
+from fractile.errors import SetupError
+from tests.load.programs import build, configured, of_process
 from tests.load.scenarios import BY_NAME, Scenario
 
+GO = (os.environ.get("PATH", ""), *GO_FOLDERS)
+FLOOR = Path(__file__).parent / "floor"
 WRITTEN = {
     "clientConnection": {"kubeconfig": "/k"},
     "profiles": [{"schedulerName": "default-scheduler"}],
@@ -23,6 +32,22 @@ def test_rows_without_an_extender_have_none_and_all_else_alike():
 def test_a_row_may_change_the_profiles():
     row = Scenario(name="x", about="", percentage=0, extender=True, profile={"plugins": {"a": 1}})
     assert configured(WRITTEN, row)["profiles"] == [{"schedulerName": "default-scheduler", "plugins": {"a": 1}}]
+
+
+@pytest.mark.parametrize(("name", "verbs"), [("floor", {"bindVerb", "urlPrefix"}), ("floor-no-bind", {"urlPrefix"})])
+def test_the_extender_that_decides_nothing_is_asked_what_it_knows(name: str, verbs: set[str]) -> None:
+    whole = {**WRITTEN, "extenders": [{"urlPrefix": "https://x", "bindVerb": "bind", "preemptVerb": "preempt"}]}
+    assert set(configured(whole, BY_NAME[name])["extenders"][0]) == verbs
+
+
+@pytest.mark.skipif(shutil.which("go", path=os.pathsep.join(GO)) is None, reason="Go is not installed")
+def test_the_extender_that_decides_nothing_is_built_and_a_program_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    build(FLOOR, tmp_path / "floor")
+    said = subprocess.run([tmp_path / "floor", "--help"], capture_output=True, text=True, timeout=20, check=False)
+    assert "-http2" in said.stderr
+    (tmp_path / "go.mod").write_text("module empty\n")
+    with pytest.raises(SetupError, match="go could not build"):
+        build(tmp_path, tmp_path / "nothing")
 
 
 def test_what_a_process_has_used_grows_and_one_that_ended_has_used_nothing():
