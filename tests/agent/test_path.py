@@ -185,6 +185,25 @@ async def test_the_api_server_being_away_at_steering_costs_no_pod() -> None:
         w.check(pod)
 
 
+async def test_an_api_server_that_comes_back_within_seconds_is_waited_for_at_steering() -> None:
+    async with world() as w:
+        w.server.inject(Fault(method="GET", path="/pods/p1", times=7, status=503))
+        pod = w.admit(Asks("main", 4), on={"main": [B]}, name="p1")
+        await w.kubelet.running(pod)  # nobody is there who would move the placement
+        w.check(pod)
+
+
+async def test_where_nothing_is_known_the_card_with_the_most_room_is_preferred() -> None:
+    """Kubelet counts resources apart: it would give ids of a card of which another resource holds all."""
+    async with world() as w:
+        whole = w.admit(Asks("main", 1, COUNT), on={"main": [A]})
+        await w.kubelet.running(whole)
+        w.server.inject(Fault(method="GET", path="/pods/late", times=1, status=403))
+        pod = w.admit(Asks("main", 4), on={"main": [B]}, name="late")
+        await w.kubelet.running(pod)
+        w.check(whole, pod)
+
+
 # What is refused
 
 

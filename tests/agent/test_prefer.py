@@ -38,6 +38,21 @@ def test_without_a_wish_ids_are_packed_on_as_few_cards_as_possible(size: int, ex
     assert to_ranges(prefer(FREE, [], size, wanted={})) == expected
 
 
+@pytest.mark.parametrize(
+    ("size", "distinct", "room", "expected"),
+    [
+        pytest.param(4, False, {A: 100, B: 900, C: 800}, {B: 4}, id="the one with the most"),
+        pytest.param(5, False, {A: 900, B: 100, C: 800}, {C: 5}, id="of those that have enough ids"),
+        pytest.param(4, False, {A: 0}, {A: 4}, id="the tightest where none has any"),
+        pytest.param(2, True, {A: 1, B: 9, C: 5}, {B: 1, C: 1}, id="two different ones"),
+    ],
+)
+def test_among_equals_those_with_room_come_first(
+    size: int, distinct: bool, room: dict[CardUUID, int], expected: dict[CardUUID, int]
+) -> None:
+    assert count_by_card(prefer(FREE, [], size, wanted={}, distinct=distinct, room=room)) == expected
+
+
 def test_what_the_wanted_card_lacks_comes_from_others() -> None:
     assert count_by_card(prefer(FREE, [], 6, wanted={A: 6})) == {A: 4, C: 2}
 

@@ -7,7 +7,7 @@ a GET of that pod, since its annotation may be newer than any watch (node.md 3.3
 import asyncio
 import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -17,10 +17,11 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock
 from fractile.kube.reflector import Gone, Reflector
+from fractile.model.card import GPU, Card
 from fractile.model.placement import Charge, Placement, charges
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
-from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.wire import placement as placement_wire
 from fractile.wire.objects import Pod
 
@@ -209,3 +210,12 @@ def charged(pods: NodePods, *, besides: PodUID) -> Iterator[Charge]:
             continue
         if node == pods.node:
             yield from given
+
+
+def room(cards: Iterable[Card], pods: NodePods) -> dict[CardUUID, int]:
+    """What is left of each card beside the pods of the node: MiB, or shares of a device that is no GPU."""
+    left = {card.uuid: int(card.memory) if card.type == GPU else card.shares for card in cards}
+    for charge in charged(pods, besides=PodUID("")):
+        if charge.card in left:
+            left[charge.card] -= charge.shares or charge.memory
+    return left

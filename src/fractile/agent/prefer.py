@@ -16,10 +16,11 @@ def prefer(
     *,
     wanted: Mapping[CardUUID, int],
     distinct: bool = False,
+    room: Mapping[CardUUID, int] | None = None,
 ) -> list[str]:
     """``size`` ids out of ``available``, with all of ``must_include``: first those of the wanted cards, in the wanted
-    amounts, then of as few other cards as possible, or of as many when they should be ``distinct``; the lowest numbers
-    of each card, which keeps sets short as ranges.
+    amounts, then of as few other cards as possible, or of as many when they should be ``distinct``, and among equals of
+    those with the most ``room``; the lowest numbers of each card, which keeps sets short as ranges.
 
     Ids that are not of our form are never chosen. Fewer than ``size`` come back when there are no more.
     """
@@ -34,8 +35,8 @@ def prefer(
     if not rest:
         return must + chosen
     if not distinct:
-        return must + chosen + _packed(free.difference(chosen), rest, held)
-    return must + chosen + _spread(free.difference(chosen), rest, _numbers(must + chosen))
+        return must + chosen + _packed(free.difference(chosen), rest, held, room or {})
+    return must + chosen + _spread(free.difference(chosen), rest, _numbers(must + chosen), room or {})
 
 
 def _lowest(free: set[str], card: CardUUID, count: int) -> list[str]:
@@ -50,35 +51,37 @@ def _lowest(free: set[str], card: CardUUID, count: int) -> list[str]:
     return found
 
 
-def _packed(available: set[str], missing: int, held: Mapping[CardUUID, int]) -> list[str]:
+def _packed(available: set[str], missing: int, held: Mapping[CardUUID, int], room: Mapping[CardUUID, int]) -> list[str]:
     """So many ids of as few cards as possible."""
     free = _numbers(available)
     chosen: list[str] = []
     while len(chosen) < missing and any(free.values()):
         rest = missing - len(chosen)
-        chosen += _take(free, _next_card(free, rest, held), rest)
+        chosen += _take(free, _next_card(free, rest, held, room), rest)
     return chosen
 
 
-def _spread(available: set[str], missing: int, taken: Numbers) -> list[str]:
+def _spread(available: set[str], missing: int, taken: Numbers, room: Mapping[CardUUID, int]) -> list[str]:
     """So many ids of as many cards as possible: always one of a card that has the fewest in the set."""
     free = _numbers(available)
     held = {card: len(taken.get(card, ())) for card in free}
     chosen: list[str] = []
     while len(chosen) < missing and any(free.values()):
-        card = min((c for c, numbers in free.items() if numbers), key=lambda c: (held[c], c))
+        card = min((c for c, numbers in free.items() if numbers), key=lambda c: (held[c], -room.get(c, 0), c))
         chosen += _take(free, card, 1)
         held[card] += 1
     return chosen
 
 
-def _next_card(free: Numbers, missing: int, held: Mapping[CardUUID, int]) -> CardUUID:
-    """A card that is in the set already, else the tightest that serves all of the rest, else the largest."""
+def _next_card(free: Numbers, missing: int, held: Mapping[CardUUID, int], room: Mapping[CardUUID, int]) -> CardUUID:
+    """A card that is in the set already, else one that serves all of the rest: of these the one with the most room,
+    where that is known, then the tightest; else the largest."""
     return min(
         (card for card, numbers in free.items() if numbers),
         key=lambda c: (
             c not in held,
             len(free[c]) < missing,
+            -room.get(c, 0),
             len(free[c]) if len(free[c]) >= missing else -len(free[c]),
             c,
         ),

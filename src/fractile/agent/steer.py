@@ -1,14 +1,16 @@
 """GetPreferredAllocation: make kubelet's choice of ids agree with the placement of the pod that it admits.
 
 Failure rule: never an error, which would kill the pod for good. Whatever goes wrong, some ids are preferred and the
-reason is logged; PreStart, which kubelet repeats, then settles what they mean.
+reason is logged; PreStart, which kubelet repeats, then settles what they mean. It can move a placement to where kubelet
+put the pod only if there is room, and kubelet never chooses again: so where nothing is known of the pod, the card with
+the most room is preferred.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -18,13 +20,14 @@ from fractile.agent.pods import NodePods, placement_of
 from fractile.agent.prefer import prefer
 from fractile.dialects import table
 from fractile.dialects.dialect import Facts
-from fractile.errors import FractileError, WireError
-from fractile.kube.pacing import Clock
+from fractile.errors import ApiError, FractileError, Unreachable, WireError
+from fractile.kube.pacing import Clock, Sleep
 from fractile.model.request import peak_amount
 from fractile.model.units import CardUUID, PodUID
 from fractile.wire.devices import split
 
 _BUDGET = 8.0  # seconds for one answer; kubelet admits no other pod meanwhile and has no limit of its own
+_AGAIN = 0.25  # seconds until an API server that was away is asked again
 _REMEMBERED = 256  # steered sets; a node runs 110 pods
 _UNSEEN = 60.0  # seconds until the watch has surely shown a pod that kubelet admits
 
@@ -43,12 +46,23 @@ class _Steered(msgspec.Struct):
 
 
 class Steer:
-    """Answers for all resources, and remembers for which pod's total it steered which ids."""
+    """Answers for all resources, and remembers for which pod's total it steered which ids. ``room``: what is left of
+    each card beside the pods of the node, in the card's own unit."""
 
-    def __init__(self, kubelet: Kubelet, pods: NodePods, *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        pods: NodePods,
+        *,
+        room: Callable[[], Mapping[CardUUID, int]] = dict[CardUUID, int],
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
         self._kubelet = kubelet
         self._pods = pods
+        self._room = room
         self._clock = clock
+        self._sleep = sleep
         self._steered: dict[str, deque[_Steered]] = {}
 
     async def prefer(
@@ -58,7 +72,8 @@ class Steer:
         started = self._clock()
         asking = await self._identify(resource)
         wanted, why = _wanted(resource, asking)
-        chosen = prefer(available, must_include, size, wanted=wanted, distinct=distinct)
+        room = None if wanted else self._room()
+        chosen = prefer(available, must_include, size, wanted=wanted, distinct=distinct, room=room)
         self._remember(resource, _mask(chosen), asking)
         log.info(
             "prefer resource=%s size=%d pod=%s container=%s steered=%s reason=%s ms=%.1f",
@@ -89,13 +104,20 @@ class Steer:
         return Facts(known.facts.pod_amount if known else len(ids))
 
     async def _identify(self, resource: str) -> Asking | Unknown:
+        """Within the budget; an API server that is away for less is waited for."""
+        reason = ""
         try:
             async with asyncio.timeout(_BUDGET):
-                return await who_asks(resource, await self._kubelet.books(), self._pods)
+                while True:
+                    try:
+                        return await who_asks(resource, await self._kubelet.books(), self._pods)
+                    except FractileError as e:
+                        reason = str(e)
+                        if not _passes(e):
+                            return Unknown(reason)
+                    await self._sleep(_AGAIN)
         except TimeoutError:
-            return Unknown(f"no answer within {_BUDGET:.0f} s")
-        except FractileError as e:
-            return Unknown(str(e))
+            return Unknown(reason or f"no answer within {_BUDGET:.0f} s")
 
     def _remember(self, resource: str, ids: _Mask, asking: Asking | Unknown) -> None:
         """Ids that are given out anew no longer belong to whom they were steered before, nor do those of pods that are
@@ -106,6 +128,10 @@ class Steer:
         if isinstance(asking, Asking):
             kept.append(_Steered(PodUID(asking.pod.metadata.uid), now + _UNSEEN, ids, _facts(asking)))
         self._steered[resource] = kept
+
+
+def _passes(error: FractileError) -> bool:
+    return isinstance(error, Unreachable) or (isinstance(error, ApiError) and (error.code == 429 or error.code >= 500))
 
 
 def _mask(ids: Iterable[str]) -> _Mask:

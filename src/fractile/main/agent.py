@@ -35,7 +35,7 @@ from fractile.agent.isolation import FRESH, Isolation
 from fractile.agent.journal import Journal
 from fractile.agent.library import LibrarySweeper, Version, default_source, hold, install
 from fractile.agent.plugin import Plugin
-from fractile.agent.pods import NodePods
+from fractile.agent.pods import NodePods, room
 from fractile.agent.prestart import PreStart
 from fractile.agent.publish_file import DeviceFile
 from fractile.agent.publish_holders import NodeHolders
@@ -244,7 +244,7 @@ async def run(
         stock = Stock(catalog)
         kubelet = Kubelet(pod_resources, plugins / CHECKPOINT)
         pods = NodePods(client, node=node, unit=unit, dialects=dialects)
-        steer = Steer(kubelet, pods)
+        steer = Steer(kubelet, pods, room=lambda: room(stock.catalog.all, pods))
         assigned = Assigned(pods)
         isolation = Isolation(client, node=node, fresh=label_refresh)
         events = EventRecorder(client, "fractile-agent")
