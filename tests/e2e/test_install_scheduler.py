@@ -26,7 +26,8 @@ from tests.wire.golden_files import golden
 
 pytestmark = [pytest.mark.e2e, not_on_chart("the extender knows the cluster's own certificate")]
 
-IMAGE = "registry.k8s.io/kube-scheduler:v1.36.3"  # as the manifest names it
+MANIFEST = golden("kubeadm-kube-scheduler-1.36.yaml").decode()  # what kubeadm 1.36.3 wrote
+IMAGE = static_pod.read(MANIFEST).image
 OWN = "kube-scheduler"
 Done = subprocess.CompletedProcess[str]
 PATIENCE = 60.0  # seconds until kubelet has started or ended a pod
@@ -108,10 +109,9 @@ def unlike_files(folder: str, names: list[str]) -> list[str]:
 
 
 def kubeadm_manifest() -> str:
-    """What kubeadm 1.36.3 wrote, with a port that is free here."""
-    text = golden("kubeadm-kube-scheduler-1.36.yaml").decode()
+    """Kubeadm's, with a port that is free here."""
     port = free_port()
-    text = text.replace("containerPort: 10259", f"containerPort: {port}")
+    text = MANIFEST.replace("containerPort: 10259", f"containerPort: {port}")
     return text.replace("    - --leader-elect=true\n", f"    - --leader-elect=true\n    - --secure-port={port}\n")
 
 
