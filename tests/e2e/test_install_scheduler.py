@@ -96,6 +96,7 @@ def node(cluster: LocalCluster, tmp_path: Path) -> Generator[ControlPlaneNode]:
         work.delete(wait=120)
         cluster.kill(f"{there.name}/kubelet")
         subprocess.run([*inside, "umount", "--lazy", "/etc"], check=True)
+        shutil.rmtree(root / "etc")  # pytest would keep this copy of the machine's own
         cluster.up()
 
 

@@ -39,7 +39,7 @@ NEEDED = ("etcd", "kube-apiserver", "kube-scheduler", "kubectl")
 _UNBOUNDED = 10_000  # calls a second; kube-scheduler's default of 50 would be all that is measured
 _GRACE = 5.0  # seconds to end in order
 _ANSWER = 10.0
-_FLOOR = Path(__file__).parent / "floor"
+FLOOR = Path(__file__).parent / "floor"
 _BUILD = 300.0  # seconds
 
 
@@ -141,7 +141,7 @@ class Cluster:
     async def _floor(self, options: tuple[str, ...]) -> Component:
         """The extender that decides nothing, in the place of the control plane; Go builds it when it has changed."""
         program = self.place.config / "floor"
-        await asyncio.to_thread(build, _FLOOR, program)
+        await asyncio.to_thread(build, FLOOR, program)
         listen = f"127.0.0.1:{self.state.ports.control_plane}"
         argv = (
             str(program),
@@ -173,9 +173,13 @@ class Cluster:
         await component.ensure(self.place, one, silent())
 
 
+def find_go() -> str | None:
+    return shutil.which("go", path=os.pathsep.join((os.environ.get("PATH", ""), *GO_FOLDERS)))
+
+
 def build(source: Path, program: Path) -> None:
     """A program of ours in Go, from its folder; SetupError in Go's words when it cannot be built."""
-    go = shutil.which("go", path=os.pathsep.join((os.environ.get("PATH", ""), *GO_FOLDERS)))
+    go = find_go()
     if go is None:
         raise SetupError("this row needs Go, to build the extender that it measures")
     argv = [go, "build", "-o", str(program), "."]

@@ -1,17 +1,13 @@
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from fractile.cluster.programs import GO_FOLDERS
 from fractile.errors import SetupError
-from tests.load.programs import build, configured, of_process
+from tests.load.programs import FLOOR, build, configured, find_go, of_process
 from tests.load.scenarios import BY_NAME, Scenario
 
-GO = (os.environ.get("PATH", ""), *GO_FOLDERS)
-FLOOR = Path(__file__).parent / "floor"
 WRITTEN = {
     "clientConnection": {"kubeconfig": "/k"},
     "profiles": [{"schedulerName": "default-scheduler"}],
@@ -40,7 +36,7 @@ def test_the_extender_that_decides_nothing_is_asked_what_it_knows(name: str, ver
     assert set(configured(whole, BY_NAME[name])["extenders"][0]) == verbs
 
 
-@pytest.mark.skipif(shutil.which("go", path=os.pathsep.join(GO)) is None, reason="Go is not installed")
+@pytest.mark.skipif(find_go() is None, reason="Go is not installed")
 def test_the_extender_that_decides_nothing_is_built_and_a_program_that_is_none_is_a_sentence(tmp_path: Path) -> None:
     build(FLOOR, tmp_path / "floor")
     said = subprocess.run([tmp_path / "floor", "--help"], capture_output=True, text=True, timeout=20, check=False)
