@@ -7,10 +7,10 @@ SIMGPU_DIR=$work FRACTILE_DIR=$work/fractile LD_LIBRARY_PATH=$OUT/simgpu
 export SIMGPU_DIR FRACTILE_DIR LD_LIBRARY_PATH
 card=GPU-00000000-0000-4000-8000-00000000be0c
 echo "[{\"uuid\": \"$card\", \"index\": 0, \"model\": \"NVIDIA A100-SXM4-40GB\", \"memoryMiB\": 40960, \"contextMiB\": 256}]" >"$work/cards.json"
-"$OUT/interposer/fractile-slice" create "$FRACTILE_DIR" --card $card=39GiB,context=256MiB >/dev/null || exit 1
+"$OUT/slice/fractile-slice" create "$FRACTILE_DIR" --card $card=39GiB,context=256MiB >/dev/null || exit 1
 "$OUT/bench/calls" "$OUT/simgpu/libcuda.so.1" "$OUT/interposer/libfractile.so" && one=0 || one=$?
 
-"$OUT/interposer/fractile-slice" create "$work/limited" --card $card=32GiB,context=256MiB,cores=50 >/dev/null || exit 1
+"$OUT/slice/fractile-slice" create "$work/limited" --card $card=32GiB,context=256MiB,cores=50 >/dev/null || exit 1
 "$OUT/arbiter/fractile-arbiter" --control "$work/control" "$work/limited" &
 arbiter=$!
 while [ ! -S "$work/limited/arbiter.sock" ]; do sleep 0.01; kill -0 "$arbiter" || exit 1; done

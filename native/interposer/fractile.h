@@ -98,7 +98,7 @@ uint64_t fr_used_here(int card);                      /* this process's part */
 void fr_contexts_add(int card, int change);           /* account.contexts */
 void fr_escape(void);                                 /* region.escapes: a call was seen that cannot be counted */
 struct fr_patience { uint64_t start; unsigned round; };
-bool fr_wait(struct fr_patience *patience);           /* patience.c: for others on their way, a little longer each time; false: 2 s are over */
+bool fr_wait(struct fr_patience *patience);           /* oom_retry.c: for others on their way, a little longer each time; false: 2 s are over */
 
 /* ---- objects.c: allocations that several processes of the container hold (IPC, exported handles, shared pools) ----
  * The maker's account covers the bytes as long as it holds on; when it lets go or dies while others hold on, the object
@@ -163,7 +163,7 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /
                                                                        of a small one; false: p is not ours */
 bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
 
-/* ---- pool.c, pieces.c, graph.c: stream-ordered memory. Before and after any driver call that frees p at once; order 0:
+/* ---- pool.c, pool_blocks.c, graph.c: stream-ordered memory. Before and after any driver call that frees p at once; order 0:
  * the work that used it is done. ---- */
 struct fr_piece { /* a free on its way */
     uint64_t at, size, serial, cuts, began;

@@ -118,7 +118,7 @@ def _case(build: Path, root: Path, tenants: list[Tenant], mode: str, window: int
 def _slice(build: Path, directory: Path, t: Tenant) -> None:
     terms = f"{CARD}=8GiB,context=256MiB,cores={t.cores},cores-limit={t.limit}"
     command = [
-        build / "interposer/fractile-slice",
+        build / "slice/fractile-slice",
         "create",
         directory,
         "--slots",

@@ -42,7 +42,7 @@ run() { # name, command ...
 # A container of its own in the host: part of both cards. The library is preloaded by path; the driver is found as usual.
 # Scripts preload it into the programs that they start.
 LIBFRACTILE="$OUT/interposer/libfractile.so"
-SLICE="$OUT/interposer/fractile-slice"
+SLICE="$OUT/slice/fractile-slice"
 DRIVER="$OUT/simgpu"
 CARD_A=GPU-00000000-0000-4000-8000-000000000001 CARD_B=GPU-00000000-0000-4000-8000-000000000002
 export LIBFRACTILE SLICE DRIVER CARD_A CARD_B

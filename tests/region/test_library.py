@@ -18,7 +18,7 @@ from fractile.region.usage import Process, Usage, usage
 
 BUILD = Path(os.environ.get("FRACTILE_NATIVE_BUILD", Path(__file__).parents[2] / "native" / "build"))
 LIBRARY = BUILD / "interposer" / "libfractile.so"
-SLICE = BUILD / "interposer" / "fractile-slice"
+SLICE = BUILD / "slice" / "fractile-slice"
 
 pytestmark = [
     pytest.mark.skipif(not LIBRARY.exists() or not SLICE.exists(), reason="`make -C native` has not been run"),

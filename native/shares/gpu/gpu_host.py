@@ -132,7 +132,7 @@ class Host:
         terms = f"{self.card['uuid']}={memory},cores={t.cores},cores-limit={t.limit}"
         if self.simulated:
             terms += ",context=256MiB"
-        command = [str(self.build / "interposer/fractile-slice"), "create", str(directory), "--card", terms]
+        command = [str(self.build / "slice/fractile-slice"), "create", str(directory), "--card", terms]
         subprocess.run([*command, "--slots", "64", "--objects", "64"], check=True, stdout=subprocess.DEVNULL)
         return directory
 

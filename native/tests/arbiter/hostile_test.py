@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interposer"))
 import suite
 
 OUT = Path(os.environ.get("OUT", "build")).resolve()
-ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "interposer" / "fractile-slice"
+ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "slice" / "fractile-slice"
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 WANT, DONE, GRANT, RECALL = 1, 2, 3, 4
 LAYOUT = "=IIIIQQQQ"

@@ -5,7 +5,7 @@ FUZZ_CC ?= $(firstword $(foreach c,clang clang-19 clang-16 clang-15 clang-14,$(s
 SECONDS ?= 60
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.c))
 FUZZ_FLAGS := -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wno-unused-function -pthread -fsanitize=fuzzer,address,undefined,float-cast-overflow -fno-sanitize-recover=all \
-    -Iabi -Iclock -Iarbiter -Iinterposer -Isimgpu/state -I$(OUT)/gen -I$(INTERPOSER_GEN)
+    -Iabi -Iclock -Iarbiter $(INTERPOSER_I) -Isimgpu/state -I$(OUT)/gen -I$(INTERPOSER_GEN)
 
 A_CARD := [{"uuid": "GPU-8a1b", "index": 0, "model": "A100", "memoryMiB": 40960, "pciBusID": "00000000:07:00.0", "topology": "X NV2", \
     "smCount": 108, "contextMiB": 256, "reservedMiB": 1, "timeSliceUs": 2000, "switchUs": 25, "hostGBps": 25, "memoryGBps": 1.5e3, "numa": -1}]
@@ -23,13 +23,13 @@ fuzz:
 	    then echo "$$(basename $$fuzzer): $$(sed -n 's/stat::number_of_executed_units: *//p' $$fuzzer.log) inputs, no fault"; \
 	    else tail -n 30 $$fuzzer.log; exit 1; fi; done
 
-$(OUT)/fuzz/limits_fuzz: interposer/limits.c
+$(OUT)/fuzz/limits_fuzz: interposer/ledger/limits.c
 $(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
 $(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/share.c
-$(OUT)/fuzz/region_fuzz: interposer/attach.c interposer/account.c interposer/ledger.c interposer/lock.c interposer/objects.c interposer/patience.c interposer/reap.c interposer/slot.c
+$(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account ledger objects oom_retry reap slot) interposer/base/lock.c
 $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 
 # The reader itself is in the test's text, which sees what is static in it; the rest of its module is linked.
 $(OUT)/fuzz/%: tests/fuzz/%.c | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/limits.c interposer/attach.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@
+	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/ledger/limits.c interposer/ledger/attach.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@

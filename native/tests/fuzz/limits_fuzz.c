@@ -1,5 +1,5 @@
 /* The page of limits as the library reads it, with anything in it: a fault is named, or every number can be read. */
-#include "../../interposer/limits.c"
+#include "../../interposer/ledger/limits.c"
 
 struct fr_shared fr_shared;
 void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }

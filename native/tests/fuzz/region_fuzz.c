@@ -1,6 +1,6 @@
 /* The region, with anything in it that processes of the container may have scribbled, before and between the calls: the
  * library stays inside it and comes to an end, and nothing is granted that makes the sum exceed the limit. */
-#include "../../interposer/attach.c"
+#include "../../interposer/ledger/attach.c"
 
 #include "account.h"
 #include "ledger.h"

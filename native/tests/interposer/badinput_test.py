@@ -16,7 +16,7 @@ from container import MIB, SCHEMA, C, Container, get, put, size
 OUT = Path(os.environ["OUT"])
 SIM = OUT / "simgpu"
 LIBRARY = OUT / "interposer" / "libfractile.so"
-SLICE = OUT / "interposer" / "fractile-slice"
+SLICE = OUT / "slice" / "fractile-slice"
 WORK = Path(tempfile.mkdtemp(prefix="badinput-"))
 CARD = "GPU-00000000-0000-4000-8000-000000000001"
 CONTEXT = 256 * MIB

@@ -2,7 +2,7 @@
  * got, and how much time of the card lies between two marks. */
 #include "check.h"
 
-#include "lanes.h"
+#include "stream_state.h"
 #include "symbols.h"
 
 #define STREAMS 256

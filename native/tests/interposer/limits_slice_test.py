@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-SLICE = os.environ.get("SLICE", str(Path(__file__).parents[2] / "build/interposer/fractile-slice"))
+SLICE = os.environ.get("SLICE", str(Path(__file__).parents[2] / "build/slice/fractile-slice"))
 MIB = 1 << 20
 
 

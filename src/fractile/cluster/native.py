@@ -26,7 +26,7 @@ PREBUILT = "FRACTILE_NATIVE"  # a folder with all of it, instead of a build
 _SOURCES = ("abi", "arbiter", "clock", "interposer", "region", "simgpu", "symbols")
 _TARGETS = {
     "interposer/libfractile.so": "libfractile.so",
-    "interposer/fractile-slice": "fractile-slice",
+    "slice/fractile-slice": "fractile-slice",
     "arbiter/fractile-arbiter": "fractile-arbiter",
     "simgpu/libcuda.so.1": "simgpu/libcuda.so.1",
     "simgpu/libnvidia-ml.so.1": "simgpu/libnvidia-ml.so.1",

@@ -1,7 +1,7 @@
 /* What is in flight, stream by stream: a lane is a stream that this process uses. Launches wait for their own lane only: how long
  * a kernel takes is learned beside what runs in the other streams, so all lanes together are done when the longest of them is,
  * whether their kernels run side by side or one after the other. */
-#include "lanes.h"
+#include "stream_state.h"
 #include "pool.h"
 
 #include "clock.h"

@@ -2,7 +2,7 @@
  * gone. Memory that is bound stays alive until it is unbound or the object is gone, whatever else becomes of it: a bind is a
  * hold like a mapping (holding.c), with the object as its owner. */
 #include "api_vmm.h"
-#include "share.h"
+#include "handles.h"
 
 #include <stdint.h>
 

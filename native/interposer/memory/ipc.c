@@ -6,7 +6,7 @@
 #include "api_memory.h"
 #include "api_vmm.h"
 #include "linear.h"
-#include "share.h"
+#include "handles.h"
 
 /* ---- export ---- */
 

@@ -2,11 +2,11 @@
  *
  *      launch.c   a hook per launch call: unpaced, one look and on; else  enter -> the driver -> leave
  *      gate.c     may this launch go now? Waits until the container holds the card and there is room in the queue
- *      lanes.c    how much work is in flight, by stream
- *      marks.c    events in the streams that say when it is done and how long it took
- *      held.c     streams that the program itself holds back: nobody waits for them
+ *      stream_state.c    how much work is in flight, by stream
+ *      timing_events.c    events in the streams that say when it is done and how long it took
+ *      blocked_streams.c     streams that the program itself holds back: nobody waits for them
  *      predict.c  how long a kernel takes, learned by function and shape
- *      pacer.c    the process's thread that speaks to the arbiter and gives leases back
+ *      lease_client.c    the process's thread that speaks to the arbiter and gives leases back
  */
 #ifndef FRACTILE_PACE_H
 #define FRACTILE_PACE_H
@@ -75,7 +75,7 @@ uint64_t fr_guess_ns(const struct fr_guess *g);
 void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g */
 void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio);     /* among others: ratio x what was thought of all */
 
-/* ---- lanes.c, marks.c ---- */
+/* ---- stream_state.c, timing_events.c ---- */
 struct fr_ahead {
     uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */
     bool full;                /* no mark is left: what went now would not be counted */
@@ -94,14 +94,14 @@ void fr_lane_wait(struct fr_lane *lane);   /* until some of what is in flight is
 void fr_lanes_drain(struct fr_pace *pace); /* until all is, but for streams that are held back; by the pacer */
 void fr_lanes_forget(CUcontext context);   /* it is about to be destroyed */
 
-/* ---- held.c ---- */
+/* ---- blocked_streams.c ---- */
 bool fr_held_may_go(struct fr_lane *lane); /* the stream is held, so launches do not wait for it */
 void fr_held_settle(struct fr_pace *pace); /* with the gate closed: which of the streams that have not begun are held back? */
 bool fr_held_any(const struct fr_pace *pace);
 bool fr_held_released(struct fr_pace *pace); /* one that was held back goes on: its work needs a turn */
 extern _Atomic uint32_t fr_held_by_host;     /* the program has used what lets a stream wait for itself */
 
-/* ---- pacer.c ---- */
+/* ---- lease_client.c ---- */
 void fr_pacer_start(int card); /* a thread per card that this process uses and that is paced */
 void fr_pacer_wake(int card);  /* the gate is ASKED or CLOSED: see to it */
 void fr_pacer_after_fork(void);

@@ -4,7 +4,7 @@
  *
  * Marks are recorded only by the thread that launches, right beside its launch: no other thread ever uses the application's
  * stream. A stream that captures gets none. */
-#include "lanes.h"
+#include "stream_state.h"
 #include "pool.h"
 
 #include "clock.h"

@@ -4,7 +4,7 @@
  * before the driver imports, so that the maker cannot let go of the bytes in between. What nobody here made, or what came
  * by a descriptor that nobody marked, is charged to its first importer, in full; how much it is the driver says only when it
  * is mapped. */
-#include "share.h"
+#include "handles.h"
 #include "api_vmm.h"
 #include "kernel.h"
 

@@ -6,7 +6,7 @@
 
 struct fr_account *fr_own(int card);
 bool fr_reserve(int card, uint64_t units);           /* announced as slack; false: does not fit now */
-bool fr_reserve_patiently(int card, uint64_t units); /* patience.c: false: it does not fit, and nothing on its way would make it fit */
+bool fr_reserve_patiently(int card, uint64_t units); /* oom_retry.c: false: it does not fit, and nothing on its way would make it fit */
 void fr_move_to_object(uint32_t object);
 
 #endif

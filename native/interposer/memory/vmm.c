@@ -1,7 +1,7 @@
 /* Virtual memory management: physical memory is charged when it is created, by where it is created, and refunded when its last
  * reference and its last mapping are gone (holding.c). Addresses cost nothing. */
 #include "api_vmm.h"
-#include "share.h"
+#include "handles.h"
 
 static bool on_a_card(const CUmemLocation *l)
 {

@@ -24,7 +24,7 @@ struct fr_lane {
     _Atomic(CUstream) handle;
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
     _Atomic uint32_t used, busy, users;    /* busy: a thread works with its marks; users: threads that launch or wait */
-    _Atomic uint32_t held, let_go, let;    /* see held.c; 0, or why its launches do not wait; so many of them may go, of so many */
+    _Atomic uint32_t held, let_go, let;    /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
     _Atomic uint32_t finished;             /* batches, ever */
     bool told;                             /* to wait, since the last batch */
     uint32_t first;
@@ -35,7 +35,7 @@ struct fr_lane {
 
 enum { FR_HELD_BACK = 1, FR_HELD_UP }; /* before its oldest batch; in it */
 
-/* marks.c: with the lane taken */
+/* timing_events.c: with the lane taken */
 void fr_marks_collect(struct fr_lane *l);     /* what is done */
 bool fr_marks_begun(struct fr_lane *l);       /* the oldest batch is on the card */
 bool fr_marks_behind(struct fr_lane *l);      /* it may be waiting for the program, and not for its turn on the card */
@@ -46,10 +46,10 @@ CUevent fr_marks_oldest(struct fr_lane *l);   /* NULL: none */
 void fr_marks_forget(struct fr_lane *l);      /* they died with their context */
 void fr_marks_forget_last(CUcontext context); /* NULL: of all */
 
-/* lanes.c */
+/* stream_state.c */
 struct fr_lane *fr_lane_next(const struct fr_pace *pace, struct fr_lane *after); /* of those in use; the first after NULL */
 
-/* held.c */
+/* blocked_streams.c */
 void fr_held_wait(struct fr_lane *l); /* until its oldest batch is done, or it is known to be held */
 
 static inline bool fr_lane_try(struct fr_lane *l)

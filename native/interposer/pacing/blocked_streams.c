@@ -10,7 +10,7 @@
  *                  takes so long. Nobody can tell, so one launch goes, then two, then four ...
  *
  * Where a program makes a stream wait, the open batch is closed, so that what stands before it is not taken for held up. */
-#include "lanes.h"
+#include "stream_state.h"
 #include "pool.h"
 
 #include "clock.h"

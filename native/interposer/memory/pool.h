@@ -1,4 +1,4 @@
-/* What the files about stream-ordered memory tell each other: pool.c (what a pool is charged with), pieces.c (what lies
+/* What the files about stream-ordered memory tell each other: pool.c (what a pool is charged with), pool_blocks.c (what lies
  * unused inside it), async.c (allocating and freeing), sync.c (calls after which a pool may be smaller). */
 #ifndef FRACTILE_POOL_H
 #define FRACTILE_POOL_H
@@ -60,7 +60,7 @@ void fr_lull_begin(struct fr_lull *l);
 void fr_lull_end(struct fr_lull *l, uint64_t order); /* order: the stream whose work is done; 0: of all */
 #define FR_NO_ORDER UINT64_MAX
 
-/* ---- pieces.c: with the lock held ---- */
+/* ---- pool_blocks.c: with the lock held ---- */
 void fr_pieces_drop(void);
 void fr_chunk_add(struct fr_pool *p, uint64_t base, uint64_t size);
 void fr_chunk_forget(struct fr_pool *p, bool empty_only);
