@@ -143,13 +143,14 @@ static void find_devices(void)
     sim.device_count = count;
 }
 
-static void read_settings(void)
+static bool read_settings(void)
 {
     const char *granule = getenv("SIMGPU_GRANULE"), *limit = getenv("SIMGPU_CONTENTS_MIB");
     sim.pack = !(granule && *granule);
     sim.granule = sim.pack ? SIM_GRANULE : strtoull(granule, NULL, 10);
     if (sim.granule < 1) sim.granule = 1;
     sim.contents_limit = (limit && *limit ? strtoull(limit, NULL, 10) : 1024) * SIM_MIB;
+    return sim_policy_read(getenv("SIMGPU_POLICY"), &sim.policy);
 }
 
 static CUresult initialise(void)
@@ -158,7 +159,11 @@ static CUresult initialise(void)
         sim_complain("simgpu: %s", sim.host.error);
         return CUDA_ERROR_NO_DEVICE;
     }
-    read_settings();
+    if (!read_settings()) {
+        sim_complain("simgpu: SIMGPU_POLICY is neither a number nor wild[:number]: %s", getenv("SIMGPU_POLICY"));
+        sim_close(&sim.host);
+        return CUDA_ERROR_NO_DEVICE;
+    }
     find_devices();
     if (sim.device_count == 0) {
         sim_close(&sim.host);

@@ -3,6 +3,7 @@
 #ifndef SIMGPU_LOCAL_H
 #define SIMGPU_LOCAL_H
 
+#include "../state/policy.h"
 #include "../state/state.h"
 #include "cuda_abi.h"
 
@@ -92,6 +93,7 @@ struct sim_device {
 struct sim_local {
     bool initialised, forked;
     struct sim_host host;
+    struct sim_policy policy;
     int device_count;
     struct sim_device devices[SIM_CARDS];
     struct sim_ctx *contexts;
@@ -141,6 +143,9 @@ void *sim_contents(uint64_t va, size_t size, bool *on_device);
 
 /* memory.c */
 uint32_t sim_take(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked);
+uint32_t sim_take_within(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked, size_t most);
+uint32_t sim_allowance(uint32_t card, enum sim_kind kind, size_t slack);
+void sim_bound(const char *what, uint64_t bytes, uint64_t most);
 void sim_give(uint32_t charge);
 uint64_t sim_round(uint64_t size, uint64_t to);
 CUresult sim_alloc_linear(struct sim_ctx *ctx, size_t size, enum sim_kind kind, CUdeviceptr *out);

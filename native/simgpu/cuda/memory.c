@@ -37,6 +37,29 @@ uint32_t sim_take(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked)
     return charge;
 }
 
+/* What a policy decides must lie within the table of bounds, unless it is a wild one. */
+void sim_bound(const char *what, uint64_t bytes, uint64_t most)
+{
+    if (bytes <= most || sim.policy.wild) return;
+    sim_complain("simgpu: policy %llu took %llu bytes for %s, which may take %llu", (unsigned long long)sim.policy.seed,
+                 (unsigned long long)bytes, what, (unsigned long long)most);
+    abort();
+}
+
+/* Takes `bytes` for something for which a library may count up to `most`. */
+uint32_t sim_take_within(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked, size_t most)
+{
+    sim_bound(sim_kind_names[kind], bytes, most);
+    sim_lock(&sim.host);
+    uint32_t charge = sim_charge_memory(&sim.host, card, kind, bytes, asked);
+    if (charge && bytes < most) sim_allow(&sim.host, charge, most - bytes);
+    sim_unlock(&sim.host);
+    return charge;
+}
+
+/* No bytes any more, but a library cannot know that yet. */
+uint32_t sim_allowance(uint32_t card, enum sim_kind kind, size_t slack) { return sim_take_within(card, kind, 0, 0, slack); }
+
 void sim_give(uint32_t charge)
 {
     if (!charge) return;
