@@ -85,7 +85,7 @@ struct sim_device {
     struct sim_ctx *primary;
     unsigned primary_flags;
     struct sim_pool *default_pool, *current_pool;
-    uint64_t graph_used, graph_used_high, graph_reserved, graph_reserved_high;
+    uint64_t graph_used, graph_used_high, graph_reserved, graph_reserved_high, graph_kept, graph_epoch;
     uint32_t *graph_charges;
     size_t graph_charge_count;
 };
@@ -195,7 +195,7 @@ struct sim_pool *sim_default_pool(int device);
 void sim_pools_at_sync(void);
 void sim_pools_between_calls(void);
 
-/* graph.c, capture.c */
+/* graph.c, graph_memory.c */
 bool sim_capturing(struct sim_stream *st);
 bool sim_any_capture(void);
 CUresult sim_capture_node(struct sim_stream *st, const CUgraphNodeParams *p);
