@@ -315,6 +315,29 @@ static void free_async_of_linear(void)
     EXPECT_EQ(used(), before);
 }
 
+/* One stream frees a piece after work; another allocates when that work is done, and again after a synchronisation. */
+static void pool_reuse(void)
+{
+    CUmemoryPool pool;
+    CUstream a, b;
+    CUdeviceptr p, q;
+    CUmodule m;
+    CUfunction f;
+    uint64_t keep = ~0ull;
+    open_context();
+    EXPECT_EQ(cuDeviceGetDefaultMemPool(&pool, 0) + cuMemPoolSetAttribute(pool, ATTRIBUTE_THRESHOLD, &keep), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamCreate(&a, 1) + cuStreamCreate(&b, 1) + cuModuleLoadData(&m, spin_ptx) + cuModuleGetFunction(&f, m, "spin"), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAllocAsync(&p, 64 * MIB, a) + spin_in(f, 1000, a) + cuMemFreeAsync(p, a), CUDA_SUCCESS);
+    while (cuStreamQuery(a)) usleep(1000);
+    EXPECT_EQ(cuMemAllocAsync(&q, 64 * MIB, b), CUDA_SUCCESS);
+    EXPECT_EQ(p == q, !policy.pool_reuse_at_sync);
+    EXPECT_EQ(cuStreamSynchronize(b), CUDA_SUCCESS);
+    uint64_t before = reserved(pool);
+    if (p != q) EXPECT_EQ(cuMemAllocAsync(&q, 64 * MIB, b), CUDA_SUCCESS);
+    EXPECT_EQ(p, q);
+    EXPECT_EQ(reserved(pool), before);
+}
+
 static void pool_shrinking(void)
 {
     CUmemoryPool pool;
@@ -335,7 +358,7 @@ static void pool_shrinking(void)
     EXPECT_EQ(reserved(pool), 0);
 }
 
-/* Two graphs of 10 + 30 MiB one after the other; which steps reserve how much. */
+/* Two graphs, each of 10 MiB and then 30 MiB: which steps reserve how much. */
 static void graph_growth(void)
 {
     CUstream s;
@@ -347,12 +370,16 @@ static void graph_growth(void)
     EXPECT_EQ(cuStreamCreate(&s, 1) + cuStreamBeginCapture_v2(s, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAllocAsync(&a, 10 * MIB, s) + cuMemFreeAsync(a, s) + cuMemAllocAsync(&b, 30 * MIB, s) + cuMemFreeAsync(b, s), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamEndCapture(s, &g), CUDA_SUCCESS);
+    uint64_t both = policy.graph_shared ? first : first + roundup(2 * need - first, policy.graph_step);
+    bool early = policy.graph_when == SIM_GRAPH_AT_INSTANTIATE;
     EXPECT_EQ(cuGraphInstantiateWithFlags(&e[0], g, 0), CUDA_SUCCESS);
-    EXPECT_EQ(graph_reserved(), policy.graph_when == SIM_GRAPH_AT_INSTANTIATE ? first : 0);
+    EXPECT_EQ(graph_reserved(), early ? first : 0);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&e[1], g, 0), CUDA_SUCCESS);
+    EXPECT_EQ(graph_reserved(), early ? both : 0);
     EXPECT_EQ(cuGraphLaunch(e[0], s), CUDA_SUCCESS);
-    EXPECT_EQ(graph_reserved(), first);
-    EXPECT_EQ(cuGraphInstantiateWithFlags(&e[1], g, 0) + cuGraphLaunch(e[1], s) + cuGraphLaunch(e[0], s), CUDA_SUCCESS);
-    EXPECT_EQ(graph_reserved(), policy.graph_shared ? first : first + roundup(2 * need - first, policy.graph_step));
+    EXPECT_EQ(graph_reserved(), early ? both : first);
+    EXPECT_EQ(cuGraphLaunch(e[1], s) + cuGraphLaunch(e[0], s), CUDA_SUCCESS);
+    EXPECT_EQ(graph_reserved(), both);
     EXPECT_EQ(used(), context_bytes + graph_reserved());
     EXPECT_EQ(cuStreamSynchronize(s) + cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
     EXPECT_EQ(used(), context_bytes);
@@ -402,7 +429,7 @@ static void start_only(void)
 
 static const struct { const char *name; void (*run)(void); } programs[] = {
     {"random", random_program}, {"small-fit", small_fit}, {"pool-fit", pool_fit}, {"small-sharing", small_sharing},
-    {"free-async", free_async_of_linear}, {"pool-shrinking", pool_shrinking}, {"graph-growth", graph_growth},
+    {"free-async", free_async_of_linear}, {"pool-shrinking", pool_shrinking}, {"pool-reuse", pool_reuse}, {"graph-growth", graph_growth},
     {"excess", excess}, {"pool-steps", pool_attribute_shows_what_is_taken}, {"start", start_only},
 };
 
@@ -497,6 +524,11 @@ static void linear_memory_freed_in_a_stream_is_back_when_the_policy_says(void)
     for (int how = 0; how < 4; how++) under(SEED_WHERE(false, p.linear_free_async == (enum sim_free_async)how), false, "free-async");
 }
 
+static void a_piece_is_used_again_by_other_streams_when_the_policy_says(void)
+{
+    for (int at_sync = 0; at_sync < 2; at_sync++) under(SEED_WHERE(false, p.pool_reuse_at_sync == at_sync), false, "pool-reuse");
+}
+
 static void pools_shrink_when_the_policy_says(void)
 {
     for (int when = 0; when < 5; when++) under(SEED_WHERE(false, p.pool_shrink == (enum sim_shrink)when && !p.pool_doubles), false, "pool-shrinking");
@@ -534,6 +566,7 @@ int main(int argc, char **argv)
     RUN(first_best_and_random_fit_place_pieces_of_a_pool_differently);
     RUN(small_allocations_share_blocks_below_the_policys_size);
     RUN(linear_memory_freed_in_a_stream_is_back_when_the_policy_says);
+    RUN(a_piece_is_used_again_by_other_streams_when_the_policy_says);
     RUN(pools_shrink_when_the_policy_says);
     RUN(pools_grow_by_the_policys_step);
     RUN(graph_memory_grows_when_and_by_what_the_policy_says);
