@@ -45,6 +45,7 @@ CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxAttach(CUcontext *, unsigned);
 CUresult cuCtxDetach(CUcontext);
 CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuDriverGetVersion(int *);
 CUresult cuCtxGetDevice(CUdevice *);
 CUresult cuCtxGetId(CUcontext, unsigned long long *);
 CUresult cuCtxGetLimit(size_t *, int);

@@ -7,10 +7,12 @@
 #include "linear.h"
 #include "module.h"
 #include "pace.h"
+#include "pool.h"
 
 CUcontext fr_context_doom(CUcontext context)
 {
     fr_lanes_forget(context);
+    fr_blocks_give();
     static _Atomic uintptr_t names = 1; /* odd: no handle is */
     CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2);
     fr_context_spare(context, doomed);
