@@ -54,7 +54,8 @@ static void json_usage(const struct sim_usage *usage)
         if (!usage[i].peak) continue;
         printf("%s", first ? "" : ", ");
         quoted(host.state->cards[i].uuid);
-        printf(": {\"now\": %llu, \"peak\": %llu}", (unsigned long long)usage[i].now, (unsigned long long)usage[i].peak);
+        printf(": {\"now\": %llu, \"peak\": %llu, \"slack\": %llu}", (unsigned long long)usage[i].now, (unsigned long long)usage[i].peak,
+               (unsigned long long)usage[i].slack);
         first = false;
     }
     printf("}");

@@ -47,6 +47,7 @@ static void in_parent(void) { pthread_mutex_unlock(&mutex); }
 CUresult sim_enter(void)
 {
     if (!sim.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    sim_disturb();
     pthread_mutex_lock(&mutex);
     return CUDA_SUCCESS;
 }
@@ -62,7 +63,10 @@ CUresult sim_enter_context(struct sim_ctx **ctx)
 
 CUresult sim_leave(CUresult result)
 {
+    sim_late_look();
+    sim_pools_between_calls();
     pthread_mutex_unlock(&mutex);
+    sim_disturb();
     return result;
 }
 

@@ -13,7 +13,7 @@
 static const struct sim_policy fixed = {
     .small_below = MIB, .small_unit = 512, .linear_percent = 100,
     .pool_step = LARGEST_STEP, .pool_percent = 100,
-    .graph_reuse = true, .graph_shared = true, .graph_step = GRANULE, .graph_percent = 100,
+    .graph_reuse = true, .graph_shared = true, .graph_when = SIM_GRAPH_AT_UPLOAD, .graph_step = GRANULE, .graph_percent = 100,
     .module_unit = GRANULE, .module_percent = 100,
     .context_percent = 100,
 };
@@ -48,6 +48,7 @@ static void draw_linear(const struct dice *d, struct sim_policy *p)
     p->small_below = below[draw(d, 1, COUNT(below))];
     p->small_unit = units[draw(d, 2, COUNT(units))];
     p->small_fit = (enum sim_fit)draw(d, 3, 3);
+    p->small_classes = draw(d, 5, 3) == 0;
     p->linear_free_async = (enum sim_free_async)draw(d, 4, 4);
 }
 
@@ -160,6 +161,7 @@ void sim_policy_print(const struct sim_policy *p, FILE *to)
     flag(to, "wild", p->wild);
     number(to, "small_below", p->small_below);
     number(to, "small_unit", p->small_unit);
+    flag(to, "small_classes", p->small_classes);
     text(to, "small_fit", fits[p->small_fit]);
     number(to, "linear_percent", p->linear_percent);
     text(to, "linear_free_async", frees[p->linear_free_async]);

@@ -45,6 +45,7 @@ struct sim_policy {
     /* ---- linear memory (cuda/memory.c) ---- */
     uint32_t small_below;  /* bytes: smaller allocations of a context share blocks of 2 MiB; others take whole granules; 0: none shares */
     uint32_t small_unit;   /* bytes: a shared block is given out in multiples of this */
+    bool small_classes;    /* only pieces of like size, by powers of two, share a block */
     enum sim_fit small_fit; /* place of a piece among a context's shared blocks */
     uint32_t linear_percent; /* of the rounded size that linear, pitched and managed memory takes; above 100 only when wild */
     enum sim_free_async linear_free_async;
