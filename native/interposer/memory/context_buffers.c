@@ -110,12 +110,13 @@ HOOK CUresult cuCtxSetLimit(int limit, size_t value)
 
 /* ---- kernels ---- */
 
-static uint64_t local_of(CUfunction f, CUdevice device)
+static uint64_t local_of(CUfunction f)
 {
     int bytes = 0;
+    CUdevice device;
     if (fr_has(FR_cuFuncGetAttribute) && !REAL(cuFuncGetAttribute)(&bytes, LOCAL_SIZE, f)) return (uint64_t)bytes;
-    if (fr_has(FR_cuKernelGetAttribute) && !REAL(cuKernelGetAttribute)(&bytes, LOCAL_SIZE, (CUkernel)f, device)) return (uint64_t)bytes;
-    return 0;
+    if (!fr_has(FR_cuKernelGetAttribute) || REAL(cuCtxGetDevice)(&device)) return 0;
+    return REAL(cuKernelGetAttribute)(&bytes, LOCAL_SIZE, (CUkernel)f, device) ? 0 : (uint64_t)bytes;
 }
 
 /* Here the driver frees the old stack before it takes the new one: the launch waits for the card. So only what is new is reserved. */
@@ -124,9 +125,8 @@ CUresult fr_stack_for(CUfunction f)
     struct fr_place at;
     struct fr_record seen;
     struct fr_op op;
-    if (!fr_here(&at) || at.card == FR_NO_CARD) return CUDA_SUCCESS;
-    uint64_t local = local_of(f, at.device);
-    if (local <= STACK_UNIT || !find(&at, STACK, &seen) || local <= seen.a) return CUDA_SUCCESS;
+    uint64_t local = local_of(f);
+    if (local <= STACK_UNIT || !fr_here(&at) || at.card == FR_NO_CARD || !find(&at, STACK, &seen) || local <= seen.a) return CUDA_SUCCESS;
     uint64_t bytes = most(at.device, STACK, local);
     if (bytes <= seen.bytes) return CUDA_SUCCESS;
     CUresult r = fr_begin_here(&op, &at, bytes - seen.bytes);

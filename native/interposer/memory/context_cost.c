@@ -3,10 +3,12 @@
  * all that the process holds then is the context. Until it is known, as much as the quota has is held back, up to MOST; and where
  * there is no figure, MOST is what is charged, or what the whole card took meanwhile if that is more.
  *
- * It cannot be below the truth, but in two cases. The agent's figure, or the one of this process's first context, is too small
- * for a later one: then the driver's figure, where there is one, is compared with the ledger DUE_MS later, and what is missing is
- * charged (unseen.c). And without any figure a context is larger than MOST while a neighbour frees memory: that is for the
- * node's audit to find, which compares what the driver says of each container. */
+ * It is not below the truth but in three cases:
+ *   - a context is larger than the agent's figure, or than the first one of this process: FR_DUE_MS later the driver's figure, where
+ *     there is one, is compared with the ledger, and what is missing is charged (unseen.c); else the node's audit finds it
+ *   - without any figure, it is larger than MOST while a neighbour frees memory: the node's audit finds it
+ *   - without the agent's figure, less than MOST is left of the quota and the context is larger than that: it is destroyed at
+ *     once, and was above the quota for that long */
 #include "api_memory.h"
 #include "context.h"
 #include "linear.h"
