@@ -2,6 +2,7 @@
  * small table of functions whose code is known to be there; the others come here once, and the code is loaded and charged
  * before the launch, so that a launch beyond the quota is answered with out of memory. */
 #include "api_memory.h"
+#include "context.h"
 #include "module.h"
 
 FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
@@ -37,6 +38,7 @@ static CUresult nothing(struct fr_loading *c) { return (void)c, CUDA_SUCCESS; }
 CUresult fr_function_load(CUfunction f)
 {
     if (!f) return CUDA_SUCCESS; /* the driver has an answer to that */
+    if (fr_function_first(f)) return CUDA_ERROR_OUT_OF_MEMORY; /* its stack, and where it came from: context.h */
     uint32_t era = atomic_load(&fr_era);
     if (atomic_exchange(&known_in, era) != era) fr_functions_forget();
     struct fr_loading c = {.go = load, .handle = home_of(f), .parts = FR_CODE | FR_GLOBALS, .function = f};

@@ -62,7 +62,8 @@ CUresult sim_kernel_item(struct sim_ctx *ctx, struct sim_function *f, const unsi
     if (share < 0) share = blocks / room;
     if (share > 1) share = 1;
     *item = (struct sim_item){.kind = SIM_KERNEL, .left_ns = (uint64_t)(us * 1000), .share = (uint16_t)(share * 1000)};
-    return sim_function_load(ctx, f);
+    CUresult r = sim_buffers_use(ctx, f->local_bytes);
+    return r ? r : sim_function_load(ctx, f);
 }
 
 static CUresult launch(CUfunction f, const unsigned grid[3], const unsigned block[3], unsigned shared, CUstream handle,

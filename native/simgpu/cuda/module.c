@@ -289,7 +289,7 @@ static CUresult function_attribute(int *out, int what, CUfunction f)
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!SIM_VALID(f, FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
     if (what < 0 || what > 16) return CUDA_ERROR_INVALID_VALUE;
-    *out = what < F_MAX_DYNAMIC_SHARED ? values[what] : what == F_MAX_DYNAMIC_SHARED ? f->max_dynamic_shared : 0;
+    *out = what == F_LOCAL ? (int)f->local_bytes : what < F_MAX_DYNAMIC_SHARED ? values[what] : what == F_MAX_DYNAMIC_SHARED ? f->max_dynamic_shared : 0;
     return CUDA_SUCCESS;
 }
 

@@ -23,6 +23,7 @@ struct sim_function {
     uint32_t param_size[MAX_PARAMS], param_offset[MAX_PARAMS];
     struct sim_timing timing;
     int max_dynamic_shared;
+    size_t local_bytes; /* of a thread */
     struct sim_function *next;
 };
 

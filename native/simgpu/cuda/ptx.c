@@ -149,6 +149,14 @@ static bool global(struct reader *r, struct sim_module *m)
     return true;
 }
 
+/* Of the kernel that is being read: what its threads keep outside of registers. */
+static void local(struct reader *r, struct sim_module *m)
+{
+    char name[256];
+    size_t size, align;
+    if (m->functions && variable(r, ";", name, sizeof name, &size, &align)) m->functions->local_bytes += (size_t)sim_round(size, align);
+}
+
 bool sim_parse_ptx(struct sim_module *m, const char *text)
 {
     struct reader r = {.at = text, .remark = sim_no_timing};
@@ -158,6 +166,7 @@ bool sim_parse_ptx(struct sim_module *m, const char *text)
         if (!strcmp(word, ".version")) versioned = true;
         if (word[0] == '{') r.depth++;
         if (word[0] == '}') r.depth--;
+        if (r.depth > 0 && !strcmp(word, ".local")) local(&r, m);
         if (r.depth == 0 && !strcmp(word, ".entry") && !entry(&r, m)) return false;
         if (r.depth == 0 && !strcmp(word, ".global") && !global(&r, m)) return false;
     }
