@@ -1,9 +1,9 @@
 /* The first use of a function makes the driver load its code. Before a launch it is loaded, and charged, here, so that a launch
  * beyond the quota is answered with out of memory. Two tables say for which functions that is done:
  *
- *      fr_functions_loaded   functions of modules
- *      loaded_where          kernels and functions of libraries: a kernel with the place where it is launched, a stream, or
- *                            the current context for the streams that every context has
+ *      fr_functions_loaded   functions, which belong to one context
+ *      loaded_where          kernels of libraries, which run in every context: with the place where they are launched, a
+ *                            stream, or the current context for the streams that every context has
  *
  * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
 #include "api_memory.h"
@@ -123,7 +123,8 @@ static CUresult load_for(CUfunction f, struct home home, CUstream stream)
 static void remember(CUfunction f, struct home home, uintptr_t where, uint32_t generation)
 {
     fr_lock(&lock);
-    if (home.handle && fr_module_is_library(home.handle)) write_place(place_of((uintptr_t)f, where), (uintptr_t)f, where, generation);
+    bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_has(FR_cuKernelGetLibrary));
+    if (everywhere) write_place(place_of((uintptr_t)f, where), (uintptr_t)f, where, generation);
     else atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], (uintptr_t)f, memory_order_relaxed);
     fr_unlock(&lock);
 }

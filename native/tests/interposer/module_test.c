@@ -398,6 +398,86 @@ static void a_text_with_every_kind_of_variable_is_bounded_rightly(void)
     what_is_charged_is_what_is_held();
 }
 
+/* ---- drivers that do it in other ways ---- */
+
+static unsigned seed, draws;
+static unsigned draw(unsigned sides) { return (unsigned)((seed * 2654435761u + ++draws * 2246822519u) >> 7) % sides; }
+
+struct any {
+    CUmodule module;
+    bool library;
+    int context;
+    CUfunction function;
+};
+
+static const void *images[6];
+
+static void make_images(void)
+{
+    static char text[] = ".version 7.0\n.target sm_80\n.visible .entry any() { ret; }\n";
+    images[0] = text;
+    images[1] = spin_ptx;
+    images[2] = fat_binary((struct program[]){{80, 300000, 0}, {90, 9 * MIB, 90 * MIB}, {0}});
+    images[3] = fat_binary((struct program[]){{70, MIB, 0}, {80, 3 * MIB, 5 * MIB}, {0}});
+    images[4] = fat_binary((struct program[]){{80, 1500000, 100}, {0}});
+    images[5] = fat_binary((struct program[]){{80, 2 * MIB, 1}, {75, MIB, 0}, {0}});
+}
+
+static void load_any(struct any *a, int context)
+{
+    unsigned n = draw(6);
+    const char *name = n == 1 ? "quarter" : "any";
+    *a = (struct any){.library = draw(2), .context = context};
+    CUresult r = a->library ? cuLibraryLoadData(&a->module, images[n], NULL, NULL, 0, NULL, NULL, 0) : cuModuleLoadData(&a->module, images[n]);
+    if (r) a->module = NULL;
+    else if (a->library) EXPECT_EQ(cuLibraryGetKernel(&a->function, a->module, name), CUDA_SUCCESS);
+    else if (cuModuleGetFunction(&a->function, a->module, name)) a->function = NULL;
+}
+
+static void use_any(const struct any *a)
+{
+    unsigned long long us = 1;
+    void *params[] = {&us};
+    CUfunction f = a->function;
+    if (!f || (a->library && draw(2) && cuKernelGetFunction(&f, a->function))) return;
+    cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL);
+}
+
+static void unload_any(struct any *a)
+{
+    EXPECT_EQ(a->library ? cuLibraryUnload(a->module) : cuModuleUnload(a->module), CUDA_SUCCESS);
+    a->module = NULL;
+}
+
+/* Whatever the driver packs and when it loads: what is charged covers what is held, and all of it comes back. */
+static void no_driver_holds_more_than_is_charged(void)
+{
+    struct any all[24] = {{0}};
+    CUcontext contexts[2];
+    char policy[16];
+    snprintf(policy, sizeof policy, "%u", seed);
+    setenv("SIMGPU_POLICY", policy, 1);
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) EXPECT_EQ(cuCtxCreate_v2(&contexts[i], 0, 0), CUDA_SUCCESS);
+    make_images();
+    for (int step = 0; step < 300; step++) {
+        struct any *a = &all[draw(24)];
+        int context = a->module && !a->library ? a->context : (int)draw(2);
+        EXPECT_EQ(cuCtxSetCurrent(contexts[context]), CUDA_SUCCESS);
+        if (!a->module) load_any(a, context);
+        else if (draw(4)) use_any(a);
+        else unload_any(a);
+        if (step % 30 == 0) EXPECT(held(CARD_A) <= used());
+    }
+    EXPECT(peak(CARD_A) <= 640 * MIB);
+    for (int i = 0; i < 24; i++) {
+        EXPECT_EQ(cuCtxSetCurrent(contexts[all[i].context]), CUDA_SUCCESS);
+        if (all[i].module) unload_any(&all[i]);
+    }
+    EXPECT_EQ(used(), 2 * CONTEXT);
+    EXPECT(held(CARD_A) <= 2 * CONTEXT);
+}
+
 static void wrong_images_get_the_drivers_answers_and_cost_nothing(void)
 {
     CUmodule m;
@@ -431,6 +511,7 @@ int main(void)
     IN(quota, modules_go_with_their_context);
     IN(quota, threads_that_use_a_function_first_at_once_are_charged_once);
     IN(quota, a_text_with_every_kind_of_variable_is_bounded_rightly);
+    for (seed = 0; seed < 26; seed++) IN(CARD_A "=640MiB,context=256MiB", no_driver_holds_more_than_is_charged);
     IN(quota, wrong_images_get_the_drivers_answers_and_cost_nothing);
     FINISH;
 }
