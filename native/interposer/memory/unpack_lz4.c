@@ -39,9 +39,10 @@ static bool copy_match(struct block *b, size_t offset, size_t length)
 {
     if (offset == 0 || offset > b->length || length > b->room - b->length) return false;
     uint8_t *to = b->out + b->length;
-    if (offset >= length) memcpy(to, to - offset, length);
+    const uint8_t *from = to - offset;
+    if (offset >= length) memcpy(to, from, length);
     else
-        for (size_t i = 0; i < length; i++) to[i] = to[i - offset];
+        for (size_t i = 0; i < length; i++) to[i] = from[i];
     b->length += length;
     return true;
 }

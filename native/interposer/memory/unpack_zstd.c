@@ -47,9 +47,10 @@ static bool repeat(struct frames *f, size_t offset, size_t count)
 {
     if (offset == 0 || offset > f->length - f->begin || count > f->room - f->length) return false;
     uint8_t *to = f->out + f->length;
-    if (offset >= count) memcpy(to, to - offset, count);
+    const uint8_t *from = to - offset;
+    if (offset >= count) memcpy(to, from, count);
     else
-        for (size_t i = 0; i < count; i++) to[i] = to[i - offset];
+        for (size_t i = 0; i < count; i++) to[i] = from[i];
     f->length += count;
     return true;
 }
