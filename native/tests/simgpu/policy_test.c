@@ -4,6 +4,7 @@
 #undef MIB
 #include "../../simgpu/state/policy.c"
 
+#include <pthread.h>
 #include <sys/wait.h>
 
 #undef MIB
@@ -422,6 +423,44 @@ static void pool_attribute_shows_what_is_taken(void)
     EXPECT_EQ(give_async(p) + give_async(q), CUDA_SUCCESS);
 }
 
+/* ---- threads: nothing is lost or counted twice, whoever loses its turn where ---- */
+
+#define THREADS 4
+
+static void thread_takes(CUstream s, uint64_t *seed)
+{
+    CUdeviceptr p[3];
+    uint64_t sizes[3];
+    for (int i = 0; i < 3; i++) {
+        sizes[i] = 1 + sim_policy_hash(*seed, ++seed[1]) % (i ? 9 * MIB : 30000);
+        CUresult r = i == 2 ? cuMemAllocAsync(&p[i], sizes[i], s) : cuMemAlloc_v2(&p[i], sizes[i]);
+        EXPECT_EQ(r, CUDA_SUCCESS);
+    }
+    EXPECT_EQ(cuMemFreeAsync(p[2], s) + cuMemFreeAsync(p[0], s) + cuMemFree_v2(p[1]), CUDA_SUCCESS);
+    if (seed[1] % 4 == 0) EXPECT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+}
+
+static void *thread(void *number)
+{
+    CUstream s;
+    uint64_t seed[2] = {(uintptr_t)number, 0};
+    EXPECT_EQ(cuCtxSetCurrent(ctx) + cuStreamCreate(&s, 1), CUDA_SUCCESS);
+    for (int i = 0; i < 150 && ok_so_far; i++) thread_takes(s, seed);
+    EXPECT_EQ(cuStreamSynchronize(s) + cuStreamDestroy_v2(s), CUDA_SUCCESS);
+    return NULL;
+}
+
+static void several_threads(void)
+{
+    pthread_t threads[THREADS];
+    CUmemoryPool pool;
+    open_context();
+    for (uintptr_t i = 0; i < THREADS; i++) EXPECT_EQ(pthread_create(&threads[i], NULL, thread, (void *)(i + 1)), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(cuCtxSynchronize() + cuDeviceGetDefaultMemPool(&pool, 0) + cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), context_bytes);
+}
+
 static void start_only(void)
 {
     if (cuInit(0) == CUDA_SUCCESS) ok_so_far = false;
@@ -430,7 +469,7 @@ static void start_only(void)
 static const struct { const char *name; void (*run)(void); } programs[] = {
     {"random", random_program}, {"small-fit", small_fit}, {"pool-fit", pool_fit}, {"small-sharing", small_sharing},
     {"free-async", free_async_of_linear}, {"pool-shrinking", pool_shrinking}, {"pool-reuse", pool_reuse}, {"graph-growth", graph_growth},
-    {"excess", excess}, {"pool-steps", pool_attribute_shows_what_is_taken}, {"start", start_only},
+    {"excess", excess}, {"pool-steps", pool_attribute_shows_what_is_taken}, {"threads", several_threads}, {"start", start_only},
 };
 
 static int program(const char *name)
@@ -501,6 +540,11 @@ static void no_seeded_policy_exceeds_a_bound_in_a_random_program(void)
     for (uint64_t seed = 0; seed < SEEDS && ok_so_far; seed++) under(seed, false, "random");
 }
 
+static void threads_lose_their_turn_and_no_byte(void)
+{
+    for (uint64_t seed = 0; seed < 8; seed++) under(seed, false, "threads");
+}
+
 static void first_best_and_random_fit_place_small_pieces_differently(void)
 {
     for (int fit = 0; fit < 3; fit++)
@@ -562,6 +606,7 @@ int main(int argc, char **argv)
     RUN(a_seed_is_always_the_same_policy_and_within_the_bounds);
     RUN(a_policy_is_a_number_or_wild);
     RUN(no_seeded_policy_exceeds_a_bound_in_a_random_program);
+    RUN(threads_lose_their_turn_and_no_byte);
     RUN(first_best_and_random_fit_place_small_pieces_differently);
     RUN(first_best_and_random_fit_place_pieces_of_a_pool_differently);
     RUN(small_allocations_share_blocks_below_the_policys_size);
