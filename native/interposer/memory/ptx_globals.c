@@ -81,6 +81,7 @@ static void variable(struct text *t, uint64_t *sum)
         else if (type_bytes(w)) element = type_bytes(w);
         else if (*w.at == '[') {
             w = next(t);
+            if (!w.length) break; /* the text ends here */
             if (isdigit((unsigned char)*w.at) && __builtin_mul_overflow(count, number(w), &count)) count = UINT64_MAX >> 8;
             if (*w.at == ']') continue; /* as long as its value: part of the text */
         }
