@@ -70,6 +70,13 @@ static uint64_t type_bytes(struct word w)
     return 0;
 }
 
+/* An array without a size has as many elements as its value: at most one for every two characters up to the end. */
+static uint64_t values(const struct text *t)
+{
+    const char *end = memchr(t->at, ';', (size_t)(t->end - t->at));
+    return (uint64_t)((end ? end : t->end) - t->at) / 2 + 1;
+}
+
 /* What stands after ".global", up to its value or its end. */
 static void variable(struct text *t, uint64_t *sum)
 {
@@ -83,7 +90,7 @@ static void variable(struct text *t, uint64_t *sum)
             w = next(t);
             if (!w.length) break; /* the text ends here */
             if (isdigit((unsigned char)*w.at) && __builtin_mul_overflow(count, number(w), &count)) count = UINT64_MAX >> 8;
-            if (*w.at == ']') continue; /* as long as its value: part of the text */
+            if (*w.at == ']' && __builtin_mul_overflow(count, values(t), &count)) count = UINT64_MAX >> 8;
         }
     }
     if (!element || __builtin_mul_overflow(element * vector, count, &size) || size > UINT64_MAX >> 4) return;
