@@ -167,16 +167,19 @@ bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now 
 void fr_pools_trim(int card);  /* pools of this process give the driver back what lies unused, also below their threshold */
 void fr_graphs_trim(int card); /* and what no graph uses */
 
-/* ---- function.c: code that the driver loads when a function is used for the first time. Call it before a launch. ---- */
+/* ---- function.c: code that the driver loads when a function is used for the first time. Call it before a launch. ----
+ * A function of a module is tied to its context, so a look into a small table is all. A kernel of a library runs in the
+ * context of the stream, where its code may not be loaded yet: fr_kernel_used looks at both. */
 extern _Atomic uintptr_t fr_functions_loaded[];
-CUresult fr_function_load(CUfunction function);
+CUresult fr_kernel_used(CUfunction function, CUstream stream);
 #define FR_FUNCTION_PLACES 1024
 #define FR_FUNCTION_PLACE(f) (((uintptr_t)(f) >> 4 ^ (uintptr_t)(f) >> 14) % FR_FUNCTION_PLACES)
-static inline CUresult fr_function_used(CUfunction f)
+static inline CUresult fr_function_used(CUfunction f, CUstream stream)
 {
     if (likely(atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == (uintptr_t)f)) return CUDA_SUCCESS;
-    return fr_function_load(f);
+    return fr_kernel_used(f, stream);
 }
+void fr_stream_gone(void); /* a stream's handle may come back for one of another context */
 
 /* ---- lock.c: locks of this process. fr_lock is for its own tables, a handful of instructions long, never across a driver call. ---- */
 struct fr_lock { _Atomic uint32_t word; };
@@ -198,7 +201,7 @@ static inline size_t fr_length(const char *text, size_t most)
 }
 
 /* ---- message.c: one line on stderr, once per topic and process ---- */
-enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_TOPICS };
+enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_SAY_IMAGE, FR_TOPICS };
 void fr_say(enum fr_topic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- points: in the build with crash points, FRACTILE_CRASH_AT=N kills the process at its N-th point ---- */

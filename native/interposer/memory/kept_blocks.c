@@ -131,22 +131,6 @@ void fr_blocks_give(void)
     }
 }
 
-/* ---- streams that go ---- */
-
-HOOK CUresult cuStreamDestroy(CUstream s)
-{
-    fr_blocks_give();
-    fr_late_frees_without(s);
-    return REAL(cuStreamDestroy)(s);
-}
-
-HOOK CUresult cuStreamDestroy_v2(CUstream s)
-{
-    fr_blocks_give();
-    fr_late_frees_without(s);
-    return REAL(cuStreamDestroy_v2)(s);
-}
-
 /* ---- how near ---- */
 
 void fr_room_was_short(void) { atomic_store_explicit(&fr_tight, TIGHT, memory_order_relaxed); }
