@@ -212,6 +212,7 @@ void sim_graph_drop(struct sim_graph *g)
         n->magic = 0;
         free(n);
     }
+    sim_graph_release_objects(g);
     g->magic = 0;
     free(g);
 }
@@ -222,7 +223,9 @@ API CUresult cuGraphDestroy(CUgraph g)
     if (r) return r;
     if (!SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     sim_graph_drop(g);
-    return sim_leave(CUDA_SUCCESS);
+    sim_leave(CUDA_SUCCESS);
+    sim_user_objects_destroy();
+    return CUDA_SUCCESS;
 }
 
 /* ---- capture ---- */
@@ -514,10 +517,11 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *g)
         for (size_t i = 0; i < twin->before_count; i++) twin->before[i] = twin_of(g, copy, twin->before[i]);
         if (n->p.type == N_GRAPH) twin->p.child.graph = sim_graph_clone(n->p.child.graph);
     }
+    if (copy && !sim_graph_share_objects(copy, g)) return sim_graph_drop(copy), NULL;
     return copy;
 }
 
-static CUresult instantiate(CUgraphExec *out, CUgraph g)
+static CUresult instantiate(CUgraphExec *out, CUgraph g, uint64_t flags)
 {
     uint64_t rest;
     CUresult r = sim_enter();
@@ -527,20 +531,21 @@ static CUresult instantiate(CUgraphExec *out, CUgraph g)
     if (!e || !(e->graph = sim_graph_clone(g))) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     e->magic = MAGIC_EXEC;
     e->need = sim_graph_fullest(g, &rest);
+    e->flags = flags;
     *out = e;
     return sim_leave(CUDA_SUCCESS);
 }
 
-API CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g); }
-API CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g); }
-API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags) { return (void)flags, instantiate(out, g); }
+API CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g, 0); }
+API CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g, 0); }
+API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags) { return instantiate(out, g, flags); }
 
 CUresult cuGraphUpload(CUgraphExec e, CUstream s);
 CUresult cuGraphExecDestroy(CUgraphExec e);
 static CUresult with_params(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
 {
     if (!p) return CUDA_ERROR_INVALID_VALUE;
-    CUresult r = instantiate(out, g);
+    CUresult r = instantiate(out, g, p->flags);
     if (!r && (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) && (r = cuGraphUpload(*out, p->hUploadStream))) cuGraphExecDestroy(*out);
     p->result_out = r ? 1 : 0;
     return r;
@@ -565,7 +570,9 @@ API CUresult cuGraphExecDestroy(CUgraphExec e)
     sim_graph_drop(e->graph);
     e->magic = 0;
     free(e);
-    return sim_leave(CUDA_SUCCESS);
+    sim_leave(CUDA_SUCCESS);
+    sim_user_objects_destroy();
+    return CUDA_SUCCESS;
 }
 
 /* ---- the memory of graphs ---- */
@@ -714,6 +721,13 @@ static CUresult run_host_nodes(struct sim_graph *g, struct sim_stream *st)
     return r;
 }
 
+/* With the flag for it, a launch begins by freeing what an earlier one allocated and nobody has freed since. */
+static void free_left(struct sim_graph *g)
+{
+    for (struct sim_node *n = g->first; n; n = n->next)
+        if (n->p.type == N_ALLOC) sim_graph_free(sim_region_at(n->p.alloc.dptr));
+}
+
 static CUresult launch(CUgraphExec e, CUstream handle)
 {
     struct sim_stream *st;
@@ -726,6 +740,7 @@ static CUresult launch(CUgraphExec e, CUstream handle)
         return sim_leave(sim_capture_node(st, &p));
     }
     struct launch l = {st->ctx, st, 1};
+    if (e->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) free_left(e->graph);
     r = reserve(st->ctx->device, sim.devices[st->ctx->device].graph_used + e->need);
     if (!r) r = run_graph(e->graph, &l, 0, &time);
     struct sim_item item = {.kind = SIM_KERNEL, .left_ns = r ? 0 : time, .share = (uint16_t)l.share};

@@ -22,12 +22,14 @@ struct sim_graph {
     uint32_t magic;
     struct sim_node *first, **last;
     size_t count;
+    struct sim_retained *retained; /* user objects */
 };
 
 struct sim_exec {
     uint32_t magic;
     struct sim_graph *graph; /* own copy */
     uint64_t need;           /* bytes held at the fullest */
+    uint64_t flags;
 };
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
@@ -35,5 +37,11 @@ void sim_graph_drop(struct sim_graph *g);
 uint64_t sim_graph_fullest(struct sim_graph *g, uint64_t *rest);
 bool sim_node_copy_params(struct sim_node *n);
 void sim_node_drop_params(struct sim_node *n);
+CUresult sim_graph_free(struct sim_region *r);
+
+/* user_object.c */
+bool sim_graph_share_objects(struct sim_graph *to, const struct sim_graph *from);
+void sim_graph_release_objects(struct sim_graph *g);
+void sim_user_objects_destroy(void); /* those that nobody holds; without the lock */
 
 #endif
