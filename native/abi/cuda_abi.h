@@ -207,6 +207,7 @@ typedef struct {
         struct { CUgraph graph; } child;
         struct { CUevent event; } event;
         struct { CUdeviceptr dptr; } free;
+        struct { unsigned long long handle; int type; unsigned size; CUgraph *phGraph_out; CUcontext ctx; } conditional;
     };
     long long reserved2;
 } CUgraphNodeParams;

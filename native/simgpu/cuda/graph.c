@@ -8,19 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct sim_capture {
-    struct sim_graph *graph;
-    struct sim_stream *origin;
-    uint64_t id;
-    unsigned refs, mode;
-    struct tip { struct sim_stream *stream; struct sim_node **nodes; size_t count; struct tip *next; } *tips;
-};
-
 static unsigned captures;
 
 /* ---- building ---- */
 
-static struct sim_graph *new_graph(void)
+struct sim_graph *sim_graph_new(void)
 {
     struct sim_graph *g = calloc(1, sizeof *g);
     if (!g) return NULL;
@@ -76,7 +68,8 @@ static CUresult add(CUgraphNode *out, CUgraph g, const CUgraphNode *before, size
     if (r) return r;
     if (!out || !SIM_VALID(g, GRAPH) || (count && !before)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (p->type == N_ALLOC) r = alloc_address(p);
-    bool known = p->type <= N_RECORD || p->type == N_ALLOC || p->type == N_FREE;
+    if (p->type == N_CONDITIONAL) r = sim_conditional_make(p);
+    bool known = p->type <= N_RECORD || p->type == N_ALLOC || p->type == N_FREE || p->type == N_CONDITIONAL;
     if (!known) r = CUDA_ERROR_NOT_SUPPORTED;
     if (r) return sim_leave(r);
     *out = add_node(g, p, before, count);
@@ -88,7 +81,7 @@ API CUresult cuGraphCreate(CUgraph *out, unsigned flags)
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || flags) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *out = new_graph();
+    *out = sim_graph_new();
     return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
@@ -208,6 +201,7 @@ void sim_graph_drop(struct sim_graph *g)
     for (struct sim_node *n = g->first, *next; n; n = next) {
         next = n->next;
         sim_node_drop_params(n);
+        if (n->p.type == N_CONDITIONAL) sim_conditional_drop(&n->p);
         free(n->before);
         n->magic = 0;
         free(n);
@@ -317,7 +311,8 @@ static CUresult enter_stream(CUstream handle, struct sim_stream **st)
     return *st ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_HANDLE);
 }
 
-static CUresult begin(CUstream handle, unsigned mode)
+/* Into a graph of its own, or behind the given nodes of one that is there. */
+CUresult sim_capture_begin(CUstream handle, unsigned mode, struct sim_graph *into, const CUgraphNode *after, size_t count)
 {
     struct sim_stream *st;
     CUresult r = enter_stream(handle, &st);
@@ -325,15 +320,35 @@ static CUresult begin(CUstream handle, unsigned mode)
     if (st->legacy) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (st->capture || mode > 2) return sim_leave(CUDA_ERROR_ILLEGAL_STATE);
     struct sim_capture *c = calloc(1, sizeof *c);
-    if (!c || !(c->graph = new_graph())) return free(c), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    if (!c || !(c->graph = into ? into : sim_graph_new())) return free(c), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     c->origin = st;
     c->id = ++sim.next_number;
     c->refs = 1;
     c->mode = mode;
+    c->lent = into != NULL;
+    struct tip *t = tip_of(c, st);
+    if (t && count) join_tip(t, (struct sim_node **)after, count);
     st->capture = c;
     captures++;
     return sim_leave(CUDA_SUCCESS);
 }
+
+/* What is captured next comes after these nodes, or after these too. */
+CUresult sim_capture_move(CUstream handle, const CUgraphNode *nodes, size_t count, bool add)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    struct tip *t = st->capture ? tip_of(st->capture, st) : NULL;
+    if (!t) return sim_leave(CUDA_ERROR_ILLEGAL_STATE);
+    for (size_t i = 0; i < count; i++)
+        if (!SIM_VALID(nodes[i], NODE) || nodes[i]->graph != st->capture->graph) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!add) t->count = 0;
+    join_tip(t, (struct sim_node **)nodes, count);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+static CUresult begin(CUstream handle, unsigned mode) { return sim_capture_begin(handle, mode, NULL, NULL, 0); }
 
 API CUresult cuStreamBeginCapture(CUstream s) { return begin(s, 0); }
 API CUresult cuStreamBeginCapture_ptsz(CUstream s) { return begin(SIM_PER_THREAD(s), 0); }
@@ -382,7 +397,7 @@ static CUresult end(CUstream handle, CUgraph *out)
     st->capture = NULL;
     captures--;
     *out = joined ? c->graph : NULL;
-    if (!joined) sim_graph_drop(c->graph);
+    if (!joined && !c->lent) sim_graph_drop(c->graph);
     /* The capture itself stays: events recorded in it still point to it. */
     return sim_leave(joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 }
@@ -510,12 +525,13 @@ static struct sim_node *twin_of(const struct sim_graph *from, const struct sim_g
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g)
 {
-    struct sim_graph *copy = new_graph();
+    struct sim_graph *copy = sim_graph_new();
     for (const struct sim_node *n = g->first; copy && n; n = n->next) {
         struct sim_node *twin = add_node(copy, &n->p, n->before, n->before_count);
         if (!twin) return sim_graph_drop(copy), NULL;
         for (size_t i = 0; i < twin->before_count; i++) twin->before[i] = twin_of(g, copy, twin->before[i]);
         if (n->p.type == N_GRAPH) twin->p.child.graph = sim_graph_clone(n->p.child.graph);
+        if (n->p.type == N_CONDITIONAL && !sim_conditional_clone(&twin->p)) return sim_graph_drop(copy), NULL;
     }
     if (copy && !sim_graph_share_objects(copy, g)) return sim_graph_drop(copy), NULL;
     return copy;
@@ -690,6 +706,7 @@ static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, u
     case N_MEMCPY: r = sim_copy_3d(&n->p.memcpy.copyParams, l->ctx, &item); break;
     case N_MEMSET: r = run_memset(n, l, &item); break;
     case N_GRAPH: return run_graph(n->p.child.graph, l, start, until);
+    case N_CONDITIONAL: return run_graph(sim_conditional_chosen(&n->p), l, start, until);
     case N_ALLOC: r = appear(n, l->ctx); break;
     case N_FREE: r = sim_graph_free(sim_region_at(n->p.free.dptr)); break;
     default: break;
@@ -702,7 +719,7 @@ static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, u
 static CUresult run_graph(struct sim_graph *g, struct launch *l, uint64_t from, uint64_t *until)
 {
     *until = from;
-    for (struct sim_node *n = g->first; n; n = n->next) {
+    for (struct sim_node *n = g ? g->first : NULL; n; n = n->next) {
         uint64_t start = from;
         for (size_t i = 0; i < n->before_count; i++)
             if (n->before[i] && n->before[i]->at_us_ns > start) start = n->before[i]->at_us_ns;
