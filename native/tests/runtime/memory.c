@@ -41,8 +41,8 @@ static cudaError_t pointer(struct cudaPointerAttributes *out, const void *at)
     if (!out) return cudaErrorInvalidValue;
     cudaError_t e = driver.cuPointerGetAttributes(5, what, into, (CUdeviceptr)at);
     if (e) return e;
-    if (!type) *out = (struct cudaPointerAttributes){cudaMemoryTypeUnregistered, -2, NULL, (void *)at};
-    else *out = (struct cudaPointerAttributes){managed ? cudaMemoryTypeManaged : (int)type, device, on_device, on_host};
+    if (!type) *out = (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered, .device = -2, .hostPointer = (void *)at};
+    else *out = (struct cudaPointerAttributes){.type = managed ? cudaMemoryTypeManaged : (int)type, .device = device, .devicePointer = on_device, .hostPointer = on_host};
     return cudaSuccess;
 }
 

@@ -15,16 +15,23 @@
 
 /* Since CUDA 10.1 the runtime's error numbers are the driver's wherever both have the error. */
 typedef int cudaError_t;
+#ifndef LAYOUT_ONLY
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInitializationError = 3, cudaErrorInvalidMemcpyDirection = 21,
        cudaErrorInsufficientDriver = 35, cudaErrorInvalidDeviceFunction = 98, cudaErrorInvalidDevice = 101,
        cudaErrorDeviceUninitialized = 201, cudaErrorSymbolNotFound = 500, cudaErrorNotSupported = 801 };
-
-typedef struct { unsigned x, y, z; } dim3;
 enum { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
 enum { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+#endif
 
+typedef struct { unsigned x, y, z; } dim3;
 typedef struct { dim3 grid, block; size_t shared; CUstream stream; void *attributes; unsigned attribute_count; } cudaLaunchConfig_t;
-struct cudaPointerAttributes { int type, device; void *devicePointer, *hostPointer; };
+struct cudaPointerAttributes {
+    int type, device;
+    void *devicePointer, *hostPointer;
+#if RUNTIME >= 13
+    long reserved[8];
+#endif
+};
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
     int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes, preferredShmemCarveout,
