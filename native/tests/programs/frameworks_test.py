@@ -4,7 +4,6 @@ judge's (host.py), and a row is good only if the judge agrees. No row uses cuBLA
 """
 
 import importlib.metadata
-import json
 import os
 import signal
 import sys
@@ -78,7 +77,10 @@ say("ran", total=total, free=free)
         allocator,
     )
     said = p.until("begin")
-    assert said == {"count": 1, "total": QUOTA, "free": QUOTA - CONTEXT, "property": QUOTA} and h.now() == CONTEXT, (said, h.now())
+    assert said == {"count": 1, "total": QUOTA, "free": QUOTA - CONTEXT, "property": QUOTA} and h.now() == CONTEXT, (
+        said,
+        h.now(),
+    )
     busy = h.kernels_ns()
     said = p.then("ran")
     assert said["total"] == QUOTA and said["free"] == QUOTA - h.now() and h.kernels_ns() > busy, (said, h.now())
@@ -124,7 +126,9 @@ say("again")
 
 @row("a tensor above the quota is refused at once, and nothing is held for it")
 def too_large(h: Host, allocator: str) -> str:
-    p = start(h, "compute()\nsay('begin')\nsay('large', said=oom(lambda: bytes_(3000)))\ncompute()\nsay('ran')\n", allocator)
+    p = start(
+        h, "compute()\nsay('begin')\nsay('large', said=oom(lambda: bytes_(3000)))\ncompute()\nsay('ran')\n", allocator
+    )
     p.until("begin")
     before = h.now()
     said = p.then("large")["said"]
@@ -148,7 +152,12 @@ with torch.cuda.graph(graph):
 
 @row("CUDA graphs: capture and replay")
 def graphs(h: Host, allocator: str) -> str:
-    p = start(h, GRAPH + "say('captured')\nfor _ in range(20): graph.replay()\ntorch.cuda.synchronize()\nsay('played')\nleave()\n", allocator)
+    p = start(
+        h,
+        GRAPH
+        + "say('captured')\nfor _ in range(20): graph.replay()\ntorch.cuda.synchronize()\nsay('played')\nleave()\n",
+        allocator,
+    )
     p.until("captured")
     busy, captured = h.kernels_ns(), h.now()
     p.then("played")
@@ -413,8 +422,6 @@ leave()
     return said.splitlines()[0][:44]
 
 
-
-
 def one(title: str, function: Row, allocator: str) -> tuple[str, str]:
     """Whether it is good, and the judge's figures or what was wrong."""
     try:
@@ -435,7 +442,9 @@ def versions() -> str:
 
 def main(arguments: list[str]) -> int:
     began, failed, total = time.monotonic(), 0, 0
-    print(f"PyTorch under libfractile.so on simgpu, quota {QUOTA // MIB} MiB of a card of 4096, a context {CONTEXT // MIB}; MiB by simgpu's ledger.")
+    print(
+        f"PyTorch under libfractile.so on simgpu, quota {QUOTA // MIB} MiB of a card of 4096, a context {CONTEXT // MIB}; MiB by simgpu's ledger."
+    )
     print(f"{versions()}; libcudart: tests/runtime.\n")
     for title, (function, allocators) in rows.items():
         for allocator in allocators:
@@ -445,7 +454,9 @@ def main(arguments: list[str]) -> int:
             total += 1
             failed += good != "ok"
             print(f"{good:4} {title} [{allocator}]\n         {figures}", flush=True)
-    print("\nNot to be had here: CuPy, cuBLAS, cuDNN and cuda-bindings 13 carry a static runtime, which stops at the handshake with the\nvendor's driver; the handshake is not emulated.")
+    print(
+        "\nNot to be had here: CuPy, cuBLAS, cuDNN and cuda-bindings 13 carry a static runtime, which stops at the handshake with the\nvendor's driver; the handshake is not emulated."
+    )
     print(f"\n{total - failed} passed, {failed} failed in {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
 

@@ -95,7 +95,9 @@ class Host:
         other = card | {"uuid": CARD[:-1] + "2", "index": 1, "pciBusID": "00000000:0F:00.0"}
         (self.simgpu / "cards.json").write_text(json.dumps([card, other]))
         slice_of = f"{CARD}={quota // MIB}MiB,context={CONTEXT // MIB}MiB"
-        subprocess.run([str(SLICE), "create", str(self.container), "--card", slice_of], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [str(SLICE), "create", str(self.container), "--card", slice_of], check=True, stdout=subprocess.DEVNULL
+        )
 
     def __enter__(self) -> "Host":
         return self
@@ -106,7 +108,11 @@ class Host:
         self._directory.cleanup()
 
     def environment(self, **more: str) -> dict[str, str]:
-        keep = {name: value for name, value in os.environ.items() if not name.startswith(("SIMGPU_", "FRACTILE_", "LD_", "PYTHON"))}
+        keep = {
+            name: value
+            for name, value in os.environ.items()
+            if name == "SIMGPU_POLICY" or not name.startswith(("SIMGPU_", "FRACTILE_", "LD_", "PYTHON"))
+        }
         keep |= {"SIMGPU_DIR": str(self.simgpu), "FRACTILE_DIR": str(self.container), "LD_PRELOAD": str(LIBRARY)}
         keep |= {"LD_LIBRARY_PATH": f"{self.libraries}{OUT / 'simgpu'}", "SIMGPU_CONTAINER": "programs"}
         return keep | more

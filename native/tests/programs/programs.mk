@@ -8,7 +8,7 @@ FRACTILE_FRAMEWORKS ?= $(CACHE)/frameworks
 .PHONY: programs frameworks
 programs: all
 	@if $(PYTHON) tests/programs/install.py $(FRACTILE_PROGRAMS); then \
-	    OUT=$(OUT) PROGRAMS=$(FRACTILE_PROGRAMS) $(PYTHON) tests/programs/programs_test.py; \
+	    OUT=$(OUT) PROGRAMS=$(FRACTILE_PROGRAMS) PYTHONPATH=tests/interposer $(PYTHON) tests/programs/programs_test.py; \
 	else echo "SKIPPED: pip cannot install the programs"; echo "0 passed, 0 failed, 1 skipped"; fi
 
 # On request: gigabytes, and ten minutes. ROWS="..." keeps the rows with a part of their title or [allocator].

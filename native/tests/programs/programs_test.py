@@ -8,7 +8,6 @@ import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interposer"))
 import suite
 from host import CONTEXT, MIB, Host
 
@@ -303,9 +302,7 @@ say("freed")
 
 def holder(h: Host) -> int:
     """A program that holds 200 MiB until its host is gone; says its pid."""
-    pid = h.run(
-        DRIVER + "import os\nok(d.cuMemAlloc(200 << 20))\nsay('held', pid=os.getpid())"
-    ).until("held")["pid"]
+    pid = h.run(DRIVER + "import os\nok(d.cuMemAlloc(200 << 20))\nsay('held', pid=os.getpid())").until("held")["pid"]
     assert h.now() == CONTEXT + 200 * MIB, h.now()
     return pid
 
@@ -366,7 +363,10 @@ def test_nvitop_shows_the_quota() -> None:
     with host() as h:
         pid = holder(h)
         shown = h.command([PYTHON, "-m", "nvitop", "--once", "--no-unicode", "--ascii"], COLUMNS="100").finish()
-        assert f"{h.now() / MIB:.1f}MiB / {QUOTA / MIB:.0f}MiB" in shown or f"{h.now() // MIB}MiB / {QUOTA // MIB}MiB" in shown, shown
+        assert (
+            f"{h.now() / MIB:.1f}MiB / {QUOTA / MIB:.0f}MiB" in shown
+            or f"{h.now() // MIB}MiB / {QUOTA // MIB}MiB" in shown
+        ), shown
         assert str(pid) in shown, shown
 
 

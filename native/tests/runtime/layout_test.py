@@ -6,16 +6,24 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "interposer"))
 import suite
+
+HERE = Path(__file__).resolve().parent
 
 WHEELS = Path(os.environ.get("FRACTILE_CUDA_WHEELS") or Path.home() / ".cache/fractile/cuda")
 # What the compiler's own header, which is in another wheel, has for a compiler that is not NVIDIA's.
-DECORATIONS = (
-    "__host__ __device__ __global__ __device_builtin__ __cudart_builtin__ __device_builtin_texture_type__"
-    " __device_builtin_surface_type__ CUDARTAPI CUDARTAPI_CDECL CUDART_CB"
-).split()
+DECORATIONS = [
+    "__host__",
+    "__device__",
+    "__global__",
+    "__device_builtin__",
+    "__cudart_builtin__",
+    "__device_builtin_texture_type__",
+    "__device_builtin_surface_type__",
+    "CUDARTAPI",
+    "CUDARTAPI_CDECL",
+    "CUDART_CB",
+]
 
 
 def same(runtime: int, generation: str) -> None:
@@ -28,7 +36,14 @@ def same(runtime: int, generation: str) -> None:
         defines = [f"#define {name}" for name in DECORATIONS]
         defines += [f"#define {name}(n) __attribute__((aligned(n)))" for name in ("__align__", "__builtin_align__")]
         (crt / "host_defines.h").write_text("\n".join(["#pragma once", *defines, ""]))
-        command = ["cc", "-fsyntax-only", f"-DRUNTIME={runtime}", f"-I{work}", f"-I{header.parent}", f"-I{HERE.parents[1] / 'abi'}"]
+        command = [
+            "cc",
+            "-fsyntax-only",
+            f"-DRUNTIME={runtime}",
+            f"-I{work}",
+            f"-I{header.parent}",
+            f"-I{HERE.parents[1] / 'abi'}",
+        ]
         compiled = subprocess.run([*command, f"-I{HERE}", str(HERE / "layout_check.c")], capture_output=True, text=True)
         assert compiled.returncode == 0, compiled.stderr[:1500]
 

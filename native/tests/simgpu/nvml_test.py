@@ -184,7 +184,7 @@ def test_energy_is_the_sum_of_power_and_reasons_for_low_clocks_follow_the_heat()
     ctl("heal", "0")
 
 
-# What an A100 without partitions, licences or a confidential mode answers; of the rest it says that it is not supported.
+# What an A100 without partitions, licences or a confidential mode does not support.
 UNSUPPORTED = (
     "Vgpu|ConfCompute|C2c|Dram|DriverModel|GpuOperationMode|Mig|InstanceId|Fan|Cooler|VfOffset|Attributes|BridgeChip"
     "|AutoBoosted|BBXTimeData|ClkMon|Hostname|MarginTemperature|Pdi|PerformanceModes|PgpuMetadata|RetiredPagesPending"
