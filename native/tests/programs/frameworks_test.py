@@ -1,5 +1,6 @@
-"""PyTorch from PyPI, unmodified, over the stand-in for libcudart, under libfractile.so on simulated cards; `make -C native
-frameworks`. FRAMEWORKS names the directory that install_frameworks.py filled. Prints a table; every figure in it is the
+"""PyTorch from PyPI, unmodified, over the stand-in for libcudart, under libfractile.so on simulated cards; run by
+`make -C native frameworks`. FRAMEWORKS names
+the directory that install_frameworks.py filled. Prints a table; every figure in it is the
 judge's (host.py), and a row is good only if the judge agrees. No row uses cuBLAS or cuDNN: their runtime is static.
 """
 
@@ -69,7 +70,8 @@ def totals(h: Host, allocator: str) -> str:
         h,
         """
 free, total = torch.cuda.mem_get_info()
-say("begin", count=torch.cuda.device_count(), total=total, free=free, property=torch.cuda.get_device_properties(0).total_memory)
+property = torch.cuda.get_device_properties(0).total_memory
+say("begin", count=torch.cuda.device_count(), total=total, free=free, property=property)
 compute()
 free, total = torch.cuda.mem_get_info()
 say("ran", total=total, free=free)
@@ -443,7 +445,7 @@ def versions() -> str:
 def main(arguments: list[str]) -> int:
     began, failed, total = time.monotonic(), 0, 0
     print(
-        f"PyTorch under libfractile.so on simgpu, quota {QUOTA // MIB} MiB of a card of 4096, a context {CONTEXT // MIB}; MiB by simgpu's ledger."
+        f"PyTorch under libfractile.so on simgpu, quota {mib(QUOTA)} of 4096, a context {mib(CONTEXT)}; MiB by simgpu."
     )
     print(f"{versions()}; libcudart: tests/runtime.\n")
     for title, (function, allocators) in rows.items():
@@ -454,9 +456,8 @@ def main(arguments: list[str]) -> int:
             total += 1
             failed += good != "ok"
             print(f"{good:4} {title} [{allocator}]\n         {figures}", flush=True)
-    print(
-        "\nNot to be had here: CuPy, cuBLAS, cuDNN and cuda-bindings 13 carry a static runtime, which stops at the handshake with the\nvendor's driver; the handshake is not emulated."
-    )
+    print("\nNot to be had here: CuPy, cuBLAS, cuDNN and cuda-bindings 13 carry a static runtime, which stops at the")
+    print("handshake with the vendor's driver; the handshake is not emulated.")
     print(f"\n{total - failed} passed, {failed} failed in {time.monotonic() - began:.0f} s")
     return 1 if failed else 0
 

@@ -1,5 +1,5 @@
-"""A simulated host with one container, the programs in it under libfractile.so, and the judge: simgpu's own ledger, read from
-outside while a program waits.
+"""A simulated host with one container, the programs in it under libfractile.so, and the judge: simgpu's own ledger,
+read from outside while a program waits.
 
 A program says `say("mark", **facts)`, which prints a line and waits until the test has looked and lets it go on.
 """
@@ -36,7 +36,7 @@ class Program:
 
     def __init__(self, command: Sequence[str], environment: dict[str, str], deadline: float):
         command = ["timeout", "-s", "KILL", str(deadline), *command]
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  it is read when the program fails
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
         )

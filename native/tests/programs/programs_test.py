@@ -1,6 +1,6 @@
-"""Programs that nobody here wrote, unmodified, under libfractile.so on simulated cards: numba-cuda, cuda-core, cuda-bindings,
-nvidia-ml-py, nvitop, gpustat. PROGRAMS names the directory that install.py filled. Every figure about what is held is the
-judge's (host.py); what a program says is only compared with it.
+"""Programs that nobody here wrote, unmodified, under libfractile.so on simulated cards: numba-cuda, cuda-core,
+cuda-bindings, nvidia-ml-py, nvitop, gpustat. PROGRAMS names the directory that install.py filled. Every figure about
+what is held is the judge's (host.py); what a program says is only compared with it.
 """
 
 import json
