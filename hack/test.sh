@@ -169,6 +169,7 @@ if compiler; then
     behind native make -C native -j"$(nproc)" check # tests in Python use what it builds
 fi
 native
+[ ! -d native/build/simgpu ] || behind foreign make -C native --no-print-directory programs # they load libraries, and wait
 behind types nice -n 10 "$bin/pyright"
 fuzzers="fuzzers in C (make -C native fuzz)"
 if [ -f native/build/gen/region.h ] && fuzzing; then
@@ -183,6 +184,8 @@ tests "unit, property (pytest)" tests --ignore tests/e2e --ignore tests/agent "$
 unit=$(tail -n 1 "$log")
 checked types "types (pyright)"
 [ -z "${pid[fuzz]:-}" ] || checked fuzz "$fuzzers"
+[ -z "${pid[foreign]:-}" ] || checked foreign "programs of others (make programs)"
+! grep -s '^SKIPPED' "$logs/foreign" | sed 's/^/    /' || true
 part agent "unit, agent (pytest)"
 part programs "contract, programs, chart (pytest)"
 others=(cluster chaos class_controllers classes demos install_scheduler policies quota webhook)

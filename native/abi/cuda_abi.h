@@ -20,6 +20,8 @@ typedef struct sim_pool *CUmemoryPool;
 typedef struct sim_graph *CUgraph;
 typedef struct sim_node *CUgraphNode;
 typedef struct sim_exec *CUgraphExec;
+typedef struct sim_user_object *CUuserObject;
+typedef struct sim_link *CUlinkState;
 typedef struct sim_external *CUexternalMemory;
 typedef struct sim_green *CUgreenCtx;
 typedef struct sim_resource *CUgraphicsResource;
@@ -205,6 +207,7 @@ typedef struct {
         struct { CUgraph graph; } child;
         struct { CUevent event; } event;
         struct { CUdeviceptr dptr; } free;
+        struct { unsigned long long handle; int type; unsigned size; CUgraph *phGraph_out; CUcontext ctx; } conditional;
     };
     long long reserved2;
 } CUgraphNodeParams;
@@ -213,7 +216,7 @@ typedef struct { uint64_t flags; CUstream hUploadStream; CUgraphNode hErrNode_ou
 typedef struct { int result; CUgraphNode errorNode, errorFromNode; } CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO;
 
 enum { CU_GRAPH_NODE_TYPE_KERNEL = 0, CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_NODE_TYPE_MEM_FREE = 11 };
-enum { CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
+enum { CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
 enum { CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2 };
 enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5, CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7 };
 

@@ -7,19 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct sim_capture {
-    struct sim_graph *graph;
-    struct sim_stream *origin;
-    uint64_t id;
-    unsigned refs, mode;
-    struct tip { struct sim_stream *stream; struct sim_node **nodes; size_t count; struct tip *next; } *tips;
-};
-
 static unsigned captures;
 
 /* ---- building ---- */
 
-static struct sim_graph *new_graph(void)
+struct sim_graph *sim_graph_new(void)
 {
     struct sim_graph *g = calloc(1, sizeof *g);
     if (!g) return NULL;
@@ -76,7 +68,8 @@ static CUresult add(CUgraphNode *out, CUgraph g, const CUgraphNode *before, size
     if (r) return r;
     if (!out || !SIM_VALID(g, GRAPH) || (count && !before)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (p->type == N_ALLOC) r = alloc_address(p, g, before, count);
-    bool known = p->type <= N_RECORD || p->type == N_ALLOC || p->type == N_FREE;
+    if (p->type == N_CONDITIONAL) r = sim_conditional_make(p);
+    bool known = p->type <= N_RECORD || p->type == N_ALLOC || p->type == N_FREE || p->type == N_CONDITIONAL;
     if (!known) r = CUDA_ERROR_NOT_SUPPORTED;
     if (r) return sim_leave(r);
     *out = add_node(g, p, before, count);
@@ -88,7 +81,7 @@ API CUresult cuGraphCreate(CUgraph *out, unsigned flags)
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || flags) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *out = new_graph();
+    *out = sim_graph_new();
     return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
@@ -208,10 +201,12 @@ void sim_graph_drop(struct sim_graph *g)
     for (struct sim_node *n = g->first, *next; n; n = next) {
         next = n->next;
         sim_node_drop_params(n);
+        if (n->p.type == N_CONDITIONAL) sim_conditional_drop(&n->p);
         free(n->before);
         n->magic = 0;
         free(n);
     }
+    sim_graph_release_objects(g);
     g->magic = 0;
     free(g);
 }
@@ -222,7 +217,9 @@ API CUresult cuGraphDestroy(CUgraph g)
     if (r) return r;
     if (!SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     sim_graph_drop(g);
-    return sim_leave(CUDA_SUCCESS);
+    sim_leave(CUDA_SUCCESS);
+    sim_user_objects_destroy();
+    return CUDA_SUCCESS;
 }
 
 /* ---- capture ---- */
@@ -315,7 +312,8 @@ static CUresult enter_stream(CUstream handle, struct sim_stream **st)
     return *st ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_HANDLE);
 }
 
-static CUresult begin(CUstream handle, unsigned mode)
+/* Into a graph of its own, or behind the given nodes of one that is there. */
+CUresult sim_capture_begin(CUstream handle, unsigned mode, struct sim_graph *into, const CUgraphNode *after, size_t count)
 {
     struct sim_stream *st;
     CUresult r = enter_stream(handle, &st);
@@ -323,15 +321,35 @@ static CUresult begin(CUstream handle, unsigned mode)
     if (st->legacy) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (st->capture || mode > 2) return sim_leave(CUDA_ERROR_ILLEGAL_STATE);
     struct sim_capture *c = calloc(1, sizeof *c);
-    if (!c || !(c->graph = new_graph())) return free(c), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    if (!c || !(c->graph = into ? into : sim_graph_new())) return free(c), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     c->origin = st;
     c->id = ++sim.next_number;
     c->refs = 1;
     c->mode = mode;
+    c->lent = into != NULL;
+    struct tip *t = tip_of(c, st);
+    if (t && count) join_tip(t, (struct sim_node **)after, count);
     st->capture = c;
     captures++;
     return sim_leave(CUDA_SUCCESS);
 }
+
+/* What is captured next comes after these nodes, or after these too. */
+CUresult sim_capture_move(CUstream handle, const CUgraphNode *nodes, size_t count, bool add)
+{
+    struct sim_stream *st;
+    CUresult r = enter_stream(handle, &st);
+    if (r) return r;
+    struct tip *t = st->capture ? tip_of(st->capture, st) : NULL;
+    if (!t) return sim_leave(CUDA_ERROR_ILLEGAL_STATE);
+    for (size_t i = 0; i < count; i++)
+        if (!SIM_VALID(nodes[i], NODE) || nodes[i]->graph != st->capture->graph) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!add) t->count = 0;
+    join_tip(t, (struct sim_node **)nodes, count);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+static CUresult begin(CUstream handle, unsigned mode) { return sim_capture_begin(handle, mode, NULL, NULL, 0); }
 
 API CUresult cuStreamBeginCapture(CUstream s) { return begin(s, 0); }
 API CUresult cuStreamBeginCapture_ptsz(CUstream s) { return begin(SIM_PER_THREAD(s), 0); }
@@ -380,7 +398,7 @@ static CUresult end(CUstream handle, CUgraph *out)
     st->capture = NULL;
     captures--;
     *out = joined ? c->graph : NULL;
-    if (!joined) sim_graph_drop(c->graph);
+    if (!joined && !c->lent) sim_graph_drop(c->graph);
     /* The capture itself stays: events recorded in it still point to it. */
     return sim_leave(joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 }
@@ -445,13 +463,15 @@ static struct sim_node *twin_of(const struct sim_graph *from, const struct sim_g
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g)
 {
-    struct sim_graph *copy = new_graph();
+    struct sim_graph *copy = sim_graph_new();
     for (const struct sim_node *n = g->first; copy && n; n = n->next) {
         struct sim_node *twin = add_node(copy, &n->p, n->before, n->before_count);
         if (!twin) return sim_graph_drop(copy), NULL;
         for (size_t i = 0; i < twin->before_count; i++) twin->before[i] = twin_of(g, copy, twin->before[i]);
         if (n->p.type == N_GRAPH) twin->p.child.graph = sim_graph_clone(n->p.child.graph);
+        if (n->p.type == N_CONDITIONAL && !sim_conditional_clone(&twin->p)) return sim_graph_drop(copy), NULL;
     }
+    if (copy && !sim_graph_share_objects(copy, g)) return sim_graph_drop(copy), NULL;
     return copy;
 }
 
@@ -463,7 +483,7 @@ static void drop_exec(struct sim_exec *e)
     free(e);
 }
 
-static CUresult instantiate(CUgraphExec *out, CUgraph g)
+static CUresult instantiate(CUgraphExec *out, CUgraph g, uint64_t flags)
 {
     CUresult r = sim_enter();
     if (r) return r;
@@ -471,6 +491,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph g)
     struct sim_exec *e = calloc(1, sizeof *e);
     if (!e || !(e->graph = sim_graph_clone(g))) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     e->magic = MAGIC_EXEC;
+    e->flags = flags;
     sim_exec_measure(e);
     int device = sim.policy.graph_when == SIM_GRAPH_AT_INSTANTIATE ? sim_graph_device(e->graph) : -1;
     if (device >= 0 && (r = sim_exec_reserve(e, device))) return drop_exec(e), sim_leave(r);
@@ -478,16 +499,16 @@ static CUresult instantiate(CUgraphExec *out, CUgraph g)
     return sim_leave(CUDA_SUCCESS);
 }
 
-API CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g); }
-API CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g); }
-API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags) { return (void)flags, instantiate(out, g); }
+API CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g, 0); }
+API CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size) { return (void)n, (void)log, (void)size, instantiate(out, g, 0); }
+API CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags) { return instantiate(out, g, flags); }
 
 CUresult cuGraphUpload(CUgraphExec e, CUstream s);
 CUresult cuGraphExecDestroy(CUgraphExec e);
 static CUresult with_params(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
 {
     if (!p) return CUDA_ERROR_INVALID_VALUE;
-    CUresult r = instantiate(out, g);
+    CUresult r = instantiate(out, g, p->flags);
     if (!r && (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) && (r = cuGraphUpload(*out, p->hUploadStream))) cuGraphExecDestroy(*out);
     p->result_out = r ? 1 : 0;
     return r;
@@ -510,7 +531,9 @@ API CUresult cuGraphExecDestroy(CUgraphExec e)
     if (r) return r;
     if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     drop_exec(e);
-    return sim_leave(CUDA_SUCCESS);
+    sim_leave(CUDA_SUCCESS);
+    sim_user_objects_destroy();
+    return CUDA_SUCCESS;
 }
 
 /* ---- launch ---- */
@@ -547,6 +570,7 @@ static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, u
     case N_MEMCPY: r = sim_copy_3d(&n->p.memcpy.copyParams, l->ctx, &item); break;
     case N_MEMSET: r = run_memset(n, l, &item); break;
     case N_GRAPH: return run_graph(n->p.child.graph, l, start, until);
+    case N_CONDITIONAL: return run_graph(sim_conditional_chosen(&n->p), l, start, until);
     case N_ALLOC: r = sim_graph_alloc(n, l->ctx); break;
     case N_FREE: r = sim_graph_free(sim_region_at(n->p.free.dptr)); break;
     default: break;
@@ -559,7 +583,7 @@ static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, u
 static CUresult run_graph(struct sim_graph *g, struct launch *l, uint64_t from, uint64_t *until)
 {
     *until = from;
-    for (struct sim_node *n = g->first; n; n = n->next) {
+    for (struct sim_node *n = g ? g->first : NULL; n; n = n->next) {
         uint64_t start = from;
         for (size_t i = 0; i < n->before_count; i++)
             if (n->before[i] && n->before[i]->at_us_ns > start) start = n->before[i]->at_us_ns;
@@ -578,6 +602,13 @@ static CUresult run_host_nodes(struct sim_graph *g, struct sim_stream *st)
     return r;
 }
 
+/* With the flag for it, a launch begins by freeing what an earlier one allocated and nobody has freed since. */
+static void free_left(struct sim_graph *g)
+{
+    for (struct sim_node *n = g->first; n; n = n->next)
+        if (n->p.type == N_ALLOC) sim_graph_free(sim_region_at(n->p.alloc.dptr));
+}
+
 static CUresult launch(CUgraphExec e, CUstream handle)
 {
     struct sim_stream *st;
@@ -590,6 +621,7 @@ static CUresult launch(CUgraphExec e, CUstream handle)
         return sim_leave(sim_capture_node(st, &p));
     }
     struct launch l = {st->ctx, st, 1};
+    if (e->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) free_left(e->graph);
     int device = st->ctx->device;
     uint64_t used = sim.devices[device].graph_used;
     r = sim_exec_reserve(e, device);

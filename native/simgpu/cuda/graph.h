@@ -4,7 +4,7 @@
 
 #include "module.h"
 
-enum { N_KERNEL, N_MEMCPY, N_MEMSET, N_HOST, N_GRAPH, N_EMPTY, N_WAIT_EVENT, N_RECORD, N_ALLOC = 10, N_FREE = 11 };
+enum { N_KERNEL, N_MEMCPY, N_MEMSET, N_HOST, N_GRAPH, N_EMPTY, N_WAIT_EVENT, N_RECORD, N_ALLOC = 10, N_FREE = 11, N_CONDITIONAL = 13 };
 
 struct sim_node {
     uint32_t magic;
@@ -22,6 +22,7 @@ struct sim_graph {
     uint32_t magic;
     struct sim_node *first, **last;
     size_t count;
+    struct sim_retained *retained; /* user objects */
 };
 
 struct sim_exec {
@@ -30,12 +31,39 @@ struct sim_exec {
     uint64_t need, sum;      /* bytes that a launch needs; of all allocation nodes */
     uint64_t kept, epoch;    /* of what is reserved on the device, when graphs share nothing; no longer after a trim */
     int device;
+    uint64_t flags;
 };
+
+/* A capture, and behind which nodes the next work of each of its streams goes. */
+struct sim_capture {
+    struct sim_graph *graph;
+    struct sim_stream *origin;
+    uint64_t id;
+    unsigned refs, mode;
+    bool lent; /* the graph was there before */
+    struct tip { struct sim_stream *stream; struct sim_node **nodes; size_t count; struct tip *next; } *tips;
+};
+
+struct sim_graph *sim_graph_new(void);
+CUresult sim_capture_begin(CUstream handle, unsigned mode, struct sim_graph *into, const CUgraphNode *after, size_t count);
+CUresult sim_capture_move(CUstream handle, const CUgraphNode *nodes, size_t count, bool add);
+
+/* graph_conditional.c */
+CUresult sim_conditional_make(CUgraphNodeParams *p);
+bool sim_conditional_clone(CUgraphNodeParams *p);
+void sim_conditional_drop(CUgraphNodeParams *p);
+struct sim_graph *sim_conditional_chosen(const CUgraphNodeParams *p);
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
 void sim_graph_drop(struct sim_graph *g);
 bool sim_node_copy_params(struct sim_node *n);
 void sim_node_drop_params(struct sim_node *n);
+CUresult sim_graph_free(struct sim_region *r);
+
+/* user_object.c */
+bool sim_graph_share_objects(struct sim_graph *to, const struct sim_graph *from);
+void sim_graph_release_objects(struct sim_graph *g);
+void sim_user_objects_destroy(void); /* those that nobody holds; without the lock */
 
 /* graph_memory.c */
 void sim_exec_measure(struct sim_exec *e);

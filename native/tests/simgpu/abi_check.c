@@ -28,6 +28,8 @@
 #define CUgraph o_CUgraph
 #define CUgraphNode o_CUgraphNode
 #define CUgraphExec o_CUgraphExec
+#define CUuserObject o_CUuserObject
+#define CUlinkState o_CUlinkState
 #define CUmemGenericAllocationHandle o_CUmemGenericAllocationHandle
 #define CUhostFn o_CUhostFn
 #define CUstreamCallback o_CUstreamCallback

@@ -1,8 +1,10 @@
 """NVIDIA's own Python binding, unmodified, on the simulated NVML; skipped where nvidia-ml-py is not installed."""
 
 import ctypes
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -164,10 +166,46 @@ def test_there_are_no_partitions_and_no_limits_by_cgroup() -> None:
 
 def test_what_is_not_modelled_says_not_supported() -> None:
     try:
-        nvml.nvmlDeviceGetEncoderUtilization(first())
+        nvml.nvmlDeviceGetConfComputeMemSizeInfo(first())
         raise AssertionError("supported")
     except nvml.NVMLError_NotSupported:
         pass
+
+
+def test_energy_is_the_sum_of_power_and_reasons_for_low_clocks_follow_the_heat() -> None:
+    before, began = nvml.nvmlDeviceGetTotalEnergyConsumption(first()), time.monotonic()
+    time.sleep(0.1)
+    joules = (nvml.nvmlDeviceGetTotalEnergyConsumption(first()) - before) / 1000
+    idle = nvml.nvmlDeviceGetPowerUsage(first()) / 1000
+    assert 0.09 * idle <= joules <= (time.monotonic() - began + 0.01) * idle, joules
+    assert nvml.nvmlDeviceGetCurrentClocksEventReasons(first()) == nvml.nvmlClocksEventReasonGpuIdle
+    ctl("temperature", "0", "91")
+    assert nvml.nvmlDeviceGetCurrentClocksEventReasons(first()) & nvml.nvmlClocksThrottleReasonHwThermalSlowdown
+    ctl("heal", "0")
+
+
+# What an A100 without partitions, licences or a confidential mode does not support.
+UNSUPPORTED = (
+    "Vgpu|ConfCompute|C2c|Dram|DriverModel|GpuOperationMode|Mig|InstanceId|Fan|Cooler|VfOffset|Attributes|BridgeChip"
+    "|AutoBoosted|BBXTimeData|ClkMon|Hostname|MarginTemperature|Pdi|PerformanceModes|PgpuMetadata|RetiredPagesPending"
+    "|Pcie|Numa"  # the last two: the cards file of this test does not say
+)
+
+
+def test_functions_of_one_argument_answer_as_a_card_of_a_data_centre() -> None:
+    answered, refused = 0, []
+    for name, function in sorted(vars(nvml).items()):
+        if not name.startswith("nvmlDeviceGet") or name.startswith("nvmlDeviceGetHandleBy") or not callable(function):
+            continue
+        if sum(p.default is p.empty for p in inspect.signature(function).parameters.values()) != 1:
+            continue
+        try:
+            function(first())
+            answered += 1
+        except nvml.NVMLError_NotSupported:
+            refused.append(name)
+    assert not [name for name in refused if not re.search(UNSUPPORTED, name)], refused
+    assert answered >= 85, answered
 
 
 def test_topology_follows_the_interconnect() -> None:
