@@ -1,6 +1,8 @@
 /* The pacing of one process: what its launches go through on cards whose time is shared out.
  *
  *      launch.c   a hook per launch call: unpaced, one look and on; else  enter -> the driver -> leave
+ *      copies.c   the same for copies and fills within the card; copies over the bus pass
+ *      batches.c  the same for calls that make many copies at once
  *      gate.c     may this launch go now? Waits until the container holds the card and there is room in the queue
  *      stream_state.c    how much work is in flight, by stream
  *      timing_events.c    events in the streams that say when it is done and how long it took
@@ -51,7 +53,7 @@ struct fr_work { /* what is about to be launched */
     uint64_t a, b;     /* the function or graph; its shape */
     CUstream stream;
     bool per_thread;   /* the stream named NULL is the thread's own */
-    uint32_t fixed_ns; /* known without learning; 0: learn */
+    uint32_t first_ns; /* taken for its length until it was measured; 0: nothing is known */
 };
 struct fr_ticket {
     struct fr_pace *pace; /* NULL: not paced */
@@ -61,6 +63,17 @@ struct fr_ticket {
 };
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_pace_leave(struct fr_ticket *t, CUresult result);
+
+/* The body of a hook: through the gate, the call, and out. */
+#define PACED(work, call)            \
+    do {                             \
+        struct fr_ticket t_;         \
+        fr_pace_enter(&t_, &(work)); \
+        CUresult r_ = (call);        \
+        fr_pace_leave(&t_, r_);      \
+        return r_;                   \
+    } while (0)
+
 struct fr_pace *fr_pace_here(void); /* of the current context's card; NULL: it is not paced */
 void fr_pace_close(struct fr_pace *p); /* the turn is over */
 
