@@ -16,7 +16,7 @@ struct sim_item sim_copy_item(struct sim_ctx *ctx, size_t size, int engine)
 struct sim_item sim_fill_item(struct sim_ctx *ctx, size_t size)
 {
     double ns = LATENCY_NS + 2.0 * (double)size / sim_card_of(ctx->device)->memory_gbps;
-    return (struct sim_item){.kind = SIM_KERNEL, .left_ns = (uint64_t)ns, .share = 100};
+    return (struct sim_item){.kind = SIM_KERNEL, .left_ns = (uint64_t)ns, .share = 100, .memory_bound = 1};
 }
 
 static bool range_ok(CUdeviceptr p, size_t size, bool on_device)

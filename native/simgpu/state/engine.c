@@ -2,14 +2,15 @@
  *
  * Nobody runs the card: whoever looks brings it up to date (sim_advance), event by event, on the shared monotonic clock,
  * so results do not depend on who looks when. The rules, as published for real cards:
- *   - kernels of one context run together while their shares of the SMs fit, started in the order of their launch
- *     (the "leftover" rule); a stream is in order; the legacy stream is ordered with all blocking streams;
+ *   - kernels of one context run together while their shares of the SMs fit, started by the priority of their streams, then in
+ *     the order of their launch (the "leftover" rule); a stream is in order; the legacy stream is ordered with all blocking streams;
  *   - contexts take turns: one has the SMs for a time slice, then the next that has work, at the cost of a switch;
  *     a context without work gives its turn away at once; a kernel that loses its turn goes on later where it was;
  *   - copies run on an engine per direction, first come first served over all contexts, beside the kernels.
  *
  *      item:  QUEUED --may_start, room--> STARTED --its time is over--> DONE --all before it done--> retired (below tail)
  */
+#include "noise.h"
 #include "state.h"
 
 #include <string.h>
@@ -81,7 +82,7 @@ static void mark_event(struct sim_state *s, uint32_t context, const struct sim_i
     if (!it->event) return;
     struct sim_event *e = &s->events[it->event - 1];
     if (e->generation != it->event_generation || e->context != context || e->seq != it->seq) return; /* re-recorded */
-    e->end_ns = t;
+    e->end_ns = sim_noise_stamp(t, context, it->seq);
     e->done = 1;
 }
 
@@ -147,9 +148,21 @@ static struct sim_item *oldest_ready_kernel(struct sim_state *s, uint32_t contex
     for (uint32_t q = 0; q < c->queues; q++) {
         struct sim_item *it = c->queue_head[q] ? item_at(s, context, c->queue_head[q]) : NULL;
         if (!it || it->kind != SIM_KERNEL || it->state != SIM_QUEUED || !may_start(s, context, it)) continue;
-        if (!best || it->seq < best->seq) best = it;
+        bool first = !best || it->priority < best->priority || (it->priority == best->priority && it->seq < best->seq);
+        if (first) best = it;
     }
     return best;
+}
+
+/* Kernels that are bound by memory have its bandwidth between them: who comes to others is as much slower. (Those that run
+ * already are not made slower.) */
+static void contend(struct sim_state *s, uint32_t context, struct sim_item *it)
+{
+    struct sim_context *c = &s->contexts[context];
+    uint64_t beside = 1;
+    if (!it->memory_bound || !sim_noisy()) return;
+    for (uint32_t i = 0; i < c->running_count; i++) beside += item_at(s, context, c->running[i])->memory_bound;
+    it->left_ns *= beside;
 }
 
 static void start_kernels(struct sim_state *s, struct sim_card *card, uint64_t t)
@@ -158,6 +171,7 @@ static void start_kernels(struct sim_state *s, struct sim_card *card, uint64_t t
     while (c->ready && c->running_count < SIM_RUNNING) {
         struct sim_item *it = oldest_ready_kernel(s, card->current);
         if (!it || (c->running_count && c->share_used + it->share > FULL_SHARE)) return;
+        contend(s, card->current, it);
         it->state = SIM_STARTED;
         it->end_ns = (t > card->begin_ns ? t : card->begin_ns) + it->left_ns;
         c->running[c->running_count++] = it->seq;
@@ -261,6 +275,7 @@ static void start_copies(struct sim_state *s, struct sim_card *card, uint64_t t)
         if (engine->context != SIM_NO_CONTEXT) continue;
         struct sim_item *it = oldest_ready_copy(s, card, e, &context);
         if (!it) continue;
+        if (sim_noisy() && card->engines[!e].context != SIM_NO_CONTEXT) it->left_ns = it->left_ns * SIM_BUS_PERCENT / 100;
         it->state = SIM_STARTED;
         it->end_ns = t + it->left_ns;
         SIM_POINT();
@@ -428,6 +443,14 @@ static void append(struct sim_state *s, uint32_t context, struct sim_item *it)
     }
 }
 
+/* A kernel's length varies, and an event before it in its queue takes a moment. */
+static uint64_t noisy_length(struct sim_state *s, uint32_t context, const struct sim_item *item)
+{
+    uint64_t last = s->contexts[context].queue_tail[item->queue];
+    bool behind_mark = last && item_at(s, context, last)->kind == SIM_MARK;
+    return sim_noise_kernel(item->left_ns, context, s->contexts[context].head) + (behind_mark ? SIM_MARK_NS : 0);
+}
+
 uint64_t sim_enqueue(struct sim_host *host, uint32_t context, struct sim_item item, uint64_t now)
 {
     struct sim_state *s = host->state;
@@ -437,6 +460,7 @@ uint64_t sim_enqueue(struct sim_host *host, uint32_t context, struct sim_item it
     item.seq = c->head;
     item.next = item.ready_ns = 0;
     item.state = SIM_QUEUED;
+    if (item.kind == SIM_KERNEL && sim_noisy()) item.left_ns = noisy_length(s, context, &item);
     *it = item;
     if (item.event) { /* the event now means this item */
         struct sim_event *e = &s->events[item.event - 1];

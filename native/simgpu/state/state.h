@@ -144,6 +144,8 @@ struct sim_item {
     uint32_t event, event_generation;
     uint16_t queue, share; /* share of the SMs in thousandths */
     uint8_t kind, state, barrier, engine;
+    int8_t priority;      /* of its stream; lower goes first */
+    uint8_t memory_bound; /* a kernel that shares the memory's bandwidth with others like it */
 };
 
 struct sim_context {
