@@ -191,7 +191,10 @@ static void run_until(uint64_t end)
     for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
         if (!strcmp(how.loop, loops[i].name)) once = loops[i].once;
     for (unsigned turn = 0; once && clock_now() < end; turn++) {
+        uint64_t from = clock_now();
         once(turn);
+        uint32_t us = (uint32_t)((clock_now() - from) / 1000);
+        if (us > atomic_load(&seat->longest_us)) atomic_store(&seat->longest_us, us);
         if (how.think_us) clock_sleep_until(clock_now() + how.think_us * 1000ull);
     }
     clock_sleep_until(end);

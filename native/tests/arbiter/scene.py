@@ -152,6 +152,8 @@ def _conduct(root: Path, command: list[Path], case: str, real: bool, patience: f
 def _parse(out: str, names: list[str]) -> Books:
     books = Books(gpu={n: [] for n in names}, launches={n: [] for n in names})
     for words in map(str.split, out.splitlines()):
+        if words[0] in ("longest", "processor"):
+            continue
         if words[0] == "latency":
             books.latencies[words[1]] = [int(w) for w in words[2:]]
             continue
