@@ -33,6 +33,7 @@ struct fr_pace {
     _Atomic uint32_t gate;   /* a futex */
     _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
     _Atomic uint32_t waiting;
+    _Atomic uint32_t shared; /* others have the card too: what is measured contains their work */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
     _Atomic uint64_t in_flight, queue_end;      /* predicted ns of all lanes; when the last of them should be done */
     _Atomic uint64_t last_launch, launched_now; /* when; how many in this turn */
@@ -86,6 +87,7 @@ struct fr_guess {
 struct fr_guess *fr_guess_of(uint64_t a, uint64_t b);
 uint64_t fr_guess_ns(const struct fr_guess *g);
 void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g */
+void fr_guess_bound(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g, beside others' work */
 void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio);     /* among others: ratio x what was thought of all */
 
 /* ---- stream_state.c, timing_events.c ---- */

@@ -58,6 +58,15 @@ static void learn(struct fr_guess *g, uint32_t launches, double each, double par
 
 void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns) { learn(g, launches, (double)each_ns, 0.3); }
 
+/* What was measured contains the work of others: it is the most that these launches took. The driver lets each have a slice at a
+ * time, so it may be far more, and says something only where it is less than was thought. */
+void fr_guess_bound(struct fr_guess *g, uint32_t launches, uint64_t each_ns)
+{
+    bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);
+    uint64_t thought = known ? atomic_load_explicit(&g->ns, memory_order_relaxed) : UINT64_MAX;
+    learn(g, launches, (double)(each_ns < thought ? each_ns : thought), 0.3);
+}
+
 void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio)
 {
     bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);
