@@ -7,10 +7,12 @@
  *     simgpu-ctl repair CARD pending|failed|none            worn rows; pages on cards before Ampere, which never fail
  *     simgpu-ctl recovery CARD none|reset|reboot|drain|drain-reset     what the driver recommends
  *     simgpu-ctl heal CARD              a lost card is back, counters are zero, it is cool and sound
+ *     simgpu-ctl policy SEED            what a driver does under SIMGPU_POLICY=SEED (a number, wild, wild:NUMBER), as JSON
  *     simgpu-ctl peaks                  peaks become what is held now
  *     simgpu-ctl reset [--force]        forget everything; refused while a process uses a card
  *
  * CARD is a UUID or an index. */
+#include "state/policy.h"
 #include "state/state.h"
 
 #include <dirent.h>
@@ -24,7 +26,8 @@ static struct sim_host host;
 
 static const char usage[] = "usage: simgpu-ctl [show | json | xid CARD CODE [PID] | ecc CARD corrected|uncorrected [COUNT] |\n"
                             "                   temperature CARD DEGREES | repair CARD pending|failed|none |\n"
-                            "                   recovery CARD none|reset|reboot|drain|drain-reset | heal CARD | peaks | reset [--force]]\n";
+                            "                   recovery CARD none|reset|reboot|drain|drain-reset | heal CARD | peaks |\n"
+                            "                   policy SEED | reset [--force]]\n";
 
 static const char *const repairs[] = {"none", "pending", "failed"};                               /* enum sim_repair */
 static const char *const recoveries[] = {"none", "reset", "reboot", "drain", "drain-reset"}; /* NVML_GPU_RECOVERY_ACTION_* */
@@ -51,7 +54,8 @@ static void json_usage(const struct sim_usage *usage)
         if (!usage[i].peak) continue;
         printf("%s", first ? "" : ", ");
         quoted(host.state->cards[i].uuid);
-        printf(": {\"now\": %llu, \"peak\": %llu}", (unsigned long long)usage[i].now, (unsigned long long)usage[i].peak);
+        printf(": {\"now\": %llu, \"peak\": %llu, \"slack\": %llu}", (unsigned long long)usage[i].now, (unsigned long long)usage[i].peak,
+               (unsigned long long)usage[i].slack);
         first = false;
     }
     printf("}");
@@ -264,11 +268,20 @@ static int reset(bool force)
     return remove_files();
 }
 
+static int policy(const char *seed)
+{
+    struct sim_policy p;
+    if (!sim_policy_read(seed, &p)) return fputs(usage, stderr), 2;
+    sim_policy_print(&p, stdout);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *command = argc > 1 ? argv[1] : "show";
     bool is_fault = (!strcmp(command, "xid") || !strcmp(command, "ecc")) && argc >= 4;
     if (!strcmp(command, "--help") || !strcmp(command, "-h")) return fputs(usage, stdout), 0;
+    if (!strcmp(command, "policy") && argc == 3) return policy(argv[2]);
     if (!strcmp(command, "reset")) return reset(argc > 2 && !strcmp(argv[2], "--force"));
     bool stays = (!strcmp(command, "temperature") || !strcmp(command, "repair") || !strcmp(command, "recovery")) && argc == 4;
     bool known = stays || !strcmp(command, "show") || !strcmp(command, "json") || !strcmp(command, "peaks") || is_fault || (!strcmp(command, "heal") && argc == 3);

@@ -74,7 +74,7 @@ static uint64_t most_held(struct judge *j, const struct window *w, int card, boo
     uint64_t end = atomic_load(&j->sim->changes), most = w->held;
     for (uint64_t n = w->changes; n < end && end - w->changes < SIM_HISTORY; n++) {
         const struct sim_change *c = &j->sim->history[n % SIM_HISTORY];
-        if (c->container == j->index && c->card == (uint32_t)card && c->now > most) most = c->now;
+        if (c->container == j->index && c->card == (uint32_t)card && c->most > most) most = c->most;
     }
     *known = atomic_load(&j->sim->changes) - w->changes < SIM_HISTORY;
     return *known ? most : judge_peak(j, card);

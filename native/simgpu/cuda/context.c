@@ -85,6 +85,7 @@ void sim_context_free(struct sim_ctx *c)
 {
     sim_modules_forget(c);
     sim_arrays_forget(c);
+    sim_late_forget(c);
     free_memory_of(c);
     sim_lock(&sim.host);
     sim_context_drop(&sim.host, c->id);
@@ -232,8 +233,9 @@ API CUresult cuCtxSynchronize(void)
     CUresult r = sim_enter_context(&c);
     if (r) return r;
     if (sim_any_capture()) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    uint64_t from = sim.next_number;
     sim_wait_context(c);
-    sim_pools_at_sync();
+    sim_synchronised(c, NULL, from);
     return sim_leave(sim_context_check(c));
 }
 

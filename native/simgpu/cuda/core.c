@@ -47,6 +47,7 @@ static void in_parent(void) { pthread_mutex_unlock(&mutex); }
 CUresult sim_enter(void)
 {
     if (!sim.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+    sim_disturb();
     pthread_mutex_lock(&mutex);
     return CUDA_SUCCESS;
 }
@@ -62,7 +63,10 @@ CUresult sim_enter_context(struct sim_ctx **ctx)
 
 CUresult sim_leave(CUresult result)
 {
+    sim_late_look();
+    sim_pools_between_calls();
     pthread_mutex_unlock(&mutex);
+    sim_disturb();
     return result;
 }
 
@@ -143,13 +147,14 @@ static void find_devices(void)
     sim.device_count = count;
 }
 
-static void read_settings(void)
+static bool read_settings(void)
 {
     const char *granule = getenv("SIMGPU_GRANULE"), *limit = getenv("SIMGPU_CONTENTS_MIB");
     sim.pack = !(granule && *granule);
     sim.granule = sim.pack ? SIM_GRANULE : strtoull(granule, NULL, 10);
     if (sim.granule < 1) sim.granule = 1;
     sim.contents_limit = (limit && *limit ? strtoull(limit, NULL, 10) : 1024) * SIM_MIB;
+    return sim_policy_read(getenv("SIMGPU_POLICY"), &sim.policy);
 }
 
 static CUresult initialise(void)
@@ -158,7 +163,11 @@ static CUresult initialise(void)
         sim_complain("simgpu: %s", sim.host.error);
         return CUDA_ERROR_NO_DEVICE;
     }
-    read_settings();
+    if (!read_settings()) {
+        sim_complain("simgpu: SIMGPU_POLICY is neither a number nor wild[:number]: %s", getenv("SIMGPU_POLICY"));
+        sim_close(&sim.host);
+        return CUDA_ERROR_NO_DEVICE;
+    }
     find_devices();
     if (sim.device_count == 0) {
         sim_close(&sim.host);

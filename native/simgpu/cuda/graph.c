@@ -1,8 +1,7 @@
 /* Graphs: nodes, capture of streams, instantiation and launch.
  *
  * A launched graph is one piece of work: it takes as long as its longest path. Memory of allocation nodes has fixed
- * addresses from the node's creation on; the card's memory for it is taken at upload or first launch, as much as the
- * graph holds at its fullest, is shared by all graphs of the process and device, and stays until it is trimmed. */
+ * addresses from the node's creation on; the card's memory for it is taken later (graph_memory.c). */
 #include "graph.h"
 
 #include <stdlib.h>
@@ -434,69 +433,6 @@ API CUresult cuThreadExchangeStreamCaptureMode(unsigned *mode)
 
 /* ---- instantiation ---- */
 
-static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANULE); }
-
-static const struct sim_node *free_of(const struct sim_graph *g, CUdeviceptr at)
-{
-    for (const struct sim_node *n = g->first; n; n = n->next)
-        if (n->p.type == N_FREE && n->p.free.dptr == at) return n;
-    return NULL;
-}
-
-static void mark_before(struct sim_node *a)
-{
-    for (size_t i = 0; i < a->before_count; i++)
-        if (a->before[i] && !a->before[i]->is_before) {
-            a->before[i]->is_before = true;
-            mark_before(a->before[i]);
-        }
-}
-
-/* Nodes are in an order in which they can run: each was added after those it depends on. */
-static void mark_after(struct sim_node *a)
-{
-    for (struct sim_node *n = a->next; n; n = n->next)
-        for (size_t i = 0; i < n->before_count; i++) n->is_after |= n->before[i] == a || (n->before[i] && n->before[i]->is_after);
-}
-
-/* What a node adds to what its graph holds, while it runs and afterwards. */
-static uint64_t held_by(struct sim_node *n, uint64_t *rest)
-{
-    *rest = 0;
-    if (n->p.type == N_GRAPH) return sim_graph_fullest(n->p.child.graph, rest);
-    if (n->p.type != N_ALLOC) return 0;
-    return *rest = granules(n->p.alloc.bytesize);
-}
-
-/* Memory is used again only where the edges put the free first; so everything else may be held when node a runs. */
-static uint64_t held_with(struct sim_graph *g, struct sim_node *a)
-{
-    uint64_t rest, sum = 0;
-    for (struct sim_node *n = g->first; n; n = n->next) n->is_before = n->is_after = false;
-    mark_before(a);
-    mark_after(a);
-    for (struct sim_node *n = g->first; n; n = n->next) {
-        if (n->is_after) continue;
-        const struct sim_node *f = n->p.type == N_ALLOC ? free_of(g, n->p.alloc.dptr) : NULL;
-        uint64_t bytes = f && f->is_before ? 0 : held_by(n, &rest);
-        if (bytes) sum += n->is_before ? rest : bytes;
-    }
-    return sum;
-}
-
-uint64_t sim_graph_fullest(struct sim_graph *g, uint64_t *rest)
-{
-    uint64_t most = 0, left, bytes;
-    *rest = 0;
-    for (struct sim_node *n = g->first; n; n = n->next) {
-        if (!(bytes = held_by(n, &left))) continue;
-        if (n->p.type == N_GRAPH || !free_of(g, n->p.alloc.dptr)) *rest += left;
-        bytes = held_with(g, n);
-        if (bytes > most) most = bytes;
-    }
-    return most;
-}
-
 static struct sim_node *twin_of(const struct sim_graph *from, const struct sim_graph *to, const struct sim_node *n)
 {
     struct sim_node *b = to->first;
@@ -517,16 +453,25 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *g)
     return copy;
 }
 
+static void drop_exec(struct sim_exec *e)
+{
+    sim_exec_yield(e);
+    sim_graph_drop(e->graph);
+    e->magic = 0;
+    free(e);
+}
+
 static CUresult instantiate(CUgraphExec *out, CUgraph g)
 {
-    uint64_t rest;
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     struct sim_exec *e = calloc(1, sizeof *e);
     if (!e || !(e->graph = sim_graph_clone(g))) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     e->magic = MAGIC_EXEC;
-    e->need = sim_graph_fullest(g, &rest);
+    sim_exec_measure(e);
+    int device = sim.policy.graph_when == SIM_GRAPH_AT_INSTANTIATE ? sim_graph_device(e->graph) : -1;
+    if (device >= 0 && (r = sim_exec_reserve(e, device))) return drop_exec(e), sim_leave(r);
     *out = e;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -562,91 +507,8 @@ API CUresult cuGraphExecDestroy(CUgraphExec e)
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_graph_drop(e->graph);
-    e->magic = 0;
-    free(e);
+    drop_exec(e);
     return sim_leave(CUDA_SUCCESS);
-}
-
-/* ---- the memory of graphs ---- */
-
-static bool keep_charge(struct sim_device *d, uint32_t charge)
-{
-    uint32_t *grown = realloc(d->graph_charges, (d->graph_charge_count + 1) * sizeof *grown);
-    if (!grown) return false;
-    d->graph_charges = grown;
-    d->graph_charges[d->graph_charge_count++] = charge;
-    return true;
-}
-
-/* Makes sure that so much is reserved, in granules so that any part can go back. */
-static CUresult reserve(int device, uint64_t bytes)
-{
-    struct sim_device *d = &sim.devices[device];
-    while (d->graph_reserved < bytes) {
-        uint32_t charge = sim_take(d->card, SIM_GRAPH, SIM_GRANULE, 0);
-        if (!charge) return CUDA_ERROR_OUT_OF_MEMORY;
-        if (!keep_charge(d, charge)) return sim_give(charge), CUDA_ERROR_OUT_OF_MEMORY;
-        d->graph_reserved += SIM_GRANULE;
-    }
-    if (d->graph_reserved > d->graph_reserved_high) d->graph_reserved_high = d->graph_reserved;
-    return CUDA_SUCCESS;
-}
-
-API CUresult cuDeviceGraphMemTrim(CUdevice device)
-{
-    CUresult r = sim_enter();
-    if (r) return r;
-    if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    struct sim_device *d = &sim.devices[device];
-    while (d->graph_charge_count && d->graph_reserved > d->graph_used) {
-        sim_give(d->graph_charges[--d->graph_charge_count]);
-        d->graph_reserved -= SIM_GRANULE;
-    }
-    return sim_leave(CUDA_SUCCESS);
-}
-
-API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int what, void *out)
-{
-    CUresult r = sim_enter();
-    if (r) return r;
-    if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    if (!out || what < 0 || what > 3) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct sim_device *d = &sim.devices[device];
-    *(uint64_t *)out = (uint64_t[]){d->graph_used, d->graph_used_high, d->graph_reserved, d->graph_reserved_high}[what];
-    return sim_leave(CUDA_SUCCESS);
-}
-
-API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int what, void *value)
-{
-    CUresult r = sim_enter();
-    if (r) return r;
-    if (!sim_device_valid(device) || !value || *(uint64_t *)value || (what != 1 && what != 3)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct sim_device *d = &sim.devices[device];
-    if (what == 1) d->graph_used_high = d->graph_used;
-    else d->graph_reserved_high = d->graph_reserved;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-static CUresult appear(struct sim_node *n, struct sim_ctx *ctx)
-{
-    struct sim_device *d = &sim.devices[ctx->device];
-    if (sim_region_at(n->p.alloc.dptr)) return CUDA_ERROR_INVALID_VALUE; /* still allocated by an earlier launch */
-    struct sim_region r = {.va = n->p.alloc.dptr, .size = n->p.alloc.bytesize, .kind = R_GRAPH, .ctx = ctx, .device = ctx->device,
-                           .bytes = sim_bytes_new(n->p.alloc.bytesize)};
-    if (!r.bytes || !sim_region_add(r)) return CUDA_ERROR_OUT_OF_MEMORY;
-    d->graph_used += granules(r.size);
-    if (d->graph_used > d->graph_used_high) d->graph_used_high = d->graph_used;
-    return CUDA_SUCCESS;
-}
-
-CUresult sim_graph_free(struct sim_region *r)
-{
-    if (!r || r->kind != R_GRAPH) return CUDA_ERROR_INVALID_VALUE;
-    sim.devices[r->device].graph_used -= granules(r->size);
-    sim_bytes_drop(r->bytes);
-    sim_region_remove(r);
-    return CUDA_SUCCESS;
 }
 
 /* ---- launch ---- */
@@ -683,7 +545,7 @@ static CUresult run_node(struct sim_node *n, struct launch *l, uint64_t start, u
     case N_MEMCPY: r = sim_copy_3d(&n->p.memcpy.copyParams, l->ctx, &item); break;
     case N_MEMSET: r = run_memset(n, l, &item); break;
     case N_GRAPH: return run_graph(n->p.child.graph, l, start, until);
-    case N_ALLOC: r = appear(n, l->ctx); break;
+    case N_ALLOC: r = sim_graph_alloc(n, l->ctx); break;
     case N_FREE: r = sim_graph_free(sim_region_at(n->p.free.dptr)); break;
     default: break;
     }
@@ -726,8 +588,14 @@ static CUresult launch(CUgraphExec e, CUstream handle)
         return sim_leave(sim_capture_node(st, &p));
     }
     struct launch l = {st->ctx, st, 1};
-    r = reserve(st->ctx->device, sim.devices[st->ctx->device].graph_used + e->need);
-    if (!r) r = run_graph(e->graph, &l, 0, &time);
+    int device = st->ctx->device;
+    uint64_t used = sim.devices[device].graph_used;
+    r = sim_exec_reserve(e, device);
+    if (!r) {
+        r = run_graph(e->graph, &l, 0, &time);
+        uint64_t live = sim.devices[device].graph_used > used ? sim.devices[device].graph_used - used : 0;
+        sim_exec_keep(e, device, live < e->need ? e->need - live : 0);
+    }
     struct sim_item item = {.kind = SIM_KERNEL, .left_ns = r ? 0 : time, .share = (uint16_t)l.share};
     if (!r) r = sim_submit(st, item, NULL);
     return sim_leave(r ? r : run_host_nodes(e->graph, st));
@@ -742,7 +610,7 @@ static CUresult upload(CUgraphExec e, CUstream handle)
     CUresult r = enter_stream(handle, &st);
     if (r) return r;
     if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(reserve(st->ctx->device, sim.devices[st->ctx->device].graph_used + e->need));
+    return sim_leave(sim.policy.graph_when == SIM_GRAPH_AT_LAUNCH ? CUDA_SUCCESS : sim_exec_reserve(e, st->ctx->device));
 }
 
 API CUresult cuGraphUpload(CUgraphExec e, CUstream s) { return upload(e, s); }

@@ -1,4 +1,4 @@
-/* Graphs and their nodes, between graph.c and graph_update.c. */
+/* Graphs and their nodes, between graph.c, graph_memory.c and graph_update.c. */
 #ifndef SIMGPU_GRAPH_H
 #define SIMGPU_GRAPH_H
 
@@ -27,13 +27,22 @@ struct sim_graph {
 struct sim_exec {
     uint32_t magic;
     struct sim_graph *graph; /* own copy */
-    uint64_t need;           /* bytes held at the fullest */
+    uint64_t need, sum;      /* bytes that a launch needs; of all allocation nodes */
+    uint64_t kept, epoch;    /* of what is reserved on the device, when graphs share nothing; no longer after a trim */
+    int device;
 };
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
 void sim_graph_drop(struct sim_graph *g);
-uint64_t sim_graph_fullest(struct sim_graph *g, uint64_t *rest);
 bool sim_node_copy_params(struct sim_node *n);
 void sim_node_drop_params(struct sim_node *n);
+
+/* graph_memory.c */
+void sim_exec_measure(struct sim_exec *e);
+CUresult sim_exec_reserve(struct sim_exec *e, int device);
+void sim_exec_keep(struct sim_exec *e, int device, uint64_t bytes);
+void sim_exec_yield(struct sim_exec *e);
+int sim_graph_device(const struct sim_graph *g);
+CUresult sim_graph_alloc(struct sim_node *n, struct sim_ctx *ctx);
 
 #endif

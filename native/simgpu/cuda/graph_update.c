@@ -116,7 +116,6 @@ API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode n, const CUDA_KERNEL_NODE
 /* A child graph may hold less memory then, or more: the graph's need is looked at anew. */
 API CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
 {
-    uint64_t rest;
     CUresult r = sim_enter();
     if (r) return r;
     struct sim_node *own = SIM_VALID(e, EXEC) && SIM_VALID(n, NODE) ? counterpart(e, n) : NULL;
@@ -124,7 +123,7 @@ API CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CU
     struct sim_graph *copy = sim_graph_clone(child);
     if (!copy) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     own->p.child.graph = copy;
-    e->need = sim_graph_fullest(e->graph, &rest);
+    sim_exec_measure(e);
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -165,7 +164,6 @@ static int difference(const struct sim_graph *old, const struct sim_graph *new, 
 
 static CUresult update(CUgraphExec e, CUgraph g, CUgraphNode *where, int *result)
 {
-    uint64_t rest;
     CUgraphNode at = NULL;
     CUresult r = sim_enter();
     if (r) return r;
@@ -177,7 +175,7 @@ static CUresult update(CUgraphExec e, CUgraph g, CUgraphNode *where, int *result
     if (why || !copy) return sim_leave(why ? CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE : CUDA_ERROR_OUT_OF_MEMORY);
     sim_graph_drop(e->graph);
     e->graph = copy;
-    e->need = sim_graph_fullest(copy, &rest);
+    sim_exec_measure(e);
     return sim_leave(CUDA_SUCCESS);
 }
 

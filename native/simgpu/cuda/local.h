@@ -3,6 +3,7 @@
 #ifndef SIMGPU_LOCAL_H
 #define SIMGPU_LOCAL_H
 
+#include "../state/policy.h"
 #include "../state/state.h"
 #include "cuda_abi.h"
 
@@ -84,7 +85,7 @@ struct sim_device {
     struct sim_ctx *primary;
     unsigned primary_flags;
     struct sim_pool *default_pool, *current_pool;
-    uint64_t graph_used, graph_used_high, graph_reserved, graph_reserved_high;
+    uint64_t graph_used, graph_used_high, graph_reserved, graph_reserved_high, graph_kept, graph_epoch;
     uint32_t *graph_charges;
     size_t graph_charge_count;
 };
@@ -92,6 +93,7 @@ struct sim_device {
 struct sim_local {
     bool initialised, forked;
     struct sim_host host;
+    struct sim_policy policy;
     int device_count;
     struct sim_device devices[SIM_CARDS];
     struct sim_ctx *contexts;
@@ -141,11 +143,29 @@ void *sim_contents(uint64_t va, size_t size, bool *on_device);
 
 /* memory.c */
 uint32_t sim_take(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked);
+uint32_t sim_take_within(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked, size_t most);
+uint32_t sim_take_linear(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked);
+uint32_t sim_allowance(uint32_t card, enum sim_kind kind, size_t slack);
+void sim_bound(const char *what, uint64_t bytes, uint64_t most);
 void sim_give(uint32_t charge);
 uint64_t sim_round(uint64_t size, uint64_t to);
 CUresult sim_alloc_linear(struct sim_ctx *ctx, size_t size, enum sim_kind kind, CUdeviceptr *out);
 void sim_free_region(struct sim_region *r);
+void sim_drop_linear(const struct sim_region *r);
+
+/* small.c */
+CUresult sim_alloc_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *out);
+void sim_drop_small(const struct sim_region *r);
 uint32_t sim_slab_charge(const struct sim_region *r);
+
+/* late.c */
+void sim_free_late(struct sim_region *r, struct sim_stream *st);
+void sim_late_look(void);
+void sim_late_synchronised(const struct sim_ctx *ctx, const struct sim_stream *st, uint64_t from);
+void sim_late_forget(const struct sim_ctx *ctx);
+
+/* disturb.c */
+void sim_disturb(void);
 
 /* stream.c */
 struct sim_stream *sim_stream_of(struct sim_ctx *ctx, CUstream handle);
@@ -154,6 +174,8 @@ CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq);
 void sim_wait(uint32_t context, uint32_t generation, uint64_t seq);
 void sim_wait_context(struct sim_ctx *ctx);
 bool sim_stream_idle(struct sim_stream *st);
+bool sim_work_done(uint32_t context, uint32_t generation, uint64_t seq);
+void sim_synchronised(const struct sim_ctx *ctx, const struct sim_stream *st, uint64_t from);
 CUresult sim_submit_host(struct sim_stream *st, CUhostFn fn, void *data);
 
 /* copy.c */
@@ -167,13 +189,14 @@ CUresult sim_copy_call(const CUDA_MEMCPY3D *p, CUstream stream, bool wait);
 CUresult sim_kernel_item(struct sim_ctx *ctx, struct sim_function *f, const unsigned grid[3], const unsigned block[3],
                          void **params, void **extra, struct sim_item *item);
 
-/* pool.c */
+/* pool.c, pool_chunks.c */
 CUresult sim_pool_alloc(struct sim_pool *pool, size_t size, struct sim_stream *st, CUdeviceptr *out);
 CUresult sim_pool_free(struct sim_region *r, struct sim_stream *st);
 struct sim_pool *sim_default_pool(int device);
 void sim_pools_at_sync(void);
+void sim_pools_between_calls(void);
 
-/* graph.c, capture.c */
+/* graph.c, graph_memory.c */
 bool sim_capturing(struct sim_stream *st);
 bool sim_any_capture(void);
 CUresult sim_capture_node(struct sim_stream *st, const CUgraphNodeParams *p);

@@ -1,28 +1,14 @@
 /* Linear memory: plain, pitched, managed, and host memory beside it.
  *
- * A card gives memory in granules of 2 MiB. An allocation of 1 MiB and more takes whole granules; smaller ones of one
- * context share granules, in units of 512 bytes, and a shared granule goes back when its last piece is freed.
- * SIMGPU_GRANULE=N turns the sharing off and rounds every allocation up to N bytes. */
+ * A card gives memory in granules of 2 MiB. An allocation of 1 MiB and more takes whole granules; smaller ones may share
+ * them (small.c). SIMGPU_GRANULE=N turns the sharing off and rounds every allocation up to N bytes. */
 #include "local.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define UNIT 512
-#define UNITS (SIM_GRANULE / UNIT)
-#define SMALL SIM_MIB
-
-struct slab {
-    struct sim_ctx *ctx;
-    uint64_t va;
-    uint32_t charge, used;
-    struct sim_bytes *bytes;
-    struct slab *next;
-    uint8_t taken[UNITS];
-};
-
-static struct slab *slabs;
+#define UNIT 512 /* of a pitch */
 
 uint64_t sim_round(uint64_t size, uint64_t to)
 {
@@ -37,6 +23,35 @@ uint32_t sim_take(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked)
     return charge;
 }
 
+/* What a policy decides must lie within the table of bounds, unless it is a wild one. */
+void sim_bound(const char *what, uint64_t bytes, uint64_t most)
+{
+    if (bytes <= most || sim.policy.wild) return;
+    sim_complain("simgpu: policy %llu took %llu bytes for %s, which may take %llu", (unsigned long long)sim.policy.seed,
+                 (unsigned long long)bytes, what, (unsigned long long)most);
+    abort();
+}
+
+/* Takes `bytes` for something for which a library may count up to `most`. */
+uint32_t sim_take_within(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked, size_t most)
+{
+    sim_bound(sim_kind_names[kind], bytes, most);
+    sim_lock(&sim.host);
+    uint32_t charge = sim_charge_memory(&sim.host, card, kind, bytes, asked);
+    if (charge && bytes < most) sim_allow(&sim.host, charge, most - bytes);
+    sim_unlock(&sim.host);
+    return charge;
+}
+
+/* Linear memory in whole granules, of which a wild policy takes more. */
+uint32_t sim_take_linear(uint32_t card, enum sim_kind kind, size_t bytes, size_t asked)
+{
+    return sim_take_within(card, kind, (size_t)((unsigned __int128)bytes * sim.policy.linear_percent / 100), asked, bytes);
+}
+
+/* No bytes any more, but a library cannot know that yet. */
+uint32_t sim_allowance(uint32_t card, enum sim_kind kind, size_t slack) { return sim_take_within(card, kind, 0, 0, slack); }
+
 void sim_give(uint32_t charge)
 {
     if (!charge) return;
@@ -45,93 +60,29 @@ void sim_give(uint32_t charge)
     sim_unlock(&sim.host);
 }
 
-/* ---- small allocations ---- */
-
-static int find_units(const struct slab *s, uint32_t wanted)
-{
-    uint32_t run = 0;
-    if (UNITS - s->used < wanted) return -1;
-    for (uint32_t i = 0; i < UNITS; i++) {
-        run = s->taken[i] ? 0 : run + 1;
-        if (run == wanted) return (int)(i + 1 - wanted);
-    }
-    return -1;
-}
-
-static struct slab *new_slab(struct sim_ctx *ctx)
-{
-    struct slab *s = calloc(1, sizeof *s);
-    struct sim_bytes *bytes = sim_bytes_new(SIM_GRANULE);
-    uint32_t charge = s && bytes ? sim_take(ctx->card, SIM_SLAB, SIM_GRANULE, 0) : 0;
-    if (!charge) {
-        sim_bytes_drop(bytes);
-        return free(s), NULL;
-    }
-    s->ctx = ctx;
-    s->charge = charge;
-    s->bytes = bytes;
-    s->va = sim_reserve_address(SIM_GRANULE);
-    s->next = slabs;
-    return slabs = s;
-}
-
-static void drop_slab(struct slab *s)
-{
-    for (struct slab **p = &slabs; *p; p = &(*p)->next)
-        if (*p == s) {
-            *p = s->next;
-            break;
-        }
-    sim_give(s->charge);
-    sim_release_address(s->va, SIM_GRANULE);
-    sim_bytes_drop(s->bytes);
-    free(s);
-}
-
-static CUresult alloc_small(struct sim_ctx *ctx, size_t size, CUdeviceptr *out)
-{
-    uint32_t units = (uint32_t)((size + UNIT - 1) / UNIT);
-    struct slab *s = slabs;
-    int at = -1;
-    for (; s; s = s->next)
-        if (s->ctx == ctx && (at = find_units(s, units)) >= 0) break;
-    if (!s && !(s = new_slab(ctx))) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (at < 0) at = 0;
-    struct sim_region r = {.va = s->va + (uint64_t)at * UNIT, .size = size, .offset = (size_t)at * UNIT, .kind = R_SMALL,
-                           .ctx = ctx, .device = ctx->device, .bytes = s->bytes, .owner = s};
-    if (!sim_region_add(r)) return CUDA_ERROR_OUT_OF_MEMORY;
-    memset(s->taken + at, 1, units);
-    s->used += units;
-    *out = r.va;
-    return CUDA_SUCCESS;
-}
-
-static void free_small(struct sim_region *r)
-{
-    struct slab *s = r->owner;
-    uint32_t units = (uint32_t)((r->size + UNIT - 1) / UNIT);
-    memset(s->taken + r->offset / UNIT, 0, units);
-    s->used -= units;
-    sim_region_remove(r);
-    if (!s->used) drop_slab(s);
-}
-
-uint32_t sim_slab_charge(const struct sim_region *r) { return ((struct slab *)r->owner)->charge; }
-
 /* ---- linear ---- */
 
 CUresult sim_alloc_linear(struct sim_ctx *ctx, size_t size, enum sim_kind kind, CUdeviceptr *out)
 {
-    if (sim.pack && size < SMALL && kind == SIM_LINEAR) return alloc_small(ctx, size, out);
+    if (sim.pack && size < sim.policy.small_below && kind == SIM_LINEAR) return sim_alloc_small(ctx, size, out);
     if (size > 1ull << 50) return CUDA_ERROR_OUT_OF_MEMORY;
     size_t bytes = (size_t)sim_round(size, sim.granule);
-    uint32_t charge = sim_take(ctx->card, kind, bytes, size);
+    uint32_t charge = kind == SIM_LINEAR ? sim_take_linear(ctx->card, kind, bytes, size) : sim_take(ctx->card, kind, bytes, size);
     if (!charge) return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_region r = {.va = sim_reserve_address(size), .size = size, .kind = R_LINEAR, .ctx = ctx,
                            .device = ctx->device, .charge = charge, .bytes = sim_bytes_new(size)};
     if (!r.bytes || !sim_region_add(r)) return sim_give(charge), CUDA_ERROR_OUT_OF_MEMORY;
     *out = r.va;
     return CUDA_SUCCESS;
+}
+
+/* The memory of a region, which may be known no more. */
+void sim_drop_linear(const struct sim_region *r)
+{
+    if (r->kind == R_SMALL) return sim_drop_small(r);
+    sim_give(r->charge);
+    sim_release_address(r->va, r->size);
+    sim_bytes_drop(r->bytes);
 }
 
 static void free_host(struct sim_region *r)
@@ -144,20 +95,18 @@ static void free_host(struct sim_region *r)
 void sim_free_region(struct sim_region *r)
 {
     switch (r->kind) {
-    case R_SMALL: free_small(r); return;
     case R_MANAGED:
     case R_HOST: free_host(r); return;
     case R_REGISTERED: sim_region_remove(r); return;
     case R_POOL: sim_pool_free(r, NULL); return;
     case R_GRAPH: sim_graph_free(r); return;
+    case R_SMALL:
     case R_LINEAR:
     case R_IPC:
     case R_POOL_IMPORT:
     case R_MAPPED: break;
     }
-    sim_give(r->charge);
-    sim_release_address(r->va, r->size);
-    sim_bytes_drop(r->bytes);
+    sim_drop_linear(r);
     sim_region_remove(r);
 }
 
@@ -272,7 +221,7 @@ API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
     if (r) return r;
     if (!out || !size || (flags != 1 && flags != 2)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (size > 1ull << 46) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    uint32_t charge = sim_take(c->card, SIM_MANAGED, (size_t)sim_round(size, sim.granule), size);
+    uint32_t charge = sim_take_linear(c->card, SIM_MANAGED, (size_t)sim_round(size, sim.granule), size);
     if (!charge) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     r = map_host(c, size, R_MANAGED, charge, flags, &p);
     if (r) sim_give(charge);

@@ -1,4 +1,4 @@
-/* Pools, between pool.c and pool_share.c. */
+/* Pools, between pool.c, pool_chunks.c and pool_share.c. */
 #ifndef SIMGPU_POOL_H
 #define SIMGPU_POOL_H
 
@@ -27,6 +27,8 @@ struct sim_pool {
     uint32_t magic;
     int device;
     bool is_default, destroyed, imported;
+    uint32_t allowance; /* charge of no bytes for what went back in calls that did not show it */
+    uint64_t unseen;    /* ... so many */
     uint32_t name; /* charge of no bytes whose object other processes know the pool by */
     CUmemPoolProps props;
     uint64_t threshold, reserved, reserved_high, used, used_high, max_size;
@@ -36,6 +38,9 @@ struct sim_pool {
 };
 
 struct sim_pool *sim_pool_make(int device, const CUmemPoolProps *props);
+void sim_pool_list(struct sim_pool *pool);
+void sim_pool_trim(struct sim_pool *pool, uint64_t keep);
+void sim_pool_seen(struct sim_pool *pool); /* from here on a library can know its size */
 void sim_pool_bury(struct sim_pool *pool);
 
 #endif

@@ -124,12 +124,12 @@ void sim_wait_context(struct sim_ctx *ctx)
     }
 }
 
-static bool item_done_now(struct sim_ctx *c, uint64_t seq)
+bool sim_work_done(uint32_t context, uint32_t generation, uint64_t seq)
 {
     if (!seq) return true;
     sim_lock(&sim.host);
     sim_advance(&sim.host, sim_now());
-    bool done = sim_item_done(&sim.host, c->id, c->generation, seq);
+    bool done = sim_item_done(&sim.host, context, generation, seq);
     sim_unlock(&sim.host);
     return done;
 }
@@ -143,7 +143,7 @@ static uint64_t last_of(struct sim_stream *st)
     return last;
 }
 
-bool sim_stream_idle(struct sim_stream *st) { return item_done_now(st->ctx, st->last_seq); }
+bool sim_stream_idle(struct sim_stream *st) { return sim_work_done(st->ctx->id, st->ctx->generation, st->last_seq); }
 
 static void wait_stream(struct sim_stream *st)
 {
@@ -153,6 +153,13 @@ static void wait_stream(struct sim_stream *st)
         for (struct sim_stream *s = c->streams; s; s = s->next)
             if (s->blocking) sim_wait(c->id, c->generation, s->last_seq);
     sim_wait(c->id, c->generation, last);
+}
+
+/* What comes back at a synchronisation that began when numbers were at `from`; without a stream, of the whole context. */
+void sim_synchronised(const struct sim_ctx *ctx, const struct sim_stream *st, uint64_t from)
+{
+    sim_late_synchronised(ctx, st, from);
+    sim_pools_at_sync();
 }
 
 /* ---- the calls ---- */
@@ -207,8 +214,9 @@ static CUresult synchronize(CUstream handle)
     CUresult r = enter_stream(handle, &st);
     if (r) return r;
     if (sim_capturing(st)) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    uint64_t from = sim.next_number;
     wait_stream(st);
-    sim_pools_at_sync();
+    sim_synchronised(st->ctx, st, from);
     return sim_leave(sim_context_check(st->ctx));
 }
 

@@ -13,17 +13,20 @@ uint64_t sim_free_bytes(const struct sim_card *card)
     return taken < card->total ? card->total - taken : 0;
 }
 
-static void raise(struct sim_usage *u, uint64_t bytes)
+static void raise(struct sim_usage *u, const struct sim_charge *c)
 {
-    u->now += bytes;
+    u->slack += c->slack;
+    u->now += c->bytes;
     if (u->now > u->peak) u->peak = u->now;
 }
 
-/* A judge that was told "out of memory" asks how much the container held at any moment meanwhile. */
+static uint64_t usage_most(const struct sim_usage *u) { return u->now + u->slack; }
+
+/* A judge that was told "out of memory" asks how much the container held, or may have been thought to hold, at any moment meanwhile. */
 static void remember(struct sim_state *s, uint32_t container, uint32_t card)
 {
     uint64_t n = atomic_load_explicit(&s->changes, memory_order_relaxed);
-    s->history[n % SIM_HISTORY] = (struct sim_change){container, card, s->containers[container].usage[card].now};
+    s->history[n % SIM_HISTORY] = (struct sim_change){container, card, usage_most(&s->containers[container].usage[card])};
     atomic_store_explicit(&s->changes, n + 1, memory_order_release);
 }
 
@@ -31,20 +34,26 @@ static void book(struct sim_state *s, const struct sim_charge *c)
 {
     SIM_POINT();
     if (c->process == SIM_NOBODY) s->unclaimed++;
-    else raise(&s->processes[c->process].usage[c->card], c->bytes);
+    else raise(&s->processes[c->process].usage[c->card], c);
     SIM_POINT();
-    raise(&s->containers[c->container].usage[c->card], c->bytes);
+    raise(&s->containers[c->container].usage[c->card], c);
     remember(s, c->container, c->card);
     s->cards[c->card].used += c->bytes;
     if (s->cards[c->card].used > s->cards[c->card].peak) s->cards[c->card].peak = s->cards[c->card].used;
 }
 
+static void lower(struct sim_usage *u, const struct sim_charge *c)
+{
+    u->now -= c->bytes;
+    u->slack -= c->slack;
+}
+
 static void unbook(struct sim_state *s, const struct sim_charge *c)
 {
     if (c->process == SIM_NOBODY) s->unclaimed--;
-    else s->processes[c->process].usage[c->card].now -= c->bytes;
+    else lower(&s->processes[c->process].usage[c->card], c);
     SIM_POINT();
-    s->containers[c->container].usage[c->card].now -= c->bytes;
+    lower(&s->containers[c->container].usage[c->card], c);
     remember(s, c->container, c->card);
     SIM_POINT();
     s->cards[c->card].used -= c->bytes;
@@ -73,6 +82,7 @@ static uint32_t fill(struct sim_host *host, uint32_t card, enum sim_kind kind, u
     c->kind = (uint8_t)kind;
     c->exported = 0;
     c->bytes = bytes;
+    c->slack = 0;
     SIM_POINT();
     c->asked = asked;
     c->object = object ? object : atomic_fetch_add(&s->next_object, 1);
@@ -138,10 +148,11 @@ static void hand_over(struct sim_state *s, struct sim_charge *from, struct sim_c
     unbook(s, to);
     unbook(s, from);
     to->bytes = from->bytes;
+    to->slack = from->slack;
     SIM_POINT();
     to->asked = from->asked;
     SIM_POINT();
-    from->bytes = 0;
+    from->bytes = from->slack = 0;
     SIM_POINT();
     book(s, from);
     book(s, to);
@@ -202,6 +213,16 @@ void sim_release_unclaimed(struct sim_host *host)
     }
 }
 
+void sim_allow(struct sim_host *host, uint32_t charge, uint64_t slack)
+{
+    struct sim_charge *c = &host->state->charges[charge - 1];
+    unbook(host->state, c);
+    SIM_POINT();
+    c->slack = slack;
+    SIM_POINT();
+    book(host->state, c);
+}
+
 void sim_share(struct sim_host *host, uint32_t charge)
 {
     host->state->charges[charge - 1].exported = 1;
@@ -216,7 +237,7 @@ static void drop_doubles(struct sim_state *s)
         if (atomic_load(&c->state) != SIM_HELD || !c->exported || !c->bytes) continue;
         for (uint32_t k = i + 1; k < s->charge_high; k++) {
             struct sim_charge *d = &s->charges[k];
-            if (atomic_load(&d->state) == SIM_HELD && d->exported && d->object == c->object) d->bytes = 0;
+            if (atomic_load(&d->state) == SIM_HELD && d->exported && d->object == c->object) d->bytes = d->slack = 0;
         }
     }
 }
@@ -225,8 +246,8 @@ static void clear_sums(struct sim_state *s)
 {
     for (uint32_t card = 0; card < SIM_CARDS; card++) {
         s->cards[card].used = 0;
-        for (uint32_t i = 0; i < s->process_high; i++) s->processes[i].usage[card].now = 0;
-        for (uint32_t i = 0; i < SIM_CONTAINERS; i++) s->containers[i].usage[card].now = 0;
+        for (uint32_t i = 0; i < s->process_high; i++) s->processes[i].usage[card].now = s->processes[i].usage[card].slack = 0;
+        for (uint32_t i = 0; i < SIM_CONTAINERS; i++) s->containers[i].usage[card].now = s->containers[i].usage[card].slack = 0;
     }
     s->charge_free = 0;
     s->charge_count = 0;

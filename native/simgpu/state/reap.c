@@ -33,10 +33,12 @@ static void drop_events(struct sim_host *host, uint32_t slot)
             atomic_store(&s->events[i].state, SIM_FREE);
 }
 
+static uint64_t usage_most(const struct sim_usage *u) { return u->now + u->slack; }
+
 static void note_end(struct sim_process *p)
 {
     for (uint32_t card = 0; card < SIM_CARDS; card++)
-        if (p->usage[card].now > p->left[card]) p->left[card] = p->usage[card].now;
+        if (usage_most(&p->usage[card]) > p->left[card]) p->left[card] = usage_most(&p->usage[card]);
     p->left_ns = sim_now();
 }
 

@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAGIC 0x53494d4750550008ull /* "SIMGPU", layout 8 */
+#define SIM_MAGIC 0x53494d4750550009ull /* "SIMGPU", layout 9 */
 #define SIM_CARDS 32
 #define SIM_ROW 1025 /* bytes of a card's row of words: model/interconnect.py */
 #define SIM_DEGREES 40 /* of a card that nobody heats */
@@ -58,17 +58,21 @@ enum { SIM_SLOT_FREE = 0, SIM_LIVE = 1, SIM_DEAD = 2 };
 
 /* One piece of a card's memory. Importers of a shared object hold a charge of zero bytes with the same object number;
  * the bytes move to one of them when the payer lets go. When there is none but an exported descriptor is still open
- * somewhere, the charge stays, in the payer's container and with nobody as its process, until that is closed. */
+ * somewhere, the charge stays, in the payer's container and with nobody as its process, until that is closed.
+ *
+ * Slack is what the table of bounds (docs/simgpu.md) lets a library count for the piece beyond its bytes: the rest of a context
+ * that costs less than is told, or a pool's chunk that went back in a call that has nothing to do with the pool. */
 struct sim_charge {
     _Atomic uint32_t state;
     uint16_t card, process, container;
     uint8_t kind, exported;
     uint32_t next_free;
-    uint64_t bytes, asked, object;
+    uint64_t bytes, asked, object, slack;
 };
 
 struct sim_usage {
-    uint64_t now, peak;
+    uint64_t now, peak; /* bytes held */
+    uint64_t slack;     /* that may be counted beyond those held now */
 };
 
 struct sim_process {
@@ -91,7 +95,7 @@ struct sim_container {
 
 struct sim_change {
     uint32_t container, card;
-    uint64_t now; /* bytes that the container holds from then on */
+    uint64_t most; /* bytes that may be counted for the container from then on: those that it holds, and the slack */
 };
 
 struct sim_fault {
@@ -243,6 +247,7 @@ bool sim_descriptor_open(const struct sim_host *host, uint64_t object);
 uint32_t sim_charge_memory(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t bytes, uint64_t asked);
 uint32_t sim_charge_import(struct sim_host *host, uint32_t card, enum sim_kind kind, uint64_t object, uint64_t size);
 void sim_release(struct sim_host *host, uint32_t charge);
+void sim_allow(struct sim_host *host, uint32_t charge, uint64_t slack); /* may be counted beyond the charge's bytes */
 void sim_share(struct sim_host *host, uint32_t charge);
 void sim_release_unclaimed(struct sim_host *host);
 bool sim_object_find(struct sim_host *host, uint64_t object, enum sim_kind *kind, uint32_t *card, uint64_t *size);

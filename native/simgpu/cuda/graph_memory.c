@@ -1,0 +1,237 @@
+/* The card's memory behind allocation nodes. What a process and device has reserved for graphs grows at instantiation, upload
+ * or launch, by policy, and stays until it is trimmed. A graph needs as much as it holds at its fullest or, where nothing is used
+ * again, the sum of its nodes. Executable graphs share what is reserved, or each keeps its own:
+ *
+ *      reserved >= used by live allocations + kept by executable graphs        at a launch: + what the graph needs
+ *
+ * A trim takes back all that no live allocation uses, so what graphs kept is no longer theirs (`epoch`). */
+#include "graph.h"
+
+#include <stdlib.h>
+
+#define MOST_STEP (32 * SIM_MIB) /* growth may be the sum of the nodes rounded up to this */
+
+static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANULE); }
+
+/* ---- what a graph needs ---- */
+
+static const struct sim_node *free_of(const struct sim_graph *g, CUdeviceptr at)
+{
+    for (const struct sim_node *n = g->first; n; n = n->next)
+        if (n->p.type == N_FREE && n->p.free.dptr == at) return n;
+    return NULL;
+}
+
+static void mark_before(struct sim_node *a)
+{
+    for (size_t i = 0; i < a->before_count; i++)
+        if (a->before[i] && !a->before[i]->is_before) {
+            a->before[i]->is_before = true;
+            mark_before(a->before[i]);
+        }
+}
+
+/* Nodes are in an order in which they can run: each was added after those it depends on. */
+static void mark_after(struct sim_node *a)
+{
+    for (struct sim_node *n = a->next; n; n = n->next)
+        for (size_t i = 0; i < n->before_count; i++) n->is_after |= n->before[i] == a || (n->before[i] && n->before[i]->is_after);
+}
+
+static uint64_t fullest(struct sim_graph *g, uint64_t *rest);
+
+/* What a node adds to what its graph holds, while it runs and afterwards. */
+static uint64_t held_by(struct sim_node *n, uint64_t *rest)
+{
+    *rest = 0;
+    if (n->p.type == N_GRAPH) return fullest(n->p.child.graph, rest);
+    if (n->p.type != N_ALLOC) return 0;
+    return *rest = granules(n->p.alloc.bytesize);
+}
+
+/* Memory is used again only where the edges put the free first; so everything else may be held when node a runs. */
+static uint64_t held_with(struct sim_graph *g, struct sim_node *a)
+{
+    uint64_t rest, sum = 0;
+    for (struct sim_node *n = g->first; n; n = n->next) n->is_before = n->is_after = false;
+    mark_before(a);
+    mark_after(a);
+    for (struct sim_node *n = g->first; n; n = n->next) {
+        if (n->is_after) continue;
+        const struct sim_node *f = n->p.type == N_ALLOC ? free_of(g, n->p.alloc.dptr) : NULL;
+        uint64_t bytes = f && f->is_before ? 0 : held_by(n, &rest);
+        if (bytes) sum += n->is_before ? rest : bytes;
+    }
+    return sum;
+}
+
+static uint64_t fullest(struct sim_graph *g, uint64_t *rest)
+{
+    uint64_t most = 0, left, bytes;
+    *rest = 0;
+    for (struct sim_node *n = g->first; n; n = n->next) {
+        if (!(bytes = held_by(n, &left))) continue;
+        if (n->p.type == N_GRAPH || !free_of(g, n->p.alloc.dptr)) *rest += left;
+        bytes = held_with(g, n);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static uint64_t sum_of(const struct sim_graph *g)
+{
+    uint64_t sum = 0;
+    for (const struct sim_node *n = g->first; n; n = n->next)
+        sum += n->p.type == N_GRAPH ? sum_of(n->p.child.graph) : n->p.type == N_ALLOC ? granules(n->p.alloc.bytesize) : 0;
+    return sum;
+}
+
+void sim_exec_measure(struct sim_exec *e)
+{
+    uint64_t rest;
+    e->sum = sum_of(e->graph);
+    e->need = sim.policy.graph_reuse ? fullest(e->graph, &rest) : e->sum;
+}
+
+/* The device of the graph's first allocation node, or -1. */
+int sim_graph_device(const struct sim_graph *g)
+{
+    for (const struct sim_node *n = g->first; n; n = n->next) {
+        int device = n->p.type == N_GRAPH ? sim_graph_device(n->p.child.graph) : n->p.type == N_ALLOC ? n->p.alloc.poolProps.location.id : -1;
+        if (device >= 0) return device;
+    }
+    return -1;
+}
+
+/* ---- what is reserved ---- */
+
+static bool keep_charge(struct sim_device *d, uint32_t charge)
+{
+    uint32_t *grown = realloc(d->graph_charges, (d->graph_charge_count + 1) * sizeof *grown);
+    if (!grown) return false;
+    d->graph_charges = grown;
+    d->graph_charges[d->graph_charge_count++] = charge;
+    return true;
+}
+
+/* In granules so that any part can go back. */
+static bool add_granule(struct sim_device *d)
+{
+    uint32_t charge = sim_take(d->card, SIM_GRAPH, SIM_GRANULE, 0);
+    if (!charge) return false;
+    if (!keep_charge(d, charge)) return sim_give(charge), false;
+    d->graph_reserved += SIM_GRANULE;
+    return true;
+}
+
+static void drop_granule(struct sim_device *d)
+{
+    sim_give(d->graph_charges[--d->graph_charge_count]);
+    d->graph_reserved -= SIM_GRANULE;
+}
+
+static uint64_t growth_by(uint64_t missing, uint64_t sum)
+{
+    uint64_t most = sim_round(sum, MOST_STEP), step = sim_round(missing, sim.policy.graph_step);
+    if (sim.policy.graph_percent > 100) return sim_round(most / 100 * sim.policy.graph_percent, SIM_GRANULE);
+    return step < most ? step : most;
+}
+
+/* Makes sure that so much is reserved; when the card is nearly full, no more than that. What a refused call took goes back. */
+static CUresult reserve(struct sim_device *d, uint64_t bytes, uint64_t sum)
+{
+    uint64_t before = d->graph_reserved, until = before + (bytes > before ? growth_by(bytes - before, sum) : 0);
+    while (d->graph_reserved < until && add_granule(d)) {}
+    if (d->graph_reserved < bytes) {
+        while (d->graph_reserved > before) drop_granule(d);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_bound("the growth of graph memory", d->graph_reserved - before, sim_round(sum, MOST_STEP));
+    if (d->graph_reserved > d->graph_reserved_high) d->graph_reserved_high = d->graph_reserved;
+    return CUDA_SUCCESS;
+}
+
+/* What the graph kept of earlier launches is everyone's now. */
+void sim_exec_yield(struct sim_exec *e)
+{
+    struct sim_device *d = &sim.devices[e->device];
+    if (e->epoch == d->graph_epoch) d->graph_kept -= e->kept;
+    e->kept = 0;
+}
+
+void sim_exec_keep(struct sim_exec *e, int device, uint64_t bytes)
+{
+    sim_exec_yield(e);
+    if (sim.policy.graph_shared) return;
+    e->device = device;
+    e->epoch = sim.devices[device].graph_epoch;
+    e->kept = bytes;
+    sim.devices[device].graph_kept += bytes;
+}
+
+/* Room for a launch; with graphs that share nothing it is the graph's from then on. */
+CUresult sim_exec_reserve(struct sim_exec *e, int device)
+{
+    struct sim_device *d = &sim.devices[device];
+    uint64_t kept = e->device == device && e->epoch == d->graph_epoch ? e->kept : 0;
+    CUresult r = reserve(d, d->graph_used + d->graph_kept - kept + e->need, e->sum);
+    if (!r) sim_exec_keep(e, device, e->need);
+    return r;
+}
+
+API CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    struct sim_device *d = &sim.devices[device];
+    d->graph_epoch++;
+    d->graph_kept = 0;
+    while (d->graph_charge_count && d->graph_reserved > d->graph_used) drop_granule(d);
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int what, void *out)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    if (!out || what < 0 || what > 3) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_device *d = &sim.devices[device];
+    *(uint64_t *)out = (uint64_t[]){d->graph_used, d->graph_used_high, d->graph_reserved, d->graph_reserved_high}[what];
+    return sim_leave(CUDA_SUCCESS);
+}
+
+API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int what, void *value)
+{
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!sim_device_valid(device) || !value || *(uint64_t *)value || (what != 1 && what != 3)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_device *d = &sim.devices[device];
+    if (what == 1) d->graph_used_high = d->graph_used;
+    else d->graph_reserved_high = d->graph_reserved;
+    return sim_leave(CUDA_SUCCESS);
+}
+
+/* ---- allocations of a launched graph ---- */
+
+CUresult sim_graph_alloc(struct sim_node *n, struct sim_ctx *ctx)
+{
+    struct sim_device *d = &sim.devices[ctx->device];
+    if (sim_region_at(n->p.alloc.dptr)) return CUDA_ERROR_INVALID_VALUE; /* still allocated by an earlier launch */
+    struct sim_region r = {.va = n->p.alloc.dptr, .size = n->p.alloc.bytesize, .kind = R_GRAPH, .ctx = ctx, .device = ctx->device,
+                           .bytes = sim_bytes_new(n->p.alloc.bytesize)};
+    if (!r.bytes || !sim_region_add(r)) return CUDA_ERROR_OUT_OF_MEMORY;
+    d->graph_used += granules(r.size);
+    if (d->graph_used > d->graph_used_high) d->graph_used_high = d->graph_used;
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_graph_free(struct sim_region *r)
+{
+    if (!r || r->kind != R_GRAPH) return CUDA_ERROR_INVALID_VALUE;
+    sim.devices[r->device].graph_used -= granules(r->size);
+    sim_bytes_drop(r->bytes);
+    sim_region_remove(r);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,95 @@
+/* What a driver decides and never says: how it packs, grows, shrinks and when it takes memory. One number chooses all of it,
+ * so that a library is judged by drivers that it cannot know.
+ *
+ *     SIMGPU_POLICY=0 (or unset)    the fixed choices that simgpu had before there were policies
+ *     SIMGPU_POLICY=SEED            choices drawn from the seed, all within the table of bounds of docs/simgpu.md
+ *     SIMGPU_POLICY=wild[:SEED]     choices drawn from the seed that exceed those bounds
+ *
+ * The drawing is pure arithmetic: a seed means the same policy in every process and on every machine. The policy of a process
+ * is read once, at cuInit. `simgpu-ctl policy SEED` prints it. */
+#ifndef SIMGPU_POLICY_H
+#define SIMGPU_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Which of the free places that are large enough is taken. */
+enum sim_fit { SIM_FIT_FIRST, SIM_FIT_BEST, SIM_FIT_RANDOM };
+
+/* When linear memory given to cuMemFreeAsync is back. */
+enum sim_free_async {
+    SIM_FREE_WAITS,     /* the call waits for the context's work, then frees */
+    SIM_FREE_AT_ONCE,   /* in the call, without waiting */
+    SIM_FREE_IN_STREAM, /* when the stream's work before it is done: seen at any later call */
+    SIM_FREE_AT_SYNC,   /* when a synchronisation of that stream or of its context returns */
+};
+
+/* When a pool gives chunks back that it does not use, down to its release threshold. Always also at cuMemPoolTrimTo. */
+enum sim_shrink { SIM_SHRINK_AT_SYNC, SIM_SHRINK_AT_FREE, SIM_SHRINK_AT_ALLOC, SIM_SHRINK_AT_ANY_CALL, SIM_SHRINK_AT_TRIM };
+
+/* When the card's memory for a graph's allocation nodes is taken. Always at the latest with the launch. */
+enum sim_graph_when { SIM_GRAPH_AT_LAUNCH, SIM_GRAPH_AT_UPLOAD, SIM_GRAPH_AT_INSTANTIATE };
+
+/* When code is loaded. */
+enum sim_loading { SIM_LOADING_BY_ENVIRONMENT, SIM_LOADING_LAZY, SIM_LOADING_EAGER };
+
+/* When a buffer is taken whose size cuCtxSetLimit changed. */
+enum sim_when { SIM_AT_SET_LIMIT, SIM_AT_FIRST_USE };
+
+struct sim_policy {
+    uint64_t seed; /* 0: the fixed policy */
+    bool wild;
+
+    /* ---- linear memory (cuda/memory.c) ---- */
+    uint32_t small_below;  /* bytes: smaller allocations of a context share blocks of 2 MiB; others take whole granules; 0: none shares */
+    uint32_t small_unit;   /* bytes: a shared block is given out in multiples of this */
+    bool small_classes;    /* only pieces of like size, by powers of two, share a block */
+    enum sim_fit small_fit; /* place of a piece among a context's shared blocks */
+    uint32_t linear_percent; /* of the rounded size that linear, pitched and managed memory takes; above 100 only when wild */
+    enum sim_free_async linear_free_async;
+
+    /* ---- pools (cuda/pool.c) ---- */
+    enum sim_fit pool_fit;
+    uint32_t pool_step;     /* bytes: a new chunk is the request rounded up to this, a multiple of 2 MiB and at most 32 MiB */
+    bool pool_doubles;      /* each new chunk is twice the newest one, as far as the request rounded up to 32 MiB allows */
+    enum sim_shrink pool_shrink;
+    uint32_t pool_shrink_every; /* calls between two looks, for SIM_SHRINK_AT_ANY_CALL */
+    bool pool_reuse_at_sync; /* what another stream freed is used again only after a synchronisation, not when its work is done */
+    uint32_t pool_percent;  /* above 100 only when wild: a new chunk is so much of the request rounded up to 32 MiB */
+
+    /* ---- graph memory (cuda/graph.c) ---- */
+    bool graph_reuse;       /* memory is used again within a graph where the edges put the free first; else every node has its own */
+    bool graph_shared;      /* executable graphs of a process and device share memory; else each keeps its own until a trim */
+    enum sim_graph_when graph_when;
+    uint32_t graph_step;    /* bytes: growth is rounded up to this, a multiple of 2 MiB and at most 32 MiB */
+    uint32_t graph_percent; /* above 100 only when wild: growth is so much of the allocation nodes' sum rounded up to 32 MiB */
+
+    /* ---- modules (cuda/module.c) ---- */
+    enum sim_loading module_loading;
+    bool module_packed;     /* code of one context's modules is packed into shared blocks of 2 MiB; else each module has its own */
+    uint32_t module_unit;   /* bytes: where packed code may begin */
+    uint32_t module_percent; /* of the code's and the variables' bytes; above 100 only when wild */
+
+    /* ---- contexts (cuda/context.c) ---- */
+    uint32_t context_percent; /* of the size that is told (contextMiB); above 100 only when wild */
+    enum sim_when stack_when, printf_when, heap_when;
+
+    /* ---- time: where threads run while others are inside a call (cuda/core.c) ---- */
+    uint32_t yield_percent; /* of the calls before and after whose work the thread lets others run */
+    uint32_t delay_ns;      /* and the longest time that it then waits besides; under the virtual clock none */
+};
+
+/* False when the text is no policy. NULL and "" are the fixed policy. */
+bool sim_policy_read(const char *text, struct sim_policy *out);
+void sim_policy_draw(uint64_t seed, bool wild, struct sim_policy *out);
+void sim_policy_print(const struct sim_policy *p, FILE *to);
+
+/* The table of bounds: is a policy within it? */
+bool sim_policy_bounded(const struct sim_policy *p);
+
+/* A number that depends on nothing but its arguments: what a policy draws while it runs. */
+uint64_t sim_policy_hash(uint64_t seed, uint64_t n);
+
+#endif
