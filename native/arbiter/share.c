@@ -186,6 +186,8 @@ static uint32_t rank(const struct share *s, uint32_t card, uint32_t tenant)
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
 
+static bool is_gang(const struct share_seat *t) { return (t->gang & (t->gang - 1)) != 0; }
+
 static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
 {
     for (uint32_t i = 0; i < s->tenants; i++)

@@ -10,7 +10,6 @@ static inline bool limited(const struct share_seat *t) { return t->terms.limit >
 static inline bool has_credit(const struct share_seat *t) { return !limited(t) || t->credit >= (int64_t)SHARE_LEAST; }
 static inline bool may_hold(const struct share_seat *t) { return t->present && t->wants && !t->holds && !t->late && has_credit(t); }
 static inline bool busy(const struct share_seat *t) { return t->present && (t->wants || t->holds || t->late); }
-static inline bool is_gang(const struct share_seat *t) { return (t->gang & (t->gang - 1)) != 0; }
 static inline uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 uint64_t share_grace(const struct share_seat *t); /* so long after its end a turn may last before others go on */
 

@@ -14,8 +14,9 @@
  * Who is at work for SHARE_STINT without a break takes all that it can get: then everybody gets turns, and as much as is due.
  * Each is charged an equal part of what they had together, as the driver's slices are equal. Who is ahead of another by more
  * than SHARE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one
- * leaves most of its slices early: that is not seen, and ends with the spare time. Tenants with a hard limit, of different
- * priority, or that use several cards together never share: their promises need turns of their own. */
+ * leaves most of its slices early: that is not seen, and ends with the spare time. Tenants with a hard limit or of different
+ * priority never share: their promises need turns of their own. Nor do those that may use several cards: kernels that wait for
+ * their peers on another card need both cards at once, and who shares the one may be recalled from it before it has the other. */
 #include "share_parts.h"
 
 #include <stddef.h>
@@ -31,6 +32,13 @@ void share_count_spare(struct share *s, uint32_t card, uint64_t now)
     if (users > 1) s->spare[card] -= sooner(s->spare[card], since);
 }
 
+static bool has_another_card(const struct share *s, uint32_t card, uint32_t tenant)
+{
+    for (uint32_t c = 0; c < s->cards; c++)
+        if (c != card && s->seats[c][tenant].present) return true;
+    return false;
+}
+
 /* Of those who are at work. Alone is who has been the only one for SHARE_ALONE. */
 static bool all_may_share(const struct share *s, uint32_t card, uint64_t now, bool *alone)
 {
@@ -41,7 +49,7 @@ static bool all_may_share(const struct share *s, uint32_t card, uint64_t now, bo
         if (!t->present) continue;
         lately += busy(t) || (t->left_at && now - t->left_at < SHARE_ALONE);
         if (!busy(t)) continue;
-        if (now - t->stint_at > SHARE_STINT || limited(t) || is_gang(t) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
+        if (now - t->stint_at > SHARE_STINT || limited(t) || has_another_card(s, card, i) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
         first = t;
     }
     *alone = lately < 2;

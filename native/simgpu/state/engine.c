@@ -165,6 +165,44 @@ static void contend(struct sim_state *s, uint32_t context, struct sim_item *it)
     it->left_ns *= beside;
 }
 
+/* ---- kernels that spin until their peers are there ---- */
+
+static struct sim_meeting *meeting_of(struct sim_state *s, uint32_t number)
+{
+    for (uint32_t i = 0; i < SIM_MEETINGS; i++)
+        if (s->meetings[i].number == number) return &s->meetings[i];
+    struct sim_meeting *oldest = &s->meetings[s->next_meeting++ % SIM_MEETINGS];
+    *oldest = (struct sim_meeting){number, 0};
+    return oldest;
+}
+
+static bool has_met(struct sim_state *s, const struct sim_item *it)
+{
+    return !it->meet || meeting_of(s, it->meet)->arrived >= it->peers;
+}
+
+/* The last one to begin lets the others go on that run at present; who has lost its turn sees it when it has it back. */
+static void let_peers_go(struct sim_state *s, uint32_t number, uint64_t t)
+{
+    for (uint32_t i = 0; i < s->card_count; i++) {
+        struct sim_card *card = &s->cards[i];
+        struct sim_context *c = card->current == SIM_NO_CONTEXT ? NULL : &s->contexts[card->current];
+        for (uint32_t k = 0; c && k < c->running_count; k++) {
+            struct sim_item *it = item_at(s, card->current, c->running[k]);
+            if (it->meet != number || it->end_ns != NEVER) continue;
+            it->end_ns = (t > card->begin_ns ? t : card->begin_ns) + it->left_ns;
+            if (it->end_ns < card->next_ns) card->next_ns = it->end_ns;
+        }
+    }
+}
+
+static void arrive(struct sim_state *s, struct sim_item *it, uint64_t t)
+{
+    if (!it->arrived) it->arrived = 1, meeting_of(s, it->meet)->arrived++;
+    if (has_met(s, it)) let_peers_go(s, it->meet, t);
+    else it->end_ns = NEVER;
+}
+
 static void start_kernels(struct sim_state *s, struct sim_card *card, uint64_t t)
 {
     struct sim_context *c = &s->contexts[card->current];
@@ -174,6 +212,7 @@ static void start_kernels(struct sim_state *s, struct sim_card *card, uint64_t t
         contend(s, card->current, it);
         it->state = SIM_STARTED;
         it->end_ns = (t > card->begin_ns ? t : card->begin_ns) + it->left_ns;
+        if (it->meet) arrive(s, it, t);
         c->running[c->running_count++] = it->seq;
         SIM_POINT();
         c->share_used += it->share;
@@ -204,6 +243,7 @@ static void switch_out(struct sim_state *s, struct sim_card *card, uint64_t t)
     for (uint32_t i = 0; i < c->running_count; i++) {
         struct sim_item *it = item_at(s, card->current, c->running[i]);
         uint64_t from = t > card->begin_ns ? t : card->begin_ns;
+        if (it->end_ns == NEVER) continue; /* it spins */
         it->left_ns = it->end_ns > from ? it->end_ns - from : 0;
     }
     card->current = SIM_NO_CONTEXT;
@@ -219,7 +259,7 @@ static void switch_in(struct sim_state *s, struct sim_card *card, uint32_t conte
     card->current = card->last = context;
     for (uint32_t i = 0; i < c->running_count; i++) {
         struct sim_item *it = item_at(s, context, c->running[i]);
-        it->end_ns = card->begin_ns + it->left_ns;
+        it->end_ns = has_met(s, it) ? card->begin_ns + it->left_ns : NEVER;
     }
 }
 
@@ -547,6 +587,7 @@ uint64_t sim_earliest(const struct sim_host *host, uint32_t context, uint64_t se
     for (uint64_t q = c->queue_head[target->queue]; q && q <= seq;) {
         const struct sim_item *it = &s->rings[context][q % SIM_RING];
         bool on_card = it->state == SIM_STARTED && (it->kind == SIM_COPY || s->cards[c->card].current == context);
+        if (on_card && it->end_ns == NEVER) return now; /* nobody knows */
         if (on_card) at = it->end_ns > at ? it->end_ns : at;
         else if (it->kind == SIM_KERNEL || it->kind == SIM_COPY) work += it->left_ns;
         needs_turn |= it->kind == SIM_KERNEL && !on_card;

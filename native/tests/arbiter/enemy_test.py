@@ -114,8 +114,7 @@ def test_a_process_killed_at_any_moment_gives_the_card_back_within_one_lease() -
     lengths, deaths = (100, 700, 1000, 3000) * 3, range(311, 2700, 203)
     words = [f"us={us} die={die}" for us, die in zip(lengths, deaths, strict=True)]
     victims = [Part("a", "work", w, arrive=i * 200) for i, w in enumerate(words)]
-    terms = {"a": Terms(cores=50, limit=99), "b": Terms(cores=50)}  # a limit: turns of their own from the first moment
-    b = play(terms, [*victims, Part("b", "service", "us=200 rate=400")], WINDOW)
+    b = play({"a": Terms(cores=50), "b": Terms(cores=50)}, [*victims, Part("b", "service", "us=200 rate=400")], WINDOW)
     # A lease of the other one, what it may have in flight at its end, and what requests wait for each other.
     assert max(b.latencies["b"]) <= 45000, max(b.latencies["b"])
     assert len(b.latencies["b"]) >= 1000
