@@ -197,6 +197,7 @@ void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
     t->guess = fr_guess_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
     t->ns = measured ? fr_guess_ns(t->guess) : w->first_ns;
+    if (!measured) atomic_store_explicit(&t->guess->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->pace = p;
     uint64_t now = pass(t);
     if (t->pace) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, now));

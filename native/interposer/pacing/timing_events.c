@@ -46,7 +46,7 @@ static void learn(const struct batch *b, uint64_t measured)
     if (b->shared && measured > b->ns) measured = b->ns;
     if (b->kinds == 1) return fr_guess_learn(b->guess[0], b->of_kind[0], measured / b->of_kind[0] + 1);
     double ratio = (double)measured / (double)(b->ns ? b->ns : 1);
-    for (uint32_t i = 0; i < b->kinds; i++) fr_guess_correct(b->guess[i], b->of_kind[i], ratio);
+    for (uint32_t i = 0; i < b->kinds; i++) fr_guess_correct(b->guess[i], b->of_kind[i], ratio, b->shared);
 }
 
 static void count_gpu_time(struct fr_pace *p, uint64_t ns, uint32_t launches)
