@@ -91,6 +91,7 @@ static void what_was_measured_beside_others_work_is_replaced_by_the_first_time_w
 
 int main(void)
 {
+    RUN(what_was_measured_beside_others_work_is_replaced_by_the_first_time_without_it);
     RUN(an_unknown_kernel_takes_what_is_taken_for_unknown_ones);
     RUN(the_first_measurement_is_believed);
     RUN(one_function_has_a_guess_per_shape);
@@ -100,6 +101,5 @@ int main(void)
     RUN(kernels_that_ran_among_others_are_corrected_by_what_all_took);
     RUN(what_is_measured_out_of_all_bounds_stays_a_time);
     RUN(a_full_table_still_answers);
-    RUN(what_was_measured_beside_others_work_is_replaced_by_the_first_time_without_it);
     FINISH;
 }
