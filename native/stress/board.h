@@ -44,7 +44,7 @@ struct lane {
 struct exam {
     _Atomic uint32_t step, lane;
     _Atomic uint32_t card;       /* answer: where the examined worker is */
-    _Atomic uint64_t held;       /* question: what the container holds there, by the driver's own ledger */
+    _Atomic uint64_t held, most; /* question: what the container holds there, by the driver's own ledger, and may be counted for */
     _Atomic uint32_t info_wrong, refused, passed_over;
     _Atomic uint64_t free_shown;
 };
@@ -58,6 +58,7 @@ struct gone {
 struct board {
     uint64_t seed, quota[CARDS], context_bytes, ops_wanted;
     uint32_t workers, containers;
+    bool wild; /* the driver takes more than the table of bounds says */
     _Atomic uint32_t pause, stop;
     _Atomic uint64_t refusals, false_oom, judged_late, ending, unexpected;
     struct exam exam;

@@ -3,7 +3,8 @@
  * A request was refused falsely when it would have fitted at every moment of the call, even if everything that the other
  * workers may still be taking had been taken already:
  *
- *      most that the container held at any moment of the call          the driver's own ledger remembers every change
+ *      most that the container held at any moment of the call          the driver's own ledger remembers every change,
+ *                                                                      with what the table of bounds lets a library count beyond
  *    + for every other lane of the container that is in an operation   said before the operation began, in board.h
  *      when the refusal returns, the most that it may add
  *    + the request, rounded as the driver rounds                       <= quota      -> a false out-of-memory
@@ -49,6 +50,11 @@ uint64_t judge_held(struct judge *j, int card)
     return judge_index(j) ? __atomic_load_n(&j->sim->containers[j->index].usage[card].now, __ATOMIC_ACQUIRE) : 0;
 }
 
+uint64_t judge_most(struct judge *j, int card)
+{
+    return judge_held(j, card) + (judge_index(j) ? __atomic_load_n(&j->sim->containers[j->index].usage[card].slack, __ATOMIC_ACQUIRE) : 0);
+}
+
 uint64_t judge_peak(struct judge *j, int card)
 {
     return judge_index(j) ? __atomic_load_n(&j->sim->containers[j->index].usage[card].peak, __ATOMIC_ACQUIRE) : 0;
@@ -64,20 +70,20 @@ uint64_t judge_now(void)
 void judge_window(struct judge *j, int card, struct window *w)
 {
     w->changes = atomic_load(&j->sim->changes);
-    w->held = judge_held(j, card);
+    w->most = judge_most(j, card);
     w->opened_ns = judge_now();
 }
 
-/* The most that the container held from the window's opening to now. */
+/* The most that may have been counted for the container from the window's opening to now. */
 static uint64_t most_held(struct judge *j, const struct window *w, int card, bool *known)
 {
-    uint64_t end = atomic_load(&j->sim->changes), most = w->held;
+    uint64_t end = atomic_load(&j->sim->changes), most = w->most;
     for (uint64_t n = w->changes; n < end && end - w->changes < SIM_HISTORY; n++) {
         const struct sim_change *c = &j->sim->history[n % SIM_HISTORY];
         if (c->container == j->index && c->card == (uint32_t)card && c->most > most) most = c->most;
     }
     *known = atomic_load(&j->sim->changes) - w->changes < SIM_HISTORY;
-    return *known ? most : judge_peak(j, card);
+    return *known ? most : judge_peak(j, card) + judge_most(j, card) - judge_held(j, card);
 }
 
 static bool gone_before(const struct board *b, uint32_t pid, uint64_t ns)

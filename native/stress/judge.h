@@ -6,7 +6,7 @@
 
 /* How things stood before a call. */
 struct window {
-    uint64_t changes, held, opened_ns;
+    uint64_t changes, most, opened_ns;
 };
 
 struct judge {
@@ -24,6 +24,7 @@ uint64_t judge_ending(struct judge *j, const struct window *w, int card);
 uint64_t judge_now(void);
 bool judge_index(struct judge *j);
 uint64_t judge_held(struct judge *j, int card);
+uint64_t judge_most(struct judge *j, int card); /* held, and what may be counted beyond that */
 uint64_t judge_peak(struct judge *j, int card);
 
 #endif

@@ -66,7 +66,7 @@ static void refused(const char *call, uint64_t request)
     uint64_t quota = board->quota[card];
     atomic_fetch_add(&board->refusals, 1);
     if (!known) atomic_fetch_add(&board->judged_late, 1);
-    if (!request || bound + request > quota) return;
+    if (!request || board->wild || bound + request > quota) return;
     if (bound + judge_ending(&judge, &self.window, card) + request > quota) {
         atomic_fetch_add(&board->ending, 1);
         return;

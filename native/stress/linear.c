@@ -15,14 +15,26 @@ static bool alloc(struct thing *t, size_t size)
     return true;
 }
 
-static bool make_small(struct thing *t) { return alloc(t, 1 + roll(roll(3) ? 20000 : MIB - 1)); }
-static bool make_large(struct thing *t) { return alloc(t, MIB + roll(roll(20) ? 12 * MIB : 60 * MIB)); }
-
 static void free_linear(struct thing *t)
 {
     begin(self.card, 0);
     end("cuMemFree", cuMemFree_v2(t->at), 0, 0);
 }
+
+/* In a stream it may stay until a synchronisation of that stream. */
+static void free_plain(struct thing *t)
+{
+    CUstream s = self.streams[roll(STREAMS)];
+    if (roll(8)) return free_linear(t);
+    begin(self.card, 0);
+    end("cuMemFreeAsync", cuMemFreeAsync(t->at, s), 0, 0);
+    begin(self.card, 0);
+    if (roll(2)) end("cuStreamSynchronize", cuStreamSynchronize(s), 0, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    else end("cuStreamQuery", cuStreamQuery(s), 0, CUDA_ERROR_NOT_READY);
+}
+
+static bool make_small(struct thing *t) { return alloc(t, 1 + roll(roll(3) ? 20000 : MIB - 1)); }
+static bool make_large(struct thing *t) { return alloc(t, MIB + roll(roll(20) ? 12 * MIB : 60 * MIB)); }
 
 static bool make_pitched(struct thing *t)
 {
@@ -106,8 +118,8 @@ static void free_module(struct thing *t)
 }
 
 const struct kind linear_kinds[] = {
-    {"small", 30, false, make_small, free_linear},       {"large", 16, false, make_large, free_linear},
-    {"pitched", 5, false, make_pitched, free_linear},    {"managed", 5, false, make_managed, free_linear},
+    {"small", 30, false, make_small, free_plain},       {"large", 16, false, make_large, free_plain},
+    {"pitched", 5, false, make_pitched, free_plain},    {"managed", 5, false, make_managed, free_linear},
     {"array", 5, false, make_array, free_array},         {"mipmap", 3, false, make_mipmap, free_mipmap},
     {"module", 2, false, make_module, free_module},      {0},
 };

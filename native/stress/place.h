@@ -8,6 +8,7 @@ struct place {
     char directory[200];
     struct board *board;
     const char *library; /* NULL: none, the plain driver */
+    char policy[32];     /* of the driver, SIMGPU_POLICY */
     struct fr_region *regions[CONTAINERS_MOST];
 };
 

@@ -57,10 +57,12 @@ static CUresult capture(CUstream s, CUgraph *graph, uint64_t *need)
     return r ? r : ended;
 }
 
+/* Graph memory grows by the sum of the nodes, rounded up to a chunk. */
 static bool launch(const struct thing *t)
 {
-    begin(self.card, t->size);
-    return !end("cuGraphLaunch", cuGraphLaunch((CUgraphExec)(uintptr_t)t->at, self.streams[roll(STREAMS)]), t->size, 0);
+    uint64_t most = roundup(t->size, CHUNK);
+    begin(self.card, most);
+    return !end("cuGraphLaunch", cuGraphLaunch((CUgraphExec)(uintptr_t)t->at, self.streams[roll(STREAMS)]), most, 0);
 }
 
 static bool make_graph(struct thing *t)
@@ -69,8 +71,8 @@ static bool make_graph(struct thing *t)
     CUgraphExec exec;
     begin(self.card, 0);
     if (end("capture", capture(self.streams[0], &graph, &t->size), 0, 0)) return false;
-    begin(self.card, t->size);
-    CUresult r = end("cuGraphInstantiate", cuGraphInstantiateWithFlags(&exec, graph, 0), t->size, 0);
+    begin(self.card, roundup(t->size, CHUNK));
+    CUresult r = end("cuGraphInstantiate", cuGraphInstantiateWithFlags(&exec, graph, 0), roundup(t->size, CHUNK), 0);
     begin(self.card, 0);
     end("cuGraphDestroy", cuGraphDestroy(graph), 0, 0);
     if (r) return false;

@@ -1,4 +1,5 @@
-# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [QUOTA=MiB] [CONTAINERS=n] [KILLS=n] [LIBRARY=]: stress.c says what it prints.
+# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild] [QUOTA=MiB] [CONTAINERS=n] [KILLS=n] [LIBRARY=]: stress.c says what it prints.
+# The driver's policy follows from the seed; POLICY=0 is the fixed one.
 # LIBRARY= runs it on the plain driver, which must end in an overcommit.
 
 STRESS_JUDGE := $(OUT)/stress/judge.o
@@ -17,7 +18,7 @@ $(OUT)/stress/stress-worker: $(STRESS_WORKER) $(OUT)/simgpu/libcuda.so.1
 
 .PHONY: stress
 stress: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
-	@LD_LIBRARY_PATH=$(abspath $(OUT)/simgpu) PROCS=$(PROCS) OPS=$(OPS) SEED=$(SEED) QUOTA=$(QUOTA) CONTAINERS=$(CONTAINERS) KILLS=$(KILLS) \
+	@LD_LIBRARY_PATH=$(abspath $(OUT)/simgpu) PROCS=$(PROCS) OPS=$(OPS) SEED=$(SEED) POLICY=$(POLICY) QUOTA=$(QUOTA) CONTAINERS=$(CONTAINERS) KILLS=$(KILLS) \
 	    $(OUT)/stress/stress $(OUT)/stress/stress-worker $(LIBRARY)
 
 # ---- make -C native gpu-check: the same promises on a real card; GPU_CHECK_SIMULATED=1 tries the program itself on simgpu ----

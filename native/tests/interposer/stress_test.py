@@ -10,8 +10,8 @@ from pathlib import Path
 
 OUT = Path(os.environ.get("OUT", "build")).resolve()
 LIBRARY = OUT / "interposer" / "libfractile.so"
-VERDICT = r"overcommit_bytes=(\d+) false_oom=(\d+) leaked_bytes=(\d+) hangs=(\d+) kills=(\d+) ops=(\d+)"
-SMALL = {"PROCS": "16", "OPS": "12000", "KILLS": "60", "SEED": "7"}
+VERDICT = r"overcommit_bytes=(\d+) false_oom=(\d+) leaked_bytes=(\d+) hangs=(\d+) kills=(\d+) ops=(\d+) seed=\d+ policy=\S+"
+SMALL = {"PROCS": "16", "OPS": "12000", "KILLS": "60", "SEED": "7", "POLICY": "0"}
 
 
 def start(library: Path | None, **settings: str) -> "subprocess.Popen[str]":

@@ -4,6 +4,7 @@
 #undef MIB
 #include "../../simgpu/state/policy.c"
 
+#include <pthread.h>
 #include <sys/wait.h>
 
 #undef MIB
@@ -315,6 +316,29 @@ static void free_async_of_linear(void)
     EXPECT_EQ(used(), before);
 }
 
+/* One stream frees a piece after work; another allocates when that work is done, and again after a synchronisation. */
+static void pool_reuse(void)
+{
+    CUmemoryPool pool;
+    CUstream a, b;
+    CUdeviceptr p, q;
+    CUmodule m;
+    CUfunction f;
+    uint64_t keep = ~0ull;
+    open_context();
+    EXPECT_EQ(cuDeviceGetDefaultMemPool(&pool, 0) + cuMemPoolSetAttribute(pool, ATTRIBUTE_THRESHOLD, &keep), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamCreate(&a, 1) + cuStreamCreate(&b, 1) + cuModuleLoadData(&m, spin_ptx) + cuModuleGetFunction(&f, m, "spin"), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAllocAsync(&p, 64 * MIB, a) + spin_in(f, 1000, a) + cuMemFreeAsync(p, a), CUDA_SUCCESS);
+    while (cuStreamQuery(a)) usleep(1000);
+    EXPECT_EQ(cuMemAllocAsync(&q, 64 * MIB, b), CUDA_SUCCESS);
+    EXPECT_EQ(p == q, !policy.pool_reuse_at_sync);
+    EXPECT_EQ(cuStreamSynchronize(b), CUDA_SUCCESS);
+    uint64_t before = reserved(pool);
+    if (p != q) EXPECT_EQ(cuMemAllocAsync(&q, 64 * MIB, b), CUDA_SUCCESS);
+    EXPECT_EQ(p, q);
+    EXPECT_EQ(reserved(pool), before);
+}
+
 static void pool_shrinking(void)
 {
     CUmemoryPool pool;
@@ -335,7 +359,7 @@ static void pool_shrinking(void)
     EXPECT_EQ(reserved(pool), 0);
 }
 
-/* Two graphs of 10 + 30 MiB one after the other; which steps reserve how much. */
+/* Two graphs, each of 10 MiB and then 30 MiB: which steps reserve how much. */
 static void graph_growth(void)
 {
     CUstream s;
@@ -347,12 +371,16 @@ static void graph_growth(void)
     EXPECT_EQ(cuStreamCreate(&s, 1) + cuStreamBeginCapture_v2(s, 0), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAllocAsync(&a, 10 * MIB, s) + cuMemFreeAsync(a, s) + cuMemAllocAsync(&b, 30 * MIB, s) + cuMemFreeAsync(b, s), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamEndCapture(s, &g), CUDA_SUCCESS);
+    uint64_t both = policy.graph_shared ? first : first + roundup(2 * need - first, policy.graph_step);
+    bool early = policy.graph_when == SIM_GRAPH_AT_INSTANTIATE;
     EXPECT_EQ(cuGraphInstantiateWithFlags(&e[0], g, 0), CUDA_SUCCESS);
-    EXPECT_EQ(graph_reserved(), policy.graph_when == SIM_GRAPH_AT_INSTANTIATE ? first : 0);
+    EXPECT_EQ(graph_reserved(), early ? first : 0);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&e[1], g, 0), CUDA_SUCCESS);
+    EXPECT_EQ(graph_reserved(), early ? both : 0);
     EXPECT_EQ(cuGraphLaunch(e[0], s), CUDA_SUCCESS);
-    EXPECT_EQ(graph_reserved(), first);
-    EXPECT_EQ(cuGraphInstantiateWithFlags(&e[1], g, 0) + cuGraphLaunch(e[1], s) + cuGraphLaunch(e[0], s), CUDA_SUCCESS);
-    EXPECT_EQ(graph_reserved(), policy.graph_shared ? first : first + roundup(2 * need - first, policy.graph_step));
+    EXPECT_EQ(graph_reserved(), early ? both : first);
+    EXPECT_EQ(cuGraphLaunch(e[1], s) + cuGraphLaunch(e[0], s), CUDA_SUCCESS);
+    EXPECT_EQ(graph_reserved(), both);
     EXPECT_EQ(used(), context_bytes + graph_reserved());
     EXPECT_EQ(cuStreamSynchronize(s) + cuDeviceGraphMemTrim(0), CUDA_SUCCESS);
     EXPECT_EQ(used(), context_bytes);
@@ -395,6 +423,44 @@ static void pool_attribute_shows_what_is_taken(void)
     EXPECT_EQ(give_async(p) + give_async(q), CUDA_SUCCESS);
 }
 
+/* ---- threads: nothing is lost or counted twice, whoever loses its turn where ---- */
+
+#define THREADS 4
+
+static void thread_takes(CUstream s, uint64_t *seed)
+{
+    CUdeviceptr p[3];
+    uint64_t sizes[3];
+    for (int i = 0; i < 3; i++) {
+        sizes[i] = 1 + sim_policy_hash(*seed, ++seed[1]) % (i ? 9 * MIB : 30000);
+        CUresult r = i == 2 ? cuMemAllocAsync(&p[i], sizes[i], s) : cuMemAlloc_v2(&p[i], sizes[i]);
+        EXPECT_EQ(r, CUDA_SUCCESS);
+    }
+    EXPECT_EQ(cuMemFreeAsync(p[2], s) + cuMemFreeAsync(p[0], s) + cuMemFree_v2(p[1]), CUDA_SUCCESS);
+    if (seed[1] % 4 == 0) EXPECT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+}
+
+static void *thread(void *number)
+{
+    CUstream s;
+    uint64_t seed[2] = {(uintptr_t)number, 0};
+    EXPECT_EQ(cuCtxSetCurrent(ctx) + cuStreamCreate(&s, 1), CUDA_SUCCESS);
+    for (int i = 0; i < 150 && ok_so_far; i++) thread_takes(s, seed);
+    EXPECT_EQ(cuStreamSynchronize(s) + cuStreamDestroy_v2(s), CUDA_SUCCESS);
+    return NULL;
+}
+
+static void several_threads(void)
+{
+    pthread_t threads[THREADS];
+    CUmemoryPool pool;
+    open_context();
+    for (uintptr_t i = 0; i < THREADS; i++) EXPECT_EQ(pthread_create(&threads[i], NULL, thread, (void *)(i + 1)), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(cuCtxSynchronize() + cuDeviceGetDefaultMemPool(&pool, 0) + cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), context_bytes);
+}
+
 static void start_only(void)
 {
     if (cuInit(0) == CUDA_SUCCESS) ok_so_far = false;
@@ -402,8 +468,8 @@ static void start_only(void)
 
 static const struct { const char *name; void (*run)(void); } programs[] = {
     {"random", random_program}, {"small-fit", small_fit}, {"pool-fit", pool_fit}, {"small-sharing", small_sharing},
-    {"free-async", free_async_of_linear}, {"pool-shrinking", pool_shrinking}, {"graph-growth", graph_growth},
-    {"excess", excess}, {"pool-steps", pool_attribute_shows_what_is_taken}, {"start", start_only},
+    {"free-async", free_async_of_linear}, {"pool-shrinking", pool_shrinking}, {"pool-reuse", pool_reuse}, {"graph-growth", graph_growth},
+    {"excess", excess}, {"pool-steps", pool_attribute_shows_what_is_taken}, {"threads", several_threads}, {"start", start_only},
 };
 
 static int program(const char *name)
@@ -474,6 +540,11 @@ static void no_seeded_policy_exceeds_a_bound_in_a_random_program(void)
     for (uint64_t seed = 0; seed < SEEDS && ok_so_far; seed++) under(seed, false, "random");
 }
 
+static void threads_lose_their_turn_and_no_byte(void)
+{
+    for (uint64_t seed = 0; seed < 8; seed++) under(seed, false, "threads");
+}
+
 static void first_best_and_random_fit_place_small_pieces_differently(void)
 {
     for (int fit = 0; fit < 3; fit++)
@@ -495,6 +566,11 @@ static void small_allocations_share_blocks_below_the_policys_size(void)
 static void linear_memory_freed_in_a_stream_is_back_when_the_policy_says(void)
 {
     for (int how = 0; how < 4; how++) under(SEED_WHERE(false, p.linear_free_async == (enum sim_free_async)how), false, "free-async");
+}
+
+static void a_piece_is_used_again_by_other_streams_when_the_policy_says(void)
+{
+    for (int at_sync = 0; at_sync < 2; at_sync++) under(SEED_WHERE(false, p.pool_reuse_at_sync == at_sync), false, "pool-reuse");
 }
 
 static void pools_shrink_when_the_policy_says(void)
@@ -530,10 +606,12 @@ int main(int argc, char **argv)
     RUN(a_seed_is_always_the_same_policy_and_within_the_bounds);
     RUN(a_policy_is_a_number_or_wild);
     RUN(no_seeded_policy_exceeds_a_bound_in_a_random_program);
+    RUN(threads_lose_their_turn_and_no_byte);
     RUN(first_best_and_random_fit_place_small_pieces_differently);
     RUN(first_best_and_random_fit_place_pieces_of_a_pool_differently);
     RUN(small_allocations_share_blocks_below_the_policys_size);
     RUN(linear_memory_freed_in_a_stream_is_back_when_the_policy_says);
+    RUN(a_piece_is_used_again_by_other_streams_when_the_policy_says);
     RUN(pools_shrink_when_the_policy_says);
     RUN(pools_grow_by_the_policys_step);
     RUN(graph_memory_grows_when_and_by_what_the_policy_says);
