@@ -34,7 +34,7 @@
 
 #define SHARE_SPARE 500000000ull  /* of idle time: for so long several may have the card together, see shared_turns.c */
 #define SHARE_REOPEN 20000000ull  /* of it, before they may again */
-#define SHARE_STINT 250000000ull  /* who is at work for longer without a break has no part in it */
+#define SHARE_STINT 230000000ull  /* who is at work for longer without a break has no part in it */
 #define SHARE_LAG 30000000ll      /* who is behind another by more, of the card's time, has been overreached */
 #define SHARE_LOOK 10000000ull    /* how often that is looked at */
 #define SHARE_ALONE 1000000000ull /* nobody else for so long */
