@@ -15,6 +15,9 @@ static struct side {
     CUresult (*init)(unsigned), (*create)(CUcontext *, unsigned, CUdevice), (*synchronize)(void);
     CUresult (*load)(CUmodule *, const void *), (*function)(CUfunction *, CUmodule, const char *);
     CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+    CUresult (*load_library)(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
+    CUresult (*library_kernel)(CUkernel *, CUlibrary, const char *), (*kernel_function)(CUfunction *, CUkernel);
+    CUresult (*create_stream)(CUstream *, unsigned);
     CUresult (*alloc)(CUdeviceptr *, size_t), (*release)(CUdeviceptr), (*info)(size_t *, size_t *);
     CUresult (*alloc_async)(CUdeviceptr *, size_t, CUstream), (*free_async)(CUdeviceptr, CUstream);
     CUresult (*create_handle)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
@@ -24,7 +27,9 @@ static struct side {
 } sides[2]; /* the driver's, the library's */
 
 static void *driver;
-static CUfunction kernel;
+static CUfunction kernel, library_function;
+static CUkernel library_kernel;
+static CUstream stream;
 static CUdeviceptr pointers[MOST];
 
 static void *find(void *library, const char *name)
@@ -44,6 +49,10 @@ static struct side side_of(void *library)
     *(void **)&s.load = find(library, "cuModuleLoadData");
     *(void **)&s.function = find(library, "cuModuleGetFunction");
     *(void **)&s.launch = find(library, "cuLaunchKernel");
+    *(void **)&s.load_library = find(library, "cuLibraryLoadData");
+    *(void **)&s.library_kernel = find(library, "cuLibraryGetKernel");
+    *(void **)&s.kernel_function = find(library, "cuKernelGetFunction");
+    *(void **)&s.create_stream = find(library, "cuStreamCreate");
     *(void **)&s.alloc = find(library, "cuMemAlloc_v2");
     *(void **)&s.release = find(library, "cuMemFree_v2");
     *(void **)&s.info = find(library, "cuMemGetInfo_v2");
@@ -58,10 +67,14 @@ static struct side side_of(void *library)
 
 /* ---- the calls: n of them; `undo` is not timed ---- */
 
-static void launch(const struct side *s, int n)
+static void launch_of(const struct side *s, CUfunction f, CUstream on, int n)
 {
-    while (n--) must(s->launch(kernel, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL), "cuLaunchKernel");
+    while (n--) must(s->launch(f, 1, 1, 1, 32, 1, 1, 0, on, NULL, NULL), "cuLaunchKernel");
 }
+static void launch(const struct side *s, int n) { launch_of(s, kernel, NULL, n); }
+static void launch_library_kernel(const struct side *s, int n) { launch_of(s, (CUfunction)library_kernel, NULL, n); }
+static void launch_library_kernel_on_stream(const struct side *s, int n) { launch_of(s, (CUfunction)library_kernel, stream, n); }
+static void launch_library_function(const struct side *s, int n) { launch_of(s, library_function, NULL, n); }
 static void drain(const struct side *s, int n) { (void)n, must(s->synchronize(), "cuCtxSynchronize"); }
 
 static void alloc(const struct side *s, int n)
@@ -131,6 +144,9 @@ static const struct work {
     const char *others;
 } works[] = {
     {"launch, unlimited", launch, drain, 200, 20, "launch on an RTX 3080: native 4.35 us, HAMi 4.54 us; rate limiter call 1.24-1.54 us (GPU-Virt-Bench)"},
+    {"launch of a library's kernel, unlimited", launch_library_kernel, drain, 200, 20, "none published"},
+    {"launch of a library's kernel on a stream, unlimited", launch_library_kernel_on_stream, drain, 200, 20, "none published"},
+    {"launch of a library's function, unlimited", launch_library_function, drain, 200, 20, "none published"},
     {"cuMemAlloc + cuMemFree, 4 MiB", pair, nothing, 64, 500, "vgpu-manager 1-3 ms under a lock (lock.c); HAMi-core sums all slots twice per call"},
     {"cuMemAlloc, 4 MiB", alloc, release, 32, 500, "vgpu-manager 1-3 ms under a lock (lock.c)"},
     {"cuMemAlloc + cuMemFree, 4 KiB", small_pair, nothing, 64, 500, "vgpu-manager 1-3 ms under a lock (lock.c)"},
@@ -143,8 +159,12 @@ static const struct work {
 };
 
 /* In a container whose card is shared out, with an arbiter. */
-static const struct work limited = {
-    "launch, limited", launch, drain, 200, 150, "vgpu-manager, HAMi: none published; rate limiter call 1.24-1.54 us (GPU-Virt-Bench)"};
+static const struct work limited[] = {
+    {"launch, limited", launch, drain, 200, 150, "vgpu-manager, HAMi: none published; rate limiter call 1.24-1.54 us (GPU-Virt-Bench)"},
+    {"launch of a library's kernel, limited", launch_library_kernel, drain, 200, 150, "none published"},
+    {"launch of a library's kernel on a stream, limited", launch_library_kernel_on_stream, drain, 200, 150, "none published"},
+    {"launch of a library's function, limited", launch_library_function, drain, 200, 150, "none published"},
+};
 
 static double batch(const struct work *w, const struct side *s)
 {
@@ -180,6 +200,7 @@ int main(int count, char **arguments) /* driver, library, and "limited" for laun
     static const char ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n// simgpu: time_us=0\n.visible .entry nothing() { ret; }\n";
     CUcontext context;
     CUmodule module;
+    CUlibrary library_of_kernels;
     int missed = 0;
     if (count != 3 && count != 4) return 2;
     driver = dlopen(arguments[1], RTLD_NOW | RTLD_GLOBAL);
@@ -192,8 +213,13 @@ int main(int count, char **arguments) /* driver, library, and "limited" for laun
     must(sides[1].create(&context, 0, 0), "cuCtxCreate");
     must(sides[1].load(&module, ptx), "cuModuleLoadData");
     must(sides[1].function(&kernel, module, "nothing"), "cuModuleGetFunction");
+    must(sides[1].load_library(&library_of_kernels, ptx, NULL, NULL, 0, NULL, NULL, 0), "cuLibraryLoadData");
+    must(sides[1].library_kernel(&library_kernel, library_of_kernels, "nothing"), "cuLibraryGetKernel");
+    must(sides[1].kernel_function(&library_function, library_kernel), "cuKernelGetFunction");
+    must(sides[1].create_stream(&stream, 0), "cuStreamCreate");
     must(sides[1].alloc == sides[0].alloc || sides[1].info == sides[0].info, "the library stands between: no");
-    if (count == 4) return measure(&limited) ? 0 : 3;
-    for (size_t i = 0; i < sizeof works / sizeof *works; i++) missed += !measure(&works[i]);
+    const struct work *of = count == 4 ? limited : works;
+    size_t rows = count == 4 ? sizeof limited / sizeof *limited : sizeof works / sizeof *works;
+    for (size_t i = 0; i < rows; i++) missed += !measure(&of[i]);
     return missed ? 3 : 0;
 }

@@ -134,7 +134,7 @@ bool fr_descriptor_open(struct fr_key key);          /* is a marked one still op
                                                         memory while it is, so objects.c asks before the last bytes of an object go */
 
 /* ---- records.c: what this process must remember ---- */
-enum fr_class { FR_POINTER = 1, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED };
+enum fr_class { FR_POINTER = 1, FR_LATE, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED, FR_MARGIN_STREAM };
 struct fr_record {
     enum fr_class class;
     int card, object;       /* FR_NO_OBJECT unless shared */
@@ -163,32 +163,34 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /
                                                                        of a small one; false: p is not ours */
 bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
 
-/* ---- pool.c, pool_blocks.c, graph.c: stream-ordered memory. Before and after any driver call that frees p at once; order 0:
- * the work that used it is done. ---- */
-struct fr_piece { /* a free on its way */
-    uint64_t at, size, serial, cuts, began;
-    bool asks; /* it matters whether anything uses it yet */
-};
-bool fr_piece_free_begin(struct fr_piece *f, CUdeviceptr p); /* false: not a pool's, or nothing to remember: nothing to end */
-void fr_piece_free_end(struct fr_piece *f, CUresult result, uint64_t order);
+/* ---- pool.c, graph.c: stream-ordered memory ---- */
 void fr_pools_trim(int card);  /* pools of this process give the driver back what lies unused, also below their threshold */
 void fr_graphs_trim(int card); /* and what no graph uses */
 
-/* ---- function.c: code that the driver loads when a function is used for the first time. Call it before a launch. ---- */
+/* ---- function.c: code that the driver loads when a function is used for the first time. Call it before a launch. ----
+ * A function of a module is tied to its context, so a look into a small table is all. A kernel of a library runs in the
+ * context of the stream, where its code may not be loaded yet: fr_kernel_used looks at both. */
 extern _Atomic uintptr_t fr_functions_loaded[];
-CUresult fr_function_load(CUfunction function);
+CUresult fr_kernel_used(CUfunction function, CUstream stream);
 #define FR_FUNCTION_PLACES 1024
 #define FR_FUNCTION_PLACE(f) (((uintptr_t)(f) >> 4 ^ (uintptr_t)(f) >> 14) % FR_FUNCTION_PLACES)
-static inline CUresult fr_function_used(CUfunction f)
+static inline CUresult fr_function_used(CUfunction f, CUstream stream)
 {
     if (likely(atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == (uintptr_t)f)) return CUDA_SUCCESS;
-    return fr_function_load(f);
+    return fr_kernel_used(f, stream);
 }
+void fr_stream_gone(void); /* a stream's handle may come back for one of another context */
 
-/* ---- lock.c: a lock of this process for its own tables; a handful of instructions long, never across a driver call ---- */
+/* ---- lock.c: locks of this process. fr_lock is for its own tables, a handful of instructions long, never across a driver call. ---- */
 struct fr_lock { _Atomic uint32_t word; };
 void fr_lock(struct fr_lock *lock);
 void fr_unlock(struct fr_lock *lock);
+
+/* A lock of this process that is held across one driver call. Who waits for it sleeps. A forked child finds it free. */
+struct fr_mutex { _Atomic uint32_t word; };
+void fr_mutex_lock(struct fr_mutex *mutex);
+bool fr_mutex_try(struct fr_mutex *mutex);
+void fr_mutex_unlock(struct fr_mutex *mutex);
 
 /* strnlen without the C library, whose first call of every such function costs a search for it and a page of its code */
 static inline size_t fr_length(const char *text, size_t most)
@@ -199,7 +201,7 @@ static inline size_t fr_length(const char *text, size_t most)
 }
 
 /* ---- message.c: one line on stderr, once per topic and process ---- */
-enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_TOPICS };
+enum fr_topic { FR_SAY_LIMITS, FR_SAY_REGION, FR_SAY_DRIVER, FR_SAY_SYMBOL, FR_SAY_CARD, FR_SAY_FULL, FR_SAY_ARBITER, FR_SAY_IMAGE, FR_TOPICS };
 void fr_say(enum fr_topic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- points: in the build with crash points, FRACTILE_CRASH_AT=N kills the process at its N-th point ---- */

@@ -1,8 +1,9 @@
 """Gets the vendor's runtime libraries and headers, unpacked, into the user's cache; run by `make -C native wheels`.
 
-    wheels.py DIRECTORY        DIRECTORY/{11.8,12.9,13.5}; what is there already is not fetched again
+    wheels.py DIRECTORY        DIRECTORY/{11.8,12.9,13.5,fatbins,encoders}; what is there already is not fetched again
 
-They are needed by tests only (which symbols the real runtime asks for) and never become part of the repository.
+They are needed by tests only (which symbols the real runtime asks for; what its compilers write into fat binaries, and other
+authors' encoders of what is in them) and never become part of the repository.
 """
 
 import subprocess
@@ -15,6 +16,8 @@ WHEELS = {
     "11.8": ("nvidia-cuda-runtime-cu11==11.8.89", "nvidia-nvml-dev-cu11==11.8.86"),
     "12.9": ("nvidia-cuda-runtime-cu12==12.9.79", "nvidia-nvml-dev-cu12==12.9.79"),
     "13.5": ("nvidia-cuda-runtime==13.5.37", "nvidia-nvml-dev==13.5.37"),
+    "fatbins": ("nvidia-nvjpeg-cu11==11.9.0.86", "nvidia-nvjpeg-cu12==12.4.0.76", "nvidia-nvjpeg==13.3.2.43"),
+    "encoders": ("lz4==4.4.5", "zstandard==0.25.0"),
 }
 
 
@@ -40,7 +43,7 @@ def main(arguments: list[str]) -> int:
             fetch(generation, target)
         except subprocess.CalledProcessError:
             wanted = " ".join(WHEELS[generation])
-            print(f"the vendor's wheels of CUDA {generation} cannot be had here: {wanted}", file=sys.stderr)
+            print(f"the wheels for {generation} cannot be had here: {wanted}", file=sys.stderr)
             return 1
     return 0
 

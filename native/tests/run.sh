@@ -1,5 +1,6 @@
 #!/bin/sh
 # Runs every test in a simulated host of its own; ends with the sum. OUT and PYTHON come from the Makefile.
+# ONLY='pool_test async_test' runs those alone (make check ONLY=...).
 here=$(cd "$(dirname "$0")" && pwd)
 OUT=$(cd "$OUT" && pwd)
 SYMBOLS="$here/../symbols"
@@ -72,7 +73,14 @@ skip() { # name, reason
 
 name() { echo "${1#"$OUT"/tests/}"; }
 
+chosen() { # name of the file
+    [ -z "$ONLY" ] && return 0
+    for one in $ONLY; do [ "$(basename "$1")" = "$one" ] && return 0; done
+    return 1
+}
+
 may_run() { # under this sanitizer
+    chosen "$1" || return 1
     case $SANITIZE:$1 in
     address:interposer/dl_test | thread:interposer/dl_test) skip "$1" "the sanitizer stands before dlsym itself and forbids RTLD_DEEPBIND" ;;
     thread:interposer/launch_test) skip "$1" "too slow under the thread sanitizer: its times do not hold" ;;
@@ -83,6 +91,7 @@ may_run() { # under this sanitizer
 }
 
 script() { # what a sanitizer lets an interpreter load
+    chosen "$1" || return 1
     case $SANITIZE in
     address | thread) skip "$(basename "$1")" "an interpreter without the sanitizer cannot load what has it" && return 1 ;;
     undefined)
@@ -98,7 +107,7 @@ script() { # what a sanitizer lets an interpreter load
 for test in "$OUT"/tests/clock/*_test "$OUT"/tests/arbiter/*_test "$OUT"/tests/simgpu/*_test; do ! may_run "$(name "$test")" || run "$(basename "$test")" "$test"; done
 for test in "$here"/simgpu/*_test.py "$here"/arbiter/*_test.py; do ! script "$test" || run "$(basename "$test")" "$PYTHON" "$test"; done
 
-for test in "$here"/shares/*_test.py; do run "shares_$(basename "$test")" "$PYTHON" "$test"; done
+for test in "$here"/shares/*_test.py; do ! chosen "$test" || run "shares_$(basename "$test")" "$PYTHON" "$test"; done
 
 for test in "$OUT"/tests/interposer/*_test; do
     [ -x "$test" ] && may_run "$(name "$test")" || continue

@@ -1,7 +1,9 @@
 /* A lock of one process for a handful of instructions. The word holds the era of the process that took it, plus one: what
  * a thread of the parent held when the process was forked is void in the child, whose era is another. */
 #include "fractile.h"
+#include "kernel.h"
 
+#include <linux/futex.h>
 #include <sched.h>
 
 static inline void relax(void)
@@ -29,4 +31,43 @@ void fr_lock(struct fr_lock *lock)
 void fr_unlock(struct fr_lock *lock)
 {
     atomic_store_explicit(&lock->word, 0, memory_order_release);
+}
+
+/* ---- the one that sleeps: twice the era plus two, and one more where somebody waits ---- */
+
+static uint32_t mutex_of_this_process(void)
+{
+    uint32_t mine = (atomic_load_explicit(&fr_era, memory_order_relaxed) + 1) << 1;
+    return mine ? mine : 2;
+}
+
+bool fr_mutex_try(struct fr_mutex *mutex)
+{
+    uint32_t mine = mutex_of_this_process(), seen = atomic_load_explicit(&mutex->word, memory_order_relaxed);
+    if ((seen | 1) == (mine | 1)) return false;
+    return atomic_compare_exchange_strong_explicit(&mutex->word, &seen, mine, memory_order_acquire, memory_order_relaxed);
+}
+
+void fr_mutex_lock(struct fr_mutex *mutex)
+{
+    if (likely(fr_mutex_try(mutex))) return;
+    int before = errno;
+    uint32_t mine = mutex_of_this_process();
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&mutex->word, memory_order_relaxed);
+        bool free_now = (seen | 1) != (mine | 1);
+        /* Who comes here cannot know whether others sleep, so it takes the lock as one that is waited for. */
+        if (seen != (mine | 1) && !atomic_compare_exchange_strong_explicit(&mutex->word, &seen, mine | 1, memory_order_acquire, memory_order_relaxed)) continue;
+        if (free_now) break;
+        syscall(SYS_futex, &mutex->word, FUTEX_WAIT_PRIVATE, mine | 1, NULL, NULL, 0);
+    }
+    errno = before;
+}
+
+void fr_mutex_unlock(struct fr_mutex *mutex)
+{
+    int before = errno;
+    uint32_t was = atomic_exchange_explicit(&mutex->word, 0, memory_order_release);
+    if (unlikely(was & 1)) syscall(SYS_futex, &mutex->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    errno = before;
 }

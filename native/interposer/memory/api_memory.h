@@ -8,6 +8,7 @@
 CUresult cuDeviceGetCount(int *);
 CUresult cuDeviceGet(CUdevice *, int);
 CUresult cuDeviceGetByPCIBusId(CUdevice *, const char *);
+CUresult cuDeviceGetAttribute(int *, int, CUdevice);
 CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
 CUresult cuDeviceGetUuid_v2(CUuuid *, CUdevice);
 CUresult cuDeviceTotalMem(unsigned *, CUdevice);
@@ -45,6 +46,7 @@ CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxAttach(CUcontext *, unsigned);
 CUresult cuCtxDetach(CUcontext);
 CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuDriverGetVersion(int *);
 CUresult cuCtxGetDevice(CUdevice *);
 CUresult cuCtxGetId(CUcontext, unsigned long long *);
 CUresult cuCtxGetLimit(size_t *, int);
@@ -83,6 +85,10 @@ CUresult cuKernelGetFunction(CUfunction *, CUkernel);
 CUresult cuKernelGetLibrary(CUlibrary *, CUkernel);
 CUresult cuFuncGetModule(CUmodule *, CUfunction);
 CUresult cuFuncLoad(CUfunction);
+CUresult cuFuncIsLoaded(int *, CUfunction);
+CUresult cuModuleGetFunctionCount(unsigned *, CUmodule);
+CUresult cuModuleEnumerateFunctions(CUfunction *, unsigned, CUmodule);
+CUresult cuLibraryGetManaged(CUdeviceptr *, size_t *, CUlibrary, const char *);
 
 /* ---- memory that other interfaces made ---- */
 CUresult cuImportExternalMemory(CUexternalMemory *, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *);

@@ -1,35 +1,33 @@
 /* The hooks of stream-ordered memory.
  *
- * A request for which a piece of the pool is known to be free needs no growth and goes as it is. Any other reserves the
- * 32 MiB steps by which the pool may grow at worst. Near the quota those do not fit, and then, in this order: what the
- * driver gave back by itself; what the pools of this process can give back, once the work of the stream is done; the bare
- * request from linear memory, which takes granules of 2 MiB and may be freed by cuMemFreeAsync as well. Only then is
- * memory out.
+ * An allocation reserves the most by which its pool may grow (pool.c). Near the quota that does not fit, although the request
+ * itself might. Then it comes from a pool of ours that cannot grow beyond what is left (margin_pool.c), or from linear memory,
+ * which takes granules of 2 MiB and may be freed by cuMemFreeAsync as well. Where that does not fit either, what the pools and
+ * graphs of this process keep unused goes back to the driver, and the call waits for others that are on their way and for
+ * the work in its own stream, which may free something. Only then is memory out.
  *
  * A capturing stream allocates nothing: the request becomes a node of the graph (graph.c). Such a stream is never asked
  * whether its work is done, and calls that a capture forbids to other streams are made in relaxed mode. */
 #include "pool.h"
+#include "api_memory.h"
+#include "kernel.h"
+#include "linear.h"
 
-#include <sched.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-#define PATIENCE_NS 1000000000ull /* for work that is on its way; a stream may also wait for the thread that allocates */
-#define LEAST_NAP_NS 20000
-#define MOST_NAP_NS 1000000
+#define WORK_NS 1000000000ull /* for work in the stream that may free memory */
+#define LEAST_NAP_US 20
+#define MOST_NAP_US 1000
 
 _Atomic int fr_captures;
 
 /* ---- streams ---- */
 
-uint64_t fr_order(CUstream s)
+uint64_t fr_stream_number(CUstream s)
 {
     unsigned long long id;
-    if (fr_has(FR_cuStreamGetId)) return REAL(cuStreamGetId)(s, &id) ? FR_NO_ORDER : id + 1;
+    if (fr_has(FR_cuStreamGetId)) return REAL(cuStreamGetId)(s, &id) ? FR_NO_STREAM : id + 1;
     uint64_t thread = s == CU_STREAM_PER_THREAD ? (uint64_t)syscall(SYS_gettid) : 0;
     CUcontext c = NULL;
-    if ((uintptr_t)s <= 2 && REAL(cuStreamGetCtx)(s, &c)) return FR_NO_ORDER;
+    if ((uintptr_t)s <= 2 && REAL(cuStreamGetCtx)(s, &c)) return FR_NO_STREAM;
     return ((uint64_t)(uintptr_t)s + (uint64_t)(uintptr_t)c + (thread << 32)) | 1ull << 63;
 }
 
@@ -44,6 +42,7 @@ bool fr_capturing(CUstream s)
     HOOK CUresult name parameters                                         \
     {                                                                     \
         atomic_fetch_add(&fr_captures, 1);                                \
+        fr_blocks_give();                                                 \
         CUresult r = REAL(name)(__VA_ARGS__);                             \
         if (r) atomic_fetch_sub(&fr_captures, 1);                         \
         return r;                                                         \
@@ -68,140 +67,83 @@ static CUresult ended(CUstream s, CUresult r)
 HOOK CUresult cuStreamEndCapture(CUstream s, CUgraph *out) { return ended(s, REAL(cuStreamEndCapture)(s, out)); }
 HOOK CUresult cuStreamEndCapture_ptsz(CUstream s, CUgraph *out) { return ended(fr_per_thread(s), REAL(cuStreamEndCapture_ptsz)(s, out)); }
 
-/* ---- one attempt ---- */
-
-struct request {
-    struct fr_pool *pool;
-    size_t size;
-    CUstream stream;
-    CUdeviceptr *out;
-    CUresult result;   /* of the driver, when it was called */
-    uint64_t attempts; /* at growing the pool */
-};
-
-/* A pool that grew where none was reserved: the piece goes back at once, and nothing is claimed in this pool again. */
-static CUresult take_back(struct request *q)
-{
-    REAL(cuMemFreeAsync)(*q->out, q->stream);
-    *q->out = 0;
-    fr_pools_trim(q->pool->card);
-    fr_escape();
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static bool call(struct request *q, struct fr_growth *g)
-{
-    CUdeviceptr at = 0;
-    q->result = REAL(cuMemAllocFromPoolAsync)(&at, q->size, q->pool->handle, q->stream);
-    if (!q->result) *q->out = at;
-    if (!fr_pool_end(q->pool, g, q->result ? 0 : at) && !q->result) q->result = take_back(q);
-    return true;
-}
-
-static bool reserved(struct request *q)
-{
-    struct fr_growth g;
-    q->attempts++;
-    return fr_pool_grow_begin(q->pool, q->size, &g) && call(q, &g);
-}
-
-static bool claimed(struct request *q)
-{
-    struct fr_growth g;
-    return fr_pool_claim_begin(q->pool, q->size, fr_order(q->stream), &g) && call(q, &g);
-}
-
 /* ---- at the margin ---- */
 
-static uint64_t now_ns(void)
+/* Gives the driver back what lies unused. True: work in the stream is not done, and may free more. */
+static bool make_room(const struct fr_pool_request *q)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    bool idle = fr_synchronised(q->stream);
+    fr_late_frees_look();
+    fr_pools_trim(q->pool->card);
+    fr_graphs_trim(q->pool->card);
+    return !idle && REAL(cuStreamQuery)(q->stream) == CUDA_ERROR_NOT_READY;
 }
 
-static void nap(uint64_t ns)
-{
-    struct timespec t = {0, (long)ns};
-    nanosleep(&t, NULL);
-}
-
-/* Is memory of this process on its way back to its pools? */
-static bool awaited(const struct request *q)
-{
-    uint64_t order = fr_order(q->stream);
-    fr_pools_enter();
-    uint64_t now = fr_pieces_now();
-    fr_unlock(&fr_pools_lock);
-    CUresult r = REAL(cuStreamQuery)(q->stream);
-    if (r == CUDA_ERROR_NOT_READY) return true;
-    fr_pools_enter();
-    if (!r) fr_pieces_ordered(order, now);
-    bool waits = fr_chunk_waits(q->pool->card);
-    fr_unlock(&fr_pools_lock);
-    return waits;
-}
-
-static bool waited(struct request *q)
-{
-    uint64_t end = now_ns() + PATIENCE_NS, length = LEAST_NAP_NS;
-    for (;;) {
-        bool more = awaited(q);
-        fr_pools_trim(q->pool->card);
-        fr_graphs_trim(q->pool->card);
-        if (reserved(q) || claimed(q)) return true;
-        if (!more || now_ns() > end) return false;
-        nap(length);
-        if (length < MOST_NAP_NS) length *= 2;
-    }
-}
-
-static CUresult last_resort(struct request *q)
+/* The memory of another pool, or linear memory, is as good unless others know the pool that was named. */
+static CUresult from_elsewhere(struct fr_pool_request *q)
 {
     CUdevice device;
-    bool here = !q->pool->exported && fr_card_here(&device) == q->pool->card;
-    return here ? fr_linear_alloc(q->out, q->size) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (q->pool->exported || q->pool->peers || fr_card_here(&device) != q->pool->card) return CUDA_ERROR_OUT_OF_MEMORY;
+    return fr_margin_allocate(q) ? CUDA_SUCCESS : fr_linear_alloc(q->out, q->size);
 }
 
-/* While other threads allocate, what they hold for a moment may be what is missing: a refusal counts when none did. */
-static CUresult persist(struct request *q)
+static CUresult persist(struct fr_pool_request *q)
 {
-    uint64_t end = now_ns() + PATIENCE_NS, length = LEAST_NAP_NS;
-    for (;;) {
-        uint64_t others = fr_pools_begun() - q->attempts;
-        if (waited(q)) return q->result;
-        CUresult r = last_resort(q);
-        bool alone = !fr_pool_calls(q->pool) && fr_pools_begun() - q->attempts == others;
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || alone || now_ns() > end) return r;
-        nap(length);
-        if (length < MOST_NAP_NS) length *= 2;
+    uint64_t end = fr_clock_ns(CLOCK_MONOTONIC) + WORK_NS;
+    if (fr_block_reuse(q)) return CUDA_SUCCESS;
+    CUresult r = from_elsewhere(q);
+    if (r != CUDA_ERROR_OUT_OF_MEMORY) return r;
+    fr_blocks_give();
+    for (unsigned nap = LEAST_NAP_US;;) {
+        bool more = make_room(q);
+        if (fr_pool_attempt(q, !more)) return q->result;
+        r = from_elsewhere(q);
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || !more || fr_clock_ns(CLOCK_MONOTONIC) > end) return r;
+        fr_sleep_us(nap);
+        if (nap < MOST_NAP_US) nap *= 2;
     }
 }
 
-static CUresult at_the_margin(struct request *q)
+static CUresult at_the_margin(struct fr_pool_request *q)
 {
     struct fr_quota quota;
-    int mode = 2; /* relaxed */
+    int mode = 2, before = errno; /* relaxed */
+    fr_room_was_short();
     fr_quota(q->pool->card, &quota);
-    if (q->size > quota.memory) return last_resort(q);
-    if (claimed(q)) return q->result;
-    fr_pools_settle(q->pool->card);
-    if (reserved(q)) return q->result;
+    if (q->size > quota.memory) return CUDA_ERROR_OUT_OF_MEMORY;
     bool relaxed = atomic_load(&fr_captures) && !REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     CUresult r = persist(q);
     if (relaxed) REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    errno = before;
     return r;
 }
 
 /* ---- the calls ---- */
 
+/* An ordinary pool is asked when there is room for two steps, or for one that it will hardly need. What the last step left unused
+ * could not be used again: the next allocation would need room for a step. So the last of the quota is given out by pools
+ * that cannot grow further (margin_pool.c). */
+static bool ask_the_pool(const struct fr_pool_request *q)
+{
+    struct fr_quota quota;
+    uint64_t worst = fr_pool_worst(q->pool, q->size), used;
+    if (fr_process() == FR_OFF || q->pool->exported || q->pool->peers || !worst) return true;
+    fr_quota(q->pool->card, &quota);
+    used = fr_used(q->pool->card);
+    if (worst > quota.memory || used > quota.memory - worst) return false;
+    return quota.memory - worst - used >= FR_POOL_STEP || fr_pool_unused(q->pool) >= q->size;
+}
+
 static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUstream s)
 {
-    struct request q = {.pool = p, .size = size, .stream = s, .out = out};
+    struct fr_pool_request q = {.pool = p, .size = size, .stream = s, .out = out};
     if (fr_process() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD && p->device >= 0 && fr_process() != FR_OFF) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD) return REAL(cuMemAllocFromPoolAsync)(out, size, p->handle, s);
-    return claimed(&q) || reserved(&q) ? q.result : at_the_margin(&q);
+    if (!ask_the_pool(&q) || !fr_pool_attempt(&q, false)) return at_the_margin(&q);
+    uint32_t tight = atomic_load_explicit(&fr_tight, memory_order_relaxed);
+    if (unlikely(tight)) atomic_store_explicit(&fr_tight, tight - 1, memory_order_relaxed);
+    return q.result;
 }
 
 /* The pool that serves the stream is the current one of its device. */
@@ -238,7 +180,7 @@ static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, 
     struct fr_pool *p = r ? NULL : fr_pool_adopt(pool, -1, fr_card_here(&device));
     if (p) {
         p->device = device;
-        fr_pools_settle(p->card);
+        fr_pool_settle(p);
         fr_pool_done(p);
     }
     return r;
@@ -257,30 +199,34 @@ static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool
 HOOK CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool p, CUstream s) { return alloc_from_pool(out, size, p, s); }
 HOOK CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t size, CUmemoryPool p, CUstream s) { return alloc_from_pool(out, size, p, fr_per_thread(s)); }
 
-/* With nothing to do in the stream, before the free and after it, nothing uses the piece any more and the driver has
- * joined it with its neighbours. Worth asking only where there are some, or where the quota is short. */
-static bool idle(const struct fr_piece *piece, CUstream s)
+static CUcontext context_of(CUstream s)
 {
-    return piece->asks && !atomic_load_explicit(&fr_captures, memory_order_relaxed) && !REAL(cuStreamQuery)(s);
+    CUcontext c = NULL;
+    if ((uintptr_t)s > 2 && !REAL(cuStreamGetCtx)(s, &c)) return c;
+    return REAL(cuCtxGetCurrent)(&c) ? NULL : c;
 }
 
-static CUresult free_piece(struct fr_piece *piece, CUdeviceptr p, CUstream s)
+/* Some pool may be smaller afterwards. Which one the pointer is from need not be known. */
+static CUresult free_to_pool(CUdeviceptr p, CUstream s)
 {
-    bool unused = idle(piece, s);
+    struct fr_shrinking shrinking;
+    if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return REAL(cuMemFreeAsync)(p, s);
+    enum fr_kept kept = fr_block_keep(p, s);
+    if (unlikely(kept)) return kept == FR_KEPT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    fr_pools_shrinking(&shrinking, FR_BRIEF);
     CUresult r = REAL(cuMemFreeAsync)(p, s);
-    fr_piece_free_end(piece, r, unused && idle(piece, s) ? 0 : fr_order(s));
+    fr_pools_shrunk(&shrinking);
     return r;
 }
 
 static CUresult free_async(CUdeviceptr p, CUstream s)
 {
-    struct fr_piece piece;
     struct fr_linear linear;
     if (!p || fr_capturing(s)) return REAL(cuMemFreeAsync)(p, s);
-    if (fr_piece_free_begin(&piece, p)) return free_piece(&piece, p, s);
-    if (!fr_linear_free_begin(&linear, p)) return REAL(cuMemFreeAsync)(p, s);
+    if (!fr_linear_free_begin(&linear, p)) return free_to_pool(p, s);
     CUresult r = REAL(cuMemFreeAsync)(p, s);
-    fr_linear_free_end(&linear, r);
+    if (r || fr_synchronised(s)) fr_linear_free_end(&linear, r);
+    else fr_late_free(&linear, s, fr_stream_number(s), context_of(s));
     return r;
 }
 

@@ -7,10 +7,13 @@
 #include "linear.h"
 #include "module.h"
 #include "pace.h"
+#include "pool.h"
 
 CUcontext fr_context_doom(CUcontext context)
 {
     fr_lanes_forget(context);
+    fr_blocks_give();
+    fr_context_forget(context);
     static _Atomic uintptr_t names = 1; /* odd: no handle is */
     CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2);
     fr_context_spare(context, doomed);
@@ -64,8 +67,9 @@ static CUresult make(struct fr_context_call *c)
     bool kept = fr_context_measure(&cost);
     struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*c->out, .bytes = cost.bytes};
     if (kept && fr_record_put(record)) {
-        fr_contexts_add(cost.op.card, 1);
+        int card = cost.op.card;
         fr_end(&cost.op, cost.bytes);
+        fr_context_made(card, *c->out);
         return CUDA_SUCCESS;
     }
     REAL(cuCtxDestroy_v2)(*c->out);
@@ -144,7 +148,7 @@ static CUresult end(struct fr_context_call *c)
         fr_free_end(&op, 0);
         return r;
     }
-    uint64_t bytes = self.bytes + fr_context_bury(doomed, self.card);
+    uint64_t bytes = self.bytes + fr_context_bury(doomed, self.card) + fr_unseen_take(self.card);
     fr_contexts_add(self.card, -1);
     fr_free_end(&op, bytes);
     return CUDA_SUCCESS;
@@ -166,37 +170,4 @@ HOOK CUresult cuCtxAttach(CUcontext *out, unsigned flags)
     self.a++;
     fr_record_put(self);
     return r;
-}
-
-/* ---- the heap of kernels and the buffer of their printf: their default sizes are part of what a context costs ----
- * A record of its own says what is charged for them, under the context's handle with the lowest bit set; it dies with it.
- * The driver may hold the old and the new one at once, so the whole of the new one is reserved. */
-
-static CUresult set_heap(const struct fr_place *at, int limit, size_t value, size_t sum, size_t before)
-{
-    struct fr_record heap = {.class = FR_CONTEXT, .card = at->card, .object = FR_NO_OBJECT, .key = (uintptr_t)at->context | 1, .context = at->context};
-    struct fr_op op, old;
-    if (!fr_record_find(FR_CONTEXT, heap.key, &heap)) heap.a = before;
-    uint64_t extra = sum > heap.a ? fr_granules(sum - heap.a) : 0;
-    CUresult r = fr_begin_here(&op, at, extra);
-    if (r) return r;
-    fr_free_begin(&old, at->card);
-    r = REAL(cuCtxSetLimit)(limit, value);
-    fr_end(&op, r ? 0 : extra);
-    fr_free_end(&old, r ? 0 : heap.bytes);
-    heap.bytes = extra;
-    if (!r) fr_record_put(heap);
-    return r;
-}
-
-HOOK CUresult cuCtxSetLimit(int limit, size_t value)
-{
-    struct fr_place at;
-    size_t heap, fifo;
-    bool counts = limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE;
-    if (!counts || !fr_here(&at) || at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
-    if (REAL(cuCtxGetLimit)(&heap, CU_LIMIT_MALLOC_HEAP_SIZE) || REAL(cuCtxGetLimit)(&fifo, CU_LIMIT_PRINTF_FIFO_SIZE))
-        return REAL(cuCtxSetLimit)(limit, value);
-    size_t other = limit == CU_LIMIT_MALLOC_HEAP_SIZE ? fifo : heap;
-    return set_heap(&at, limit, value, value > SIZE_MAX - other ? SIZE_MAX : value + other, heap + fifo);
 }

@@ -1,16 +1,24 @@
-/* What a context costs. The agent has measured it and says so in the limits; else it is measured here, as the difference that
- * NVML sees on the card, which neighbours may blur. Until it is known, as much as the quota has is held back, up to MOST. */
+/* What a context costs. The agent has measured it and says so in the limits. Without that it is measured here, when this process
+ * makes its first context on a card, by the driver's own figure for this process (own_figure.c), which neighbours do not blur:
+ * all that the process holds then is the context. Until it is known, as much as the quota has is held back, up to MOST; and where
+ * there is no figure, MOST is what is charged, or what the whole card took meanwhile if that is more.
+ *
+ * It is not below the truth but in three cases:
+ *   - a context is larger than the agent's figure, or than the first one of this process: FR_DUE_MS later the driver's figure, where
+ *     there is one, is compared with the ledger, and what is missing is charged (unseen.c); else the node's audit finds it
+ *   - without any figure, it is larger than MOST while a neighbour frees memory: the node's audit finds it
+ *   - without the agent's figure, less than MOST is left of the quota and the context is larger than that: it is destroyed at
+ *     once, and was above the quota for that long */
 #include "api_memory.h"
 #include "context.h"
 #include "linear.h"
+#include "nvml_view.h"
 
 #define MOST (512ull << 20)
 #define CARDS 64
 
-struct nvml_memory { unsigned long long total, free, used; };
-int nvmlInit_v2(void);
-int nvmlDeviceGetHandleByUUID(const char *, void **);
-int nvmlDeviceGetMemoryInfo(void *, struct nvml_memory *);
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out);
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out);
 
 static _Atomic uint64_t measured[CARDS];
 
@@ -20,12 +28,25 @@ bool fr_device_exists(CUdevice device)
     return !REAL(cuDeviceTotalMem_v2)(&bytes, device);
 }
 
+static uint64_t known_size(int card)
+{
+    struct fr_quota quota;
+    fr_quota(card, &quota);
+    return quota.context ? quota.context : card < CARDS ? atomic_load(&measured[card]) : 0;
+}
+
+uint64_t fr_context_size(int card)
+{
+    uint64_t known = known_size(card);
+    return known ? known : MOST;
+}
+
 static bool used_on_card(int card, uint64_t *bytes)
 {
-    void *handle;
-    struct nvml_memory m = {0};
-    if (!fr_has(FR_nvmlDeviceGetMemoryInfo) || REAL(nvmlInit_v2)()) return false;
-    if (REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), &handle) || REAL(nvmlDeviceGetMemoryInfo)(handle, &m)) return false;
+    nvmlDevice_t handle;
+    nvmlMemory_t m = {0};
+    if (!fr_has(FR_nvmlDeviceGetMemoryInfo) || REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), &handle)) return false;
+    if (REAL(nvmlDeviceGetMemoryInfo)(handle, &m)) return false;
     *bytes = m.used;
     return true;
 }
@@ -33,10 +54,8 @@ static bool used_on_card(int card, uint64_t *bytes)
 CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device)
 {
     struct fr_place at = {.card = fr_card_of(device), .device = device};
-    struct fr_quota quota = {0};
     *cost = (struct fr_cost){0};
-    if (at.card != FR_NO_CARD) fr_quota(at.card, &quota);
-    cost->bytes = quota.context ? quota.context : at.card >= 0 && at.card < CARDS ? atomic_load(&measured[at.card]) : 0;
+    if (at.card != FR_NO_CARD) cost->bytes = known_size(at.card);
     CUresult r = fr_begin_here(&cost->op, &at, cost->bytes);
     if (r || cost->bytes || at.card == FR_NO_CARD) return r;
     for (uint64_t hold = MOST; hold >= FR_GRANULE && cost->op.reserved < MOST; hold /= 2) fr_more(&cost->op, hold);
@@ -44,19 +63,32 @@ CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device)
         fr_end(&cost->op, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    fr_neighbours_note(at.card, &cost->neighbours);
     cost->measured = used_on_card(at.card, &cost->before);
     return CUDA_SUCCESS;
+}
+
+/* The first context of this process on the card: nothing else is charged for it there. */
+static uint64_t own_figure(const struct fr_cost *cost)
+{
+    uint64_t held, charged;
+    return fr_own_figure(cost->op.card, &cost->neighbours, &held, &charged) && charged == cost->op.reserved ? held : 0;
+}
+
+static uint64_t of_card(const struct fr_cost *cost)
+{
+    uint64_t after;
+    bool more = cost->measured && used_on_card(cost->op.card, &after) && after > cost->before + MOST;
+    return more && after - cost->before <= 2 * MOST ? after - cost->before : MOST; /* above that it was a neighbour */
 }
 
 bool fr_context_measure(struct fr_cost *cost)
 {
     int card = cost->op.card;
     if (cost->bytes || card == FR_NO_CARD) return true;
-    uint64_t after = 0;
-    bool seen = cost->measured && used_on_card(card, &after) && after > cost->before;
-    cost->bytes = seen ? after - cost->before : MOST;
-    if (cost->bytes > 2 * MOST) cost->bytes = MOST; /* that was a neighbour */
+    uint64_t figure = own_figure(cost);
+    cost->bytes = figure ? figure : of_card(cost);
     if (cost->bytes > cost->op.reserved && !fr_more(&cost->op, cost->bytes - cost->op.reserved)) return false;
-    if (card < CARDS) atomic_store(&measured[card], cost->bytes);
+    if (figure && card < CARDS) atomic_store(&measured[card], figure);
     return true;
 }

@@ -2,6 +2,7 @@
  * the driver counts can give one card's limit to another. A device that the limits do not name has a quota of zero and is
  * not shown; the driver's own CUdevice values stay what they are. */
 #include "api_memory.h"
+#include "context.h"
 #include "fractile.h"
 
 #include <string.h>
@@ -66,6 +67,7 @@ int fr_card_here(CUdevice *device)
         *device = -1;
         return FR_NO_CARD;
     }
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed))) fr_unseen_look(*device);
     return fr_card_of(*device);
 }
 

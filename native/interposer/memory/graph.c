@@ -1,38 +1,39 @@
-/* The memory of graphs: one store per process and device (CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), shared by all graphs. It
- * grows when a graph is uploaded or launched, up to what allocations hold already plus what this graph holds at its
- * fullest, and shrinks when it is trimmed. So before a launch
+/* The memory of graphs: one store per process and device (CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), shared by all graphs.
  *
- *      charged + reservations of the launches on their way >= used + needs of the launches on their way
+ * It grows when a graph with allocations is instantiated, uploaded or launched, and shrinks when it is trimmed. Its driver
+ * calls take turns at the store, as allocations do at a pool (pool.c): the call reserves what the store can grow by, and the
+ * charge becomes what the driver has before the turn goes on. Whether graphs use each other's memory is the driver's
+ * business, so the most that the store can become is
  *
- * is made true; the last launch on its way brings the charge to what the driver has. A graph without memory nodes costs
- * a look at one bit. */
+ *      in use + what the other graphs needed since the last trim + what this graph needs (nodes.c)
+ *
+ * Near the quota the store is trimmed first, and then what the others needed is not there any more. A graph without memory
+ * nodes costs a look at one bit. */
 #include "pace.h"
 #include "pool.h"
 
 #define DEVICES 64
 #define FILTER 4096
-#define PATIENCE 64
 #define AT_THE_MARGIN 3
 
 struct store {
-    _Atomic uint64_t version;
-    uint64_t charged, needs, promised;
-    uint32_t calls;
-    _Atomic bool any;
+    struct fr_mutex turn;
+    uint64_t charged; /* all under `turn` */
+    uint64_t kept;    /* needs of graphs that ran since the last trim */
+    uint32_t trims, era;
+    _Atomic bool any, stale;
 };
 
-static struct fr_lock lock;
 static FR_LARGE struct store stores[DEVICES];
-static uint32_t stores_era;
 static _Atomic uint64_t filter[FILTER / 64]; /* graphs with memory have their bit set; never cleared */
 
-static void enter(void)
+/* A forked child has none of its parent's graphs. */
+static void take_over(struct store *s)
 {
-    fr_lock(&lock);
     uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed);
-    if (likely(stores_era == era)) return;
-    stores_era = era;
-    for (int i = 0; i < DEVICES; i++) stores[i] = (struct store){0};
+    if (likely(s->era == era)) return;
+    s->era = era;
+    s->charged = s->kept = 0;
 }
 
 static size_t bit_of(CUgraphExec e)
@@ -46,75 +47,68 @@ static bool may_have_memory(CUgraphExec e)
     return atomic_load_explicit(&filter[bit / 64], memory_order_relaxed) >> bit % 64 & 1;
 }
 
-/* ---- the charge ---- */
+/* ---- the charge: with the store's turn ---- */
 
-static uint64_t attribute(CUdevice d, int which)
+static uint64_t attribute(CUdevice d, int which, uint64_t otherwise)
 {
     uint64_t bytes = 0;
-    return REAL(cuDeviceGetGraphMemAttribute)(d, which, &bytes) ? 0 : bytes;
+    return REAL(cuDeviceGetGraphMemAttribute)(d, which, &bytes) ? otherwise : bytes;
 }
 
-/* Takes the lock when what was read is still true; after many attempts takes it anyway and says so. */
-static bool enter_with(CUdevice d, int which, uint64_t *value)
+/* Makes the charge what the driver has, and ends the reservation. */
+static void compare(CUdevice d, struct fr_op *op)
 {
-    for (int i = 0; i < PATIENCE; i++) {
-        uint64_t version = atomic_load(&stores[d].version);
-        *value = attribute(d, which);
-        enter();
-        if (atomic_load_explicit(&stores[d].version, memory_order_relaxed) == version) return true;
-        if (i < PATIENCE - 1) fr_unlock(&lock);
-    }
-    return false;
-}
-
-struct change {
-    uint64_t kept, back, beyond;
-};
-
-/* As long as launches are on their way, nothing that they may rely on goes back. */
-static struct change compare(struct store *s, uint64_t now, uint64_t reserved, bool sure)
-{
-    struct change c = {0};
-    if (s->calls || !sure) c.kept = reserved;
-    else if (now < s->charged) c.back = s->charged - now;
-    else {
-        c.kept = now - s->charged < reserved ? now - s->charged : reserved;
-        c.beyond = now - s->charged - c.kept;
-    }
-    s->charged += c.kept + c.beyond - c.back;
-    atomic_fetch_add(&s->version, 1);
-    return c;
-}
-
-static void apply(int card, struct fr_op *op, struct change c)
-{
+    struct store *s = &stores[d];
     struct fr_op back;
-    fr_end(op, c.kept);
-    if (c.back) {
-        fr_free_begin(&back, card);
-        fr_free_end(&back, c.back);
+    int card = fr_card_of(d);
+    uint64_t now = attribute(d, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, s->charged), before = s->charged;
+    uint64_t more = now > before ? now - before : 0, kept = more < op->reserved ? more : op->reserved;
+    s->charged = now;
+    fr_end(op, kept);
+    if (unlikely(more > kept)) fr_charge(card, more - kept);
+    if (now >= before) return;
+    fr_free_begin(&back, card);
+    fr_free_end(&back, before - now);
+}
+
+static void enter(CUdevice d)
+{
+    fr_mutex_lock(&stores[d].turn);
+    take_over(&stores[d]);
+    stores[d].any = true;
+}
+
+static void leave(CUdevice d)
+{
+    struct store *s = &stores[d];
+    struct fr_op none = {.card = FR_NO_CARD};
+    while (true) {
+        while (atomic_exchange(&s->stale, false)) compare(d, &none);
+        fr_mutex_unlock(&s->turn);
+        if (likely(!atomic_load(&s->stale)) || !fr_mutex_try(&s->turn)) return;
     }
-    if (c.beyond) fr_charge(card, c.beyond);
 }
 
 static void settle(CUdevice d)
 {
-    uint64_t now;
-    struct fr_op op = {.card = FR_NO_CARD};
     if (d < 0 || d >= DEVICES) return;
-    bool sure = enter_with(d, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
-    struct change c = compare(&stores[d], now, 0, sure);
-    fr_unlock(&lock);
-    apply(fr_card_of(d), &op, c);
+    atomic_store(&stores[d].stale, true);
+    if (!fr_mutex_try(&stores[d].turn)) return;
+    take_over(&stores[d]);
+    leave(d);
 }
 
 static CUresult trim(CUdevice d)
 {
-    struct fr_op op;
-    fr_free_begin(&op, fr_card_of(d));
+    struct fr_op none = {.card = FR_NO_CARD};
+    enter(d);
     CUresult r = REAL(cuDeviceGraphMemTrim)(d);
-    settle(d);
-    fr_free_end(&op, 0);
+    if (!r) {
+        stores[d].kept = 0;
+        stores[d].trims++;
+    }
+    compare(d, &none);
+    leave(d);
     return r;
 }
 
@@ -124,92 +118,100 @@ void fr_graphs_trim(int card)
         if (stores[d].any && fr_card_of(d) == card) trim(d);
 }
 
-/* ---- a launch on its way ---- */
+/* ---- a call that may make the store grow ---- */
 
-struct launch {
+struct call {
     struct fr_op op;
     CUdevice device;
-    uint64_t need, reserved;
+    uint64_t need;
+    uint64_t kept, trims; /* what the graph needed when it ran last, and how many trims there had been */
+    uint64_t missing;     /* what has to be reserved */
 };
 
-/* Announces the need; returns by how much the store may have to grow. */
-static uint64_t announce(struct launch *l)
+static uint64_t growth(const struct call *c)
 {
-    uint64_t used;
-    struct store *s = &stores[l->device];
-    enter_with(l->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used);
-    s->any = true;
-    s->calls++;
-    s->needs += l->need;
-    uint64_t wanted = used + s->needs, have = s->charged + s->promised;
-    atomic_fetch_add(&s->version, 1);
-    fr_unlock(&lock);
-    return wanted > have ? wanted - have : 0;
+    const struct store *s = &stores[c->device];
+    uint64_t used = attribute(c->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, s->charged);
+    uint64_t others = s->kept - (c->trims == s->trims ? c->kept : 0), most = used + others + c->need;
+    return most > s->charged ? most - s->charged : 0;
 }
 
-/* A launch that ended meanwhile may have reserved for this one's need too, and left it to the last one to settle. */
-static void withdraw(struct launch *l)
+/* Takes the turn with enough reserved for the growth. False: there is no room, and the turn is not taken. */
+static bool begin_at_once(struct call *c)
 {
-    enter();
-    stores[l->device].calls--;
-    stores[l->device].needs -= l->need;
-    atomic_fetch_add(&stores[l->device].version, 1);
-    fr_unlock(&lock);
-    settle(l->device);
-}
-
-static bool reserved(struct launch *l, bool patiently)
-{
-    int card = fr_card_of(l->device);
-    uint64_t growth = announce(l);
-    bool ok = !fr_begin(&l->op, card, patiently ? growth : 0);
-    if (ok && !patiently && !fr_more(&l->op, growth)) {
-        fr_end(&l->op, 0);
-        ok = false;
-    }
-    if (!ok) return withdraw(l), false;
-    l->reserved = growth;
-    enter();
-    stores[l->device].promised += growth;
-    fr_unlock(&lock);
-    return true;
+    enter(c->device);
+    c->missing = growth(c);
+    if (c->op.card != FR_NO_CARD && c->op.reserved >= c->missing) return true;
+    if (c->op.card == FR_NO_CARD && fr_begin(&c->op, fr_card_of(c->device), 0)) c->op.card = FR_NO_CARD;
+    else if (c->missing <= c->op.reserved || fr_more(&c->op, c->missing - c->op.reserved)) return true;
+    leave(c->device);
+    fr_end(&c->op, 0);
+    return false;
 }
 
 /* Launches of other threads that end make the growth smaller, so it is asked for again. */
-static bool begin(struct launch *l)
+static bool begin(struct call *c)
 {
-    if (reserved(l, false)) return true;
-    int card = fr_card_of(l->device);
+    c->op = (struct fr_op){.card = FR_NO_CARD};
+    if (begin_at_once(c)) return true;
+    int card = fr_card_of(c->device);
     for (int i = 0; i < AT_THE_MARGIN; i++) {
-        trim(l->device);
+        trim(c->device);
+        fr_blocks_give();
         fr_pools_trim(card);
-        if (reserved(l, true)) return true;
+        if (fr_begin(&c->op, card, c->need)) c->op = (struct fr_op){.card = FR_NO_CARD};
+        if (begin_at_once(c)) return true;
     }
     return false;
 }
 
-static void end(struct launch *l)
+/* The graph ran, or was made ready: what it needs may stay its own until the next trim. */
+static void keep(struct call *c)
 {
-    uint64_t now;
-    bool sure = enter_with(l->device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &now);
-    struct store *s = &stores[l->device];
-    s->calls--;
-    s->needs -= l->need;
-    s->promised -= l->reserved;
-    struct change c = compare(s, now, l->reserved, sure);
-    fr_unlock(&lock);
-    apply(fr_card_of(l->device), &l->op, c);
+    struct store *s = &stores[c->device];
+    s->kept += c->need - (c->trims == s->trims ? c->kept : 0);
+    c->kept = c->need;
+    c->trims = s->trims;
+}
+
+static void end(struct call *c, CUresult r)
+{
+    if (!r) keep(c);
+    compare(c->device, &c->op);
+    leave(c->device);
+}
+
+static bool counts(uint64_t bytes, CUdevice device) { return bytes && device >= 0 && device < DEVICES; }
+
+/* A record's `a` is what the graph needs, `b` its device, with the number
+ * of trims before in its upper half, and `bytes` what it kept. */
+static void remember(CUgraphExec e, const struct call *c)
+{
+    struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e, .a = c->need,
+                          .b = (uint64_t)(unsigned)c->device | c->trims << 32, .bytes = c->kept};
+    size_t bit = bit_of(e);
+    if (!c->need) return;
+    atomic_fetch_or(&filter[bit / 64], 1ull << bit % 64);
+    fr_record_put(r);
+}
+
+static bool recall(CUgraphExec e, struct call *c)
+{
+    struct fr_record r;
+    if (!fr_record_find(FR_GRAPH_EXEC, (uintptr_t)e, &r)) return false;
+    *c = (struct call){.need = r.a, .device = (CUdevice)(uint32_t)r.b, .trims = r.b >> 32, .kept = r.bytes};
+    return true;
 }
 
 static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
 {
-    struct fr_record r;
-    if (!fr_record_find(FR_GRAPH_EXEC, (uintptr_t)e, &r) || fr_capturing(s)) return real(e, given);
-    struct launch l = {.need = r.a, .device = (CUdevice)r.b};
-    if (l.device < 0 || l.device >= DEVICES) return real(e, given);
-    if (!begin(&l)) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct call c;
+    if (!recall(e, &c) || !counts(c.need, c.device) || fr_capturing(s)) return real(e, given);
+    if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t kept = c.kept, trims = c.trims;
     CUresult result = real(e, given);
-    end(&l);
+    end(&c, result);
+    if (c.kept != kept || c.trims != trims) remember(e, &c);
     return result;
 }
 
@@ -238,79 +240,88 @@ HOOK CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s)
 
 /* ---- graphs come and go ---- */
 
-static void remember(CUgraphExec e, struct fr_need need)
-{
-    struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e, .a = need.bytes,
-                          .b = (uint64_t)(unsigned)need.device};
-    size_t bit = bit_of(e);
-    if (!need.bytes) return;
-    atomic_fetch_or(&filter[bit / 64], 1ull << bit % 64);
-    fr_record_put(r);
-}
+/* Some drivers take the memory here already. */
+struct instantiation {
+    CUgraphExec *out;
+    CUgraph graph;
+    CUgraphNode *node;
+    char *log;
+    size_t size;
+    unsigned long long flags;
+    CUDA_GRAPH_INSTANTIATE_PARAMS *params;
+    CUresult (*go)(struct instantiation *i);
+};
 
-static CUresult instantiated(CUgraphExec *out, CUgraph g, CUresult r)
+static CUresult instantiate(struct instantiation *i)
 {
-    if (!r) remember(*out, fr_graph_need(g));
+    struct fr_need need = i->out && i->graph ? fr_graph_need(i->graph) : (struct fr_need){0, -1};
+    struct call c = {.need = need.bytes, .device = need.device};
+    if (!counts(c.need, c.device)) return i->go(i);
+    if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r = i->go(i);
+    end(&c, r);
+    if (!r) remember(*i->out, &c);
     return r;
 }
+
+static CUresult plain(struct instantiation *i) { return REAL(cuGraphInstantiate)(i->out, i->graph, i->node, i->log, i->size); }
+static CUresult plain_v2(struct instantiation *i) { return REAL(cuGraphInstantiate_v2)(i->out, i->graph, i->node, i->log, i->size); }
+static CUresult with_flags(struct instantiation *i) { return REAL(cuGraphInstantiateWithFlags)(i->out, i->graph, i->flags); }
+static CUresult with_params(struct instantiation *i) { return REAL(cuGraphInstantiateWithParams)(i->out, i->graph, i->params); }
+static CUresult with_params_ptsz(struct instantiation *i) { return REAL(cuGraphInstantiateWithParams_ptsz)(i->out, i->graph, i->params); }
 
 HOOK CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size)
 {
-    return instantiated(out, g, REAL(cuGraphInstantiate)(out, g, n, log, size));
+    return instantiate(&(struct instantiation){.out = out, .graph = g, .node = n, .log = log, .size = size, .go = plain});
 }
 HOOK CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *n, char *log, size_t size)
 {
-    return instantiated(out, g, REAL(cuGraphInstantiate_v2)(out, g, n, log, size));
+    return instantiate(&(struct instantiation){.out = out, .graph = g, .node = n, .log = log, .size = size, .go = plain_v2});
 }
 HOOK CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags)
 {
-    return instantiated(out, g, REAL(cuGraphInstantiateWithFlags)(out, g, flags));
-}
-
-/* With one flag the graph is uploaded at once. */
-static CUresult with_params(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p,
-                            CUresult (*real)(CUgraphExec *, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS *))
-{
-    if (!out || !g || !p || !(p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)) return instantiated(out, g, real(out, g, p));
-    struct fr_need need = fr_graph_need(g);
-    struct launch l = {.need = need.bytes, .device = need.device};
-    if (!need.bytes || l.device < 0 || l.device >= DEVICES) return real(out, g, p);
-    if (!begin(&l)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = real(out, g, p);
-    end(&l);
-    if (!r) remember(*out, need);
-    return r;
+    return instantiate(&(struct instantiation){.out = out, .graph = g, .flags = flags, .go = with_flags});
 }
 HOOK CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
 {
-    return with_params(out, g, p, REAL(cuGraphInstantiateWithParams));
+    return instantiate(&(struct instantiation){.out = out, .graph = g, .params = p, .go = with_params});
 }
 HOOK CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
 {
-    return with_params(out, g, p, REAL(cuGraphInstantiateWithParams_ptsz));
+    return instantiate(&(struct instantiation){.out = out, .graph = g, .params = p, .go = with_params_ptsz});
+}
+
+/* What it kept before stays counted. */
+static void needs_now(CUgraphExec e, struct fr_need need)
+{
+    struct call c;
+    if (!may_have_memory(e) || !recall(e, &c)) c = (struct call){.device = need.device};
+    c.need = need.bytes;
+    if (need.device >= 0) c.device = need.device;
+    remember(e, &c);
 }
 
 HOOK CUresult cuGraphExecUpdate(CUgraphExec e, CUgraph g, CUgraphNode *n, int *result)
 {
     CUresult r = REAL(cuGraphExecUpdate)(e, g, n, result);
-    if (!r) remember(e, fr_graph_need(g));
+    if (!r) needs_now(e, fr_graph_need(g));
     return r;
 }
 HOOK CUresult cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO *info)
 {
     CUresult r = REAL(cuGraphExecUpdate_v2)(e, g, info);
-    if (!r) remember(e, fr_graph_need(g));
+    if (!r) needs_now(e, fr_graph_need(g));
     return r;
 }
 
 /* What else the graph holds cannot be seen any more, so the new child comes on top. */
 static void add_child(CUgraphExec e, CUgraph child)
 {
-    struct fr_record r;
+    struct call c;
     struct fr_need need = fr_graph_need(child);
     if (!need.bytes) return;
-    if (may_have_memory(e) && fr_record_find(FR_GRAPH_EXEC, (uintptr_t)e, &r)) need.bytes += r.a;
-    remember(e, need);
+    if (may_have_memory(e) && recall(e, &c)) need.bytes += c.need;
+    needs_now(e, need);
 }
 
 HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
@@ -332,7 +343,7 @@ HOOK CUresult cuGraphExecDestroy(CUgraphExec e)
     bool known = may_have_memory(e) && fr_record_take(FR_GRAPH_EXEC, (uintptr_t)e, &old);
     CUresult r = REAL(cuGraphExecDestroy)(e);
     if (known && r) fr_record_put(old);
-    if (known) settle((CUdevice)old.b);
+    if (known) settle((CUdevice)(uint32_t)old.b);
     return r;
 }
 

@@ -1,171 +1,62 @@
-/* Images come as PTX text, as machine code (ELF), or as a fat binary of several of them, perhaps behind a small wrapper. The
- * code takes at most the size of the image. Variables are declared in the text (.global), or stand as sections without
- * contents in the ELF file (.nv.global and the like). */
+/* Images come as PTX text, as machine code (ELF), or as a fat binary of several of them, perhaps behind a small wrapper that
+ * points to it. The code takes at most the size of what is loaded; the variables are added up. */
 #include "image.h"
 
-#include <ctype.h>
 #include <elf.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FATBIN_WRAPPER 0x466243b1u
+#define WRAPPER 0x466243b1u
 #define FATBIN 0xba55ed50u
+#define MOST_LINKED 4096
 
-/* ---- PTX ---- */
-
-struct text {
-    const char *at, *end;
+struct wrapper {
+    uint32_t magic, version;
+    const void *image;
+    const void *const *linked; /* version 2: fat binaries that the driver links, up to a NULL */
 };
 
-struct word {
-    const char *at;
-    size_t length;
-};
-
-static bool part_of_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.' || c == '%'; }
-
-static void skip_comment(struct text *t)
+static struct fr_image read_wrapper(const struct wrapper *w, const struct fr_arches *arches)
 {
-    bool line = t->at[1] == '/';
-    for (t->at += 2; t->at < t->end; t->at++) {
-        if (line && *t->at == '\n') return;
-        if (!line && t->end - t->at > 1 && t->at[0] == '*' && t->at[1] == '/') {
-            t->at += 2;
-            return;
-        }
-    }
-}
-
-/* A word, or one other character; of length 0 at the end. */
-static struct word next(struct text *t)
-{
-    for (;;) {
-        while (t->at < t->end && isspace((unsigned char)*t->at)) t->at++;
-        if (t->end - t->at < 2 || t->at[0] != '/' || (t->at[1] != '/' && t->at[1] != '*')) break;
-        skip_comment(t);
-    }
-    struct word w = {t->at, 0};
-    if (t->at == t->end) return w;
-    if (!part_of_word(*t->at)) t->at++;
-    else
-        while (t->at < t->end && part_of_word(*t->at)) t->at++;
-    w.length = (size_t)(t->at - w.at);
-    return w;
-}
-
-static bool is(struct word w, const char *text) { return strlen(text) == w.length && !memcmp(w.at, text, w.length); }
-
-static uint64_t number(struct word w)
-{
-    uint64_t n = 0;
-    bool hex = w.length > 2 && w.at[0] == '0' && (w.at[1] | 0x20) == 'x';
-    for (size_t i = hex ? 2 : 0; i < w.length && isxdigit((unsigned char)w.at[i]); i++) {
-        int digit = isdigit((unsigned char)w.at[i]) ? w.at[i] - '0' : (w.at[i] | 0x20) - 'a' + 10;
-        if (digit > 9 && !hex) break;
-        if (n > UINT64_MAX / 32) return UINT64_MAX / 2;
-        n = n * (hex ? 16 : 10) + (uint64_t)digit;
-    }
-    return n;
-}
-
-/* ".f32" is 4: the digits that end the name are its bits; ".f16x2" and ".v4" are factors of their own. */
-static uint64_t type_bytes(struct word w)
-{
-    static const char *const types[] = {".u8", ".s8", ".b8", ".u16", ".s16", ".b16", ".f16", ".bf16", ".u32", ".s32", ".b32", ".f32",
-                                        ".f16x2", ".bf16x2", ".u64", ".s64", ".b64", ".f64", ".b128"};
-    static const unsigned char bytes[] = {1, 1, 1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 8, 8, 8, 16};
-    for (size_t i = 0; i < sizeof bytes; i++)
-        if (is(w, types[i])) return bytes[i];
-    return 0;
-}
-
-/* What stands after ".global", up to its value or its end. */
-static void variable(struct text *t, uint64_t *sum)
-{
-    uint64_t element = 0, count = 1, align = 0, vector = 1, size;
-    for (struct word w = next(t); w.length && *w.at != '=' && *w.at != ';'; w = next(t)) {
-        if (is(w, ".align")) align = number(next(t));
-        else if (is(w, ".v2")) vector = 2;
-        else if (is(w, ".v4")) vector = 4;
-        else if (type_bytes(w)) element = type_bytes(w);
-        else if (*w.at == '[') {
-            w = next(t);
-            if (isdigit((unsigned char)*w.at) && __builtin_mul_overflow(count, number(w), &count)) count = UINT64_MAX >> 8;
-            if (*w.at == ']') continue; /* as long as its value: part of the text */
-        }
-    }
-    if (!element || __builtin_mul_overflow(element * vector, count, &size) || size > UINT64_MAX >> 4) return;
-    if (!align || align > 1 << 20) align = element * vector;
-    *sum = (*sum + align - 1) / align * align + size;
-}
-
-static uint64_t ptx_globals(const char *text, size_t length)
-{
-    struct text t = {text, text + length};
-    uint64_t sum = 0;
-    int depth = 0;
-    for (struct word w = next(&t); w.length; w = next(&t)) {
-        if (*w.at == '{') depth++;
-        if (*w.at == '}') depth--;
-        if (depth == 0 && is(w, ".global")) variable(&t, &sum);
-    }
-    return sum;
-}
-
-/* ---- machine code ---- */
-
-static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-static struct fr_image read_elf(const unsigned char *image, size_t size)
-{
-    Elf64_Ehdr h;
-    struct fr_image out = {0, 0};
-    if (size < sizeof h) return (struct fr_image){size, 0};
-    memcpy(&h, image, sizeof h);
-    out.code = h.e_shoff + (uint64_t)h.e_shnum * h.e_shentsize;
-    if (h.e_shentsize != sizeof(Elf64_Shdr) || out.code > size || out.code < h.e_shoff) return (struct fr_image){least(out.code, 1ull << 40), 0};
-    for (unsigned i = 0; i < h.e_shnum; i++) {
-        Elf64_Shdr s;
-        memcpy(&s, image + h.e_shoff + i * sizeof s, sizeof s);
-        bool variables = s.sh_type == SHT_NOBITS && s.sh_flags & SHF_ALLOC && s.sh_flags & SHF_WRITE;
-        if (variables && s.sh_size < 1ull << 50) out.globals += s.sh_size;
+    struct fr_image out = {0};
+    if (w->image) out = fr_image_read(w->image, SIZE_MAX, arches);
+    for (int i = 0; w->version == 2 && w->linked && i < MOST_LINKED && w->linked[i]; i++) {
+        struct fr_image one = fr_image_read(w->linked[i], SIZE_MAX, arches);
+        out.code += one.code;
+        out.globals += one.globals;
+        out.unreadable |= one.unreadable;
     }
     return out;
 }
 
-struct fr_image fr_image_read(const void *image, size_t size)
+struct fr_image fr_image_read(const void *image, size_t size, const struct fr_arches *arches)
 {
     uint32_t magic = 0;
-    uint64_t length;
-    const void *inner;
     if (size >= sizeof magic) memcpy(&magic, image, sizeof magic);
-    if (magic == FATBIN_WRAPPER && size >= 16) {
-        memcpy(&inner, (const char *)image + 8, sizeof inner);
-        return inner && size == SIZE_MAX ? fr_image_read(inner, SIZE_MAX) : (struct fr_image){0, 0};
+    if (magic == WRAPPER && size == SIZE_MAX) {
+        struct wrapper w;
+        memcpy(&w, image, sizeof w);
+        return read_wrapper(&w, arches);
     }
-    if (magic == FATBIN && size >= 16) {
-        memcpy(&length, (const char *)image + 8, sizeof length);
-        return (struct fr_image){length > 1ull << 40 ? 1ull << 40 : length + 16, 0};
-    }
-    if (!memcmp(&magic, ELFMAG, SELFMAG)) return read_elf(image, size);
-    length = strnlen(image, size);
-    return (struct fr_image){length, ptx_globals(image, length)};
+    if (magic == FATBIN && size >= 16) return fr_fatbin_read(image, size, arches);
+    if (!memcmp(&magic, ELFMAG, SELFMAG)) return fr_cubin_read(image, size);
+    size_t length = strnlen(image, size);
+    return (struct fr_image){.code = length, .globals = fr_ptx_globals(image, length)};
 }
 
-struct fr_image fr_image_read_file(const char *path)
+struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arches)
 {
-    struct fr_image out = {0, 0};
+    struct fr_image out = {0};
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return out;
     void *map = fstat(fd, &st) == 0 && st.st_size > 0 ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     close(fd);
     if (map == MAP_FAILED) return out;
-    out = fr_image_read(map, (size_t)st.st_size);
+    out = fr_image_read(map, (size_t)st.st_size, arches);
     munmap(map, (size_t)st.st_size);
     return out;
 }

@@ -2,14 +2,29 @@
 #ifndef FRACTILE_IMAGE_H
 #define FRACTILE_IMAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct fr_image {
     uint64_t code, globals; /* bytes, at most */
+    bool unreadable;        /* what it would take is not known */
 };
+
+/* Compute capabilities (90: 9.0) that code may be loaded for; none: any. */
+#define FR_ARCHES 64
+struct fr_arches {
+    int count;
+    unsigned of[FR_ARCHES];
+};
+
 /* size: SIZE_MAX for an image in memory, which says itself where it ends. */
-struct fr_image fr_image_read(const void *image, size_t size);
-struct fr_image fr_image_read_file(const char *path);
+struct fr_image fr_image_read(const void *image, size_t size, const struct fr_arches *arches);
+struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arches);
+
+/* The parts that it is read by. */
+uint64_t fr_ptx_globals(const char *text, size_t length);
+struct fr_image fr_cubin_read(const unsigned char *image, size_t size); /* size: SIZE_MAX as above */
+struct fr_image fr_fatbin_read(const unsigned char *image, size_t size, const struct fr_arches *arches);
 
 #endif

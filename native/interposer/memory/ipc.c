@@ -6,6 +6,7 @@
 #include "api_memory.h"
 #include "api_vmm.h"
 #include "linear.h"
+#include "pool.h"
 #include "handles.h"
 
 /* ---- export ---- */
@@ -29,9 +30,12 @@ static void publish(CUdeviceptr p, struct fr_key key)
         fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: importers pay for what they import");
 }
 
+/* A small piece from the last granule of the quota lies in a pool, and memory of pools has no handle of this kind: there was
+ * no room for memory that has one. */
 HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 {
     CUresult r = REAL(cuIpcGetMemHandle)(out, p);
+    if (unlikely(r == CUDA_ERROR_INVALID_VALUE) && fr_margin_holds(p)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (!r) publish(p, fr_key_of_bytes(out));
     return r;
 }

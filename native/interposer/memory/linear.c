@@ -1,10 +1,10 @@
 /* Linear memory: reserve, call, keep.
  *
  * From 1 MiB on an allocation takes whole granules. Smaller ones share granules (granules.c): one is reserved for each, and
- * given back when the piece landed in a granule that is charged already; when the quota has no granule left, a piece goes
- * without reservation if a hole is sure to be left for it. What the driver takes beyond what was expected is charged if the
- * quota can bear it; else it is freed at once and the answer is out of memory. */
+ * given back when the piece landed in a granule that is charged already. What the driver takes beyond what was expected is
+ * charged if the quota can bear it; else it is freed at once and the answer is out of memory. */
 #include "linear.h"
+#include "pool.h"
 #include "api_memory.h"
 #include "granules.h"
 
@@ -27,6 +27,18 @@ CUresult fr_begin_here(struct fr_op *op, const struct fr_place *at, uint64_t wor
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* What pools of this process keep unused goes back before anything is refused. */
+static CUresult begin(struct fr_op *op, const struct fr_place *at, uint64_t worst)
+{
+    CUresult r = fr_begin_here(op, at, worst);
+    bool something = atomic_load(&fr_pools_any) || atomic_load(&fr_late_frees);
+    if (likely(r != CUDA_ERROR_OUT_OF_MEMORY) || !something || at->card == FR_NO_CARD || atomic_load(&fr_captures)) return r;
+    fr_blocks_give();
+    fr_late_frees_look();
+    fr_pools_trim(at->card);
+    return fr_begin_here(op, at, worst);
+}
+
 /* ---- large ---- */
 
 static void undo(CUdeviceptr p) { REAL(cuMemFree_v2)(p); }
@@ -41,7 +53,7 @@ static bool remember(const struct fr_request *q, const struct fr_place *at, uint
 static CUresult whole(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;
-    CUresult r = fr_begin_here(&op, at, fr_granules(q->worst));
+    CUresult r = begin(&op, at, fr_granules(q->worst));
     if (r) return r;
     if ((r = q->call(q))) {
         fr_end(&op, 0);
@@ -60,74 +72,42 @@ static CUresult whole(struct fr_request *q, const struct fr_place *at)
 
 /* ---- small ---- */
 
-static bool room_for_one(int card)
+/* Charges the granules in which the piece is the first. More of them than were reserved are charged if the quota can bear it. */
+static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *op)
 {
-    struct fr_quota quota;
-    fr_quota(card, &quota);
-    return quota.memory >= FR_GRANULE && fr_used(card) <= quota.memory - FR_GRANULE;
-}
-
-/* A granule of its own, or a hole that is sure. */
-static bool try_to_enter(struct fr_op *op, struct fr_small *s, const struct fr_place *at, uint64_t size)
-{
-    *s = (struct fr_small){.crowded = false};
-    if (fr_begin(op, at->card, 0)) return false;
-    bool own = room_for_one(at->card) && fr_more(op, FR_GRANULE);
-    if (fr_small_enter(s, at->context, at->card, size, own)) return true;
-    fr_end(op, 0);
+    uint32_t added, emptied;
+    int object;
+    if (!fr_small_book(at->context, at->card, q->address, q->size, &added)) return false;
+    uint64_t bytes = added * FR_GRANULE;
+    bool kept = bytes <= op->reserved || op->card == FR_NO_CARD || fr_more(op, bytes - op->reserved);
+    if (kept && remember(q, at, 0, PIECE)) {
+        fr_end(op, bytes);
+        return true;
+    }
+    undo(q->address);
+    fr_small_unbook(q->address, q->size, &emptied, &object);
     return false;
 }
 
-/* When there is neither, the ledger waits for what others give back; and then as long for those on their way, who may lie
- * in the only hole, but need not. */
-static CUresult enter(struct fr_op *op, struct fr_small *s, const struct fr_place *at, uint64_t size)
+static bool last_granule(int card)
 {
-    struct fr_patience patience = {0};
-    if (try_to_enter(op, s, at, size)) return CUDA_SUCCESS;
-    CUresult r = fr_begin(op, at->card, FR_GRANULE);
-    if (!r) return fr_small_enter(s, at->context, at->card, size, 1), CUDA_SUCCESS;
-    do {
-        if (try_to_enter(op, s, at, size)) return CUDA_SUCCESS;
-    } while (s->crowded && fr_wait(&patience));
-    return r;
+    struct fr_quota quota;
+    fr_quota(card, &quota);
+    return fr_used(card) + 2 * FR_GRANULE > quota.memory && fr_process() == FR_ENFORCE;
 }
 
-static bool leave(struct fr_op *op, struct fr_small *s, CUdeviceptr p, uint64_t size)
-{
-    struct fr_small_end end = fr_small_leave(s, p, size);
-    while (end.missing && fr_more(op, end.missing * FR_GRANULE)) {
-        s->own += end.missing;
-        end = fr_small_leave(s, p, size);
-    }
-    bool good = end.booked && !end.missing;
-    if (!good) {
-        struct fr_record forgotten;
-        fr_record_take(FR_POINTER, p, &forgotten); /* before the driver gives the address to somebody else */
-        undo(p);
-        fr_escape();
-    }
-    if (end.missing) end = fr_small_leave(s, 0, 0);
-    fr_end(op, end.kept * FR_GRANULE);
-    fr_free_end(&end.spare, end.back * FR_GRANULE);
-    return good;
-}
-
+/* What the last granule has left could not be used: the next piece would need a granule to be reserved. So the last ones lie
+ * in a pool that cannot grow (margin_pool.c). */
 static CUresult piece(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;
-    struct fr_small s;
-    CUresult r = enter(&op, &s, at, q->worst);
+    if (unlikely(last_granule(at->card)) && q->plain && fr_margin_small(&q->address, q->size, at)) return CUDA_SUCCESS;
+    CUresult r = begin(&op, at, FR_GRANULE);
     if (r) return r;
     r = q->call(q);
-    if (!r && !remember(q, at, 0, PIECE)) {
-        undo(q->address);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (r) {
-        leave(&op, &s, 0, 0);
-        return r;
-    }
-    return leave(&op, &s, q->address, q->size) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!r && book(q, at, &op)) return CUDA_SUCCESS;
+    fr_end(&op, 0);
+    return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult fr_linear_request(struct fr_request *q)
@@ -143,36 +123,47 @@ CUresult fr_linear_request(struct fr_request *q)
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
 {
     f->known = p && fr_record_take(FR_POINTER, p, &f->record);
-    if (!f->known) return false;
-    if (f->record.b == PIECE) fr_small_freeing(p, f->record.a);
-    fr_free_begin(&f->op, f->record.card);
-    return true;
+    if (f->known) fr_free_begin(&f->op, f->record.card);
+    return f->known;
 }
 
-static void stays(struct fr_linear *f)
+/* What goes back to the ledger when the driver has taken the memory back. */
+static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
 {
-    uint32_t owed = 0;
-    if (f->record.b == PIECE) fr_small_stays(f->record.key, f->record.a, &owed);
-    if (owed) fr_charge(f->record.card, owed * FR_GRANULE);
-    fr_record_put(f->record);
-    fr_free_end(&f->op, 0);
+    uint64_t bytes = r->bytes;
+    int object = r->object;
+    if (kind == PIECE) {
+        uint32_t emptied;
+        fr_small_unbook(p, r->a, &emptied, &object);
+        bytes = emptied * FR_GRANULE;
+    }
+    return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
 }
 
 void fr_linear_free_end(struct fr_linear *f, CUresult result)
 {
     if (!f->known) return;
-    if (result) {
-        stays(f);
-        return;
-    }
-    uint64_t bytes = f->record.bytes;
-    int object = f->record.object;
-    if (f->record.b == PIECE) {
-        uint32_t back;
-        fr_small_freed(f->record.context, f->record.key, f->record.a, &back, &object);
-        bytes = back * FR_GRANULE;
-    }
-    fr_free_end(&f->op, object == FR_NO_OBJECT ? bytes : fr_object_leave(object));
+    if (result) fr_record_put(f->record);
+    fr_free_end(&f->op, result ? 0 : refund(&f->record, f->record.key, f->record.b));
+}
+
+/* A late free: the record waits under a number; b: address and kind. */
+bool fr_linear_keep(const struct fr_linear *f, uint64_t number)
+{
+    struct fr_record r = f->record;
+    r.class = FR_LATE;
+    r.b = r.key | r.b;
+    r.key = number;
+    return fr_record_put(r);
+}
+
+void fr_linear_release(uint64_t number)
+{
+    struct fr_record r;
+    struct fr_op op;
+    if (!fr_record_take(FR_LATE, number, &r)) return; /* it went with its context */
+    fr_free_begin(&op, r.card);
+    fr_free_end(&op, refund(&r, r.b & ~1ull, r.b & 1));
 }
 
 /* ---- for IPC: what the driver shares ---- */

@@ -30,11 +30,16 @@ struct fr_request {
     uint64_t size;  /* asked for, or the least that it can be; in the end what it is */
     uint64_t worst; /* the most that it can be */
     bool whole;     /* never packed with others, however small */
+    bool plain;     /* any device memory of that size will do */
     CUdeviceptr address;
     /* arguments of the calls */
     size_t width, height, pitch;
     unsigned element, flags;
 };
 CUresult fr_linear_request(struct fr_request *request);
+
+/* For late_free.c: the free has begun and stays charged under this number, until it is released. */
+bool fr_linear_keep(const struct fr_linear *f, uint64_t number);
+void fr_linear_release(uint64_t number);
 
 #endif

@@ -3,6 +3,7 @@
  * Arguments that the driver refuses go to it as they are, so that its error comes back and nothing is reserved. */
 #include "api_memory.h"
 #include "linear.h"
+#include "pool.h"
 
 #define PITCH 512 /* no card aligns rows to more; should one do, the pitch that the driver returns is what counts */
 
@@ -23,7 +24,7 @@ static CUresult alloc(struct fr_request *q) { return REAL(cuMemAlloc_v2)(&q->add
 
 CUresult fr_linear_alloc(CUdeviceptr *out, size_t size)
 {
-    struct fr_request q = {.call = alloc, .size = size, .worst = size};
+    struct fr_request q = {.call = alloc, .size = size, .worst = size, .plain = true};
     CUresult r = fr_linear_request(&q);
     if (!r) *out = q.address;
     return r;
@@ -111,14 +112,25 @@ HOOK CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned flags)
 
 /* ---- free: what we do not know is the driver's to judge ---- */
 
+/* Memory of a pool may be freed so too, and the pool may be smaller then. */
+static CUresult free_of_pool(CUdeviceptr p)
+{
+    struct fr_shrinking s;
+    CUdevice device;
+    if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return REAL(cuMemFree_v2)(p);
+    fr_pools_shrinking(&s, FR_WAITS);
+    CUresult r = REAL(cuMemFree_v2)(p);
+    if (!r && !REAL(cuCtxGetDevice)(&device)) fr_margin_tidy(device);
+    fr_pools_shrunk(&s);
+    return r;
+}
+
 HOOK CUresult cuMemFree_v2(CUdeviceptr p)
 {
     struct fr_linear f;
-    struct fr_piece piece;
-    bool ours = fr_linear_free_begin(&f, p), of_a_pool = !ours && fr_piece_free_begin(&piece, p);
+    if (!fr_linear_free_begin(&f, p)) return free_of_pool(p);
     CUresult r = REAL(cuMemFree_v2)(p);
-    if (ours) fr_linear_free_end(&f, r);
-    if (of_a_pool) fr_piece_free_end(&piece, r, 0);
+    fr_linear_free_end(&f, r);
     return r;
 }
 

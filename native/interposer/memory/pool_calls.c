@@ -21,6 +21,7 @@ HOOK CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
     if (r || !p) return r;
     p->made = true;
     p->exported = props->handleTypes != 0;
+    p->most = fr_pool_can_be_capped() ? props->maxSize : 0;
     fr_pool_done(p);
     return r;
 }
@@ -43,26 +44,35 @@ HOOK CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *l, int type) { r
 /* Choosing a pool, who may use it and what it keeps charge nothing: the next synchronisation shows what it did. */
 HOOK CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool pool) { return REAL(cuDeviceSetMemPool)(d, pool); }
 HOOK CUresult cuMemSetMemPool(CUmemLocation *l, int type, CUmemoryPool pool) { return REAL(cuMemSetMemPool)(l, type, pool); }
-HOOK CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *d, size_t n) { return REAL(cuMemPoolSetAccess)(pool, d, n); }
+
+HOOK CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *d, size_t n)
+{
+    CUresult r = REAL(cuMemPoolSetAccess)(pool, d, n);
+    struct fr_pool *p = r ? NULL : fr_pool_use(pool);
+    for (size_t i = 0; p && i < n; i++) p->peers |= d[i].location.id != p->device;
+    if (p) fr_pool_done(p);
+    return r;
+}
 
 /* ---- smaller, or gone ---- */
 
 HOOK CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int what, void *value)
 {
-    struct fr_lull l;
+    struct fr_shrinking s;
     if (what != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) return REAL(cuMemPoolSetAttribute)(pool, what, value);
-    fr_lull_begin(&l);
+    fr_pools_shrinking(&s, FR_BRIEF);
     CUresult r = REAL(cuMemPoolSetAttribute)(pool, what, value);
-    fr_lull_end(&l, FR_NO_ORDER);
+    fr_pools_shrunk(&s);
     return r;
 }
 
 HOOK CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
-    struct fr_lull l;
-    fr_lull_begin(&l);
+    struct fr_shrinking s;
+    fr_blocks_give();
+    fr_pools_shrinking(&s, FR_BRIEF);
     CUresult r = REAL(cuMemPoolTrimTo)(pool, keep);
-    fr_lull_end(&l, FR_NO_ORDER);
+    fr_pools_shrunk(&s);
     return r;
 }
 
@@ -78,6 +88,7 @@ static void leave_device(const struct fr_pool *p)
 HOOK CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     uint64_t nothing = 0;
+    fr_blocks_give();
     struct fr_pool *p = fr_pool_use(pool);
     if (p && p->imported) return fr_pool_import_ends(p);
     if (!p || !p->made || p->doomed || p->card == FR_NO_CARD) {

@@ -16,13 +16,10 @@ static bool named(struct fr_pool *p, struct fr_key key)
     return first;
 }
 
-/* Its size may change between the look and the entry; so it is told once more. */
 static void name(struct fr_pool *p)
 {
     if (!named(p, fr_descriptor_key()) || p->card == FR_NO_CARD) return;
-    p->object = fr_object_share(p->card, p->charged, object_key(p->key));
-    if (p->object == FR_NO_OBJECT) fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: a pool's memory is not counted when its maker is gone");
-    fr_pool_resize_object(p);
+    if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: a pool's memory is not counted when its maker is gone");
 }
 
 HOOK CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, int type, unsigned long long flags)

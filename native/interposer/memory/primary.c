@@ -46,6 +46,30 @@ static void not_held(CUdevice device)
     fr_unlock(&lock);
 }
 
+/* The primary context is this one. Was it another, that one died past us, and what was allocated in it is gone. */
+static void renew(CUdevice device, CUcontext now)
+{
+    struct fr_op op;
+    struct primary *p = enter(device);
+    CUcontext old = p->charged ? p->context : NULL;
+    int card = p->card;
+    if (p->charged) p->context = now;
+    fr_unlock(&lock);
+    if (!old || old == now) return;
+    fr_free_begin(&op, card);
+    fr_free_end(&op, fr_context_bury(fr_context_doom(old), card));
+}
+
+/* Its handle, where a call does not say it. Somebody holds it, or what it costs is charged already: should this call make it, it
+ * is paid for. */
+static void learn(CUdevice device)
+{
+    CUcontext context = NULL;
+    if (REAL(cuDevicePrimaryCtxRetain)(&context, device)) return;
+    renew(device, context);
+    REAL(cuDevicePrimaryCtxRelease_v2)(device);
+}
+
 static uint64_t book(CUdevice device, CUcontext context, const struct fr_cost *cost)
 {
     struct primary *p = enter(device);
@@ -55,17 +79,19 @@ static uint64_t book(CUdevice device, CUcontext context, const struct fr_cost *c
     if (context) p->context = context;
     if (new) p->charged = true, p->bytes = cost->bytes, p->card = cost->op.card;
     fr_unlock(&lock);
-    if (new) fr_contexts_add(cost->op.card, 1);
+    if (new) fr_context_made(cost->op.card, context);
+    if (!context) learn(device);
     return new ? cost->bytes : 0;
 }
 
-static CUresult hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
+CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
 {
     struct fr_cost cost;
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
     if (lives(c->device)) {
         CUresult r = c->go(c);
         if (r) not_held(c->device);
+        else if (c->out) renew(c->device, *c->out);
         return r;
     }
     CUresult r = fr_context_reserve(&cost, c->device);
@@ -96,7 +122,7 @@ static bool died(CUdevice device, uint64_t *bytes)
         struct primary *p = enter(device);
         bool settled = p->turn == turn, gone = settled && !on && p->charged;
         *bytes = gone ? p->bytes : 0;
-        if (gone) p->charged = false, p->holders = 0;
+        if (gone) p->charged = false, p->holders = 0, p->context = NULL;
         fr_unlock(&lock);
         if (settled) return gone;
     }
@@ -138,7 +164,7 @@ static void left(CUdevice device, bool gone)
     fr_unlock(&lock);
 }
 
-static CUresult leave(struct fr_context_call *c, bool all)
+CUresult fr_primary_leave(struct fr_context_call *c, bool all)
 {
     struct leaving l;
     uint64_t bytes = 0;
@@ -152,9 +178,47 @@ static CUresult leave(struct fr_context_call *c, bool all)
     if (gone && !l.doomed) l.doomed = fr_context_doom(l.context);
     if (gone || (another && l.doomed)) bytes += fr_context_bury(l.doomed, l.card);
     else if (l.doomed) fr_context_spare(l.doomed, l.context);
-    if (gone) fr_contexts_add(l.card, -1);
+    if (gone) bytes += fr_unseen_take(l.card), fr_contexts_add(l.card, -1);
     fr_free_end(&l.op, bytes);
     return r;
+}
+
+/* ---- made past us: unseen.c ---- */
+
+CUcontext fr_primary_context(CUdevice device)
+{
+    if (device < 0 || device >= DEVICES) return NULL;
+    CUcontext context = enter(device)->context;
+    fr_unlock(&lock);
+    return context;
+}
+
+static bool charged(CUdevice device)
+{
+    bool on = enter(device)->charged;
+    fr_unlock(&lock);
+    return on;
+}
+
+bool fr_primary_unseen(CUdevice device) { return device >= 0 && device < DEVICES && !charged(device) && active(device); }
+
+bool fr_primary_is(CUdevice device, CUcontext context)
+{
+    if (device < 0 || device >= DEVICES || !charged(device)) return false;
+    if (fr_primary_context(device) == context) return true;
+    learn(device);
+    return fr_primary_context(device) == context;
+}
+
+/* Whoever made it holds it. */
+bool fr_primary_claim(CUdevice device, int card, uint64_t bytes)
+{
+    struct primary *p = enter(device);
+    bool new = !p->charged;
+    if (new) p->charged = true, p->bytes = bytes, p->card = card, p->holders = 1, p->context = NULL, p->turn++;
+    fr_unlock(&lock);
+    if (new) learn(device);
+    return new;
 }
 
 /* ---- the calls ---- */
@@ -168,32 +232,9 @@ static CUresult reset_v2(struct fr_context_call *c) { return REAL(cuDevicePrimar
 HOOK CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
     struct fr_context_call c = {.go = retain, .out = out, .device = device};
-    return out ? hold(&c, release_v2) : retain(&c);
+    return out ? fr_primary_hold(&c, release_v2) : retain(&c);
 }
-HOOK CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return leave(&(struct fr_context_call){.go = release, .device = device}, false); }
-HOOK CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return leave(&(struct fr_context_call){.go = release_v2, .device = device}, false); }
-HOOK CUresult cuDevicePrimaryCtxReset(CUdevice device) { return leave(&(struct fr_context_call){.go = reset, .device = device}, true); }
-HOOK CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) { return leave(&(struct fr_context_call){.go = reset_v2, .device = device}, true); }
-
-/* A green context is a part of the primary one, and holds it. Which device it is on stands in a record of its own. */
-static CUresult green(struct fr_context_call *c) { return REAL(cuGreenCtxCreate)(c->green_out, c->params, c->device, c->flags); }
-static CUresult wither(struct fr_context_call *c) { return REAL(cuGreenCtxDestroy)(c->green_out ? *c->green_out : c->green); }
-
-HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned flags)
-{
-    struct fr_context_call c = {.go = green, .green_out = out, .params = description, .device = device, .flags = flags};
-    if (!out || !description) return green(&c);
-    CUresult r = hold(&c, wither);
-    struct fr_record record = {.class = FR_CONTEXT, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .a = (uint64_t)device};
-    if (!r) record.key = (uintptr_t)*out, fr_record_put(record);
-    return r;
-}
-
-HOOK CUresult cuGreenCtxDestroy(CUgreenCtx context)
-{
-    struct fr_record record;
-    struct fr_context_call c = {.go = wither, .green = context};
-    if (!context || !fr_record_take(FR_CONTEXT, (uintptr_t)context, &record)) return wither(&c);
-    c.device = (CUdevice)record.a;
-    return leave(&c, false);
-}
+HOOK CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = release, .device = device}, false); }
+HOOK CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = release_v2, .device = device}, false); }
+HOOK CUresult cuDevicePrimaryCtxReset(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = reset, .device = device}, true); }
+HOOK CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = reset_v2, .device = device}, true); }

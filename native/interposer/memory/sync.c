@@ -1,57 +1,90 @@
-/* Calls that wait for work: the driver gives unused memory of pools back in them, down to the release threshold. They cost
- * one look at a flag as long as this process has no pool. */
+/* Calls that wait for work: the driver gives unused memory of pools back in them, down to the release threshold, and linear
+ * memory that was freed in a stream. They cost two looks at a flag as long as this process has neither. */
+#include "api_memory.h"
 #include "pool.h"
 
-static bool no_pools(void)
+static bool nothing_to_come(void)
 {
-    return likely(!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) || atomic_load_explicit(&fr_era, memory_order_relaxed) == 0;
+    return likely(!atomic_load_explicit(&fr_pools_any, memory_order_relaxed) && !atomic_load_explicit(&fr_late_frees, memory_order_relaxed)) ||
+           atomic_load_explicit(&fr_era, memory_order_relaxed) == 0;
 }
 
 static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
 {
-    struct fr_lull l;
-    if (no_pools()) return real(given);
-    fr_lull_begin(&l);
+    struct fr_shrinking shrinking;
+    if (nothing_to_come()) return real(given);
+    fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = real(given);
-    fr_lull_end(&l, r ? FR_NO_ORDER : fr_order(s));
+    fr_pools_shrunk(&shrinking);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL);
+    return r;
+}
+
+/* For the library itself, where a stream has nothing left to do: the call is a synchronisation and costs no time. */
+bool fr_synchronised(CUstream s)
+{
+    struct fr_shrinking shrinking;
+    if (atomic_load_explicit(&fr_captures, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
+    fr_pools_shrinking(&shrinking, FR_BRIEF);
+    CUresult r = REAL(cuStreamSynchronize)(s);
+    fr_pools_shrunk(&shrinking);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL);
+    return !r;
+}
+
+/* A query that says "done" is no synchronisation: what it brings back of pools is read off, of linear memory nothing is known. */
+static CUresult query(CUresult (*real)(CUstream), CUstream s)
+{
+    struct fr_shrinking shrinking;
+    if (nothing_to_come()) return real(s);
+    fr_pools_shrinking(&shrinking, FR_BRIEF);
+    CUresult r = real(s);
+    fr_pools_shrunk(&shrinking);
     return r;
 }
 
 HOOK CUresult cuStreamSynchronize(CUstream s) { return stream(REAL(cuStreamSynchronize), s, s); }
 HOOK CUresult cuStreamSynchronize_ptsz(CUstream s) { return stream(REAL(cuStreamSynchronize_ptsz), s, fr_per_thread(s)); }
-HOOK CUresult cuStreamQuery(CUstream s) { return stream(REAL(cuStreamQuery), s, s); }
-HOOK CUresult cuStreamQuery_ptsz(CUstream s) { return stream(REAL(cuStreamQuery_ptsz), s, fr_per_thread(s)); }
+HOOK CUresult cuStreamQuery(CUstream s) { return query(REAL(cuStreamQuery), s); }
+HOOK CUresult cuStreamQuery_ptsz(CUstream s) { return query(REAL(cuStreamQuery_ptsz), s); }
 
-static CUresult event(CUresult (*real)(CUevent), CUevent e)
+static CUresult event(CUresult (*real)(CUevent), CUevent e, enum fr_how_long how_long)
 {
-    struct fr_lull l;
-    if (no_pools()) return real(e);
-    fr_lull_begin(&l);
+    struct fr_shrinking shrinking;
+    if (nothing_to_come()) return real(e);
+    fr_pools_shrinking(&shrinking, how_long);
     CUresult r = real(e);
-    fr_lull_end(&l, FR_NO_ORDER);
+    fr_pools_shrunk(&shrinking);
     return r;
 }
 
-HOOK CUresult cuEventSynchronize(CUevent e) { return event(REAL(cuEventSynchronize), e); }
-HOOK CUresult cuEventQuery(CUevent e) { return event(REAL(cuEventQuery), e); }
+HOOK CUresult cuEventSynchronize(CUevent e) { return event(REAL(cuEventSynchronize), e, FR_WAITS); }
+HOOK CUresult cuEventQuery(CUevent e) { return event(REAL(cuEventQuery), e, FR_BRIEF); }
 
-/* The work of other contexts goes on, so no piece becomes free for all. */
+/* Waiting for a context is waiting for each of its streams. */
+static void waited_for(CUcontext c)
+{
+    if (atomic_load(&fr_late_frees) && (c || !REAL(cuCtxGetCurrent)(&c)) && c) fr_late_frees_done(FR_NO_STREAM, c);
+}
+
 HOOK CUresult cuCtxSynchronize(void)
 {
-    struct fr_lull l;
-    if (no_pools()) return REAL(cuCtxSynchronize)();
-    fr_lull_begin(&l);
+    struct fr_shrinking shrinking;
+    if (nothing_to_come()) return REAL(cuCtxSynchronize)();
+    fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = REAL(cuCtxSynchronize)();
-    fr_lull_end(&l, FR_NO_ORDER);
+    fr_pools_shrunk(&shrinking);
+    if (!r) waited_for(NULL);
     return r;
 }
 
 HOOK CUresult cuCtxSynchronize_v2(CUcontext c)
 {
-    struct fr_lull l;
-    if (no_pools()) return REAL(cuCtxSynchronize_v2)(c);
-    fr_lull_begin(&l);
+    struct fr_shrinking shrinking;
+    if (nothing_to_come()) return REAL(cuCtxSynchronize_v2)(c);
+    fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = REAL(cuCtxSynchronize_v2)(c);
-    fr_lull_end(&l, FR_NO_ORDER);
+    fr_pools_shrunk(&shrinking);
+    if (!r) waited_for(c);
     return r;
 }

@@ -13,7 +13,7 @@ static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64
     HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
                        CUstream s, void **parameters, void **extra)                                                              \
     {                                                                                                                            \
-        CUresult used = fr_function_used(f);                                                                                     \
+        CUresult used = fr_function_used(f, s);                                                                                  \
         if (unlikely(used)) return used;                                                                                         \
         if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);                            \
         struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                         \
@@ -26,7 +26,7 @@ LAUNCH(cuLaunchKernel_ptsz, true)
     HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
                        CUstream s, void **parameters)                                                                            \
     {                                                                                                                            \
-        CUresult used = fr_function_used(f);                                                                                     \
+        CUresult used = fr_function_used(f, s);                                                                                  \
         if (unlikely(used)) return used;                                                                                         \
         if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters);                                   \
         struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                         \
@@ -38,7 +38,7 @@ COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 #define EXTENDED(name, own)                                                                                                      \
     HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                   \
     {                                                                                                                            \
-        CUresult used = fr_function_used(f);                                                                                     \
+        CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                                  \
         if (unlikely(used)) return used;                                                                                         \
         if (!c || fr_unpaced()) return REAL(name)(c, f, parameters, extra);                                                      \
         uint64_t block = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;                                                   \
@@ -51,6 +51,8 @@ EXTENDED(cuLaunchKernelEx_ptsz, true)
 /* The forms of CUDA 3: their shape was set on the function before. */
 HOOK CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream s)
 {
+    CUresult used = fr_function_used(f, s);
+    if (unlikely(used)) return used;
     if (fr_unpaced()) return REAL(cuLaunchGridAsync)(f, width, height, s);
     struct fr_work w = {(uintptr_t)f, shape((uint64_t)width, (uint64_t)height, 1, 0, 0), s, false, 0};
     PACED(w, REAL(cuLaunchGridAsync)(f, width, height, s));
@@ -58,6 +60,8 @@ HOOK CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream s)
 
 HOOK CUresult cuLaunchGrid(CUfunction f, int width, int height)
 {
+    CUresult used = fr_function_used(f, NULL);
+    if (unlikely(used)) return used;
     if (fr_unpaced()) return REAL(cuLaunchGrid)(f, width, height);
     struct fr_work w = {(uintptr_t)f, shape((uint64_t)width, (uint64_t)height, 1, 0, 0), NULL, false, 0};
     PACED(w, REAL(cuLaunchGrid)(f, width, height));
@@ -65,6 +69,8 @@ HOOK CUresult cuLaunchGrid(CUfunction f, int width, int height)
 
 HOOK CUresult cuLaunch(CUfunction f)
 {
+    CUresult used = fr_function_used(f, NULL);
+    if (unlikely(used)) return used;
     if (fr_unpaced()) return REAL(cuLaunch)(f);
     struct fr_work w = {(uintptr_t)f, 1, NULL, false, 0};
     PACED(w, REAL(cuLaunch)(f));
@@ -105,6 +111,10 @@ HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, uns
 {
     struct several all[MULTI];
     CUcontext before = NULL;
+    for (unsigned i = 0; list && i < count; i++) {
+        CUresult used = fr_function_used(list[i].function, list[i].hStream);
+        if (unlikely(used)) return used;
+    }
     if (!list || count > MULTI || fr_unpaced()) return REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
     REAL(cuCtxGetCurrent)(&before);
     bool sorted = sort_by_card(all, list, count); /* else the driver will refuse it */

@@ -7,6 +7,7 @@
  *
  * What a driver younger than the table has as a new form of a function that accounts is not found: the caller has older forms
  * to fall back on, and an allocation past the ledger would be worse. */
+#include "context.h"
 #include "resolve.h"
 
 #include <string.h>
@@ -179,8 +180,9 @@ HOOK CUresult cuGetProcAddress_v2_ptsz(const char *name, void **out, int version
     return settle((struct question){name, version, !flags}, out, flags, status, result);
 }
 
-/* ---- private tables: the runtime library cannot live without them, so they are passed on. Two of them hold functions
- * that make contexts or reach a heap behind every hook: that they were asked for is counted. ---- */
+/* ---- private tables: the runtime library cannot live without them, so they are passed on as they are. Some of their functions
+ * make contexts, load modules or reach a heap behind every hook: memory/unseen.c looks for what they did. Two that the runtime
+ * itself never asks for exist for nothing else: that somebody asked for one is counted. ---- */
 
 static bool goes_past_us(const CUuuid *id)
 {
@@ -191,6 +193,7 @@ static bool goes_past_us(const CUuuid *id)
 HOOK CUresult cuGetExportTable(const void **out, const CUuuid *id)
 {
     CUresult result = REAL(cuGetExportTable)(out, id);
+    if (result == CUDA_SUCCESS) fr_tables_given();
     if (result == CUDA_SUCCESS && id && goes_past_us(id)) fr_escape();
     return result;
 }

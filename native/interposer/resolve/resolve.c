@@ -17,7 +17,7 @@ int fr_symbol(const char *name)
     if (!fr_begins(name, "cu") && !fr_begins(name, "nvml")) return FR_NO_SYMBOL;
     int low = 0, high = FR_SYMBOLS - 1;
     while (low <= high) {
-        int middle = (low + high) / 2, order = fr_order(name, fr_symbol_name(middle));
+        int middle = (low + high) / 2, order = fr_compare_names(name, fr_symbol_name(middle));
         if (!order) return middle;
         if (order < 0) high = middle - 1;
         else low = middle + 1;

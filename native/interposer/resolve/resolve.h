@@ -7,13 +7,13 @@
 #include <link.h>
 
 /* A sanitizer replaces strcmp and the like, and calls dlsym to find them: what dlsym needs, it has to do by itself. */
-static inline int fr_order(const char *a, const char *b)
+static inline int fr_compare_names(const char *a, const char *b)
 {
     while (*a && *a == *b) a++, b++;
     return (unsigned char)*a - (unsigned char)*b;
 }
 
-static inline bool fr_same(const char *a, const char *b) { return !fr_order(a, b); }
+static inline bool fr_same(const char *a, const char *b) { return !fr_compare_names(a, b); }
 
 static inline bool fr_begins(const char *text, const char *start)
 {

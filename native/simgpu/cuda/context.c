@@ -29,8 +29,6 @@ CUresult sim_context_check(struct sim_ctx *ctx)
     return ctx->broken;
 }
 
-static const size_t default_limits[11] = {1024, 1048576, 8388608, 2, 2048, 128, 0, 0, 0, 0, 0};
-
 static void link_context(struct sim_ctx *c, int device, unsigned flags, uint32_t charge)
 {
     c->magic = MAGIC_CTX;
@@ -41,7 +39,7 @@ static void link_context(struct sim_ctx *c, int device, unsigned flags, uint32_t
     c->fault_seen = sim_card_of(device)->fault_generation;
     c->generation = sim.host.state->contexts[c->id].generation;
     c->number = ++sim.next_number;
-    memcpy(c->limits, default_limits, sizeof c->limits);
+    sim_buffers_init(c);
     sim_stream_init(c, &c->legacy, 0, 0);
     c->legacy.legacy = true;
     c->next = sim.contexts;
@@ -51,9 +49,10 @@ static void link_context(struct sim_ctx *c, int device, unsigned flags, uint32_t
 CUresult sim_context_make(int device, unsigned flags, struct sim_ctx **out)
 {
     if (sim_card_of(device)->lost) return CUDA_ERROR_UNKNOWN;
-    uint64_t bytes = sim_card_of(device)->context_bytes;
+    uint64_t told = sim_card_of(device)->context_bytes, bytes = sim_round(told * sim.policy.context_percent / 100, sim.granule);
+    if (bytes > told && sim.policy.context_percent <= 100) bytes = told;
     struct sim_ctx *c = calloc(1, sizeof *c);
-    uint32_t charge = c ? sim_take(sim.devices[device].card, SIM_CONTEXT, bytes, bytes) : 0;
+    uint32_t charge = c ? sim_take_within(sim.devices[device].card, SIM_CONTEXT, bytes, told, told) : 0;
     if (!charge) return free(c), CUDA_ERROR_OUT_OF_MEMORY;
     sim_lock(&sim.host);
     sim_advance(&sim.host, sim_now());
@@ -89,7 +88,7 @@ void sim_context_free(struct sim_ctx *c)
     free_memory_of(c);
     sim_lock(&sim.host);
     sim_context_drop(&sim.host, c->id);
-    sim_release(&sim.host, c->heap_charge);
+    sim_buffers_drop(c);
     sim_release(&sim.host, c->charge);
     sim_unlock(&sim.host);
     for (struct sim_stream *s = c->streams; s; s = s->next) s->magic = 0;
@@ -267,31 +266,37 @@ API CUresult cuCtxGetLimit(size_t *out, int limit)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The malloc heap and the printf buffer are card memory; their default sizes are part of the context's cost. */
-static CUresult charge_heap(struct sim_ctx *c, int limit, size_t value)
-{
-    size_t sum = (limit == 2 ? value : c->limits[2]) + (limit == 1 ? value : c->limits[1]);
-    size_t included = default_limits[1] + default_limits[2];
-    size_t bytes = sum > included ? (size_t)sim_round(sum - included, sim.granule) : 0;
-    uint32_t charge = bytes ? sim_take(c->card, SIM_CONTEXT, bytes, bytes) : 0;
-    if (bytes && !charge) return CUDA_ERROR_OUT_OF_MEMORY;
-    sim_give(c->heap_charge);
-    c->heap_charge = charge;
-    return CUDA_SUCCESS;
-}
-
 API CUresult cuCtxSetLimit(int limit, size_t value)
 {
     struct sim_ctx *c;
     CUresult r = sim_enter_context(&c);
     if (r) return r;
     if (limit < 0 || limit > 6) return sim_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
-    if (limit == 1 || limit == 2) r = charge_heap(c, limit, value);
+    r = sim_buffer_set(c, limit, value);
     if (!r) c->limits[limit] = value;
     return sim_leave(r);
 }
 
 /* ---- primary contexts ---- */
+
+CUresult sim_primary_hold(CUdevice device, struct sim_ctx **out)
+{
+    struct sim_device *d = &sim.devices[device];
+    if (!d->primary) {
+        CUresult r = sim_context_make(device, d->primary_flags, &d->primary);
+        if (r) return r;
+        d->primary->primary = true;
+    }
+    d->primary->primary_refs++;
+    *out = d->primary;
+    return CUDA_SUCCESS;
+}
+
+void sim_primary_let_go(CUdevice device)
+{
+    struct sim_ctx *c = sim.devices[device].primary;
+    if (c && --c->primary_refs == 0) sim_context_free(c);
+}
 
 API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
@@ -299,15 +304,7 @@ API CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
     if (r) return r;
     if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    struct sim_device *d = &sim.devices[device];
-    if (!d->primary) {
-        r = sim_context_make(device, d->primary_flags, &d->primary);
-        if (r) return sim_leave(r);
-        d->primary->primary = true;
-    }
-    d->primary->primary_refs++;
-    *out = d->primary;
-    return sim_leave(CUDA_SUCCESS);
+    return sim_leave(sim_primary_hold(device, out));
 }
 
 static CUresult release_primary(CUdevice device, bool reset)
@@ -317,7 +314,8 @@ static CUresult release_primary(CUdevice device, bool reset)
     if (!sim_device_valid(device)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     struct sim_ctx *c = sim.devices[device].primary;
     if (!c && !reset) return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    if (c && (reset || --c->primary_refs == 0)) sim_context_free(c);
+    if (c && reset) sim_context_free(c);
+    else sim_primary_let_go(device);
     return sim_leave(CUDA_SUCCESS);
 }
 

@@ -61,11 +61,12 @@ static struct sim_node *add_node(struct sim_graph *g, const CUgraphNodeParams *p
     return n;
 }
 
-static CUresult alloc_address(CUgraphNodeParams *p)
+static CUresult alloc_address(CUgraphNodeParams *p, struct sim_graph *g, struct sim_node *const *before, size_t count)
 {
     int device = p->alloc.poolProps.location.id;
     if (p->alloc.poolProps.location.type != CU_MEM_LOCATION_DEVICE || !sim_device_valid(device) || !p->alloc.bytesize) return CUDA_ERROR_INVALID_VALUE;
-    p->alloc.dptr = sim_reserve_address(p->alloc.bytesize);
+    p->alloc.dptr = sim_graph_reused_address(g, before, count, p->alloc.bytesize);
+    if (!p->alloc.dptr) p->alloc.dptr = sim_reserve_address(p->alloc.bytesize);
     return CUDA_SUCCESS;
 }
 
@@ -74,7 +75,7 @@ static CUresult add(CUgraphNode *out, CUgraph g, const CUgraphNode *before, size
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || !SIM_VALID(g, GRAPH) || (count && !before)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (p->type == N_ALLOC) r = alloc_address(p);
+    if (p->type == N_ALLOC) r = alloc_address(p, g, before, count);
     bool known = p->type <= N_RECORD || p->type == N_ALLOC || p->type == N_FREE;
     if (!known) r = CUDA_ERROR_NOT_SUPPORTED;
     if (r) return sim_leave(r);
@@ -272,7 +273,8 @@ CUresult sim_capture_alloc(struct sim_stream *st, size_t size, CUdeviceptr *out)
     CUgraphNodeParams p = {.type = N_ALLOC};
     p.alloc.poolProps.location = (CUmemLocation){CU_MEM_LOCATION_DEVICE, st->ctx->device};
     p.alloc.bytesize = size;
-    CUresult r = alloc_address(&p);
+    struct tip *t = tip_of(st->capture, st);
+    CUresult r = alloc_address(&p, st->capture->graph, t ? t->nodes : NULL, t ? t->count : 0);
     if (!r) r = sim_capture_node(st, &p);
     if (!r) *out = p.alloc.dptr;
     return r;

@@ -39,6 +39,7 @@ void sim_node_drop_params(struct sim_node *n);
 
 /* graph_memory.c */
 void sim_exec_measure(struct sim_exec *e);
+CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const *before, size_t count, size_t size);
 CUresult sim_exec_reserve(struct sim_exec *e, int device);
 void sim_exec_keep(struct sim_exec *e, int device, uint64_t bytes);
 void sim_exec_yield(struct sim_exec *e);

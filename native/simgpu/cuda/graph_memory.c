@@ -9,16 +9,15 @@
 
 #include <stdlib.h>
 
-#define MOST_STEP (32 * SIM_MIB) /* growth may be the sum of the nodes rounded up to this */
-
 static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANULE); }
 
 /* ---- what a graph needs ---- */
 
-static const struct sim_node *free_of(const struct sim_graph *g, CUdeviceptr at)
+/* Several allocations of a graph may have one address, one after the other: it is the next free of it. */
+static struct sim_node *free_of(const struct sim_node *alloc)
 {
-    for (const struct sim_node *n = g->first; n; n = n->next)
-        if (n->p.type == N_FREE && n->p.free.dptr == at) return n;
+    for (struct sim_node *n = alloc->next; n; n = n->next)
+        if (n->p.type == N_FREE && n->p.free.dptr == alloc->p.alloc.dptr) return n;
     return NULL;
 }
 
@@ -36,6 +35,31 @@ static void mark_after(struct sim_node *a)
 {
     for (struct sim_node *n = a->next; n; n = n->next)
         for (size_t i = 0; i < n->before_count; i++) n->is_after |= n->before[i] == a || (n->before[i] && n->before[i]->is_after);
+}
+
+/* Is everything that was ever allocated at this address freed before? */
+static bool free_before(const struct sim_graph *g, CUdeviceptr at)
+{
+    for (const struct sim_node *n = g->first; n; n = n->next) {
+        const struct sim_node *f = n->p.type == N_ALLOC && n->p.alloc.dptr == at ? free_of(n) : NULL;
+        if (n->p.type == N_ALLOC && n->p.alloc.dptr == at && (!f || !f->is_before)) return false;
+    }
+    return true;
+}
+
+/* The address of an allocation that is freed before a node with these dependencies runs, or 0. */
+CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const *before, size_t count, size_t size)
+{
+    if (!sim.policy.graph_reuse) return 0;
+    for (struct sim_node *n = g->first; n; n = n->next) n->is_before = false;
+    for (size_t i = 0; i < count; i++) {
+        if (!before[i] || before[i]->is_before) continue;
+        before[i]->is_before = true;
+        mark_before(before[i]);
+    }
+    for (const struct sim_node *n = g->first; n; n = n->next)
+        if (n->p.type == N_ALLOC && granules(n->p.alloc.bytesize) >= granules(size) && free_before(g, n->p.alloc.dptr)) return n->p.alloc.dptr;
+    return 0;
 }
 
 static uint64_t fullest(struct sim_graph *g, uint64_t *rest);
@@ -58,7 +82,7 @@ static uint64_t held_with(struct sim_graph *g, struct sim_node *a)
     mark_after(a);
     for (struct sim_node *n = g->first; n; n = n->next) {
         if (n->is_after) continue;
-        const struct sim_node *f = n->p.type == N_ALLOC ? free_of(g, n->p.alloc.dptr) : NULL;
+        const struct sim_node *f = n->p.type == N_ALLOC ? free_of(n) : NULL;
         uint64_t bytes = f && f->is_before ? 0 : held_by(n, &rest);
         if (bytes) sum += n->is_before ? rest : bytes;
     }
@@ -71,7 +95,7 @@ static uint64_t fullest(struct sim_graph *g, uint64_t *rest)
     *rest = 0;
     for (struct sim_node *n = g->first; n; n = n->next) {
         if (!(bytes = held_by(n, &left))) continue;
-        if (n->p.type == N_GRAPH || !free_of(g, n->p.alloc.dptr)) *rest += left;
+        if (n->p.type == N_GRAPH || !free_of(n)) *rest += left;
         bytes = held_with(g, n);
         if (bytes > most) most = bytes;
     }
@@ -132,7 +156,7 @@ static void drop_granule(struct sim_device *d)
 
 static uint64_t growth_by(uint64_t missing, uint64_t sum)
 {
-    uint64_t most = sim_round(sum, MOST_STEP), step = sim_round(missing, sim.policy.graph_step);
+    uint64_t most = sim_round(sum, SIM_GRANULE), step = sim_round(missing, sim.policy.graph_step);
     if (sim.policy.graph_percent > 100) return sim_round(most / 100 * sim.policy.graph_percent, SIM_GRANULE);
     return step < most ? step : most;
 }
@@ -146,7 +170,7 @@ static CUresult reserve(struct sim_device *d, uint64_t bytes, uint64_t sum)
         while (d->graph_reserved > before) drop_granule(d);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    sim_bound("the growth of graph memory", d->graph_reserved - before, sim_round(sum, MOST_STEP));
+    sim_bound("the growth of graph memory", d->graph_reserved - before, sim_round(sum, SIM_GRANULE));
     if (d->graph_reserved > d->graph_reserved_high) d->graph_reserved_high = d->graph_reserved;
     return CUDA_SUCCESS;
 }

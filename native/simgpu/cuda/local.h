@@ -33,10 +33,20 @@ struct sim_stream {
     struct sim_stream *next;
 };
 
+/* What a context holds beside itself, numbered as the limits that set their sizes. */
+enum { SIM_STACK, SIM_PRINTF, SIM_HEAP, SIM_SYNC_DEPTH, SIM_PENDING, SIM_BUFFERS };
+struct sim_buffer {
+    uint32_t charge;
+    uint64_t bytes, most, value; /* most: the bound of the largest size so far; value: the size, in the limit's unit */
+    bool waits;                  /* for a launch to take what the limit says now */
+};
+
 struct sim_ctx {
     uint32_t magic, id, generation;
     int device;
-    uint32_t card, charge, heap_charge, fault_seen;
+    uint32_t card, charge, fault_seen;
+    struct sim_buffer buffers[SIM_BUFFERS];
+    struct sim_ctx *parent; /* of a green context: the primary one, which owns all that is made in it */
     CUresult broken; /* sticky */
     bool primary;
     unsigned flags, primary_refs, peers;
@@ -123,7 +133,15 @@ struct sim_ctx *sim_current(void);
 void sim_set_current(struct sim_ctx *ctx);
 CUresult sim_context_make(int device, unsigned flags, struct sim_ctx **out);
 void sim_context_free(struct sim_ctx *ctx);
+CUresult sim_primary_hold(CUdevice device, struct sim_ctx **out);
+void sim_primary_let_go(CUdevice device);
 CUresult sim_context_check(struct sim_ctx *ctx);
+
+/* buffers.c */
+void sim_buffers_init(struct sim_ctx *ctx);
+void sim_buffers_drop(struct sim_ctx *ctx);
+CUresult sim_buffer_set(struct sim_ctx *ctx, int limit, uint64_t value);
+CUresult sim_buffers_use(struct sim_ctx *ctx, uint64_t local); /* at a launch: bytes of local memory of a thread */
 
 /* addresses.c */
 uint64_t sim_reserve_address(size_t size);

@@ -1,5 +1,5 @@
 /* Modules and libraries: what they hold of the card. Variables are there from the load on; code is loaded with the first
- * use of one of its functions (CUDA_MODULE_LOADING=EAGER: with the module), as since CUDA 12.2. */
+ * use of one of its functions (CUDA_MODULE_LOADING=EAGER: with the module), as since CUDA 12.2; a policy may do otherwise. */
 #include "module.h"
 
 #include <elf.h>
@@ -19,11 +19,13 @@ static void free_module(struct sim_module *m)
             *p = m->next;
             break;
         }
-    sim_give(m->charge);
-    struct sim_region *r = m->globals_at ? sim_region_at(m->globals_at) : NULL;
-    if (r) sim_free_region(r);
+    for (struct sim_load *l = m->loads, *next; l; l = next) next = l->next, sim_load_drop(l, false);
     for (struct sim_function *f = m->functions, *next; f; f = next) next = f->next, f->magic = 0, free(f);
-    for (struct sim_global *g = m->globals, *next; g; g = next) next = g->next, free(g);
+    for (struct sim_image *i = m->images, *next; i; i = next) {
+        next = i->next;
+        for (struct sim_global *g = i->globals, *after; g; g = after) after = g->next, free(g);
+        free(i);
+    }
     m->magic = 0;
     free(m);
 }
@@ -32,24 +34,27 @@ void sim_modules_forget(struct sim_ctx *ctx)
 {
     for (struct sim_module *m = modules, *next; m; m = next) {
         next = m->next;
-        if (m->ctx != ctx) continue;
-        if (!m->library) {
-            free_module(m);
-            continue;
+        for (struct sim_load **p = &m->loads; *p;) {
+            struct sim_load *l = *p;
+            if (l->ctx != ctx) {
+                p = &l->next;
+                continue;
+            }
+            *p = l->next;
+            sim_load_drop(l, true);
         }
-        sim_give(m->charge);
-        m->charge = 0;
-        m->loaded = false;
-        m->ctx = NULL;
-        m->globals_at = 0; /* the region goes with the context */
+        if (m->ctx == ctx) free_module(m);
     }
 }
 
-static size_t elf_size(const unsigned char *image)
+/* ---- images ---- */
+
+struct sim_image *sim_image_add(struct sim_module *m, bool text, unsigned arch)
 {
-    Elf64_Ehdr h;
-    memcpy(&h, image, sizeof h);
-    return (size_t)h.e_shoff + (size_t)h.e_shnum * h.e_shentsize;
+    struct sim_image *i = calloc(1, sizeof *i);
+    if (!i) return NULL;
+    *i = (struct sim_image){.text = text, .arch = arch, .next = m->images};
+    return m->images = i;
 }
 
 /* Machine code says nothing about its kernels: any name is found, any parameters are taken. */
@@ -57,49 +62,42 @@ static bool read_image(struct sim_module *m, const void *image)
 {
     uint32_t magic;
     memcpy(&magic, image, sizeof magic);
-    const unsigned char *bytes = image;
     if (magic == FATBIN_WRAPPER) {
         const void *inner;
-        memcpy(&inner, bytes + 8, sizeof inner);
+        memcpy(&inner, (const char *)image + 8, sizeof inner);
         return inner && read_image(m, inner);
     }
-    if (magic == FATBIN) {
-        uint64_t size;
-        memcpy(&size, bytes + 8, sizeof size);
-        m->code_bytes = (size_t)size + 16;
-        return m->opaque = true;
-    }
-    if (!memcmp(image, ELFMAG, SELFMAG)) {
-        m->code_bytes = elf_size(image);
-        return m->opaque = true;
-    }
-    m->code_bytes = strlen(image);
-    return sim_parse_ptx(m, image);
+    if (magic == FATBIN) return sim_parse_fatbin(m, image);
+    m->opaque = !memcmp(image, ELFMAG, SELFMAG);
+    struct sim_image *i = sim_image_add(m, !m->opaque, 0);
+    if (!i || m->opaque) return i && sim_parse_elf(i, image, 0);
+    i->code_bytes = strlen(image);
+    return sim_parse_ptx(m, i, image);
 }
 
 static bool eager(void)
 {
     const char *mode = getenv("CUDA_MODULE_LOADING");
-    return mode && !strcmp(mode, "EAGER");
+    if (sim.policy.module_loading == SIM_LOADING_BY_ENVIRONMENT) return mode && !strcmp(mode, "EAGER");
+    return sim.policy.module_loading == SIM_LOADING_EAGER;
 }
 
-static CUresult load_globals(struct sim_module *m, struct sim_ctx *ctx)
+/* Drivers before 12.2 loaded a function's code when its handle was asked for. */
+static bool loads_with_the_handle(void) { return sim.policy.seed && sim_policy_hash(sim.policy.seed, 71) % 3 == 0; }
+
+CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f)
 {
-    if (!m->global_bytes || m->globals_at) return CUDA_SUCCESS;
-    return sim_alloc_linear(ctx, m->global_bytes, SIM_MODULE, &m->globals_at);
+    struct sim_load *l = sim_load_of(f->module, f->ctx ? f->ctx : ctx, true);
+    return l ? sim_load_code(l) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult load_code(struct sim_module *m, struct sim_ctx *ctx)
+static CUresult load_first(struct sim_module *m, struct sim_ctx *ctx)
 {
-    if (m->loaded) return CUDA_SUCCESS;
-    if (m->library && !m->ctx) m->ctx = ctx;
-    m->charge = sim_take(ctx->card, SIM_MODULE, (size_t)sim_round(m->code_bytes, sim.granule), m->code_bytes);
-    if (!m->charge) return CUDA_ERROR_OUT_OF_MEMORY;
-    m->loaded = true;
-    return load_globals(m, ctx);
+    if (!ctx || (m->library && !eager())) return CUDA_SUCCESS;
+    struct sim_load *l = sim_load_of(m, ctx, true);
+    if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
+    return eager() ? sim_load_code(l) : sim_load_globals(l);
 }
-
-CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f) { return load_code(f->module, ctx); }
 
 static CUresult make(const void *image, struct sim_ctx *ctx, bool library, struct sim_module **out)
 {
@@ -112,8 +110,7 @@ static CUresult make(const void *image, struct sim_ctx *ctx, bool library, struc
     modules = m;
     bool text = memcmp(image, ELFMAG, SELFMAG) != 0;
     CUresult r = read_image(m, image) ? CUDA_SUCCESS : text ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
-    if (!r && !library) r = load_globals(m, ctx);
-    if (!r && ctx && eager()) r = load_code(m, ctx);
+    if (!r) r = load_first(m, ctx);
     if (r) free_module(m);
     else *out = m;
     return r;
@@ -188,8 +185,23 @@ API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
     if (!SIM_VALID(m, MODULE)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_function *f = find_function(m, name);
     if (!f) return sim_leave(CUDA_ERROR_NOT_FOUND);
-    *out = f;
-    return sim_leave(CUDA_SUCCESS);
+    r = loads_with_the_handle() ? sim_function_load(c, f) : CUDA_SUCCESS;
+    if (!r) *out = f;
+    return sim_leave(r);
+}
+
+static CUresult get_global(CUdeviceptr *at, size_t *size, struct sim_module *m, const char *name, struct sim_ctx *ctx)
+{
+    struct sim_load *l = sim_load_of(m, m->ctx ? m->ctx : ctx, true);
+    if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
+    for (const struct sim_global *g = l->image->globals; g; g = g->next) {
+        if (strcmp(g->name, name) != 0) continue;
+        CUresult r = sim_load_globals(l);
+        if (at) *at = l->globals_at + g->offset;
+        if (size) *size = g->size;
+        return r;
+    }
+    return CUDA_ERROR_NOT_FOUND;
 }
 
 API CUresult cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *size, CUmodule m, const char *name)
@@ -199,14 +211,25 @@ API CUresult cuModuleGetGlobal_v2(CUdeviceptr *at, size_t *size, CUmodule m, con
     if (r) return r;
     if (!name) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (!SIM_VALID(m, MODULE)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    for (struct sim_global *g = m->globals; g; g = g->next) {
-        if (strcmp(g->name, name) != 0) continue;
-        r = load_globals(m, c);
-        if (at) *at = m->globals_at + g->offset;
-        if (size) *size = g->size;
-        return sim_leave(r);
-    }
-    return sim_leave(CUDA_ERROR_NOT_FOUND);
+    return sim_leave(get_global(at, size, m, name, c));
+}
+
+/* Of kernels that the text names; of machine code none is known. */
+API CUresult cuModuleGetFunctionCount(unsigned *count, CUmodule m)
+{
+    if (!count) return CUDA_ERROR_INVALID_VALUE;
+    if (!SIM_VALID(m, MODULE)) return CUDA_ERROR_INVALID_HANDLE;
+    *count = 0;
+    for (struct sim_function *f = m->functions; f; f = f->next) ++*count;
+    return CUDA_SUCCESS;
+}
+
+API CUresult cuModuleEnumerateFunctions(CUfunction *out, unsigned most, CUmodule m)
+{
+    if (!out) return CUDA_ERROR_INVALID_VALUE;
+    if (!SIM_VALID(m, MODULE)) return CUDA_ERROR_INVALID_HANDLE;
+    for (struct sim_function *f = m->functions; f && most; f = f->next, most--) *out++ = f;
+    return CUDA_SUCCESS;
 }
 
 API CUresult cuModuleGetLoadingMode(int *out)
@@ -224,7 +247,7 @@ API CUresult cuLibraryLoadData(CUlibrary *out, const void *image, int *jo, void 
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || !image) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(make(image, NULL, true, out));
+    return sim_leave(make(image, sim_current(), true, out));
 }
 
 API CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jo, void **jv, unsigned jn, int *lo, void **lv, unsigned ln)
@@ -241,7 +264,7 @@ API CUresult cuLibraryUnload(CUlibrary m)
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(m, MODULE) || !m->library) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    if (m->ctx) sim_wait_context(m->ctx);
+    for (struct sim_load *l = m->loads; l; l = l->next) sim_wait_context(l->ctx);
     free_module(m);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -269,14 +292,37 @@ API CUresult cuLibraryGetGlobal(CUdeviceptr *at, size_t *size, CUlibrary m, cons
     return cuModuleGetGlobal_v2(at, size, m, name);
 }
 
+API CUresult cuKernelGetLibrary(CUlibrary *out, CUkernel k)
+{
+    if (!out || !SIM_VALID(k, FUNCTION) || !k->module->library || k->ctx) return CUDA_ERROR_INVALID_HANDLE;
+    *out = k->module;
+    return CUDA_SUCCESS;
+}
+
+/* A context's own function for a kernel. */
+static struct sim_function *function_in(struct sim_load *l, const struct sim_function *kernel)
+{
+    for (struct sim_function *f = l->functions; f; f = f->next)
+        if (!strcmp(f->name, kernel->name)) return f;
+    struct sim_function *f = malloc(sizeof *f);
+    if (!f) return NULL;
+    *f = *kernel;
+    f->ctx = l->ctx;
+    f->next = l->functions;
+    return l->functions = f;
+}
+
 API CUresult cuKernelGetFunction(CUfunction *out, CUkernel k)
 {
     struct sim_ctx *c;
     CUresult r = sim_enter_context(&c);
     if (r) return r;
     if (!out || !SIM_VALID(k, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    *out = k;
-    return sim_leave(load_code(k->module, c));
+    struct sim_load *l = sim_load_of(k->module, c, true);
+    struct sim_function *f = l ? function_in(l, k) : NULL;
+    r = f ? sim_load_code(l) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!r) *out = f;
+    return sim_leave(r);
 }
 
 /* ---- facts about functions ---- */
@@ -289,7 +335,7 @@ static CUresult function_attribute(int *out, int what, CUfunction f)
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!SIM_VALID(f, FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
     if (what < 0 || what > 16) return CUDA_ERROR_INVALID_VALUE;
-    *out = what < F_MAX_DYNAMIC_SHARED ? values[what] : what == F_MAX_DYNAMIC_SHARED ? f->max_dynamic_shared : 0;
+    *out = what == F_LOCAL ? (int)f->local_bytes : what < F_MAX_DYNAMIC_SHARED ? values[what] : what == F_MAX_DYNAMIC_SHARED ? f->max_dynamic_shared : 0;
     return CUDA_SUCCESS;
 }
 
@@ -338,9 +384,13 @@ API CUresult cuKernelGetParamInfo(CUkernel k, size_t i, size_t *offset, size_t *
 
 API CUresult cuFuncIsLoaded(int *state, CUfunction f)
 {
-    if (!state || !SIM_VALID(f, FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
-    *state = f->module->loaded;
-    return CUDA_SUCCESS;
+    struct sim_ctx *c;
+    CUresult r = sim_enter_context(&c);
+    if (r) return r;
+    if (!state || !SIM_VALID(f, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    struct sim_load *l = sim_load_of(f->module, f->ctx ? f->ctx : c, false);
+    *state = l && l->code;
+    return sim_leave(CUDA_SUCCESS);
 }
 
 API CUresult cuFuncLoad(CUfunction f)
@@ -348,5 +398,5 @@ API CUresult cuFuncLoad(CUfunction f)
     struct sim_ctx *c;
     CUresult r = sim_enter_context(&c);
     if (r) return r;
-    return sim_leave(SIM_VALID(f, FUNCTION) ? load_code(f->module, c) : CUDA_ERROR_INVALID_HANDLE);
+    return sim_leave(SIM_VALID(f, FUNCTION) ? sim_function_load(c, f) : CUDA_ERROR_INVALID_HANDLE);
 }

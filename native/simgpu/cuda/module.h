@@ -1,4 +1,4 @@
-/* Loaded code: what is known of it is what its PTX text says, with remarks of ours (see docs/simgpu.md). */
+/* Loaded code: what is known of it is what its PTX text says, with remarks of ours (see docs/simgpu.md), or its ELF file. */
 #ifndef SIMGPU_MODULE_H
 #define SIMGPU_MODULE_H
 
@@ -18,12 +18,14 @@ struct sim_timing {
 struct sim_function {
     uint32_t magic;
     struct sim_module *module;
+    struct sim_ctx *ctx; /* a library's function of this context; NULL: a kernel, or a module's function */
     char name[256];
     bool opaque; /* machine code: parameters unknown */
     unsigned param_count;
     uint32_t param_size[MAX_PARAMS], param_offset[MAX_PARAMS];
     struct sim_timing timing;
     int max_dynamic_shared;
+    size_t local_bytes; /* of a thread */
     struct sim_function *next;
 };
 
@@ -33,20 +35,48 @@ struct sim_global {
     struct sim_global *next;
 };
 
-struct sim_module {
-    uint32_t magic;
-    struct sim_ctx *ctx; /* NULL for a library that no context has used yet */
-    bool library, opaque, loaded;
+/* One program for some cards: a module has one, or as many as its fat binary has entries. */
+struct sim_image {
+    bool text;
+    unsigned arch; /* 0: any */
     size_t code_bytes, global_bytes;
+    struct sim_global *globals;
+    struct sim_image *next;
+};
+
+/* What a context has of a module; a library may have several. */
+struct sim_load {
+    struct sim_ctx *ctx;
+    const struct sim_image *image;
+    bool code;
+    struct sim_block *block; /* of code shared with other modules */
     uint32_t charge;
     CUdeviceptr globals_at;
+    struct sim_function *functions; /* a library's, of this context */
+    struct sim_load *next;
+};
+
+struct sim_module {
+    uint32_t magic;
+    struct sim_ctx *ctx; /* of a module */
+    bool library, opaque;
+    struct sim_image *images;
+    struct sim_load *loads;
     struct sim_function *functions;
-    struct sim_global *globals;
     struct sim_module *next;
 };
 
-/* ptx.c */
+/* ptx.c, cubin.c, fatbin.c: false: no such thing */
 extern const struct sim_timing sim_no_timing;
-bool sim_parse_ptx(struct sim_module *m, const char *text);
+bool sim_parse_ptx(struct sim_module *m, struct sim_image *image, const char *text);
+bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t size); /* size 0: as large as it says */
+bool sim_parse_fatbin(struct sim_module *m, const unsigned char *file);
+struct sim_image *sim_image_add(struct sim_module *m, bool text, unsigned arch);
+
+/* code.c: what contexts hold */
+struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool make);
+CUresult sim_load_globals(struct sim_load *l);
+CUresult sim_load_code(struct sim_load *l);
+void sim_load_drop(struct sim_load *l, bool with_context);
 
 #endif

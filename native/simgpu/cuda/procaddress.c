@@ -83,14 +83,5 @@ API CUresult cuGetProcAddress_v2_ptsz(const char *name, void **out, int version,
     return cuGetProcAddress_v2(name, out, version, flags ? flags : PER_THREAD, status);
 }
 
-/* The private tables are not modelled: a driver may answer that it has no such table, and one of them is an integrity
- * check that only the vendor's driver can pass. The runtime library gets as far as this and stops. */
-API CUresult cuGetExportTable(const void **out, const CUuuid *id)
-{
-    if (!out || !id) return CUDA_ERROR_INVALID_VALUE;
-    *out = NULL;
-    return CUDA_ERROR_NOT_FOUND;
-}
-
 API CUresult cuProfilerStart(void) { return sim_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }
 API CUresult cuProfilerStop(void) { return sim_current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT; }

@@ -71,8 +71,8 @@ static void token(struct reader *r, char *out, size_t size)
 static size_t type_size(const char *word)
 {
     static const struct { const char *type; size_t size; } types[] = {
-        {".u8", 1}, {".s8", 1}, {".b8", 1}, {".u16", 2}, {".s16", 2}, {".b16", 2}, {".f16", 2}, {".u32", 4}, {".s32", 4},
-        {".b32", 4}, {".f32", 4}, {".f16x2", 4}, {".u64", 8}, {".s64", 8}, {".b64", 8}, {".f64", 8}, {".b128", 16}};
+        {".u8", 1}, {".s8", 1}, {".b8", 1}, {".u16", 2}, {".s16", 2}, {".b16", 2}, {".f16", 2}, {".bf16", 2}, {".u32", 4}, {".s32", 4},
+        {".b32", 4}, {".f32", 4}, {".f16x2", 4}, {".bf16x2", 4}, {".u64", 8}, {".s64", 8}, {".b64", 8}, {".f64", 8}, {".b128", 16}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strcmp(word, types[i].type)) return types[i].size;
     return 0;
@@ -82,7 +82,7 @@ static size_t type_size(const char *word)
 static bool variable(struct reader *r, const char *ends, char *name, size_t name_size, size_t *size, size_t *align)
 {
     char word[256];
-    size_t element = 0, count = 1;
+    size_t element = 0, count = 1, vector = 1;
     *align = 0;
     name[0] = 0;
     for (;;) {
@@ -92,15 +92,16 @@ static bool variable(struct reader *r, const char *ends, char *name, size_t name
         if (!strcmp(word, ".align")) {
             token(r, word, sizeof word);
             *align = strtoul(word, NULL, 10);
-        } else if (type_size(word)) element = type_size(word);
+        } else if (!strcmp(word, ".v2") || !strcmp(word, ".v4")) vector = (size_t)(word[2] - '0');
+        else if (type_size(word)) element = type_size(word);
         else if (word[0] == '[') {
             token(r, word, sizeof word);
             if (isdigit((unsigned char)word[0])) count *= strtoull(word, NULL, 0);
         } else if ((isalpha((unsigned char)word[0]) || strchr("_$%", word[0])) && !name[0])
             memccpy(name, word, 0, name_size);
     }
-    *size = element * count;
-    if (!*align) *align = element ? element : 1;
+    *size = element * vector * count;
+    if (!*align) *align = element ? element * vector : 1;
     r->at--; /* the end character is for the caller */
     return element != 0;
 }
@@ -139,7 +140,7 @@ static bool entry(struct reader *r, struct sim_module *m)
     return f->name[0] && (*r->at != '(' || parameters(r, f));
 }
 
-static bool global(struct reader *r, struct sim_module *m)
+static bool global(struct reader *r, struct sim_image *m)
 {
     struct sim_global *g = calloc(1, sizeof *g);
     size_t align;
@@ -151,7 +152,15 @@ static bool global(struct reader *r, struct sim_module *m)
     return true;
 }
 
-bool sim_parse_ptx(struct sim_module *m, const char *text)
+/* Of the kernel that is being read: what its threads keep outside of registers. */
+static void local(struct reader *r, struct sim_module *m)
+{
+    char name[256];
+    size_t size, align;
+    if (m->functions && variable(r, ";", name, sizeof name, &size, &align)) m->functions->local_bytes += (size_t)sim_round(size, align);
+}
+
+bool sim_parse_ptx(struct sim_module *m, struct sim_image *image, const char *text)
 {
     struct reader r = {.at = text, .remark = sim_no_timing};
     char word[256];
@@ -160,8 +169,9 @@ bool sim_parse_ptx(struct sim_module *m, const char *text)
         if (!strcmp(word, ".version")) versioned = true;
         if (word[0] == '{') r.depth++;
         if (word[0] == '}') r.depth--;
+        if (r.depth > 0 && !strcmp(word, ".local")) local(&r, m);
         if (r.depth == 0 && !strcmp(word, ".entry") && !entry(&r, m)) return false;
-        if (r.depth == 0 && !strcmp(word, ".global") && !global(&r, m)) return false;
+        if (r.depth == 0 && !strcmp(word, ".global") && !global(&r, image)) return false;
     }
     return versioned && r.depth == 0;
 }

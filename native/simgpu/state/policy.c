@@ -69,7 +69,7 @@ static void draw_graphs(const struct dice *d, struct sim_policy *p)
     p->graph_reuse = draw(d, 20, 2);
     p->graph_shared = draw(d, 21, 2);
     p->graph_when = (enum sim_graph_when)draw(d, 22, 3);
-    p->graph_step = steps[draw(d, 23, COUNT(steps))] * GRANULE;
+    p->graph_step = (p->wild ? steps[draw(d, 23, COUNT(steps))] : 1) * GRANULE;
 }
 
 static void draw_modules(const struct dice *d, struct sim_policy *p)
@@ -138,7 +138,7 @@ static bool is_step(uint32_t step) { return step && step % GRANULE == 0 && step 
 
 bool sim_policy_bounded(const struct sim_policy *p)
 {
-    return p->small_below <= MIB && p->linear_percent <= 100 && is_step(p->pool_step) && p->pool_percent <= 100 && is_step(p->graph_step) &&
+    return p->small_below <= MIB && p->linear_percent <= 100 && is_step(p->pool_step) && p->pool_percent <= 100 && p->graph_step == GRANULE &&
            p->graph_percent <= 100 && p->module_percent <= 100 && p->context_percent <= 100;
 }
 

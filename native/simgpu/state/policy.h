@@ -63,7 +63,7 @@ struct sim_policy {
     bool graph_reuse;       /* memory is used again within a graph where the edges put the free first; else every node has its own */
     bool graph_shared;      /* executable graphs of a process and device share memory; else each keeps its own until a trim */
     enum sim_graph_when graph_when;
-    uint32_t graph_step;    /* bytes: growth is rounded up to this, a multiple of 2 MiB and at most 32 MiB */
+    uint32_t graph_step;    /* bytes: growth is rounded up to this; above 2 MiB only when wild */
     uint32_t graph_percent; /* above 100 only when wild: growth is so much of the allocation nodes' sum rounded up to 32 MiB */
 
     /* ---- modules (cuda/module.c) ---- */

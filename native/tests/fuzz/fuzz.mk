@@ -16,6 +16,8 @@ fuzz:
 	@$(MAKE) --no-print-directory $(FUZZERS)
 	@mkdir -p $(OUT)/fuzz/limits_fuzz.inputs $(OUT)/fuzz/cards_fuzz.inputs
 	@cp ../tests/wire/golden/limits-v2.bin $(OUT)/fuzz/limits_fuzz.inputs/golden
+	@mkdir -p $(OUT)/fuzz/unpack_fuzz.inputs && ! command -v zstd >/dev/null || \
+	    for level in 1 3 19; do { printf 'Z\200\200'; zstd -q -c -$$level tests/fuzz/fuzz.mk; } > $(OUT)/fuzz/unpack_fuzz.inputs/zstd-$$level; done
 	@echo '$(A_CARD)' > $(OUT)/fuzz/cards_fuzz.inputs/card
 	@set -e; for fuzzer in $(FUZZERS); do \
 	    mkdir -p $$fuzzer.inputs; \
@@ -25,6 +27,8 @@ fuzz:
 
 $(OUT)/fuzz/limits_fuzz: interposer/ledger/limits.c
 $(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
+$(OUT)/fuzz/image_fuzz: $(patsubst %,interposer/memory/%.c,fatbin cubin ptx_globals unpack_lz4 unpack_zstd zstd_tables)
+$(OUT)/fuzz/unpack_fuzz: $(patsubst %,interposer/memory/%.c,unpack_lz4 unpack_zstd zstd_tables)
 $(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/share.c arbiter/shared_turns.c
 $(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account ledger objects oom_retry reap slot) interposer/base/lock.c
 $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
@@ -32,4 +36,4 @@ $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 # The reader itself is in the test's text, which sees what is static in it; the rest of its module is linked.
 $(OUT)/fuzz/%: tests/fuzz/%.c | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/ledger/limits.c interposer/ledger/attach.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@
+	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/ledger/limits.c interposer/ledger/attach.c interposer/memory/image.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@

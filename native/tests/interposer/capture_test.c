@@ -50,13 +50,15 @@ static void what_is_captured_is_charged_when_it_is_launched(void)
 
 static void a_capture_with_no_quota_left_succeeds_and_its_launch_does_not(void)
 {
+    CUgraph large = captured(8 * QUOTA, 1);
+    CUgraphExec e = NULL, small = made(captured(2 * MIB, 1));
     CUdeviceptr rest = leave_only(0);
-    CUgraphExec e = made(captured(8 * QUOTA, 1)), small = made(captured(2 * MIB, 1));
-    EXPECT_EQ(cuGraphLaunch(e, stream), OOM);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&e, large, 0), OOM);
     EXPECT_EQ(cuGraphLaunch(small, stream), OOM);
     cuMemFree_v2(rest);
     EXPECT_EQ(cuGraphLaunch(small, stream), 0);
-    cuGraphExecDestroy(e);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&e, large, 0), OOM);
+    cuGraphDestroy(large);
     clean(small);
 }
 
@@ -81,11 +83,11 @@ static void a_capture_outlives_a_refusal_in_another_stream(void)
     CUgraph g = NULL;
     int status = 0;
     EXPECT_EQ(cuMemAllocAsync(&held, MIB, other), 0);
-    rest = leave_only(0);
+    rest = leave_only(10 * MIB);
     EXPECT_EQ(cuStreamBeginCapture_v2(stream, GLOBAL), 0);
     EXPECT_EQ(cuMemAllocAsync(&p, 10 * MIB, stream), 0);
     EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
-    EXPECT_EQ(cuMemAllocAsync(&p, 10 * MIB, other), 0); /* known to fit */
+    EXPECT_EQ(cuMemAllocAsync(&p, 10 * MIB, other), 0);
     EXPECT_EQ(cuMemFreeAsync(p, other), 0);
     EXPECT_EQ(cuMemAllocAsync(&p, 40 * MIB, other), OOM);
     EXPECT_EQ(cuStreamIsCapturing(stream, &status), 0);

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
-CUresult cuCtxGetLimit(size_t *, int);
 CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
 
 static void a_context_is_charged_when_it_is_made_and_refunded_when_it_goes(void)
@@ -140,32 +139,6 @@ static void threads_that_hold_the_primary_context_in_turn_are_charged_for_one(vo
     EXPECT_EQ(used(), CONTEXT);
 }
 
-static void a_larger_heap_is_charged_and_goes_with_its_context(void)
-{
-    size_t heap;
-    CUcontext b, a = context_on(0);
-    EXPECT_EQ(cuCtxGetLimit(&heap, 2), CUDA_SUCCESS);
-    EXPECT_EQ(cuCtxSetLimit(2, heap), CUDA_SUCCESS);
-    EXPECT_EQ(used(), CONTEXT);
-    EXPECT_EQ(cuCtxSetLimit(2, heap + 64 * MIB), CUDA_SUCCESS);
-    EXPECT_EQ(used(), CONTEXT + 64 * MIB);
-    EXPECT_EQ(cuCtxSetLimit(1, 5 * MIB), CUDA_SUCCESS); /* the buffer of printf */
-    EXPECT_EQ(used(), CONTEXT + 68 * MIB);
-    EXPECT_EQ(held(CARD_A), CONTEXT + 68 * MIB);
-    EXPECT_EQ(cuCtxSetLimit(2, heap + 32 * MIB), CUDA_SUCCESS);
-    EXPECT_EQ(used(), CONTEXT + 36 * MIB);
-    EXPECT_EQ(cuCtxSetLimit(2, 1024 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT_EQ(used(), CONTEXT + 36 * MIB);
-    EXPECT_EQ(cuCtxSetLimit(0, 4096), CUDA_SUCCESS); /* the stack */
-    EXPECT_EQ(cuCtxSetLimit(99, 1), CUDA_ERROR_UNSUPPORTED_LIMIT);
-    EXPECT_EQ(held(CARD_A), CONTEXT + 36 * MIB);
-    EXPECT_EQ(cuCtxDestroy_v2(a), CUDA_SUCCESS);
-    EXPECT_EQ(held(CARD_A), 0);
-    EXPECT_EQ(cuCtxCreate_v2(&b, 0, 0), CUDA_SUCCESS);
-    EXPECT_EQ(used(), CONTEXT);
-    EXPECT(peak(CARD_A) <= 600 * MIB);
-}
-
 static void without_the_agents_figure_a_context_is_measured(void)
 {
     CUcontext b;
@@ -202,7 +175,6 @@ int main(void)
     IN(one, the_primary_context_is_charged_once_and_counted_by_its_holders);
     IN(one, a_reset_of_the_primary_context_gives_all_back_whoever_holds_it);
     IN(two, threads_that_hold_the_primary_context_in_turn_are_charged_for_one);
-    IN(two, a_larger_heap_is_charged_and_goes_with_its_context);
     IN(CARD_A "=600MiB", without_the_agents_figure_a_context_is_measured);
     IN(two, wrong_arguments_get_the_drivers_answers);
     FINISH;

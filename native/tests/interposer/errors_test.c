@@ -110,7 +110,7 @@ static void what_the_driver_does_not_have_answers_as_the_driver_does(void)
     context_on(0);
     EXPECT_EQ(cuImportExternalMemory(&memory, &d), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(cuDestroyExternalMemory(NULL), CUDA_ERROR_NOT_SUPPORTED);
-    EXPECT_EQ(cuGreenCtxCreate(&green, &d, 0, 1), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(cuGreenCtxCreate(&green, &d, 0, 1), CUDA_ERROR_OUT_OF_MEMORY); /* there is room for one context */
     EXPECT_EQ(cuMemAlloc(&p, 4096), CUDA_ERROR_INVALID_CONTEXT); /* the 32-bit form: no context is of that kind */
     EXPECT_EQ(cuMemAllocPitch(&p, &pitch, 4096, 2, 4), CUDA_ERROR_NOT_SUPPORTED);
     EXPECT_EQ(used(), CONTEXT);

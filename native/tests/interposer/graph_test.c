@@ -110,16 +110,32 @@ static void what_one_free_puts_before_an_allocation_is_used_again(void)
     clean(e);
 }
 
+/* A driver may take the memory at the instantiation already. */
+static void what_needs_more_than_the_quota_is_out_of_memory_at_once(void)
+{
+    CUgraphExec e = NULL;
+    CUgraph g = fan(4, 200 * MIB);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&e, g, 0), OOM);
+    EXPECT_EQ(cuGraphInstantiate_v2(&e, g, NULL, NULL, 0), OOM);
+    cuGraphDestroy(g);
+    EXPECT_BOTH(0);
+}
+
 static void a_launch_beyond_the_quota_is_out_of_memory(void)
 {
-    CUgraphExec e = made(fan(4, 200 * MIB)), fits = made(fan(3, 256 * MIB));
-    EXPECT_EQ(run(e), OOM);
-    EXPECT_EQ(cuGraphUpload(e, stream), OOM);
-    EXPECT_BOTH(0);
+    CUgraphExec e = made(fan(4, 150 * MIB)), fits = made(fan(3, 256 * MIB));
+    CUdeviceptr rest;
     EXPECT_EQ(run(fits), 0); /* to the last byte */
     EXPECT_EQ(run(fits), 0);
     EXPECT_EQ(left(), 0);
+    cuStreamSynchronize(stream);
+    cuDeviceGraphMemTrim(0);
+    EXPECT_EQ(cuMemAlloc_v2(&rest, 500 * MIB), 0);
     EXPECT_EQ(run(e), OOM);
+    EXPECT_EQ(cuGraphUpload(e, stream), OOM);
+    EXPECT_BOTH(500 * MIB);
+    cuMemFree_v2(rest);
+    EXPECT_EQ(run(e), 0);
     cuGraphExecDestroy(e);
     clean(fits);
 }
@@ -163,8 +179,6 @@ static void at_the_margin_pools_and_the_store_give_way(void)
     cuMemPoolSetAttribute(pool, 4, &all); /* it keeps everything */
     EXPECT_EQ(cuMemAllocAsync(&p, 40 * MIB, stream), 0);
     EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
-    cuStreamSynchronize(stream);
-    EXPECT_EQ(left(), 0);
     CUgraphExec e = made(chain(1, 64 * MIB));
     EXPECT_EQ(run(e), 0);
     EXPECT_EQ(left(), 0);
@@ -272,6 +286,7 @@ int main(void)
     RUN(a_graph_is_charged_at_its_first_launch_until_the_trim);
     RUN(an_upload_charges_like_a_launch);
     RUN(what_one_free_puts_before_an_allocation_is_used_again);
+    RUN(what_needs_more_than_the_quota_is_out_of_memory_at_once);
     RUN(a_launch_beyond_the_quota_is_out_of_memory);
     RUN(graphs_share_one_store);
     RUN(what_a_graph_leaves_allocated_stays_until_it_is_freed);

@@ -1,0 +1,145 @@
+/* What a context holds beside itself, sized by limits: the stack of its threads, the buffer of printf, the heap of kernels' malloc,
+ * and what kernels need that launch kernels.
+ *
+ * The default sizes are part of what a context costs. Above its default a limit is charged in full: bytes a thread times all
+ * threads that the card can hold for the stack, the limit's own bytes for buffer and heap. A driver takes that much at most,
+ * when the limit is set or at the launch that needs it, and the old size may stay until the new one is there: so the whole of the
+ * new one is reserved while the limit is set. Afterwards the larger of the two is kept, and a lower limit gives nothing back:
+ * when the driver gives it back is not documented (of the stack it says that it never shrinks). All of it goes with the context.
+ *
+ * The driver makes the stack larger by itself for a kernel whose local memory does not fit, at its launch. That is charged
+ * before, when the function is used for the first time in a context. */
+#include "api_memory.h"
+#include "context.h"
+#include "kernel.h"
+#include "linear.h"
+
+enum { STACK = CU_LIMIT_STACK_SIZE, PRINTF = CU_LIMIT_PRINTF_FIFO_SIZE, HEAP = CU_LIMIT_MALLOC_HEAP_SIZE, SYNC_DEPTH, PENDING, LIMITS };
+enum { SM_COUNT = 16, THREADS_OF_SM = 39 };  /* device attributes */
+enum { LOCAL_SIZE = 3 };                     /* function attribute */
+#define STACK_UNIT 512
+#define SYNC_LEVEL (150ull << 20) /* of nested synchronisation: CUDA programming guide, device runtime */
+#define PENDING_LAUNCH 36864      /* no figure is documented: a kernel's parameters at most (32,764 bytes), and a page beside them */
+
+CUresult cuDeviceGetAttribute(int *, int, CUdevice);
+CUresult cuFuncGetAttribute(int *, int, CUfunction);
+CUresult cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
+
+static struct fr_lock lock;
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t stack_of(CUdevice device, uint64_t bytes)
+{
+    int sms = 0, threads = 0;
+    uint64_t each = bytes > UINT64_MAX - STACK_UNIT ? bytes : (bytes + STACK_UNIT - 1) / STACK_UNIT * STACK_UNIT;
+    if (REAL(cuDeviceGetAttribute)(&sms, SM_COUNT, device) || REAL(cuDeviceGetAttribute)(&threads, THREADS_OF_SM, device)) return UINT64_MAX;
+    return times(each, (uint64_t)sms * (uint64_t)threads);
+}
+
+static uint64_t most(CUdevice device, int limit, uint64_t value)
+{
+    switch (limit) {
+    case STACK: return fr_granules(stack_of(device, value));
+    case SYNC_DEPTH: return fr_granules(times(value, SYNC_LEVEL));
+    case PENDING: return fr_granules(times(value, PENDING_LAUNCH));
+    default: return fr_granules(value);
+    }
+}
+
+/* ---- the record of a limit: under the context's handle and a number in its lowest bits; a: the default ---- */
+
+static uint64_t key_of(CUcontext context, int limit) { return (uintptr_t)context | (unsigned)(limit + 1); }
+
+/* False: the driver does not say what the limit is, so it will not set it either. */
+static bool find(const struct fr_place *at, int limit, struct fr_record *out)
+{
+    size_t now;
+    uint64_t key = key_of(at->context, limit);
+    if (fr_record_find(FR_CONTEXT, key, out) && out->context == at->context) return true;
+    if (REAL(cuCtxGetLimit)(&now, limit)) return false;
+    *out = (struct fr_record){.class = FR_CONTEXT, .card = at->card, .object = FR_NO_OBJECT, .key = key, .context = at->context, .a = now};
+    return true;
+}
+
+/* What is charged in addition, when the limit needs `bytes`. */
+static uint64_t book(const struct fr_place *at, const struct fr_record *seen, uint64_t bytes)
+{
+    struct fr_record r;
+    fr_lock(&lock);
+    if (!fr_record_find(FR_CONTEXT, seen->key, &r) || r.context != at->context) r = *seen;
+    uint64_t more = bytes > r.bytes ? bytes - r.bytes : 0;
+    r.bytes += more;
+    fr_record_put(r); /* without memory for the table it is never given back, rather than not counted */
+    fr_unlock(&lock);
+    return more;
+}
+
+static CUresult set(const struct fr_place *at, int limit, size_t value)
+{
+    struct fr_record seen;
+    struct fr_op op;
+    size_t now;
+    if (REAL(cuCtxGetLimit)(&now, limit) || !find(at, limit, &seen)) return REAL(cuCtxSetLimit)(limit, value);
+    uint64_t bytes = value > seen.a ? most(at->device, limit, value) : 0;
+    CUresult r = fr_begin_here(&op, at, value > now ? bytes : 0);
+    if (r) return r;
+    r = REAL(cuCtxSetLimit)(limit, value);
+    if (!r && !REAL(cuCtxGetLimit)(&now, limit) && now > value && now > seen.a) bytes = most(at->device, limit, now); /* the driver rounds */
+    fr_end(&op, r ? 0 : book(at, &seen, bytes));
+    return r;
+}
+
+/* One at a time in this process: whether a size grows is told by the one before it. The wait is for as long as the driver waits
+ * for kernels to end; nobody else holds this. */
+HOOK CUresult cuCtxSetLimit(int limit, size_t value)
+{
+    static _Atomic uint32_t setting;
+    struct fr_place at;
+    uint32_t nobody = 0;
+    if (limit < 0 || limit >= LIMITS || !fr_here(&at) || at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
+    for (; !atomic_compare_exchange_weak(&setting, &nobody, 1); nobody = 0) fr_sleep_us(100);
+    CUresult r = set(&at, limit, value);
+    atomic_store(&setting, 0);
+    return r;
+}
+
+/* ---- kernels ---- */
+
+static uint64_t local_of(CUfunction f)
+{
+    int bytes = 0;
+    CUdevice device;
+    if (fr_has(FR_cuFuncGetAttribute) && !REAL(cuFuncGetAttribute)(&bytes, LOCAL_SIZE, f)) return (uint64_t)bytes;
+    if (!fr_has(FR_cuKernelGetAttribute) || REAL(cuCtxGetDevice)(&device)) return 0;
+    return REAL(cuKernelGetAttribute)(&bytes, LOCAL_SIZE, (CUkernel)f, device) ? 0 : (uint64_t)bytes;
+}
+
+/* Here the driver frees the old stack before it takes the new one: the launch waits for the card. So only what is new is reserved. */
+CUresult fr_stack_for(CUfunction f)
+{
+    struct fr_place at;
+    struct fr_record seen;
+    struct fr_op op;
+    uint64_t local = local_of(f);
+    if (local <= STACK_UNIT || !fr_here(&at) || at.card == FR_NO_CARD || !find(&at, STACK, &seen) || local <= seen.a) return CUDA_SUCCESS;
+    uint64_t bytes = most(at.device, STACK, local);
+    if (bytes <= seen.bytes) return CUDA_SUCCESS;
+    CUresult r = fr_begin_here(&op, &at, bytes - seen.bytes);
+    if (!r) fr_end(&op, book(&at, &seen, bytes));
+    return r;
+}
+
+/* Of a green context, whose memory goes on under its primary one: what is given back. */
+uint64_t fr_buffers_take(CUcontext context)
+{
+    struct fr_record r;
+    uint64_t bytes = 0;
+    for (int limit = 0; limit < LIMITS; limit++)
+        if (fr_record_take(FR_CONTEXT, key_of(context, limit), &r)) bytes += r.bytes;
+    return bytes;
+}

@@ -1,0 +1,137 @@
+/* A fat binary holds code for many cards, and perhaps text that any card's driver can compile; the driver loads one of these
+ * entries. Which one is its decision, but it has no choice as to machine code for another generation of cards, and text for a
+ * newer one: what is left is read, and the largest counts. Where nothing fits any card of the container all of them count.
+ *
+ *      container   magic, version, size of this header, size of what follows
+ *      entry       kind, version, size of this header, size of its contents (as they stand here)
+ *                  bytes of them that count (0: all), code version, arch, flags, size when unpacked (0: not packed)
+ *
+ * Flags tell the compression, but so do the contents: they are taken as they are, as Zstandard, or as LZ4, and what comes out
+ * must have the announced size. The vendor does not document the format; tests/interposer/fatbin_test.py reads the vendor's
+ * own libraries of CUDA 11, 12 and 13 with this. */
+#include "image.h"
+#include "unpack.h"
+
+#include <elf.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MOST (1ull << 40)
+#define UNPACKED_MOST (4ull << 30) /* of an entry: more is no program of today */
+
+enum { PTX = 1, MACHINE = 2 };
+enum { CONTAINER = 16, LEAST_ENTRY = 32, PACKED_ENTRY = 64 };
+
+struct entry {
+    unsigned kind, arch;
+    const unsigned char *payload;
+    size_t size;       /* of the payload */
+    uint64_t unpacked; /* 0: it is not packed */
+};
+
+static uint64_t field(const unsigned char *at, unsigned bytes)
+{
+    uint64_t n = 0;
+    memcpy(&n, at, bytes);
+    return n;
+}
+
+/* Takes the first entry off what is left; false: there is none, or it does not fit in. */
+static bool next_entry(const unsigned char **at, size_t *left, struct entry *e)
+{
+    const unsigned char *p = *at;
+    if (*left < LEAST_ENTRY) return false;
+    uint64_t head = field(p + 4, 4), size = field(p + 8, 8), counts = field(p + 16, 4);
+    if (head < LEAST_ENTRY || head > *left || size > *left - head) return false;
+    *e = (struct entry){.kind = (unsigned)field(p, 2), .arch = (unsigned)field(p + 28, 4), .payload = p + head, .size = size};
+    if (counts && counts < size) e->size = counts;
+    if (head >= PACKED_ENTRY) e->unpacked = field(p + 56, 8);
+    *at += head + size;
+    *left -= head + size;
+    return true;
+}
+
+static bool runs_on(const struct entry *e, unsigned arch)
+{
+    if (e->kind == PTX) return e->arch <= arch;
+    return e->kind != MACHINE || (e->arch / 10 == arch / 10 && e->arch <= arch);
+}
+
+static bool runs_on_any(const struct entry *e, const struct fr_arches *arches)
+{
+    for (int i = 0; arches && i < arches->count; i++)
+        if (runs_on(e, arches->of[i])) return true;
+    return !arches || arches->count == 0;
+}
+
+/* ---- contents ---- */
+
+static bool is_elf(const unsigned char *p, size_t size) { return size >= SELFMAG && !memcmp(p, ELFMAG, SELFMAG); }
+
+static struct fr_image read_contents(const struct entry *e, const unsigned char *p, size_t size)
+{
+    if (is_elf(p, size)) return fr_cubin_read(p, size);
+    if (e->kind != PTX) return (struct fr_image){.code = size, .unreadable = true};
+    size_t length = strnlen((const char *)p, size);
+    return (struct fr_image){.code = length, .globals = fr_ptx_globals((const char *)p, length)};
+}
+
+static size_t unpack(const struct entry *e, unsigned char *out, size_t room)
+{
+    if (e->size >= 4 && field(e->payload, 4) == FR_ZSTD_MAGIC) return fr_unpack_zstd(e->payload, e->size, out, room);
+    return fr_unpack_lz4(e->payload, e->size, out, room);
+}
+
+static struct fr_image read_packed(const struct entry *e)
+{
+    struct fr_image out = {.code = e->unpacked, .unreadable = true};
+    if (e->unpacked > UNPACKED_MOST) return out;
+    unsigned char *scratch = mmap(NULL, e->unpacked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (scratch == MAP_FAILED) return out;
+    if (unpack(e, scratch, e->unpacked) == e->unpacked) out = read_contents(e, scratch, e->unpacked);
+    munmap(scratch, e->unpacked);
+    return out;
+}
+
+static bool is_packed(const struct entry *e)
+{
+    if (is_elf(e->payload, e->size)) return false;
+    return e->unpacked || (e->size >= 4 && field(e->payload, 4) == FR_ZSTD_MAGIC);
+}
+
+static struct fr_image read_entry(const struct entry *e) { return is_packed(e) ? read_packed(e) : read_contents(e, e->payload, e->size); }
+
+/* ---- the container ---- */
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Entries of other kinds (what a linker would take, indexes) are passed over unless there is nothing else. */
+static bool counts(const struct entry *e, const struct fr_arches *arches, bool any)
+{
+    return any || ((e->kind == PTX || e->kind == MACHINE || is_elf(e->payload, e->size)) && runs_on_any(e, arches));
+}
+
+static unsigned read_entries(const unsigned char *at, size_t left, const struct fr_arches *arches, bool any, struct fr_image *out)
+{
+    struct entry e;
+    unsigned read = 0;
+    while (next_entry(&at, &left, &e)) {
+        if (!counts(&e, arches, any)) continue;
+        struct fr_image one = read_entry(&e);
+        out->code = larger(out->code, one.code);
+        out->globals = larger(out->globals, one.globals);
+        out->unreadable |= one.unreadable;
+        read++;
+    }
+    if (left >= LEAST_ENTRY) out->unreadable = true; /* something stands there that is no entry */
+    return read;
+}
+
+struct fr_image fr_fatbin_read(const unsigned char *image, size_t size, const struct fr_arches *arches)
+{
+    struct fr_image out = {0};
+    uint64_t head = field(image + 6, 2), length = field(image + 8, 8);
+    if (head < CONTAINER || length > MOST || head > size || length > size - head) return (struct fr_image){.unreadable = true};
+    if (!read_entries(image + head, (size_t)length, arches, false, &out)) read_entries(image + head, (size_t)length, arches, true, &out);
+    return out;
+}

@@ -1,0 +1,61 @@
+/* Green contexts: parts of a device's SMs. Each holds the device's primary context and is charged as a context itself, since no
+ * figure of its own is known. What is allocated in one belongs to the primary one, and is given back with that. */
+#include "api_memory.h"
+#include "context.h"
+
+CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
+
+static CUresult create(struct fr_context_call *c) { return REAL(cuGreenCtxCreate)(c->green_out, c->params, c->device, c->flags); }
+static CUresult destroy(struct fr_context_call *c) { return REAL(cuGreenCtxDestroy)(c->green_out ? *c->green_out : c->green); }
+
+HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned flags)
+{
+    struct fr_context_call c = {.go = create, .green_out = out, .params = description, .device = device, .flags = flags};
+    struct fr_cost cost;
+    if (!out || !description || !fr_device_exists(device)) return create(&c);
+    CUresult r = fr_context_reserve(&cost, device);
+    if (r) return r;
+    r = fr_primary_hold(&c, destroy);
+    if (r) return fr_end(&cost.op, 0), r;
+    bool kept = fr_context_measure(&cost);
+    struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*out,
+                               .bytes = cost.bytes, .a = (uint64_t)device};
+    if (!kept || !fr_record_put(record)) {
+        fr_primary_leave(&(struct fr_context_call){.go = destroy, .green = *out, .device = device}, false);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_end(&cost.op, r ? 0 : cost.bytes);
+    return r;
+}
+
+/* Which context its work is done in: what is allocated there stands under that one. */
+HOOK CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
+{
+    struct fr_record record;
+    CUresult r = REAL(cuCtxFromGreenCtx)(out, green);
+    if (r || !out || !fr_record_find(FR_CONTEXT, (uintptr_t)green, &record)) return r;
+    record.b = (uintptr_t)*out;
+    fr_record_put(record);
+    fr_context_known(*out);
+    return r;
+}
+
+HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+    struct fr_record record;
+    struct fr_op op;
+    struct fr_context_call c = {.go = destroy, .green = green};
+    if (!green || !fr_record_take(FR_CONTEXT, (uintptr_t)green, &record)) return destroy(&c);
+    c.device = (CUdevice)record.a;
+    fr_free_begin(&op, record.card);
+    CUcontext context = (CUcontext)(uintptr_t)record.b;
+    if (context) {
+        record.bytes += fr_buffers_take(context);
+        fr_context_forget(context);
+        fr_context_spare(context, fr_primary_context(c.device));
+    }
+    CUresult r = fr_primary_leave(&c, false);
+    if (r) fr_record_put(record);
+    fr_free_end(&op, r ? 0 : record.bytes);
+    return r;
+}

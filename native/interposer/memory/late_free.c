@@ -1,0 +1,110 @@
+/* Linear memory that was freed in a stream, by cuMemFreeAsync. The driver takes it back when the stream gets there, or at the
+ * next synchronisation: so it stays charged until its stream, or its context, was waited for after the free. Each has a
+ * record (FR_LATE) under a number of its own, since the address may be given away again before; the record dies with the
+ * context as others do. Here stands which numbers wait for which stream. */
+#include "linear.h"
+#include "pool.h"
+
+#include <sys/mman.h>
+
+struct wait {
+    uint64_t number, stream;
+    CUstream handle; /* of the stream; NULL: a default stream, or one that was destroyed */
+    CUcontext context;
+};
+
+_Atomic uint32_t fr_late_frees; /* how many wait */
+
+static struct fr_lock lock;
+static struct wait *waits;
+static uint32_t room, era;
+static uint64_t numbers;
+
+static void enter(void)
+{
+    fr_lock(&lock);
+    uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
+    if (likely(era == now)) return;
+    era = now; /* a forked child has none of its parent's memory */
+    waits = NULL;
+    room = 0;
+    atomic_store(&fr_late_frees, 0);
+}
+
+static bool grow(void)
+{
+    uint32_t more = room ? room * 2 : 128;
+    void *grown = room ? mremap(waits, room * sizeof *waits, more * sizeof *waits, MREMAP_MAYMOVE)
+                       : mmap(NULL, more * sizeof *waits, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (grown == MAP_FAILED) return false;
+    waits = grown;
+    room = more;
+    return true;
+}
+
+void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext context)
+{
+    enter();
+    uint32_t count = atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
+    uint64_t number = ++numbers;
+    /* Without room for it the charge stays until the context goes. */
+    bool known = (count < room || grow()) && fr_linear_keep(f, number);
+    if (known) {
+        waits[count] = (struct wait){number, stream, (uintptr_t)s > 2 ? s : NULL, context};
+        atomic_store(&fr_late_frees, count + 1);
+    }
+    fr_unlock(&lock);
+    fr_free_end(&f->op, 0);
+}
+
+/* Takes one that waited for this out of the list. */
+static bool take(uint64_t stream, CUcontext context, uint64_t *number)
+{
+    bool found = false;
+    enter();
+    uint32_t count = atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
+    for (uint32_t i = 0; i < count && !found; i++) {
+        found = (stream != FR_NO_STREAM && waits[i].stream == stream) || (context && waits[i].context == context);
+        if (!found) continue;
+        *number = waits[i].number;
+        waits[i] = waits[count - 1];
+        atomic_store(&fr_late_frees, count - 1);
+    }
+    fr_unlock(&lock);
+    return found;
+}
+
+void fr_late_frees_done(uint64_t stream, CUcontext context)
+{
+    uint64_t number;
+    while (atomic_load(&fr_late_frees) && take(stream, context, &number)) fr_linear_release(number);
+}
+
+static CUstream some_handle(uint32_t i)
+{
+    enter();
+    bool there = i < atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
+    CUstream s = there ? waits[i].handle : NULL;
+    fr_unlock(&lock);
+    return s;
+}
+
+/* Waits for the streams that have nothing left to do: that costs no time. */
+void fr_late_frees_look(void)
+{
+    for (uint32_t i = 0; i < atomic_load(&fr_late_frees);) {
+        uint32_t before = atomic_load(&fr_late_frees);
+        CUstream s = some_handle(i);
+        if (s) fr_synchronised(s);
+        if (atomic_load(&fr_late_frees) >= before) i++;
+    }
+}
+
+void fr_late_frees_without(CUstream s)
+{
+    if (!atomic_load(&fr_late_frees)) return;
+    enter();
+    for (uint32_t i = 0; i < atomic_load_explicit(&fr_late_frees, memory_order_relaxed); i++)
+        if (waits[i].handle == s) waits[i].handle = NULL;
+    fr_unlock(&lock);
+}

@@ -1,0 +1,175 @@
+/* The last of the quota: pools of ours that the driver lets grow to what is left and no further (CUmemPoolProps.maxSize).
+ *
+ * An allocation needs room for the most by which its pool may grow, so what lies unused inside an ordinary pool cannot be used
+ * any more when the quota is full. A pool that has its largest size does not grow, and needs no room: all that lies unused
+ * in it can be used until the last byte. Such a pool is made when there is no room for two steps of an ordinary pool; it is charged
+ * as every pool is, by what the driver has reserved for it, and gives back at a synchronisation what is unused. */
+#include "pool.h"
+#include "api_memory.h"
+#include "linear.h"
+
+#define DEVICES 64
+#define POOLS 16 /* of a device */
+#define LARGE (4ull << 20)
+
+static struct fr_lock lock;
+static FR_LARGE CUmemoryPool made[DEVICES][POOLS];
+static uint32_t era;
+
+static void enter(void)
+{
+    fr_lock(&lock);
+    uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
+    if (likely(era == now)) return;
+    era = now;
+    for (int d = 0; d < DEVICES; d++)
+        for (int i = 0; i < POOLS; i++) made[d][i] = NULL;
+}
+
+static CUmemoryPool *place(CUdevice d, int i) { return &made[d][i]; }
+
+static struct fr_pool *hold(CUdevice d, int i)
+{
+    enter();
+    CUmemoryPool handle = *place(d, i);
+    fr_unlock(&lock);
+    return handle ? fr_pool_use(handle) : NULL;
+}
+
+static bool allocate_from(struct fr_pool *p, const struct fr_pool_request *q)
+{
+    struct fr_pool_request own = *q;
+    own.pool = p;
+    return fr_pool_attempt(&own, false) && !own.result;
+}
+
+/* Those that have their largest size, or those that may still grow. */
+static bool allocate_from_known(const struct fr_pool_request *q, bool may_grow)
+{
+    bool done = false;
+    for (int i = 0; i < POOLS && !done; i++) {
+        struct fr_pool *p = hold(q->pool->device, i);
+        if (!p) continue;
+        if ((fr_pool_worst(p, q->size) != 0) == may_grow) done = allocate_from(p, q);
+        fr_pool_done(p);
+    }
+    return done;
+}
+
+/* A pool that holds nothing makes its place free: its size suited another moment. */
+static void drop_if_empty(CUdevice d, int i, struct fr_pool *p)
+{
+    bool ours = false;
+    if (fr_pool_empty(p)) {
+        enter();
+        ours = *place(d, i) == p->handle; /* nobody was quicker */
+        if (ours) *place(d, i) = NULL;
+        fr_unlock(&lock);
+    }
+    if (ours) p->doomed = true; /* gone with its last user */
+    fr_pool_done(p);
+}
+
+/* -1: there is none. */
+static int free_place(CUdevice d)
+{
+    int found = -1;
+    for (int i = 0; i < POOLS; i++) {
+        struct fr_pool *p = hold(d, i);
+        if (p) drop_if_empty(d, i, p);
+        if (!*place(d, i)) found = i;
+    }
+    return found;
+}
+
+/* A large allocation gets a pool of its size; small ones share what is left, at most a step of an ordinary pool. */
+static uint64_t size_for(const struct fr_pool_request *q)
+{
+    struct fr_quota quota;
+    fr_quota(q->pool->card, &quota);
+    uint64_t used = fr_used(q->pool->card), left = used < quota.memory ? (quota.memory - used) / FR_GRANULE * FR_GRANULE : 0;
+    uint64_t wanted = q->size >= LARGE ? fr_granules(q->size) : FR_POOL_STEP;
+    return left < q->size ? 0 : left < wanted ? left : wanted;
+}
+
+static struct fr_pool *make(const struct fr_pool_request *q, uint64_t size)
+{
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_DEVICE, q->pool->device}, .maxSize = size};
+    CUmemoryPool handle;
+    int i = free_place(q->pool->device);
+    if (i < 0 || REAL(cuMemPoolCreate)(&handle, &props)) return NULL;
+    struct fr_pool *p = fr_pool_adopt(handle, q->pool->device, q->pool->card);
+    enter();
+    bool ours = p && !*place(q->pool->device, i);
+    if (ours) *place(q->pool->device, i) = handle;
+    fr_unlock(&lock);
+    if (p) {
+        p->most = size;
+        p->made = true;
+        p->doomed = !ours;
+    } else REAL(cuMemPoolDestroy)(handle);
+    return p;
+}
+
+static bool allocate(const struct fr_pool_request *q, uint64_t size)
+{
+    if (q->pool->device < 0 || q->pool->device >= DEVICES || !fr_pool_can_be_capped()) return false;
+    if (allocate_from_known(q, false)) return true;
+    struct fr_pool *p = size ? make(q, size) : NULL;
+    bool done = p && allocate_from(p, q);
+    if (p) fr_pool_done(p);
+    return done || allocate_from_known(q, true);
+}
+
+bool fr_margin_allocate(const struct fr_pool_request *q) { return allocate(q, size_for(q)); }
+
+/* After a free that has waited: what holds nothing goes back at once, as linear memory does. */
+void fr_margin_tidy(CUdevice d)
+{
+    for (int i = 0; d >= 0 && d < DEVICES && i < POOLS; i++) {
+        struct fr_pool *p = *place(d, i) ? hold(d, i) : NULL;
+        if (!p) continue;
+        if (p->charged && fr_pool_unused(p) >= p->charged) {
+            REAL(cuMemPoolTrimTo)(p->handle, 0);
+            fr_pool_settle(p);
+        }
+        fr_pool_done(p);
+    }
+}
+
+bool fr_margin_holds(CUdeviceptr p)
+{
+    CUmemoryPool handle = NULL;
+    bool ours = false;
+    if (REAL(cuPointerGetAttribute)(&handle, FR_POINTER_MEMPOOL, p) || !handle) return false;
+    enter();
+    for (int d = 0; d < DEVICES; d++)
+        for (int i = 0; i < POOLS; i++) ours |= *place(d, i) == handle;
+    fr_unlock(&lock);
+    return ours;
+}
+
+/* ---- small linear memory: as if the driver had packed it ---- */
+
+static CUstream stream_of(CUcontext context)
+{
+    struct fr_record r;
+    CUstream s = NULL;
+    if (fr_record_find(FR_MARGIN_STREAM, (uintptr_t)context, &r)) return (CUstream)(uintptr_t)r.a;
+    if (REAL(cuStreamCreate)(&s, CU_STREAM_NON_BLOCKING)) return NULL;
+    r = (struct fr_record){.class = FR_MARGIN_STREAM, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)context, .context = context, .a = (uintptr_t)s};
+    if (fr_record_put(r)) return s;
+    REAL(cuStreamDestroy_v2)(s);
+    return NULL;
+}
+
+/* Its stream has nothing else to do, so the memory is there at once. A capture forbids to wait. */
+bool fr_margin_small(CUdeviceptr *out, size_t size, const struct fr_place *at)
+{
+    struct fr_pool where = {.device = at->device, .card = at->card};
+    struct fr_pool_request q = {.pool = &where, .size = size, .out = out};
+    if (!at->context || atomic_load(&fr_captures) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
+    if (!allocate(&q, FR_GRANULE)) return false;
+    fr_synchronised(q.stream);
+    return true;
+}

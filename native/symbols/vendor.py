@@ -1,0 +1,79 @@
+"""Gets the vendor's user-space driver, unpacked, into the user's cache; run by `make -C native vendor`.
+
+    vendor.py DIRECTORY        DIRECTORY/driver/{libcuda.so.1, version}; what is there already is not fetched again
+
+It is Debian's package libcuda1 of the section non-free, downloaded with an apt configuration of its own from where this machine
+gets its packages, and never installed. One test looks at its tables and symbols; nothing of it becomes part of the repository.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+APT = Path("/etc/apt")
+
+
+def only_non_free(text: str) -> str:
+    """Both formats of a list of sources, with this section in place of the others."""
+    text = re.sub(r"(?m)^Components:.*$", "Components: non-free", text)
+    return re.sub(r"(?m)^(deb\s.*?)\bmain\b.*$", r"\1non-free", text)
+
+
+def sources(work: Path) -> list[str]:
+    parts = work / "sources"
+    parts.mkdir()
+    found = [APT / "sources.list", *APT.glob("sources.list.d/*.list"), *APT.glob("sources.list.d/*.sources")]
+    for path in found:
+        if path.is_file():
+            (parts / path.name).write_text(only_non_free(path.read_text()))
+    for name in ("lists/partial", "cache/archives/partial"):
+        (work / name).mkdir(parents=True)
+    places = {
+        "Dir::Etc::SourceList": "/dev/null",
+        "Dir::Etc::SourceParts": parts,
+        "Dir::State::Lists": work / "lists",
+        "Dir::Cache": work / "cache",
+        "Acquire::Retries": 0,
+        "Acquire::http::Timeout": 10,
+        "APT::Sandbox::User": "root",
+    }
+    return [f"-o{name}={value}" for name, value in places.items()]
+
+
+def fetch(target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target) as name:
+        work = Path(name)
+        apt = ["apt-get", "-qq", *sources(work)]
+        subprocess.run([*apt, "update"], check=True, capture_output=True, timeout=120)
+        subprocess.run([*apt, "download", "libcuda1"], check=True, capture_output=True, timeout=120, cwd=work)
+        package = next(work.glob("libcuda1_*.deb"))
+        subprocess.run(["dpkg", "-x", str(package), str(work / "unpacked")], check=True)
+        library = next(path for path in work.glob("unpacked/**/libcuda.so.*.*") if not path.is_symlink())
+        ready = work / "driver"
+        ready.mkdir()
+        shutil.copy(library, ready / "libcuda.so.1")
+        (ready / "version").write_text(library.name.removeprefix("libcuda.so.") + "\n")
+        ready.rename(target / "driver")
+
+
+def main(arguments: list[str]) -> int:
+    target = Path(arguments[0])
+    target.mkdir(parents=True, exist_ok=True)
+    if (target / "driver").is_dir():
+        return 0
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        print("the vendor's driver cannot be had here: no apt-get", file=sys.stderr)
+        return 1
+    try:
+        fetch(target)
+    except (subprocess.SubprocessError, StopIteration) as error:
+        print(f"the vendor's driver (libcuda1) cannot be had here: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

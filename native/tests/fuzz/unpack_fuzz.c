@@ -1,0 +1,22 @@
+/* The decoders of LZ4 and Zstandard with anything: no byte is read or written outside of their buffers, and no more comes out
+ * than there is room for. The first byte says which, the next two how much room. */
+#include "unpack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 3) return 0;
+    size_t room = (size_t)data[1] << 8 | data[2], n = size - 3;
+    uint8_t *in = malloc(n + 1), *out = malloc(room + 1); /* of their own, so that a byte beyond is found */
+    if (in && out) {
+        uint8_t *exact = realloc(in, n ? n : 1);
+        if (exact) in = exact;
+        memcpy(in, data + 3, n);
+        size_t length = data[0] == 'Z' ? fr_unpack_zstd(in, n, out, room) : fr_unpack_lz4(in, n, out, room);
+        if (length != FR_UNPACK_BAD && length > room) abort();
+    }
+    free(in), free(out);
+    return 0;
+}

@@ -1,0 +1,114 @@
+/* Green contexts: each is charged as a context beside the primary one that it holds, and all goes back in the end. */
+#include "container.h"
+
+typedef struct { int type; unsigned char padding[92]; unsigned sms; unsigned char rest[44]; } resource;
+CUresult cuDeviceGetDevResource(CUdevice, resource *, int);
+CUresult cuDevSmResourceSplitByCount(resource *, unsigned *, const resource *, resource *, unsigned, unsigned);
+CUresult cuDevResourceGenerateDesc(void **, const resource *, unsigned);
+CUresult cuGreenCtxCreate(CUgreenCtx *, void *, CUdevice, unsigned);
+CUresult cuGreenCtxDestroy(CUgreenCtx);
+CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+
+static void *half_of_the_card(void)
+{
+    resource all, half[2];
+    unsigned groups = 2;
+    void *description = NULL;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDeviceGetDevResource(0, &all, 1), CUDA_SUCCESS);
+    EXPECT_EQ(all.sms, 108);
+    EXPECT_EQ(cuDevSmResourceSplitByCount(half, &groups, &all, NULL, 0, 54), CUDA_SUCCESS);
+    EXPECT_EQ(groups, 2);
+    EXPECT_EQ(cuDevResourceGenerateDesc(&description, &half[0], 1), CUDA_SUCCESS);
+    return description;
+}
+
+static CUcontext green(CUgreenCtx *g)
+{
+    CUcontext c = NULL;
+    EXPECT_EQ(cuGreenCtxCreate(g, half_of_the_card(), 0, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxFromGreenCtx(&c, *g), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
+    return c;
+}
+
+static void a_green_context_is_charged_as_one_beside_the_primary_one(void)
+{
+    CUgreenCtx a, b;
+    green(&a);
+    EXPECT_EQ(used(), 2 * CONTEXT);
+    EXPECT_EQ(held(CARD_A), 2 * CONTEXT);
+    green(&b);
+    EXPECT_EQ(used(), 3 * CONTEXT);
+    EXPECT_EQ(cuGreenCtxDestroy(b), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 2 * CONTEXT);
+    EXPECT(cuGreenCtxDestroy(b) != CUDA_SUCCESS);
+    EXPECT_EQ(cuGreenCtxDestroy(a), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+static void what_is_allocated_in_it_stays_with_the_primary_one(void)
+{
+    CUcontext primary;
+    CUgreenCtx g;
+    CUdeviceptr p, small;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    green(&g);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 100 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAlloc_v2(&small, 1000), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetLimit(2, 40 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 2 * CONTEXT + 142 * MIB);
+    EXPECT_EQ(cuGreenCtxDestroy(g), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 102 * MIB);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 102 * MIB);
+    EXPECT_EQ(cuMemFree_v2(small), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 100 * MIB);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+static void without_room_for_both_it_is_refused_and_nothing_stays(void)
+{
+    CUgreenCtx g;
+    void *half = half_of_the_card();
+    EXPECT_EQ(cuGreenCtxCreate(&g, half, 0, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(peak(CARD_A), 0);
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+static void by_every_policy_it_stays_within_the_quota(void)
+{
+    CUgreenCtx g[4];
+    CUdeviceptr p;
+    green(&g[0]);
+    unsigned made = 1;
+    void *half = half_of_the_card();
+    while (made < 4 && cuGreenCtxCreate(&g[made], half, 0, 1) == CUDA_SUCCESS) made++;
+    EXPECT_EQ(made, 2);
+    while (cuMemAlloc_v2(&p, 10 * MIB) == CUDA_SUCCESS) {}
+    EXPECT(peak(CARD_A) <= 900 * MIB);
+    while (made > 0) EXPECT_EQ(cuGreenCtxDestroy(g[--made]), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+}
+
+int main(void)
+{
+    IN(CARD_A "=900MiB,context=256MiB", a_green_context_is_charged_as_one_beside_the_primary_one);
+    IN(CARD_A "=700MiB,context=256MiB", what_is_allocated_in_it_stays_with_the_primary_one);
+    IN(CARD_A "=400MiB,context=256MiB", without_room_for_both_it_is_refused_and_nothing_stays);
+    for (int seed = 0; seed <= 20; seed += 4) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", seed);
+        setenv("SIMGPU_POLICY", text, 1);
+        IN(CARD_A "=900MiB,context=256MiB", by_every_policy_it_stays_within_the_quota);
+    }
+    FINISH;
+}

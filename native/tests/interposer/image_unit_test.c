@@ -1,0 +1,110 @@
+/* What is read from images, by the library's own objects. With arguments it is the program that fatbin_test.py asks:
+ *      lz4|zstd FILE SIZE     unpacks to standard output; 1: it cannot be
+ *      scan FILE ARCH         every fat binary in a file: where, bytes of code and of variables, readable
+ *      read FILE ARCH         one image */
+#include "check.h"
+#include "image.h"
+#include "unpack.h"
+
+static uint8_t out[1 << 20];
+
+static void a_literal_run_and_a_match_that_overlaps_itself(void)
+{
+    static const uint8_t in[] = {0x1f, 'a', 1, 0, 0, 0x10, 'b'};
+    EXPECT_EQ(fr_unpack_lz4(in, sizeof in, out, sizeof out), 21);
+    EXPECT(!memcmp(out, "aaaaaaaaaaaaaaaaaaaab", 21));
+    EXPECT_EQ(fr_unpack_lz4(in, sizeof in, out, 20), FR_UNPACK_BAD);
+    for (size_t n = 0; n < sizeof in; n++) EXPECT(fr_unpack_lz4(in, n, out, sizeof out) != 21);
+}
+
+static void a_match_from_before_the_beginning_is_bad(void)
+{
+    static const uint8_t before[] = {0x10, 'a', 2, 0, 0x00}, nowhere[] = {0x10, 'a', 0, 0, 0x00};
+    EXPECT_EQ(fr_unpack_lz4(before, sizeof before, out, sizeof out), FR_UNPACK_BAD);
+    EXPECT_EQ(fr_unpack_lz4(nowhere, sizeof nowhere, out, sizeof out), FR_UNPACK_BAD);
+}
+
+static void frames_of_plain_and_repeated_blocks_follow_each_other(void)
+{
+    static const uint8_t in[] = {0x28, 0xb5, 0x2f, 0xfd, 0x20, 5, 0x28, 0, 0, 'h', 'e', 'l', 'l', 'o', 1, 0, 0,     /* a plain block, an empty one */
+                                 0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 9, 9,                                          /* to be skipped */
+                                 0x28, 0xb5, 0x2f, 0xfd, 0x20, 4, 0x23, 0, 0, '!'};
+    EXPECT_EQ(fr_unpack_zstd(in, sizeof in, out, sizeof out), 9);
+    EXPECT(!memcmp(out, "hello!!!!", 9));
+    EXPECT_EQ(fr_unpack_zstd(in, sizeof in, out, 8), FR_UNPACK_BAD);
+    EXPECT_EQ(fr_unpack_zstd(in, sizeof in - 1, out, sizeof out), FR_UNPACK_BAD);
+    EXPECT_EQ(fr_unpack_zstd(in, 0, out, sizeof out), FR_UNPACK_BAD);
+}
+
+static void a_container_that_claims_more_than_there_is_is_unreadable(void)
+{
+    struct { uint32_t magic; uint16_t version, bytes; uint64_t rest; uint8_t more[64]; } fat = {0xba55ed50u, 1, 16, 64, {0}};
+    EXPECT(fr_image_read(&fat, sizeof fat, NULL).unreadable); /* an entry without a header */
+    fat.rest = 65;
+    EXPECT(fr_image_read(&fat, sizeof fat, NULL).unreadable);
+    fat.rest = 1ull << 50;
+    EXPECT(fr_image_read(&fat, SIZE_MAX, NULL).unreadable);
+    fat.rest = 0;
+    EXPECT(!fr_image_read(&fat, sizeof fat, NULL).unreadable);
+}
+
+static void an_array_without_a_size_has_as_many_elements_as_values(void)
+{
+    static const char text[] = ".version 8.0\n.global .u64 a[] = {1,2,3,4,5,6,7,8};\n";
+    EXPECT(fr_ptx_globals(text, sizeof text - 1) >= 64);
+    EXPECT(fr_ptx_globals(text, sizeof text - 1) <= 128);
+}
+
+/* ---- for fatbin_test.py ---- */
+
+static uint8_t *file_of(const char *path, size_t *size)
+{
+    FILE *f = fopen(path, "rbe");
+    if (!f || fseek(f, 0, SEEK_END)) exit(2);
+    *size = (size_t)ftell(f);
+    rewind(f);
+    uint8_t *bytes = malloc(*size + 1);
+    if (!bytes || fread(bytes, 1, *size, f) != *size) exit(2);
+    fclose(f);
+    return bytes;
+}
+
+static int unpack(char **arguments)
+{
+    size_t size, room = strtoull(arguments[3], NULL, 10);
+    uint8_t *in = file_of(arguments[2], &size), *to = malloc(room + 1);
+    size_t length = arguments[1][0] == 'z' ? fr_unpack_zstd(in, size, to, room) : fr_unpack_lz4(in, size, to, room);
+    if (length != FR_UNPACK_BAD) fwrite(to, 1, length, stdout);
+    free(in), free(to);
+    return length == FR_UNPACK_BAD;
+}
+
+static void print(size_t at, struct fr_image image)
+{
+    printf("%zu %llu %llu %d\n", at, (unsigned long long)image.code, (unsigned long long)image.globals, !image.unreadable);
+}
+
+static int look(char **arguments)
+{
+    static const uint8_t head[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0};
+    struct fr_arches arches = {1, {(unsigned)atoi(arguments[3])}};
+    size_t size;
+    uint8_t *in = file_of(arguments[2], &size);
+    if (arguments[1][0] == 'r') print(0, fr_image_read(in, size, &arches));
+    else
+        for (size_t at = 0; at + 16 <= size; at++)
+            if (!memcmp(in + at, head, sizeof head)) print(at, fr_image_read(in + at, size - at, &arches));
+    free(in);
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    if (count == 4) return arguments[1][0] == 's' || arguments[1][0] == 'r' ? look(arguments) : unpack(arguments);
+    RUN(a_literal_run_and_a_match_that_overlaps_itself);
+    RUN(a_match_from_before_the_beginning_is_bad);
+    RUN(frames_of_plain_and_repeated_blocks_follow_each_other);
+    RUN(a_container_that_claims_more_than_there_is_is_unreadable);
+    RUN(an_array_without_a_size_has_as_many_elements_as_values);
+    FINISH;
+}
