@@ -31,7 +31,7 @@
 #define ROUND 64             /* events before the next decision */
 
 static const char usage[] =
-    "usage: fractile-arbiter [--control SOCKET] --slices DIR          serve every slice directory in DIR, also those to come\n"
+    "usage: fractile-arbiter [--control SOCKET] [--exclusive] --slices DIR   serve every slice directory in DIR, also those to come\n"
     "       fractile-arbiter [--control SOCKET] SLICE...              serve these slice directories\n"
     "       fractile-arbiter status [--json] DIR                      what the arbiter that serves DIR knows\n"
     "       fractile-arbiter status [--json] --control SOCKET         what the arbiter with this control socket knows\n"
@@ -42,6 +42,9 @@ static const char usage[] =
     "for each card, which is looked at again at every decision; the arbiter makes the socket `arbiter.sock` in it, which the\n"
     "library in the container speaks to. --control is the socket that `status` asks, for root only; it defaults to\n"
     "arbiter.sock beside DIR, and there is none when slices are named one by one.\n"
+    "\n"
+    "While a card has time to spare, containers without a hard limit have it together, and the driver's time slicing decides;\n"
+    "who is at work without a break, or gets more than its weight, ends that. --exclusive: always in turns.\n"
     "\n"
     "Stop it with SIGTERM, or kill it: containers go on with the driver's own time slicing, and come back when it is started\n"
     "again. It keeps nothing on disk. With --parent=PID it stops when the process PID, which started it, ends.\n"
@@ -56,6 +59,7 @@ static const char usage[] =
     "limits (a page that cannot be read).\n";
 
 static struct node node;
+static bool exclusive;
 static volatile sig_atomic_t stop;
 
 static void on_signal(int unused) { (void)unused, stop = 1; }
@@ -137,7 +141,7 @@ static void handle(struct node *n, const struct epoll_event *e)
 static bool anybody_busy(const struct node *n)
 {
     for (uint32_t c = 0; c < n->share.cards; c++)
-        if (n->share.holder[c] >= 0) return true;
+        if (n->share.holder[c] >= 0 || n->share.open[c]) return true;
     return false;
 }
 
@@ -189,6 +193,7 @@ static bool begin(struct node *n, const char *control)
     n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     n->control = control[0] ? unix_socket(control, true) : -1;
     share_init(&n->share);
+    n->share.exclusive = exclusive;
     n->began_ns = clock_now();
     for (int i = 0; i < PEERS; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < PEERS ? i + 1 : -1};
     if (n->epoll < 0 || n->inotify < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
@@ -236,7 +241,7 @@ static int run(const char *root, const char *control, char **slices)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"json", 0, NULL, 'j'}, {"exclusive", 0, NULL, 'e'}, {"help", 0, NULL, 'h'}, {0}};
     bool json = false;
     char control[256] = "", root[256] = "";
     for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
@@ -244,6 +249,7 @@ int main(int argc, char **argv)
         if (o == 's') snprintf(root, sizeof root, "%s", optarg);
         if (o == 'c') snprintf(control, sizeof control, "%s", optarg);
         if (o == 'j') json = true;
+        if (o == 'e') exclusive = true;
         if (o == 'p' && !end_with(optarg)) return fprintf(stderr, "fractile-arbiter: process %s is not the parent any more\n", optarg), 1;
         if (o == '?') return fputs(usage, stderr), 2;
     }

@@ -11,16 +11,16 @@ $(ARBITER_C:%.c=$(OUT)/%.o) $(ARBITER_C:%.c=$(OUT)/virtual/%.o): | $(OUT)/gen/re
 $(OUT)/arbiter/fractile-arbiter: $(ARBITER_C:%.c=$(OUT)/%.o) $(REAL_CLOCK)
 	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $^ -o $@
 
-$(OUT)/virtual/arbiter/fractile-arbiter: $(ARBITER_C:%.c=$(OUT)/virtual/%.o) $(CLOCK)
+$(OUT)/virtual/arbiter/fractile-arbiter: $(ARBITER_C:%.c=$(OUT)/virtual/%.o) $(CLOCK_OBJECTS)
 	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $^ -o $@
 
-$(OUT)/tests/arbiter/share_test: tests/arbiter/share_test.c tests/simgpu/check.h $(OUT)/arbiter/share.o
+$(OUT)/tests/arbiter/share_test: tests/arbiter/share_test.c tests/simgpu/check.h $(OUT)/arbiter/share.o $(OUT)/arbiter/shared_turns.o
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -Iarbiter -Itests/simgpu -fPIE $< $(OUT)/arbiter/share.o -o $@
+	$(CC) $(CFLAGS) -Iarbiter -Itests/simgpu -fPIE $< $(OUT)/arbiter/share.o $(OUT)/arbiter/shared_turns.o -o $@
 
 # The library under the virtual clock, for measurements of shares only.
 VIRTUAL_LIBRARY := $(OUT)/virtual/interposer/libfractile.so
-VIRTUAL_OBJECTS := $(INTERPOSER_C:%.c=$(OUT)/virtual/%.o) $(INTERPOSER_S:%.S=$(OUT)/%.o) $(CLOCK)
+VIRTUAL_OBJECTS := $(INTERPOSER_C:%.c=$(OUT)/virtual/%.o) $(INTERPOSER_S:%.S=$(OUT)/%.o) $(CLOCK_OBJECTS)
 all: $(VIRTUAL_LIBRARY)
 $(VIRTUAL_OBJECTS): override CFLAGS += $(INTERPOSER_FLAGS)
 $(VIRTUAL_OBJECTS): | $(INTERPOSER_GEN)/stamp $(OUT)/gen/region.h
@@ -33,7 +33,7 @@ check: $(OUT)/shares/conductor $(OUT)/shares/tenant
 # tests/arbiter/scene.py lets several players of parts, of all kinds, share cards under the virtual clock.
 PLAYER := $(OUT)/tests/arbiter/player
 PLAYER_C := tests/arbiter/player.c tests/arbiter/enemy.c
-$(PLAYER): $(PLAYER_C) tests/arbiter/player.h shares/board.h shares/driver.h arbiter/protocol.h $(CLOCK) $(SIM) | $(OUT)/gen/region.h
+$(PLAYER): $(PLAYER_C) tests/arbiter/player.h shares/board.h shares/driver.h arbiter/protocol.h $(CLOCK_OBJECTS) $(SIM) | $(OUT)/gen/region.h
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -Ishares -Iarbiter -I$(OUT)/gen -fPIE $(PLAYER_C) $(CLOCK) -o $@ -L$(OUT)/simgpu -lcuda -lnvidia-ml -lm
+	$(CC) $(CFLAGS) -Ishares -Iarbiter -I$(OUT)/gen -fPIE $(PLAYER_C) $(CLOCK_OBJECTS) -o $@ -L$(OUT)/simgpu -lcuda -lnvidia-ml -lm
 check: $(PLAYER)

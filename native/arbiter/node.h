@@ -39,7 +39,7 @@ struct slice {
     uint64_t lease[FR_MAX_CARDS];        /* number of the last lease */
     uint64_t until[FR_MAX_CARDS];        /* its end, 0: open */
     uint32_t outstanding[FR_MAX_CARDS];  /* processes that hold it */
-    bool recalled[FR_MAX_CARDS];
+    bool recalled[FR_MAX_CARDS], shared[FR_MAX_CARDS];
     uint64_t throttled[FR_MAX_CARDS];    /* of its seat, as far as it was told; and what it is told with this lease */
     uint64_t held_back[FR_MAX_CARDS];
     uint64_t held[2][FR_MAX_CARDS];      /* of its seat, at the last look and at the one before */

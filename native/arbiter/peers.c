@@ -118,7 +118,7 @@ static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_
 {
     struct slice *s = slice_of(n, p);
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = card, .lease = s->lease[card], .length_ns = length};
-    if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card];
+    if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card], m.more = s->shared[card];
     clock_send(p->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not read loses its own grant */
 }
 
@@ -206,6 +206,7 @@ static void begin_lease(struct node *n, struct slice *s, uint32_t card, const st
     s->lease[card] = ++n->next_lease;
     s->until[card] = d->until;
     s->recalled[card] = false;
+    s->shared[card] = d->shared;
     s->outstanding[card] = 0;
     uint64_t throttled = n->share.seats[d->card][d->tenant].throttled_ns;
     s->held_back[card] = throttled - s->throttled[card];
@@ -223,6 +224,10 @@ void peers_tell(struct node *n, const struct share_decision *d, uint64_t now)
     int card = card_of_slice(s, d->card);
     if (card < 0) return;
     if (d->what == SHARE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
+    if (d->what == SHARE_JOINED) {
+        s->shared[card] = true;
+        return tell_all(n, s, ARBITER_SHARED, (uint32_t)card);
+    }
     if (d->what == SHARE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
     s->recalled[card] = true;
     tell_all(n, s, ARBITER_RECALL, (uint32_t)card);

@@ -5,6 +5,7 @@
  *        WANT card, gang     -->
  *                            <--   GRANT card, lease, length (0: until recalled), held back
  *        feeds the card, at most until the length is over
+ *                            <--   SHARED card, lease                   others have the card too, from now on
  *                            <--   RECALL card, lease
  *        DONE card, lease, more -->            nothing of this process is left on the card
  *
@@ -18,12 +19,12 @@
 #define ARBITER_VERSION 1u
 #define ARBITER_SOCKET "arbiter.sock" /* in the slice's directory */
 
-enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4 };
+enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5 };
 
 struct arbiter_message {
     uint32_t version, kind;
     uint32_t card;
-    uint32_t more;      /* of DONE: wants the card again */
+    uint32_t more;      /* of DONE: wants the card again; of GRANT: others may have it too */
     uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
     uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together */
     uint64_t length_ns; /* of GRANT */

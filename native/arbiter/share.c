@@ -1,8 +1,7 @@
-#include "share.h"
+#include "share_parts.h"
 
 #include <string.h>
 
-#define NOBODY (-1)
 #define SCALE 100
 #define BURST 10000000ll /* ns of virtual time at weight 100: what is kept for who was away */
 #define NEVER UINT64_MAX
@@ -13,11 +12,6 @@ void share_init(struct share *s)
     for (uint32_t i = 0; i < SHARE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY;
 }
 
-static bool limited(const struct share_seat *t) { return t->terms.limit > 0 && t->terms.limit < 100; }
-static bool has_credit(const struct share_seat *t) { return !limited(t) || t->credit >= (int64_t)SHARE_LEAST; }
-static bool may_hold(const struct share_seat *t) { return t->present && t->wants && !t->holds && !t->late && has_credit(t); }
-static bool busy(const struct share_seat *t) { return t->present && (t->wants || t->holds || t->late); }
-static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* ---- accounts ---- */
 
@@ -60,6 +54,7 @@ static void charge_all(struct share *s, uint32_t card, uint64_t now)
 {
     uint32_t users = 0;
     int64_t front = INT64_MAX;
+    share_count_spare(s, card, now);
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct share_seat *t = &s->seats[card][i];
         users += t->present && (t->holds || t->late);
@@ -68,7 +63,7 @@ static void charge_all(struct share *s, uint32_t card, uint64_t now)
     for (uint32_t i = 0; i < s->tenants; i++) {
         struct share_seat *t = &s->seats[card][i];
         if (!t->present) continue;
-        bool in_time = s->holder[card] == (int)i && (!t->over_at || t->charged_at < t->over_at);
+        bool in_time = (s->holder[card] == (int)i || (s->open[card] && t->holds)) && (!t->over_at || t->charged_at < t->over_at);
         charge(t, users ? users : 1, front, now);
         if (in_time && t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time - overrun(t, now);
     }
@@ -155,7 +150,10 @@ void share_want(struct share *s, uint32_t card, uint32_t tenant, uint64_t gang, 
     charge_all(s, card, now);
     t->gang = gang | 1ull << card;
     if (t->wants) return;
-    if (!t->holds && !t->late) come_back(s, card, t, now);
+    if (!t->holds && !t->late) {
+        come_back(s, card, t, now);
+        t->stint_at = now;
+    }
     t->wants = true;
     t->wanted_at = now;
 }
@@ -170,7 +168,7 @@ void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more
         t->overruns++;
         t->longest_overrun = over > t->longest_overrun ? over : t->longest_overrun - t->longest_overrun / 16;
     }
-    t->holds = t->late = t->recalled = false;
+    t->holds = t->late = t->recalled = t->told = false;
     t->over_at = 0;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
     t->wants = wants_more;
@@ -289,7 +287,7 @@ static uint64_t end_of_lease(const struct share *s, uint32_t card, const struct 
     return sooner(end, turn > now ? turn : now);
 }
 
-static uint64_t grace_of(const struct share_seat *t)
+uint64_t share_grace(const struct share_seat *t)
 {
     uint64_t known = t->longest_overrun + t->longest_overrun / 2, least = t->leases > 1 ? SHARE_GRACE : SHARE_FIRST_GRACE;
     if (known < least) return least;
@@ -309,7 +307,7 @@ static bool see_to_holder(struct share *s, uint32_t card, uint64_t now, struct s
         out->what = SHARE_RECALL;
         return true;
     }
-    uint64_t patience = h->over_at + grace_of(h);
+    uint64_t patience = h->over_at + share_grace(h);
     if (patience > now) return *again = sooner(*again, patience), false;
     h->holds = false;
     h->late = true;
@@ -352,7 +350,7 @@ static void seat_holder(struct share *s, uint32_t card, uint32_t tenant, uint64_
     t->over_at = until;
     t->leases++;
     s->holder[card] = (int16_t)tenant;
-    *out = (struct share_decision){SHARE_GRANT, card, tenant, until};
+    *out = (struct share_decision){SHARE_GRANT, card, tenant, until, false};
 }
 
 static bool gang_ready(struct share *s, uint32_t tenant, uint64_t gang)
@@ -392,8 +390,9 @@ bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uin
     uint64_t next = NEVER;
     share_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
+        if (share_together(s, card, now, out, &next)) return true;
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
-        if (s->holder[card] == NOBODY && seat_next(s, card, now, out)) return true;
+        if (s->holder[card] == NOBODY && !s->open[card] && !share_drains(s, card) && seat_next(s, card, now, out)) return true;
         next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));
     }
     *again = next == NEVER ? 0 : next;

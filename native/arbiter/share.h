@@ -7,6 +7,8 @@
  *                        |                  '--lease over and not back in time--> LATE --done--> AWAY or WAITING
  *                        '-- limit used up: waits until its credit has grown
  *
+ * One holds a card at a time, or, while the card has time to spare, all who want it (shared_turns.c).
+ *
  * Time held is charged from the grant until the tenant has let go, however long that takes: overrun is debt. Between tenants
  * that want a card, the one with the least *virtual time* (time held / weight) is next, so that over any while all have
  * held in proportion to their weights, whatever the length of their kernels. Who was away comes back at the card's virtual time
@@ -30,6 +32,13 @@
 
 #define SHARE_TOGETHER 5000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
 
+#define SHARE_SPARE 500000000ull  /* of idle time: for so long several may have the card together, see shared_turns.c */
+#define SHARE_REOPEN 20000000ull  /* of it, before they may again */
+#define SHARE_STINT 230000000ull  /* who is at work for longer without a break has no part in it */
+#define SHARE_LAG 30000000ll      /* who is behind another by more, of the card's time, has been overreached */
+#define SHARE_LOOK 10000000ull    /* how often that is looked at */
+#define SHARE_ALONE 1000000000ull /* nobody else for so long */
+
 #define SHARE_LONGEST_DEBT 2000000000ull /* of time that others took from a limit: what can be made up for */
 
 struct share_terms {
@@ -41,10 +50,11 @@ struct share_terms {
 struct share_seat {
     struct share_terms terms;
     bool present, wants, holds, recalled, late;
+    bool told; /* that it shares its turn */
     uint64_t gang;        /* bit set of cards that it wants together, this one among them */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
-    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, longest_overrun;
+    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, longest_overrun;
     /* for people */
     uint64_t held_ns, waited_ns;
     uint64_t throttled_ns; /* of waited: it was first in line, and only its limit held it back */
@@ -55,14 +65,18 @@ struct share {
     uint32_t cards, tenants; /* highest number in use + 1 */
     int16_t holder[SHARE_CARDS], reserved[SHARE_CARDS]; /* tenant, -1: nobody */
     int64_t virtual_time[SHARE_CARDS];
+    bool exclusive;         /* never */
+    bool open[SHARE_CARDS]; /* all who want the card have it together; there is no holder */
+    uint64_t spare[SHARE_CARDS], spare_at[SHARE_CARDS];
     struct share_seat seats[SHARE_CARDS][SHARE_TENANTS];
 };
 
-enum share_what { SHARE_GRANT, SHARE_RECALL, SHARE_LATE };
+enum share_what { SHARE_GRANT, SHARE_RECALL, SHARE_LATE, SHARE_JOINED };
 struct share_decision {
     enum share_what what;
     uint32_t card, tenant;
     uint64_t until; /* of a grant: the end of the lease; 0: until it is recalled */
+    bool shared;    /* others may have the card too, or (SHARE_JOINED) have it from now on */
 };
 
 void share_init(struct share *s);

@@ -11,6 +11,7 @@
 
 struct seat {
     _Atomic uint32_t requests;
+    _Atomic uint32_t longest_us; /* of its iterations: a batch and the wait for it, or a launch */
     uint32_t latency_us[REQUESTS];
 };
 

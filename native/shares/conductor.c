@@ -8,7 +8,8 @@
  *     tenant NAME SLICE|- PRELOAD|- ARRIVE_MS DEPART_MS PROCESSES key=value ...
  *
  * and the answer is a line per sample, "at MS gpu_ns launches gpu_ns launches ...", a pair per tenant in the order given, then
- * a line "latency NAME US ..." for each tenant that served requests. */
+ * a line "latency NAME US ..." for each tenant that served requests, "longest NAME US" with its longest iteration, and
+ * "processor NAME NS" with the processor time of its processes from the first sample to the last; NAME is arbiter, too. */
 #include "board.h"
 #include "state/state.h"
 
@@ -30,6 +31,7 @@
 #define TENANTS 16
 #define WORDS 40
 #define MS 1000000ull
+#define IDLE_MS 1000   /* before the first launch: the arbiter has all the spare time that it ever keeps */
 #define PATIENCE_S 120 /* of real time, until all tenants are ready */
 
 struct tenant {
@@ -39,6 +41,8 @@ struct tenant {
 
 static struct tenant tenants[TENANTS];
 static pid_t children[SEATS + 1];
+static struct { pid_t pid; int tenant; uint64_t ns; } meters[SEATS + 1]; /* tenant -1: the arbiter */
+static int meter_count;
 static int tenant_count, seats, child_count;
 static bool arbitrated, deaths_expected;
 static struct board *board;
@@ -65,7 +69,8 @@ static void start(char **words, const char *container, const char *slice, const 
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) fail(strerror(errno));
     if (pid) {
-        children[child_count++] = pid;
+        children[child_count++] = meters[meter_count].pid = pid;
+        meters[meter_count++].tenant = container ? tenant_count - 1 : -1;
         return;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -168,6 +173,44 @@ static void print_books(uint64_t at_ms)
     putchar('\n');
 }
 
+/* ---- processor time ---- */
+
+static uint64_t processor_ns(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec t = {0};
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t)) return 0;
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+static void start_meters(void)
+{
+    for (int i = 0; i < meter_count; i++) meters[i].ns = processor_ns(meters[i].pid);
+}
+
+static uint64_t metered(int tenant)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < meter_count; i++) {
+        uint64_t now = meters[i].tenant == tenant ? processor_ns(meters[i].pid) : 0;
+        if (now > meters[i].ns) sum += now - meters[i].ns;
+    }
+    return sum;
+}
+
+static void print_meters(void)
+{
+    for (int i = 0; i < tenant_count; i++) {
+        uint32_t longest = 0;
+        for (int k = 0; k < tenants[i].processes; k++) {
+            uint32_t us = atomic_load(&board->seats[tenants[i].first_seat + k].longest_us);
+            if (us > longest) longest = us;
+        }
+        printf("longest %s %u\nprocessor %s %llu\n", tenants[i].name, longest, tenants[i].name, (unsigned long long)metered(i));
+    }
+    printf("processor arbiter %llu\n", (unsigned long long)metered(-1));
+}
+
 static void print_latencies(const struct tenant *t)
 {
     bool any = false;
@@ -205,14 +248,16 @@ int main(int count, char **arguments)
     if (!seats || !sample) fail("a case needs tenants");
     await_ready();
     if (!sim_open(&host, true)) fail(host.error);
-    uint64_t begin = clock_now() + MS;
+    uint64_t begin = clock_now() + IDLE_MS * MS;
     atomic_store(&board->start_ns, begin);
     atomic_store(&board->go, 1);
     clock_wake(&board->go);
     for (uint64_t at = 0; at <= window; at += sample) {
         clock_sleep_until(begin + at * MS);
         print_books(at);
+        if (!at) start_meters();
     }
+    print_meters();
     see_who_died();
     for (int i = 0; i < tenant_count; i++) print_latencies(&tenants[i]);
     fflush(stdout);

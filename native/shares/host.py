@@ -47,6 +47,8 @@ class Books:
     gpu: list[list[int]]  # per tenant, per sample
     launches: list[list[int]]
     latencies: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    longest: dict[str, int] = field(default_factory=dict[str, int])  # us, of each tenant's iterations
+    processor: dict[str, int] = field(default_factory=dict[str, int])  # ns, of each tenant and of the arbiter
     seconds: float = 0.0  # of real time
 
     def share(self, tenant: int, begin: int, end: int) -> float:
@@ -77,26 +79,38 @@ def end_all(number: int, _frame: object) -> None:
     os._exit(128 + number)
 
 
-def run(build: Path, tenants: list[Tenant], mode: str, window: int, sample: int, patience: float = 60.0) -> Books:
-    """mode: none (the driver alone), fractile, or bucket (the baseline)."""
+def run(
+    build: Path,
+    tenants: list[Tenant],
+    mode: str,
+    window: int,
+    sample: int,
+    patience: float = 60.0,
+    *,
+    real: bool = False,
+) -> Books:
+    """mode: none (the driver alone), fractile, or bucket (the baseline). real: by the machine's clock, with the library
+    and the arbiter as they are shipped."""
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="shares-", dir=shm))
     began, _busy[root] = time.monotonic(), None
     try:
         (root / "cards.json").write_text(json.dumps(CARDS))
-        text = _case(build, root, tenants, mode, window, sample)
-        out = _conduct(build, root, text, patience)
+        text = _case(build, root, tenants, mode, window, sample, build if real else build / "virtual")
+        out = _conduct(build, root, text, patience, real)
     finally:
         shutil.rmtree(root, ignore_errors=True)
         _busy.pop(root, None)
     return _parse(out, len(tenants), time.monotonic() - began)
 
 
-def _case(build: Path, root: Path, tenants: list[Tenant], mode: str, window: int, sample: int) -> str:
+def _case(
+    build: Path, root: Path, tenants: list[Tenant], mode: str, window: int, sample: int, programs: Path
+) -> str:
     lines = [f"window {window}", f"sample {sample}"]
     preload = {
         "none": "-",
-        "fractile": build / "virtual/interposer/libfractile.so",
+        "fractile": programs / "interposer/libfractile.so",
         "bucket": build / "shares/bucket.so",
     }[mode]
     for i, t in enumerate(tenants):
@@ -108,7 +122,7 @@ def _case(build: Path, root: Path, tenants: list[Tenant], mode: str, window: int
                 f"{t.limit or t.cores} {0 if t.limit else 100 if t.cores else 0}\n"
             )
     if mode == "fractile":
-        lines.append(f"arbiter {build / 'virtual/arbiter/fractile-arbiter'} {root / 'slices'}")
+        lines.append(f"arbiter {programs / 'arbiter/fractile-arbiter'} {root / 'slices'}")
     for i, t in enumerate(tenants):
         depart = window if t.depart is None else t.depart
         lines.append(f"tenant t{i} {root / f'slices/t{i}'} {preload} {t.arrive} {depart} {t.processes} {t.work}")
@@ -131,8 +145,11 @@ def _slice(build: Path, directory: Path, t: Tenant) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def _conduct(build: Path, root: Path, case: str, patience: float) -> str:
-    environment = dict(os.environ, SIMGPU_DIR=str(root), SIMGPU_CLOCK="virtual", LD_LIBRARY_PATH=str(build / "simgpu"))
+def _conduct(build: Path, root: Path, case: str, patience: float, real: bool) -> str:
+    environment = dict(os.environ, SIMGPU_DIR=str(root), LD_LIBRARY_PATH=str(build / "simgpu"))
+    environment["SIMGPU_CLOCK"] = "real" if real else "virtual"
+    if real:
+        (root / "clock-bell.0").touch()  # by which the conductor knows that the arbiter is there
     environment["SIMGPU_CONTENTS_MIB"] = "0"  # what a copy takes of the card's time matters here, not its bytes
     with (root / "err").open("wb+") as err:
         command = [build / "shares/conductor", build / "shares/tenant"]
@@ -159,13 +176,16 @@ def _parse(out: str, tenants: int, seconds: float) -> Books:
     gpu: list[list[int]] = [[] for _ in range(tenants)]
     launches: list[list[int]] = [[] for _ in range(tenants)]
     latencies: dict[int, list[int]] = {}
+    meters: dict[str, dict[str, int]] = {"longest": {}, "processor": {}}
     for line in out.splitlines():
         words = line.split()
-        if words[0] == "at":
+        if words[0] in meters:
+            meters[words[0]][words[1]] = int(words[2])
+        elif words[0] == "at":
             at.append(int(words[1]))
             for i in range(tenants):
                 gpu[i].append(int(words[2 + 2 * i]))
                 launches[i].append(int(words[3 + 2 * i]))
         elif words[0] == "latency":
             latencies[int(words[1][1:])] = [int(w) for w in words[2:]]
-    return Books(at, gpu, launches, latencies, seconds)
+    return Books(at, gpu, launches, latencies, meters["longest"], meters["processor"], seconds)

@@ -1,4 +1,5 @@
 # make -C native shares          the matrix of shares, beside the baseline: minutes; the last line is JSON
+# make -C native shares CLOCK=real   a part of it in real time, beside the driver's own slicing; BUSY=1: on a host that is busy
 # make -C native shares-quick    a part of it, half a minute
 # make -C native density         services, one and three to a card
 # shares/run.py --help tells the options; SHARES= hands them over.
@@ -8,24 +9,30 @@ SHARES_CONDUCTOR := $(OUT)/shares/conductor
 SHARES_BUCKET := $(OUT)/shares/bucket.so
 SHARES_PROGRAMS := $(SHARES_TENANT) $(SHARES_CONDUCTOR) $(SHARES_BUCKET)
 SHARES ?=
+CLOCK ?= virtual
+BUSY ?=
 
-$(SHARES_TENANT): shares/tenant.c shares/board.h shares/driver.h $(CLOCK) $(OUT)/simgpu/libcuda.so.1
+$(SHARES_TENANT): shares/tenant.c shares/board.h shares/driver.h $(CLOCK_OBJECTS) $(OUT)/simgpu/libcuda.so.1
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fPIE $< $(CLOCK) -o $@ -L$(OUT)/simgpu -lcuda -lm
+	$(CC) $(CFLAGS) -fPIE $< $(CLOCK_OBJECTS) -o $@ -L$(OUT)/simgpu -lcuda -lm
 
 $(SHARES_CONDUCTOR): shares/conductor.c shares/board.h $(STATE)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -Isimgpu -fPIE $< $(STATE) -o $@
 
-$(SHARES_BUCKET): shares/baseline/bucket.c $(CLOCK) $(OUT)/simgpu/libcuda.so.1 $(OUT)/simgpu/libnvidia-ml.so.1
+$(SHARES_BUCKET): shares/baseline/bucket.c $(CLOCK_OBJECTS) $(OUT)/simgpu/libcuda.so.1 $(OUT)/simgpu/libnvidia-ml.so.1
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -shared $< $(CLOCK) -o $@ -L$(OUT)/simgpu -lnvidia-ml -ldl
+	$(CC) $(CFLAGS) -shared $< $(CLOCK_OBJECTS) -o $@ -L$(OUT)/simgpu -lnvidia-ml -ldl
 
 check: $(SHARES_PROGRAMS)
 
 .PHONY: shares shares-quick density
 shares: all $(SHARES_PROGRAMS)
+ifeq ($(CLOCK),real)
+	@$(PYTHON) shares/real.py --build $(abspath $(OUT)) $(if $(BUSY),--busy) $(SHARES)
+else
 	@$(PYTHON) shares/run.py --build $(abspath $(OUT)) $(SHARES)
+endif
 
 shares-quick: all $(SHARES_PROGRAMS)
 	@$(PYTHON) shares/run.py --build $(abspath $(OUT)) --quick $(SHARES)

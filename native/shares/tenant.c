@@ -7,6 +7,7 @@
  *     loop=burst    n kernels (and a copy, a fill) over the streams, wait: a training step
  *     loop=graph    n kernels captured once, launched as a graph, wait after every fourth
  *     loop=service  requests arrive at random (rate= per second), each is n kernels and a wait; how long it took is noted
+ *     loop=copies   copies of copy= MiB within the card, and nothing else; the driver's own queue is the only brake
  *     loop=idle     a context, and nothing else
  *     kernels=US:GRID,...  what is launched, in turn or at random (pick=random, seed=); each with a function of its own, unless
  *                          hidden=1: then one function and grid, and only a parameter says how long
@@ -175,16 +176,25 @@ static void service_once(unsigned turn)
 
 static void async_once(unsigned turn) { launch(turn, streams[turn % how.streams], 1); }
 
+static void copies_once(unsigned turn)
+{
+    must(cuMemcpyAsync(turn & 1 ? to : from, turn & 1 ? from : to, how.copy, streams[turn % how.streams]), "cuMemcpyAsync");
+}
+
 static void run_until(uint64_t end)
 {
     leaves = end;
     static const struct { const char *name; void (*once)(unsigned); } loops[] = {
-        {"async", async_once}, {"sync", sync_once}, {"burst", burst_once}, {"graph", graph_once}, {"service", service_once}};
+        {"async", async_once}, {"sync", sync_once}, {"burst", burst_once}, {"graph", graph_once}, {"service", service_once},
+        {"copies", copies_once}};
     void (*once)(unsigned) = NULL;
     for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
         if (!strcmp(how.loop, loops[i].name)) once = loops[i].once;
     for (unsigned turn = 0; once && clock_now() < end; turn++) {
+        uint64_t from = clock_now();
         once(turn);
+        uint32_t us = (uint32_t)((clock_now() - from) / 1000);
+        if (us > atomic_load(&seat->longest_us)) atomic_store(&seat->longest_us, us);
         if (how.think_us) clock_sleep_until(clock_now() + how.think_us * 1000ull);
     }
     clock_sleep_until(end);

@@ -195,7 +195,9 @@ void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
     if (!p || !(t->lane = fr_lane_of(p, w))) return;
     fr_pacer_start((int)(p - fr_paces));
     t->guess = fr_guess_of(w->a, w->b);
-    t->ns = w->fixed_ns ? w->fixed_ns : fr_guess_ns(t->guess);
+    bool measured = !w->first_ns || atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
+    t->ns = measured ? fr_guess_ns(t->guess) : w->first_ns;
+    if (!measured) atomic_store_explicit(&t->guess->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->pace = p;
     uint64_t now = pass(t);
     if (t->pace) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, now));

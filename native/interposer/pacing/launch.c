@@ -1,24 +1,11 @@
 /* Every call that puts work on a card. Unpaced it is one look at a flag and the call itself; paced, it goes through the gate.
- * Copies over the bus have engines of their own and pass. Copies and fills within the card run as kernels do: large ones
- * count as work of the length that the card's memory allows. */
+ * Copies and fills are in copies.c. */
 #include "pace.h"
-
-#define LARGE 1048576ull
-#define BYTES_PER_NS 500 /* of a copy within a card; what it really took is measured by the arbiter */
 
 static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64_t shared)
 {
     return ((x * 1000003 + y) * 1000003 + z) * 4099 + block * 131 + shared;
 }
-
-#define PACED(work, call)                                                 \
-    do {                                                                  \
-        struct fr_ticket t_;                                              \
-        fr_pace_enter(&t_, &(work));                                      \
-        CUresult r_ = (call);                                             \
-        fr_pace_leave(&t_, r_);                                           \
-        return r_;                                                        \
-    } while (0)
 
 /* ---- kernels ---- */
 
@@ -141,44 +128,3 @@ HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, uns
     REAL(cuCtxSetCurrent)(before);
     return r;
 }
-
-/* ---- copies and fills within the card ---- */
-
-static uint32_t length_of(uint64_t bytes)
-{
-    uint64_t ns = 2000 + bytes / BYTES_PER_NS;
-    return ns < 1000000000 ? (uint32_t)ns : 1000000000;
-}
-
-#define MOVE(name, own, bytes, stream, parameters, arguments)                       \
-    HOOK CUresult name parameters                                                   \
-    {                                                                               \
-        uint64_t size_ = (uint64_t)(bytes);                                         \
-        if (size_ < LARGE || fr_unpaced()) return REAL(name) arguments;             \
-        struct fr_work w = {(uintptr_t)&name, size_, stream, own, length_of(size_)}; \
-        PACED(w, REAL(name) arguments);                                             \
-    }
-
-#define COPY(name, own) MOVE(name, own, n, NULL, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n))
-#define COPY_ASYNC(name, own) MOVE(name, own, n, s, (CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s), (to, from, n, s))
-COPY(cuMemcpyDtoD_v2, false)
-COPY(cuMemcpyDtoD_v2_ptds, true)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2, false)
-COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, true)
-
-#define FILL(bits, type)                                                                                                            \
-    MOVE(cuMemsetD##bits##_v2, false, n * (bits / 8), NULL, (CUdeviceptr to, type v, size_t n), (to, v, n))                          \
-    MOVE(cuMemsetD##bits##_v2_ptds, true, n * (bits / 8), NULL, (CUdeviceptr to, type v, size_t n), (to, v, n))                      \
-    MOVE(cuMemsetD##bits##Async, false, n * (bits / 8), s, (CUdeviceptr to, type v, size_t n, CUstream s), (to, v, n, s))            \
-    MOVE(cuMemsetD##bits##Async_ptsz, true, n * (bits / 8), s, (CUdeviceptr to, type v, size_t n, CUstream s), (to, v, n, s))        \
-    MOVE(cuMemsetD2D##bits##_v2, false, w_ * h * (bits / 8), NULL, (CUdeviceptr to, size_t pitch, type v, size_t w_, size_t h),      \
-         (to, pitch, v, w_, h))                                                                                                     \
-    MOVE(cuMemsetD2D##bits##_v2_ptds, true, w_ * h * (bits / 8), NULL, (CUdeviceptr to, size_t pitch, type v, size_t w_, size_t h),  \
-         (to, pitch, v, w_, h))                                                                                                     \
-    MOVE(cuMemsetD2D##bits##Async, false, w_ * h * (bits / 8), s,                                                                   \
-         (CUdeviceptr to, size_t pitch, type v, size_t w_, size_t h, CUstream s), (to, pitch, v, w_, h, s))                         \
-    MOVE(cuMemsetD2D##bits##Async_ptsz, true, w_ * h * (bits / 8), s,                                                               \
-         (CUdeviceptr to, size_t pitch, type v, size_t w_, size_t h, CUstream s), (to, pitch, v, w_, h, s))
-FILL(8, unsigned char)
-FILL(16, unsigned short)
-FILL(32, unsigned)

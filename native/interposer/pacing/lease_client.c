@@ -149,6 +149,7 @@ static void take_grant(struct pacer *me, const struct arbiter_message *m)
     atomic_store(&p->granted, now);
     atomic_store(&p->end, m->length_ns ? now + m->length_ns : 0);
     atomic_store(&p->launched_now, 0);
+    atomic_store(&p->shared, m->more);
     set_gate(p, FR_GATE_OPEN);
 }
 
@@ -160,6 +161,7 @@ static void hear(struct pacer *me)
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (n != sizeof m || m.version != ARBITER_VERSION) return lose_arbiter(me);
         if (m.kind == ARBITER_GRANT) take_grant(me, &m);
+        if (m.kind == ARBITER_SHARED && m.lease == atomic_load(&pace_of(me)->lease)) atomic_store(&pace_of(me)->shared, 1);
         if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&pace_of(me)->lease)) fr_pace_close(pace_of(me));
     }
     lose_arbiter(me);
@@ -177,7 +179,7 @@ static uint64_t turn_is_idle(const struct fr_pace *p)
     uint64_t gang = fr_pace_gang(clock_now()) | 1ull << (p - fr_paces);
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
         if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paces[i].queue_end), atomic_load(&fr_paces[i].last_launch)));
-    return quiet + (end ? FR_IDLE_NS : FR_ALONE_NS);
+    return quiet + (end || atomic_load(&p->shared) ? FR_IDLE_NS : FR_ALONE_NS);
 }
 
 /* When it ends by itself. */

@@ -1,6 +1,8 @@
 /* The pacing of one process: what its launches go through on cards whose time is shared out.
  *
  *      launch.c   a hook per launch call: unpaced, one look and on; else  enter -> the driver -> leave
+ *      copies.c   the same for copies and fills within the card; copies over the bus pass
+ *      batches.c  the same for calls that make many copies at once
  *      gate.c     may this launch go now? Waits until the container holds the card and there is room in the queue
  *      stream_state.c    how much work is in flight, by stream
  *      timing_events.c    events in the streams that say when it is done and how long it took
@@ -31,6 +33,7 @@ struct fr_pace {
     _Atomic uint32_t gate;   /* a futex */
     _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
     _Atomic uint32_t waiting;
+    _Atomic uint32_t shared; /* others have the card too: what is measured contains their work */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
     _Atomic uint64_t in_flight, queue_end;      /* predicted ns of all lanes; when the last of them should be done */
     _Atomic uint64_t last_launch, launched_now; /* when; how many in this turn */
@@ -51,7 +54,7 @@ struct fr_work { /* what is about to be launched */
     uint64_t a, b;     /* the function or graph; its shape */
     CUstream stream;
     bool per_thread;   /* the stream named NULL is the thread's own */
-    uint32_t fixed_ns; /* known without learning; 0: learn */
+    uint32_t first_ns; /* taken for its length until it was measured; 0: nothing is known */
 };
 struct fr_ticket {
     struct fr_pace *pace; /* NULL: not paced */
@@ -61,6 +64,17 @@ struct fr_ticket {
 };
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_pace_leave(struct fr_ticket *t, CUresult result);
+
+/* The body of a hook: through the gate, the call, and out. */
+#define PACED(work, call)            \
+    do {                             \
+        struct fr_ticket t_;         \
+        fr_pace_enter(&t_, &(work)); \
+        CUresult r_ = (call);        \
+        fr_pace_leave(&t_, r_);      \
+        return r_;                   \
+    } while (0)
+
 struct fr_pace *fr_pace_here(void); /* of the current context's card; NULL: it is not paced */
 void fr_pace_close(struct fr_pace *p); /* the turn is over */
 
@@ -69,11 +83,13 @@ struct fr_guess {
     _Atomic uint64_t key;
     _Atomic uint32_t ns, slow; /* means: of late, and over many launches */
     _Atomic uint32_t samples, pending; /* launches measured; in flight */
+    _Atomic uint32_t doubtful;         /* measured beside others' work only: the first time without them replaces it */
 };
 struct fr_guess *fr_guess_of(uint64_t a, uint64_t b);
 uint64_t fr_guess_ns(const struct fr_guess *g);
 void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g */
-void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio);     /* among others: ratio x what was thought of all */
+void fr_guess_bound(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g, beside others' work */
+void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio, bool beside); /* among others: ratio x what was thought of all; beside others' work */
 
 /* ---- stream_state.c, timing_events.c ---- */
 struct fr_ahead {

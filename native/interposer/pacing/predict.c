@@ -51,16 +51,34 @@ static void learn(struct fr_guess *g, uint32_t launches, double each, double par
     uint32_t samples = atomic_load_explicit(&g->samples, memory_order_relaxed), sum = samples + launches;
     double lately = atomic_load_explicit(&g->ns, memory_order_relaxed), slow = atomic_load_explicit(&g->slow, memory_order_relaxed);
     double remembered = sum < MEMORY ? sum : MEMORY;
+    if (unlikely(atomic_load_explicit(&g->doubtful, memory_order_relaxed))) samples = 0, remembered = launches;
     atomic_store_explicit(&g->ns, (uint32_t)towards(lately, each, samples ? part : 1), memory_order_relaxed);
     atomic_store_explicit(&g->slow, (uint32_t)towards(slow, each, launches / remembered), memory_order_relaxed);
-    atomic_store_explicit(&g->samples, sum > samples ? sum : UINT32_MAX, memory_order_relaxed);
+    atomic_store_explicit(&g->samples, sum >= launches ? sum : UINT32_MAX, memory_order_relaxed);
 }
 
-void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns) { learn(g, launches, (double)each_ns, 0.3); }
+void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns)
+{
+    learn(g, launches, (double)each_ns, 0.3);
+    atomic_store_explicit(&g->doubtful, 0, memory_order_relaxed);
+}
 
-void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio)
+/* What was measured contains the work of others: it is the most that these launches took. The driver lets each have a slice at a
+ * time, so it may be far more, and says something only where it is less than was thought. */
+void fr_guess_bound(struct fr_guess *g, uint32_t launches, uint64_t each_ns)
 {
     bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);
-    double now = known ? atomic_load_explicit(&g->ns, memory_order_relaxed) : FR_UNKNOWN_NS;
-    learn(g, launches, now * ratio, 0.15);
+    uint64_t thought = known ? fr_guess_ns(g) : UINT64_MAX;
+    if (!known || each_ns < thought) learn(g, launches, (double)each_ns, 0.3);
+    else atomic_fetch_add_explicit(&g->samples, launches, memory_order_relaxed);
+    if (!known) atomic_store_explicit(&g->doubtful, 1, memory_order_relaxed);
+}
+
+void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio, bool beside)
+{
+    bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);
+    uint32_t thought = atomic_load_explicit(&g->ns, memory_order_relaxed);
+    learn(g, launches, (known || thought ? thought : FR_UNKNOWN_NS) * ratio, 0.15);
+    if (!beside) atomic_store_explicit(&g->doubtful, 0, memory_order_relaxed);
+    else if (!known) atomic_store_explicit(&g->doubtful, 1, memory_order_relaxed);
 }

@@ -13,6 +13,7 @@ struct batch {
     uint32_t launches, kinds, of_kind[KINDS];
     struct fr_guess *guess[KINDS];
     bool gap;    /* the stream ran dry in it: its length says nothing */
+    bool shared; /* others had the card too meanwhile */
     bool behind; /* a wait that the program put into the stream */
     bool single; /* began on a dry stream: ends with its first launch, before it can */
 };

@@ -42,9 +42,11 @@ static void landed(struct fr_lane *l, struct batch *b)
 static void learn(const struct batch *b, uint64_t measured)
 {
     if (b->gap || !b->kinds) return;
+    if (b->shared && b->kinds == 1) return fr_guess_bound(b->guess[0], b->of_kind[0], measured / b->of_kind[0] + 1);
+    if (b->shared && measured > b->ns) measured = b->ns;
     if (b->kinds == 1) return fr_guess_learn(b->guess[0], b->of_kind[0], measured / b->of_kind[0] + 1);
     double ratio = (double)measured / (double)(b->ns ? b->ns : 1);
-    for (uint32_t i = 0; i < b->kinds; i++) fr_guess_correct(b->guess[i], b->of_kind[i], ratio);
+    for (uint32_t i = 0; i < b->kinds; i++) fr_guess_correct(b->guess[i], b->of_kind[i], ratio, b->shared);
 }
 
 static void count_gpu_time(struct fr_pace *p, uint64_t ns, uint32_t launches)
@@ -81,9 +83,11 @@ static void finish(struct fr_lane *l)
     struct batch *b = at(l, 0);
     float ms = 0;
     bool timed = !REAL(cuEventElapsedTime)(&ms, b->from, b->to) && ms >= 0;
+    b->shared |= atomic_load_explicit(&l->pace->shared, memory_order_relaxed);
     if (timed) learn(b, (uint64_t)((double)ms * 1e6));
     landed(l, b);
-    count_gpu_time(l->pace, timed ? (uint64_t)((double)since_last(l, b, ms) * 1e6) : b->ns, b->launches);
+    uint64_t took = timed ? (uint64_t)((double)since_last(l, b, ms) * 1e6) : b->ns;
+    count_gpu_time(l->pace, b->shared && took > b->ns ? b->ns : took, b->launches); /* beside others: not their work */
     l->first = (l->first + 1) % MARKS;
     l->count--;
     atomic_fetch_add(&l->finished, 1);
@@ -143,6 +147,7 @@ static void begin(struct fr_lane *l, bool dry)
     if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, l->handle)) return;
     b->ns = b->launches = b->kinds = 0;
     b->gap = false;
+    b->shared = atomic_load_explicit(&l->pace->shared, memory_order_relaxed);
     b->behind = l->told;
     l->told = false;
     b->single = dry;

@@ -16,7 +16,7 @@ struct sim_item sim_copy_item(struct sim_ctx *ctx, size_t size, int engine)
 struct sim_item sim_fill_item(struct sim_ctx *ctx, size_t size)
 {
     double ns = LATENCY_NS + 2.0 * (double)size / sim_card_of(ctx->device)->memory_gbps;
-    return (struct sim_item){.kind = SIM_KERNEL, .left_ns = (uint64_t)ns, .share = 100};
+    return (struct sim_item){.kind = SIM_KERNEL, .left_ns = (uint64_t)ns, .share = 100, .memory_bound = 1};
 }
 
 static bool range_ok(CUdeviceptr p, size_t size, bool on_device)
@@ -143,7 +143,7 @@ CUresult sim_copy_3d(const CUDA_MEMCPY3D *p, struct sim_ctx *ctx, struct sim_ite
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *p, CUstream handle, bool wait)
+CUresult sim_copy_call(const CUDA_MEMCPY3D *p, CUstream handle, bool wait)
 {
     struct sim_ctx *c;
     CUresult r = sim_enter_context(&c);
@@ -159,7 +159,7 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, CUstream handle, bool wait)
     CUDA_MEMCPY3D q = {p->srcXInBytes, p->srcY, 0, 0, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, NULL,
                        p->srcPitch, 0, p->dstXInBytes, p->dstY, 0, 0, p->dstMemoryType, p->dstHost, p->dstDevice,
                        p->dstArray, NULL, p->dstPitch, 0, p->WidthInBytes, p->Height, 1};
-    return copy_3d(&q, handle, wait);
+    return sim_copy_call(&q, handle, wait);
 }
 
 API CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *p) { return copy_2d(p, NULL, true); }
@@ -168,10 +168,10 @@ API CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *p) { return copy_2d(p, 
 API CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *p) { return copy_2d(p, CU_STREAM_PER_THREAD, true); }
 API CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *p, CUstream s) { return copy_2d(p, s, false); }
 API CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *p, CUstream s) { return copy_2d(p, SIM_PER_THREAD(s), false); }
-API CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *p) { return copy_3d(p, NULL, true); }
-API CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *p) { return copy_3d(p, CU_STREAM_PER_THREAD, true); }
-API CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *p, CUstream s) { return copy_3d(p, s, false); }
-API CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *p, CUstream s) { return copy_3d(p, SIM_PER_THREAD(s), false); }
+API CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *p) { return sim_copy_call(p, NULL, true); }
+API CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *p) { return sim_copy_call(p, CU_STREAM_PER_THREAD, true); }
+API CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *p, CUstream s) { return sim_copy_call(p, s, false); }
+API CUresult cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *p, CUstream s) { return sim_copy_call(p, SIM_PER_THREAD(s), false); }
 
 /* ---- fills ---- */
 

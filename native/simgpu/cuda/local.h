@@ -201,6 +201,7 @@ struct sim_item sim_copy_item(struct sim_ctx *ctx, size_t size, int engine);
 struct sim_item sim_fill_item(struct sim_ctx *ctx, size_t size);
 CUresult sim_fill(CUdeviceptr dst, size_t pitch, unsigned value, unsigned element, size_t width, size_t height);
 CUresult sim_copy_3d(const CUDA_MEMCPY3D *p, struct sim_ctx *ctx, struct sim_item *item);
+CUresult sim_copy_call(const CUDA_MEMCPY3D *p, CUstream stream, bool wait);
 
 /* launch.c */
 CUresult sim_kernel_item(struct sim_ctx *ctx, struct sim_function *f, const unsigned grid[3], const unsigned block[3],

@@ -12,6 +12,7 @@ struct sim_timing {
     double per_wave_us;
     double share;         /* of the SMs, 0 to 1; below 0: by occupancy */
     double blocks_per_sm; /* below 0: by threads */
+    double meet;          /* so many kernels with the same number, parameter 1, wait for each other; 0: none */
 };
 
 struct sim_function {

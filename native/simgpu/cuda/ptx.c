@@ -2,6 +2,7 @@
  *     // simgpu: time_us=500 share=1.0          the next kernel takes 500 us and all SMs
  *     // simgpu: time_us=$1                     the number of microseconds is parameter 1
  *     // simgpu: per_wave_us=20 blocks_per_sm=4 as many waves as the grid needs, 20 us each
+ *     // simgpu: time_us=$0 meet=4              spins until four kernels with the same parameter 1 are there, then takes its time
  * A remark is a comment to the real compiler, so the same text runs on a real card. */
 #include "module.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct sim_timing sim_no_timing = {-1, -1, -1, -1, -1};
+const struct sim_timing sim_no_timing = {-1, -1, -1, -1, -1, 0};
 
 struct reader {
     const char *at;
@@ -21,7 +22,8 @@ static void read_remark(struct sim_timing *t, const char *from, const char *end)
 {
     static const struct { const char *key; size_t to; } keys[] = {
         {"per_wave_us=", offsetof(struct sim_timing, per_wave_us)}, {"share=", offsetof(struct sim_timing, share)},
-        {"blocks_per_sm=", offsetof(struct sim_timing, blocks_per_sm)}, {"time_us=", offsetof(struct sim_timing, time_us)}};
+        {"blocks_per_sm=", offsetof(struct sim_timing, blocks_per_sm)}, {"time_us=", offsetof(struct sim_timing, time_us)},
+        {"meet=", offsetof(struct sim_timing, meet)}};
     *t = sim_no_timing;
     for (const char *p = from; p < end; p++)
         for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

@@ -1,6 +1,8 @@
 /* Streams, events, and waiting. */
 #include "local.h"
 
+#include "../state/noise.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -44,6 +46,7 @@ static void order(struct sim_stream *st, struct sim_item *item)
 {
     struct sim_ctx *c = st->ctx;
     item->queue = st->queue;
+    item->priority = (int8_t)st->priority;
     if (st->legacy) item->barrier = 1;
     else if (st->blocking) {
         item->after = c->last_legacy;
@@ -223,6 +226,7 @@ API CUresult cuStreamSynchronize_ptsz(CUstream s) { return synchronize(SIM_PER_T
 static CUresult query(CUstream handle)
 {
     struct sim_stream *st;
+    sim_noise_cost(SIM_COST_QUERY_NS);
     CUresult r = enter_stream(handle, &st);
     if (r) return r;
     if (sim_capturing(st)) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -327,6 +331,7 @@ API CUresult cuEventDestroy_v2(CUevent e) { return destroy_event(e); }
 static CUresult record(CUevent e, CUstream handle)
 {
     struct sim_stream *st;
+    sim_noise_cost(SIM_COST_RECORD_NS);
     CUresult r = enter_stream(handle, &st);
     if (r) return r;
     if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
@@ -353,6 +358,7 @@ static bool event_done(const struct sim_ev *e)
 
 API CUresult cuEventQuery(CUevent e)
 {
+    sim_noise_cost(SIM_COST_QUERY_NS);
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);

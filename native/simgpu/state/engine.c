@@ -2,14 +2,15 @@
  *
  * Nobody runs the card: whoever looks brings it up to date (sim_advance), event by event, on the shared monotonic clock,
  * so results do not depend on who looks when. The rules, as published for real cards:
- *   - kernels of one context run together while their shares of the SMs fit, started in the order of their launch
- *     (the "leftover" rule); a stream is in order; the legacy stream is ordered with all blocking streams;
+ *   - kernels of one context run together while their shares of the SMs fit, started by the priority of their streams, then in
+ *     the order of their launch (the "leftover" rule); a stream is in order; the legacy stream is ordered with all blocking streams;
  *   - contexts take turns: one has the SMs for a time slice, then the next that has work, at the cost of a switch;
  *     a context without work gives its turn away at once; a kernel that loses its turn goes on later where it was;
  *   - copies run on an engine per direction, first come first served over all contexts, beside the kernels.
  *
  *      item:  QUEUED --may_start, room--> STARTED --its time is over--> DONE --all before it done--> retired (below tail)
  */
+#include "noise.h"
 #include "state.h"
 
 #include <string.h>
@@ -81,7 +82,7 @@ static void mark_event(struct sim_state *s, uint32_t context, const struct sim_i
     if (!it->event) return;
     struct sim_event *e = &s->events[it->event - 1];
     if (e->generation != it->event_generation || e->context != context || e->seq != it->seq) return; /* re-recorded */
-    e->end_ns = t;
+    e->end_ns = sim_noise_stamp(t, context, it->seq);
     e->done = 1;
 }
 
@@ -147,9 +148,59 @@ static struct sim_item *oldest_ready_kernel(struct sim_state *s, uint32_t contex
     for (uint32_t q = 0; q < c->queues; q++) {
         struct sim_item *it = c->queue_head[q] ? item_at(s, context, c->queue_head[q]) : NULL;
         if (!it || it->kind != SIM_KERNEL || it->state != SIM_QUEUED || !may_start(s, context, it)) continue;
-        if (!best || it->seq < best->seq) best = it;
+        bool first = !best || it->priority < best->priority || (it->priority == best->priority && it->seq < best->seq);
+        if (first) best = it;
     }
     return best;
+}
+
+/* Kernels that are bound by memory have its bandwidth between them: who comes to others is as much slower. (Those that run
+ * already are not made slower.) */
+static void contend(struct sim_state *s, uint32_t context, struct sim_item *it)
+{
+    struct sim_context *c = &s->contexts[context];
+    uint64_t beside = 1;
+    if (!it->memory_bound || !sim_noisy()) return;
+    for (uint32_t i = 0; i < c->running_count; i++) beside += item_at(s, context, c->running[i])->memory_bound;
+    it->left_ns *= beside;
+}
+
+/* ---- kernels that spin until their peers are there ---- */
+
+static struct sim_meeting *meeting_of(struct sim_state *s, uint32_t number)
+{
+    for (uint32_t i = 0; i < SIM_MEETINGS; i++)
+        if (s->meetings[i].number == number) return &s->meetings[i];
+    struct sim_meeting *oldest = &s->meetings[s->next_meeting++ % SIM_MEETINGS];
+    *oldest = (struct sim_meeting){number, 0};
+    return oldest;
+}
+
+static bool has_met(struct sim_state *s, const struct sim_item *it)
+{
+    return !it->meet || meeting_of(s, it->meet)->arrived >= it->peers;
+}
+
+/* The last one to begin lets the others go on that run at present; who has lost its turn sees it when it has it back. */
+static void let_peers_go(struct sim_state *s, uint32_t number, uint64_t t)
+{
+    for (uint32_t i = 0; i < s->card_count; i++) {
+        struct sim_card *card = &s->cards[i];
+        struct sim_context *c = card->current == SIM_NO_CONTEXT ? NULL : &s->contexts[card->current];
+        for (uint32_t k = 0; c && k < c->running_count; k++) {
+            struct sim_item *it = item_at(s, card->current, c->running[k]);
+            if (it->meet != number || it->end_ns != NEVER) continue;
+            it->end_ns = (t > card->begin_ns ? t : card->begin_ns) + it->left_ns;
+            if (it->end_ns < card->next_ns) card->next_ns = it->end_ns;
+        }
+    }
+}
+
+static void arrive(struct sim_state *s, struct sim_item *it, uint64_t t)
+{
+    if (!it->arrived) it->arrived = 1, meeting_of(s, it->meet)->arrived++;
+    if (has_met(s, it)) let_peers_go(s, it->meet, t);
+    else it->end_ns = NEVER;
 }
 
 static void start_kernels(struct sim_state *s, struct sim_card *card, uint64_t t)
@@ -158,8 +209,10 @@ static void start_kernels(struct sim_state *s, struct sim_card *card, uint64_t t
     while (c->ready && c->running_count < SIM_RUNNING) {
         struct sim_item *it = oldest_ready_kernel(s, card->current);
         if (!it || (c->running_count && c->share_used + it->share > FULL_SHARE)) return;
+        contend(s, card->current, it);
         it->state = SIM_STARTED;
         it->end_ns = (t > card->begin_ns ? t : card->begin_ns) + it->left_ns;
+        if (it->meet) arrive(s, it, t);
         c->running[c->running_count++] = it->seq;
         SIM_POINT();
         c->share_used += it->share;
@@ -190,6 +243,7 @@ static void switch_out(struct sim_state *s, struct sim_card *card, uint64_t t)
     for (uint32_t i = 0; i < c->running_count; i++) {
         struct sim_item *it = item_at(s, card->current, c->running[i]);
         uint64_t from = t > card->begin_ns ? t : card->begin_ns;
+        if (it->end_ns == NEVER) continue; /* it spins */
         it->left_ns = it->end_ns > from ? it->end_ns - from : 0;
     }
     card->current = SIM_NO_CONTEXT;
@@ -205,7 +259,7 @@ static void switch_in(struct sim_state *s, struct sim_card *card, uint32_t conte
     card->current = card->last = context;
     for (uint32_t i = 0; i < c->running_count; i++) {
         struct sim_item *it = item_at(s, context, c->running[i]);
-        it->end_ns = card->begin_ns + it->left_ns;
+        it->end_ns = has_met(s, it) ? card->begin_ns + it->left_ns : NEVER;
     }
 }
 
@@ -261,6 +315,7 @@ static void start_copies(struct sim_state *s, struct sim_card *card, uint64_t t)
         if (engine->context != SIM_NO_CONTEXT) continue;
         struct sim_item *it = oldest_ready_copy(s, card, e, &context);
         if (!it) continue;
+        if (sim_noisy() && card->engines[!e].context != SIM_NO_CONTEXT) it->left_ns = it->left_ns * SIM_BUS_PERCENT / 100;
         it->state = SIM_STARTED;
         it->end_ns = t + it->left_ns;
         SIM_POINT();
@@ -428,6 +483,14 @@ static void append(struct sim_state *s, uint32_t context, struct sim_item *it)
     }
 }
 
+/* A kernel's length varies, and an event before it in its queue takes a moment. */
+static uint64_t noisy_length(struct sim_state *s, uint32_t context, const struct sim_item *item)
+{
+    uint64_t last = s->contexts[context].queue_tail[item->queue];
+    bool behind_mark = last && item_at(s, context, last)->kind == SIM_MARK;
+    return sim_noise_kernel(item->left_ns, context, s->contexts[context].head) + (behind_mark ? SIM_MARK_NS : 0);
+}
+
 uint64_t sim_enqueue(struct sim_host *host, uint32_t context, struct sim_item item, uint64_t now)
 {
     struct sim_state *s = host->state;
@@ -437,6 +500,7 @@ uint64_t sim_enqueue(struct sim_host *host, uint32_t context, struct sim_item it
     item.seq = c->head;
     item.next = item.ready_ns = 0;
     item.state = SIM_QUEUED;
+    if (item.kind == SIM_KERNEL && sim_noisy()) item.left_ns = noisy_length(s, context, &item);
     *it = item;
     if (item.event) { /* the event now means this item */
         struct sim_event *e = &s->events[item.event - 1];
@@ -523,6 +587,7 @@ uint64_t sim_earliest(const struct sim_host *host, uint32_t context, uint64_t se
     for (uint64_t q = c->queue_head[target->queue]; q && q <= seq;) {
         const struct sim_item *it = &s->rings[context][q % SIM_RING];
         bool on_card = it->state == SIM_STARTED && (it->kind == SIM_COPY || s->cards[c->card].current == context);
+        if (on_card && it->end_ns == NEVER) return now; /* nobody knows */
         if (on_card) at = it->end_ns > at ? it->end_ns : at;
         else if (it->kind == SIM_KERNEL || it->kind == SIM_COPY) work += it->left_ns;
         needs_turn |= it->kind == SIM_KERNEL && !on_card;

@@ -148,6 +148,10 @@ struct sim_item {
     uint32_t event, event_generation;
     uint16_t queue, share; /* share of the SMs in thousandths */
     uint8_t kind, state, barrier, engine;
+    int8_t priority;      /* of its stream; lower goes first */
+    uint8_t peers, arrived; /* of a kernel that spins until so many with its number have begun; it has */
+    uint32_t meet;          /* the number; 0: none */
+    uint8_t memory_bound; /* a kernel that shares the memory's bandwidth with others like it */
 };
 
 struct sim_context {
@@ -166,6 +170,11 @@ struct sim_event {
     uint32_t process, generation, done, ipc;
     uint32_t context, context_generation;
     uint64_t seq, end_ns;
+};
+
+#define SIM_MEETINGS 256
+struct sim_meeting {
+    uint32_t number, arrived;
 };
 
 struct sim_state {
@@ -188,6 +197,8 @@ struct sim_state {
     struct sim_item rings[SIM_CONTEXTS][SIM_RING];
     _Atomic uint64_t changes; /* ever; the last SIM_HISTORY of them follow, the n-th at n % SIM_HISTORY */
     struct sim_change history[SIM_HISTORY];
+    struct sim_meeting meetings[SIM_MEETINGS]; /* the latest */
+    uint32_t next_meeting;
 };
 
 /* One open host: the mapping and this process's slot in it. */

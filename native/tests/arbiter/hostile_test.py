@@ -19,7 +19,7 @@ import suite
 OUT = Path(os.environ.get("OUT", "build")).resolve()
 ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "slice" / "fractile-slice"
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
-WANT, DONE, GRANT, RECALL = 1, 2, 3, 4
+WANT, DONE, GRANT, RECALL, SHARED = 1, 2, 3, 4, 5
 LAYOUT = "=IIIIQQQQ"
 
 
@@ -76,7 +76,8 @@ class Client:
 class Node:
     """An arbiter over a directory of slices."""
 
-    def __init__(self, **slices: str):
+    def __init__(self, together: bool = False, **slices: str):
+        self.options = [] if together else ["--exclusive"]
         self.place = tempfile.TemporaryDirectory()
         self.root = Path(self.place.name) / "slices"
         self.root.mkdir()
@@ -90,7 +91,7 @@ class Node:
         return self.root / name
 
     def start(self) -> None:
-        command = [ARBITER, "--slices", self.root, "--control", self.root / "../control"]
+        command = [ARBITER, "--slices", self.root, "--control", self.root / "../control", *self.options]
         self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         until = time.monotonic() + 5
         while time.monotonic() < until and not all((d / "arbiter.sock").exists() for d in self.root.iterdir()):
@@ -134,6 +135,18 @@ def test_who_is_alone_gets_the_card_until_somebody_else_wants_it() -> None:
         assert 4e6 <= length <= 20e6, length
         other.say(DONE, lease=second)
         one.wait_for(GRANT)
+
+
+def test_while_there_is_time_to_spare_two_have_the_card_together_and_who_stays_is_recalled() -> None:
+    with Node(together=True, one=f"{A}=1GiB,cores=50", two=f"{A}=1GiB,cores=50") as node:
+        one, other = node.client("one"), node.client("two")
+        time.sleep(0.6)
+        lease = one.granted()
+        began = time.monotonic()
+        other.granted(1.0)
+        assert one.wait_for(SHARED)[2] == lease
+        assert one.wait_for(RECALL)[2] == lease  # it has had more
+        assert 0.1 < time.monotonic() - began < 1, time.monotonic() - began
 
 
 def test_two_processes_of_a_container_share_its_lease() -> None:

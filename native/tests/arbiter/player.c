@@ -23,9 +23,10 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *, unsigned, un
 
 struct part part = {.us = 1000, .n = 1, .rate = 20, .card_count = 1};
 
-static CUcontext contexts[2];
-static CUfunction spin[2];
-static CUstream streams[2];
+#define CARDS 8
+static CUcontext contexts[CARDS];
+static CUfunction spin[CARDS], meet[CARDS];
+static CUstream streams[CARDS];
 static struct board *board;
 
 static void must(CUresult r, const char *what)
@@ -39,13 +40,16 @@ static void must(CUresult r, const char *what)
 
 static void prepare(void)
 {
-    static const char text[] = ".version 7.0\n.target sm_80\n.address_size 64\n// simgpu: time_us=$0\n.visible .entry spin(.param .u64 us) { ret; }\n";
+    char text[400];
+    snprintf(text, sizeof text, ".version 7.0\n.target sm_80\n.address_size 64\n// simgpu: time_us=$0\n.visible .entry spin(.param .u64 us) { ret; }\n"
+             "// simgpu: time_us=$0 meet=%d\n.visible .entry meet(.param .u64 us, .param .u64 number) { ret; }\n", part.card_count);
     must(cuInit(0), "cuInit");
     for (int i = 0; i < part.card_count; i++) {
         CUmodule module;
         must(cuCtxCreate_v2(&contexts[i], 0, part.cards[i]), "cuCtxCreate");
         must(cuModuleLoadData(&module, text), "cuModuleLoadData");
         must(cuModuleGetFunction(&spin[i], module, "spin"), "cuModuleGetFunction");
+        must(cuModuleGetFunction(&meet[i], module, "meet"), "cuModuleGetFunction");
         must(cuStreamCreate(&streams[i], 1), "cuStreamCreate");
     }
 }
@@ -75,11 +79,27 @@ void play_multi(void)
     for (unsigned turn = 0; clock_now() < part.end; turn++) {
         uint64_t us = part.us;
         void *parameters[] = {&us};
-        CUDA_LAUNCH_PARAMS list[2] = {{0}};
+        CUDA_LAUNCH_PARAMS list[CARDS] = {{0}};
         for (int i = 0; i < part.card_count; i++)
             list[i] = (CUDA_LAUNCH_PARAMS){spin[i], 128, 1, 1, 256, 1, 1, 0, streams[i], parameters};
         must(cuLaunchCooperativeKernelMultiDevice(list, (unsigned)part.card_count, 0), "cuLaunchCooperativeKernelMultiDevice");
         for (int i = 0; part.sync && i < part.card_count; i++) wait_for(i);
+    }
+}
+
+/* Card by card, as a collective library launches them. */
+void play_ring(void)
+{
+    uint64_t us = part.us, number = ((uint64_t)getpid() & 0xffff) << 16;
+    for (uint64_t from; (from = clock_now()) < part.end;) {
+        number++;
+        for (int i = 0; i < part.card_count; i++) {
+            must(cuCtxSetCurrent(contexts[i]), "cuCtxSetCurrent");
+            must(cuLaunchKernel(meet[i], 8, 1, 1, 256, 1, 1, 0, streams[i], (void *[]){&us, &number}, NULL), "cuLaunchKernel");
+        }
+        for (int i = 0; i < part.card_count; i++) wait_for(i);
+        uint32_t at = atomic_fetch_add(&part.seat->requests, 1);
+        if (at < REQUESTS) part.seat->latency_us[at] = (uint32_t)((clock_now() - from) / 1000);
     }
 }
 
@@ -140,6 +160,13 @@ static void *die(void *unused)
     return unused;
 }
 
+static void read_cards(char *list)
+{
+    char *save = NULL;
+    part.card_count = 0;
+    for (char *c = strtok_r(list, ":", &save); c && part.card_count < CARDS; c = strtok_r(NULL, ":", &save)) part.cards[part.card_count++] = atoi(c);
+}
+
 static void read_word(char *word)
 {
     static const struct { const char *key; unsigned *to; } numbers[] = {
@@ -155,11 +182,11 @@ static void read_word(char *word)
         if (!strcmp(word, numbers[i].key)) *numbers[i].to = (unsigned)atoi(value);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (!strcmp(word, texts[i].key)) snprintf(texts[i].to, texts[i].size, "%s", value);
-    if (!strcmp(word, "cards")) part.card_count = sscanf(value, "%d:%d", &part.cards[0], &part.cards[1]);
+    if (!strcmp(word, "cards")) read_cards(value);
 }
 
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
-    {"work", play_work, true}, {"multi", play_multi, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
+    {"work", play_work, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
     {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
     {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},
     {"kill", play_kill, false}, {"status", play_status, false}};

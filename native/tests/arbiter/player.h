@@ -15,7 +15,7 @@
 
 struct part {
     char role[16], slice[256], out[256], program[256], slices[256];
-    int cards[2], card_count;        /* cards=0, cards=0:1: in this order */
+    int cards[8], card_count;        /* cards=0, cards=0:1: in this order */
     unsigned us, n, rate, sync, die; /* kernel time; how many; per second; wait for each; killed at (ms) */
     unsigned cores, limit, weight, priority, card, back;
     uint64_t start, begin, end; /* of the scene; of this part */
@@ -26,6 +26,7 @@ extern struct part part;
 /* player.c: who uses cards */
 void play_work(void);    /* a kernel on each card in turn; sync=1 waits for it */
 void play_multi(void);   /* cooperative launches over all its cards at once */
+void play_ring(void);    /* a kernel on each of its cards, each of which spins until all are there; how long a round took is noted */
 void play_service(void); /* requests at random times; how long each took is noted */
 void play_nvml(void);    /* work, while another thread writes down what NVML says */
 

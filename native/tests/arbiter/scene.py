@@ -23,10 +23,16 @@ import suite  # noqa: E402
 OUT = Path(os.environ.get("OUT", "build")).resolve()
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "smCount": 108}
-CARDS = [
-    {"uuid": A, "index": 0, "pciBusID": "00000000:07:00.0", **MODEL},
-    {"uuid": B, "index": 1, "pciBusID": "00000000:0f:00.0", **MODEL},
-]
+
+
+def host_of(count: int) -> list[dict]:
+    """Cards of a host; the first two are A and B."""
+    return [
+        {"uuid": f"{A[:-1]}{i + 1}", "index": i, "pciBusID": f"00000000:{7 + 8 * i:02x}:00.0", **MODEL}
+        for i in range(count)
+    ]
+
+
 PACED = 1  # flag of a card: neighbours have shares
 
 
@@ -92,7 +98,13 @@ class Books:
 
 
 def play(
-    containers: dict[str, Terms], parts: list[Part], window: int = 3000, *, real: bool = False, sample: int = 50
+    containers: dict[str, Terms],
+    parts: list[Part],
+    window: int = 3000,
+    *,
+    real: bool = False,
+    sample: int = 50,
+    cards: int = 2,
 ) -> Books:
     """Plays it. Skip where the programs were not built."""
     player, conductor = OUT / "tests/arbiter/player", OUT / "shares/conductor"
@@ -101,7 +113,7 @@ def play(
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     root = Path(tempfile.mkdtemp(prefix="scene-", dir=shm))
     try:
-        case = _prepare(root, containers, parts, window, sample)
+        case = _prepare(root, containers, parts, window, sample, host_of(cards))
         out = _conduct(root, [conductor, player], case, real, patience=window / 1000 + 50)
         books = _parse(out, [p.container for p in parts])
         books.written = {p.name: p.read_text() for p in (root / "out").iterdir()}
@@ -111,19 +123,19 @@ def play(
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _prepare(root: Path, containers: dict[str, Terms], parts: list[Part], window: int, sample: int) -> str:
-    (root / "cards.json").write_text(json.dumps(CARDS))
+def _prepare(root: Path, containers: dict[str, Terms], parts: list[Part], window: int, sample: int, cards: list[dict]) -> str:
+    (root / "cards.json").write_text(json.dumps(cards))
     (root / "out").mkdir()
     for name, terms in containers.items():
-        c = layout.Container(root / "slices" / name, {A: 8 << 30, B: 8 << 30}, context=256 << 20)
-        for i in range(2):
+        c = layout.Container(root / "slices" / name, {c["uuid"]: 8 << 30 for c in cards}, context=256 << 20)
+        for i in range(len(cards)):
             c.write(c.limits, "limits_card", c.limits_card(i), cores=terms.cores, cores_limit=terms.limit)
             c.write(c.limits, "limits_card", c.limits_card(i), weight=terms.weight, flags=terms.flags)
         c.write(c.limits, "limits", priority=terms.priority)
     arbiter = OUT / "virtual/arbiter/fractile-arbiter"
     lines = ["deaths", f"window {window}", f"sample {sample}", f"arbiter {arbiter} {root / 'slices'}"]
     for p in parts:
-        library = OUT / "virtual/interposer/libfractile.so" if p.role in ("work", "multi", "service", "nvml") else "-"
+        library = OUT / "virtual/interposer/libfractile.so" if p.role in ("work", "multi", "ring", "service", "nvml") else "-"
         words = p.words.replace("ROOT", str(root)).replace("ARBITER", str(arbiter))
         depart = window if p.depart is None else p.depart
         where = f"{p.container} {root / 'slices' / p.container} {library}"
@@ -152,6 +164,8 @@ def _conduct(root: Path, command: list[Path], case: str, real: bool, patience: f
 def _parse(out: str, names: list[str]) -> Books:
     books = Books(gpu={n: [] for n in names}, launches={n: [] for n in names})
     for words in map(str.split, out.splitlines()):
+        if words[0] in ("longest", "processor"):
+            continue
         if words[0] == "latency":
             books.latencies[words[1]] = [int(w) for w in words[2:]]
             continue

@@ -387,6 +387,111 @@ static void debt_is_what_was_had_too_early(void)
     EXPECT(debt > 400 * MS && debt < 500 * MS);
 }
 
+/* ---- together, while there is time to spare ---- */
+
+static unsigned holders(void)
+{
+    unsigned n = 0;
+    for (int i = 0; i < count; i++) n += tenants[i].holds && !tenants[i].recalled;
+    return n;
+}
+
+static void decide_at(uint64_t when)
+{
+    uint64_t again = 0;
+    now = when;
+    play_decisions(&again);
+}
+
+static void all_want(void)
+{
+    for (int i = 0; i < count; i++) share_want(&s, 0, (uint32_t)i, 1, now);
+    decide_at(now);
+}
+
+/* After an idle second. */
+static void rested(int n, const struct share_terms *terms)
+{
+    scene(n, terms, lengths);
+    share_settle(&s, now);
+    now += SECOND;
+    all_want();
+}
+
+static void while_the_card_has_time_to_spare_all_who_want_it_have_it_together(void)
+{
+    rested(3, (struct share_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
+    EXPECT_EQ(holders(), 3);
+    decide_at(now + 200 * MS);
+    EXPECT_EQ(holders(), 3);
+}
+
+static void who_is_at_work_without_a_break_gets_turns_of_its_own(void)
+{
+    rested(3, (struct share_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
+    decide_at(now + SHARE_STINT + MS);
+    EXPECT_EQ(holders(), 1);
+    for (int i = 0; i < 3; i++)
+        if (tenants[i].recalled) share_done(&s, 0, (uint32_t)i, true, now);
+    decide_at(now + MS);
+    EXPECT_EQ(s.holder[0] >= 0 && !s.open[0], true);
+}
+
+static void who_comes_and_goes_uses_up_the_spare_time_and_no_more(void)
+{
+    uint64_t together = 0;
+    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}});
+    while (holders() == 2 && together < 10 * SECOND) { /* breaks of one, never of both */
+        int one = (int)(together / (100 * MS) % 2);
+        decide_at(now + 50 * MS);
+        together += 50 * MS;
+        if (holders() < 2) break;
+        share_done(&s, 0, (uint32_t)one, false, now);
+        tenants[one].holds = false;
+        share_want(&s, 0, (uint32_t)one, 1, now);
+        decide_at(now);
+    }
+    EXPECT(together >= SHARE_SPARE - 50 * MS && together <= SHARE_SPARE + 50 * MS);
+}
+
+static void who_gets_more_than_its_weight_ends_it_at_once(void)
+{
+    rested(2, (struct share_terms[]){{90, 0, 0}, {10, 0, 0}});
+    EXPECT_EQ(holders(), 2);
+    for (int i = 0; i < 10; i++) decide_at(now + 10 * MS);
+    EXPECT_EQ(holders(), 1);
+    EXPECT(tenants[1].recalled && !tenants[0].recalled);
+}
+
+static void who_has_a_hard_limit_or_another_priority_or_several_cards_shares_with_nobody(void)
+{
+    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 80, 0}});
+    EXPECT_EQ(holders(), 1);
+    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 1}});
+    EXPECT_EQ(holders(), 1);
+    scene(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}}, lengths);
+    share_seat(&s, 1, 1, (struct share_terms){50, 0, 0}, now);
+    share_settle(&s, now);
+    now += SECOND;
+    share_want(&s, 0, 0, 1, now);
+    share_want(&s, 0, 1, 1, now); /* this one only, so far */
+    decide_at(now);
+    EXPECT_EQ(holders(), 1);
+}
+
+static void who_shared_and_does_not_let_go_is_late_and_the_others_go_on(void)
+{
+    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}});
+    decide_at(now + SHARE_STINT + MS);
+    EXPECT_EQ(holders(), 1);
+    int gone = tenants[0].recalled ? 0 : 1;
+    share_done(&s, 0, (uint32_t)!gone, true, now); /* the keeper's turn is over; nobody else lets go */
+    tenants[!gone].holds = false;
+    decide_at(now + SHARE_FIRST_GRACE + MS);
+    EXPECT_EQ(s.seats[0][gone].late, true);
+    EXPECT_EQ(s.holder[0], !gone);
+}
+
 static void nonsense_in_any_order_breaks_nothing(void)
 {
     share_init(&s);
@@ -410,8 +515,9 @@ static void nonsense_in_any_order_breaks_nothing(void)
         EXPECT(again == 0 || again > now);
         for (uint32_t c = 0; c < 3; c++) {
             int holders = 0;
-            for (uint32_t t = 0; t < 6; t++) holders += s.seats[c][t].holds;
-            EXPECT_EQ(holders, s.holder[c] >= 0);
+            for (uint32_t t = 0; t < 6; t++) holders += s.seats[c][t].holds && (!s.seats[c][t].recalled || s.holder[c] == (int)t);
+            if (s.open[c]) EXPECT_EQ(s.holder[c], -1);
+            else EXPECT_EQ(holders, s.holder[c] >= 0);
         }
         if (!ok_so_far) return;
     }
@@ -436,6 +542,12 @@ int main(void)
     RUN(a_gang_that_is_late_on_one_card_is_given_the_other);
     RUN(what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others);
     RUN(debt_is_what_was_had_too_early);
+    RUN(while_the_card_has_time_to_spare_all_who_want_it_have_it_together);
+    RUN(who_is_at_work_without_a_break_gets_turns_of_its_own);
+    RUN(who_comes_and_goes_uses_up_the_spare_time_and_no_more);
+    RUN(who_gets_more_than_its_weight_ends_it_at_once);
+    RUN(who_has_a_hard_limit_or_another_priority_or_several_cards_shares_with_nobody);
+    RUN(who_shared_and_does_not_let_go_is_late_and_the_others_go_on);
     RUN(nonsense_in_any_order_breaks_nothing);
     FINISH;
 }

@@ -53,7 +53,7 @@ static void kernels_that_ran_among_others_are_corrected_by_what_all_took(void)
 {
     struct fr_guess *g = fresh();
     fr_guess_learn(g, 1, 10000);
-    for (int i = 0; i < 60; i++) fr_guess_correct(g, 16, 50000.0 / (double)fr_guess_ns(g));
+    for (int i = 0; i < 60; i++) fr_guess_correct(g, 16, 50000.0 / (double)fr_guess_ns(g), false);
     EXPECT(fr_guess_ns(g) > 40000 && fr_guess_ns(g) < 60000);
 }
 
@@ -62,7 +62,7 @@ static void what_is_measured_out_of_all_bounds_stays_a_time(void)
     struct fr_guess *g = fresh();
     fr_guess_learn(g, 1, UINT64_MAX);
     EXPECT(fr_guess_ns(g) <= 4000000000ull);
-    fr_guess_correct(g, 1, 0);
+    fr_guess_correct(g, 1, 0, false);
     EXPECT(fr_guess_ns(g) >= 1);
 }
 
@@ -75,8 +75,23 @@ static void a_full_table_still_answers(void)
     }
 }
 
+static void what_was_measured_beside_others_work_is_replaced_by_the_first_time_without_it(void)
+{
+    struct fr_guess *g = fr_guess_of(77, 77);
+    fr_guess_bound(g, 1, 4000000);
+    EXPECT_EQ(fr_guess_ns(g), 4000000);
+    fr_guess_bound(g, 1, 9000000); /* no less than it was thought to be: says nothing */
+    EXPECT_EQ(fr_guess_ns(g), 4000000);
+    fr_guess_learn(g, 1, 100000);
+    EXPECT_EQ(fr_guess_ns(g), 100000);
+    fr_guess_bound(g, 8, 5000000); /* known now: the work of others does not make it longer */
+    EXPECT_EQ(fr_guess_ns(g), 100000);
+    EXPECT_EQ(g->samples, 11);
+}
+
 int main(void)
 {
+    RUN(what_was_measured_beside_others_work_is_replaced_by_the_first_time_without_it);
     RUN(an_unknown_kernel_takes_what_is_taken_for_unknown_ones);
     RUN(the_first_measurement_is_believed);
     RUN(one_function_has_a_guess_per_shape);
