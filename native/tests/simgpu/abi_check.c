@@ -61,6 +61,7 @@
 #define CUDA_HOST_NODE_PARAMS o_CUDA_HOST_NODE_PARAMS
 #define CUDA_MEMCPY2D o_CUDA_MEMCPY2D
 #define CUDA_MEMCPY3D o_CUDA_MEMCPY3D
+#define CUDA_MEMCPY3D_PEER o_CUDA_MEMCPY3D_PEER
 #define CUgraphNodeParams o_CUgraphNodeParams
 #define CUDA_GRAPH_INSTANTIATE_PARAMS o_CUDA_GRAPH_INSTANTIATE_PARAMS
 #define CUmemFabricHandle o_CUmemFabricHandle
@@ -97,6 +98,7 @@
 #include "cuda_abi.h"
 #undef CUDA_MEMCPY2D
 #undef CUDA_MEMCPY3D
+#undef CUDA_MEMCPY3D_PEER
 #undef CUmemFabricHandle
 #undef CUmemPoolPtrExportData
 #undef CU_GRAPH_NODE_TYPE_KERNEL
