@@ -134,7 +134,7 @@ bool fr_descriptor_open(struct fr_key key);          /* is a marked one still op
                                                         memory while it is, so objects.c asks before the last bytes of an object go */
 
 /* ---- records.c: what this process must remember ---- */
-enum fr_class { FR_POINTER = 1, FR_LATE, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED, FR_MARGIN_STREAM };
+enum fr_class { FR_POINTER = 1, FR_LATE, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED, FR_MARGIN_STREAM, FR_MARGIN_PIECE };
 struct fr_record {
     enum fr_class class;
     int card, object;       /* FR_NO_OBJECT unless shared */

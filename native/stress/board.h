@@ -1,6 +1,6 @@
 /* What the supervisor, the judge and all workers of a stress run share: one file, mapped by all.
  *
- * A lane is one thread of control that calls the driver: a worker has its main thread, two more threads, and a child.
+ * A lane is one thread of control that calls the driver: a worker has its main thread, up to eight more threads, and a child.
  * Before each operation a lane says the most that it may add to a card, then makes its sequence odd; after it, even:
  *
  *      sequence:  2n (idle) --say the most, begin--> 2n + 1 (in the driver) --end--> 2n + 2
@@ -14,7 +14,8 @@
 #include <stdint.h>
 
 #define WORKERS 256
-#define LANES_EACH 4
+#define THREADS_MOST 8
+#define LANES_EACH (THREADS_MOST + 2)
 #define LANES (WORKERS * LANES_EACH)
 #define REMEMBERED 4 /* announcements of a lane */
 #define GONE 1024
@@ -25,7 +26,7 @@
 #define CHUNK (32 * MIB)        /* by which a pool grows */
 #define LARGEST (224 * MIB)     /* no operation adds more */
 
-enum lane_place { LANE_MAIN = 0, LANE_THREAD = 1, LANE_CHILD = 3 };
+enum lane_place { LANE_MAIN = 0, LANE_THREAD = 1, LANE_CHILD = LANE_THREAD + THREADS_MOST };
 enum lane_state { LANE_OFF, LANE_RUNS, LANE_PAUSED, LANE_WAITS };
 enum exam_step { EXAM_NONE, EXAM_TIDY, EXAM_TIDIED, EXAM_DECLINED, EXAM_ASK, EXAM_DONE };
 
@@ -57,7 +58,7 @@ struct gone {
 
 struct board {
     uint64_t seed, quota[CARDS], context_bytes, ops_wanted;
-    uint32_t workers, containers;
+    uint32_t workers, containers, threads; /* threads: of a worker at a time; 0: now and then two */
     bool wild; /* the driver takes more than the table of bounds says */
     _Atomic uint32_t pause, stop;
     _Atomic uint64_t refusals, false_oom, judged_late, ending, unexpected;

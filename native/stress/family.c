@@ -35,7 +35,7 @@ static void *thread(void *argument)
     self.card = start->parent->card;
     self.context = start->parent->context;
     if (context_open()) {
-        family_work(20 + (int)roll(100));
+        family_work(board->threads ? 100 + (int)roll(200) : 20 + (int)roll(100));
         drop_all();
         context_close();
     }
@@ -45,10 +45,10 @@ static void *thread(void *argument)
 
 void family_threads(void)
 {
-    pthread_t threads[2];
-    struct start start[2];
-    int n = 0;
-    for (; n < 2; n++) {
+    pthread_t threads[THREADS_MOST];
+    struct start start[THREADS_MOST];
+    int n = 0, wanted = board->threads ? (int)board->threads : 2;
+    for (; n < wanted; n++) {
         start[n] = (struct start){LANE_THREAD + n, self.seed + (uint64_t)n, &self};
         if (pthread_create(&threads[n], NULL, thread, &start[n])) break;
     }

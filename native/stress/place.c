@@ -136,7 +136,7 @@ void place_make(struct place *p, uint64_t card_mib, uint64_t context_mib)
     char path[300];
     const struct board settings = {.seed = p->board->seed, .quota = {p->board->quota[0], p->board->quota[1]},
                                    .context_bytes = context_mib * MIB, .ops_wanted = p->board->ops_wanted,
-                                   .workers = p->board->workers, .containers = p->board->containers, .wild = p->board->wild};
+                                   .workers = p->board->workers, .containers = p->board->containers, .threads = p->board->threads, .wild = p->board->wild};
     /* In memory where that can be: every operation writes to these files. */
     const char *where = access("/dev/shm", W_OK) ? getenv("TMPDIR") : "/dev/shm";
     snprintf(p->directory, sizeof p->directory, "%s/stress-XXXXXX", where ? where : "/tmp"); /* the name that mkdtemp fills in */

@@ -1,7 +1,7 @@
 /* stress: many processes do everything that takes a card's memory, at random, and are killed at random; the simulated
  * driver's own ledger is the judge. The last line says what was found; status 0 means nothing.
  *
- *     stress WORKER-PROGRAM [LIBRARY]         PROCS, OPS, SEED, QUOTA (MiB per card and container), CONTAINERS, KILLS and
+ *     stress WORKER-PROGRAM [LIBRARY]         PROCS, OPS, SEED, QUOTA (MiB per card and container), THREADS (of a process at a time), CONTAINERS, KILLS and
  *                                             POLICY (of the driver: a number, wild, wild:NUMBER; else one drawn from SEED) from the environment
  *
  * overcommit_bytes  the most by which a container's peak, context overhead included, was above its quota on a card
@@ -39,6 +39,8 @@ static void settle(struct board *b)
     b->workers = (uint32_t)setting("PROCS", 64);
     b->containers = (uint32_t)setting("CONTAINERS", 1);
     b->ops_wanted = setting("OPS", 1000000);
+    b->threads = (uint32_t)setting("THREADS", 0);
+    if (b->threads > THREADS_MOST) b->threads = THREADS_MOST;
     b->seed = setting("SEED", 1);
     if (b->workers < 1 || b->workers > WORKERS || b->containers < 1 || b->containers > CONTAINERS_MOST || b->containers > b->workers ||
         b->workers % b->containers) {

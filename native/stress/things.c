@@ -104,6 +104,7 @@ void one_operation(void)
     unsigned what = roll(1000);
     struct thing *t = &self.things[roll(SLOTS)];
     bool main_thread = self.number % LANES_EACH == LANE_MAIN;
+    if (board->threads && main_thread && !roll(10)) return family_threads();
     for (unsigned i = 0; i < sizeof occasions / sizeof *occasions; i++) {
         const struct occasion *o = &occasions[i];
         if (what < o->per_mille && (main_thread || !o->main_only) && wanted(o->name)) return o->act();

@@ -211,6 +211,7 @@ static CUresult free_to_pool(CUdeviceptr p, CUstream s)
 {
     struct fr_shrinking shrinking;
     if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return REAL(cuMemFreeAsync)(p, s);
+    fr_margin_piece_gone(p);
     enum fr_kept kept = fr_block_keep(p, s);
     if (unlikely(kept)) return kept == FR_KEPT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     fr_pools_shrinking(&shrinking, FR_BRIEF);

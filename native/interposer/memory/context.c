@@ -9,26 +9,34 @@
 #include "pace.h"
 #include "pool.h"
 
-CUcontext fr_context_doom(CUcontext context)
-{
-    fr_lanes_forget(context);
-    fr_blocks_give();
-    fr_context_forget(context);
-    static _Atomic uintptr_t names = 1; /* odd: no handle is */
-    CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2);
-    fr_context_spare(context, doomed);
-    return doomed;
-}
-
-void fr_context_spare(CUcontext from, CUcontext to)
+static void move(CUcontext from, CUcontext to, bool ends)
 {
     struct fr_record r;
     while (fr_record_take_of(from, &r)) {
+        if (ends && r.class == FR_MARGIN_PIECE) {
+            REAL(cuMemFree_v2)(r.key); /* of a pool, which outlives the context */
+            continue;
+        }
         r.context = to;
         fr_record_put(r);
     }
     fr_small_rename(from, to);
 }
+
+CUcontext fr_context_doom(CUcontext context)
+{
+    static _Atomic uintptr_t names = 1; /* odd: no handle is */
+    CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2), popped;
+    fr_lanes_forget(context);
+    fr_blocks_give();
+    fr_context_forget(context);
+    bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);
+    move(context, doomed, inside);
+    if (inside) REAL(cuCtxPopCurrent_v2)(&popped);
+    return doomed;
+}
+
+void fr_context_spare(CUcontext from, CUcontext to) { move(from, to, false); }
 
 static uint64_t bytes_of(const struct fr_record *r) { return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object); }
 
@@ -48,6 +56,7 @@ uint64_t fr_context_bury(CUcontext doomed, int card)
         fr_free_end(&op, bytes_of(&r));
     }
     fr_functions_forget();
+    fr_pools_shrunk(&(struct fr_shrinking){.cards = 0});
     while (fr_small_drop(doomed, &object)) bytes += object == FR_NO_OBJECT ? FR_GRANULE : fr_object_leave(object);
     return bytes;
 }

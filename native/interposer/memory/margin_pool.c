@@ -12,6 +12,8 @@
 #define POOLS 16 /* of a device */
 #define LARGE (4ull << 20)
 
+_Atomic uint32_t fr_margin_pieces;
+
 static struct fr_lock lock;
 static FR_LARGE CUmemoryPool made[DEVICES][POOLS];
 static uint32_t era;
@@ -171,5 +173,15 @@ bool fr_margin_small(CUdeviceptr *out, size_t size, const struct fr_place *at)
     if (!at->context || atomic_load(&fr_captures) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
     if (!allocate(&q, FR_GRANULE)) return false;
     fr_synchronised(q.stream);
+    struct fr_record r = {.class = FR_MARGIN_PIECE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = *out, .context = at->context};
+    if (fr_record_put(r)) atomic_fetch_add(&fr_margin_pieces, 1);
     return true;
+}
+
+bool fr_margin_piece_gone(CUdeviceptr p)
+{
+    struct fr_record r;
+    bool one = atomic_load_explicit(&fr_margin_pieces, memory_order_relaxed) && fr_record_take(FR_MARGIN_PIECE, p, &r);
+    if (one) atomic_fetch_sub(&fr_margin_pieces, 1);
+    return one;
 }

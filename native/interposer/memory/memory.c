@@ -118,6 +118,7 @@ static CUresult free_of_pool(CUdeviceptr p)
     struct fr_shrinking s;
     CUdevice device;
     if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return REAL(cuMemFree_v2)(p);
+    fr_margin_piece_gone(p);
     fr_pools_shrinking(&s, FR_WAITS);
     CUresult r = REAL(cuMemFree_v2)(p);
     if (!r && !REAL(cuCtxGetDevice)(&device)) fr_margin_tidy(device);

@@ -60,6 +60,8 @@ bool fr_pool_can_be_capped(void);              /* the driver knows pools with a 
 /* ---- margin_pool.c: the last of the quota ---- */
 struct fr_place;
 bool fr_margin_allocate(const struct fr_pool_request *q); /* false: not possible there */
+extern _Atomic uint32_t fr_margin_pieces; /* small linear memory that is there */
+bool fr_margin_piece_gone(CUdeviceptr p);  /* it was freed; false: it is none of these */
 void fr_margin_tidy(CUdevice device);
 bool fr_margin_holds(CUdeviceptr p);
 #define FR_POINTER_MEMPOOL 17 /* CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE */

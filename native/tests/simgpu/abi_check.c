@@ -62,6 +62,12 @@
 #define CUDA_MEMCPY2D o_CUDA_MEMCPY2D
 #define CUDA_MEMCPY3D o_CUDA_MEMCPY3D
 #define CUDA_MEMCPY3D_PEER o_CUDA_MEMCPY3D_PEER
+#define CU_MEMCPY_OPERAND_TYPE_POINTER o_CU_MEMCPY_OPERAND_TYPE_POINTER
+#define CU_MEMCPY_OPERAND_TYPE_ARRAY o_CU_MEMCPY_OPERAND_TYPE_ARRAY
+#define CUmemcpyAttributes o_CUmemcpyAttributes
+#define CUmemcpy3DOperand o_CUmemcpy3DOperand
+#define CUDA_MEMCPY3D_BATCH_OP o_CUDA_MEMCPY3D_BATCH_OP
+#define CUmemDecompressParams o_CUmemDecompressParams
 #define CUgraphNodeParams o_CUgraphNodeParams
 #define CUDA_GRAPH_INSTANTIATE_PARAMS o_CUDA_GRAPH_INSTANTIATE_PARAMS
 #define CUmemFabricHandle o_CUmemFabricHandle
@@ -99,6 +105,12 @@
 #undef CUDA_MEMCPY2D
 #undef CUDA_MEMCPY3D
 #undef CUDA_MEMCPY3D_PEER
+#undef CU_MEMCPY_OPERAND_TYPE_POINTER
+#undef CU_MEMCPY_OPERAND_TYPE_ARRAY
+#undef CUmemcpyAttributes
+#undef CUmemcpy3DOperand
+#undef CUDA_MEMCPY3D_BATCH_OP
+#undef CUmemDecompressParams
 #undef CUmemFabricHandle
 #undef CUmemPoolPtrExportData
 #undef CU_GRAPH_NODE_TYPE_KERNEL
@@ -134,6 +146,16 @@ SAME_SIZE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D);
 SAME_PLACE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D, dstMemoryType);
 SAME_PLACE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D, WidthInBytes);
 SAME_PLACE(o_CUDA_MEMCPY3D, CUDA_MEMCPY3D, Depth);
+SAME_SIZE(o_CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_PEER);
+SAME_PLACE(o_CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_PEER, dstContext);
+SAME_PLACE(o_CUDA_MEMCPY3D_PEER, CUDA_MEMCPY3D_PEER, Depth);
+#if CUDA_VERSION >= 12080
+SAME_SIZE(o_CUmemcpyAttributes, CUmemcpyAttributes);
+SAME_SIZE(o_CUmemcpy3DOperand, CUmemcpy3DOperand);
+SAME_SIZE(o_CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_BATCH_OP);
+SAME_SIZE(o_CUmemDecompressParams, CUmemDecompressParams);
+SAME_PLACE(o_CUmemDecompressParams, CUmemDecompressParams, algo);
+#endif
 SAME_SIZE(o_CUmemLocation, CUmemLocation);
 SAME_SIZE(o_CUmemAccessDesc, CUmemAccessDesc);
 SAME_SIZE(o_CUmemPoolProps, CUmemPoolProps);
