@@ -104,9 +104,7 @@ def run(
     return _parse(out, len(tenants), time.monotonic() - began)
 
 
-def _case(
-    build: Path, root: Path, tenants: list[Tenant], mode: str, window: int, sample: int, programs: Path
-) -> str:
+def _case(build: Path, root: Path, tenants: list[Tenant], mode: str, window: int, sample: int, programs: Path) -> str:
     lines = [f"window {window}", f"sample {sample}"]
     preload = {
         "none": "-",

@@ -1,5 +1,5 @@
-"""make -C native shares CLOCK=real: a part of the matrix in real time, with library and arbiter as they are shipped, beside
-the same cases with nobody but the driver to share the card out.
+"""make -C native shares CLOCK=real: a part of the matrix in real time, with library and arbiter as they
+are shipped, beside the same cases with nobody but the driver to share the card out.
 
 Cases with kernels of 200 us to 50 ms: pairs of equal kernels, then those of the table, group by group, as long as the
 time lasts. One case at a time. With --busy two processes per processor do nothing but compute, at nice 0, meanwhile.
@@ -87,7 +87,9 @@ class Bench:
         mine, theirs = judge.judge(case, ours, alone), judge.judge(case, driver, alone)
         worst = max(ours.longest.values()) / max(1, max(driver.longest.values()))
         arbiter = ours.processor["arbiter"] / _card_ns(ours)
-        return Row(case, mine.error, mine.throughput, theirs.throughput, worst, _tenants(ours) - _tenants(driver), arbiter)
+        return Row(
+            case, mine.error, mine.throughput, theirs.throughput, worst, _tenants(ours) - _tenants(driver), arbiter
+        )
 
 
 def _card_ns(b: Books) -> float:
@@ -101,7 +103,8 @@ def _tenants(b: Books) -> float:
 def line(r: Row) -> str:
     words = " | ".join(w.words for w in r.case.loads)
     return (
-        f"{r.case.group:18} error {r.errors:6.2f}  sum {r.total:.3f} (driver {r.driver:.3f})  longest batch x{r.batch:5.2f}  "
+        f"{r.case.group:18} error {r.errors:6.2f}  sum {r.total:.3f} (driver {r.driver:.3f})  "
+        f"longest batch x{r.batch:5.2f}  "
         f"library {r.library * 1e3:6.1f} ms/s  arbiter {r.arbiter * 1e3:5.1f} ms/s  {words}"
     )
 

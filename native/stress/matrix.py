@@ -2,9 +2,9 @@
 
     matrix.py STRESS WORKER LIBRARY [--seed N] [--ops N] [--kinds a,b,c]
 
-Each run is one of: a kind or a pair of kinds; 2 processes of 8 threads or 16 of 2; with or without kills. The driver's policy and
-the seed change with the run. A line is printed for each run that found something, and at the end the worst of each figure;
-status 1 when one of them is not 0. The judge is the simulated driver's own ledger (stress.c).
+Each run is one of: a kind or a pair of kinds; 2 processes of 8 threads or 16 of 2; with or without kills. The driver's
+policy and the seed change with the run. A line is printed for each run that found something, and at the end the worst
+of each figure; status 1 when one of them is not 0. The judge is the simulated driver's own ledger (stress.c).
 """
 
 import argparse
@@ -27,7 +27,9 @@ def runs(kinds: tuple[str, ...]):
     return itertools.product(combinations, SHAPES, (True, False))
 
 
-def one(arguments: argparse.Namespace, number: int, kinds: tuple[str, ...], shape: tuple[int, int], kills: bool) -> dict[str, int]:
+def one(
+    arguments: argparse.Namespace, number: int, kinds: tuple[str, ...], shape: tuple[int, int], kills: bool
+) -> dict[str, int]:
     seed, policy = arguments.seed * 1000 + number, (arguments.seed + number) % POLICIES
     environment = os.environ | {
         "PROCS": str(shape[0]),
@@ -77,7 +79,8 @@ def main() -> int:
         if sys.stderr.isatty():
             print(f"\r{number + 1} of {len(todo)}", end="", file=sys.stderr)
     figures = " ".join(f"{name}={worst[name]}" for name in FIGURES)
-    print(f"{figures} runs={len(todo)} bad={bad} ops={operations} seconds={time.monotonic() - began:.0f} seed={arguments.seed}")
+    seconds = time.monotonic() - began
+    print(f"{figures} runs={len(todo)} bad={bad} ops={operations} seconds={seconds:.0f} seed={arguments.seed}")
     return 1 if bad else 0
 
 

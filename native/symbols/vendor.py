@@ -2,8 +2,10 @@
 
     vendor.py DIRECTORY        DIRECTORY/driver/{libcuda.so.1, version}; what is there already is not fetched again
 
-It is Debian's package libcuda1 of the section non-free, downloaded with an apt configuration of its own from where this machine
-gets its packages, and never installed. One test looks at its tables and symbols; nothing of it becomes part of the repository.
+It is Debian's package libcuda1 of the section non-free, downloaded with an apt configuration of its own from where
+this machine
+gets its packages, and never installed. One test looks at its tables and symbols; nothing of it becomes part of the
+repository.
 """
 
 import re

@@ -2,7 +2,8 @@
 
     wheels.py DIRECTORY        DIRECTORY/{11.8,12.9,13.5,fatbins,encoders}; what is there already is not fetched again
 
-They are needed by tests only (which symbols the real runtime asks for; what its compilers write into fat binaries, and other
+They are needed by tests only (which symbols the real runtime asks for; what its compilers write into fat binaries,
+and other
 authors' encoders of what is in them) and never become part of the repository.
 """
 

@@ -123,7 +123,9 @@ def play(
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _prepare(root: Path, containers: dict[str, Terms], parts: list[Part], window: int, sample: int, cards: list[dict]) -> str:
+def _prepare(
+    root: Path, containers: dict[str, Terms], parts: list[Part], window: int, sample: int, cards: list[dict]
+) -> str:
     (root / "cards.json").write_text(json.dumps(cards))
     (root / "out").mkdir()
     for name, terms in containers.items():
@@ -135,7 +137,9 @@ def _prepare(root: Path, containers: dict[str, Terms], parts: list[Part], window
     arbiter = OUT / "virtual/arbiter/fractile-arbiter"
     lines = ["deaths", f"window {window}", f"sample {sample}", f"arbiter {arbiter} {root / 'slices'}"]
     for p in parts:
-        library = OUT / "virtual/interposer/libfractile.so" if p.role in ("work", "multi", "ring", "service", "nvml") else "-"
+        library = (
+            OUT / "virtual/interposer/libfractile.so" if p.role in ("work", "multi", "ring", "service", "nvml") else "-"
+        )
         words = p.words.replace("ROOT", str(root)).replace("ARBITER", str(arbiter))
         depart = window if p.depart is None else p.depart
         where = f"{p.container} {root / 'slices' / p.container} {library}"

@@ -1,4 +1,5 @@
-"""Fat binaries, read by the library's objects, beside what other authors' decoders and encoders say of them: the vendor's own
+"""Fat binaries, read by the library's objects, beside what other authors' decoders and encoders say of them: the
+vendor's own
 libraries of CUDA 11, 12 and 13 (`make -C native wheels`), and programs packed here with lz4 and zstandard."""
 
 import json
@@ -83,7 +84,11 @@ def program(variables: int, code: int) -> bytes:
     sections += struct.pack("<IIQQQQIIQQ", 12, 8, 3, 0, 64, 1 << 30, 0, 0, 8, 0)
     sections += struct.pack("<IIQQQQIIQQ", 25, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
     body = names + random.Random(code).randbytes(code - 64 - len(names) - len(sections))
-    head = b"\x7fELF\2\1\1" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, 4, 3)
+    head = (
+        b"\x7fELF\2\1\1"
+        + bytes(9)
+        + struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, 4, 3)
+    )
     return head + body + sections
 
 
@@ -91,10 +96,32 @@ def fat(*entries: tuple[int, int, bytes, str]) -> bytes:
     """Kind, arch, program, compression."""
     rest = b""
     for kind, arch, text, how in entries:
-        payload = {"": lambda t: t, "lz4": lambda t: lz4.block.compress(t, store_size=False), "zstd": zstandard.compress}[how](text)
+        payload = {
+            "": lambda t: t,
+            "lz4": lambda t: lz4.block.compress(t, store_size=False),
+            "zstd": zstandard.compress,
+        }[how](text)
         flags = 0x11 | {"": 0, "lz4": 0x2000, "zstd": 0x8000}[how]
         padded = payload + bytes(-len(payload) % 8)
-        rest += ENTRY.pack(kind, 0x101, 64, len(padded), len(payload) if how else 0, 0, 8, 1, arch, 0, 0, flags, 0, len(text) if how else 0) + padded
+        rest += (
+            ENTRY.pack(
+                kind,
+                0x101,
+                64,
+                len(padded),
+                len(payload) if how else 0,
+                0,
+                8,
+                1,
+                arch,
+                0,
+                0,
+                flags,
+                0,
+                len(text) if how else 0,
+            )
+            + padded
+        )
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(rest)) + rest
 
 
@@ -108,8 +135,15 @@ def test_variables_of_packed_programs_are_counted() -> None:
 
 
 def test_the_largest_that_the_card_can_run_counts() -> None:
-    text = b".version 8.0\n.target sm_80\n.visible .global .align 4 .b8 table[5000000];\n.visible .entry k() { ret; }\n\0"
-    entries = [(2, 80, program(1 << 30, 90_000), "lz4"), (2, 90, program(1000, 70_000), "zstd"), (1, 80, text, "zstd"), (2, 100, program(1 << 31, 99_000), "")]
+    text = (
+        b".version 8.0\n.target sm_80\n.visible .global .align 4 .b8 table[5000000];\n.visible .entry k() { ret; }\n\0"
+    )
+    entries = [
+        (2, 80, program(1 << 30, 90_000), "lz4"),
+        (2, 90, program(1000, 70_000), "zstd"),
+        (1, 80, text, "zstd"),
+        (2, 100, program(1 << 31, 99_000), ""),
+    ]
     assert read(fat(*entries)) == [70_000, 5_000_000, 1]
     assert read(fat(*entries[:1], entries[3])) == [99_000, 1 << 31, 1], "none is for the card"
 
@@ -135,9 +169,15 @@ def load(image: bytes, name: str) -> tuple[list[int], int]:
     """What a program in a container gets, and the most that the simulated card says it held, in MiB."""
     path = WORK / "image"
     path.write_bytes(image)
-    environment = dict(os.environ, SIMGPU_CONTAINER=name, LD_LIBRARY_PATH=os.environ["DRIVER"], LD_PRELOAD=os.environ["LIBFRACTILE"])
-    answer = subprocess.run([sys.executable, "-c", IN_A_CONTAINER, path], stdout=subprocess.PIPE, env=environment, check=True).stdout
-    host = json.loads(subprocess.run([Path(os.environ["DRIVER"]) / "simgpu-ctl", "json"], stdout=subprocess.PIPE, check=True).stdout)
+    environment = dict(
+        os.environ, SIMGPU_CONTAINER=name, LD_LIBRARY_PATH=os.environ["DRIVER"], LD_PRELOAD=os.environ["LIBFRACTILE"]
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", IN_A_CONTAINER, path], stdout=subprocess.PIPE, env=environment, check=True
+    ).stdout
+    host = json.loads(
+        subprocess.run([Path(os.environ["DRIVER"]) / "simgpu-ctl", "json"], stdout=subprocess.PIPE, check=True).stdout
+    )
     held = next(c for c in host["containers"] if c["name"] == name)
     return [int(n) for n in answer.split()], held["cards"][os.environ["CARD_A"]]["peak"] >> 20
 
@@ -189,7 +229,9 @@ def test_the_vendors_libraries_of_three_generations_read_as_others_read_them() -
         raise Skip("the vendor's libraries are not there (make -C native wheels)")
     for library in libraries:
         data = library.read_bytes()
-        answer = subprocess.run([READER, "scan", library, str(ARCH)], stdout=subprocess.PIPE, check=True).stdout.decode()
+        answer = subprocess.run(
+            [READER, "scan", library, str(ARCH)], stdout=subprocess.PIPE, check=True
+        ).stdout.decode()
         found = [tuple(int(n) for n in line.split()) for line in answer.splitlines()]
         assert found and found == [expected(data, at[0]) for at in found], library.name
 

@@ -140,7 +140,8 @@ def test_a_first_kernel_of_half_a_second_is_paid_for() -> None:
         window=10000,
         begin=0,
     )
-    # For the first quarter of a second they have the card together, which is charged in equal parts; who waits for each of
+    # For the first quarter of a second they have the card together, which is charged in equal parts; who waits for
+    # each of
     # its kernels of 50 us leaves most of its slices early.
     assert abs(got[1] - 30) <= 6, got
 

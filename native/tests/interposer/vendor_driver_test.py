@@ -1,7 +1,9 @@
 """The vendor's own user-space driver, unmodified, under the library: its private tables and its symbols.
 
-It loads on a machine without a card, and its tables can be had there. They have to come through the library as they are, at
-their own address: the runtime library proves by a hash over these addresses that the driver is the vendor's. See symbols/vendor.py
+It loads on a machine without a card, and its tables can be had there. They have to come through the library as they
+are, at
+their own address: the runtime library proves by a hash over these addresses that the driver is the vendor's. See
+symbols/vendor.py
 for where the driver comes from.
 """
 
@@ -18,7 +20,8 @@ LIBRARY = Path(os.environ["LIBFRACTILE"])
 CACHE = Path(os.environ.get("FRACTILE_CUDA_WHEELS", "/nonexistent"))
 DRIVER = CACHE / "driver"
 
-# What the runtime library asks for, in its order, and three that others ask for. The first word of most is their size in
+# What the runtime library asks for, in its order, and three that others ask for. The first word of most is their size
+# in
 # bytes; 0: that word is none; None: a driver of 535 does not have the table.
 TABLES = {
     "f8cff95121468b4eb9e2fb469e7c0dd9": None,  # may be absent
@@ -50,7 +53,8 @@ static const char *file_of(const void *p)
 int main(int count, char **ids)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    int (*get)(const void **, const void *) = library ? (int (*)(const void **, const void *))dlsym(library, "cuGetExportTable") : 0;
+    typedef int (*getter)(const void **, const void *);
+    getter get = library ? (getter)dlsym(library, "cuGetExportTable") : 0;
     if (!get) return fprintf(stderr, "%s\\n", dlerror()), 1;
     for (int i = 1; i < count; i++) {
         unsigned char id[16];
@@ -60,7 +64,8 @@ int main(int count, char **ids)
             id[k] = (unsigned char)strtoul(two, 0, 16);
         }
         int answer = get(&table, id);
-        printf("%s %d %zu %s %s\\n", ids[i], answer, table ? *(const size_t *)table : 0, file_of(table), file_of(*(void **)&get));
+        size_t words = table ? *(const size_t *)table : 0;
+        printf("%s %d %zu %s %s\\n", ids[i], answer, words, file_of(table), file_of(*(void **)&get));
     }
     return 0;
 }
