@@ -57,14 +57,23 @@ void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext co
     fr_free_end(&f->op, 0);
 }
 
+uint64_t fr_late_frees_so_far(void)
+{
+    enter();
+    uint64_t so_far = numbers;
+    fr_unlock(&lock);
+    return so_far;
+}
+
 /* Takes one that waited for this out of the list. */
-static bool take(uint64_t stream, CUcontext context, uint64_t *number)
+static bool take(uint64_t stream, CUcontext context, uint64_t until, uint64_t *number)
 {
     bool found = false;
     enter();
     uint32_t count = atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
     for (uint32_t i = 0; i < count && !found; i++) {
-        found = (stream != FR_NO_STREAM && waits[i].stream == stream) || (context && waits[i].context == context);
+        bool waited = (stream != FR_NO_STREAM && waits[i].stream == stream) || (context && waits[i].context == context);
+        found = waited && waits[i].number <= until;
         if (!found) continue;
         *number = waits[i].number;
         waits[i] = waits[count - 1];
@@ -74,10 +83,10 @@ static bool take(uint64_t stream, CUcontext context, uint64_t *number)
     return found;
 }
 
-void fr_late_frees_done(uint64_t stream, CUcontext context)
+void fr_late_frees_done(uint64_t stream, CUcontext context, uint64_t until)
 {
     uint64_t number;
-    while (atomic_load(&fr_late_frees) && take(stream, context, &number)) fr_linear_release(number);
+    while (atomic_load(&fr_late_frees) && take(stream, context, until, &number)) fr_linear_release(number);
 }
 
 static CUstream some_handle(uint32_t i)

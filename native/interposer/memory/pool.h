@@ -93,7 +93,8 @@ struct fr_linear;
 extern _Atomic uint32_t fr_late_frees;
 /* The driver was told to free it when the stream, which is of this context, gets there. */
 void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext context);
-void fr_late_frees_done(uint64_t stream, CUcontext context); /* this stream, or this context, was waited for since */
+uint64_t fr_late_frees_so_far(void); /* before a call that waits: it says nothing of frees that come later */
+void fr_late_frees_done(uint64_t stream, CUcontext context, uint64_t until); /* this stream, or this context, was waited for */
 
 void fr_late_frees_look(void);           /* is one of the streams done? */
 void fr_late_frees_without(CUstream s);  /* it is about to be destroyed */

@@ -13,10 +13,11 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
 {
     struct fr_shrinking shrinking;
     if (nothing_to_come()) return real(given);
+    uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = real(given);
     fr_pools_shrunk(&shrinking);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL, so_far);
     return r;
 }
 
@@ -25,10 +26,11 @@ bool fr_synchronised(CUstream s)
 {
     struct fr_shrinking shrinking;
     if (atomic_load_explicit(&fr_captures, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
+    uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_BRIEF);
     CUresult r = REAL(cuStreamSynchronize)(s);
     fr_pools_shrunk(&shrinking);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL, so_far);
     return !r;
 }
 
@@ -62,19 +64,20 @@ HOOK CUresult cuEventSynchronize(CUevent e) { return event(REAL(cuEventSynchroni
 HOOK CUresult cuEventQuery(CUevent e) { return event(REAL(cuEventQuery), e, FR_BRIEF); }
 
 /* Waiting for a context is waiting for each of its streams. */
-static void waited_for(CUcontext c)
+static void waited_for(CUcontext c, uint64_t so_far)
 {
-    if (atomic_load(&fr_late_frees) && (c || !REAL(cuCtxGetCurrent)(&c)) && c) fr_late_frees_done(FR_NO_STREAM, c);
+    if (atomic_load(&fr_late_frees) && (c || !REAL(cuCtxGetCurrent)(&c)) && c) fr_late_frees_done(FR_NO_STREAM, c, so_far);
 }
 
 HOOK CUresult cuCtxSynchronize(void)
 {
     struct fr_shrinking shrinking;
     if (nothing_to_come()) return REAL(cuCtxSynchronize)();
+    uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = REAL(cuCtxSynchronize)();
     fr_pools_shrunk(&shrinking);
-    if (!r) waited_for(NULL);
+    if (!r) waited_for(NULL, so_far);
     return r;
 }
 
@@ -82,9 +85,10 @@ HOOK CUresult cuCtxSynchronize_v2(CUcontext c)
 {
     struct fr_shrinking shrinking;
     if (nothing_to_come()) return REAL(cuCtxSynchronize_v2)(c);
+    uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = REAL(cuCtxSynchronize_v2)(c);
     fr_pools_shrunk(&shrinking);
-    if (!r) waited_for(c);
+    if (!r) waited_for(c, so_far);
     return r;
 }

@@ -1,0 +1,34 @@
+"""The stress run under drivers that the library cannot know: twenty seeded policies, few and many processes. Whatever the
+driver decides, nothing is above the quota and nothing hangs."""
+
+import sys
+
+from stress_test import LIBRARY, run
+
+POLICIES = range(1, 21)
+
+
+def under_policy(policy: int) -> None:
+    shape = {"PROCS": "2", "THREADS": "8"} if policy % 2 else {"PROCS": "16", "THREADS": "2"}
+    _, (over, _, _, hangs, _, _), log = run(
+        LIBRARY, **shape, OPS="800", KILLS="4", SEED=str(policy), POLICY=str(policy)
+    )
+    assert (over, hangs) == (0, 0), log[-2000:]
+
+
+def main() -> int:
+    failed = 0
+    for policy in POLICIES:
+        try:
+            under_policy(policy)
+        except AssertionError as error:
+            failed += 1
+            print(f"FAIL under_policy_{policy}_nothing_is_above_the_quota: {error}", flush=True)
+    if not failed:
+        print(f"ok   under_each_of_{len(POLICIES)}_policies_nothing_is_above_the_quota")
+    print(f"{len(POLICIES) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
