@@ -1,5 +1,5 @@
-"""The stress run under drivers that the library cannot know: twenty seeded policies, few and many processes. Whatever the
-driver decides, nothing is above the quota and nothing hangs."""
+"""The stress run under drivers that the library cannot know: twenty seeded policies, few and many processes. Whatever
+the driver decides, nothing is above the quota and nothing hangs."""
 
 import sys
 
