@@ -132,7 +132,7 @@ int main(int count, char **arguments)
     bool creating = !strcmp(command, "create"), setting = !strcmp(command, "set"), json = !strcmp(command, "json");
     if (!creating && !setting && !json && strcmp(command, "show") != 0)
         return slice_complain("expected create, set, show or json; see fractile-slice --help"), 2;
-    if (count < 3 || arguments[2][0] == '-') return slice_complain("%s needs a directory; see fractile-slice --help", command), 2;
+    if (count < 3 || !arguments[2][0] || arguments[2][0] == '-') return slice_complain("%s needs a directory; see fractile-slice --help", command), 2;
     r.directory = arguments[2];
     for (int i = 3; i < count; i++)
         if (!creating && !setting ? slice_complain("%s takes no options", command) : parse_option(count, arguments, &i, &r, creating)) return 2;

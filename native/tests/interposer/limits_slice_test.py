@@ -89,6 +89,7 @@ def mistakes_are_told_in_one_sentence(directory: Path) -> None:
     assert "expected create, set, show or json" in refused()
     assert "expected create" in refused("make", place)
     assert "needs a directory" in refused("create")
+    assert "needs a directory" in refused("create", "")
     assert "expected UUID=AMOUNT" in refused("create", place, "--card", "512MiB")
     assert "how much memory" in refused("create", place, "--card", "GPU-1=cores=3")
     assert "named twice" in refused("create", place, "--card", "GPU-1=1", "--card", "GPU-1=2")
