@@ -9,15 +9,25 @@
 #include "pace.h"
 #include "pool.h"
 
-static void move(CUcontext from, CUcontext to, bool ends)
+/* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
+ * one takes another key. */
+static uint64_t key_of(const struct fr_record *r, uintptr_t name, bool ends)
+{
+    uint64_t own = r->key & ~(0xFFull << 56);
+    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return r->key;
+    return ends ? own | 1ull << 63 | (uint64_t)(name >> 1 & 0x7F) << 56 : own;
+}
+
+static void move(CUcontext from, CUcontext to, bool ends, bool inside)
 {
     struct fr_record r;
     while (fr_record_take_of(from, &r)) {
-        if (ends && r.class == FR_MARGIN_PIECE) {
+        if (inside && r.class == FR_MARGIN_PIECE) {
             REAL(cuMemFree_v2)(r.key); /* of a pool, which outlives the context */
             continue;
         }
         r.context = to;
+        r.key = key_of(&r, (uintptr_t)to, ends);
         fr_record_put(r);
     }
     fr_small_rename(from, to);
@@ -31,12 +41,12 @@ CUcontext fr_context_doom(CUcontext context)
     fr_blocks_give();
     fr_context_forget(context);
     bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);
-    move(context, doomed, inside);
+    move(context, doomed, true, inside);
     if (inside) REAL(cuCtxPopCurrent_v2)(&popped);
     return doomed;
 }
 
-void fr_context_spare(CUcontext from, CUcontext to) { move(from, to, false); }
+void fr_context_spare(CUcontext from, CUcontext to) { move(from, to, false, false); }
 
 static uint64_t bytes_of(const struct fr_record *r) { return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object); }
 

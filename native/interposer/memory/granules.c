@@ -40,10 +40,11 @@ static void leave(void) { fr_unlock(&lock); }
 
 static struct granule **bucket_of(uint64_t base) { return &buckets[(base / FR_GRANULE) % BUCKETS]; }
 
-static struct granule *find(uint64_t base)
+/* While one card's context is being destroyed, another card may get its addresses already. */
+static struct granule *find(uint64_t base, int card)
 {
     struct granule *g = *bucket_of(base);
-    while (g && g->base != base) g = g->next;
+    while (g && (g->base != base || g->card != card)) g = g->next;
     return g;
 }
 
@@ -97,7 +98,7 @@ bool fr_small_book(CUcontext context, int card, CUdeviceptr p, uint64_t size, ui
     *added = 0;
     enter();
     for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size && ok; base += FR_GRANULE) {
-        struct granule *g = find(base);
+        struct granule *g = find(base, card);
         if (!g && (g = add(base, context, card))) ++*added;
         ok = g != NULL;
         if (!ok) break;
@@ -108,13 +109,13 @@ bool fr_small_book(CUcontext context, int card, CUdeviceptr p, uint64_t size, ui
     return ok;
 }
 
-void fr_small_unbook(CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object)
+void fr_small_unbook(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object)
 {
     *emptied = 0;
     *object = FR_NO_OBJECT;
     enter();
     for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) {
-        struct granule *g = find(base);
+        struct granule *g = find(base, card);
         if (g) remove_piece(g, emptied, object);
     }
     leave();
@@ -122,19 +123,19 @@ void fr_small_unbook(CUdeviceptr p, uint64_t size, uint32_t *emptied, int *objec
 
 /* ---- sharing, and the end of a context ---- */
 
-bool fr_small_object(CUdeviceptr p, int *card, int *object)
+bool fr_small_object(int card, CUdeviceptr p, int *object)
 {
     enter();
-    struct granule *g = find(p & ~(FR_GRANULE - 1));
-    if (g) *card = g->card, *object = g->object;
+    struct granule *g = find(p & ~(FR_GRANULE - 1), card);
+    if (g) *object = g->object;
     leave();
     return g != NULL;
 }
 
-bool fr_small_set_object(CUdeviceptr p, int object)
+bool fr_small_set_object(int card, CUdeviceptr p, int object)
 {
     enter();
-    struct granule *g = find(p & ~(FR_GRANULE - 1));
+    struct granule *g = find(p & ~(FR_GRANULE - 1), card);
     if (g) g->object = object;
     leave();
     return g != NULL;

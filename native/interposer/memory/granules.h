@@ -9,10 +9,10 @@
 bool fr_small_book(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added);
 
 /* After the driver freed a piece: how many granules hold none any more, and the object that its granule was. */
-void fr_small_unbook(CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object);
+void fr_small_unbook(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object);
 
-bool fr_small_object(CUdeviceptr p, int *card, int *object);
-bool fr_small_set_object(CUdeviceptr p, int object);
+bool fr_small_object(int card, CUdeviceptr p, int *object);
+bool fr_small_set_object(int card, CUdeviceptr p, int object);
 
 /* Granules that die with a context take another name before it is destroyed, so that a new context at the same address is not
  * taken for it; in the end they are dropped one by one. */

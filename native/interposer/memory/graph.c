@@ -165,7 +165,7 @@ static bool begin(struct call *c)
     return false;
 }
 
-/* The graph ran, or was made ready: what it needs may stay its own until the next trim. */
+/* What the graph needs may stay its own until the next trim, also where the driver refused to run it after all. */
 static void keep(struct call *c)
 {
     struct store *s = &stores[c->device];
@@ -174,9 +174,9 @@ static void keep(struct call *c)
     c->trims = s->trims;
 }
 
-static void end(struct call *c, CUresult r)
+static void end(struct call *c)
 {
-    if (!r) keep(c);
+    keep(c);
     compare(c->device, &c->op);
     leave(c->device);
 }
@@ -210,7 +210,7 @@ static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(
     if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t kept = c.kept, trims = c.trims;
     CUresult result = real(e, given);
-    end(&c, result);
+    end(&c);
     if (c.kept != kept || c.trims != trims) remember(e, &c);
     return result;
 }
@@ -259,7 +259,7 @@ static CUresult instantiate(struct instantiation *i)
     if (!counts(c.need, c.device)) return i->go(i);
     if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = i->go(i);
-    end(&c, r);
+    end(&c);
     if (!r) remember(*i->out, &c);
     return r;
 }

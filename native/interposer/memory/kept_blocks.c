@@ -93,6 +93,30 @@ static int best(const struct fr_pool_request *q, uint64_t number, uint32_t count
     return found;
 }
 
+/* Its stream, in the context in which it was freed. False: that context is gone, and what was in it. */
+static bool enter_context(const struct block *b) { return !b->context || !REAL(cuCtxPushCurrent_v2)(b->context); }
+
+static void leave_context(const struct block *b)
+{
+    CUcontext popped;
+    if (b->context) REAL(cuCtxPopCurrent_v2)(&popped);
+}
+
+static void give(const struct block *b)
+{
+    if (!enter_context(b)) return;
+    REAL(cuMemFreeAsync)(b->at, b->stream);
+    leave_context(b);
+}
+
+static bool idle(const struct block *b)
+{
+    if (!enter_context(b)) return false;
+    bool yes = !REAL(cuStreamQuery)(b->stream);
+    leave_context(b);
+    return yes;
+}
+
 bool fr_block_reuse(const struct fr_pool_request *q)
 {
     if (likely(!atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed))) return false;
@@ -102,9 +126,8 @@ bool fr_block_reuse(const struct fr_pool_request *q)
     bool other = i < 0 && (i = best(q, number, count, false)) >= 0;
     struct block b = i >= 0 ? take((uint32_t)i, count) : (struct block){0};
     fr_unlock(&lock);
-    if (other && REAL(cuStreamQuery)(b.stream)) {
-        enum fr_kept kept = fr_block_keep(b.at, b.stream); /* in use still */
-        if (kept != FR_KEPT) REAL(cuMemFreeAsync)(b.at, b.stream);
+    if (other && !idle(&b)) {
+        give(&b); /* in use still: the driver knows how to wait */
         return false;
     }
     if (b.at) *q->out = b.at;
@@ -112,14 +135,6 @@ bool fr_block_reuse(const struct fr_pool_request *q)
 }
 
 /* ---- giving them to the driver ---- */
-
-static void give(const struct block *b)
-{
-    CUcontext popped;
-    bool pushed = b->context && !REAL(cuCtxPushCurrent_v2)(b->context);
-    REAL(cuMemFreeAsync)(b->at, b->stream);
-    if (pushed) REAL(cuCtxPopCurrent_v2)(&popped);
-}
 
 void fr_blocks_give(void)
 {

@@ -85,7 +85,7 @@ static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *
         return true;
     }
     undo(q->address);
-    fr_small_unbook(q->address, q->size, &emptied, &object);
+    fr_small_unbook(at->card, q->address, q->size, &emptied, &object);
     return false;
 }
 
@@ -134,7 +134,7 @@ static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
     int object = r->object;
     if (kind == PIECE) {
         uint32_t emptied;
-        fr_small_unbook(p, r->a, &emptied, &object);
+        fr_small_unbook(r->card, p, r->a, &emptied, &object);
         bytes = emptied * FR_GRANULE;
     }
     return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
@@ -175,14 +175,14 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)
     *card = r.card;
     *bytes = r.b == PIECE ? FR_GRANULE : r.bytes;
     *object = r.object;
-    return r.b != PIECE || fr_small_object(p, card, object);
+    return r.b != PIECE || fr_small_object(*card, p, object);
 }
 
 bool fr_linear_set_object(CUdeviceptr p, int object)
 {
     struct fr_record r;
     if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
-    if (r.b == PIECE) return fr_small_set_object(p, object);
+    if (r.b == PIECE) return fr_small_set_object(r.card, p, object);
     r.object = object;
     return fr_record_put(r);
 }

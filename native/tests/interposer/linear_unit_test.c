@@ -18,7 +18,7 @@ static uint32_t unbooked(CUdeviceptr p, uint64_t size)
 {
     uint32_t emptied = 99;
     int object;
-    fr_small_unbook(p, size, &emptied, &object);
+    fr_small_unbook(0, p, size, &emptied, &object);
     return emptied;
 }
 
@@ -54,14 +54,27 @@ static void what_was_never_booked_empties_nothing(void) { EXPECT_EQ(unbooked(BAS
 static void a_shared_granule_leaves_its_object_and_empties_nothing(void)
 {
     uint32_t emptied;
-    int object, card;
+    int object;
     EXPECT_EQ(booked(A, BASE, 512), 1);
-    EXPECT(fr_small_set_object(BASE + 100, 5));
-    EXPECT(fr_small_object(BASE, &card, &object));
+    EXPECT(fr_small_set_object(0, BASE + 100, 5));
+    EXPECT(fr_small_object(0, BASE, &object));
     EXPECT_EQ(object, 5);
-    fr_small_unbook(BASE, 512, &emptied, &object);
+    fr_small_unbook(0, BASE, 512, &emptied, &object);
     EXPECT_EQ(emptied, 0);
     EXPECT_EQ(object, 5);
+}
+
+/* While a context is being destroyed, its addresses may belong to another card already. */
+static void the_same_address_on_another_card_is_another_granule(void)
+{
+    uint32_t added, emptied;
+    int object;
+    EXPECT_EQ(booked(A, BASE, 512), 1);
+    EXPECT(fr_small_book(B, 1, BASE, 512, &added));
+    EXPECT_EQ(added, 1);
+    fr_small_unbook(1, BASE, 512, &emptied, &object);
+    EXPECT_EQ(emptied, 1);
+    EXPECT_EQ(unbooked(BASE, 512), 1);
 }
 
 static void granules_go_with_their_context_and_with_no_other(void)
@@ -83,6 +96,7 @@ int main(void)
     RUN(a_piece_across_two_granules_counts_in_both);
     RUN(what_was_never_booked_empties_nothing);
     RUN(a_shared_granule_leaves_its_object_and_empties_nothing);
+    RUN(the_same_address_on_another_card_is_another_granule);
     RUN(granules_go_with_their_context_and_with_no_other);
     FINISH;
 }
