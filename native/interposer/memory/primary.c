@@ -84,18 +84,34 @@ static uint64_t book(CUdevice device, CUcontext context, const struct fr_cost *c
     return new ? cost->bytes : 0;
 }
 
+static CUresult hold_once_more(struct fr_context_call *c)
+{
+    CUresult r = c->go(c);
+    if (r) not_held(c->device);
+    else if (c->out) renew(c->device, *c->out);
+    return r;
+}
+
+/* Is one there still, or on its way out? Then there may be room soon, or nothing to be paid for. */
+static bool on_its_way(CUdevice device)
+{
+    struct primary *p = enter(device);
+    bool yes = p->charged || p->leaving;
+    fr_unlock(&lock);
+    return yes;
+}
+
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
 {
     struct fr_cost cost;
+    struct fr_patience patience = {0};
+    CUresult r;
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
-    if (lives(c->device)) {
-        CUresult r = c->go(c);
-        if (r) not_held(c->device);
-        else if (c->out) renew(c->device, *c->out);
-        return r;
+    if (lives(c->device)) return hold_once_more(c);
+    while ((r = fr_context_reserve(&cost, c->device))) {
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || !on_its_way(c->device) || !fr_wait(&patience)) return r;
+        if (lives(c->device)) return hold_once_more(c);
     }
-    CUresult r = fr_context_reserve(&cost, c->device);
-    if (r) return r;
     r = c->go(c);
     if (!r && !fr_context_measure(&cost)) {
         undo(c);
