@@ -34,7 +34,7 @@ run() { # name, command ...
     shift
     host "$name"
     echo "== $name"
-    timeout "${limit:-60}" "$@" >"$work/log" 2>&1
+    timeout "${limit:-120}" "$@" >"$work/log" 2>&1
     status=$?
     cat "$work/log"
     count $status "$name"
