@@ -37,7 +37,7 @@
 #define SHARE_STINT 230000000ull  /* who is at work for longer without a break has no part in it */
 #define SHARE_LAG 30000000ll      /* who is behind another by more, of the card's time, has been overreached */
 #define SHARE_LOOK 10000000ull    /* how often that is looked at */
-#define SHARE_ALONE 1000000000ull /* nobody else for so long */
+#define SHARE_ALONE 1000000000ull /* no other container at work for this long */
 
 #define SHARE_LONGEST_DEBT 2000000000ull /* of time that others took from a limit: what can be made up for */
 

@@ -2,8 +2,8 @@
  *
  * Where a card is idle from time to time, everybody got all that it asked for: there is nothing to share out, and a turn of
  * one's own would only make the others wait. So all who want the card have it together, and the driver's time slicing decides
- * from slice to slice. What that rests on is not a measurement of who uses how much, which nobody has while several run: only on
- * the arbiter's own knowledge of when nobody was at work.
+ * from slice to slice. While several containers run, their use cannot be told
+ * apart; this rests only on the arbiter's knowledge of when the card was idle.
  *
  *      spare   time in which the card was idle, at most SHARE_SPARE of it. While two or more are at work it is used up, as fast
  *

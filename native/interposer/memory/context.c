@@ -24,6 +24,7 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
     while (fr_record_take_of(from, &r)) {
         if (inside && r.class == FR_MARGIN_PIECE) {
             REAL(cuMemFree_v2)(r.key); /* of a pool, which outlives the context */
+            atomic_fetch_sub(&fr_margin_pieces, 1);
             continue;
         }
         r.context = to;

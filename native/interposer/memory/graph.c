@@ -183,8 +183,7 @@ static void end(struct call *c)
 
 static bool counts(uint64_t bytes, CUdevice device) { return bytes && device >= 0 && device < DEVICES; }
 
-/* A record's `a` is what the graph needs, `b` its device, with the number
- * of trims before in its upper half, and `bytes` what it kept. */
+/* In a record: `a` is what the graph needs, `b` its device and, in the upper half, the number of trims before; `bytes` what it kept. */
 static void remember(CUgraphExec e, const struct call *c)
 {
     struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e, .a = c->need,
