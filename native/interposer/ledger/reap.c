@@ -62,6 +62,14 @@ void fr_reap(void)
     errno = before;
 }
 
+void fr_reap_when_due(uint32_t every_ms)
+{
+    _Atomic uint32_t *word = &fr_shared.region->reaped_ms;
+    uint32_t now = fr_coarse_ms(), last = atomic_load_explicit(word, memory_order_relaxed);
+    if (likely(now - last < every_ms)) return;
+    if (atomic_compare_exchange_strong(word, &last, now)) fr_reap();
+}
+
 void fr_reap_if_dead(uint32_t slot)
 {
     int fd = fr_region_open();

@@ -56,6 +56,7 @@ void fr_slot_in_child(void);
 
 /* reap.c */
 void fr_reap(void);                     /* gives back what the dead held */
+void fr_reap_when_due(uint32_t every_ms); /* one for the whole container, whoever comes by */
 bool fr_slot_over(const struct fr_slot *s); /* its byte is free: has its process really ended? */
 bool fr_reap_slot(uint32_t slot);       /* whose byte the caller has locked; false: not now, somebody holds on to the objects */
 void fr_reap_if_dead(uint32_t slot);

@@ -53,8 +53,8 @@ bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op);
 
 /* Reserves and allocates. False: there is no room for the growth; `patiently` waits for calls of others that may leave some. */
 bool fr_pool_attempt(struct fr_pool_request *q, bool patiently);
-bool fr_pool_empty(const struct fr_pool *p);   /* it holds no memory at all */
-uint64_t fr_pool_unused(const struct fr_pool *p); /* bytes that it has reserved and that nothing lies in: perhaps in small parts */
+bool fr_pool_empty(struct fr_pool *p);   /* it holds no memory at all */
+uint64_t fr_pool_unused(struct fr_pool *p); /* bytes that it has reserved and that nothing lies in: perhaps in small parts */
 bool fr_pool_can_be_capped(void);              /* the driver knows pools with a largest size */
 
 /* ---- margin_pool.c: the last of the quota ---- */
