@@ -4,9 +4,9 @@
  *
  *      symbol / dlsym / cuGetProcAddress       resolve.c dl.c: every way to a driver function ends at our function of that name
  *        -> hook                               memory.c pool.c vmm.c ...: one function per symbol that the table classifies
- *             fr_begin: room in the ledger?    ledger.c: the container's sum, lock-free, survives kill -9 anywhere
+ *             fr_op_begin: room in the ledger?    ledger.c: the container's sum, lock-free, survives kill -9 anywhere
  *             REAL(symbol)(...)                the driver, with no lock held
- *             fr_end: keep what it really took
+ *             fr_op_end: keep what it really took
  *
  * Nothing here calls malloc, stdio or a lock that could be held across a driver call; what a process must remember of
  * its allocations stands in tables of its own (records.c) that a forked child drops. */
@@ -31,7 +31,7 @@
 /* ---- resolve.c: the real functions. gen/symbols.h has FR_<symbol> for every symbol of the table. ----
  * A place of fr_real is empty until its first use; REAL finds the driver and the function then, so a call through it always
  * works. What the driver does not have answers CUDA_ERROR_NOT_FOUND, without a driver CUDA_ERROR_NO_DEVICE (NVML:
- * FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND). Asking whether it has it: fr_has. */
+ * FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND). Asking whether it has it: fr_driver_has. */
 #include "symbols.h"
 extern void *fr_real[FR_SYMBOLS];
 void *fr_resolve(int symbol); /* never NULL */
@@ -41,22 +41,22 @@ static inline void *fr_real_function(int symbol)
     return likely(function) ? function : fr_resolve(symbol);
 }
 #define REAL(name) ((__typeof__(&name))fr_real_function(FR_##name))
-bool fr_has(int symbol);
+bool fr_driver_has(int symbol);
 
 /* ---- process.c: this process and its container ---- */
-enum fr_state {
+enum fr_process_state {
     FR_ENFORCE = 1, /* limits are known: count and refuse */
     FR_OFF = 2,     /* the administrator switched isolation off for this container: count only */
     FR_CLOSED = 3,  /* no usable limits or region: every allocation is refused, said once on stderr */
 };
-enum fr_state fr_process(void); /* sets the process up when it is new, also after a fork; a load and a compare otherwise */
+enum fr_process_state fr_process_state(void); /* sets the process up when it is new, also after a fork; a load and a compare otherwise */
 extern _Atomic uint32_t fr_era; /* another number in a forked child: what is remembered from before is void */
 
 /* Page and region mapped, or NULL when there is none to read: no slot is taken, so a process that uses no card stays
  * unseen (NVML: nvidia-smi is no tenant). fr_card_count, fr_card_uuid, fr_quota and fr_used answer after it. Slot n's
  * accounts stand behind the slots as in region.h; a slot that fr_used has not reaped lately is alive. */
 struct fr_region;
-struct fr_region *fr_look(void);
+struct fr_region *fr_process_attach(void);
 
 /* ---- limits.c: the agent's page. A read costs a copy of one card; live changes are seen by the next call. ---- */
 struct fr_quota {
@@ -78,18 +78,18 @@ int fr_card_of_context(CUcontext context, CUdevice *device);
  * the call can take, and in the end keeps what it did take:
  *
  *      struct fr_op op;
- *      CUresult r = fr_begin(&op, card, worst);      0, or the error that the application gets
- *      if (!r) { r = REAL(cuMemAlloc_v2)(out, n); fr_end(&op, r ? 0 : took); }
+ *      CUresult r = fr_op_begin(&op, card, worst);      0, or the error that the application gets
+ *      if (!r) { r = REAL(cuMemAlloc_v2)(out, n); fr_op_end(&op, r ? 0 : took); }
  *
- * fr_begin says CUDA_ERROR_OUT_OF_MEMORY only after the dead were reaped, and after calls that were on their way (of any
+ * fr_op_begin says CUDA_ERROR_OUT_OF_MEMORY only after the dead were reaped, and after calls that were on their way (of any
  * process of the container) and may still give back what is missing were given 100 ms to end. */
 struct fr_op {
     int card;
     uint64_t reserved; /* bytes, whole units */
 };
-CUresult fr_begin(struct fr_op *op, int card, uint64_t worst);
-bool fr_more(struct fr_op *op, uint64_t bytes);       /* reserve more inside the operation; false: does not fit now */
-void fr_end(struct fr_op *op, uint64_t kept);         /* kept <= reserved; the rest goes back */
+CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst);
+bool fr_op_more(struct fr_op *op, uint64_t bytes);       /* reserve more inside the operation; false: does not fit now */
+void fr_op_end(struct fr_op *op, uint64_t kept);         /* kept <= reserved; the rest goes back */
 void fr_free_begin(struct fr_op *op, int card);       /* before the driver is told to free: card FR_NO_CARD is harmless */
 void fr_free_end(struct fr_op *op, uint64_t bytes);   /* it did: bytes go back; 0 when it refused */
 void fr_charge(int card, uint64_t bytes);             /* the driver took it already and it cannot be undone: count it, also above the quota */
@@ -97,8 +97,8 @@ uint64_t fr_used(int card);                           /* the container's sum, by
 uint64_t fr_used_here(int card);                      /* this process's part */
 void fr_contexts_add(int card, int change);           /* account.contexts */
 void fr_escape(void);                                 /* region.escapes: a call was seen that cannot be counted */
-struct fr_patience { uint64_t start; unsigned round; };
-bool fr_wait(struct fr_patience *patience);           /* oom_retry.c: for others on their way, a little longer each time; false: 2 s are over */
+struct fr_retry { uint64_t start; unsigned round; };
+bool fr_retry_wait(struct fr_retry *patience);           /* oom_retry.c: for others on their way, a little longer each time; false: 2 s are over */
 
 /* ---- objects.c: allocations that several processes of the container hold (IPC, exported handles, shared pools) ----
  * The maker's account covers the bytes as long as it holds on; when it lets go or dies while others hold on, the object
@@ -107,11 +107,11 @@ bool fr_wait(struct fr_patience *patience);           /* oom_retry.c: for others
  *
  *      export:  object = fr_object_share(card, bytes, key)       once for an allocation: its record keeps the number
  *      import:  object = fr_object_join(key)                     before the driver imports; leave again when that fails
- *               FR_NO_OBJECT: nobody here holds it, so the importer pays: fr_begin, import, fr_object_share, fr_end; and
- *               when fr_object_covers then says no, another importer was first: fr_end keeps 0
+ *               FR_NO_OBJECT: nobody here holds it, so the importer pays: fr_op_begin, import, fr_object_share, fr_op_end; and
+ *               when fr_object_covers then says no, another importer was first: fr_op_end keeps 0
  *      free:    bytes = object < 0 ? record.bytes : fr_object_leave(object)     after the driver let go
  *               fr_free_end(&op, bytes)
- *      pool that grew or shrank:  fr_object_resize(object, bytes)               by the maker, beside its fr_end */
+ *      pool that grew or shrank:  fr_object_resize(object, bytes)               by the maker, beside its fr_op_end */
 #define FR_NO_OBJECT (-1)
 struct fr_key { uint64_t a, b; };
 int fr_object_share(int card, uint64_t bytes, struct fr_key key); /* an object with this key: that one, held once more. FR_NO_OBJECT: table full */
@@ -179,7 +179,7 @@ static inline CUresult fr_function_used(CUfunction f, CUstream stream)
     if (likely(atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == (uintptr_t)f)) return CUDA_SUCCESS;
     return fr_kernel_used(f, stream);
 }
-void fr_stream_gone(void); /* a stream's handle may come back for one of another context */
+void fr_functions_stream_gone(void); /* a stream's handle may come back for one of another context */
 
 /* ---- lock.c: locks of this process. fr_lock is for its own tables, a handful of instructions long, never across a driver call. ---- */
 struct fr_lock { _Atomic uint32_t word; };
@@ -193,7 +193,7 @@ bool fr_mutex_try(struct fr_mutex *mutex);
 void fr_mutex_unlock(struct fr_mutex *mutex);
 
 /* strnlen without the C library, whose first call of every such function costs a search for it and a page of its code */
-static inline size_t fr_length(const char *text, size_t most)
+static inline size_t fr_bounded_length(const char *text, size_t most)
 {
     size_t n = 0;
     while (n < most && text[n]) n++;

@@ -46,7 +46,7 @@ static bool take_from_nobody(uint32_t mine)
 bool fr_objects_lock_as(uint32_t slot)
 {
     _Atomic uint32_t *word = &fr_shared.region->object_lock;
-    if (slot != fr_shared.slot || !fr_is_joined())
+    if (slot != fr_shared.slot || !fr_process_is_joined())
         if (atomic_load(word) == slot + 1) return true; /* it died with it */
     uint64_t start = fr_clock_ns(CLOCK_MONOTONIC);
     for (unsigned round = 1; !take_from_nobody(slot + 1); round++) {
@@ -74,7 +74,7 @@ void fr_objects_free_from(uint32_t slot)
 
 static bool lock_table(void)
 {
-    if (!fr_joined() || !fr_objects_lock_as(fr_shared.slot)) return false;
+    if (!fr_process_join() || !fr_objects_lock_as(fr_shared.slot)) return false;
     uint32_t era = atomic_load(&fr_era);
     if (times_of_era != era) memset(times_held, 0, sizeof times_held);
     times_of_era = era;

@@ -71,7 +71,7 @@ static bool cannot_fit(int card, uint64_t units)
     return used > FR_UNITS_MOST || (used > slack ? used - slack : 0) + units > quota.memory / FR_UNIT_BYTES;
 }
 
-bool fr_wait(struct fr_patience *p)
+bool fr_retry_wait(struct fr_retry *p)
 {
     int before = errno;
     uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
@@ -84,20 +84,20 @@ bool fr_wait(struct fr_patience *p)
     return true;
 }
 
-bool fr_reserve_patiently(int card, uint64_t units)
+bool fr_reserve_with_retry(int card, uint64_t units)
 {
     struct fr_quota quota;
     struct frees frees;
     fr_quota(card, &quota);
-    if (!fr_is_off() && units > quota.memory / FR_UNIT_BYTES) return false;
+    if (!fr_isolation_is_off() && units > quota.memory / FR_UNIT_BYTES) return false;
     int before = errno;
     note_frees(&frees, card);
     fr_reap();
     bool fits = false;
-    struct fr_patience patience = {0};
+    struct fr_retry patience = {0};
     for (uint64_t reaped = fr_clock_ns(CLOCK_MONOTONIC); !(fits = fr_reserve(card, units));) {
         if (frees_ended(&frees, card) && cannot_fit(card, units)) break;
-        if (!fr_wait(&patience)) break;
+        if (!fr_retry_wait(&patience)) break;
         uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
         if (now - reaped < REAP_AGAIN_NS) continue;
         fr_reap();

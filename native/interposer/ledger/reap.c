@@ -51,7 +51,7 @@ static void announce(bool joined, uint32_t change)
 void fr_reap(void)
 {
     int before = errno;
-    bool joined = fr_is_joined();
+    bool joined = fr_process_is_joined();
     announce(joined, 1);
     int fd = fr_region_open();
     for (uint32_t n = 0, high = fd < 0 ? 0 : fr_slots_in_use(); n < high; n++)

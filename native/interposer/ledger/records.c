@@ -27,7 +27,7 @@ static struct node *at(uint32_t n)
 
 static void enter(void)
 {
-    fr_look(); /* notices that we are a new process */
+    fr_process_attach(); /* notices that we are a new process */
     fr_lock(&table);
     uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
     if (likely(era == now)) return;

@@ -17,7 +17,7 @@ struct fr_shared {
     char *slots;
     size_t slot_size;
     uint32_t card_count, slot_count, object_count;
-    uint32_t slot; /* ours, once fr_process has said so */
+    uint32_t slot; /* ours, once fr_process_state has said so */
     uint64_t device, inode;
     char directory[256];
 };
@@ -44,11 +44,11 @@ bool fr_limits_map(void);
 bool fr_region_map(void);
 int fr_region_open(void);     /* -1, and said */
 bool fr_region_use(int fd);   /* the file is the one that is mapped; maps it when none is */
-bool fr_is_off(void);     /* the administrator's switch, as it stands now */
+bool fr_isolation_is_off(void);     /* the administrator's switch, as it stands now */
 
 /* process.c, slot.c */
-bool fr_joined(void);    /* a slot is ours; takes one */
-bool fr_is_joined(void); /* does not */
+bool fr_process_join(void);    /* a slot is ours; takes one */
+bool fr_process_is_joined(void); /* does not */
 bool fr_slot_take(void);
 void fr_slot_before_fork(void);
 void fr_slot_after_fork(void); /* in the parent */

@@ -30,9 +30,9 @@ CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device);
 bool fr_context_measure(struct fr_cost *cost);
 
 /* What dies with a context gets another name before the call, so that a new context at the same address is not taken for it. */
-CUcontext fr_context_doom(CUcontext context);
-void fr_context_spare(CUcontext doomed, CUcontext context); /* it lives on */
-uint64_t fr_context_bury(CUcontext doomed, int card);       /* bytes on this card, to be given back by the caller */
+CUcontext fr_context_retire(CUcontext context);
+void fr_context_restore(CUcontext doomed, CUcontext context); /* it lives on */
+uint64_t fr_context_reclaim(CUcontext doomed, int card);       /* bytes on this card, to be given back by the caller */
 
 /* context_buffers.c: what its limits size. Before the first launch of a function, room for the stack that it needs; and when a
  * green context goes, what its own buffers held. */
@@ -50,12 +50,12 @@ bool fr_primary_claim(CUdevice device, int card, uint64_t bytes); /* from now on
 /* unseen.c: contexts and modules that the driver made past our functions */
 #define FR_DUE_MS 100
 extern _Atomic uint32_t fr_unseen_why; /* 0: nothing can be unseen */
-void fr_tables_given(void);
+void fr_private_tables_given(void);
 void fr_context_made(int card, CUcontext context); /* by us: known, and its size is to be looked at in FR_DUE_MS */
 void fr_context_known(CUcontext context);
 void fr_context_forget(CUcontext context);
 void fr_unseen_look(CUdevice device);  /* in a call that allocates, loads or asks, with a context current on that device */
 uint64_t fr_unseen_take(int card); /* before its last context is counted off: what was charged beyond what we know of */
-CUresult fr_function_first(CUfunction function);
+CUresult fr_function_first_use(CUfunction function);
 
 #endif

@@ -6,17 +6,17 @@
 
 /* After the driver's call: books a piece where it landed. `added`: granules that held no piece before and are to be charged.
  * False: no memory for the table, and nothing is booked. */
-bool fr_small_book(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added);
+bool fr_granules_add(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added);
 
 /* After the driver freed a piece: how many granules hold none any more, and the object that its granule was. */
-void fr_small_unbook(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object);
+void fr_granules_remove(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object);
 
-bool fr_small_object(int card, CUdeviceptr p, int *object);
-bool fr_small_set_object(int card, CUdeviceptr p, int object);
+bool fr_granule_object(int card, CUdeviceptr p, int *object);
+bool fr_granule_set_object(int card, CUdeviceptr p, int object);
 
 /* Granules that die with a context take another name before it is destroyed, so that a new context at the same address is not
  * taken for it; in the end they are dropped one by one. */
-void fr_small_rename(CUcontext from, CUcontext to);
-bool fr_small_drop(CUcontext context, int *object);
+void fr_granules_rename(CUcontext from, CUcontext to);
+bool fr_granules_drop(CUcontext context, int *object);
 
 #endif

@@ -29,7 +29,7 @@ struct fr_key fr_key_of_bytes(const void *handle64)
     return key;
 }
 
-void fr_let_go(int object)
+void fr_object_release(int object)
 {
     struct fr_op op;
     if (object == FR_NO_OBJECT) return;
@@ -47,7 +47,7 @@ static void say_full(void)
 /* What leaves the process uncounted could be held by others after it is refunded here: rather it does not leave. */
 static bool is_counted(const struct fr_memory *m)
 {
-    if (m->object != FR_NO_OBJECT || m->unpaid || fr_process() != FR_ENFORCE) return true;
+    if (m->object != FR_NO_OBJECT || m->unpaid || fr_process_state() != FR_ENFORCE) return true;
     say_full();
     return false;
 }
@@ -69,7 +69,7 @@ static struct fr_key name(struct fr_memory *m)
     bool twice = m->object != FR_NO_OBJECT;
     if (!twice) m->object = object;
     fr_memory_unlock();
-    if (twice) fr_let_go(object);
+    if (twice) fr_object_release(object);
     return key;
 }
 
@@ -78,7 +78,7 @@ static bool publish(const struct fr_memory *m, void *out, int type, struct fr_ke
 {
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
     if (type != CU_MEM_HANDLE_TYPE_FABRIC || m->object == FR_NO_OBJECT) return true;
-    if (fr_object_also(m->object, fr_key_of_bytes(out)) || fr_process() != FR_ENFORCE) return true;
+    if (fr_object_also(m->object, fr_key_of_bytes(out)) || fr_process_state() != FR_ENFORCE) return true;
     say_full();
     return false;
 }
@@ -135,7 +135,7 @@ HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, 
     if (!r && !key.a) key = mark(from, type);
     struct fr_memory *m = r ? NULL : describe(*out, key, object);
     if (!m) {
-        fr_let_go(object);
+        fr_object_release(object);
         if (!r) REAL(cuMemRelease)(*out);
         return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -161,6 +161,6 @@ uint64_t fr_pay_for_import(struct fr_memory *m, uint64_t bytes)
     }
     fr_memory_unlock();
     if (first) return kept;
-    fr_let_go(object); /* another thread mapped it, and paid */
+    fr_object_release(object); /* another thread mapped it, and paid */
     return 0;
 }

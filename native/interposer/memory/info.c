@@ -22,7 +22,7 @@ HOOK CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     CUdevice device;
     CUresult r = REAL(cuMemGetInfo_v2)(free_bytes ? &f : NULL, total ? &t : NULL);
     if (r) return r;
-    if (fr_process() != FR_OFF) {
+    if (fr_process_state() != FR_OFF) {
         uint64_t wide_free = free_bytes ? f : UINT64_MAX, wide_total = total ? t : UINT64_MAX;
         as_container(fr_card_here(&device), &wide_free, &wide_total);
         f = (size_t)wide_free, t = (size_t)wide_total;
@@ -40,7 +40,7 @@ HOOK CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total)
     CUdevice device;
     CUresult r = REAL(cuMemGetInfo)(free_bytes ? &f : NULL, total ? &t : NULL);
     if (r) return r;
-    if (fr_process() != FR_OFF) { /* the driver's own answers end at 4 GiB: there they say "at least" */
+    if (fr_process_state() != FR_OFF) { /* the driver's own answers end at 4 GiB: there they say "at least" */
         uint64_t wide_free = f == UINT32_MAX || !free_bytes ? UINT64_MAX : f, wide_total = t == UINT32_MAX || !total ? UINT64_MAX : t;
         as_container(fr_card_here(&device), &wide_free, &wide_total);
         f = narrow(wide_free), t = narrow(wide_total);
@@ -61,13 +61,13 @@ static uint64_t quota_of(CUdevice device)
 HOOK CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device)
 {
     CUresult r = REAL(cuDeviceTotalMem_v2)(out, device);
-    if (!r && out && fr_process() != FR_OFF) *out = (size_t)less(quota_of(device), *out);
+    if (!r && out && fr_process_state() != FR_OFF) *out = (size_t)less(quota_of(device), *out);
     return r;
 }
 
 HOOK CUresult cuDeviceTotalMem(unsigned *out, CUdevice device)
 {
     CUresult r = REAL(cuDeviceTotalMem)(out, device);
-    if (!r && out && fr_process() != FR_OFF) *out = narrow(less(quota_of(device), *out == UINT32_MAX ? UINT64_MAX : *out));
+    if (!r && out && fr_process_state() != FR_OFF) *out = narrow(less(quota_of(device), *out == UINT32_MAX ? UINT64_MAX : *out));
     return r;
 }

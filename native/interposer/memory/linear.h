@@ -1,4 +1,4 @@
-/* Linear memory between its hooks (memory.c) and the granules: see linear.c. */
+/* Linear memory between its hooks (linear_calls.c) and the granules: see linear.c. */
 #ifndef FRACTILE_LINEAR_H
 #define FRACTILE_LINEAR_H
 
@@ -12,12 +12,12 @@ struct fr_place {
 };
 
 /* False: there is no context, or the driver is not ready: let the driver say so. */
-bool fr_here(struct fr_place *at);
+bool fr_place_here(struct fr_place *at);
 
-/* fr_begin, for a place that may be on a card of others. */
-CUresult fr_begin_here(struct fr_op *op, const struct fr_place *at, uint64_t worst);
+/* fr_op_begin, for a place that may be on a card of others. */
+CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst);
 
-static inline uint64_t fr_granules(uint64_t bytes)
+static inline uint64_t fr_round_to_granules(uint64_t bytes)
 {
     return bytes > UINT64_MAX - FR_GRANULE ? UINT64_MAX / FR_GRANULE * FR_GRANULE : (bytes + FR_GRANULE - 1) / FR_GRANULE * FR_GRANULE;
 }

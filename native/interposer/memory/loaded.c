@@ -22,7 +22,7 @@ static _Atomic uint64_t serials;
 
 static uint64_t granules(uint64_t bytes)
 {
-    uint64_t n = fr_granules(bytes) / FR_GRANULE, most = (1ull << GRANULES_BITS) - 1;
+    uint64_t n = fr_round_to_granules(bytes) / FR_GRANULE, most = (1ull << GRANULES_BITS) - 1;
     return n < most ? n : most;
 }
 
@@ -126,14 +126,14 @@ CUresult fr_load_parts(struct fr_loading *call)
     struct fr_record module;
     struct fr_place at;
     struct fr_op op;
-    if (!find_module(call->handle, &module) || !fr_here(&at) || at.card == FR_NO_CARD) return call->go(call);
+    if (!find_module(call->handle, &module) || !fr_place_here(&at) || at.card == FR_NO_CARD) return call->go(call);
     uint64_t worst = packed_bytes(module.a, call->parts & ~fr_loaded_parts(call->handle, at.context));
     if (!worst) return call->go(call);
-    CUresult r = fr_begin(&op, at.card, worst);
+    CUresult r = fr_op_begin(&op, at.card, worst);
     if (r) return r;
     r = call->go(call);
     int parts = r ? 0 : call->loaded ? call->loaded(call) : call->parts;
-    fr_end(&op, parts ? fr_parts_keep(call->handle, &at, parts) : 0);
+    fr_op_end(&op, parts ? fr_parts_keep(call->handle, &at, parts) : 0);
     return r;
 }
 

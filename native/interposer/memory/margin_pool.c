@@ -62,7 +62,7 @@ static bool allocate_from_known(const struct fr_pool_request *q, bool may_grow)
 static void drop_if_empty(CUdevice d, int i, struct fr_pool *p)
 {
     bool ours = false;
-    if (fr_pool_empty(p)) {
+    if (fr_pool_is_empty(p)) {
         enter();
         ours = *place(d, i) == p->handle; /* nobody was quicker */
         if (ours) *place(d, i) = NULL;
@@ -90,7 +90,7 @@ static uint64_t size_for(const struct fr_pool_request *q)
     struct fr_quota quota;
     fr_quota(q->pool->card, &quota);
     uint64_t used = fr_used(q->pool->card), left = used < quota.memory ? (quota.memory - used) / FR_GRANULE * FR_GRANULE : 0;
-    uint64_t wanted = q->size >= LARGE ? fr_granules(q->size) : FR_POOL_STEP;
+    uint64_t wanted = q->size >= LARGE ? fr_round_to_granules(q->size) : FR_POOL_STEP;
     return left < q->size ? 0 : left < wanted ? left : wanted;
 }
 
@@ -170,7 +170,7 @@ bool fr_margin_small(CUdeviceptr *out, size_t size, const struct fr_place *at)
 {
     struct fr_pool where = {.device = at->device, .card = at->card};
     struct fr_pool_request q = {.pool = &where, .size = size, .out = out};
-    if (!at->context || atomic_load(&fr_captures) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
+    if (!at->context || atomic_load(&fr_capture_count) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
     if (!allocate(&q, FR_GRANULE)) return false;
     fr_synchronised(q.stream);
     struct fr_record r = {.class = FR_MARGIN_PIECE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = *out, .context = at->context};

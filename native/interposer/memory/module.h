@@ -51,8 +51,8 @@ void fr_unload_end(struct fr_unload *u, CUresult r);
 /* ---- module.c ---- */
 bool fr_loads_eagerly(void);
 bool fr_code_is_loaded(CUmodule module); /* in the current context; true when it cannot be told */
-struct fr_image fr_read(struct fr_loading *l); /* the image of a load, for the cards of this process */
-bool fr_refuses(const struct fr_image *image); /* it cannot be told what it takes: says so */
+struct fr_image fr_module_read_image(struct fr_loading *l); /* the image of a load, for the cards of this process */
+bool fr_image_is_refused(const struct fr_image *image); /* it cannot be told what it takes: says so */
 
 /* ---- function.c ---- */
 void fr_functions_forget(void); /* handles may come back for others */

@@ -23,7 +23,7 @@ static _Atomic uint32_t own_pid;
 static bool start(void)
 {
     uint32_t era = atomic_load(&fr_era);
-    if (!fr_has(FR_nvmlDeviceGetComputeRunningProcesses_v3)) return false;
+    if (!fr_driver_has(FR_nvmlDeviceGetComputeRunningProcesses_v3)) return false;
     if (atomic_load(&started_in) == era) return true;
     if (REAL(nvmlInit_v2)()) return false;
     atomic_store(&started_in, era);
@@ -94,8 +94,8 @@ bool fr_own_figure(int card, const struct fr_neighbours *before, uint64_t *held,
     struct list l;
     bool freeing, still_freeing;
     if (!known_pid() && !(before && before->known)) return false;
-    if (card < 0 || fr_process() == FR_CLOSED || card >= (int)fr_shared.card_count || shares(card)) return false;
-    struct fr_account *own = fr_own(card);
+    if (card < 0 || fr_process_state() == FR_CLOSED || card >= (int)fr_shared.card_count || shares(card)) return false;
+    struct fr_account *own = fr_own_account(card);
     uint64_t then = still(own, &freeing);
     if (!read_list(card, &l)) return false;
     if (!known_pid()) find_pid(before, &l);

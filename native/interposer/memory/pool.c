@@ -147,7 +147,7 @@ static void grown(struct fr_pool *p, struct fr_op *op, uint64_t now)
     uint64_t more = now - p->charged, kept = more < op->reserved ? more : op->reserved;
     p->charged = now;
     if (unlikely(p->object != FR_NO_OBJECT)) fr_object_resize(p->object, now);
-    fr_end(op, kept);
+    fr_op_end(op, kept);
     if (unlikely(more > kept)) fr_charge(p->card, more - kept);
 }
 
@@ -155,7 +155,7 @@ static void shrunk(struct fr_pool *p, struct fr_op *op, uint64_t now)
 {
     struct fr_op back;
     uint64_t less = p->charged - now;
-    fr_end(op, 0);
+    fr_op_end(op, 0);
     if (!less) return;
     fr_free_begin(&back, p->card);
     p->charged = now;
@@ -219,7 +219,7 @@ bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
         q->result = REAL(cuMemAllocFromPoolAsync)(&at, q->size, p->handle, q->stream);
         if (!q->result) *q->out = at;
         compare(p, op);
-    } else fr_end(op, 0);
+    } else fr_op_end(op, 0);
     leave_turn(p);
     return enough;
 }
@@ -230,13 +230,13 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
     do {
         uint64_t worst = fr_pool_worst(q->pool, q->size);
         if (worst < q->size && !q->pool->most) return false;
-        if (fr_begin(&op, q->pool->card, patiently ? worst : 0)) return false;
-        if (!patiently && worst && !fr_more(&op, worst)) return fr_end(&op, 0), false;
+        if (fr_op_begin(&op, q->pool->card, patiently ? worst : 0)) return false;
+        if (!patiently && worst && !fr_op_more(&op, worst)) return fr_op_end(&op, 0), false;
     } while (!fr_pool_allocate(q, &op));
     return true;
 }
 
-bool fr_pool_empty(const struct fr_pool *p) { return !reserved_by(p); }
+bool fr_pool_is_empty(const struct fr_pool *p) { return !reserved_by(p); }
 
 uint64_t fr_pool_unused(const struct fr_pool *p)
 {
@@ -288,7 +288,7 @@ static bool could_shrink(const struct fr_pool *p)
 void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
 {
     s->cards = 0;
-    if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed))) fr_blocks_give();
+    if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
     for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD)) {
         bool may_come = __atomic_load_n(&p->charged, __ATOMIC_RELAXED) && !(s->cards >> p->card & 1) && (how_long == FR_BRIEF || could_shrink(p));
         if (!may_come) continue;

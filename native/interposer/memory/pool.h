@@ -53,7 +53,7 @@ bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op);
 
 /* Reserves and allocates. False: there is no room for the growth; `patiently` waits for calls of others that may leave some. */
 bool fr_pool_attempt(struct fr_pool_request *q, bool patiently);
-bool fr_pool_empty(const struct fr_pool *p);   /* it holds no memory at all */
+bool fr_pool_is_empty(const struct fr_pool *p);   /* it holds no memory at all */
 uint64_t fr_pool_unused(const struct fr_pool *p); /* bytes that it has reserved and that nothing lies in: perhaps in small parts */
 bool fr_pool_can_be_capped(void);              /* the driver knows pools with a largest size */
 
@@ -79,10 +79,10 @@ void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long);
 void fr_pools_shrunk(struct fr_shrinking *s);
 
 /* ---- async.c ---- */
-extern _Atomic int fr_captures;         /* streams of this process that are being captured */
+extern _Atomic int fr_capture_count;         /* streams of this process that are being captured */
 #define FR_NO_STREAM UINT64_MAX
-uint64_t fr_stream_number(CUstream s);  /* never 0; FR_NO_STREAM: it cannot be told */
-bool fr_capturing(CUstream s);
+uint64_t fr_stream_id(CUstream s);  /* never 0; FR_NO_STREAM: it cannot be told */
+bool fr_stream_is_capturing(CUstream s);
 static inline CUstream fr_per_thread(CUstream s) { return s ? s : CU_STREAM_PER_THREAD; }
 
 /* ---- sync.c ---- */
@@ -100,12 +100,12 @@ void fr_late_frees_look(void);           /* is one of the streams done? */
 void fr_late_frees_without(CUstream s);  /* it is about to be destroyed */
 
 /* ---- kept_blocks.c ---- */
-extern _Atomic uint32_t fr_tight;       /* not 0: lately there was no room for a pool to grow */
-extern _Atomic uint32_t fr_kept_blocks; /* how many are kept */
+extern _Atomic uint32_t fr_room_is_tight;       /* not 0: lately there was no room for a pool to grow */
+extern _Atomic uint32_t fr_kept_block_count; /* how many are kept */
 enum fr_kept { FR_NOT_KEPT, FR_KEPT, FR_KEPT_BEFORE /* it was freed twice */ };
-enum fr_kept fr_block_keep(CUdeviceptr p, CUstream s); /* instead of the driver's free */
-bool fr_block_reuse(const struct fr_pool_request *q);  /* instead of the driver's allocation */
-void fr_blocks_give(void);                             /* all of them are freed by the driver now */
+enum fr_kept fr_kept_block_put(CUdeviceptr p, CUstream s); /* instead of the driver's free */
+bool fr_kept_block_take(const struct fr_pool_request *q);  /* instead of the driver's allocation */
+void fr_kept_blocks_free(void);                             /* all of them are freed by the driver now */
 void fr_room_was_short(void);
 
 /* ---- nodes.c ---- */

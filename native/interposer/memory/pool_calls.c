@@ -69,7 +69,7 @@ HOOK CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int what, void *value)
 HOOK CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     struct fr_shrinking s;
-    fr_blocks_give();
+    fr_kept_blocks_free();
     fr_pools_shrinking(&s, FR_BRIEF);
     CUresult r = REAL(cuMemPoolTrimTo)(pool, keep);
     fr_pools_shrunk(&s);
@@ -88,7 +88,7 @@ static void leave_device(const struct fr_pool *p)
 HOOK CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     uint64_t nothing = 0;
-    fr_blocks_give();
+    fr_kept_blocks_free();
     struct fr_pool *p = fr_pool_use(pool);
     if (p && p->imported) return fr_pool_import_ends(p);
     if (!p || !p->made || p->doomed || p->card == FR_NO_CARD) {

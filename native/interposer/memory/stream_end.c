@@ -4,9 +4,9 @@
 
 static void forget(CUstream s)
 {
-    fr_blocks_give();
+    fr_kept_blocks_free();
     fr_late_frees_without(s);
-    fr_stream_gone();
+    fr_functions_stream_gone();
 }
 
 HOOK CUresult cuStreamDestroy(CUstream s)

@@ -17,7 +17,7 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
     fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = real(given);
     fr_pools_shrunk(&shrinking);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL, so_far);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
     return r;
 }
 
@@ -25,12 +25,12 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
 bool fr_synchronised(CUstream s)
 {
     struct fr_shrinking shrinking;
-    if (atomic_load_explicit(&fr_captures, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
+    if (atomic_load_explicit(&fr_capture_count, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
     uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_BRIEF);
     CUresult r = REAL(cuStreamSynchronize)(s);
     fr_pools_shrunk(&shrinking);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL, so_far);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
     return !r;
 }
 

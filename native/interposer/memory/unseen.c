@@ -38,7 +38,7 @@ void fr_context_forget(CUcontext c)
     atomic_compare_exchange_strong(place_of(c), &one, 0);
 }
 
-void fr_tables_given(void) { atomic_fetch_or(&fr_unseen_why, TABLES); }
+void fr_private_tables_given(void) { atomic_fetch_or(&fr_unseen_why, TABLES); }
 
 /* ---- the driver's figure against the ledger ---- */
 
@@ -80,7 +80,7 @@ static void audit_when_due(void)
 
 uint64_t fr_unseen_take(int card)
 {
-    if (card < 0 || card >= CARDS || !atomic_load(&audits[card].extra) || atomic_load(&fr_own(card)->contexts) > 1) return 0;
+    if (card < 0 || card >= CARDS || !atomic_load(&audits[card].extra) || atomic_load(&fr_own_account(card)->contexts) > 1) return 0;
     return atomic_exchange(&audits[card].extra, 0);
 }
 
@@ -166,11 +166,11 @@ static void look_at_module(CUfunction f)
     CUdevice device;
     struct fr_record r;
     int card = fr_card_here(&device);
-    if (!fr_has(FR_cuFuncGetModule) || REAL(cuFuncGetModule)(&module, f) || fr_record_find(FR_MODULE, (uintptr_t)module, &r)) return;
+    if (!fr_driver_has(FR_cuFuncGetModule) || REAL(cuFuncGetModule)(&module, f) || fr_record_find(FR_MODULE, (uintptr_t)module, &r)) return;
     schedule(card);
 }
 
-CUresult fr_function_first(CUfunction f)
+CUresult fr_function_first_use(CUfunction f)
 {
     if (atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & TABLES) look_at_module(f);
     return fr_stack_for(f);

@@ -58,12 +58,12 @@ nvmlReturn_t fr_nvml_card(nvmlDevice_t device, int *card)
 
 static nvmlReturn_t real_at(unsigned index, nvmlDevice_t *out)
 {
-    return fr_has(FR_nvmlDeviceGetHandleByIndex_v2) ? REAL(nvmlDeviceGetHandleByIndex_v2)(index, out) : REAL(nvmlDeviceGetHandleByIndex)(index, out);
+    return fr_driver_has(FR_nvmlDeviceGetHandleByIndex_v2) ? REAL(nvmlDeviceGetHandleByIndex_v2)(index, out) : REAL(nvmlDeviceGetHandleByIndex)(index, out);
 }
 
 static nvmlReturn_t real_count(unsigned *out)
 {
-    return fr_has(FR_nvmlDeviceGetCount_v2) ? REAL(nvmlDeviceGetCount_v2)(out) : REAL(nvmlDeviceGetCount)(out);
+    return fr_driver_has(FR_nvmlDeviceGetCount_v2) ? REAL(nvmlDeviceGetCount_v2)(out) : REAL(nvmlDeviceGetCount)(out);
 }
 
 /* A lost card has no UUID to be asked for; asked for by its UUID it says that it is lost. */

@@ -194,7 +194,7 @@ bool fr_driver_wanted(bool nvml)
     return atomic_load(&libraries[nvml].state) == OPEN || fr_each_object(needs, (void *)file_names[nvml]);
 }
 
-bool fr_driver_there(bool nvml) { return library_handle(nvml) != NULL; }
+bool fr_driver_found(bool nvml) { return library_handle(nvml) != NULL; }
 
 void *fr_driver_function(int symbol)
 {
@@ -202,7 +202,7 @@ void *fr_driver_function(int symbol)
     return handle ? fr_real_dlsym(handle, fr_symbol_name(symbol)) : NULL;
 }
 
-bool fr_driver_holds(const void *address)
+bool fr_driver_contains(const void *address)
 {
     for (int i = 0; i < 2; i++) {
         uintptr_t begin = atomic_load_explicit(&libraries[i].begin, memory_order_relaxed);

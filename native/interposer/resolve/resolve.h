@@ -22,19 +22,19 @@ static inline bool fr_begins(const char *text, const char *start)
 }
 
 #define FR_NO_SYMBOL (-1)
-enum fr_group { FR_PASS, FR_ACCOUNT, FR_PACE, FR_VIRTUALISE, FR_REFUSE };
+enum fr_symbol_class { FR_PASS, FR_ACCOUNT, FR_PACE, FR_VIRTUALISE, FR_REFUSE };
 
 /* ---- resolve.c: the table ---- */
 int fr_symbol(const char *name); /* number of a symbol, FR_NO_SYMBOL */
 const char *fr_symbol_name(int symbol);
-enum fr_group fr_group(int symbol);
-void *fr_function(int symbol); /* ours: a hook, or the thunk that goes on to the driver */
+enum fr_symbol_class fr_symbol_class(int symbol);
+void *fr_symbol_function(int symbol); /* ours: a hook, or the thunk that goes on to the driver */
 
 /* ---- driver.c: the real libraries ---- */
 void *fr_driver_function(int symbol);    /* NULL: the driver does not have it, or there is none */
-bool fr_driver_there(bool nvml);
+bool fr_driver_found(bool nvml);
 bool fr_driver_wanted(bool nvml); /* opened by us, or linked by something that is loaded */
-bool fr_driver_holds(const void *address); /* code of a library that we opened ourselves? (one load when none is open) */
+bool fr_driver_contains(const void *address); /* code of a library that we opened ourselves? (one load when none is open) */
 bool fr_driver_name(const char *file, bool *nvml); /* is it libcuda.so*, libnvidia-ml.so*, wherever? */
 bool fr_is_driver(const struct link_map *object);  /* by its soname, and not us */
 

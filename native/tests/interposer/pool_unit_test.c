@@ -271,7 +271,7 @@ static void what_the_store_has_beyond_all_bounds_is_charged_at_the_next_call(voi
 int main(void)
 {
     be_the_driver();
-    if (fr_process() != FR_ENFORCE) return puts("0 passed, 1 failed"), 1;
+    if (fr_process_state() != FR_ENFORCE) return puts("0 passed, 1 failed"), 1;
     pool = fr_pool_adopt(POOL, 0, 0);
     RUN(what_it_grows_by_is_charged_and_no_more);
     RUN(what_it_grew_by_in_a_call_that_failed_is_charged);

@@ -1,6 +1,6 @@
 /* The driver's calls that put work on a card, as far as they are paced. */
-#ifndef FRACTILE_API_PACE_H
-#define FRACTILE_API_PACE_H
+#ifndef FRACTILE_API_LAUNCH_H
+#define FRACTILE_API_LAUNCH_H
 
 #include "api_pool.h"
 

@@ -62,47 +62,47 @@ static void be_the_driver(void)
 
 /* ---- a launch ---- */
 
-static struct fr_pace *pace = &fr_paces[0];
+static struct fr_paced_card *card = &fr_paced_cards[0];
 static uint64_t number = 1;
 
 static CUstream fresh_stream(void)
 {
     wait_for_all();
-    fr_lanes_drain(pace);
+    fr_stream_states_drain(card);
     return (CUstream)(uintptr_t)number++;
 }
 
-static struct fr_lane *lane_of(CUstream s)
+static struct fr_stream_state *state_of(CUstream s)
 {
-    struct fr_lane *l = fr_lane_of(pace, &(struct fr_work){.stream = s});
-    fr_lane_leave(l);
+    struct fr_stream_state *l = fr_stream_state_use(card, &(struct fr_work){.stream = s});
+    fr_stream_state_done(l);
     return l;
 }
 
-static struct fr_guess *kernel(void) { return fr_guess_of(1000 + number++, 1); }
+static struct fr_prediction *kernel(void) { return fr_prediction_of(1000 + number++, 1); }
 
 /* Thought to take `ns`; the card takes `ms`. */
-static struct fr_lane *launch_of(CUstream s, struct fr_guess *g, uint64_t ns, float ms)
+static struct fr_stream_state *launch_of(CUstream s, struct fr_prediction *g, uint64_t ns, float ms)
 {
-    struct fr_lane *l = fr_lane_of(pace, &(struct fr_work){.stream = s});
-    fr_lane_add(l, ns);
-    fr_lane_before(l, false);
+    struct fr_stream_state *l = fr_stream_state_use(card, &(struct fr_work){.stream = s});
+    fr_stream_state_add(l, ns);
+    fr_timing_before_launch(l, false);
     card_ms += ms;
-    fr_lane_queue(l, 1, ns);
-    fr_lane_after(l, g, ns);
-    fr_lane_leave(l);
+    fr_stream_state_queue(l, 1, ns);
+    fr_timing_after_launch(l, g, ns);
+    fr_stream_state_done(l);
     return l;
 }
 
 static void all_of(CUstream s) { reached[(uintptr_t)s % STREAMS] = recorded[(uintptr_t)s % STREAMS]; }
 static void begin_of(CUstream s) { reached[(uintptr_t)s % STREAMS]++; }
-static uint64_t in_flight(struct fr_lane *l) { return fr_lane_ahead(l, 1).in_flight; }
+static uint64_t in_flight(struct fr_stream_state *l) { return fr_stream_state_backlog(l, 1).in_flight; }
 
 /* The program makes the stream wait before the next launch. */
 static void tell_to_wait(CUstream s)
 {
-    atomic_store(&fr_held_by_host, 1);
-    lane_of(s)->told = true;
+    atomic_store(&fr_blocked_by_host, 1);
+    state_of(s)->told = true;
 }
 
 /* ---- tests ---- */
@@ -110,21 +110,21 @@ static void tell_to_wait(CUstream s)
 static void a_stream_has_one_lane_and_another_stream_another(void)
 {
     CUstream a = fresh_stream(), b = fresh_stream();
-    EXPECT(lane_of(a) == lane_of(a));
-    EXPECT(lane_of(a) != lane_of(b));
+    EXPECT(state_of(a) == state_of(a));
+    EXPECT(state_of(a) != state_of(b));
 }
 
 static void a_launch_is_in_flight_until_the_mark_behind_it_is_reached(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel();
-    struct fr_lane *l = launch_of(s, g, 3 * MS_NS, 3);
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *l = launch_of(s, g, 3 * MS_NS, 3);
     EXPECT_EQ(in_flight(l), 3 * MS_NS);
     begin_of(s);
-    EXPECT(!fr_lane_look(l));
+    EXPECT(!fr_stream_state_poll(l));
     EXPECT_EQ(in_flight(l), 3 * MS_NS);
     all_of(s);
-    EXPECT(fr_lane_look(l));
+    EXPECT(fr_stream_state_poll(l));
     EXPECT_EQ(in_flight(l), 0);
     EXPECT_EQ(atomic_load(&pace->in_flight), 0);
 }
@@ -132,21 +132,21 @@ static void a_launch_is_in_flight_until_the_mark_behind_it_is_reached(void)
 static void the_time_between_two_marks_teaches_how_long_a_kernel_takes(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel();
-    struct fr_lane *l = launch_of(s, g, FR_UNKNOWN_NS, 7);
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *l = launch_of(s, g, FR_UNKNOWN_NS, 7);
     EXPECT_EQ(atomic_load(&g->pending), 1);
     all_of(s);
-    fr_lane_look(l);
+    fr_stream_state_poll(l);
     EXPECT_EQ(atomic_load(&g->pending), 0);
     EXPECT_EQ(atomic_load(&g->samples), 1);
-    EXPECT(fr_guess_ns(g) > 6900000 && fr_guess_ns(g) < 7100000);
+    EXPECT(fr_prediction_ns(g) > 6900000 && fr_prediction_ns(g) < 7100000);
 }
 
 static void known_kernels_share_a_batch_of_about_a_millisecond(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel();
-    fr_guess_learn(g, 100, 200000);
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 200000);
     for (int i = 0; i < 10; i++) launch_of(s, g, 200000, 0.2f);
     EXPECT_EQ(recorded[(uintptr_t)s % STREAMS], 4); /* two batches of five, two marks each */
 }
@@ -154,49 +154,49 @@ static void known_kernels_share_a_batch_of_about_a_millisecond(void)
 static void a_batch_in_which_the_stream_ran_dry_teaches_nothing(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel();
-    fr_guess_learn(g, 100, 200000);
-    struct fr_lane *l = launch_of(s, g, 200000, 0.2f);
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 200000);
+    struct fr_stream_state *l = launch_of(s, g, 200000, 0.2f);
     card_ms += 500;
-    fr_lane_before(l, true);
+    fr_timing_before_launch(l, true);
     all_of(s);
-    fr_lane_look(l);
-    EXPECT(fr_guess_ns(g) < 300000);
+    fr_stream_state_poll(l);
+    EXPECT(fr_prediction_ns(g) < 300000);
 }
 
 static void kernels_that_ran_together_are_corrected_by_what_all_took(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel(), *h = kernel();
-    fr_guess_learn(g, 1, 300000), fr_guess_learn(h, 1, 800000);
+    struct fr_prediction *g = kernel(), *h = kernel();
+    fr_prediction_learn(g, 1, 300000), fr_prediction_learn(h, 1, 800000);
     launch_of(s, g, 300000, 0.6f);
-    struct fr_lane *l = launch_of(s, h, 800000, 1.6f); /* twice as long as was thought */
+    struct fr_stream_state *l = launch_of(s, h, 800000, 1.6f); /* twice as long as was thought */
     all_of(s);
-    fr_lane_look(l);
-    EXPECT(fr_guess_ns(g) > 300000 && fr_guess_ns(h) > 800000);
+    fr_stream_state_poll(l);
+    EXPECT(fr_prediction_ns(g) > 300000 && fr_prediction_ns(h) > 800000);
     EXPECT_EQ(in_flight(l), 0);
 }
 
 static void without_marks_left_the_lane_says_that_it_is_full(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel();
-    struct fr_lane *l = NULL;
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *l = NULL;
     for (int i = 0; i < MARKS; i++) l = launch_of(s, g, MS_NS, 1);
-    EXPECT(fr_lane_ahead(l, 1).full);
+    EXPECT(fr_stream_state_backlog(l, 1).full);
     all_of(s);
-    fr_lane_look(l);
-    EXPECT(!fr_lane_ahead(l, 1).full);
+    fr_stream_state_poll(l);
+    EXPECT(!fr_stream_state_backlog(l, 1).full);
 }
 
 static void the_end_of_a_turn_waits_for_what_is_on_the_card(void)
 {
     CUstream s = fresh_stream(), other = fresh_stream();
-    struct fr_guess *g = kernel();
-    struct fr_lane *l = launch_of(s, g, MS_NS, 1), *m = launch_of(other, g, MS_NS, 1);
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *l = launch_of(s, g, MS_NS, 1), *m = launch_of(other, g, MS_NS, 1);
     begin_of(s), begin_of(other);
     waited = 0;
-    fr_lanes_drain(pace);
+    fr_stream_states_drain(card);
     EXPECT_EQ(waited, 2);
     EXPECT_EQ(in_flight(l) + in_flight(m) + atomic_load(&pace->in_flight), 0);
 }
@@ -205,9 +205,9 @@ static void the_end_of_a_turn_waits_for_what_is_on_the_card(void)
 static void a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins(void)
 {
     CUstream s = fresh_stream();
-    struct fr_lane *l = launch_of(s, kernel(), MS_NS, 1);
+    struct fr_stream_state *l = launch_of(s, kernel(), MS_NS, 1);
     waited = 0;
-    fr_lanes_drain(pace);
+    fr_stream_states_drain(card);
     EXPECT_EQ(waited, 1);
     EXPECT_EQ(in_flight(l), 0);
 }
@@ -215,17 +215,17 @@ static void a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins(voi
 static void it_does_not_wait_for_a_stream_that_is_held_back(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel();
+    struct fr_prediction *g = kernel();
     tell_to_wait(s);
-    struct fr_lane *l = launch_of(s, g, MS_NS, 1);
+    struct fr_stream_state *l = launch_of(s, g, MS_NS, 1);
     waited = 0;
-    fr_lanes_drain(pace);
+    fr_stream_states_drain(card);
     EXPECT_EQ(waited, 0);
-    EXPECT(fr_held_may_go(l) && fr_held_any(pace) && !fr_held_released(pace));
+    EXPECT(fr_blocked_may_launch(l) && fr_blocked_any(card) && !fr_blocked_resumed(card));
     EXPECT_EQ(in_flight(l), MS_NS); /* still to come */
     begin_of(s);
-    EXPECT(!fr_held_may_go(l) || fr_held_released(pace));
-    fr_lanes_drain(pace);
+    EXPECT(!fr_blocked_may_launch(l) || fr_blocked_resumed(card));
+    fr_stream_states_drain(card);
     EXPECT_EQ(in_flight(l), 0);
 }
 
@@ -233,29 +233,29 @@ static void what_is_let_go_asks_for_a_turn_once(void)
 {
     CUstream s = fresh_stream();
     tell_to_wait(s);
-    struct fr_lane *l = launch_of(s, kernel(), 5 * MS_NS, 5);
-    fr_lanes_drain(pace);
+    struct fr_stream_state *l = launch_of(s, kernel(), 5 * MS_NS, 5);
+    fr_stream_states_drain(card);
     begin_of(s);
-    EXPECT(fr_held_released(pace));
-    EXPECT(!fr_held_released(pace) && !fr_held_any(pace));
+    EXPECT(fr_blocked_resumed(card));
+    EXPECT(!fr_blocked_resumed(card) && !fr_blocked_any(card));
     EXPECT(atomic_load(&pace->queue_end) > 5 * MS_NS);
-    fr_lanes_drain(pace);
+    fr_stream_states_drain(card);
     EXPECT_EQ(in_flight(l), 0);
 }
 
 static void behind_a_stream_that_is_held_back_marks_are_few(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g[20];
+    struct fr_prediction *g[20];
     tell_to_wait(s);
-    struct fr_lane *l = launch_of(s, kernel(), MS_NS, 1);
-    fr_lanes_drain(pace);
+    struct fr_stream_state *l = launch_of(s, kernel(), MS_NS, 1);
+    fr_stream_states_drain(card);
     for (int i = 0; i < 20; i++) g[i] = kernel();
     for (int i = 0; i < 5000; i++) l = launch_of(s, g[i % 20], MS_NS, 1);
     EXPECT(recorded[(uintptr_t)s % STREAMS] < 200);
     EXPECT_EQ(in_flight(l), 5001 * MS_NS);
     all_of(s);
-    fr_lanes_drain(pace);
+    fr_stream_states_drain(card);
     EXPECT_EQ(in_flight(l), 0);
     for (int i = 0; i < 20; i++) EXPECT_EQ(atomic_load(&g[i]->pending), 0);
 }
@@ -263,9 +263,9 @@ static void behind_a_stream_that_is_held_back_marks_are_few(void)
 static void a_context_that_ends_takes_its_marks_with_it(void)
 {
     CUstream s = fresh_stream();
-    struct fr_guess *g = kernel();
-    struct fr_lane *l = launch_of(s, g, MS_NS, 1);
-    fr_lanes_forget(CONTEXT_A);
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *l = launch_of(s, g, MS_NS, 1);
+    fr_stream_states_forget(CONTEXT_A);
     EXPECT_EQ(atomic_load(&g->pending), 0);
     EXPECT_EQ(in_flight(l), 0);
     EXPECT_EQ(atomic_load(&pace->in_flight), 0);
@@ -273,11 +273,11 @@ static void a_context_that_ends_takes_its_marks_with_it(void)
 
 static void more_streams_than_lanes_share_them(void)
 {
-    struct fr_guess *g = kernel();
+    struct fr_prediction *g = kernel();
     fresh_stream();
     for (uintptr_t i = 1; i < 200; i++) launch_of((CUstream)(i * 16 + 7), g, MS_NS, 1);
     wait_for_all();
-    fr_lanes_drain(pace);
+    fr_stream_states_drain(card);
     EXPECT_EQ(atomic_load(&pace->in_flight), 0);
     EXPECT_EQ(atomic_load(&g->pending), 0);
 }
