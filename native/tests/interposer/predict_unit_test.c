@@ -18,7 +18,7 @@ static void the_first_measurement_is_believed(void)
     EXPECT_EQ(fr_prediction_ns(g), 5000);
 }
 
-static void one_function_has_a_guess_per_shape(void)
+static void one_function_has_a_prediction_per_shape(void)
 {
     EXPECT(fr_prediction_of(7, 1) != fr_prediction_of(7, 2));
     EXPECT(fr_prediction_of(7, 1) == fr_prediction_of(7, 1));
@@ -94,7 +94,7 @@ int main(void)
     RUN(what_was_measured_beside_others_work_is_replaced_by_the_first_time_without_it);
     RUN(an_unknown_kernel_takes_what_is_taken_for_unknown_ones);
     RUN(the_first_measurement_is_believed);
-    RUN(one_function_has_a_guess_per_shape);
+    RUN(one_function_has_a_prediction_per_shape);
     RUN(a_kernel_that_got_slower_is_known_to_after_a_few_batches);
     RUN(a_kernel_that_got_faster_is_known_to_in_the_end);
     RUN(rare_long_ones_are_not_forgotten_between_them);
