@@ -1,8 +1,26 @@
 /* What this process holds, and whether there is room for more. Threads of the process take turns at its account of a card
  * for the few instructions of an operation; nothing is held while the driver works. */
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "ledger/ledger.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/limits.h"
+#include "ledger/limits_page.h"
+#include "ledger/oom_retry.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define LOOK_EVERY_MS 30
 

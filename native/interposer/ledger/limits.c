@@ -1,13 +1,30 @@
 /* The page of limits: written by the node agent, mapped read-only, checked once, then read under its sequence lock by
  * everybody who needs a number. A writer that died in the middle of a change leaves the sequence odd: until it comes back,
  * the last good numbers of this process hold. */
-#include "kernel.h"
-#include "shared.h"
+#include "ledger/limits.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "base/text.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define TRIES 200
 

@@ -8,11 +8,29 @@
  * Changes are rare, and made by one process at a time: the lock word names its slot. When a holder of the lock dies, only
  * who reaps that slot may go on, and goes on with the lock; so every change is either finished or undone before anybody
  * else sees the table, and the order of the stores below is all that it takes. */
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "ledger/objects.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/own_account.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #define PATIENCE_NS 1000000000ull /* a holder that was stopped in the middle; nobody hangs for it */
 #define CHECK_EVERY 16            /* pauses: then ask whether the holder is alive */

@@ -2,9 +2,25 @@
  * need, and what frees on their way have given back to the driver but not yet to the ledger. A refusal is just when none
  * of that can change it: at one instant (the sum's word unchanged while we look) even without all slack the request does
  * not fit, and every free that had begun before the request has ended. */
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "ledger/oom_retry.h"
+
+#include "base/kernel.h"
+#include "ledger/account.h"
+#include "ledger/limits.h"
+#include "ledger/limits_page.h"
+#include "ledger/own_account.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 /* Whoever is waited for is in the middle of a call. Where fifty processes share two processors it takes some hundred
  * milliseconds until it runs again, while we wake at once; only of one that was stopped is there nothing to wait for. */

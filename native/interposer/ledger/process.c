@@ -1,8 +1,22 @@
 /* Setting a process up, when it first asks and not before: the library is loaded into every program of the container, and
  * most never touch a card. A forked child is a new process; the kernel wipes one page for it, by which it sees that. */
-#include "kernel.h"
-#include "shared.h"
+#include "ledger/process.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "ledger/attach.h"
+#include "ledger/limits_page.h"
+#include "ledger/shared.h"
+#include "ledger/slot.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

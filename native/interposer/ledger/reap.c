@@ -1,8 +1,24 @@
 /* Giving back what the dead held. Who gets a slot's byte lock while the slot is in use knows that its process is dead, and
  * continues as that process: it finishes what was begun, lets go of its objects, and releases each account by an
  * operation of that very account. Killed in the middle, it leaves what the next one continues in the same way. */
-#include "account.h"
-#include "kernel.h"
+#include "ledger/reap.h"
+
+#include "base/kernel.h"
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/attach.h"
+#include "ledger/objects_table.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+#include "ledger/slot.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 static void release_account(uint32_t slot, uint32_t card)
 {

@@ -1,8 +1,18 @@
 /* What this process must remember of its allocations: one ordered table of all classes, a treap (a search tree that is a
  * heap by a hash of the key, hence balanced whatever comes) over nodes in chunks that are mapped when needed and never
  * moved. A forked child starts empty: its parent's memory is not its own. */
-#include "fractile.h"
+#include "ledger/records.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/process.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

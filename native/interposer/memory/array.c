@@ -1,9 +1,22 @@
 /* Arrays and mipmapped arrays: all levels, all layers, bytes and not bits. The formula gives what is reserved; what is charged
  * is what the driver calls the array's memory requirements, where it has an answer for this kind of array, else the formula.
  * Sparse and deferred arrays hold nothing of their own: their memory comes from handles that cuMemCreate was charged for. */
-#include "api_memory.h"
-#include "holding.h"
-#include "linear.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/holding.h"
+#include "memory/place.h"
+#include "memory/tiles.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define ALIGNMENT 65536
 

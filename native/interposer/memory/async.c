@@ -8,10 +8,35 @@
  *
  * A capturing stream allocates nothing: the request becomes a node of the graph (graph.c). Such a stream is never asked
  * whether its work is done, and calls that a capture forbids to other streams are made in relaxed mode. */
-#include "pool.h"
-#include "api_memory.h"
-#include "kernel.h"
-#include "linear.h"
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/graph.h"
+#include "memory/kept_blocks.h"
+#include "memory/late_free.h"
+#include "memory/linear.h"
+#include "memory/linear_records.h"
+#include "memory/margin_pool.h"
+#include "memory/place.h"
+#include "memory/pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #define WORK_NS 1000000000ull /* for work in the stream that may free memory */
 #define LEAST_NAP_US 20
@@ -38,14 +63,14 @@ bool fr_stream_is_capturing(CUstream s)
     return REAL(cuStreamIsCapturing)(s, &status) || status;
 }
 
-#define BEGIN(name, parameters, ...)                                      \
-    HOOK CUresult name parameters                                         \
-    {                                                                     \
-        atomic_fetch_add(&fr_capture_count, 1);                                \
-        fr_kept_blocks_free();                                                 \
-        CUresult r = REAL(name)(__VA_ARGS__);                             \
-        if (r) atomic_fetch_sub(&fr_capture_count, 1);                         \
-        return r;                                                         \
+#define BEGIN(name, parameters, ...)                   \
+    HOOK CUresult name parameters                      \
+    {                                                  \
+        atomic_fetch_add(&fr_capture_count, 1);        \
+        fr_kept_blocks_free();                         \
+        CUresult r = REAL(name)(__VA_ARGS__);          \
+        if (r) atomic_fetch_sub(&fr_capture_count, 1); \
+        return r;                                      \
     }
 #define TO_GRAPH (CUstream s, CUgraph g, const CUgraphNode *from, const void *edges, size_t n, unsigned mode)
 BEGIN(cuStreamBeginCapture, (CUstream s, unsigned mode), s, mode)

@@ -1,13 +1,28 @@
 /* Contexts that the application makes. Each costs the card hundreds of MiB, and what was allocated in it goes when it goes:
  * all of it is given back after the driver destroyed it, and not before. */
-#include "context.h"
-#include "api_memory.h"
-#include "granules.h"
-#include "holding.h"
-#include "linear.h"
-#include "module.h"
-#include "pacing.h"
-#include "pool.h"
+#include "memory/context.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/context_cost.h"
+#include "memory/function_table.h"
+#include "memory/granules.h"
+#include "memory/kept_blocks.h"
+#include "memory/margin_pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/tiles.h"
+#include "pacing/stream_wait.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 /* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
  * one takes another key. */

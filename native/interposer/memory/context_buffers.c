@@ -9,10 +9,25 @@
  *
  * The driver makes the stack larger by itself for a kernel whose local memory does not fit, at its launch. That is charged
  * before, when the function is used for the first time in a context. */
-#include "api_memory.h"
-#include "context.h"
-#include "kernel.h"
-#include "linear.h"
+#include "memory/context_buffers.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { STACK = CU_LIMIT_STACK_SIZE, PRINTF = CU_LIMIT_PRINTF_FIFO_SIZE, HEAP = CU_LIMIT_MALLOC_HEAP_SIZE, SYNC_DEPTH, PENDING, LIMITS };
 enum { SM_COUNT = 16, THREADS_OF_SM = 39 };  /* device attributes */

@@ -9,10 +9,24 @@
  *   - without any figure, it is larger than MOST while a neighbour frees memory: the node's audit finds it
  *   - without the agent's figure, less than MOST is left of the quota and the context is larger than that: it is destroyed at
  *     once, and was above the quota for that long */
-#include "api_memory.h"
-#include "context.h"
-#include "linear.h"
-#include "nvml_view.h"
+#include "memory/context_cost.h"
+
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "memory/api_memory.h"
+#include "memory/devices.h"
+#include "memory/granules.h"
+#include "memory/own_figure.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+#include "nvml_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define MOST (512ull << 20)
 #define CARDS 64

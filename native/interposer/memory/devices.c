@@ -1,10 +1,25 @@
 /* The driver's devices are the container's cards: matched by UUID, so neither CUDA_VISIBLE_DEVICES nor the order in which
  * the driver counts can give one card's limit to another. A device that the limits do not name has a quota of zero and is
  * not shown; the driver's own CUdevice values stay what they are. */
-#include "api_memory.h"
-#include "context.h"
-#include "fractile.h"
+#include "memory/devices.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/text.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/unseen.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #define DEVICES 64

@@ -1,7 +1,19 @@
 /* Memory that Vulkan or another interface made and CUDA imports. Nobody counted it when it was made, so the importer is
  * charged for all of it, until it lets go. */
-#include "api_memory.h"
-#include "linear.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 HOOK CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {

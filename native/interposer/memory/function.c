@@ -6,9 +6,24 @@
  *                            stream, or the current context for the streams that every context has
  *
  * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
-#include "api_memory.h"
-#include "context.h"
-#include "module.h"
+#include "memory/function.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/function_table.h"
+#include "memory/loaded.h"
+#include "memory/unseen.h"
+#include "pacing/api_launch.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define PLACES 4096
 #define LAST_COMMON_STREAM 2 /* NULL, legacy, per thread */

@@ -4,8 +4,18 @@
  * A piece is booked after the driver gave it, out of a granule that the call had reserved, and unbooked after the driver took
  * it back. So whatever threads do at the same time, the granules that are booked or reserved contain all that the driver
  * holds, wherever it puts the pieces: the next piece may be booked at a place before the last one there is unbooked. */
-#include "granules.h"
+#include "memory/granules.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/objects.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -2,7 +2,18 @@
 #ifndef FRACTILE_GRANULES_H
 #define FRACTILE_GRANULES_H
 
-#include "fractile.h"
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FR_GRANULE (2ull << 20)
+#define FR_SMALL (1ull << 20) /* what is smaller shares granules with others */
+
+static inline uint64_t fr_round_to_granules(uint64_t bytes)
+{
+    return bytes > UINT64_MAX - FR_GRANULE ? UINT64_MAX / FR_GRANULE * FR_GRANULE : (bytes + FR_GRANULE - 1) / FR_GRANULE * FR_GRANULE;
+}
 
 /* After the driver's call: books a piece where it landed. `added`: granules that held no piece before and are to be charged.
  * False: no memory for the table, and nothing is booked. */

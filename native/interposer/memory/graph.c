@@ -9,8 +9,29 @@
  *
  * Near the quota the store is trimmed first, and then what the others needed is not there any more. A graph without memory
  * nodes costs a look at one bit. */
-#include "pacing.h"
-#include "pool.h"
+#include "memory/graph.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_pool.h"
+#include "memory/devices.h"
+#include "memory/kept_blocks.h"
+#include "memory/nodes.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 #define FILTER 4096
@@ -215,15 +236,15 @@ static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(
 }
 
 /* A launch is one piece of work on the card, to be paced as a kernel is. */
-#define LAUNCH(name, stream, own)                                                                               \
-    HOOK CUresult name(CUgraphExec e, CUstream s)                                                               \
-    {                                                                                                           \
+#define LAUNCH(name, stream, own)                                                                                \
+    HOOK CUresult name(CUgraphExec e, CUstream s)                                                                \
+    {                                                                                                            \
         if (fr_unpaced()) return likely(!may_have_memory(e)) ? REAL(name)(e, s) : run(e, stream, s, REAL(name)); \
-        struct fr_ticket t;                                                                                     \
-        fr_gate_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                       \
-        CUresult r = !may_have_memory(e) ? REAL(name)(e, s) : run(e, stream, s, REAL(name));                    \
-        fr_gate_leave(&t, r);                                                                                   \
-        return r;                                                                                               \
+        struct fr_ticket t;                                                                                      \
+        fr_gate_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                        \
+        CUresult r = !may_have_memory(e) ? REAL(name)(e, s) : run(e, stream, s, REAL(name));                     \
+        fr_gate_leave(&t, r);                                                                                    \
+        return r;                                                                                                \
     }
 LAUNCH(cuGraphLaunch, s, false)
 LAUNCH(cuGraphLaunch_ptsz, fr_per_thread(s), true)

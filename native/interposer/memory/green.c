@@ -1,7 +1,21 @@
 /* Green contexts: parts of a device's SMs. Each holds the device's primary context and is charged as a context itself, since no
  * figure of its own is known. What is allocated in one belongs to the primary one, and is given back with that. */
-#include "api_memory.h"
-#include "context.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
+#include "memory/context_buffers.h"
+#include "memory/context_cost.h"
+#include "memory/primary.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 

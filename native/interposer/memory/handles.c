@@ -4,10 +4,24 @@
  * before the driver imports, so that the maker cannot let go of the bytes in between. What nobody here made, or what came
  * by a descriptor that nobody marked, is charged to its first importer, in full; how much it is the driver says only when it
  * is mapped. */
-#include "handles.h"
-#include "api_vmm.h"
-#include "kernel.h"
+#include "memory/handles.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "memory/api_vmm.h"
+#include "memory/holding.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 static uint64_t mix(uint64_t h, uint64_t word)

@@ -6,8 +6,19 @@
  * driver has let go of it. So what a call is about to drop is taken off the tables before the call, or marked with the
  * call's ticket; and a call on its way holds the allocation too, so that of two threads that drop the last two references
  * the one that ends last gives back the bytes. */
-#include "holding.h"
+#include "memory/holding.h"
 
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

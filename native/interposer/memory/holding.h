@@ -1,8 +1,15 @@
 /* What keeps the driver's physical allocations alive in this process: see holding.c. */
-#ifndef FRACTILE_HOLDING_H
-#define FRACTILE_HOLDING_H
+#ifndef FRACTILE_MEMORY_HOLDING_H
+#define FRACTILE_MEMORY_HOLDING_H
 
-#include "fractile.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define FR_RELEASE_CARDS 64
 
@@ -51,11 +58,6 @@ void fr_handle_removed(struct fr_release *g, CUmemGenericAllocationHandle number
 bool fr_mapping_add(struct fr_mapping bond);
 void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it whole */
 void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
-
-/* tiles.c: around the destruction of an array, whose tiles hold memory */
-void fr_tiles_begin(struct fr_release *g, const void *array);
-void fr_tiles_end(struct fr_release *g, const void *array, bool destroyed);
-void fr_tiles_forget(uint64_t array); /* it went with its context */
 
 /* One at a time for what concerns an allocation's key, object and payment; a few instructions long. */
 void fr_memory_lock(void);

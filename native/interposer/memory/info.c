@@ -1,7 +1,19 @@
 /* What programs are told of the memory: the container's quota is the card. TensorFlow takes all that is called free and vLLM
  * sizes its cache by it, so what is called free must be what the next allocation can have, to the granule. */
-#include "api_memory.h"
-#include "fractile.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/devices.h"
+#include "memory/granules.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
 

@@ -3,11 +3,29 @@
  *
  * What is shared is what the driver shares. Of a small piece that is its whole granule: the importer keeps all of it, so the
  * granule is the object, and each handle to one of its pieces is one more name of it. */
-#include "api_memory.h"
-#include "api_vmm.h"
-#include "linear.h"
-#include "pool.h"
-#include "handles.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/records.h"
+#include "memory/api_pool.h"
+#include "memory/api_vmm.h"
+#include "memory/granules.h"
+#include "memory/handles.h"
+#include "memory/holding.h"
+#include "memory/linear_records.h"
+#include "memory/margin_pool.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* ---- export ---- */
 

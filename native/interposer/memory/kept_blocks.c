@@ -5,8 +5,22 @@
  * the driver needs no room. It is used again in the stream in which it was freed, or in any other when that stream's work is done,
  * and goes to the driver before anything that lets a pool shrink: a call that waits, a trim, the end of its stream, the start
  * of a capture. */
-#include "api_memory.h"
-#include "pool.h"
+#include "memory/kept_blocks.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/pool.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define BLOCKS 256
 #define TIGHT 256 /* allocations for which it is remembered that there was no room */
@@ -58,7 +72,7 @@ static bool describe(struct block *b, CUdeviceptr p, CUstream s)
 {
     CUdeviceptr base = 0;
     *b = (struct block){.at = p, .stream = s, .number = fr_stream_id(s)};
-    if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, FR_POINTER_MEMPOOL, p) || !b->pool || !ordinary(b->pool)) return false;
+    if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !b->pool || !ordinary(b->pool)) return false;
     if ((uintptr_t)s <= 2 && REAL(cuCtxGetCurrent)(&b->context)) return false;
     return !REAL(cuMemGetAddressRange_v2)(&base, &b->size, p) && base == p;
 }

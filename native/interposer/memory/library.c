@@ -1,8 +1,20 @@
 /* Libraries are tied to no context: each context that uses one has its code and its variables of its own, from the first use
  * on. Loading mode EAGER loads both into the contexts that are there when the library is loaded: it is charged in the current
  * one at once, elsewhere with its first use there. */
-#include "module.h"
-#include "api_memory.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "memory/api_memory.h"
+#include "memory/image.h"
+#include "memory/loaded.h"
+#include "memory/module.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static CUresult nothing(struct fr_loading *l) { return (void)l, CUDA_SUCCESS; }
 

@@ -3,10 +3,33 @@
  * From 1 MiB on an allocation takes whole granules. Smaller ones share granules (granules.c): one is reserved for each, and
  * given back when the piece landed in a granule that is charged already. What the driver takes beyond what was expected is
  * charged if the quota can bear it; else it is freed at once and the answer is out of memory. */
-#include "linear.h"
-#include "pool.h"
-#include "api_memory.h"
-#include "granules.h"
+#include "memory/linear.h"
+
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/kept_blocks.h"
+#include "memory/late_free.h"
+#include "memory/linear_records.h"
+#include "memory/margin_pool.h"
+#include "memory/place.h"
+#include "memory/pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { WHOLE = 0, PIECE = 1 }; /* b of a record */
 

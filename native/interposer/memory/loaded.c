@@ -8,8 +8,22 @@
  *
  * A part is charged once, with whole granules for each module: the most that it can take, whatever the driver packs together.
  * Nothing that it says afterwards tells less for certain: its count of free memory is that of the whole card. */
-#include "module.h"
-#include "api_memory.h"
+#include "memory/loaded.h"
+
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/function_table.h"
+#include "memory/granules.h"
+#include "memory/image.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define GRANULES_BITS 24
 #define ALIAS (1ull << 63) /* in a: another name of the library in b */

@@ -4,9 +4,28 @@
  * any more when the quota is full. A pool that has its largest size does not grow, and needs no room: all that lies unused
  * in it can be used until the last byte. Such a pool is made when there is no room for two steps of an ordinary pool; it is charged
  * as every pool is, by what the driver has reserved for it, and gives back at a synchronisation what is unused. */
-#include "pool.h"
-#include "api_memory.h"
-#include "linear.h"
+#include "memory/margin_pool.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_pool.h"
+#include "memory/granules.h"
+#include "memory/late_free.h"
+#include "memory/place.h"
+#include "memory/pool.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 #define POOLS 16 /* of a device */
@@ -143,7 +162,7 @@ bool fr_margin_holds(CUdeviceptr p)
 {
     CUmemoryPool handle = NULL;
     bool ours = false;
-    if (REAL(cuPointerGetAttribute)(&handle, FR_POINTER_MEMPOOL, p) || !handle) return false;
+    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return false;
     enter();
     for (int d = 0; d < DEVICES; d++)
         for (int i = 0; i < POOLS; i++) ours |= *place(d, i) == handle;

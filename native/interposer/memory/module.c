@@ -1,8 +1,22 @@
 /* Modules: variables are on the card from the load on, code from the first use of a function, or from the load: when
  * CUDA_MODULE_LOADING says EAGER, and whenever the driver chooses so (modules with managed variables). Both are reserved for
  * the load; the code stays charged unless the driver says that it is not loaded. What the image can take: image.c. */
-#include "module.h"
-#include "api_memory.h"
+#include "memory/module.h"
+
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/image.h"
+#include "memory/loaded.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_ */
 

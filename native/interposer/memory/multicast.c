@@ -1,9 +1,20 @@
 /* Multicast objects. A card that joins the team costs at most a granule, which is what is charged for it until the object is
  * gone. Memory that is bound stays alive until it is unbound or the object is gone, whatever else becomes of it: a bind is a
  * hold like a mapping (holding.c), with the object as its owner. */
-#include "api_vmm.h"
-#include "handles.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "memory/api_memory.h"
+#include "memory/api_vmm.h"
+#include "memory/devices.h"
+#include "memory/granules.h"
+#include "memory/holding.h"
 
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define MEMBER UINT64_MAX /* the place of a card's own overhead among what the object holds */

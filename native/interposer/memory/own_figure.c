@@ -5,11 +5,26 @@
  * on the list and was not before. Where it stays unknown, or the driver gives no figure, there is none here.
  *
  * Starting NVML takes milliseconds, so nothing here is for a call that is made often. */
-#include "own_figure.h"
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
-#include "nvml_view.h"
+#include "memory/own_figure.h"
+
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/account.h"
+#include "ledger/limits.h"
+#include "ledger/own_account.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCull /* its inode: the kernel's PROC_PID_INIT_INO */
 #define NO_FIGURE UINT64_MAX

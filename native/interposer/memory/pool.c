@@ -20,9 +20,25 @@
  * else the call that has it looks once more (`stale`). A pool that the application destroyed while memory of it is in use lives on until
  * it is empty: only so can its size be seen. A pool is charged to the process that made it; processes that import it hold on
  * to its object (objects.c). */
-#include "pool.h"
-#include "api_memory.h"
+#include "memory/pool.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/kept_blocks.h"
+#include "memory/pool_shrink.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 
 #define CAPPED_SINCE 12020 /* CUmemPoolProps.maxSize */

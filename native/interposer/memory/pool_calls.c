@@ -1,6 +1,18 @@
 /* The hooks of pools: those that come into being or change their size or go to other processes. */
-#include "pool.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "memory/api_pool.h"
+#include "memory/devices.h"
+#include "memory/kept_blocks.h"
+#include "memory/pool.h"
+#include "memory/pool_share.h"
+#include "memory/pool_shrink.h"
 
+#include "cuda_abi.h"
+
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 /* A card that the limits do not name has no quota; the host's memory needs none. */

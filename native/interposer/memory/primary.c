@@ -3,8 +3,24 @@
  * Whether it lives is the driver's to say (cuDevicePrimaryCtxGetState), because its count is not ours to know. What we say
  * between two of its answers is ordered by `turn`: it moves whenever a retain was booked, so who saw the context dead looks
  * again when a retain came between. The count here only spares the common retain of a living context its reservation. */
-#include "api_memory.h"
-#include "context.h"
+#include "memory/primary.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/oom_retry.h"
+#include "memory/api_memory.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
+#include "memory/context_cost.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 

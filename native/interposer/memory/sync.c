@@ -1,7 +1,21 @@
 /* Calls that wait for work: the driver gives unused memory of pools back in them, down to the release threshold, and linear
  * memory that was freed in a stream. They cost two looks at a flag as long as this process has neither. */
-#include "api_memory.h"
-#include "pool.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/late_free.h"
+#include "memory/pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static bool nothing_to_come(void)
 {

@@ -1,7 +1,21 @@
 /* Tiles of sparse and deferred arrays: mapped to memory of cuMemCreate, they keep it alive as a mapping does (holding.c), with
  * the array as owner, until another mapping takes the place, an unmapping empties it, or the array is destroyed. */
-#include "api_vmm.h"
-#include "holding.h"
+#include "memory/tiles.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/api_vmm.h"
+#include "memory/holding.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t mix(uint64_t h, uint64_t word)
 {

@@ -9,11 +9,32 @@
  *                          function whose module is not known, and after every new context; FR_DUE_MS later, then less often
  *
  * What none of these finds (no figure, and no further call) is left to the node's audit. */
-#include "account.h"
-#include "api_memory.h"
-#include "context.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "memory/unseen.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/own_account.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/context_buffers.h"
+#include "memory/context_cost.h"
+#include "memory/devices.h"
+#include "memory/own_figure.h"
+#include "memory/place.h"
+#include "memory/primary.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { TABLES = 1, DUE = 2 };
 #define PLACES 256

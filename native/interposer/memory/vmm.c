@@ -1,7 +1,21 @@
 /* Virtual memory management: physical memory is charged when it is created, by where it is created, and refunded when its last
  * reference and its last mapping are gone (holding.c). Addresses cost nothing. */
-#include "api_vmm.h"
-#include "handles.h"
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "memory/api_vmm.h"
+#include "memory/devices.h"
+#include "memory/handles.h"
+#include "memory/holding.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static bool on_a_card(const CUmemLocation *l)
 {

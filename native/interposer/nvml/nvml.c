@@ -1,7 +1,19 @@
 /* NVML: which cards there are. A container sees its own cards, counted from 0 in the driver's order, and their handles are
  * the driver's own: only what hands out a handle or a number is ours, all else takes the handle and goes on unchanged. */
-#include "nvml_view.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "nvml/nvml_busy.h"
 
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <strings.h>
 

@@ -1,6 +1,18 @@
 /* NVML: one process of the container, by its pid: its name, and what accounting knows of it while it runs. */
-#include "nvml_view.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/shared.h"
+#include "nvml/nvml_busy.h"
+#include "nvml/nvml_cards.h"
+#include "nvml/nvml_processes.h"
 
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>

@@ -2,10 +2,19 @@
  * between two looks. Two looks are kept per card, half a second apart or more, and a question is answered by the time since
  * the older one, so that it covers at least that half second once a process has asked before. The very first question
  * waits until a twentieth of a second has passed since the card's handle was given out. */
-#include "nvml_view.h"
+#include "nvml/nvml_busy.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "nvml/nvml_processes.h"
 
 #include "clock.h"
+#include "region.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
 

@@ -1,6 +1,15 @@
 /* NVML: a card's memory is the container's quota of it. */
-#include "nvml_view.h"
-#include "shared.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/limits_page.h"
+#include "ledger/process.h"
+#include "nvml/nvml_cards.h"
+
+#include "nvml_abi.h"
+
+#include <stdint.h>
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 

@@ -1,8 +1,22 @@
 /* NVML: who uses a card. Only the container's processes exist, each with the pid by which it knows itself: the driver's own
  * lists name the whole node's, by pids that differ between its open and its closed kernel module. */
-#include "account.h"
-#include "nvml_view.h"
+#include "nvml/nvml_processes.h"
 
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/account.h"
+#include "ledger/ledger.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+#include "nvml/nvml_cards.h"
+
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 /* ---- the region's slots ---- */

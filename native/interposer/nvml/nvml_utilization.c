@@ -1,7 +1,18 @@
 /* NVML: how busy a card is: as busy as the container keeps it. What neighbours do is not told.
  *
  * nvmlDeviceGetFieldValues goes to the driver as it is: no field of NVML's carries memory in use or utilisation. */
-#include "nvml_view.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "pacing/gate.h"
+#include "nvml/nvml_busy.h"
+#include "nvml/nvml_cards.h"
+#include "nvml/nvml_processes.h"
+
+#include "nvml_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 static unsigned share_of(unsigned of_the_card, unsigned own, unsigned busy)
 {

@@ -2,7 +2,11 @@
 #ifndef FRACTILE_API_COPIES_H
 #define FRACTILE_API_COPIES_H
 
-#include "api_launch.h"
+#include "memory/api_pool.h"
+
+#include "cuda_abi.h"
+
+#include <stddef.h>
 
 #define CU_POINTER_ATTRIBUTE_MEMORY_TYPE 2
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);

@@ -10,10 +10,24 @@
  *                  takes so long. Nobody can tell, so one launch goes, then two, then four ...
  *
  * Where a program makes a stream wait, the open batch is closed, so that what stands before it is not taken for stalled. */
-#include "stream_state.h"
-#include "pool.h"
+#include "pacing/blocked_streams.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/streams.h"
+#include "pacing/api_launch.h"
+#include "pacing/gate.h"
+#include "pacing/paced_card.h"
+#include "pacing/stream_state.h"
+#include "pacing/timing_events.h"
 
 #include "clock.h"
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define BLOCKED_NS 50000000ull
 #define STUCK_NS 6000000000ull
@@ -203,7 +217,7 @@ static void cut_here(CUstream s, bool own, bool by_host)
         if (!fr_unpaced()) cut_here(s, own, by_host);    \
         return REAL(name) arguments;                     \
     }
-#define BOTH(name, by_host, parameters, arguments)  \
+#define BOTH(name, by_host, parameters, arguments)     \
     WAITS(name, false, by_host, parameters, arguments) \
     WAITS(name##_ptsz, true, by_host, parameters, arguments)
 

@@ -1,10 +1,30 @@
 /* May this launch go now? A card that is shared out is this container's for a turn; a launch goes when the turn is open, what
  * is in flight leaves room in the queue, and it should end before the turn does. What is longer than a whole turn goes as the
  * first of one: the arbiter counts what it takes. Who may not go waits on the gate, without spinning. */
-#include "pacing.h"
-#include "shared.h"
+#include "pacing/gate.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+#include "memory/place.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/lease_client.h"
+#include "pacing/paced_card.h"
+#include "pacing/predict.h"
+#include "pacing/stream_state.h"
+#include "pacing/stream_wait.h"
+#include "pacing/timing_events.h"
 
 #include "clock.h"
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
 #define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */

@@ -1,6 +1,21 @@
 /* Every call that puts work on a card. Unpaced it is one look at a flag and the call itself; paced, it goes through the gate.
  * Copies and fills are in copies.c. */
-#include "pacing.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/function.h"
+#include "memory/place.h"
+#include "pacing/api_launch.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64_t shared)
 {
@@ -9,41 +24,41 @@ static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64
 
 /* ---- kernels ---- */
 
-#define LAUNCH(name, own)                                                                                                        \
+#define LAUNCH(name, own)                                                                                                           \
     HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
-                       CUstream s, void **parameters, void **extra)                                                              \
-    {                                                                                                                            \
-        CUresult used = fr_function_used(f, s);                                                                                  \
-        if (unlikely(used)) return used;                                                                                         \
-        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);                            \
-        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                         \
-        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra));                                           \
+                       CUstream s, void **parameters, void **extra)                                                                 \
+    {                                                                                                                               \
+        CUresult used = fr_function_used(f, s);                                                                                     \
+        if (unlikely(used)) return used;                                                                                            \
+        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);                               \
+        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                            \
+        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra));                                              \
     }
 LAUNCH(cuLaunchKernel, false)
 LAUNCH(cuLaunchKernel_ptsz, true)
 
-#define COOPERATIVE(name, own)                                                                                                   \
+#define COOPERATIVE(name, own)                                                                                                      \
     HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
-                       CUstream s, void **parameters)                                                                            \
-    {                                                                                                                            \
-        CUresult used = fr_function_used(f, s);                                                                                  \
-        if (unlikely(used)) return used;                                                                                         \
-        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters);                                   \
-        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                         \
-        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters));                                                  \
+                       CUstream s, void **parameters)                                                                               \
+    {                                                                                                                               \
+        CUresult used = fr_function_used(f, s);                                                                                     \
+        if (unlikely(used)) return used;                                                                                            \
+        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters);                                      \
+        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                            \
+        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters));                                                     \
     }
 COOPERATIVE(cuLaunchCooperativeKernel, false)
 COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
-#define EXTENDED(name, own)                                                                                                      \
-    HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                   \
-    {                                                                                                                            \
-        CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                                  \
-        if (unlikely(used)) return used;                                                                                         \
-        if (!c || fr_unpaced()) return REAL(name)(c, f, parameters, extra);                                                      \
-        uint64_t block = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;                                                   \
+#define EXTENDED(name, own)                                                                                                            \
+    HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                         \
+    {                                                                                                                                  \
+        CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                    \
+        if (unlikely(used)) return used;                                                                                               \
+        if (!c || fr_unpaced()) return REAL(name)(c, f, parameters, extra);                                                            \
+        uint64_t block = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;                                                         \
         struct fr_work w = {(uintptr_t)f, shape(c->gridDimX, c->gridDimY, c->gridDimZ, block, c->sharedMemBytes), c->hStream, own, 0}; \
-        PACED(w, REAL(name)(c, f, parameters, extra));                                                                           \
+        PACED(w, REAL(name)(c, f, parameters, extra));                                                                                 \
     }
 EXTENDED(cuLaunchKernelEx, false)
 EXTENDED(cuLaunchKernelEx_ptsz, true)

@@ -5,17 +5,30 @@
  *
  * Without an arbiter nobody waits: the driver's own time slicing then shares the card. The thread blocks all signals, is
  * gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open. */
-#include "pacing.h"
-#include "shared.h"
+#include "pacing/lease_client.h"
+
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/shared.h"
+#include "memory/api_pool.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/paced_card.h"
+#include "pacing/stream_wait.h"
 
 #include "clock.h"
 #include "protocol.h"
+#include "region.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>

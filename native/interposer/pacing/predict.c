@@ -4,7 +4,13 @@
  * A prediction is the larger of two means: of the last few batches, which follows a change, and of the last hundreds of launches, which
  * does not forget that one in a hundred is long. What was seen n times may be in flight n times: something rarer than one in n
  * has not been seen, and cannot be guarded against otherwise. */
-#include "pacing.h"
+#include "pacing/predict.h"
+
+#include "base/compiler.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define PREDICTIONS 8192
 #define PROBES 16

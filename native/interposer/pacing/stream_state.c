@@ -1,12 +1,25 @@
 /* What is in flight, stream by stream. Launches wait for their own stream only: how long
  * a kernel takes is learned beside what runs in the other streams, so all streams together are done when the longest of them is,
  * whether their kernels run side by side or one after the other. */
-#include "stream_state.h"
-#include "pool.h"
+#include "pacing/stream_state.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/streams.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/paced_card.h"
+#include "pacing/timing_events.h"
 
 #include "clock.h"
+#include "cuda_abi.h"
 
 #include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define STREAM_STATES 128
 #define TRIES 64

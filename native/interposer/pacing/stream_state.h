@@ -1,8 +1,22 @@
-/* What this process has in flight in one stream. */
-#ifndef FRACTILE_STREAM_STATE_H
-#define FRACTILE_STREAM_STATE_H
+/* What this process has in flight, stream by stream: see stream_state.c. */
+#ifndef FRACTILE_PACING_STREAM_STATE_H
+#define FRACTILE_PACING_STREAM_STATE_H
 
-#include "pacing.h"
+#include "pacing/paced_card.h"
+#include "pacing/predict.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_work { /* what is about to be launched */
+    uint64_t a, b;     /* the function or graph; its shape */
+    CUstream stream;
+    bool per_thread;   /* the stream named NULL is the thread's own */
+    uint32_t first_ns; /* taken for its length until it was measured; 0: nothing is known */
+};
 
 #define BATCHES 16 /* batches of a stream in flight */
 #define KERNELS 8  /* different kernels of a batch */
@@ -25,7 +39,7 @@ struct fr_stream_state {
     _Atomic(CUstream) handle;
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
     _Atomic uint32_t used, busy, users;    /* busy: a thread works with its events; users: threads that launch or wait */
-    _Atomic uint32_t blocked, let_go, let;    /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
+    _Atomic uint32_t blocked, let_go, let; /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
     _Atomic uint32_t finished;             /* batches, ever */
     bool told;                             /* to wait, since the last batch */
     uint32_t first;
@@ -36,23 +50,22 @@ struct fr_stream_state {
 
 enum { FR_BLOCKED = 1, FR_STALLED }; /* before its oldest batch; in it */
 
-/* timing_events.c: with the stream's state locked */
-void fr_timing_collect(struct fr_stream_state *st);     /* what is done */
-bool fr_timing_has_begun(struct fr_stream_state *st);       /* the oldest batch is on the card */
-bool fr_timing_may_be_blocked(struct fr_stream_state *st);      /* it may be waiting for the program, and not for its turn on the card */
-void fr_timing_drain(struct fr_stream_state *st);       /* waits for all that has begun */
-uint64_t fr_timing_due(struct fr_stream_state *st);     /* when the oldest should be done */
-void fr_timing_close(struct fr_stream_state *st);       /* a event behind what was launched last */
-CUevent fr_timing_oldest(struct fr_stream_state *st);   /* NULL: none */
-void fr_timing_forget(struct fr_stream_state *st);      /* they died with their context */
-void fr_timing_forget_last(CUcontext context); /* NULL: of all */
+extern _Atomic uint32_t fr_blocked_by_host; /* the program has used what lets a stream wait for itself */
 
-/* stream_state.c */
+struct fr_backlog {
+    uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */
+    bool full;                /* no event is left: what went now would not be counted */
+};
+struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
+void fr_stream_state_done(struct fr_stream_state *st); /* by who got it, after the launch */
 struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after); /* of those in use; the first after NULL */
+struct fr_backlog fr_stream_state_backlog(const struct fr_stream_state *st, uint64_t now);
+bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now); /* nothing should be in flight */
+void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns);           /* in flight, from now on ... */
+void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns);     /* ... and no more */
+void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns);
 
-/* blocked_streams.c */
-void fr_blocked_wait(struct fr_stream_state *st); /* until its oldest batch is done, or it is known to be held */
-
+/* One thread at a time works with the events of a stream. */
 static inline bool fr_stream_state_try_lock(struct fr_stream_state *st)
 {
     uint32_t nobody = 0;

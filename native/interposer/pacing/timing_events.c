@@ -4,10 +4,26 @@
  *
  * Events are recorded only by the thread that launches, right beside its launch: no other thread ever uses the application's
  * stream. A stream that captures gets none. */
-#include "stream_state.h"
-#include "pool.h"
+#include "pacing/timing_events.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/streams.h"
+#include "pacing/api_launch.h"
+#include "pacing/paced_card.h"
+#include "pacing/predict.h"
+#include "pacing/stream_state.h"
 
 #include "clock.h"
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define BATCH_NS 1000000ull
 #define BATCH_LAUNCHES 64

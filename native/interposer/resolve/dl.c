@@ -1,7 +1,21 @@
 /* dlsym and dlvsym. Names of the table, and the four dl names themselves, are looked up by the C library first; when what
  * it found lies in a driver library (of any copy, by whatever path, in whatever namespace) the answer is our function of
  * that name. What lies elsewhere, a wrapper of the application's own, stays the answer. */
-#include "dl.h"
+#include "resolve/dl.h"
+
+#include "base/compiler.h"
+#include "base/text.h"
+#include "resolve/driver.h"
+#include "resolve/elf.h"
+#include "resolve/libc.h"
+#include "resolve/symbol_table.h"
+#include "resolve/thunks.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* ---- which object is it? ---- */
 

@@ -1,8 +1,16 @@
 /* dlopen and dlmopen. Whoever opens a driver library, by whatever name or path, gets this library; without a driver nobody
  * gets anything, as on a machine without one. A new namespace gets this library first: what is loaded first is in the scope of
  * everything that is loaded into the namespace after it. */
-#include "dl.h"
+#include "base/compiler.h"
+#include "resolve/dl.h"
+#include "resolve/driver.h"
+#include "resolve/libc.h"
 
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <unistd.h>
 
 static void *real_dlmopen(Lmid_t namespace, const char *file, int mode)

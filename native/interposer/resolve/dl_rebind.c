@@ -3,9 +3,20 @@
  * bound to ours, place by place: what the loader would have written, had it looked in the usual order.
  *
  * Only constructors that ran in between have seen the others. */
-#include "dl.h"
+#include "base/text.h"
+#include "resolve/dl.h"
+#include "resolve/driver.h"
+#include "resolve/elf.h"
+#include "resolve/libc.h"
+#include "resolve/symbol_table.h"
+#include "resolve/thunks.h"
 
+#include <dlfcn.h>
 #include <elf.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

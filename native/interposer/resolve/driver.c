@@ -1,12 +1,22 @@
 /* The real libcuda.so.1 and libnvidia-ml.so.1, found as the C library would find them if we did not have their name:
  * directories of LD_LIBRARY_PATH, /etc/ld.so.cache, default directories. They are opened by path, so that our own soname
  * is not taken for theirs; what turns out to be this library once more (mounted under the driver's name) is passed over. */
-#include "resolve.h"
+#include "resolve/driver.h"
+
+#include "base/text.h"
+#include "resolve/elf.h"
+#include "resolve/libc.h"
+#include "resolve/real.h"
+#include "resolve/symbol_table.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

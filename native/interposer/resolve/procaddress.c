@@ -7,9 +7,21 @@
  *
  * What a driver younger than the table has as a new form of a function that accounts is not found: the caller has older forms
  * to fall back on, and an allocation past the ledger would be worse. */
-#include "context.h"
-#include "resolve.h"
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/driver.h"
+#include "resolve/real.h"
+#include "resolve/symbol_table.h"
+#include "resolve/thunks.h"
+#include "ledger/ledger.h"
+#include "memory/unseen.h"
 
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 enum { PER_THREAD = 2 }; /* of the flags */

@@ -3,7 +3,15 @@
  * Nothing is found before it is needed: fr_real starts empty (no relocation is paid by a program that uses no CUDA), and a
  * call through an empty place (REAL, or a thunk of thunks.S) comes here first. Finding a function twice at the same time
  * finds the same, so no lock is needed. */
-#include "resolve.h"
+#include "base/compiler.h"
+#include "base/message.h"
+#include "base/text.h"
+#include "resolve/driver.h"
+#include "resolve/real.h"
+#include "resolve/symbol_table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #include "lookup.inc"
 

@@ -2,8 +2,8 @@
  * library stays inside it and comes to an end, and nothing is granted that makes the sum exceed the limit. */
 #include "../../interposer/ledger/attach.c"
 
-#include "account.h"
-#include "ledger.h"
+#include "ledger/account.h"
+#include "ledger/ledger.h"
 
 #include <stdlib.h>
 

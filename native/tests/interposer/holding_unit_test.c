@@ -1,7 +1,11 @@
 /* What keeps memory alive, step by step as two threads would do it: the driver's calls are between the steps. */
 #include "check.h"
 
-#include "holding.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "memory/holding.h"
+
+#include "cuda_abi.h"
 
 #define SIZE (8 * MIB)
 

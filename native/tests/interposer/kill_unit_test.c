@@ -3,6 +3,19 @@
  * they think they have. KILLS says how many must die. */
 #include "ledger_check.h"
 
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
 #include <sys/prctl.h>
 
 #define CARDS 2

@@ -4,8 +4,8 @@
 
 #include "check.h"
 
-#include "account.h"
-#include "ledger.h"
+#include "ledger/account.h"
+#include "ledger/ledger.h"
 #include "slice.h"
 
 #include <errno.h>

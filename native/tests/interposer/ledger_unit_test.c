@@ -1,7 +1,22 @@
 /* The sum of a card, and who gets in. */
 #include "ledger_check.h"
 
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/oom_retry.h"
+#include "ledger/own_account.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+#include "slice.h"
+
 #include <pthread.h>
+#include <stdatomic.h>
 
 static void what_fits_exactly_is_granted_and_one_byte_more_is_not(void)
 {

@@ -1,9 +1,19 @@
 /* Files that cannot be used: always a refusal and one clear line, never a crash, a hang or an exit. And the page's sequence lock. */
 #include "ledger_check.h"
 
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+#include "slice.h"
+
 #include <pthread.h>
-#include <sys/mount.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <sys/mount.h>
 
 static char said[4096]; /* on stderr by the last refusal */
 

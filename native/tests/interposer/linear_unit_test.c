@@ -1,6 +1,8 @@
 /* The book of granules, step by step in orders that threads meet only now and then. Here the test is the driver. */
 #include "check.h"
-#include "granules.h"
+#include "memory/granules.h"
+
+#include "cuda_abi.h"
 
 #define G FR_GRANULE
 #define A ((CUcontext)(uintptr_t)16)

@@ -1,4 +1,17 @@
 /* Memory that several processes hold: one account has it, at every moment, until the last one lets go. */
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+
 #include "ledger_check.h"
 
 static const struct fr_key KEY = {4711, 1}, OTHER = {4711, 2};

@@ -2,9 +2,17 @@
  * test is the driver: while one call is inside it, `meanwhile` is another thread. At every step the ledger has at least
  * what the driver has. Calls that have to wait for the turn are played by threads. */
 #include "check.h"
-#include "pool.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/pool.h"
+
+#include "cuda_abi.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #define CARD "\0\0\0\0\0\0\x40\0\x80\0\0\0\0\0\0\1" /* GPU-00000000-0000-4000-8000-000000000001 */

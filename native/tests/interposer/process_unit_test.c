@@ -1,8 +1,20 @@
 /* A process and its place in the region: taken when it first asks, kept until it dies, whatever it does meanwhile. */
 #include "ledger_check.h"
 
+#include "base/lock.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
 #include <dirent.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>

@@ -2,8 +2,17 @@
  * got, and how much time of the card lies between two events. */
 #include "check.h"
 
-#include "stream_state.h"
-#include "symbols.h"
+#include "resolve/real.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/paced_card.h"
+#include "pacing/predict.h"
+#include "pacing/stream_state.h"
+#include "pacing/stream_wait.h"
+#include "pacing/timing_events.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
 
 #define STREAMS 256
 #define MS_NS 1000000ull
