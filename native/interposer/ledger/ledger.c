@@ -3,7 +3,6 @@
 #include "ledger/ledger.h"
 
 #include "base/compiler.h"
-#include "base/kernel.h"
 #include "base/lock.h"
 #include "base/message.h"
 #include "base/point.h"
@@ -145,19 +144,10 @@ void fr_charge(int card, uint64_t bytes)
     raise_peak(card);
 }
 
-/* Once for the whole container, and by whoever comes by. */
-static void reap_sometimes(void)
-{
-    _Atomic uint32_t *word = &fr_shared.region->reaped_ms;
-    uint32_t now = fr_coarse_ms(), last = atomic_load_explicit(word, memory_order_relaxed);
-    if (likely(now - last < LOOK_EVERY_MS)) return;
-    if (atomic_compare_exchange_strong(word, &last, now)) fr_reap();
-}
-
 uint64_t fr_used(int card)
 {
     if (!fr_process_attach() || card < 0 || card >= (int)fr_shared.card_count) return 0;
-    reap_sometimes();
+    fr_reap_when_due(LOOK_EVERY_MS);
     uint64_t units = fr_used_units((uint32_t)card);
     return (units < FR_UNITS_MOST ? units : FR_UNITS_MOST) * FR_UNIT_BYTES;
 }

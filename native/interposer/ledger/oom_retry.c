@@ -25,7 +25,10 @@
 /* Whoever is waited for is in the middle of a call. Where fifty processes share two processors it takes some hundred
  * milliseconds until it runs again, while we wake at once; only of one that was stopped is there nothing to wait for. */
 #define PATIENCE_NS 2000000000ull
-#define REAP_AGAIN_NS 2000000ull
+
+/* A look for the dead takes two system calls for every slot. Done by all that wait every few milliseconds, it would keep the
+ * processors from those that they wait for, so one looks for all. */
+#define REAP_AGAIN_MS 4
 
 struct frees { /* of one card when the request came: what each slot's account said */
     uint32_t seen[FR_MAX_SLOTS];
@@ -111,13 +114,10 @@ bool fr_reserve_with_retry(int card, uint64_t units)
     fr_reap();
     bool fits = false;
     struct fr_retry patience = {0};
-    for (uint64_t reaped = fr_clock_ns(CLOCK_MONOTONIC); !(fits = fr_reserve(card, units));) {
+    while (!(fits = fr_reserve(card, units))) {
         if (frees_ended(&frees, card) && cannot_fit(card, units)) break;
         if (!fr_retry_wait(&patience)) break;
-        uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
-        if (now - reaped < REAP_AGAIN_NS) continue;
-        fr_reap();
-        reaped = now;
+        fr_reap_when_due(REAP_AGAIN_MS);
     }
     errno = before;
     return fits;

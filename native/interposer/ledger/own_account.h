@@ -2,10 +2,10 @@
 #ifndef FRACTILE_LEDGER_OWN_ACCOUNT_H
 #define FRACTILE_LEDGER_OWN_ACCOUNT_H
 
-#include "region.h"
-
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_account;
 
 struct fr_account *fr_own_account(int card);
 bool fr_reserve(int card, uint64_t units);            /* announced as slack; false: does not fit now */

@@ -2,9 +2,9 @@
 #ifndef FRACTILE_LEDGER_PROCESS_H
 #define FRACTILE_LEDGER_PROCESS_H
 
-#include "region.h"
-
 #include <stdbool.h>
+
+struct fr_region;
 
 enum fr_process_state {
     FR_ENFORCE = 1, /* limits are known: count and refuse */

@@ -3,6 +3,7 @@
  * operation of that very account. Killed in the middle, it leaves what the next one continues in the same way. */
 #include "ledger/reap.h"
 
+#include "base/compiler.h"
 #include "base/kernel.h"
 #include "base/point.h"
 #include "ledger/account.h"
@@ -76,6 +77,14 @@ void fr_reap(void)
     if (joined) fr_objects_settle();
     announce(joined, (uint32_t)-1);
     errno = before;
+}
+
+void fr_reap_when_due(uint32_t every_ms)
+{
+    _Atomic uint32_t *word = &fr_shared.region->reaped_ms;
+    uint32_t now = fr_coarse_ms(), last = atomic_load_explicit(word, memory_order_relaxed);
+    if (likely(now - last < every_ms)) return;
+    if (atomic_compare_exchange_strong(word, &last, now)) fr_reap();
 }
 
 void fr_reap_if_dead(uint32_t slot)

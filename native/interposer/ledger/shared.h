@@ -8,6 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct fr_limits;
+struct fr_object;
+struct fr_region;
+struct fr_region_card;
+
 enum fr_slot_state { FR_SLOT_FREE = 0, FR_SLOT_TAKEN = 1, FR_SLOT_LIVE = 2, FR_SLOT_REAPED = 3 };
 enum fr_object_state { FR_OBJECT_FREE = 0, FR_OBJECT_MADE = 1, FR_OBJECT_COVERED = 2, FR_OBJECT_OWN = 3, FR_OBJECT_NAME = 4 };
 

@@ -2,11 +2,9 @@
 #ifndef FRACTILE_LEDGER_SLOT_H
 #define FRACTILE_LEDGER_SLOT_H
 
-#include "ledger/shared.h"
-
-#include "region.h"
-
 #include <stdbool.h>
+
+struct fr_slot;
 
 bool fr_slot_take(void);
 void fr_slot_before_fork(void);

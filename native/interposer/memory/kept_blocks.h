@@ -2,13 +2,13 @@
 #ifndef FRACTILE_MEMORY_KEPT_BLOCKS_H
 #define FRACTILE_MEMORY_KEPT_BLOCKS_H
 
-#include "memory/pool.h"
-
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_pool_request;
 
 extern _Atomic uint32_t fr_room_is_tight;    /* not 0: lately there was no room for a pool to grow */
 extern _Atomic uint32_t fr_kept_block_count; /* how many are kept */

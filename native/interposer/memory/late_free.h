@@ -2,13 +2,13 @@
 #ifndef FRACTILE_MEMORY_LATE_FREE_H
 #define FRACTILE_MEMORY_LATE_FREE_H
 
-#include "memory/linear_records.h"
-
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_linear;
 
 bool fr_synchronised(CUstream s); /* the stream is idle, and was waited for */
 

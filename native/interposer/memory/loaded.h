@@ -4,14 +4,15 @@
 
 #include "ledger/ledger.h"
 #include "ledger/records.h"
-#include "memory/image.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct fr_image;
+struct fr_place;
 
 enum { FR_CODE = 1, FR_GLOBALS = 2 };
 

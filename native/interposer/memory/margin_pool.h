@@ -2,15 +2,15 @@
 #ifndef FRACTILE_MEMORY_MARGIN_POOL_H
 #define FRACTILE_MEMORY_MARGIN_POOL_H
 
-#include "memory/place.h"
-#include "memory/pool.h"
-
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct fr_place;
+struct fr_pool_request;
 
 bool fr_margin_allocate(const struct fr_pool_request *q); /* false: not possible there */
 extern _Atomic uint32_t fr_margin_pieces;                 /* small linear memory that is there */

@@ -3,11 +3,12 @@
 #define FRACTILE_MEMORY_MODULE_H
 
 #include "memory/image.h"
-#include "memory/loaded.h"
 
 #include "cuda_abi.h"
 
 #include <stdbool.h>
+
+struct fr_loading;
 
 bool fr_loads_eagerly(void);
 bool fr_code_is_loaded(CUmodule module); /* in the current context; true when it cannot be told */

@@ -2,12 +2,12 @@
 #ifndef FRACTILE_MEMORY_PLACE_H
 #define FRACTILE_MEMORY_PLACE_H
 
-#include "ledger/ledger.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_op;
 
 /* What a call is about to allocate, and where: the card of the current context. */
 struct fr_place {

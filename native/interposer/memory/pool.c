@@ -252,11 +252,19 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
     return true;
 }
 
-bool fr_pool_is_empty(const struct fr_pool *p) { return !reserved_by(p); }
-
-uint64_t fr_pool_unused(const struct fr_pool *p)
+/* The driver may have taken memory of this pool for another one. Whoever sees that has it taken off the charge. */
+static uint64_t reserved_now(struct fr_pool *p)
 {
-    uint64_t reserved = reserved_by(p), used = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, reserved);
+    uint64_t reserved = reserved_by(p);
+    if (unlikely(reserved < __atomic_load_n(&p->charged, __ATOMIC_RELAXED))) fr_pool_settle(p);
+    return reserved;
+}
+
+bool fr_pool_is_empty(struct fr_pool *p) { return !reserved_now(p); }
+
+uint64_t fr_pool_unused(struct fr_pool *p)
+{
+    uint64_t reserved = reserved_now(p), used = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, reserved);
     return reserved > used ? reserved - used : 0;
 }
 

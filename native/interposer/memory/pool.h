@@ -4,7 +4,6 @@
 
 #include "base/lock.h"
 #include "ledger/descriptor.h"
-#include "ledger/ledger.h"
 
 #include "cuda_abi.h"
 
@@ -12,6 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct fr_op;
 
 #define FR_POOL_STEP (32ull << 20) /* one allocation makes a pool grow by at most its size, rounded up to this */
 
@@ -59,8 +60,8 @@ bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op);
 
 /* Reserves and allocates. False: there is no room for the growth; `patiently` waits for calls of others that may leave some. */
 bool fr_pool_attempt(struct fr_pool_request *q, bool patiently);
-bool fr_pool_is_empty(const struct fr_pool *p);   /* it holds no memory at all */
-uint64_t fr_pool_unused(const struct fr_pool *p); /* bytes that it has reserved and that nothing lies in: perhaps in small parts */
-bool fr_pool_can_be_capped(void);                 /* the driver knows pools with a largest size */
+bool fr_pool_is_empty(struct fr_pool *p);   /* it holds no memory at all */
+uint64_t fr_pool_unused(struct fr_pool *p); /* bytes that it has reserved and that nothing lies in: perhaps in small parts */
+bool fr_pool_can_be_capped(void);           /* the driver knows pools with a largest size */
 
 #endif

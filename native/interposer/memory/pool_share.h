@@ -2,9 +2,9 @@
 #ifndef FRACTILE_MEMORY_POOL_SHARE_H
 #define FRACTILE_MEMORY_POOL_SHARE_H
 
-#include "memory/pool.h"
-
 #include "cuda_abi.h"
+
+struct fr_pool;
 
 CUresult fr_pool_import_ends(struct fr_pool *p); /* the application destroys an imported pool */
 

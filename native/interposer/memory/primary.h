@@ -2,12 +2,12 @@
 #ifndef FRACTILE_MEMORY_PRIMARY_H
 #define FRACTILE_MEMORY_PRIMARY_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_context_call;
 
 CUresult fr_primary_hold(struct fr_context_call *call, CUresult (*undo)(struct fr_context_call *)); /* around a call that retains it */
 CUresult fr_primary_leave(struct fr_context_call *call, bool all);                                  /* and one that lets go of it */

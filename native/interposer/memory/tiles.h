@@ -2,10 +2,10 @@
 #ifndef FRACTILE_MEMORY_TILES_H
 #define FRACTILE_MEMORY_TILES_H
 
-#include "memory/holding.h"
-
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_release;
 
 void fr_tiles_begin(struct fr_release *g, const void *array);
 void fr_tiles_end(struct fr_release *g, const void *array, bool destroyed);

@@ -30,6 +30,7 @@
 #include "memory/primary.h"
 
 #include "cuda_abi.h"
+#include "region.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

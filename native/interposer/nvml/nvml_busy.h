@@ -2,7 +2,7 @@
 #ifndef FRACTILE_NVML_BUSY_H
 #define FRACTILE_NVML_BUSY_H
 
-#include "nvml/nvml_processes.h"
+struct fr_nvml_process;
 
 /* What the driver says of processes, where the library measures nothing: their launches are not paced. */
 #define FR_DRIVER_SAMPLES 256

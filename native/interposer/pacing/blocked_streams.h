@@ -2,10 +2,10 @@
 #ifndef FRACTILE_PACING_BLOCKED_STREAMS_H
 #define FRACTILE_PACING_BLOCKED_STREAMS_H
 
-#include "pacing/paced_card.h"
-#include "pacing/stream_state.h"
-
 #include <stdbool.h>
+
+struct fr_paced_card;
+struct fr_stream_state;
 
 void fr_blocked_wait(struct fr_stream_state *st);       /* until its oldest batch is done, or it is known to be blocked */
 bool fr_blocked_may_launch(struct fr_stream_state *st); /* the stream is blocked, so launches do not wait for it */

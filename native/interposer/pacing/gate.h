@@ -3,15 +3,17 @@
 #define FRACTILE_PACING_GATE_H
 
 #include "base/compiler.h"
-#include "pacing/paced_card.h"
-#include "pacing/predict.h"
-#include "pacing/stream_state.h"
 
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_paced_card;
+struct fr_prediction;
+struct fr_stream_state;
+struct fr_work;
 
 /* Unpaced is the usual case and must cost next to nothing: the limits page changes its sequence with every change, and at
  * this sequence nothing was to be paced. */

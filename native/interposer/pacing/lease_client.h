@@ -2,7 +2,7 @@
 #ifndef FRACTILE_PACING_LEASE_CLIENT_H
 #define FRACTILE_PACING_LEASE_CLIENT_H
 
-#include "pacing/paced_card.h"
+struct fr_paced_card;
 
 void fr_lease_start(int card); /* a thread per card that this process uses and that is paced */
 void fr_lease_wake(int card);  /* the gate is ASKED or CLOSED: see to it */

@@ -7,6 +7,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+struct fr_account;
+
 #define FR_CARD_PACED 1u /* flag of a card in the limits: its neighbours have shares, so this container is paced too */
 
 enum fr_gate_state {

@@ -2,14 +2,14 @@
 #ifndef FRACTILE_PACING_STREAM_STATE_H
 #define FRACTILE_PACING_STREAM_STATE_H
 
-#include "pacing/paced_card.h"
-#include "pacing/predict.h"
-
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_paced_card;
+struct fr_prediction;
 
 struct fr_work { /* what is about to be launched */
     uint64_t a, b;     /* the function or graph; its shape */

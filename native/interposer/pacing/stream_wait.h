@@ -2,12 +2,12 @@
 #ifndef FRACTILE_PACING_STREAM_WAIT_H
 #define FRACTILE_PACING_STREAM_WAIT_H
 
-#include "pacing/paced_card.h"
-#include "pacing/stream_state.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>
+
+struct fr_paced_card;
+struct fr_stream_state;
 
 bool fr_stream_state_poll(struct fr_stream_state *st);   /* true: less is in flight than was thought */
 void fr_stream_state_wait(struct fr_stream_state *st);   /* until some of what is in flight is done */

@@ -2,13 +2,13 @@
 #ifndef FRACTILE_PACING_TIMING_EVENTS_H
 #define FRACTILE_PACING_TIMING_EVENTS_H
 
-#include "pacing/predict.h"
-#include "pacing/stream_state.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct fr_prediction;
+struct fr_stream_state;
 
 void fr_timing_before_launch(struct fr_stream_state *st, bool dry); /* a batch begins: its first event */
 void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t ns);
