@@ -120,15 +120,13 @@ static struct fr_pool *make(const struct fr_pool_request *q, uint64_t size)
     int i = free_place(q->pool->device);
     if (i < 0 || REAL(cuMemPoolCreate)(&handle, &props)) return NULL;
     struct fr_pool *p = fr_pool_adopt(handle, q->pool->device, q->pool->card);
+    if (!p) return REAL(cuMemPoolDestroy)(handle), NULL;
+    p->most = size;
+    p->made = p->margin = true;
     enter();
-    bool ours = p && !*place(q->pool->device, i);
-    if (ours) *place(q->pool->device, i) = handle;
+    p->doomed = *place(q->pool->device, i) != NULL; /* somebody was quicker */
+    if (!p->doomed) *place(q->pool->device, i) = handle;
     fr_unlock(&lock);
-    if (p) {
-        p->most = size;
-        p->made = true;
-        p->doomed = !ours;
-    } else REAL(cuMemPoolDestroy)(handle);
     return p;
 }
 
@@ -158,15 +156,14 @@ void fr_margin_tidy(CUdevice d)
     }
 }
 
+/* Also in one that has lost its place while somebody allocated from it. */
 bool fr_margin_holds(CUdeviceptr p)
 {
     CUmemoryPool handle = NULL;
-    bool ours = false;
     if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return false;
-    enter();
-    for (int d = 0; d < DEVICES; d++)
-        for (int i = 0; i < POOLS; i++) ours |= *place(d, i) == handle;
-    fr_unlock(&lock);
+    struct fr_pool *pool = fr_pool_use(handle);
+    bool ours = pool && pool->margin;
+    if (pool) fr_pool_done(pool);
     return ours;
 }
 

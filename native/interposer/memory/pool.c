@@ -254,11 +254,12 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
     return true;
 }
 
-/* The driver may have taken memory of this pool for another one. Whoever sees that has it taken off the charge. */
+/* The driver may have taken memory of this pool for another one. Whoever asks sees that, and the charge must follow; where
+ * another call has the turn, it may have read the size before. */
 static uint64_t reserved_now(struct fr_pool *p)
 {
     uint64_t reserved = reserved_by(p);
-    if (unlikely(reserved < __atomic_load_n(&p->charged, __ATOMIC_RELAXED))) fr_pool_settle(p);
+    fr_pool_settle(p);
     return reserved;
 }
 
