@@ -13,6 +13,7 @@
 #include "ledger/limits.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
+#include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/granules.h"
 #include "memory/late_free.h"
@@ -156,12 +157,18 @@ void fr_margin_tidy(CUdevice d)
     }
 }
 
+/* NULL: of none that is known; else end with fr_pool_done. */
+static struct fr_pool *pool_at(CUdeviceptr p)
+{
+    CUmemoryPool handle = NULL;
+    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return NULL;
+    return fr_pool_use(handle);
+}
+
 /* Also in one that has lost its place while somebody allocated from it. */
 bool fr_margin_holds(CUdeviceptr p)
 {
-    CUmemoryPool handle = NULL;
-    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return false;
-    struct fr_pool *pool = fr_pool_use(handle);
+    struct fr_pool *pool = pool_at(p);
     bool ours = pool && pool->margin;
     if (pool) fr_pool_done(pool);
     return ours;
@@ -200,4 +207,14 @@ bool fr_margin_piece_gone(CUdeviceptr p)
     bool one = atomic_load_explicit(&fr_margin_pieces, memory_order_relaxed) && fr_record_take(FR_MARGIN_PIECE, p, &r);
     if (one) atomic_fetch_sub(&fr_margin_pieces, 1);
     return one;
+}
+
+void fr_margin_piece_free(CUdeviceptr p)
+{
+    struct fr_pool *pool = pool_at(p);
+    REAL(cuMemFree_v2)(p);
+    atomic_fetch_sub(&fr_margin_pieces, 1);
+    if (!pool) return;
+    fr_pool_settle(pool);
+    fr_pool_done(pool);
 }
