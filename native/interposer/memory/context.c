@@ -27,6 +27,7 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
             atomic_fetch_sub(&fr_margin_pieces, 1);
             continue;
         }
+        if (fr_room_moves(&r, to)) continue;
         r.context = to;
         r.key = key_of(&r, (uintptr_t)to, ends);
         fr_record_put(r);
@@ -78,9 +79,12 @@ static CUresult make(struct fr_context_call *c)
 {
     struct fr_cost cost;
     if (!c->out || !fr_device_exists(c->device)) return c->go(c);
+    struct fr_load libraries;
     CUresult r = fr_context_reserve(&cost, c->device);
     if (r) return r;
-    if ((r = c->go(c))) {
+    r = fr_eager_begin(&libraries, c->device);
+    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
+    if (r) {
         fr_end(&cost.op, 0);
         return r;
     }
@@ -90,9 +94,11 @@ static CUresult make(struct fr_context_call *c)
         int card = cost.op.card;
         fr_end(&cost.op, cost.bytes);
         fr_context_made(card, *c->out);
+        fr_eager_end(&libraries, *c->out);
         return CUDA_SUCCESS;
     }
     REAL(cuCtxDestroy_v2)(*c->out);
+    fr_eager_end(&libraries, NULL);
     fr_end(&cost.op, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

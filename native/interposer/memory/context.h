@@ -29,6 +29,8 @@ bool fr_device_exists(CUdevice device);
 CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device);
 bool fr_context_measure(struct fr_cost *cost);
 
+#define FR_GREEN (1ull << 32) /* in a of the record of a green context, beside its device */
+
 /* What dies with a context gets another name before the call, so that a new context at the same address is not taken for it. */
 CUcontext fr_context_doom(CUcontext context);
 void fr_context_spare(CUcontext doomed, CUcontext context); /* it lives on */
@@ -54,6 +56,7 @@ void fr_tables_given(void);
 void fr_context_made(int card, CUcontext context); /* by us: known, and its size is to be looked at in FR_DUE_MS */
 void fr_context_known(CUcontext context);
 void fr_context_forget(CUcontext context);
+void fr_unseen_expect(int card);       /* something was loaded there: compare in FR_DUE_MS */
 void fr_unseen_look(CUdevice device);  /* in a call that allocates, loads or asks, with a context current on that device */
 uint64_t fr_unseen_take(int card); /* before its last context is counted off: what was charged beyond what we know of */
 CUresult fr_function_first(CUfunction function);

@@ -9,6 +9,7 @@
  *
  * Near the quota the store is trimmed first, and then what the others needed is not there any more. A graph without memory
  * nodes costs a look at one bit. */
+#include "module.h"
 #include "pace.h"
 #include "pool.h"
 
@@ -331,7 +332,8 @@ HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, C
 }
 HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
 {
-    CUresult r = REAL(cuGraphExecNodeSetParams)(e, n, p);
+    CUresult r = fr_node_used(p);
+    if (!r) r = REAL(cuGraphExecNodeSetParams)(e, n, p);
     if (!r && p->type == CU_GRAPH_NODE_TYPE_GRAPH) add_child(e, p->child.graph);
     return r;
 }
