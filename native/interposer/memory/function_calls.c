@@ -36,12 +36,16 @@ HOOK CUresult cuFuncLoad(CUfunction f)
     return r;
 }
 
+/* Drivers before 12.2 load the function. One that gave a handle of a function that is not loaded does not. */
 HOOK CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
 {
+    static _Atomic bool loads_nothing;
     struct fr_load l;
-    CUresult r = fr_load_begin(&l, out && name ? (uintptr_t)module : 0, FR_LOAD_FUNCTION, NULL);
+    bool may_load = out && name && !atomic_load_explicit(&loads_nothing, memory_order_relaxed);
+    CUresult r = fr_load_begin(&l, may_load ? (uintptr_t)module : 0, FR_LOAD_FUNCTION, NULL);
     if (r) return r;
     r = REAL(cuModuleGetFunction)(out, module, name);
+    if (may_load && !r && !is_loaded(*out)) atomic_store_explicit(&loads_nothing, true, memory_order_relaxed);
     if (l.counts) got(&l, r, r ? NULL : *out);
     return r;
 }

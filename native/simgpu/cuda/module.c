@@ -84,9 +84,6 @@ static bool eager(void)
     return sim.policy.module_loading == SIM_LOADING_EAGER;
 }
 
-/* Drivers before 12.2 loaded a function's code when its handle was asked for. */
-static bool loads_with_the_handle(void) { return sim.policy.seed && sim_policy_hash(sim.policy.seed, 71) % 3 == 0; }
-
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f)
 {
     struct sim_load *l = sim_load_of(f->module, f->ctx ? f->ctx : ctx, true);
@@ -225,7 +222,7 @@ API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
     if (!SIM_VALID(m, MODULE)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_function *f = find_function(m, name);
     if (!f) return sim_leave(CUDA_ERROR_NOT_FOUND);
-    r = loads_with_the_handle() ? sim_function_load(c, f) : CUDA_SUCCESS;
+    r = sim.policy.module_handles ? sim_function_load(c, f) : CUDA_SUCCESS;
     if (!r) *out = f;
     return sim_leave(r);
 }

@@ -79,6 +79,7 @@ static void draw_modules(const struct dice *d, struct sim_policy *p)
     p->module_newest = draw(d, 31, 2);
     p->module_unit = units[draw(d, 32, COUNT(units))];
     p->module_functions = draw(d, 33, 2);
+    p->module_handles = draw(d, 36, 3) == 0;
     p->module_asks = draw(d, 34, 2);
     p->module_nodes = draw(d, 35, 2);
 }
@@ -186,6 +187,7 @@ void sim_policy_print(const struct sim_policy *p, FILE *to)
     flag(to, "module_newest", p->module_newest);
     number(to, "module_unit", p->module_unit);
     flag(to, "module_functions", p->module_functions);
+    flag(to, "module_handles", p->module_handles);
     flag(to, "module_asks", p->module_asks);
     flag(to, "module_nodes", p->module_nodes);
     number(to, "module_percent", p->module_percent);
