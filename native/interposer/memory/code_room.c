@@ -14,7 +14,21 @@
  *
  * Each context has a record of that. Calls on their way are counted apart: they have not loaded yet what they were promised, and
  * the bytes that they reserved are theirs until they end. */
-#include "module.h"
+#include "memory/code_room.h"
+
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/granules.h"
+#include "memory/image.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define UNIT 4096ull         /* pieces are counted in these */
 #define PIECE_UNIT 65536ull  /* what begins an image is rounded up to this: the smallest page that a driver is expected to give it */
@@ -31,7 +45,7 @@ static struct fr_code piece(uint64_t bytes)
 {
     uint64_t rounded = up(bytes, PIECE_UNIT);
     if (!bytes) return (struct fr_code){0};
-    if (rounded >= FR_GRANULE) return (struct fr_code){.own = fr_granules(bytes)};
+    if (rounded >= FR_GRANULE) return (struct fr_code){.own = fr_round_to_granules(bytes)};
     return (struct fr_code){.weight = rounded > LARGE ? 2 * rounded : rounded, .pieces = 1};
 }
 

@@ -6,9 +6,26 @@
  *                            stream, or the current context for the streams that every context has
  *
  * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
-#include "api_memory.h"
-#include "context.h"
-#include "module.h"
+#include "memory/function.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/code_room.h"
+#include "memory/function_table.h"
+#include "memory/loaded.h"
+#include "memory/module.h"
+#include "memory/unseen.h"
+#include "pacing/api_launch.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define PLACES 4096
 #define LAST_COMMON_STREAM 2 /* NULL, legacy, per thread */
@@ -66,7 +83,7 @@ void fr_functions_forget(void)
     fr_unlock(&lock);
 }
 
-void fr_stream_gone(void) { atomic_fetch_add(&streams, 1); }
+void fr_functions_stream_gone(void) { atomic_fetch_add(&streams, 1); }
 
 /* ---- where a function is from ---- */
 
@@ -74,9 +91,9 @@ struct fr_home fr_home_of(CUfunction f)
 {
     CUmodule from = NULL;
     struct fr_home home = {0};
-    if (fr_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&from, f) && fr_module_known((uintptr_t)from)) home.handle = (uintptr_t)from;
+    if (fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&from, f) && fr_module_known((uintptr_t)from)) home.handle = (uintptr_t)from;
     if (home.handle && !fr_module_is_library(home.handle)) return home;
-    if (!fr_has(FR_cuKernelGetLibrary) || REAL(cuKernelGetLibrary)(&from, (CUkernel)f) || !fr_module_known((uintptr_t)from)) return home;
+    if (!fr_driver_has(FR_cuKernelGetLibrary) || REAL(cuKernelGetLibrary)(&from, (CUkernel)f) || !fr_module_known((uintptr_t)from)) return home;
     return (struct fr_home){(uintptr_t)from, true};
 }
 
@@ -87,7 +104,7 @@ static CUresult load_now(CUfunction f, bool kernel)
 {
     CUfunction here = f;
     CUresult r = kernel ? REAL(cuKernelGetFunction)(&here, (CUkernel)f) : CUDA_SUCCESS;
-    if (!r && fr_has(FR_cuFuncLoad)) r = REAL(cuFuncLoad)(here);
+    if (!r && fr_driver_has(FR_cuFuncLoad)) r = REAL(cuFuncLoad)(here);
     return r == CUDA_ERROR_OUT_OF_MEMORY ? r : CUDA_SUCCESS;
 }
 
@@ -105,7 +122,7 @@ static CUresult load_code(CUfunction f, struct fr_home home)
 static CUresult load(CUfunction f, struct fr_home home)
 {
     CUresult r = home.handle ? load_code(f, home) : CUDA_SUCCESS;
-    return r ? r : fr_function_first(f);
+    return r ? r : fr_function_first_use(f);
 }
 
 /* In the stream's context, which need not be the current one. */
@@ -122,7 +139,7 @@ static CUresult load_for(CUfunction f, struct fr_home home, CUstream stream)
 static void remember(CUfunction f, struct fr_home home, uintptr_t where, uint32_t generation)
 {
     fr_lock(&lock);
-    bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_has(FR_cuKernelGetLibrary));
+    bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
     if (everywhere) write_place(place_of((uintptr_t)f, where), (uintptr_t)f, where, generation);
     else atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], (uintptr_t)f, memory_order_relaxed);
     fr_unlock(&lock);

@@ -4,8 +4,21 @@
  * from the image in host memory.
  *
  * Each reserves what the function takes at most, and keeps it if the driver then says that it is loaded. */
-#include "api_memory.h"
-#include "module.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/code_room.h"
+#include "memory/function.h"
+#include "memory/function_table.h"
+#include "memory/loaded.h"
+#include "memory/module.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 CUresult cuModuleGetFunctionCount(unsigned *, CUmodule);
 
@@ -14,7 +27,7 @@ CUresult cuModuleGetFunctionCount(unsigned *, CUmodule);
 static bool is_loaded(CUfunction f)
 {
     int state = 1;
-    return !fr_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, f) || state != 0;
+    return !fr_driver_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, f) || state != 0;
 }
 
 /* A call that gave this function, which is loaded now or is not. */
@@ -58,7 +71,7 @@ HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
     CUresult r = fr_load_begin(&l, out && kernel ? fr_home_of((CUfunction)kernel).handle : 0, FR_LOAD_FUNCTION, (CUfunction)kernel);
     if (r) return r;
     r = REAL(cuKernelGetFunction)(out, kernel);
-    if (!r && l.handle && fr_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&here, *out) && !fr_module_known((uintptr_t)here))
+    if (!r && l.handle && fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&here, *out) && !fr_module_known((uintptr_t)here))
         fr_module_alias((uintptr_t)here, l.handle, l.at.context);
     if (l.counts) got(&l, r, r ? NULL : *out);
     return r;

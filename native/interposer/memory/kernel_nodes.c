@@ -1,7 +1,18 @@
 /* Kernels of graphs: their code is loaded, and charged, when a node gets the kernel, since nothing of the kind can be done when
  * the graph is launched. Kernels that are captured come with a launch. */
-#include "api_memory.h"
-#include "module.h"
+#include "memory/kernel_nodes.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/function.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* A node may name the context in which it runs. */
 static CUresult used_in(CUfunction f, CUcontext context)

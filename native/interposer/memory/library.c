@@ -1,11 +1,28 @@
 /* Libraries are tied to no context: each context that uses one has its code and its variables of its own, from the first use
  * on. Loading mode EAGER loads both into all contexts that there are when the library is loaded, and into those made later when
  * they are made, until it is unloaded (cuLibraryLoadData in the driver API's reference). */
-#include "module.h"
-#include "api_memory.h"
-#include "context.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/code_room.h"
+#include "memory/devices.h"
+#include "memory/eager.h"
+#include "memory/image.h"
+#include "memory/loaded.h"
+#include "memory/module.h"
+#include "memory/place.h"
+#include "memory/primary.h"
+#include "memory/context.h"
 
-#include <sys/mman.h>
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define CONTEXTS 64 /* of a process, into which a library is loaded at once; what more there are is charged afterwards */
 #define DEVICES 64
@@ -36,77 +53,6 @@ static unsigned find_contexts(struct fr_place *list)
         if (itself && !add(list, &count, (struct fr_place){.card = r.card, .context = (CUcontext)(uintptr_t)r.key})) return count;
     }
     return count;
-}
-
-/* ---- eager ones ---- */
-
-static struct fr_lock lock;
-static struct { uint64_t *at; size_t count, room; uint32_t era; } eager;
-
-static void enter(void)
-{
-    fr_lock(&lock);
-    if (eager.era != atomic_load(&fr_era)) eager.count = 0, eager.era = atomic_load(&fr_era);
-}
-
-static bool remember(uint64_t library)
-{
-    enter();
-    if (eager.count == eager.room) {
-        size_t room = eager.room ? 2 * eager.room : 512;
-        uint64_t *more = mmap(NULL, room * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (more == MAP_FAILED) return fr_unlock(&lock), false;
-        for (size_t i = 0; i < eager.count; i++) more[i] = eager.at[i];
-        if (eager.room) munmap(eager.at, eager.room * sizeof *more);
-        eager.at = more;
-        eager.room = room;
-    }
-    eager.at[eager.count++] = library;
-    return fr_unlock(&lock), true;
-}
-
-static void forget(uint64_t library)
-{
-    enter();
-    for (size_t i = 0; i < eager.count; i++)
-        if (eager.at[i] == library) eager.at[i--] = eager.at[--eager.count];
-    fr_unlock(&lock);
-}
-
-/* 0: there are no more. */
-static uint64_t library_number(size_t i)
-{
-    enter();
-    uint64_t library = i < eager.count ? eager.at[i] : 0;
-    fr_unlock(&lock);
-    return library;
-}
-
-CUresult fr_eager_begin(struct fr_load *l, CUdevice device)
-{
-    struct fr_image image, all = {0};
-    struct fr_place at = {.card = fr_card_of(device), .device = device};
-    uint64_t own = 0, library;
-    *l = (struct fr_load){.op.card = FR_NO_CARD};
-    for (size_t i = 0; at.card != FR_NO_CARD && (library = library_number(i)); i++) {
-        if (!fr_module_image(library, &image)) continue;
-        struct fr_code code = fr_code_of(&image, everything);
-        all.code += code.pieces * FR_GRANULE; /* however they are packed */
-        own += code.own + image.globals;
-    }
-    if (!own && !all.code) return CUDA_SUCCESS;
-    l->at = at;
-    l->counts = true;
-    return fr_begin_here(&l->op, &at, own + all.code);
-}
-
-void fr_eager_end(struct fr_load *l, CUcontext made)
-{
-    uint64_t bytes = 0, library;
-    if (!l->counts) return;
-    l->at.context = made;
-    for (size_t i = 0; made && (library = library_number(i)); i++) bytes += fr_load_note(library, &l->at, FR_CODE | FR_GLOBALS, everything);
-    fr_end(&l->op, bytes);
 }
 
 /* ---- loading ---- */
@@ -140,7 +86,7 @@ static CUresult load_it(struct fr_loading *call, const struct fr_image *image, b
     CUresult r = call->go(call);
     if (r) return r;
     uint64_t library = (uintptr_t)*call->module_out;
-    if (fr_module_add(library, NULL, image) && (!eagerly || remember(library))) return CUDA_SUCCESS;
+    if (fr_module_add(library, NULL, image) && (!eagerly || fr_eager_remember(library))) return CUDA_SUCCESS;
     REAL(cuLibraryUnload)(*call->module_out);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -149,8 +95,8 @@ static CUresult load(struct fr_loading *call)
 {
     struct everywhere e;
     if (!call->module_out || (!call->image && !call->path)) return call->go(call);
-    struct fr_image image = fr_read(call);
-    if (fr_refuses(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct fr_image image = fr_module_read_image(call);
+    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (!fr_loads_eagerly()) return load_it(call, &image, false);
     CUresult r = begin(&e, &image);
     if (r) return r;
@@ -180,17 +126,6 @@ HOOK CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jo, v
 }
 
 /* ---- use: the driver makes the library's module in this context, and with it its variables ---- */
-
-struct fr_count fr_loaded_of(uint64_t handle, CUfunction function)
-{
-    CUmodule here = (CUmodule)(uintptr_t)handle;
-    int state = 1;
-    if (fr_module_is_library(handle) && REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)handle)) return everything;
-    struct fr_count loaded = fr_functions_in(here);
-    if (function && fr_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++; /* it may be at any time */
-    if (!loaded.functions) loaded.whole = true;
-    return loaded;
-}
 
 static void used(struct fr_load *l, CUresult r)
 {
@@ -228,7 +163,7 @@ HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
     if (r) return r;
     r = REAL(cuLibraryGetModule)(out, library);
     used(&l, r);
-    if (!r && out && fr_module_known((uintptr_t)library) && fr_here(&at)) fr_module_alias((uintptr_t)*out, (uintptr_t)library, at.context);
+    if (!r && out && fr_module_known((uintptr_t)library) && fr_place_here(&at)) fr_module_alias((uintptr_t)*out, (uintptr_t)library, at.context);
     return r;
 }
 
@@ -239,7 +174,7 @@ HOOK CUresult cuLibraryUnload(CUlibrary library)
     struct fr_unload u;
     fr_unload_begin(&u, (uintptr_t)library);
     CUresult r = REAL(cuLibraryUnload)(library);
-    if (!r) forget((uintptr_t)library);
+    if (!r) fr_eager_forget((uintptr_t)library);
     fr_unload_end(&u, r);
     return r;
 }

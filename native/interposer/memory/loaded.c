@@ -7,9 +7,25 @@
  * loaded, so that it is not reserved again.
  *
  * Variables take whole granules. Code shares blocks with that of other modules: code_room.c. */
-#include "module.h"
-#include "api_memory.h"
-#include "context.h"
+#include "memory/loaded.h"
+
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/code_room.h"
+#include "memory/context_audit.h"
+#include "memory/function_table.h"
+#include "memory/granules.h"
+#include "memory/image.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define ALIAS (1ull << 63) /* in a: another name of the library in b */
 #define WHOLE (1ull << 2)
@@ -151,9 +167,9 @@ static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own)
         if (enough && !fr_room_promise(&l->at, more, missing)) r = CUDA_ERROR_OUT_OF_MEMORY;
         fr_unlock(&lock);
         if (enough) l->promised = more, l->granted = missing, l->counts = true;
-        else if (!begun) r = fr_begin_here(&l->op, &l->at, needed);
-        else if (!fr_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
-        if (r && begun) fr_end(&l->op, 0), l->counts = false;
+        else if (!begun) r = fr_op_begin_at(&l->op, &l->at, needed);
+        else if (!fr_op_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
         if (r || enough) return r;
     }
 }
@@ -163,7 +179,7 @@ CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const
     *l = (struct fr_load){.op.card = FR_NO_CARD, .at = *at};
     struct fr_code code = {0};
     if (parts & FR_CODE) code = fr_code_of(image, (struct fr_count){0, true});
-    return promise(l, code, code.own + (parts & FR_GLOBALS ? fr_granules(image->globals) : 0));
+    return promise(l, code, code.own + (parts & FR_GLOBALS ? fr_round_to_granules(image->globals) : 0));
 }
 
 /* With the first function a driver may load the whole image, unless it has shown that it does not. */
@@ -180,7 +196,7 @@ CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what wha
     struct fr_record module, part;
     uint64_t place;
     *l = (struct fr_load){.op.card = FR_NO_CARD, .handle = handle, .function = function};
-    if (!find_module(handle, &module) || !fr_here(&l->at) || l->at.card == FR_NO_CARD) return CUDA_SUCCESS;
+    if (!find_module(handle, &module) || !fr_place_here(&l->at) || l->at.card == FR_NO_CARD) return CUDA_SUCCESS;
     fr_lock(&lock);
     find_part(&module, l->at.context, &part, &place);
     bool loaded = part.a & FR_GLOBALS && (what == FR_LOAD_FIRST || part.a & WHOLE || function_is_loaded(&module, function, l->at.context));
@@ -236,7 +252,7 @@ void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
     struct change c = note(l->handle, &l->at, parts, loaded, l->function);
     int64_t blocks = fr_room_keep(l->at.context, l->promised, c.code, l->granted);
     fr_unlock(&lock);
-    fr_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
+    fr_op_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
     if (blocks < 0) give_back(l->at.card, (uint64_t)-blocks);
     if (parts & FR_CODE) fr_unseen_expect(l->at.card);
 }

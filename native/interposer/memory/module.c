@@ -2,8 +2,25 @@
  * CUDA_MODULE_LOADING says EAGER, and whenever the driver chooses so (modules with managed variables, kernels whose addresses stand
  * in variables). Both are reserved for the load; of the code stays charged what the driver says is loaded. What the image can
  * take: image.c. */
-#include "module.h"
-#include "api_memory.h"
+#include "memory/module.h"
+
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/code_room.h"
+#include "memory/image.h"
+#include "memory/loaded.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include <sys/mman.h>
 
@@ -12,7 +29,7 @@ enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_CO
 bool fr_loads_eagerly(void)
 {
     int mode = 0;
-    return fr_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
+    return fr_driver_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
 }
 
 /* ---- what an image takes ---- */
@@ -39,16 +56,16 @@ static void find_arches(struct fr_arches *arches)
         if (!REAL(cuDeviceGet)(&device, i)) add_arch(arches, device);
 }
 
-struct fr_image fr_read(struct fr_loading *l)
+struct fr_image fr_module_read_image(struct fr_loading *l)
 {
     struct fr_arches arches;
     find_arches(&arches);
     return l->path ? fr_image_read_file(l->path, &arches) : fr_image_read(l->image, SIZE_MAX, &arches);
 }
 
-bool fr_refuses(const struct fr_image *image)
+bool fr_image_is_refused(const struct fr_image *image)
 {
-    if (image->unreadable && fr_process() != FR_OFF) {
+    if (image->unreadable && fr_process_state() != FR_OFF) {
         fr_say(FR_SAY_IMAGE, "a module is not loaded: its image is in no form known here, so what its variables take cannot be told");
         return true;
     }
@@ -76,7 +93,7 @@ struct fr_count fr_functions_in(CUmodule module)
 {
     unsigned count = 0;
     CUfunction few[256], *list = few;
-    if (fr_loads_eagerly() || !fr_has(FR_cuModuleGetFunctionCount) || REAL(cuModuleGetFunctionCount)(&count, module)) return everything;
+    if (fr_loads_eagerly() || !fr_driver_has(FR_cuModuleGetFunctionCount) || REAL(cuModuleGetFunctionCount)(&count, module)) return everything;
     size_t bytes = count * sizeof *list;
     if (bytes > sizeof few) list = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (list == MAP_FAILED) return everything;
@@ -86,13 +103,24 @@ struct fr_count fr_functions_in(CUmodule module)
     return loaded;
 }
 
+struct fr_count fr_loaded_of(uint64_t handle, CUfunction function)
+{
+    CUmodule here = (CUmodule)(uintptr_t)handle;
+    int state = 1;
+    if (fr_module_is_library(handle) && REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)handle)) return everything;
+    struct fr_count loaded = fr_functions_in(here);
+    if (function && fr_driver_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++; /* it may be at any time */
+    if (!loaded.functions) loaded.whole = true;
+    return loaded;
+}
+
 static CUresult load(struct fr_loading *call)
 {
     struct fr_place at;
     struct fr_load l;
-    if (!call->module_out || (!call->image && !call->path) || !fr_here(&at)) return call->go(call);
-    struct fr_image image = fr_read(call);
-    if (fr_refuses(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!call->module_out || (!call->image && !call->path) || !fr_place_here(&at)) return call->go(call);
+    struct fr_image image = fr_module_read_image(call);
+    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS);
     if (r) return r;
     r = call->go(call);

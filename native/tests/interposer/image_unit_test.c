@@ -4,8 +4,8 @@
  *                             function and of each further one
  *      read FILE ARCH         one image */
 #include "check.h"
-#include "image.h"
-#include "unpack.h"
+#include "memory/image.h"
+#include "memory/unpack.h"
 
 static uint8_t out[1 << 20];
 
