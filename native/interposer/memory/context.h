@@ -17,6 +17,8 @@ struct fr_context_call {
     CUgreenCtx *green_out, green;
 };
 
+#define FR_GREEN (1ull << 32) /* in a of the record of a green context, beside its device */
+
 /* What dies with a context gets another name before the call, so that a new context at the same address is not taken for it. */
 CUcontext fr_context_retire(CUcontext context);
 void fr_context_restore(CUcontext doomed, CUcontext context); /* it lives on */

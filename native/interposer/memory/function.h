@@ -10,7 +10,14 @@
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+
+struct fr_home {
+    uint64_t handle; /* a module or library that we know; 0: none */
+    bool kernel;     /* it is a handle of a library's kernel, which stands for a function in every context */
+};
+struct fr_home fr_home_of(CUfunction f);
 
 CUresult fr_kernel_used(CUfunction function, CUstream stream);
 static inline CUresult fr_function_used(CUfunction f, CUstream stream)

@@ -14,6 +14,8 @@
 #include "memory/context.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
+#include "memory/eager.h"
+#include "memory/loaded.h"
 
 #include "cuda_abi.h"
 
@@ -120,6 +122,7 @@ static bool on_its_way(CUdevice device)
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
 {
     struct fr_cost cost;
+    struct fr_load libraries;
     struct fr_retry patience = {0};
     CUresult r;
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
@@ -128,12 +131,15 @@ CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
         if (r != CUDA_ERROR_OUT_OF_MEMORY || !on_its_way(c->device) || !fr_retry_wait(&patience)) return r;
         if (lives(c->device)) return hold_once_more(c);
     }
-    r = c->go(c);
+    if (!(r = fr_eager_begin(&libraries, c->device)) && (r = c->go(c))) fr_eager_end(&libraries, NULL);
     if (!r && !fr_context_measure(&cost)) {
         undo(c);
+        fr_eager_end(&libraries, NULL);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_op_end(&cost.op, r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost));
+    uint64_t booked = r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost);
+    fr_op_end(&cost.op, booked);
+    if (!r) fr_eager_end(&libraries, booked ? fr_primary_context(c->device) : NULL);
     return r;
 }
 

@@ -6,7 +6,8 @@
  *   the current context    known by one look into a small table; one that is not known is charged at once
  *   primary contexts       of devices where none is charged, asked for once in every tick of the coarse clock (4 ms)
  *   modules, the rest      the driver's own figure for this process against the ledger (own_figure.c): after the first use of a
- *                          function whose module is not known, and after every new context; FR_DUE_MS later, then less often
+ *                          function whose module is not known, and after every new context and every load of code; FR_DUE_MS
+ *                          later, then less often
  *
  * What none of these finds (no figure, and no further call) is left to the node's audit. */
 #include "memory/unseen.h"
@@ -74,6 +75,9 @@ static void schedule(int card)
     atomic_compare_exchange_strong(&audits[card].due_ms, &none, at);
     atomic_fetch_or(&fr_unseen_why, DUE);
 }
+
+/* Code was loaded there: what the driver took for it may be more than it was trusted with. */
+void fr_unseen_expect(int card) { schedule(card); }
 
 static void audit(int card)
 {
