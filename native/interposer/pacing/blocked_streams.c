@@ -176,9 +176,9 @@ bool fr_held_released(struct fr_pace *pace)
 
 /* ---- where a program makes a stream wait ---- */
 
-static void cut(struct fr_pace *pace, CUstream s, bool own)
+static void cut(CUstream s, bool own)
 {
-    struct fr_lane *l = fr_lane_of(pace, &(struct fr_work){.stream = s, .per_thread = own});
+    struct fr_lane *l = fr_lane_of(&(struct fr_work){.stream = s, .per_thread = own});
     if (!l) return;
     fr_lane_take(l);
     fr_marks_close(l);
@@ -190,11 +190,9 @@ static void cut(struct fr_pace *pace, CUstream s, bool own)
 /* What is launched into the stream NULL later waits for this one. */
 static void cut_here(CUstream s, bool own, bool by_host)
 {
-    struct fr_pace *pace = fr_pace_here();
     if (by_host) atomic_store(&fr_held_by_host, 1);
-    if (!pace) return;
-    cut(pace, s, own);
-    if ((s || own) && !atomic_load(&fr_captures)) cut(pace, NULL, false);
+    cut(s, own);
+    if ((s || own) && !atomic_load(&fr_captures)) cut(NULL, false);
 }
 
 #define WAITS(name, own, by_host, parameters, arguments) \

@@ -1,7 +1,7 @@
 /* May this launch go now? A card that is shared out is this container's for a turn; a launch goes when the turn is open, what
  * is in flight leaves room in the queue, and it should end before the turn does. What is longer than a whole turn goes as the
  * first of one: the arbiter counts what it takes. Who may not go waits on the gate, without spinning. */
-#include "pace.h"
+#include "stream_state.h"
 #include "shared.h"
 
 #include "clock.h"
@@ -176,7 +176,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a != GO && gate == FR_GATE_OPEN && fr_lane_look(t->lane)) a = may_go(p, t, now);
         if (a == GO) {
             fr_lane_add(t->lane, t->ns);
-            atomic_fetch_add(&p->launched_now, 1);
+            if (unlikely(!atomic_load_explicit(&p->launched_now, memory_order_relaxed))) atomic_store(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_pacer(p, now);
             return now;
         }
@@ -190,24 +190,24 @@ static uint64_t pass(struct fr_ticket *t)
 
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
 {
-    struct fr_pace *p = fr_pace_here();
-    *t = (struct fr_ticket){0};
-    if (!p || !(t->lane = fr_lane_of(p, w))) return;
+    t->pace = NULL;
+    if (!(t->lane = fr_lane_of(w))) return;
+    struct fr_pace *p = atomic_load_explicit(&t->lane->pace, memory_order_relaxed);
     fr_pacer_start((int)(p - fr_paces));
     t->guess = fr_guess_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
     t->ns = measured ? fr_guess_ns(t->guess) : w->first_ns;
     if (!measured) atomic_store_explicit(&t->guess->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->pace = p;
-    uint64_t now = pass(t);
-    if (t->pace) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, now));
+    t->entered = pass(t);
+    if (t->pace) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, t->entered));
 }
 
 void fr_pace_leave(struct fr_ticket *t, CUresult result)
 {
     struct fr_pace *p = t->pace;
     if (!p) return;
-    uint64_t now = clock_now();
+    uint64_t now = clock_now_after(t->entered); /* exact where the driver held the call up */
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_lane_landed(t->lane, t->ns);
     else fr_lane_queue(t->lane, now, t->ns), fr_lane_after(t->lane, t->guess, t->ns);

@@ -36,7 +36,8 @@ struct fr_pace {
     _Atomic uint32_t shared; /* others have the card too: what is measured contains their work */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
     _Atomic uint64_t in_flight, queue_end;      /* predicted ns of all lanes; when the last of them should be done */
-    _Atomic uint64_t last_launch, launched_now; /* when; how many in this turn */
+    _Atomic uint64_t last_launch; /* when */
+    _Atomic uint32_t launched_now; /* any in this turn? */
 };
 extern struct fr_pace fr_paces[FR_MAX_CARDS];
 
@@ -60,7 +61,7 @@ struct fr_ticket {
     struct fr_pace *pace; /* NULL: not paced */
     struct fr_lane *lane;
     struct fr_guess *guess;
-    uint64_t ns;
+    uint64_t ns, entered; /* predicted; when it went */
 };
 void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_pace_leave(struct fr_ticket *t, CUresult result);
@@ -96,7 +97,7 @@ struct fr_ahead {
     uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */
     bool full;                /* no mark is left: what went now would not be counted */
 };
-struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
+struct fr_lane *fr_lane_of(const struct fr_work *w); /* NULL: its card is not paced, or the stream is capturing and nothing runs */
 void fr_lane_leave(struct fr_lane *lane);                                  /* by who got it, after the launch */
 struct fr_ahead fr_lane_ahead(const struct fr_lane *lane, uint64_t now);
 bool fr_lane_is_dry(const struct fr_lane *lane, uint64_t now);             /* nothing should be in flight */

@@ -2,7 +2,9 @@
  * a kernel takes is learned beside what runs in the other streams, so all lanes together are done when the longest of them is,
  * whether their kernels run side by side or one after the other. */
 #include "stream_state.h"
+#include "context.h"
 #include "pool.h"
+#include "shared.h"
 
 #include "clock.h"
 
@@ -11,6 +13,7 @@
 #define LANES 128
 #define TRIES 64
 #define SOON_NS 20000
+#define FR_NEVER 1u /* no sequence at which the limits can be read: those are even */
 
 static struct fr_lock lanes_lock;
 static FR_LARGE struct fr_lane lanes[LANES];
@@ -53,6 +56,7 @@ static struct fr_lane *place(CUcontext context, uintptr_t stream)
     room->used = 1;
     room->held = room->let = 0;
     room->told = false;
+    room->paced_at = FR_NEVER;
     return room;
 }
 
@@ -75,20 +79,46 @@ static uintptr_t name_of(CUstream handle)
     return handle == CU_STREAM_PER_THREAD ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle;
 }
 
-struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w)
+static struct fr_lane *enter(CUcontext context, CUstream handle)
 {
-    CUcontext context = NULL;
-    CUstream handle = w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream;
-    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_capturing(handle)) return NULL;
     fr_lock(&lanes_lock);
     uint32_t era = atomic_load(&fr_era);
     if (unlikely(lanes_era != era)) start_over(era);
-    struct fr_lane *l = place(context, name_of(handle));
-    l->pace = pace;
-    l->handle = handle;
-    atomic_fetch_add(&l->users, 1); /* it stays this stream's */
+    return place(context, name_of(handle));
+}
+
+/* With the lock. It stays this stream's until fr_lane_leave. */
+static struct fr_lane *use(struct fr_lane *l, CUstream handle)
+{
+    if (unlikely(atomic_load_explicit(&l->handle, memory_order_relaxed) != handle)) l->handle = handle;
+    atomic_fetch_add(&l->users, 1);
     fr_unlock(&lanes_lock);
     return l;
+}
+
+static struct fr_lane *look_up(CUcontext context, CUstream handle, uint32_t sequence)
+{
+    struct fr_pace *pace = fr_pace_here();
+    if (!pace) return NULL;
+    struct fr_lane *l = enter(context, handle);
+    l->pace = pace;
+    l->paced_at = l->context == context && !(sequence & 1) ? sequence : FR_NEVER;
+    return use(l, handle);
+}
+
+/* A context stays on its card for life, and its lanes are forgotten with it (fr_lanes_forget): so what was found for a lane holds
+ * until the limits change, or contexts may come and go unseen. fr_joined notices a forked child, whose lanes are void. */
+struct fr_lane *fr_lane_of(const struct fr_work *w)
+{
+    CUcontext context = NULL;
+    CUstream handle = w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream;
+    if (!fr_joined() || REAL(cuCtxGetCurrent)(&context) || !context || fr_capturing(handle)) return NULL;
+    uint32_t sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
+    struct fr_lane *l = enter(context, handle);
+    bool known = l->paced_at == sequence && l->context == context && !atomic_load_explicit(&fr_unseen_why, memory_order_relaxed);
+    if (likely(known)) return use(l, handle);
+    fr_unlock(&lanes_lock);
+    return look_up(context, handle, sequence);
 }
 
 void fr_lane_leave(struct fr_lane *l) { atomic_fetch_sub(&l->users, 1); }

@@ -23,6 +23,7 @@ struct fr_lane {
     uintptr_t stream;             /* handle; a thread's own stream: its number */
     struct fr_pace *_Atomic pace;
     _Atomic(CUstream) handle;
+    uint32_t paced_at;            /* the sequence of the limits at which `pace` was looked up for this context; FR_NEVER: look again */
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
     _Atomic uint32_t used, busy, users;    /* busy: a thread works with its marks; users: threads that launch or wait */
     _Atomic uint32_t held, let_go, let;    /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
@@ -59,6 +60,6 @@ static inline bool fr_lane_try(struct fr_lane *l)
     return atomic_compare_exchange_strong(&l->busy, &nobody, 1);
 }
 void fr_lane_take(struct fr_lane *l);
-static inline void fr_lane_give(struct fr_lane *l) { atomic_store(&l->busy, 0); }
+static inline void fr_lane_give(struct fr_lane *l) { atomic_store_explicit(&l->busy, 0, memory_order_release); }
 
 #endif
