@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #ifdef CLOCK_VIRTUAL
 static _Atomic(const struct clock_calls *) chosen;
@@ -26,14 +25,6 @@ void clock_after_fork(void) {}
 #endif
 
 uint64_t clock_now(void) { return calls()->now(); }
-
-/* The coarse clock is the time of the last tick, and a third of the price. */
-uint64_t clock_now_after(uint64_t before)
-{
-    struct timespec tick;
-    bool passed = clock_is_virtual() || clock_gettime(CLOCK_MONOTONIC_COARSE, &tick) || (uint64_t)tick.tv_sec * 1000000000ull + (uint64_t)tick.tv_nsec > before;
-    return passed ? clock_now() : before;
-}
 void clock_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t deadline) { calls()->wait(word, expected, deadline); }
 void clock_wake(_Atomic uint32_t *word) { calls()->wake(word); }
 ssize_t clock_send(int fd, const void *m, size_t n, int flags) { return calls()->send(fd, m, n, flags); }

@@ -14,7 +14,6 @@
 #include <sys/types.h>
 
 uint64_t clock_now(void); /* ns, monotonic */
-uint64_t clock_now_after(uint64_t before); /* `before` itself as long as no tick of the machine (1 to 10 ms) came since; cheap */
 
 /* Waits while *word == expected, until somebody calls clock_wake(word) or the deadline has come (0: there is none).
  * May return early: ask again. The word may lie in memory shared between processes. */

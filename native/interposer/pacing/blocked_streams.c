@@ -168,7 +168,9 @@ bool fr_held_released(struct fr_pace *pace)
     for (struct fr_lane *l = NULL; (l = fr_lane_next(pace, l));) {
         if (atomic_load(&l->held) != FR_HELD_BACK || !at_work(l)) continue;
         atomic_store(&l->held, 0);
+        fr_lane_take(l);
         fr_lane_queue(l, clock_now(), atomic_load(&l->in_flight));
+        fr_lane_give(l);
         any = true;
     }
     return any;

@@ -90,7 +90,7 @@ static enum answer may_begin(const struct fr_pace *p, uint64_t ns, uint64_t now)
     uint64_t end = atomic_load(&p->end), granted = atomic_load(&p->granted);
     if (!end || now + ns <= end || !atomic_load(&p->launched_now)) return GO;
     if (now >= end || granted + ns < end) return OVER;
-    return ns <= BESIDE_NS || !atomic_load(&p->in_flight) ? GO : OVER;
+    return ns <= BESIDE_NS || !fr_lanes_in_flight(p) ? GO : OVER;
 }
 
 static enum answer may_go(const struct fr_pace *p, const struct fr_ticket *t, uint64_t now)
@@ -193,24 +193,26 @@ void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
     t->pace = NULL;
     if (!(t->lane = fr_lane_of(w))) return;
     struct fr_pace *p = atomic_load_explicit(&t->lane->pace, memory_order_relaxed);
-    fr_pacer_start((int)(p - fr_paces));
     t->guess = fr_guess_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
     t->ns = measured ? fr_guess_ns(t->guess) : w->first_ns;
     if (!measured) atomic_store_explicit(&t->guess->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->pace = p;
     t->entered = pass(t);
-    if (t->pace) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, t->entered));
+    if (likely(t->pace != NULL)) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, t->entered));
 }
 
 void fr_pace_leave(struct fr_ticket *t, CUresult result)
 {
     struct fr_pace *p = t->pace;
     if (!p) return;
-    uint64_t now = clock_now_after(t->entered); /* exact where the driver held the call up */
+    /* A call that was seen before comes back at once, or when a kernel of a full queue is done. Only the first one, in which the
+     * driver may load code, takes long enough to ask for the time again. */
+    bool seen = atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
+    uint64_t now = likely(seen) ? t->entered : clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_lane_landed(t->lane, t->ns);
-    else fr_lane_queue(t->lane, now, t->ns), fr_lane_after(t->lane, t->guess, t->ns);
+    else fr_lane_after(t->lane, t->guess, now, t->ns);
     fr_lane_leave(t->lane);
     atomic_fetch_sub(&p->inside, 1);
 }

@@ -35,7 +35,7 @@ struct fr_pace {
     _Atomic uint32_t waiting;
     _Atomic uint32_t shared; /* others have the card too: what is measured contains their work */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
-    _Atomic uint64_t in_flight, queue_end;      /* predicted ns of all lanes; when the last of them should be done */
+    _Atomic uint64_t queue_end; /* when the last of the lanes should be done */
     _Atomic uint64_t last_launch; /* when */
     _Atomic uint32_t launched_now; /* any in this turn? */
 };
@@ -103,9 +103,9 @@ struct fr_ahead fr_lane_ahead(const struct fr_lane *lane, uint64_t now);
 bool fr_lane_is_dry(const struct fr_lane *lane, uint64_t now);             /* nothing should be in flight */
 void fr_lane_add(struct fr_lane *lane, uint64_t ns);                       /* in flight, from now on ... */
 void fr_lane_landed(struct fr_lane *lane, uint64_t ns);                    /* ... and no more */
-void fr_lane_queue(struct fr_lane *lane, uint64_t now, uint64_t ns);
+bool fr_lanes_in_flight(const struct fr_pace *pace);                       /* anything? */
 void fr_lane_before(struct fr_lane *lane, bool dry);                       /* a batch begins: its first mark */
-void fr_lane_after(struct fr_lane *lane, struct fr_guess *guess, uint64_t ns);
+void fr_lane_after(struct fr_lane *lane, struct fr_guess *guess, uint64_t now, uint64_t ns);
 bool fr_lane_look(struct fr_lane *lane);   /* true: less is in flight than was thought */
 void fr_lane_wait(struct fr_lane *lane);   /* until some of what is in flight is done */
 void fr_lanes_drain(struct fr_pace *pace); /* until all is, but for streams that are held back; by the pacer */

@@ -2,7 +2,6 @@
  * a kernel takes is learned beside what runs in the other streams, so all lanes together are done when the longest of them is,
  * whether their kernels run side by side or one after the other. */
 #include "stream_state.h"
-#include "context.h"
 #include "pool.h"
 #include "shared.h"
 
@@ -13,7 +12,6 @@
 #define LANES 128
 #define TRIES 64
 #define SOON_NS 20000
-#define FR_NEVER 1u /* no sequence at which the limits can be read: those are even */
 
 static struct fr_lock lanes_lock;
 static FR_LARGE struct fr_lane lanes[LANES];
@@ -29,7 +27,7 @@ static uint32_t number_of_thread(void)
 }
 
 /* One thread at a time works with a lane's marks. Who does may be held up by the driver: the others do not spin for long. */
-void fr_lane_take(struct fr_lane *l)
+void fr_lane_take_patiently(struct fr_lane *l)
 {
     for (unsigned turn = 0; !fr_lane_try(l); turn++) {
         if (turn < TRIES) sched_yield();
@@ -100,6 +98,7 @@ static struct fr_lane *look_up(CUcontext context, CUstream handle, uint32_t sequ
 {
     struct fr_pace *pace = fr_pace_here();
     if (!pace) return NULL;
+    fr_pacer_start((int)(pace - fr_paces));
     struct fr_lane *l = enter(context, handle);
     l->pace = pace;
     l->paced_at = l->context == context && !(sequence & 1) ? sequence : FR_NEVER;
@@ -107,7 +106,8 @@ static struct fr_lane *look_up(CUcontext context, CUstream handle, uint32_t sequ
 }
 
 /* A context stays on its card for life, and its lanes are forgotten with it (fr_lanes_forget): so what was found for a lane holds
- * until the limits change, or contexts may come and go unseen. fr_joined notices a forked child, whose lanes are void. */
+ * until the limits change. Where contexts may come and go unseen, it is looked at again with every batch (fr_lane_before). fr_joined
+ * notices a forked child, whose lanes are void. */
 struct fr_lane *fr_lane_of(const struct fr_work *w)
 {
     CUcontext context = NULL;
@@ -115,8 +115,7 @@ struct fr_lane *fr_lane_of(const struct fr_work *w)
     if (!fr_joined() || REAL(cuCtxGetCurrent)(&context) || !context || fr_capturing(handle)) return NULL;
     uint32_t sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
     struct fr_lane *l = enter(context, handle);
-    bool known = l->paced_at == sequence && l->context == context && !atomic_load_explicit(&fr_unseen_why, memory_order_relaxed);
-    if (likely(known)) return use(l, handle);
+    if (likely(atomic_load_explicit(&l->paced_at, memory_order_relaxed) == sequence && l->context == context)) return use(l, handle);
     fr_unlock(&lanes_lock);
     return look_up(context, handle, sequence);
 }
@@ -134,23 +133,26 @@ bool fr_lane_is_dry(const struct fr_lane *l, uint64_t now) { return now > atomic
 void fr_lane_add(struct fr_lane *l, uint64_t ns)
 {
     atomic_fetch_add(&l->in_flight, ns);
-    atomic_fetch_add(&l->pace->in_flight, ns);
 }
 
-static uint64_t raise_to(_Atomic uint64_t *what, uint64_t value)
+bool fr_lanes_in_flight(const struct fr_pace *pace)
+{
+    for (struct fr_lane *l = NULL; (l = fr_lane_next(pace, l));)
+        if (atomic_load(&l->in_flight) && atomic_load(&l->held) != FR_HELD_BACK) return true;
+    return false;
+}
+
+static void raise_to(_Atomic uint64_t *what, uint64_t value)
 {
     uint64_t was = atomic_load(what);
     while (was < value && !atomic_compare_exchange_weak(what, &was, value)) {}
-    return value;
 }
 
 void fr_lane_queue(struct fr_lane *l, uint64_t now, uint64_t ns)
 {
-    uint64_t queue = atomic_load(&l->queue_end), end;
+    uint64_t queue = atomic_load(&l->queue_end), end = (queue > now ? queue : now) + ns;
     if (unlikely(atomic_load(&l->held))) return; /* when, is not known */
-    do {
-        end = (queue > now ? queue : now) + ns;
-    } while (!atomic_compare_exchange_weak(&l->queue_end, &queue, end));
+    atomic_store_explicit(&l->queue_end, end, memory_order_relaxed);
     raise_to(&l->pace->queue_end, end);
 }
 
@@ -189,7 +191,6 @@ void fr_lanes_drain(struct fr_pace *pace)
         atomic_store(&l->queue_end, 0);
         fr_lane_give(l);
     }
-    atomic_store(&pace->in_flight, 0);
     atomic_store(&pace->queue_end, 0);
 }
 

@@ -5,6 +5,7 @@
 #include "pace.h"
 
 #define MARKS 16 /* batches of a lane in flight */
+#define FR_NEVER 1u /* no sequence at which the limits can be read: those are even */
 #define KINDS 8  /* different kernels of a batch */
 
 struct batch {
@@ -23,7 +24,7 @@ struct fr_lane {
     uintptr_t stream;             /* handle; a thread's own stream: its number */
     struct fr_pace *_Atomic pace;
     _Atomic(CUstream) handle;
-    uint32_t paced_at;            /* the sequence of the limits at which `pace` was looked up for this context; FR_NEVER: look again */
+    _Atomic uint32_t paced_at;    /* the sequence of the limits at which `pace` was looked up for this context; FR_NEVER: look again */
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
     _Atomic uint32_t used, busy, users;    /* busy: a thread works with its marks; users: threads that launch or wait */
     _Atomic uint32_t held, let_go, let;    /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
@@ -48,6 +49,9 @@ CUevent fr_marks_oldest(struct fr_lane *l);   /* NULL: none */
 void fr_marks_forget(struct fr_lane *l);      /* they died with their context */
 void fr_marks_forget_last(CUcontext context); /* NULL: of all */
 
+/* stream_state.c, with the lane taken: so much more is to come, from now on */
+void fr_lane_queue(struct fr_lane *lane, uint64_t now, uint64_t ns);
+
 /* stream_state.c */
 struct fr_lane *fr_lane_next(const struct fr_pace *pace, struct fr_lane *after); /* of those in use; the first after NULL */
 
@@ -59,7 +63,11 @@ static inline bool fr_lane_try(struct fr_lane *l)
     uint32_t nobody = 0;
     return atomic_compare_exchange_strong(&l->busy, &nobody, 1);
 }
-void fr_lane_take(struct fr_lane *l);
+void fr_lane_take_patiently(struct fr_lane *l);
+static inline void fr_lane_take(struct fr_lane *l)
+{
+    if (unlikely(!fr_lane_try(l))) fr_lane_take_patiently(l);
+}
 static inline void fr_lane_give(struct fr_lane *l) { atomic_store_explicit(&l->busy, 0, memory_order_release); }
 
 #endif

@@ -5,6 +5,7 @@
  * Marks are recorded only by the thread that launches, right beside its launch: no other thread ever uses the application's
  * stream. A stream that captures gets none. */
 #include "stream_state.h"
+#include "context.h"
 #include "pool.h"
 
 #include "clock.h"
@@ -30,7 +31,6 @@ static void less(_Atomic uint64_t *what, uint64_t ns)
 void fr_lane_landed(struct fr_lane *l, uint64_t ns)
 {
     less(&l->in_flight, ns);
-    less(&l->pace->in_flight, ns);
 }
 
 static void landed(struct fr_lane *l, struct batch *b)
@@ -167,6 +167,9 @@ void fr_marks_close(struct fr_lane *l)
 void fr_lane_before(struct fr_lane *l, bool dry)
 {
     if (atomic_load(&l->held)) dry = false; /* it is not known what should be done */
+    /* The batch goes on. Should another thread close it before our launch, fr_lane_after sees that, as it does without this look. */
+    if (likely(!dry && atomic_load(&l->open))) return;
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed)) && fr_pace_here() != l->pace) l->paced_at = FR_NEVER;
     fr_lane_take(l);
     if (l->open && dry) {
         newest(l)->gap = true;
@@ -196,9 +199,10 @@ static bool full(const struct fr_lane *l, const struct batch *b, const struct fr
     return unknown || b->single || b->kinds == KINDS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
 
-void fr_lane_after(struct fr_lane *l, struct fr_guess *guess, uint64_t ns)
+void fr_lane_after(struct fr_lane *l, struct fr_guess *guess, uint64_t now, uint64_t ns)
 {
     fr_lane_take(l);
+    fr_lane_queue(l, now, ns);
     if (l->open) {
         note(newest(l), guess, ns);
         if (full(l, newest(l), guess)) fr_marks_close(l);
