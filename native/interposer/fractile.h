@@ -28,12 +28,6 @@
  * then lies in one page or two, and not in one between every two tables. */
 #define FR_LARGE __attribute__((section(".bss.large")))
 
-/* A table that every process writes to that uses a card. They are linked between the small variables and the large tables, FR_EARLY_END as
- * the last of them: of that one only the beginning is meant. Their pages come by one system call (resolve.c), not by a fault each. */
-#define FR_POPULATE_WRITE 23 /* MADV_POPULATE_WRITE, since Linux 5.14 */
-#define FR_EARLY __attribute__((section(".bss.early")))
-#define FR_EARLY_END __attribute__((section(".bss.early.end")))
-
 /* ---- resolve.c: the real functions. gen/symbols.h has FR_<symbol> for every symbol of the table. ----
  * A place of fr_real is empty until its first use; REAL finds the driver and the function then, so a call through it always
  * works. What the driver does not have answers CUDA_ERROR_NOT_FOUND, without a driver CUDA_ERROR_NO_DEVICE (NVML:

@@ -72,7 +72,6 @@ static const char *map_file(int fd, const struct stat *st)
     if ((uint64_t)st->st_blocks * 512 < (uint64_t)st->st_size) return "is not wholly on the disk (was the disk full?)";
     struct fr_region *r = mmap(NULL, (size_t)st->st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (r == MAP_FAILED) return "cannot be mapped";
-    madvise(r, 4096, FR_POPULATE_WRITE); /* else a fault to read it, and one to write */
     const char *fault = fault_of(r, st);
     if (fault) munmap(r, (size_t)st->st_size);
     else adopt(r, st);

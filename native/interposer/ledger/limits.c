@@ -13,11 +13,11 @@
 
 static struct fr_limits *mapped; /* whole and checked, or NULL */
 static struct fr_lock good_lock;
-FR_EARLY_END struct { /* what was good when it was last read */
+static FR_LARGE struct { /* what was good when it was last read */
     char uuid[96];
     struct fr_quota quota;
     _Atomic uint32_t sequence; /* + 1; 0: no quota yet */
-} fr_good[FR_MAX_CARDS];
+} good[FR_MAX_CARDS];
 static _Atomic uint32_t stuck; /* the odd sequence that did not end */
 
 static bool failed(const char *path, const char *what)
@@ -50,10 +50,10 @@ static void copy_card(const struct fr_limits_card *c, struct fr_quota *out)
 
 static void remember(int card, const struct fr_quota *quota, uint32_t sequence)
 {
-    if (likely(atomic_load_explicit(&fr_good[card].sequence, memory_order_relaxed) == sequence + 1)) return;
+    if (likely(atomic_load_explicit(&good[card].sequence, memory_order_relaxed) == sequence + 1)) return;
     fr_lock(&good_lock);
-    fr_good[card].quota = *quota;
-    atomic_store_explicit(&fr_good[card].sequence, sequence + 1, memory_order_relaxed);
+    good[card].quota = *quota;
+    atomic_store_explicit(&good[card].sequence, sequence + 1, memory_order_relaxed);
     fr_unlock(&good_lock);
 }
 
@@ -90,8 +90,8 @@ static const char *fault_of(const struct fr_limits *page)
     if (page->card_count > FR_MAX_CARDS) return "is damaged (it names too many cards)";
     for (uint32_t i = 0; i < page->card_count; i++) {
         const char *uuid = page->cards[i].uuid;
-        size_t length = fr_length(uuid, sizeof fr_good[0].uuid);
-        if (length == 0 || length == sizeof fr_good[0].uuid) return "is damaged (a card has no name)";
+        size_t length = fr_length(uuid, sizeof good[0].uuid);
+        if (length == 0 || length == sizeof good[0].uuid) return "is damaged (a card has no name)";
         if (!read_card(page, (int)i, &quota)) return "is being written and does not get finished";
     }
     return NULL;
@@ -124,7 +124,7 @@ bool fr_limits_map(void)
         if (page) munmap((void *)page, sizeof *page);
         return failed(path, fault);
     }
-    for (uint32_t i = 0; i < page->card_count; i++) memcpy(fr_good[i].uuid, page->cards[i].uuid, sizeof fr_good[i].uuid);
+    for (uint32_t i = 0; i < page->card_count; i++) memcpy(good[i].uuid, page->cards[i].uuid, sizeof good[i].uuid);
     fr_shared.card_count = page->card_count;
     mapped = (struct fr_limits *)page;
     __atomic_store_n(&fr_shared.limits, mapped, __ATOMIC_RELEASE);
@@ -145,7 +145,7 @@ int fr_card_count(void)
 
 const char *fr_card_uuid(int card)
 {
-    return card >= 0 && card < fr_card_count() ? fr_good[card].uuid : NULL;
+    return card >= 0 && card < fr_card_count() ? good[card].uuid : NULL;
 }
 
 void fr_quota(int card, struct fr_quota *out)
@@ -153,7 +153,7 @@ void fr_quota(int card, struct fr_quota *out)
     if (card < 0 || card >= fr_card_count()) memset(out, 0, sizeof *out);
     else if (!read_card(fr_shared.limits, card, out)) {
         fr_lock(&good_lock);
-        *out = fr_good[card].quota;
+        *out = good[card].quota;
         fr_unlock(&good_lock);
     }
 }

@@ -8,7 +8,6 @@
 
 #define CHUNK_BITS 10
 #define CHUNK (1u << CHUNK_BITS)
-#define FIRST 32
 #define CHUNKS 16384 /* 16 million records */
 
 struct node {
@@ -16,14 +15,14 @@ struct node {
     uint32_t left, right;    /* 0: none */
 };
 static FR_LARGE struct node *chunks[CHUNKS];
-static FR_EARLY struct node first_nodes[FIRST]; /* of chunk 0, so that a start touches neither table */
+static FR_LARGE struct node first_chunk[CHUNK]; /* most processes need no other */
 static uint32_t root, free_nodes, high = 1, era; /* nodes from `high` on were never used */
 static uint32_t cursor;
 static struct fr_lock table;
 
 static struct node *at(uint32_t n)
 {
-    return n < FIRST ? &first_nodes[n] : &chunks[n >> CHUNK_BITS][n & (CHUNK - 1)];
+    return &chunks[n >> CHUNK_BITS][n & (CHUNK - 1)];
 }
 
 static void enter(void)
@@ -46,7 +45,7 @@ static bool map_chunk(uint32_t chunk)
 {
     if (chunk >= CHUNKS) return false;
     if (chunks[chunk]) return true;
-    void *p = mmap(NULL, CHUNK * sizeof(struct node), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *p = chunk == 0 ? first_chunk : mmap(NULL, CHUNK * sizeof(struct node), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return false;
     chunks[chunk] = p;
     return true;
@@ -56,7 +55,7 @@ static uint32_t new_node(void) /* 0: no memory */
 {
     uint32_t n = free_nodes;
     if (n) free_nodes = at(n)->right;
-    else if (high < FIRST || map_chunk(high >> CHUNK_BITS)) n = high++;
+    else if (map_chunk(high >> CHUNK_BITS)) n = high++;
     return n;
 }
 

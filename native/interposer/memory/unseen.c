@@ -22,11 +22,11 @@ enum { TABLES = 1, DUE = 2 };
 #define RARELY_MS 60000
 
 _Atomic uint32_t fr_unseen_why;
-static FR_EARLY _Atomic uintptr_t known[PLACES];
+static _Atomic uintptr_t known[PLACES];
 static _Atomic uint32_t last_tick;
 static struct fr_lock lock;
 
-static FR_EARLY struct { _Atomic uint32_t due_ms, last_ms, every_ms; _Atomic uint64_t extra; } audits[CARDS];
+static struct { _Atomic uint32_t due_ms, last_ms, every_ms; _Atomic uint64_t extra; } audits[CARDS];
 
 static _Atomic uintptr_t *place_of(CUcontext c) { return &known[((uintptr_t)c >> 4 ^ (uintptr_t)c >> 12) % PLACES]; }
 

@@ -5,19 +5,11 @@
  * finds the same, so no lock is needed. */
 #include "resolve.h"
 
-#include <errno.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "lookup.inc"
-
-#define EARLY_PAGE ((uintptr_t)4096)
-#define EARLY_MOST (16 * EARLY_PAGE)
-extern char fr_good[]; /* limits.c: the last of them */
 
 enum { NO_DEVICE = 100, CUDA_NOT_FOUND = 500, NVML_LIBRARY_NOT_FOUND = 12, NVML_FUNCTION_NOT_FOUND = 13 };
 
-FR_EARLY void *fr_real[FR_SYMBOLS];
+FR_LARGE void *fr_real[FR_SYMBOLS];
 extern const int32_t fr_functions[FR_SYMBOLS]; /* thunks.S: distance of each function of ours from this table */
 
 int fr_symbol(const char *name)
@@ -54,22 +46,8 @@ static void *missing(int symbol)
     return fr_driver_there(nvml) ? (void *)cuda_not_found : (void *)no_device;
 }
 
-/* What the start of a process writes to lies on these pages. A linker that orders sections otherwise leaves more between: then,
- * and on kernels before 5.14, they come one by one. */
-static void bring_early_pages(void)
-{
-    extern char __bss_start[] __attribute__((visibility("hidden")));
-    static _Atomic bool done;
-    if (atomic_exchange(&done, true)) return;
-    int before = errno;
-    uintptr_t begin = (uintptr_t)__bss_start & ~(EARLY_PAGE - 1), end = ((uintptr_t)fr_good | (EARLY_PAGE - 1)) + 1;
-    if (end > begin && end - begin <= EARLY_MOST) syscall(SYS_madvise, begin, end - begin, FR_POPULATE_WRITE);
-    errno = before;
-}
-
 void *fr_resolve(int symbol)
 {
-    bring_early_pages();
     void *function = fr_driver_function(symbol);
     if (!function) function = missing(symbol);
     __atomic_store_n(&fr_real[symbol], function, __ATOMIC_RELEASE);
