@@ -2,17 +2,31 @@
  * beyond the quota is answered with out of memory. Two tables say for which functions that is done:
  *
  *      fr_functions_loaded   functions, which belong to one context
- *      fr_loaded_where       kernels of libraries, which run in every context: with the place where they are launched, a
+ *      fr_kernels_loaded     kernels of libraries, which run in every context: with the place where they are launched, a
  *                            stream, or the current context for the streams that every context has
  *
  * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
-#include "api_memory.h"
-#include "context.h"
-#include "function.h"
-#include "module.h"
+#include "memory/function.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/function_table.h"
+#include "memory/loaded.h"
+#include "memory/unseen.h"
+#include "pacing/api_launch.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
-FR_LARGE struct fr_loaded fr_loaded_where[FR_LOADED_PLACES];
+FR_LARGE struct fr_kernel_place fr_kernels_loaded[FR_KERNEL_PLACES];
 _Atomic uint32_t fr_stream_generation;
 static _Atomic uint32_t known_in;
 static struct fr_lock lock;
@@ -26,7 +40,7 @@ CUresult cuStreamDestroy_v2(CUstream);
 
 /* ---- the tables ---- */
 
-static void write_place(struct fr_loaded *l, uintptr_t function, uintptr_t where, uint32_t generation)
+static void write_place(struct fr_kernel_place *l, uintptr_t function, uintptr_t where, uint32_t generation)
 {
     atomic_fetch_add_explicit(&l->writes, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -40,12 +54,12 @@ void fr_functions_forget(void)
 {
     fr_lock(&lock);
     for (int i = 0; i < FR_FUNCTION_PLACES; i++) atomic_store_explicit(&fr_functions_loaded[i], 0, memory_order_relaxed);
-    for (int i = 0; i < FR_LOADED_PLACES; i++)
-        if (atomic_load_explicit(&fr_loaded_where[i].function, memory_order_relaxed)) write_place(&fr_loaded_where[i], 0, 0, 0);
+    for (int i = 0; i < FR_KERNEL_PLACES; i++)
+        if (atomic_load_explicit(&fr_kernels_loaded[i].function, memory_order_relaxed)) write_place(&fr_kernels_loaded[i], 0, 0, 0);
     fr_unlock(&lock);
 }
 
-void fr_stream_gone(void) { atomic_fetch_add(&fr_stream_generation, 1); }
+void fr_functions_stream_gone(void) { atomic_fetch_add(&fr_stream_generation, 1); }
 
 /* ---- where a function is from ---- */
 
@@ -58,9 +72,9 @@ static struct home home_of(CUfunction f)
 {
     CUmodule from = NULL;
     struct home home = {0};
-    if (fr_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&from, f) && fr_module_known((uintptr_t)from)) home.handle = (uintptr_t)from;
+    if (fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&from, f) && fr_module_known((uintptr_t)from)) home.handle = (uintptr_t)from;
     if (home.handle && !fr_module_is_library(home.handle)) return home;
-    if (!fr_has(FR_cuKernelGetLibrary) || REAL(cuKernelGetLibrary)(&from, (CUkernel)f) || !fr_module_known((uintptr_t)from)) return home;
+    if (!fr_driver_has(FR_cuKernelGetLibrary) || REAL(cuKernelGetLibrary)(&from, (CUkernel)f) || !fr_module_known((uintptr_t)from)) return home;
     return (struct home){(uintptr_t)from, true};
 }
 
@@ -69,7 +83,7 @@ static struct home home_of(CUfunction f)
 /* What cannot be loaded now may be loaded by the launch: it stays charged. */
 static CUresult load_function(struct fr_loading *c)
 {
-    CUresult r = fr_has(FR_cuFuncLoad) ? REAL(cuFuncLoad)(c->function) : CUDA_SUCCESS;
+    CUresult r = fr_driver_has(FR_cuFuncLoad) ? REAL(cuFuncLoad)(c->function) : CUDA_SUCCESS;
     return r == CUDA_ERROR_OUT_OF_MEMORY ? r : CUDA_SUCCESS;
 }
 
@@ -77,13 +91,13 @@ static CUresult load_kernel(struct fr_loading *c)
 {
     CUfunction here = NULL;
     CUresult r = REAL(cuKernelGetFunction)(&here, (CUkernel)c->function);
-    if (!r && fr_has(FR_cuFuncLoad)) r = REAL(cuFuncLoad)(here);
+    if (!r && fr_driver_has(FR_cuFuncLoad)) r = REAL(cuFuncLoad)(here);
     return r == CUDA_ERROR_OUT_OF_MEMORY ? r : CUDA_SUCCESS;
 }
 
 static CUresult load(CUfunction f, struct home home)
 {
-    CUresult r = fr_function_first(f); /* its stack, and where it came from: context.h */
+    CUresult r = fr_function_first_use(f); /* its stack, and where it came from: context.h */
     if (r) return r;
     struct fr_loading c = {.go = home.kernel ? load_kernel : load_function, .handle = home.handle, .parts = FR_CODE | FR_GLOBALS, .function = f};
     return home.handle ? fr_load_parts(&c) : CUDA_SUCCESS;
@@ -103,8 +117,8 @@ static CUresult load_for(CUfunction f, struct home home, CUstream stream)
 static void remember(CUfunction f, struct home home, uintptr_t where, uint32_t generation)
 {
     fr_lock(&lock);
-    bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_has(FR_cuKernelGetLibrary));
-    if (everywhere) write_place(fr_loaded_place((uintptr_t)f, where), (uintptr_t)f, where, generation);
+    bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
+    if (everywhere) write_place(fr_kernel_place((uintptr_t)f, where), (uintptr_t)f, where, generation);
     else atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], (uintptr_t)f, memory_order_relaxed);
     fr_unlock(&lock);
 }
@@ -128,7 +142,7 @@ CUresult fr_kernel_used(CUfunction f, CUstream stream)
         if (REAL(cuCtxGetCurrent)(&current)) return CUDA_SUCCESS;
         where = (uintptr_t)current;
     }
-    return likely(fr_is_loaded((uintptr_t)f, where)) ? CUDA_SUCCESS : first_use(f, stream, where);
+    return likely(fr_kernel_is_loaded((uintptr_t)f, where)) ? CUDA_SUCCESS : first_use(f, stream, where);
 }
 
 /* ---- calls that load a function, or may: drivers before 12.2 loaded it with cuModuleGetFunction ---- */
@@ -140,7 +154,7 @@ static CUresult module_function(struct fr_loading *c) { return REAL(cuModuleGetF
 static int if_it_is_loaded(struct fr_loading *c)
 {
     int state = 1;
-    bool loaded = !fr_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, *c->out) || state != 0;
+    bool loaded = !fr_driver_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, *c->out) || state != 0;
     return loaded ? c->parts : c->parts & FR_GLOBALS;
 }
 

@@ -5,8 +5,22 @@
  * the driver needs no room. It is used again in the stream in which it was freed, or in any other when that stream's work is done,
  * and goes to the driver before anything that lets a pool shrink: a call that waits, a trim, the end of its stream, the start
  * of a capture. */
-#include "api_memory.h"
-#include "pool.h"
+#include "memory/kept_blocks.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/pool.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define BLOCKS 256
 #define TIGHT 256 /* allocations for which it is remembered that there was no room */
@@ -20,8 +34,8 @@ struct block {
     CUcontext context; /* of a default stream */
 };
 
-_Atomic uint32_t fr_tight;
-_Atomic uint32_t fr_kept_blocks;
+_Atomic uint32_t fr_room_is_tight;
+_Atomic uint32_t fr_kept_block_count;
 
 static struct fr_lock lock;
 static FR_LARGE struct block blocks[BLOCKS];
@@ -31,16 +45,16 @@ static uint32_t enter(void)
 {
     fr_lock(&lock);
     uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
-    if (unlikely(era != now)) atomic_store(&fr_kept_blocks, 0);
+    if (unlikely(era != now)) atomic_store(&fr_kept_block_count, 0);
     era = now;
-    return atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed);
+    return atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed);
 }
 
 static struct block take(uint32_t i, uint32_t count)
 {
     struct block b = blocks[i];
     blocks[i] = blocks[count - 1];
-    atomic_store(&fr_kept_blocks, count - 1);
+    atomic_store(&fr_kept_block_count, count - 1);
     return b;
 }
 
@@ -57,23 +71,23 @@ static bool ordinary(CUmemoryPool handle)
 static bool describe(struct block *b, CUdeviceptr p, CUstream s)
 {
     CUdeviceptr base = 0;
-    *b = (struct block){.at = p, .stream = s, .number = fr_stream_number(s)};
-    if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, FR_POINTER_MEMPOOL, p) || !b->pool || !ordinary(b->pool)) return false;
+    *b = (struct block){.at = p, .stream = s, .number = fr_stream_id(s)};
+    if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !b->pool || !ordinary(b->pool)) return false;
     if ((uintptr_t)s <= 2 && REAL(cuCtxGetCurrent)(&b->context)) return false;
     return !REAL(cuMemGetAddressRange_v2)(&base, &b->size, p) && base == p;
 }
 
-enum fr_kept fr_block_keep(CUdeviceptr p, CUstream s)
+enum fr_kept fr_kept_block_put(CUdeviceptr p, CUstream s)
 {
     struct block b;
     bool again = false;
-    if (likely(!atomic_load_explicit(&fr_tight, memory_order_relaxed)) || atomic_load(&fr_captures) || !describe(&b, p, s)) return FR_NOT_KEPT;
+    if (likely(!atomic_load_explicit(&fr_room_is_tight, memory_order_relaxed)) || atomic_load(&fr_capture_count) || !describe(&b, p, s)) return FR_NOT_KEPT;
     uint32_t count = enter();
     for (uint32_t i = 0; i < count; i++) again |= blocks[i].at == p;
     bool keep = !again && count < BLOCKS;
     if (keep) {
         blocks[count] = b;
-        atomic_store(&fr_kept_blocks, count + 1);
+        atomic_store(&fr_kept_block_count, count + 1);
     }
     fr_unlock(&lock);
     return again ? FR_KEPT_BEFORE : keep ? FR_KEPT : FR_NOT_KEPT;
@@ -117,10 +131,10 @@ static bool idle(const struct block *b)
     return yes;
 }
 
-bool fr_block_reuse(const struct fr_pool_request *q)
+bool fr_kept_block_take(const struct fr_pool_request *q)
 {
-    if (likely(!atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed))) return false;
-    uint64_t number = fr_stream_number(q->stream);
+    if (likely(!atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) return false;
+    uint64_t number = fr_stream_id(q->stream);
     uint32_t count = enter();
     int i = best(q, number, count, true);
     bool other = i < 0 && (i = best(q, number, count, false)) >= 0;
@@ -136,9 +150,9 @@ bool fr_block_reuse(const struct fr_pool_request *q)
 
 /* ---- giving them to the driver ---- */
 
-void fr_blocks_give(void)
+void fr_kept_blocks_free(void)
 {
-    while (atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed)) {
+    while (atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed)) {
         uint32_t count = enter();
         struct block b = count ? take(count - 1, count) : (struct block){0};
         fr_unlock(&lock);
@@ -148,4 +162,4 @@ void fr_blocks_give(void)
 
 /* ---- how near ---- */
 
-void fr_room_was_short(void) { atomic_store_explicit(&fr_tight, TIGHT, memory_order_relaxed); }
+void fr_room_was_short(void) { atomic_store_explicit(&fr_room_is_tight, TIGHT, memory_order_relaxed); }

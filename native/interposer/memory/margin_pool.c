@@ -4,9 +4,28 @@
  * any more when the quota is full. A pool that has its largest size does not grow, and needs no room: all that lies unused
  * in it can be used until the last byte. Such a pool is made when there is no room for two steps of an ordinary pool; it is charged
  * as every pool is, by what the driver has reserved for it, and gives back at a synchronisation what is unused. */
-#include "pool.h"
-#include "api_memory.h"
-#include "linear.h"
+#include "memory/margin_pool.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_pool.h"
+#include "memory/granules.h"
+#include "memory/late_free.h"
+#include "memory/place.h"
+#include "memory/pool.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 #define POOLS 16 /* of a device */
@@ -62,7 +81,7 @@ static bool allocate_from_known(const struct fr_pool_request *q, bool may_grow)
 static void drop_if_empty(CUdevice d, int i, struct fr_pool *p)
 {
     bool ours = false;
-    if (fr_pool_empty(p)) {
+    if (fr_pool_is_empty(p)) {
         enter();
         ours = *place(d, i) == p->handle; /* nobody was quicker */
         if (ours) *place(d, i) = NULL;
@@ -90,7 +109,7 @@ static uint64_t size_for(const struct fr_pool_request *q)
     struct fr_quota quota;
     fr_quota(q->pool->card, &quota);
     uint64_t used = fr_used(q->pool->card), left = used < quota.memory ? (quota.memory - used) / FR_GRANULE * FR_GRANULE : 0;
-    uint64_t wanted = q->size >= LARGE ? fr_granules(q->size) : FR_POOL_STEP;
+    uint64_t wanted = q->size >= LARGE ? fr_round_to_granules(q->size) : FR_POOL_STEP;
     return left < q->size ? 0 : left < wanted ? left : wanted;
 }
 
@@ -143,7 +162,7 @@ bool fr_margin_holds(CUdeviceptr p)
 {
     CUmemoryPool handle = NULL;
     bool ours = false;
-    if (REAL(cuPointerGetAttribute)(&handle, FR_POINTER_MEMPOOL, p) || !handle) return false;
+    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return false;
     enter();
     for (int d = 0; d < DEVICES; d++)
         for (int i = 0; i < POOLS; i++) ours |= *place(d, i) == handle;
@@ -170,7 +189,7 @@ bool fr_margin_small(CUdeviceptr *out, size_t size, const struct fr_place *at)
 {
     struct fr_pool where = {.device = at->device, .card = at->card};
     struct fr_pool_request q = {.pool = &where, .size = size, .out = out};
-    if (!at->context || atomic_load(&fr_captures) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
+    if (!at->context || atomic_load(&fr_capture_count) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
     if (!allocate(&q, FR_GRANULE)) return false;
     fr_synchronised(q.stream);
     struct fr_record r = {.class = FR_MARGIN_PIECE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = *out, .context = at->context};

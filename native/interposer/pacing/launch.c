@@ -1,7 +1,21 @@
 /* Every call that puts work on a card. Unpaced it is one look at a flag and the call itself; paced, it goes through the gate.
  * Copies and fills are in copies.c. */
-#include "function.h"
-#include "pace.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/function.h"
+#include "memory/place.h"
+#include "pacing/api_launch.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64_t shared)
 {
@@ -123,7 +137,7 @@ static void enter_one(struct several *s, const CUDA_LAUNCH_PARAMS *l)
     uint64_t block = (uint64_t)l->blockDimX * l->blockDimY * l->blockDimZ;
     struct fr_work w = {(uintptr_t)l->function, shape(l->gridDimX, l->gridDimY, l->gridDimZ, block, l->sharedMemBytes), l->hStream, false, 0};
     REAL(cuCtxSetCurrent)(s->context);
-    fr_pace_enter(&s->ticket, &w);
+    fr_gate_enter(&s->ticket, &w);
 }
 
 HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags)
@@ -141,8 +155,8 @@ HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, uns
     REAL(cuCtxSetCurrent)(before);
     CUresult r = REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
     for (unsigned i = 0; sorted && i < count; i++) {
-        REAL(cuCtxSetCurrent)(all[i].context); /* marks belong to it */
-        fr_pace_leave(&all[i].ticket, r);
+        REAL(cuCtxSetCurrent)(all[i].context); /* events belong to it */
+        fr_gate_leave(&all[i].ticket, r);
     }
     REAL(cuCtxSetCurrent)(before);
     return r;
