@@ -194,7 +194,7 @@ bool fr_blocked_resumed(struct fr_paced_card *card)
 
 static void cut(CUstream s, bool own)
 {
-    struct fr_stream_state *st = fr_stream_state_use(&(struct fr_work){.stream = s, .per_thread = own});
+    struct fr_stream_state *st = fr_stream_state_here(&(struct fr_work){.stream = s, .per_thread = own});
     if (!st) return;
     fr_stream_state_lock(st);
     fr_timing_close(st);

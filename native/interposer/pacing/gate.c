@@ -211,7 +211,7 @@ static uint64_t pass(struct fr_ticket *t)
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
 {
     t->card = NULL;
-    if (!(t->state = fr_stream_state_use(w))) return;
+    if (!(t->state = fr_stream_state_here(w))) return;
     struct fr_paced_card *p = atomic_load_explicit(&t->state->card, memory_order_relaxed);
     t->prediction = fr_prediction_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);

@@ -111,6 +111,18 @@ static struct fr_stream_state *use(struct fr_stream_state *st, CUstream handle)
     return st;
 }
 
+static CUstream handle_of(const struct fr_work *w) { return w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream; }
+
+struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w)
+{
+    CUcontext context = NULL;
+    CUstream handle = handle_of(w);
+    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
+    struct fr_stream_state *st = enter(context, handle);
+    st->card = card;
+    return use(st, handle);
+}
+
 static struct fr_stream_state *look_up(CUcontext context, CUstream handle, uint32_t sequence)
 {
     struct fr_paced_card *card = fr_paced_card_here();
@@ -125,10 +137,10 @@ static struct fr_stream_state *look_up(CUcontext context, CUstream handle, uint3
 /* A context stays on its card for life, and its states are forgotten with it (fr_stream_states_forget): so the card that was found
  * is right until the limits change. Where contexts may come and go unseen, it is looked up again with every batch
  * (fr_timing_before_launch). fr_process_join notices a forked child, whose states are void. */
-struct fr_stream_state *fr_stream_state_use(const struct fr_work *w)
+struct fr_stream_state *fr_stream_state_here(const struct fr_work *w)
 {
     CUcontext context = NULL;
-    CUstream handle = w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream;
+    CUstream handle = handle_of(w);
     if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
     uint32_t sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
     struct fr_stream_state *st = enter(context, handle);

@@ -60,7 +60,8 @@ struct fr_backlog {
     uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */
     bool full;                /* no event is left: what went now would not be counted */
 };
-struct fr_stream_state *fr_stream_state_use(const struct fr_work *w); /* NULL: its card is not paced, or the stream is capturing and nothing runs */
+struct fr_stream_state *fr_stream_state_here(const struct fr_work *w); /* on the current context's card. NULL: it is not paced, or as below */
+struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
 void fr_stream_state_done(struct fr_stream_state *st); /* by who got it, after the launch */
 struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after); /* of those in use; the first after NULL */
 struct fr_backlog fr_stream_state_backlog(const struct fr_stream_state *st, uint64_t now);
