@@ -2,23 +2,23 @@
  * a kernel takes is learned beside what runs in the other streams, so all streams together are done when the longest of them is,
  * whether their kernels run side by side or one after the other. */
 #include "pacing/stream_state.h"
-#include "region.h"
-#include "pacing/lease_client.h"
-#include "pacing/gate.h"
-#include "ledger/shared.h"
-#include "ledger/process.h"
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/streams.h"
 #include "pacing/blocked_streams.h"
+#include "pacing/gate.h"
+#include "pacing/lease_client.h"
 #include "pacing/paced_card.h"
 #include "pacing/timing_events.h"
 
 #include "clock.h"
 #include "cuda_abi.h"
+#include "region.h"
 
 #include <sched.h>
 #include <stdatomic.h>

@@ -5,15 +5,15 @@
  * Events are recorded only by the thread that launches, right beside its launch: no other thread ever uses the application's
  * stream. A stream that captures gets none. */
 #include "pacing/timing_events.h"
-#include "pacing/gate.h"
-#include "memory/context_audit.h"
 
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/context_audit.h"
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
+#include "pacing/gate.h"
 #include "pacing/paced_card.h"
 #include "pacing/predict.h"
 #include "pacing/stream_state.h"
