@@ -2,7 +2,7 @@
  * beyond the quota is answered with out of memory. Two tables say for which functions that is done:
  *
  *      fr_functions_loaded   functions, which belong to one context
- *      loaded_where          kernels of libraries, which run in every context: with the place where they are launched, a
+ *      fr_kernels_loaded     kernels of libraries, which run in every context: with the place where they are launched, a
  *                            stream, or the current context for the streams that every context has
  *
  * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
@@ -27,18 +27,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PLACES 4096
-#define LAST_COMMON_STREAM 2 /* NULL, legacy, per thread */
-
 FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
-
-struct loaded {
-    _Atomic uint32_t writes; /* odd: being written */
-    _Atomic uint32_t streams; /* generation of the streams' handles when it was written */
-    _Atomic uintptr_t function, where;
-};
-static FR_LARGE struct loaded loaded_where[PLACES];
-static _Atomic uint32_t known_in, streams;
+FR_LARGE struct fr_kernel_place fr_kernels_loaded[FR_KERNEL_PLACES];
+_Atomic uint32_t fr_stream_generation;
+static _Atomic uint32_t known_in;
 static struct fr_lock lock;
 
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
@@ -48,23 +40,7 @@ CUresult cuStreamDestroy_v2(CUstream);
 
 /* ---- the tables ---- */
 
-static struct loaded *place_of(uintptr_t function, uintptr_t where)
-{
-    uint64_t x = (function ^ where << 7) * 0x9E3779B97F4A7C15ull;
-    return &loaded_where[x >> 52];
-}
-
-static bool is_loaded(uintptr_t function, uintptr_t where)
-{
-    struct loaded *l = place_of(function, where);
-    uint32_t before = atomic_load_explicit(&l->writes, memory_order_acquire);
-    bool same = atomic_load_explicit(&l->function, memory_order_relaxed) == function && atomic_load_explicit(&l->where, memory_order_relaxed) == where &&
-                atomic_load_explicit(&l->streams, memory_order_relaxed) == atomic_load_explicit(&streams, memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire);
-    return same && !(before & 1) && atomic_load_explicit(&l->writes, memory_order_relaxed) == before;
-}
-
-static void write_place(struct loaded *l, uintptr_t function, uintptr_t where, uint32_t generation)
+static void write_place(struct fr_kernel_place *l, uintptr_t function, uintptr_t where, uint32_t generation)
 {
     atomic_fetch_add_explicit(&l->writes, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -78,12 +54,12 @@ void fr_functions_forget(void)
 {
     fr_lock(&lock);
     for (int i = 0; i < FR_FUNCTION_PLACES; i++) atomic_store_explicit(&fr_functions_loaded[i], 0, memory_order_relaxed);
-    for (int i = 0; i < PLACES; i++)
-        if (atomic_load_explicit(&loaded_where[i].function, memory_order_relaxed)) write_place(&loaded_where[i], 0, 0, 0);
+    for (int i = 0; i < FR_KERNEL_PLACES; i++)
+        if (atomic_load_explicit(&fr_kernels_loaded[i].function, memory_order_relaxed)) write_place(&fr_kernels_loaded[i], 0, 0, 0);
     fr_unlock(&lock);
 }
 
-void fr_functions_stream_gone(void) { atomic_fetch_add(&streams, 1); }
+void fr_functions_stream_gone(void) { atomic_fetch_add(&fr_stream_generation, 1); }
 
 /* ---- where a function is from ---- */
 
@@ -129,7 +105,7 @@ static CUresult load(CUfunction f, struct fr_home home)
 static CUresult load_for(CUfunction f, struct fr_home home, CUstream stream)
 {
     CUcontext there = NULL, before = NULL;
-    bool elsewhere = (uintptr_t)stream > LAST_COMMON_STREAM && !REAL(cuStreamGetCtx)(stream, &there) && !REAL(cuCtxGetCurrent)(&before) && there != before;
+    bool elsewhere = (uintptr_t)stream > FR_LAST_COMMON_STREAM && !REAL(cuStreamGetCtx)(stream, &there) && !REAL(cuCtxGetCurrent)(&before) && there != before;
     if (elsewhere && REAL(cuCtxPushCurrent_v2)(there)) return CUDA_ERROR_INVALID_CONTEXT; /* the driver will say what is wrong */
     CUresult r = load(f, home);
     if (elsewhere) REAL(cuCtxPopCurrent_v2)(&there);
@@ -140,14 +116,14 @@ static void remember(CUfunction f, struct fr_home home, uintptr_t where, uint32_
 {
     fr_lock(&lock);
     bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
-    if (everywhere) write_place(place_of((uintptr_t)f, where), (uintptr_t)f, where, generation);
+    if (everywhere) write_place(fr_kernel_place((uintptr_t)f, where), (uintptr_t)f, where, generation);
     else atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], (uintptr_t)f, memory_order_relaxed);
     fr_unlock(&lock);
 }
 
-static CUresult first_use(CUfunction f, CUstream stream, uintptr_t where)
+static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream stream, uintptr_t where)
 {
-    uint32_t era = atomic_load(&fr_era), generation = atomic_load(&streams);
+    uint32_t era = atomic_load(&fr_era), generation = atomic_load(&fr_stream_generation);
     if (atomic_exchange(&known_in, era) != era) fr_functions_forget();
     struct fr_home home = fr_home_of(f);
     CUresult r = load_for(f, home, stream);
@@ -160,9 +136,9 @@ CUresult fr_kernel_used(CUfunction f, CUstream stream)
     CUcontext current = NULL;
     if (!f) return CUDA_SUCCESS; /* the driver has an answer to that */
     uintptr_t where = (uintptr_t)stream;
-    if (where <= LAST_COMMON_STREAM) {
+    if (where <= FR_LAST_COMMON_STREAM) {
         if (REAL(cuCtxGetCurrent)(&current)) return CUDA_SUCCESS;
         where = (uintptr_t)current;
     }
-    return likely(is_loaded((uintptr_t)f, where)) ? CUDA_SUCCESS : first_use(f, stream, where);
+    return likely(fr_kernel_is_loaded((uintptr_t)f, where)) ? CUDA_SUCCESS : first_use(f, stream, where);
 }

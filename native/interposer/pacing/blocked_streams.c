@@ -182,7 +182,9 @@ bool fr_blocked_resumed(struct fr_paced_card *card)
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
         if (atomic_load(&st->blocked) != FR_BLOCKED || !at_work(st)) continue;
         atomic_store(&st->blocked, 0);
+        fr_stream_state_lock(st);
         fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
+        fr_stream_state_unlock(st);
         any = true;
     }
     return any;
@@ -190,9 +192,9 @@ bool fr_blocked_resumed(struct fr_paced_card *card)
 
 /* ---- where a program makes a stream wait ---- */
 
-static void cut(struct fr_paced_card *card, CUstream s, bool own)
+static void cut(CUstream s, bool own)
 {
-    struct fr_stream_state *st = fr_stream_state_use(card, &(struct fr_work){.stream = s, .per_thread = own});
+    struct fr_stream_state *st = fr_stream_state_here(&(struct fr_work){.stream = s, .per_thread = own});
     if (!st) return;
     fr_stream_state_lock(st);
     fr_timing_close(st);
@@ -204,11 +206,9 @@ static void cut(struct fr_paced_card *card, CUstream s, bool own)
 /* What is launched into the stream NULL later waits for this one. */
 static void cut_here(CUstream s, bool own, bool by_host)
 {
-    struct fr_paced_card *card = fr_paced_card_here();
     if (by_host) atomic_store(&fr_blocked_by_host, 1);
-    if (!card) return;
-    cut(card, s, own);
-    if ((s || own) && !atomic_load(&fr_capture_count)) cut(card, NULL, false);
+    cut(s, own);
+    if ((s || own) && !atomic_load(&fr_capture_count)) cut(NULL, false);
 }
 
 #define WAITS(name, own, by_host, parameters, arguments) \

@@ -110,7 +110,7 @@ static enum answer may_begin(const struct fr_paced_card *p, uint64_t ns, uint64_
     uint64_t end = atomic_load(&p->end), granted = atomic_load(&p->granted);
     if (!end || now + ns <= end || !atomic_load(&p->launched_now)) return GO;
     if (now >= end || granted + ns < end) return OVER;
-    return ns <= BESIDE_NS || !atomic_load(&p->in_flight) ? GO : OVER;
+    return ns <= BESIDE_NS || !fr_stream_states_in_flight(p) ? GO : OVER;
 }
 
 static enum answer may_go(const struct fr_paced_card *p, const struct fr_ticket *t, uint64_t now)
@@ -196,7 +196,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
-            atomic_fetch_add(&p->launched_now, 1);
+            if (unlikely(!atomic_load_explicit(&p->launched_now, memory_order_relaxed))) atomic_store(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_lease_client(p, now);
             return now;
         }
@@ -210,27 +210,29 @@ static uint64_t pass(struct fr_ticket *t)
 
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
 {
-    struct fr_paced_card *p = fr_paced_card_here();
-    *t = (struct fr_ticket){0};
-    if (!p || !(t->state = fr_stream_state_use(p, w))) return;
-    fr_lease_start((int)(p - fr_paced_cards));
+    t->card = NULL;
+    if (!(t->state = fr_stream_state_here(w))) return;
+    struct fr_paced_card *p = atomic_load_explicit(&t->state->card, memory_order_relaxed);
     t->prediction = fr_prediction_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     t->ns = measured ? fr_prediction_ns(t->prediction) : w->first_ns;
     if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->card = p;
-    uint64_t now = pass(t);
-    if (t->card) fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, now));
+    t->entered = pass(t);
+    if (likely(t->card != NULL)) fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, t->entered));
 }
 
 void fr_gate_leave(struct fr_ticket *t, CUresult result)
 {
     struct fr_paced_card *p = t->card;
     if (!p) return;
-    uint64_t now = clock_now();
+    /* A call that was seen before comes back at once, or when a kernel of a full queue is done. Only the first one, in which the
+     * driver may load code, takes long enough to ask for the time again. */
+    bool seen = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
+    uint64_t now = likely(seen) ? t->entered : clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_stream_state_completed(t->state, t->ns);
-    else fr_stream_state_queue(t->state, now, t->ns), fr_timing_after_launch(t->state, t->prediction, t->ns);
+    else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
     fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
 }

@@ -29,7 +29,7 @@ struct fr_ticket {
     struct fr_paced_card *card; /* NULL: not paced */
     struct fr_stream_state *state;
     struct fr_prediction *prediction;
-    uint64_t ns;
+    uint64_t ns, entered; /* predicted; when it went */
 };
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_gate_leave(struct fr_ticket *t, CUresult result);

@@ -10,8 +10,10 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/context_audit.h"
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
+#include "pacing/gate.h"
 #include "pacing/paced_card.h"
 #include "pacing/predict.h"
 #include "pacing/stream_state.h"
@@ -46,7 +48,6 @@ static void less(_Atomic uint64_t *what, uint64_t ns)
 void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns)
 {
     less(&st->in_flight, ns);
-    less(&st->card->in_flight, ns);
 }
 
 static void landed(struct fr_stream_state *st, struct batch *b)
@@ -183,6 +184,9 @@ void fr_timing_close(struct fr_stream_state *st)
 void fr_timing_before_launch(struct fr_stream_state *st, bool dry)
 {
     if (atomic_load(&st->blocked)) dry = false; /* it is not known what should be done */
+    /* The batch goes on. Should another thread close it before our launch, fr_timing_after_launch sees that, as it does without this look. */
+    if (likely(!dry && atomic_load(&st->open))) return;
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed)) && fr_paced_card_here() != st->card) st->looked_up_at = FR_NEVER;
     fr_stream_state_lock(st);
     if (st->open && dry) {
         newest(st)->gap = true;
@@ -212,9 +216,10 @@ static bool full(const struct fr_stream_state *st, const struct batch *b, const 
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
 
-void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t ns)
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns)
 {
     fr_stream_state_lock(st);
+    fr_stream_state_queue(st, now, ns);
     if (st->open) {
         note(newest(st), prediction, ns);
         if (full(st, newest(st), prediction)) fr_timing_close(st);
