@@ -48,7 +48,8 @@ struct fr_lock fr_pools_lock;
 _Atomic uint32_t fr_pools_any;
 
 static struct fr_pool *pools; /* places are never given back, so a pointer to one stays good */
-static uint32_t pools_era;
+static struct fr_pool *fresh; /* places that were never used */
+static uint32_t fresh_count, pools_era;
 
 void fr_pools_enter(void)
 {
@@ -57,22 +58,26 @@ void fr_pools_enter(void)
     if (likely(pools_era == era)) return;
     pools_era = era;
     pools = NULL;
+    fresh_count = 0;
     atomic_store(&fr_pools_any, 0);
 }
 
 /* ---- places ---- */
 
+/* Only what was used once is in the list, which every free walks through. */
 static struct fr_pool *free_place(void)
 {
     for (struct fr_pool *p = pools; p; p = p->next)
         if (!p->used && !p->users) return p;
-    struct fr_pool *more = mmap(NULL, BLOCK * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (more == MAP_FAILED) return NULL;
-    for (int i = 0; i < BLOCK; i++) {
-        more[i].next = pools;
-        pools = &more[i];
+    if (!fresh_count) {
+        void *more = mmap(NULL, BLOCK * sizeof *fresh, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (more == MAP_FAILED) return NULL;
+        fresh = more;
+        fresh_count = BLOCK;
     }
-    return pools;
+    struct fr_pool *p = &fresh[--fresh_count];
+    p->next = pools;
+    return pools = p;
 }
 
 static struct fr_pool *find(CUmemoryPool handle)
@@ -327,6 +332,5 @@ void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
 void fr_pools_shrunk(struct fr_shrinking *s)
 {
     for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD)) fr_pool_settle(p);
-    for (int card = 0; card < 64; card++)
-        if (s->cards >> card & 1) fr_free_end(&s->op[card], 0);
+    for (uint64_t left = s->cards; left; left &= left - 1) fr_free_end(&s->op[__builtin_ctzll(left)], 0);
 }
