@@ -18,7 +18,7 @@ static const char help[] =
     "\n"
     "AMOUNT is a number of bytes, or one with KiB, MiB, GiB or TiB: 512MiB. Keys:\n"
     "  context=AMOUNT      what a CUDA context costs on the card (0: the library measures it)\n"
-    "  unaccounted=AMOUNT  taken off what is shown as free\n"
+    "  unaccounted=AMOUNT  held beyond the ledger: taken off what may be held\n"
     "  cores=N             percent of the card's time that is guaranteed\n"
     "  cores-limit=N       percent of the card's time that is never passed (0: no limit)\n"
     "  weight=N            share of what is left over (default 1)\n"
