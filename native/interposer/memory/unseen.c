@@ -53,16 +53,33 @@ static void schedule(int card)
     atomic_fetch_or(&fr_unseen_why, DUE);
 }
 
+static void give_back(int card, uint64_t bytes)
+{
+    struct fr_op op;
+    fr_free_begin(&op, card);
+    fr_free_end(&op, bytes);
+}
+
+/* What was charged beyond the ledger's own sum and is no longer held goes back. True: something changed. */
+static bool correct(int card, uint64_t held, uint64_t charged)
+{
+    uint64_t extra = atomic_load(&audits[card].extra), less = charged > held ? charged - held : 0;
+    if (less > extra) less = extra;
+    if (held > charged) {
+        fr_charge(card, held - charged);
+        atomic_fetch_add(&audits[card].extra, held - charged);
+    } else if (less && atomic_compare_exchange_strong(&audits[card].extra, &extra, extra - less)) give_back(card, less);
+    return held > charged || less;
+}
+
 static void audit(int card)
 {
     uint64_t held, charged;
     uint32_t every = atomic_load(&audits[card].every_ms);
-    bool found = fr_own_figure(card, NULL, &held, &charged) && held > charged;
+    bool found = fr_own_figure(card, NULL, &held, &charged) && correct(card, held, charged);
     atomic_store(&audits[card].last_ms, fr_coarse_ms() | 1);
     atomic_store(&audits[card].every_ms, found || !every ? FR_DUE_MS : every < RARELY_MS ? 2 * every : RARELY_MS);
-    if (!found) return;
-    fr_charge(card, held - charged);
-    atomic_fetch_add(&audits[card].extra, held - charged);
+    if (atomic_load(&audits[card].extra)) schedule(card); /* until it is all gone */
 }
 
 static void audit_when_due(void)
@@ -73,7 +90,10 @@ static void audit_when_due(void)
         uint32_t due = atomic_load_explicit(&audits[card].due_ms, memory_order_relaxed);
         if (!due) continue;
         if ((int32_t)(now - due) < 0) more = true;
-        else if (atomic_compare_exchange_strong(&audits[card].due_ms, &due, 0)) audit(card);
+        else if (atomic_compare_exchange_strong(&audits[card].due_ms, &due, 0)) {
+            audit(card);
+            more |= atomic_load(&audits[card].due_ms) != 0;
+        }
     }
     if (!more) atomic_fetch_and(&fr_unseen_why, ~(uint32_t)DUE);
 }
@@ -91,13 +111,6 @@ void fr_context_made(int card, CUcontext c)
     fr_contexts_add(card, 1);
     if (c) fr_context_known(c);
     schedule(card);
-}
-
-static void give_back(int card, uint64_t bytes)
-{
-    struct fr_op op;
-    fr_free_begin(&op, card);
-    fr_free_end(&op, bytes);
 }
 
 /* Charged first: who books it before us has charged it, too, and then ours goes back. */

@@ -53,7 +53,7 @@ class BeyondWriter:
                 continue
             if now is not None:
                 sizes = ",".join(f"{c.uuid}:{c.unaccounted}" for c in now.cards)
-                log.info(
+                log.debug(
                     "held beyond the ledger pod=%s/%s container=%s %s", now.namespace, now.pod, now.container, sizes
                 )
 
