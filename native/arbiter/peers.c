@@ -80,7 +80,7 @@ static void give_back(struct node *n, struct peer *p, uint32_t card)
     p->granted &= ~(1ull << card);
     if (--s->outstanding[card]) return;
     s->recalled[card] = false;
-    share_done(&n->share, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
+    schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
 }
 
 void peer_drop(struct node *n, uint32_t index)
@@ -93,7 +93,7 @@ void peer_drop(struct node *n, uint32_t index)
         bool held = p->granted >> c & 1;
         give_back(n, p, c);
         bool waits = s->card[c] >= 0 && (wanted >> c & 1) && !held && !s->outstanding[c];
-        if (waits && !anybody_wants(n, s, c)) share_done(&n->share, (uint32_t)s->card[c], p->slice, false, clock_now());
+        if (waits && !anybody_wants(n, s, c)) schedule_done(&n->schedule, (uint32_t)s->card[c], p->slice, false, clock_now());
     }
     close(p->fd);
     if (p->life >= 0) close(p->life);
@@ -147,7 +147,7 @@ static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
     if (p->granted >> card & 1) return;
     bool open = s->outstanding[card] && !s->recalled[card] && (!s->until[card] || s->until[card] > now);
     if (open) grant(n, p, card, now); /* its container has the lease */
-    else share_want(&n->share, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
+    else schedule_want(&n->schedule, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
 }
 
 /* False: nonsense. */
@@ -201,34 +201,34 @@ static void tell_all(struct node *n, struct slice *s, enum arbiter_kind kind, ui
         if (n->peers[i].granted >> card & 1) tell(n, &n->peers[i], kind, card, 0);
 }
 
-static void begin_lease(struct node *n, struct slice *s, uint32_t card, const struct share_decision *d, uint64_t now)
+static void begin_lease(struct node *n, struct slice *s, uint32_t card, const struct schedule_decision *d, uint64_t now)
 {
     s->lease[card] = ++n->next_lease;
     s->until[card] = d->until;
     s->recalled[card] = false;
     s->shared[card] = d->shared;
     s->outstanding[card] = 0;
-    uint64_t throttled = n->share.seats[d->card][d->tenant].throttled_ns;
+    uint64_t throttled = n->schedule.seats[d->card][d->tenant].throttled_ns;
     s->held_back[card] = throttled - s->throttled[card];
     s->throttled[card] = throttled;
     for (int i = s->peers; i >= 0; i = n->peers[i].next) {
         n->peers[i].granted &= ~(1ull << card);
         if (n->peers[i].wants >> card & 1) grant(n, &n->peers[i], card, now);
     }
-    if (!s->outstanding[card]) share_done(&n->share, d->card, d->tenant, false, now);
+    if (!s->outstanding[card]) schedule_done(&n->schedule, d->card, d->tenant, false, now);
 }
 
-void peers_tell(struct node *n, const struct share_decision *d, uint64_t now)
+void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now)
 {
     struct slice *s = &n->slices[d->tenant];
     int card = card_of_slice(s, d->card);
     if (card < 0) return;
-    if (d->what == SHARE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
-    if (d->what == SHARE_JOINED) {
+    if (d->what == SCHEDULE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
+    if (d->what == SCHEDULE_JOINED) {
         s->shared[card] = true;
         return tell_all(n, s, ARBITER_SHARED, (uint32_t)card);
     }
-    if (d->what == SHARE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
+    if (d->what == SCHEDULE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
     s->recalled[card] = true;
     tell_all(n, s, ARBITER_RECALL, (uint32_t)card);
 }

@@ -16,8 +16,19 @@ import sys
 import time
 
 KINDS = (
-    *("small", "large", "pitched", "managed", "array", "mipmap", "module"),
-    *("async", "pooled", "graph", "nested", "handle"),
+    "small",
+    "large",
+    "pitched",
+    "managed",
+    "array",
+    "mipmap",
+    "module",
+    "kernels",
+    "async",
+    "pooled",
+    "graph",
+    "nested",
+    "handle",
 )
 SHAPES = ((2, 8), (16, 2))
 FIGURES = ("overcommit_bytes", "false_oom", "leaked_bytes", "hangs")

@@ -270,6 +270,7 @@ static void audit(struct watch *w, int container)
 void watch_last(struct watch *w)
 {
     reap(w);
+    watch_audit(w);
     for (int i = 0; i < (int)board_of(w)->containers; i++) {
         uint64_t escapes = place_escapes(w->herd->place, i);
         audit(w, i);

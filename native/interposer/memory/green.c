@@ -1,7 +1,21 @@
 /* Green contexts: parts of a device's SMs. Each holds the device's primary context and is charged as a context itself, since no
  * figure of its own is known. What is allocated in one belongs to the primary one, and is given back with that. */
-#include "api_memory.h"
-#include "context.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
+#include "memory/context_buffers.h"
+#include "memory/context_cost.h"
+#include "memory/primary.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 
@@ -16,15 +30,15 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
     CUresult r = fr_context_reserve(&cost, device);
     if (r) return r;
     r = fr_primary_hold(&c, destroy);
-    if (r) return fr_end(&cost.op, 0), r;
+    if (r) return fr_op_end(&cost.op, 0), r;
     bool kept = fr_context_measure(&cost);
     struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*out,
-                               .bytes = cost.bytes, .a = (uint64_t)device};
+                               .bytes = cost.bytes, .a = (uint64_t)(unsigned)device | FR_GREEN};
     if (!kept || !fr_record_put(record)) {
         fr_primary_leave(&(struct fr_context_call){.go = destroy, .green = *out, .device = device}, false);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_end(&cost.op, r ? 0 : cost.bytes);
+    fr_op_end(&cost.op, r ? 0 : cost.bytes);
     return r;
 }
 
@@ -46,13 +60,13 @@ HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
     struct fr_op op;
     struct fr_context_call c = {.go = destroy, .green = green};
     if (!green || !fr_record_take(FR_CONTEXT, (uintptr_t)green, &record)) return destroy(&c);
-    c.device = (CUdevice)record.a;
+    c.device = (CUdevice)(uint32_t)record.a;
     fr_free_begin(&op, record.card);
     CUcontext context = (CUcontext)(uintptr_t)record.b;
     if (context) {
         record.bytes += fr_buffers_take(context);
         fr_context_forget(context);
-        fr_context_spare(context, fr_primary_context(c.device));
+        fr_context_restore(context, fr_primary_context(c.device));
     }
     CUresult r = fr_primary_leave(&c, false);
     if (r) fr_record_put(record);

@@ -3,8 +3,26 @@
  * Whether it lives is the driver's to say (cuDevicePrimaryCtxGetState), because its count is not ours to know. What we say
  * between two of its answers is ordered by `turn`: it moves whenever a retain was booked, so who saw the context dead looks
  * again when a retain came between. The count here only spares the common retain of a living context its reservation. */
-#include "api_memory.h"
-#include "context.h"
+#include "memory/primary.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/oom_retry.h"
+#include "memory/api_memory.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
+#include "memory/context_cost.h"
+#include "memory/eager.h"
+#include "memory/loaded.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 
@@ -13,6 +31,8 @@ struct primary {
     int card;
     uint64_t bytes, turn;
     uint32_t holders, leaving;
+    uint32_t calls; /* that make it or let go of it, until what they have changed is in the ledger; `ended` counts those that are over */
+    uint32_t ended;
     bool charged;
 };
 
@@ -57,7 +77,7 @@ static void renew(CUdevice device, CUcontext now)
     fr_unlock(&lock);
     if (!old || old == now) return;
     fr_free_begin(&op, card);
-    fr_free_end(&op, fr_context_bury(fr_context_doom(old), card));
+    fr_free_end(&op, fr_context_reclaim(fr_context_retire(old), card));
 }
 
 /* Its handle, where a call does not say it. Somebody holds it, or what it costs is charged already: should this call make it, it
@@ -92,32 +112,70 @@ static CUresult hold_once_more(struct fr_context_call *c)
     return r;
 }
 
-/* Is one there still, or on its way out? Then there may be room soon, or nothing to be paid for. */
-static bool on_its_way(CUdevice device)
+/* ---- calls that change what is charged ---- */
+
+static void call_begins(CUdevice device)
+{
+    enter(device)->calls++;
+    fr_unlock(&lock);
+}
+
+static void call_ends(CUdevice device)
 {
     struct primary *p = enter(device);
-    bool yes = p->charged || p->leaving;
+    p->calls--;
+    p->ended++;
+    fr_unlock(&lock);
+}
+
+static uint32_t ended_so_far(CUdevice device)
+{
+    uint32_t ended = enter(device)->ended;
+    fr_unlock(&lock);
+    return ended;
+}
+
+/* There was no room. But is one there, on its way in or out, or did such a call end since? Then there may be room soon, or
+ * nothing to be paid for. */
+static bool may_change(CUdevice device, uint32_t ended)
+{
+    struct primary *p = enter(device);
+    bool yes = p->charged || p->calls || p->ended != ended;
     fr_unlock(&lock);
     return yes;
+}
+
+static CUresult make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost)
+{
+    struct fr_load libraries;
+    CUresult r = fr_eager_begin(&libraries, c->device);
+    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
+    if (!r && !fr_context_measure(cost)) {
+        undo(c);
+        fr_eager_end(&libraries, NULL);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t booked = r ? 0 : book(c->device, c->out ? *c->out : NULL, cost);
+    fr_op_end(&cost->op, booked);
+    if (!r) fr_eager_end(&libraries, booked ? fr_primary_context(c->device) : NULL);
+    return r;
 }
 
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
 {
     struct fr_cost cost;
-    struct fr_patience patience = {0};
-    CUresult r;
+    struct fr_retry patience = {0};
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
-    if (lives(c->device)) return hold_once_more(c);
-    while ((r = fr_context_reserve(&cost, c->device))) {
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || !on_its_way(c->device) || !fr_wait(&patience)) return r;
+    for (;;) {
+        uint32_t ended = ended_so_far(c->device);
         if (lives(c->device)) return hold_once_more(c);
+        CUresult r = fr_context_reserve(&cost, c->device);
+        if (!r) break;
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || !fr_retry_wait(&patience)) return r;
     }
-    r = c->go(c);
-    if (!r && !fr_context_measure(&cost)) {
-        undo(c);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    fr_end(&cost.op, r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost));
+    call_begins(c->device);
+    CUresult r = make(c, undo, &cost);
+    call_ends(c->device);
     return r;
 }
 
@@ -147,7 +205,7 @@ static bool died(CUdevice device, uint64_t *bytes)
 static unsigned long long number_of(CUcontext context)
 {
     unsigned long long id = 0;
-    return context && fr_has(FR_cuCtxGetId) && !REAL(cuCtxGetId)(context, &id) ? id : 0;
+    return context && fr_driver_has(FR_cuCtxGetId) && !REAL(cuCtxGetId)(context, &id) ? id : 0;
 }
 
 struct leaving {
@@ -163,12 +221,13 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     bool charged = p->charged;
     *l = (struct leaving){.context = p->context, .card = p->card};
     p->leaving++;
+    p->calls++;
     bool last = all || p->holders <= p->leaving;
     fr_unlock(&lock);
     if (!charged) return false;
     fr_free_begin(&l->op, l->card);
     l->number = number_of(l->context);
-    if (last && l->context) l->doomed = fr_context_doom(l->context);
+    if (last && l->context) l->doomed = fr_context_retire(l->context);
     return true;
 }
 
@@ -188,14 +247,18 @@ CUresult fr_primary_leave(struct fr_context_call *c, bool all)
     bool known = leave_begin(&l, c->device, all);
     CUresult r = c->go(c);
     left(c->device, !r);
-    if (!known) return r;
+    if (!known) {
+        call_ends(c->device);
+        return r;
+    }
     bool gone = !r && died(c->device, &bytes);
     bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made anew meanwhile */
-    if (gone && !l.doomed) l.doomed = fr_context_doom(l.context);
-    if (gone || (another && l.doomed)) bytes += fr_context_bury(l.doomed, l.card);
-    else if (l.doomed) fr_context_spare(l.doomed, l.context);
+    if (gone && !l.doomed) l.doomed = fr_context_retire(l.context);
+    if (gone || (another && l.doomed)) bytes += fr_context_reclaim(l.doomed, l.card);
+    else if (l.doomed) fr_context_restore(l.doomed, l.context);
     if (gone) bytes += fr_unseen_take(l.card), fr_contexts_add(l.card, -1);
     fr_free_end(&l.op, bytes);
+    call_ends(c->device);
     return r;
 }
 

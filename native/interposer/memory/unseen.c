@@ -6,14 +6,37 @@
  *   the current context    known by one look into a small table; one that is not known is charged at once
  *   primary contexts       of devices where none is charged, asked for once in every tick of the coarse clock (4 ms)
  *   modules, the rest      the driver's own figure for this process against the ledger (own_figure.c): after the first use of a
- *                          function whose module is not known, and after every new context; FR_DUE_MS later, then less often
+ *                          function whose module is not known, and after every new context and every load of code; FR_DUE_MS
+ *                          later, then less often
  *
  * What none of these finds (no figure, and no further call) is left to the node's audit. */
-#include "account.h"
-#include "api_memory.h"
-#include "context.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "memory/unseen.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/own_account.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/context_buffers.h"
+#include "memory/context_cost.h"
+#include "memory/devices.h"
+#include "memory/own_figure.h"
+#include "memory/place.h"
+#include "memory/primary.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { TABLES = 1, DUE = 2 };
 #define PLACES 256
@@ -38,7 +61,7 @@ void fr_context_forget(CUcontext c)
     atomic_compare_exchange_strong(place_of(c), &one, 0);
 }
 
-void fr_tables_given(void) { atomic_fetch_or(&fr_unseen_why, TABLES); }
+void fr_private_tables_given(void) { atomic_fetch_or(&fr_unseen_why, TABLES); }
 
 /* ---- the driver's figure against the ledger ---- */
 
@@ -53,33 +76,19 @@ static void schedule(int card)
     atomic_fetch_or(&fr_unseen_why, DUE);
 }
 
-static void give_back(int card, uint64_t bytes)
-{
-    struct fr_op op;
-    fr_free_begin(&op, card);
-    fr_free_end(&op, bytes);
-}
-
-/* What was charged beyond the ledger's own sum and is no longer held goes back. True: something changed. */
-static bool correct(int card, uint64_t held, uint64_t charged)
-{
-    uint64_t extra = atomic_load(&audits[card].extra), less = charged > held ? charged - held : 0;
-    if (less > extra) less = extra;
-    if (held > charged) {
-        fr_charge(card, held - charged);
-        atomic_fetch_add(&audits[card].extra, held - charged);
-    } else if (less && atomic_compare_exchange_strong(&audits[card].extra, &extra, extra - less)) give_back(card, less);
-    return held > charged || less;
-}
+/* Code was loaded there: what the driver took for it may be more than it was trusted with. */
+void fr_unseen_expect(int card) { schedule(card); }
 
 static void audit(int card)
 {
     uint64_t held, charged;
     uint32_t every = atomic_load(&audits[card].every_ms);
-    bool found = fr_own_figure(card, NULL, &held, &charged) && correct(card, held, charged);
+    bool found = fr_own_figure(card, NULL, &held, &charged) && held > charged;
     atomic_store(&audits[card].last_ms, fr_coarse_ms() | 1);
     atomic_store(&audits[card].every_ms, found || !every ? FR_DUE_MS : every < RARELY_MS ? 2 * every : RARELY_MS);
-    if (atomic_load(&audits[card].extra)) schedule(card); /* until it is all gone */
+    if (!found) return;
+    fr_charge(card, held - charged);
+    atomic_fetch_add(&audits[card].extra, held - charged);
 }
 
 static void audit_when_due(void)
@@ -90,17 +99,14 @@ static void audit_when_due(void)
         uint32_t due = atomic_load_explicit(&audits[card].due_ms, memory_order_relaxed);
         if (!due) continue;
         if ((int32_t)(now - due) < 0) more = true;
-        else if (atomic_compare_exchange_strong(&audits[card].due_ms, &due, 0)) {
-            audit(card);
-            more |= atomic_load(&audits[card].due_ms) != 0;
-        }
+        else if (atomic_compare_exchange_strong(&audits[card].due_ms, &due, 0)) audit(card);
     }
     if (!more) atomic_fetch_and(&fr_unseen_why, ~(uint32_t)DUE);
 }
 
 uint64_t fr_unseen_take(int card)
 {
-    if (card < 0 || card >= CARDS || !atomic_load(&audits[card].extra) || atomic_load(&fr_own(card)->contexts) > 1) return 0;
+    if (card < 0 || card >= CARDS || !atomic_load(&audits[card].extra) || atomic_load(&fr_own_account(card)->contexts) > 1) return 0;
     return atomic_exchange(&audits[card].extra, 0);
 }
 
@@ -111,6 +117,13 @@ void fr_context_made(int card, CUcontext c)
     fr_contexts_add(card, 1);
     if (c) fr_context_known(c);
     schedule(card);
+}
+
+static void give_back(int card, uint64_t bytes)
+{
+    struct fr_op op;
+    fr_free_begin(&op, card);
+    fr_free_end(&op, bytes);
 }
 
 /* Charged first: who books it before us has charged it, too, and then ours goes back. */
@@ -179,11 +192,11 @@ static void look_at_module(CUfunction f)
     CUdevice device;
     struct fr_record r;
     int card = fr_card_here(&device);
-    if (!fr_has(FR_cuFuncGetModule) || REAL(cuFuncGetModule)(&module, f) || fr_record_find(FR_MODULE, (uintptr_t)module, &r)) return;
+    if (!fr_driver_has(FR_cuFuncGetModule) || REAL(cuFuncGetModule)(&module, f) || fr_record_find(FR_MODULE, (uintptr_t)module, &r)) return;
     schedule(card);
 }
 
-CUresult fr_function_first(CUfunction f)
+CUresult fr_function_first_use(CUfunction f)
 {
     if (atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & TABLES) look_at_module(f);
     return fr_stack_for(f);

@@ -1,0 +1,53 @@
+/* What is loaded of each module and library, in which context. */
+#ifndef FRACTILE_MEMORY_LOADED_H
+#define FRACTILE_MEMORY_LOADED_H
+
+#include "ledger/ledger.h"
+#include "ledger/records.h"
+#include "memory/code_room.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_image;
+
+enum { FR_CODE = 1, FR_GLOBALS = 2 };
+
+/* Around a driver call that may load parts of a module or library into the current context. */
+struct fr_load {
+    struct fr_op op;
+    struct fr_place at;
+    uint64_t handle, granted;
+    CUfunction function;
+    struct fr_code promised;
+    bool counts;
+};
+enum fr_load_what {
+    FR_LOAD_FIRST,    /* the first use of a library in a context, as a whole */
+    FR_LOAD_FUNCTION, /* a function of it */
+};
+CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what what, CUfunction function); /* NULL: not known which */
+CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts);
+void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
+uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */
+
+bool fr_module_known(uint64_t handle);
+bool fr_module_is_library(uint64_t handle);
+bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image); /* NULL: a library. Nothing is loaded yet */
+bool fr_module_alias(uint64_t handle, uint64_t library, CUcontext context);
+bool fr_module_image(uint64_t handle, struct fr_image *out);
+
+/* Around the driver's call that unloads a module or library. */
+#define FR_UNLOAD_CARDS 64
+struct fr_unload {
+    bool known;
+    struct fr_record module;
+    struct { bool announced; uint64_t bytes; struct fr_op op; } part[FR_UNLOAD_CARDS];
+};
+void fr_unload_begin(struct fr_unload *u, uint64_t handle);
+void fr_unload_end(struct fr_unload *u, CUresult r);
+
+#endif

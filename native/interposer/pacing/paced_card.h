@@ -1,0 +1,43 @@
+/* A card whose time is shared out, as this process sees it. */
+#ifndef FRACTILE_PACING_PACED_CARD_H
+#define FRACTILE_PACING_PACED_CARD_H
+
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct fr_account;
+
+#define FR_CARD_PACED 1u /* flag of a card in the limits: its neighbours have shares, so this container is paced too */
+
+enum fr_gate_state {
+    FR_GATE_FREE = 0, /* not paced: no shares on this card, or no arbiter */
+    FR_GATE_IDLE,     /* the container's turn was not asked for */
+    FR_GATE_ASKED,
+    FR_GATE_OPEN,     /* launches may go until `end` */
+    FR_GATE_CLOSED,   /* the turn is over: what is in flight runs out, nothing is added */
+};
+
+struct fr_paced_card {
+    _Atomic uint32_t gate;   /* a futex */
+    _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
+    _Atomic uint32_t waiting;
+    _Atomic uint32_t shared;                      /* others have the card too: what is measured contains their work */
+    _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
+    _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
+    _Atomic uint64_t last_launch;                 /* when */
+    _Atomic uint32_t launched_now;                /* any in this turn? */
+};
+extern struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
+
+struct fr_account *fr_paced_card_account(const struct fr_paced_card *card); /* NULL: none */
+uint64_t fr_gate_gang(uint64_t now); /* cards that this process has used lately, bit set */
+
+#define FR_WINDOW_NS 10000000ull   /* of work in flight in a stream: what a newcomer waits at most */
+#define FR_IDLE_NS 200000ull       /* nothing new for so long after the last is done: the turn is given back to who waits */
+#define FR_ALONE_NS 20000000ull    /* ... when nobody was waiting */
+#define FR_QUIET_NS 1000000000ull  /* no launch for so long: an arbiter that is not there is not looked for */
+#define FR_DRY_NS 50000ull         /* so long after all of a stream should be done, it has run dry */
+
+#endif
