@@ -27,6 +27,7 @@ KINDS = (
     "async",
     "pooled",
     "graph",
+    "nested",
     "handle",
 )
 SHAPES = ((2, 8), (16, 2))

@@ -40,7 +40,7 @@ static uint64_t limit_of(int card)
     struct fr_quota quota;
     if (fr_isolation_is_off()) return FR_UNITS_MOST;
     fr_quota(card, &quota);
-    return quota.memory / FR_UNIT_BYTES;
+    return quota.may_hold / FR_UNIT_BYTES;
 }
 
 static bool add(int card, int64_t units, uint64_t limit)

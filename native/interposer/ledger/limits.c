@@ -59,6 +59,7 @@ static void copy_card(const struct fr_limits_card *c, struct fr_quota *out)
     out->memory = __atomic_load_n(&c->memory, __ATOMIC_RELAXED);
     out->context = __atomic_load_n(&c->context, __ATOMIC_RELAXED);
     out->unaccounted = __atomic_load_n(&c->unaccounted, __ATOMIC_RELAXED);
+    out->may_hold = out->memory > out->unaccounted ? out->memory - out->unaccounted : 0;
     out->cores = __atomic_load_n(&c->cores, __ATOMIC_RELAXED);
     out->cores_limit = __atomic_load_n(&c->cores_limit, __ATOMIC_RELAXED);
     out->weight = __atomic_load_n(&c->weight, __ATOMIC_RELAXED);

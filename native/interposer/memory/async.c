@@ -135,7 +135,7 @@ static CUresult at_the_margin(struct fr_pool_request *q)
     int mode = 2, before = errno; /* relaxed */
     fr_room_was_short();
     fr_quota(q->pool->card, &quota);
-    if (q->size > quota.memory) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (q->size > quota.may_hold) return CUDA_ERROR_OUT_OF_MEMORY;
     bool relaxed = atomic_load(&fr_capture_count) && !REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     CUresult r = persist(q);
     if (relaxed) REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -155,8 +155,8 @@ static bool ask_the_pool(const struct fr_pool_request *q)
     if (fr_process_state() == FR_OFF || q->pool->exported || q->pool->peers || !worst) return true;
     fr_quota(q->pool->card, &quota);
     used = fr_used(q->pool->card);
-    if (worst > quota.memory || used > quota.memory - worst) return false;
-    return quota.memory - worst - used >= FR_POOL_STEP || fr_pool_unused(q->pool) >= q->size;
+    if (worst > quota.may_hold || used > quota.may_hold - worst) return false;
+    return quota.may_hold - worst - used >= FR_POOL_STEP || fr_pool_unused(q->pool) >= q->size;
 }
 
 static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUstream s)

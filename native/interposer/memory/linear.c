@@ -116,7 +116,7 @@ static bool last_granule(int card)
 {
     struct fr_quota quota;
     fr_quota(card, &quota);
-    return fr_used(card) + 2 * FR_GRANULE > quota.memory && fr_process_state() == FR_ENFORCE;
+    return fr_used(card) + 2 * FR_GRANULE > quota.may_hold && fr_process_state() == FR_ENFORCE;
 }
 
 /* What the last granule has left could not be used: the next piece would need a granule to be reserved. So the last ones lie

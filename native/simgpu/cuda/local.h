@@ -127,6 +127,7 @@ void sim_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 CUresult sim_init_state(void);
 struct sim_card *sim_card_of(int device);
 bool sim_device_valid(int device);
+int sim_driver_version(void);
 
 /* context.c */
 struct sim_ctx *sim_current(void);
