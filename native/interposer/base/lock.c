@@ -3,6 +3,7 @@
 #include "base/lock.h"
 
 #include "base/compiler.h"
+#include "memory/context.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -13,6 +14,8 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+_Atomic uint32_t fr_era;
 
 static inline void relax(void)
 {

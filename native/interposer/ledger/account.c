@@ -20,6 +20,7 @@
 
 #include "base/point.h"
 #include "ledger/shared.h"
+#include "memory/context.h"
 
 #include "region.h"
 

@@ -3,6 +3,7 @@
 #define FRACTILE_ACCOUNT_H
 
 #include "ledger/shared.h"
+#include "memory/context.h"
 
 #include "region.h"
 

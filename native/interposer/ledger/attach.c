@@ -6,6 +6,7 @@
 #include "base/kernel.h"
 #include "base/message.h"
 #include "ledger/shared.h"
+#include "memory/context.h"
 
 #include "region.h"
 

@@ -11,6 +11,7 @@
 #include "ledger/descriptor.h"
 
 #include "base/kernel.h"
+#include "memory/context.h"
 
 #include <errno.h>
 #include <fcntl.h>

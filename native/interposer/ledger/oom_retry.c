@@ -11,6 +11,7 @@
 #include "ledger/own_account.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
+#include "memory/context.h"
 
 #include "region.h"
 

@@ -2,6 +2,8 @@
 #ifndef FRACTILE_LEDGER_PROCESS_H
 #define FRACTILE_LEDGER_PROCESS_H
 
+#include "memory/context.h"
+
 #include <stdbool.h>
 
 struct fr_region;
@@ -18,7 +20,6 @@ enum fr_process_state fr_process_state(void); /* sets the process up when it is 
  * accounts stand behind the slots as in region.h; a slot that fr_used has not reaped lately is alive. */
 struct fr_region *fr_process_attach(void);
 
-bool fr_process_join(void);      /* a slot is ours; takes one */
-bool fr_process_is_joined(void); /* does not */
+bool fr_process_join(void); /* a slot is ours; takes one. Whether one was taken: fr_process_is_joined in shared.h */
 
 #endif

@@ -2,14 +2,13 @@
 #ifndef FRACTILE_LEDGER_SLOT_H
 #define FRACTILE_LEDGER_SLOT_H
 
-#include <stdbool.h>
+#include "memory/context.h"
 
-struct fr_slot;
+#include <stdbool.h>
 
 bool fr_slot_take(void);
 void fr_slot_before_fork(void);
 void fr_slot_after_fork(void); /* in the parent */
 void fr_slot_in_child(void);
-bool fr_slot_over(const struct fr_slot *s); /* its byte is free: has its process really ended? */
 
 #endif

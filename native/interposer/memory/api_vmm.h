@@ -4,6 +4,7 @@
 
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/context.h"
 
 #include "cuda_abi.h"
 

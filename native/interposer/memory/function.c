@@ -1,11 +1,5 @@
 /* The first use of a function makes the driver load its code. Before a launch it is loaded, and charged, here, so that a launch
- * beyond the quota is answered with out of memory. Two tables say for which functions that is done:
- *
- *      fr_functions_loaded   functions, which belong to one context
- *      loaded_where          kernels of libraries, which run in every context: with the place where they are launched, a
- *                            stream, or the current context for the streams that every context has
- *
- * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
+ * beyond the quota is answered with out of memory. What is surely loaded stands in function_table.c. */
 #include "memory/function.h"
 
 #include "base/compiler.h"
@@ -13,6 +7,8 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/context.h"
+#include "memory/context_buffers.h"
 #include "memory/function_table.h"
 #include "memory/loaded.h"
 #include "memory/unseen.h"
@@ -25,19 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PLACES 4096
 #define LAST_COMMON_STREAM 2 /* NULL, legacy, per thread */
-
-FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
-
-struct loaded {
-    _Atomic uint32_t writes; /* odd: being written */
-    _Atomic uint32_t streams; /* generation of the streams' handles when it was written */
-    _Atomic uintptr_t function, where;
-};
-static FR_LARGE struct loaded loaded_where[PLACES];
-static _Atomic uint32_t known_in, streams;
-static struct fr_lock lock;
 
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 CUresult cuGraphAddKernelNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *);
@@ -46,44 +30,7 @@ CUresult cuStreamGetCtx(CUstream, CUcontext *);
 CUresult cuStreamDestroy(CUstream);
 CUresult cuStreamDestroy_v2(CUstream);
 
-/* ---- the tables ---- */
-
-static struct loaded *place_of(uintptr_t function, uintptr_t where)
-{
-    uint64_t x = (function ^ where << 7) * 0x9E3779B97F4A7C15ull;
-    return &loaded_where[x >> 52];
-}
-
-static bool is_loaded(uintptr_t function, uintptr_t where)
-{
-    struct loaded *l = place_of(function, where);
-    uint32_t before = atomic_load_explicit(&l->writes, memory_order_acquire);
-    bool same = atomic_load_explicit(&l->function, memory_order_relaxed) == function && atomic_load_explicit(&l->where, memory_order_relaxed) == where &&
-                atomic_load_explicit(&l->streams, memory_order_relaxed) == atomic_load_explicit(&streams, memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire);
-    return same && !(before & 1) && atomic_load_explicit(&l->writes, memory_order_relaxed) == before;
-}
-
-static void write_place(struct loaded *l, uintptr_t function, uintptr_t where, uint32_t generation)
-{
-    atomic_fetch_add_explicit(&l->writes, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&l->function, function, memory_order_relaxed);
-    atomic_store_explicit(&l->where, where, memory_order_relaxed);
-    atomic_store_explicit(&l->streams, generation, memory_order_relaxed);
-    atomic_fetch_add_explicit(&l->writes, 1, memory_order_release);
-}
-
-void fr_functions_forget(void)
-{
-    fr_lock(&lock);
-    for (int i = 0; i < FR_FUNCTION_PLACES; i++) atomic_store_explicit(&fr_functions_loaded[i], 0, memory_order_relaxed);
-    for (int i = 0; i < PLACES; i++)
-        if (atomic_load_explicit(&loaded_where[i].function, memory_order_relaxed)) write_place(&loaded_where[i], 0, 0, 0);
-    fr_unlock(&lock);
-}
-
-void fr_functions_stream_gone(void) { atomic_fetch_add(&streams, 1); }
+static _Atomic uint32_t known_in;
 
 /* ---- where a function is from ---- */
 
@@ -121,7 +68,8 @@ static CUresult load_kernel(struct fr_loading *c)
 
 static CUresult load(CUfunction f, struct home home)
 {
-    CUresult r = fr_function_first_use(f); /* its stack, and where it came from: context.h */
+    fr_unseen_function(f);
+    CUresult r = fr_stack_for(f);
     if (r) return r;
     struct fr_loading c = {.go = home.kernel ? load_kernel : load_function, .handle = home.handle, .parts = FR_CODE | FR_GLOBALS, .function = f};
     return home.handle ? fr_load_parts(&c) : CUDA_SUCCESS;
@@ -140,16 +88,14 @@ static CUresult load_for(CUfunction f, struct home home, CUstream stream)
 
 static void remember(CUfunction f, struct home home, uintptr_t where, uint32_t generation)
 {
-    fr_lock(&lock);
     bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
-    if (everywhere) write_place(place_of((uintptr_t)f, where), (uintptr_t)f, where, generation);
-    else atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], (uintptr_t)f, memory_order_relaxed);
-    fr_unlock(&lock);
+    if (everywhere) fr_kernel_remember((uintptr_t)f, where, generation);
+    else fr_function_remember((uintptr_t)f);
 }
 
 static CUresult first_use(CUfunction f, CUstream stream, uintptr_t where)
 {
-    uint32_t era = atomic_load(&fr_era), generation = atomic_load(&streams);
+    uint32_t era = atomic_load(&fr_era), generation = atomic_load(&fr_functions_streams);
     if (atomic_exchange(&known_in, era) != era) fr_functions_forget();
     struct home home = home_of(f);
     CUresult r = load_for(f, home, stream);
@@ -166,7 +112,7 @@ CUresult fr_kernel_used(CUfunction f, CUstream stream)
         if (REAL(cuCtxGetCurrent)(&current)) return CUDA_SUCCESS;
         where = (uintptr_t)current;
     }
-    return likely(is_loaded((uintptr_t)f, where)) ? CUDA_SUCCESS : first_use(f, stream, where);
+    return likely(fr_kernel_is_loaded((uintptr_t)f, where)) ? CUDA_SUCCESS : first_use(f, stream, where);
 }
 
 /* ---- calls that load a function, or may: drivers before 12.2 loaded it with cuModuleGetFunction ---- */

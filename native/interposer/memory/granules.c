@@ -9,6 +9,7 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "ledger/objects.h"
+#include "memory/context.h"
 
 #include "cuda_abi.h"
 

@@ -4,6 +4,7 @@
 
 #include "ledger/descriptor.h"
 #include "ledger/ledger.h"
+#include "memory/context.h"
 
 #include "cuda_abi.h"
 

@@ -2,6 +2,8 @@
 #ifndef FRACTILE_IMAGE_H
 #define FRACTILE_IMAGE_H
 
+#include "memory/context.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

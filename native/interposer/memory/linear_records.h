@@ -4,11 +4,14 @@
 
 #include "ledger/ledger.h"
 #include "ledger/records.h"
+#include "memory/context.h"
 
 #include "cuda_abi.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum { FR_LINEAR_WHOLE = 0, FR_LINEAR_PIECE = 1 }; /* b of its record */
 
 struct fr_linear { /* a free on its way */
     struct fr_op op;

@@ -4,6 +4,7 @@
 
 #include "ledger/ledger.h"
 #include "ledger/records.h"
+#include "memory/context.h"
 
 #include "cuda_abi.h"
 

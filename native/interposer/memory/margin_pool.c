@@ -14,9 +14,10 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_pool.h"
+#include "memory/context.h"
+#include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/late_free.h"
-#include "memory/place.h"
 #include "memory/pool.h"
 #include "memory/streams.h"
 

@@ -8,6 +8,7 @@
 
 #include "resolve/real.h"
 #include "memory/api_pool.h"
+#include "memory/context.h"
 #include "memory/granules.h"
 
 #include "cuda_abi.h"

@@ -11,6 +11,7 @@
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "memory/api_pool.h"
+#include "memory/context.h"
 #include "memory/pool.h"
 
 #include "cuda_abi.h"

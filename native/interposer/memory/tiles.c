@@ -6,9 +6,11 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
+#include "ledger/own_account.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/api_vmm.h"
+#include "memory/context.h"
 #include "memory/holding.h"
 
 #include "cuda_abi.h"

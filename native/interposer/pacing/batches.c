@@ -2,6 +2,7 @@
  * bus only passes. */
 #include "base/compiler.h"
 #include "resolve/real.h"
+#include "memory/context.h"
 #include "pacing/api_copies.h"
 #include "pacing/copies.h"
 #include "pacing/gate.h"

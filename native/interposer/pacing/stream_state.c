@@ -7,10 +7,9 @@
 #include "base/lock.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
+#include "memory/context.h"
 #include "memory/streams.h"
-#include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
-#include "pacing/timing_events.h"
 
 #include "clock.h"
 #include "cuda_abi.h"
@@ -24,6 +23,8 @@
 #define STREAM_STATES 128
 #define TRIES 64
 #define SOON_NS 20000
+
+_Atomic uint32_t fr_blocked_by_host;
 
 static struct fr_lock states_lock;
 static FR_LARGE struct fr_stream_state states[STREAM_STATES];
@@ -72,14 +73,13 @@ static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
 struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after)
 {
     for (struct fr_stream_state *st = after ? after + 1 : states; st < states + STREAM_STATES; st++)
-        if (atomic_load(&st->used) && st->card == card) return st;
+        if (atomic_load(&st->used) && (!card || st->card == card)) return st;
     return NULL;
 }
 
 static void start_over(uint32_t era)
 {
     for (int i = 0; i < STREAM_STATES; i++) states[i] = (struct fr_stream_state){0};
-    fr_timing_forget_last(NULL);
     states_era = era;
 }
 
@@ -120,6 +120,18 @@ void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns)
     atomic_fetch_add(&st->card->in_flight, ns);
 }
 
+static void less(_Atomic uint64_t *what, uint64_t ns)
+{
+    uint64_t was = atomic_load(what);
+    while (!atomic_compare_exchange_weak(what, &was, was > ns ? was - ns : 0)) {}
+}
+
+void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns)
+{
+    less(&st->in_flight, ns);
+    less(&st->card->in_flight, ns);
+}
+
 static uint64_t raise_to(_Atomic uint64_t *what, uint64_t value)
 {
     uint64_t was = atomic_load(what);
@@ -135,57 +147,4 @@ void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns
         end = (queue > now ? queue : now) + ns;
     } while (!atomic_compare_exchange_weak(&st->queue_end, &queue, end));
     raise_to(&st->card->queue_end, end);
-}
-
-/* ---- waiting ---- */
-
-bool fr_stream_state_poll(struct fr_stream_state *st)
-{
-    uint64_t before = atomic_load(&st->in_flight);
-    if (!fr_stream_state_try_lock(st)) return false;
-    fr_timing_collect(st);
-    fr_stream_state_unlock(st);
-    return atomic_load(&st->in_flight) < before;
-}
-
-/* Until its oldest event is reached; others may launch meanwhile. */
-void fr_stream_state_wait(struct fr_stream_state *st)
-{
-    bool any = true;
-    if (fr_stream_state_try_lock(st)) { /* else somebody is at it, maybe the lease client, who waits for all of it */
-        fr_timing_close(st);
-        any = fr_timing_oldest(st);
-        if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* nobody else launches: nothing is */
-        fr_stream_state_unlock(st);
-    }
-    if (any) fr_blocked_wait(st);
-    else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
-}
-
-/* With the gate closed and nobody inside. */
-void fr_stream_states_drain(struct fr_paced_card *card)
-{
-    fr_blocked_settle(card);
-    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
-        fr_stream_state_lock(st);
-        if (!st->count) atomic_store(&st->in_flight, 0);
-        atomic_store(&st->queue_end, 0);
-        fr_stream_state_unlock(st);
-    }
-    atomic_store(&card->in_flight, 0);
-    atomic_store(&card->queue_end, 0);
-}
-
-/* Its events die with it. Work in flight is waited for by the driver. */
-void fr_stream_states_forget(CUcontext context)
-{
-    fr_timing_forget_last(context);
-    for (uint32_t i = 0; i < STREAM_STATES; i++) {
-        struct fr_stream_state *st = &states[i];
-        if (!st->used || st->context != context) continue;
-        fr_stream_state_lock(st);
-        fr_timing_forget(st);
-        st->used = 0;
-        fr_stream_state_unlock(st);
-    }
 }

@@ -2,6 +2,8 @@
 #ifndef FRACTILE_PACING_STREAM_STATE_H
 #define FRACTILE_PACING_STREAM_STATE_H
 
+#include "memory/context.h"
+
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
@@ -58,7 +60,7 @@ struct fr_backlog {
 };
 struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
 void fr_stream_state_done(struct fr_stream_state *st); /* by who got it, after the launch */
-struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after); /* of those in use; the first after NULL */
+struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after); /* of those in use, card NULL: of all; the first after NULL */
 struct fr_backlog fr_stream_state_backlog(const struct fr_stream_state *st, uint64_t now);
 bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now); /* nothing should be in flight */
 void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns);           /* in flight, from now on ... */

@@ -2,6 +2,8 @@
 #ifndef FRACTILE_PACING_TIMING_EVENTS_H
 #define FRACTILE_PACING_TIMING_EVENTS_H
 
+#include "memory/context.h"
+
 #include "cuda_abi.h"
 
 #include <stdbool.h>
@@ -22,6 +24,6 @@ uint64_t fr_timing_due(struct fr_stream_state *st);        /* when the oldest sh
 void fr_timing_close(struct fr_stream_state *st);          /* a event behind what was launched last */
 CUevent fr_timing_oldest(struct fr_stream_state *st);      /* NULL: none */
 void fr_timing_forget(struct fr_stream_state *st);         /* they died with their context */
-void fr_timing_forget_last(CUcontext context);             /* NULL: of all */
+void fr_timing_forget_last(CUcontext context); /* and so did the one that was reached last */
 
 #endif

@@ -4,6 +4,8 @@
 #ifndef FRACTILE_RESOLVE_DL_H
 #define FRACTILE_RESOLVE_DL_H
 
+#include "memory/context.h"
+
 #include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,11 +23,6 @@ static inline void *fr_dl_answer(struct fr_dl_call *call, void *answer)
     call->a = answer;
     return NULL;
 }
-
-/* This library as loaded in the namespace of `here`, NULL: not loaded there; and as loaded in our own. */
-const struct link_map *fr_instance(const struct link_map *here);
-const struct link_map *fr_self(void);
-void *fr_own_libc_function(int number); /* our function in place of an enum fr_libc */
 
 /* dl_rebind.c: objects that were opened with RTLD_DEEPBIND find the C library's dlsym before ours. */
 extern _Atomic bool fr_rebind_pending;

@@ -4,7 +4,9 @@
 #include "base/compiler.h"
 #include "resolve/dl.h"
 #include "resolve/driver.h"
+#include "resolve/instance.h"
 #include "resolve/libc.h"
+#include "memory/context.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -3,6 +3,7 @@
 #include "resolve/elf.h"
 
 #include "base/text.h"
+#include "memory/context.h"
 
 #include <elf.h>
 #include <stdbool.h>

@@ -7,6 +7,7 @@
 #include "base/compiler.h"
 #include "base/text.h"
 #include "resolve/elf.h"
+#include "memory/context.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,6 +16,8 @@
 
 static const char *const function_names[FR_LIBC_FUNCTIONS] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dl_iterate_phdr"};
 static void *functions[FR_LIBC_FUNCTIONS];
+
+const char *fr_libc_name(int number) { return function_names[number]; }
 
 int fr_libc_number(const char *name)
 {

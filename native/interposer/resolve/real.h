@@ -7,6 +7,7 @@
 #define FRACTILE_RESOLVE_REAL_H
 
 #include "base/compiler.h"
+#include "memory/context.h"
 
 #include "symbols.h"
 

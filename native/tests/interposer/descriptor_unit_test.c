@@ -2,6 +2,7 @@
 #include "check.h"
 #include "base/kernel.h"
 #include "ledger/descriptor.h"
+#include "memory/context.h"
 
 #include <fcntl.h>
 #include <signal.h>

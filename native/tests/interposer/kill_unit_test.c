@@ -11,6 +11,7 @@
 #include "ledger/process.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
+#include "memory/context.h"
 
 #include "cuda_abi.h"
 #include "region.h"

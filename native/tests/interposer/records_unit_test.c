@@ -3,6 +3,7 @@
 
 #include "ledger/objects.h"
 #include "ledger/records.h"
+#include "memory/context.h"
 
 #include "cuda_abi.h"
 
