@@ -3,7 +3,6 @@
 #include "base/lock.h"
 
 #include "base/compiler.h"
-#include "memory/context.h"
 
 #include <errno.h>
 #include <linux/futex.h>

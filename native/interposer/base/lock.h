@@ -2,8 +2,6 @@
 #ifndef FRACTILE_BASE_LOCK_H
 #define FRACTILE_BASE_LOCK_H
 
-#include "memory/context.h"
-
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,6 @@
  * be said from anywhere; a program that has closed stderr hears nothing and goes on. */
 #include "base/message.h"
 
-#include "memory/context.h"
-
 #include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>

@@ -1,8 +1,6 @@
 /* Death at a chosen instruction, for the tests of recovery: only in the build with crash points. */
 #include "base/point.h"
 
-#include "memory/context.h"
-
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_BASE_POINT_H
 #define FRACTILE_BASE_POINT_H
 
-#include "memory/context.h"
-
 #ifdef FR_CRASH_POINTS
 struct fr_site { const char *file; int line; };
 void fr_point(const struct fr_site *site);

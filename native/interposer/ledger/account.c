@@ -20,7 +20,6 @@
 
 #include "base/point.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 

@@ -6,7 +6,6 @@
 #include "base/kernel.h"
 #include "base/message.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_ATTACH_H
 #define FRACTILE_LEDGER_ATTACH_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 
 /* False, and said, when there is none to be used. The caller holds the process's set-up lock. */

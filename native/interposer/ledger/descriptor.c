@@ -11,7 +11,6 @@
 #include "ledger/descriptor.h"
 
 #include "base/kernel.h"
-#include "memory/context.h"
 
 #include <errno.h>
 #include <fcntl.h>

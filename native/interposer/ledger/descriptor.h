@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_DESCRIPTOR_H
 #define FRACTILE_LEDGER_DESCRIPTOR_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -12,8 +12,6 @@
 #ifndef FRACTILE_LEDGER_LEDGER_H
 #define FRACTILE_LEDGER_LEDGER_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>

@@ -4,7 +4,6 @@
 #include "ledger/limits_page.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include <stddef.h>
 #include <string.h>

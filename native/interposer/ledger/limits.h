@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_LIMITS_H
 #define FRACTILE_LEDGER_LIMITS_H
 
-#include "memory/context.h"
-
 #include <stdint.h>
 
 struct fr_quota {

@@ -10,7 +10,6 @@
 #include "base/text.h"
 #include "ledger/limits.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 

@@ -21,7 +21,6 @@
 #include "ledger/process.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 
@@ -35,8 +34,6 @@
 
 static FR_LARGE uint32_t times_held[FR_MAX_OBJECTS]; /* by this process; under the lock */
 static uint32_t times_of_era;
-
-/* ---- the lock ---- */
 
 static bool lock_table(void)
 {

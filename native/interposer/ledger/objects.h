@@ -14,7 +14,6 @@
 #define FRACTILE_LEDGER_OBJECTS_H
 
 #include "ledger/descriptor.h"
-#include "memory/context.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,6 @@
 #include "ledger/account.h"
 #include "ledger/descriptor.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 

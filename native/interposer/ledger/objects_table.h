@@ -3,7 +3,6 @@
 #define FRACTILE_LEDGER_OBJECTS_TABLE_H
 
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 

@@ -11,7 +11,6 @@
 #include "ledger/own_account.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 

@@ -9,7 +9,6 @@
 #include "ledger/limits_page.h"
 #include "ledger/shared.h"
 #include "ledger/slot.h"
-#include "memory/context.h"
 
 #include "region.h"
 

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_PROCESS_H
 #define FRACTILE_LEDGER_PROCESS_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 
 struct fr_region;

@@ -11,7 +11,6 @@
 #include "ledger/objects_table.h"
 #include "ledger/shared.h"
 #include "ledger/slot_owner.h"
-#include "memory/context.h"
 
 #include "region.h"
 
@@ -28,6 +27,7 @@
 
 #define PATIENCE_NS 1000000000ull /* a holder that was stopped in the middle; nobody hangs for it */
 #define CHECK_EVERY 16            /* pauses: then ask whether the holder is alive */
+
 static bool take_from_nobody(uint32_t mine)
 {
     _Atomic uint32_t *word = &fr_shared.region->object_lock;

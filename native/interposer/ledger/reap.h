@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_REAP_H
 #define FRACTILE_LEDGER_REAP_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -6,7 +6,6 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "ledger/process.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_SHARED_H
 #define FRACTILE_LEDGER_SHARED_H
 
-#include "memory/context.h"
-
 #include "region.h"
 
 #include <stdatomic.h>

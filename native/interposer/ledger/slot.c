@@ -10,7 +10,6 @@
 #include "ledger/reap.h"
 #include "ledger/shared.h"
 #include "ledger/slot_owner.h"
-#include "memory/context.h"
 
 #include "region.h"
 

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_SLOT_H
 #define FRACTILE_LEDGER_SLOT_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 
 bool fr_slot_take(void);

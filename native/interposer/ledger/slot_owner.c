@@ -2,7 +2,6 @@
 #include "ledger/slot_owner.h"
 
 #include "base/kernel.h"
-#include "memory/context.h"
 
 #include "region.h"
 

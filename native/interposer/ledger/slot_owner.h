@@ -2,8 +2,6 @@
 #ifndef FRACTILE_LEDGER_SLOT_OWNER_H
 #define FRACTILE_LEDGER_SLOT_OWNER_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 
 struct fr_slot;

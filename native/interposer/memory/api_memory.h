@@ -2,8 +2,6 @@
 #ifndef FRACTILE_API_MEMORY_H
 #define FRACTILE_API_MEMORY_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stddef.h>

@@ -4,7 +4,6 @@
 
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

@@ -7,7 +7,6 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/holding.h"

@@ -2,7 +2,6 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/kept_blocks.h"
 #include "memory/streams.h"
 

@@ -6,7 +6,6 @@
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
 #include "ledger/own_account.h"
-#include "memory/context.h"
 #include "memory/own_figure.h"
 
 #include "cuda_abi.h"

@@ -1,7 +1,6 @@
 /* Machine code is an ELF file. Its variables stand in sections that are loaded and can be written: .nv.global without contents,
  * .nv.global.init with them. Shared and local memory are described in the same way, but no memory of the card is set aside for
  * them with the module. The code takes at most the size of the file. */
-#include "memory/context.h"
 #include "memory/image.h"
 
 #include <elf.h>

@@ -7,7 +7,6 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/context_buffers.h"
 #include "memory/function_table.h"
 #include "memory/loaded.h"

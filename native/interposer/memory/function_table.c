@@ -9,7 +9,6 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
-#include "memory/context.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_MEMORY_FUNCTION_TABLE_H
 #define FRACTILE_MEMORY_FUNCTION_TABLE_H
 
-#include "memory/context.h"
-
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

@@ -9,7 +9,6 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "ledger/objects.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

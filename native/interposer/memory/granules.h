@@ -2,8 +2,6 @@
 #ifndef FRACTILE_GRANULES_H
 #define FRACTILE_GRANULES_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>

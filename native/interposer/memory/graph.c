@@ -18,7 +18,6 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/kept_blocks.h"
 #include "memory/nodes.h"

@@ -15,7 +15,6 @@
 #include "ledger/objects.h"
 #include "ledger/process.h"
 #include "memory/api_vmm.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/holding.h"
 

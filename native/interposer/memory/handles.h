@@ -3,7 +3,6 @@
 #define FRACTILE_MEMORY_HANDLES_H
 
 #include "ledger/descriptor.h"
-#include "memory/context.h"
 
 #include <stdint.h>
 

@@ -12,7 +12,6 @@
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

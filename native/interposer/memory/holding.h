@@ -4,7 +4,6 @@
 
 #include "ledger/descriptor.h"
 #include "ledger/ledger.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

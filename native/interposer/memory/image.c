@@ -2,8 +2,6 @@
  * points to it. The code takes at most the size of what is loaded; the variables are added up. */
 #include "memory/image.h"
 
-#include "memory/context.h"
-
 #include <elf.h>
 #include <fcntl.h>
 #include <stddef.h>

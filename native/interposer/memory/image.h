@@ -2,8 +2,6 @@
 #ifndef FRACTILE_IMAGE_H
 #define FRACTILE_IMAGE_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,6 @@
 #include "ledger/limits.h"
 #include "ledger/process.h"
 #include "memory/api_memory.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/place.h"

@@ -15,7 +15,6 @@
 #include "ledger/records.h"
 #include "memory/api_pool.h"
 #include "memory/api_vmm.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/handles.h"

@@ -12,7 +12,6 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/pool.h"
 #include "memory/streams.h"
 

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_MEMORY_KEPT_BLOCKS_H
 #define FRACTILE_MEMORY_KEPT_BLOCKS_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdatomic.h>

@@ -9,7 +9,6 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/linear_records.h"
 #include "memory/pool_shrink.h"
 #include "memory/streams.h"

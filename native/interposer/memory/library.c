@@ -5,7 +5,6 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "memory/api_memory.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/image.h"
 #include "memory/loaded.h"

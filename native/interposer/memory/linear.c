@@ -13,7 +13,6 @@
 #include "ledger/process.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"

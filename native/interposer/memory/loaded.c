@@ -14,7 +14,6 @@
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/function_table.h"
 #include "memory/granules.h"

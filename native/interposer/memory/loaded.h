@@ -4,7 +4,6 @@
 
 #include "ledger/ledger.h"
 #include "ledger/records.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

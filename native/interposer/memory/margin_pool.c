@@ -14,7 +14,6 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/late_free.h"

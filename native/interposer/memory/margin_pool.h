@@ -2,8 +2,6 @@
 #ifndef FRACTILE_MEMORY_MARGIN_POOL_H
 #define FRACTILE_MEMORY_MARGIN_POOL_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdatomic.h>

@@ -9,7 +9,6 @@
 #include "ledger/ledger.h"
 #include "ledger/process.h"
 #include "memory/api_memory.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/image.h"
 #include "memory/loaded.h"

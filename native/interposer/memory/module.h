@@ -2,7 +2,6 @@
 #ifndef FRACTILE_MEMORY_MODULE_H
 #define FRACTILE_MEMORY_MODULE_H
 
-#include "memory/context.h"
 #include "memory/image.h"
 
 #include "cuda_abi.h"

@@ -8,7 +8,6 @@
 
 #include "resolve/real.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/granules.h"
 
 #include "cuda_abi.h"

@@ -14,7 +14,6 @@
 #include "ledger/own_account.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "nvml_abi.h"
 #include "region.h"

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_OWN_FIGURE_H
 #define FRACTILE_OWN_FIGURE_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 

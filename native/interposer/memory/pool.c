@@ -30,7 +30,6 @@
 #include "ledger/objects.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

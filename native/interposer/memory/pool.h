@@ -4,7 +4,6 @@
 
 #include "base/lock.h"
 #include "ledger/descriptor.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

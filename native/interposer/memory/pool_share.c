@@ -11,7 +11,6 @@
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/pool.h"
 
 #include "cuda_abi.h"

@@ -5,7 +5,6 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/kept_blocks.h"
 #include "memory/pool.h"
 

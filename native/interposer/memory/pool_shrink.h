@@ -3,7 +3,6 @@
 #define FRACTILE_MEMORY_POOL_SHRINK_H
 
 #include "ledger/ledger.h"
-#include "memory/context.h"
 
 #include <stdint.h>
 

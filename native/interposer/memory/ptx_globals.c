@@ -1,6 +1,4 @@
 /* Variables of a PTX text: what stands after .global outside of functions, in the order in which it is laid out. */
-#include "memory/context.h"
-
 #include <ctype.h>
 #include <stdbool.h>
 #include <stddef.h>

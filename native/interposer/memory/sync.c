@@ -5,7 +5,6 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/late_free.h"
 #include "memory/pool.h"
 #include "memory/pool_shrink.h"

@@ -10,7 +10,6 @@
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/api_vmm.h"
-#include "memory/context.h"
 #include "memory/holding.h"
 
 #include "cuda_abi.h"

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_MEMORY_TILES_H
 #define FRACTILE_MEMORY_TILES_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 #include <stdint.h>
 

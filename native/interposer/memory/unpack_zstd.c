@@ -1,6 +1,5 @@
 /* Zstandard, RFC 8878: frames of blocks; a block is as it is, one byte repeated, or literals and the sequences that put them
  * together with what came out before. Dictionaries are not known; checksums are passed over. */
-#include "memory/context.h"
 #include "memory/unpack.h"
 #include "memory/zstd_bits.h"
 #include "memory/zstd_tables.h"

@@ -20,7 +20,6 @@
 #include "ledger/own_account.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
-#include "memory/context.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
 #include "memory/devices.h"
@@ -35,6 +34,7 @@
 #include <string.h>
 
 #define DEVICES 64
+
 static _Atomic uint32_t last_tick;
 static struct fr_lock lock;
 

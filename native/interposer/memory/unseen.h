@@ -2,8 +2,6 @@
 #ifndef FRACTILE_MEMORY_UNSEEN_H
 #define FRACTILE_MEMORY_UNSEEN_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 void fr_unseen_look(CUdevice device); /* in a call that allocates, loads or asks, with a context current on that device */

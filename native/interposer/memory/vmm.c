@@ -7,7 +7,6 @@
 #include "ledger/objects.h"
 #include "ledger/process.h"
 #include "memory/api_vmm.h"
-#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/handles.h"
 #include "memory/holding.h"

@@ -1,6 +1,5 @@
 #include "memory/zstd_tables.h"
 
-#include "memory/context.h"
 #include "memory/zstd_bits.h"
 
 #include <stdbool.h>

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_ZSTD_TABLES_H
 #define FRACTILE_ZSTD_TABLES_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

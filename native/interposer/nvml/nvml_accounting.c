@@ -3,7 +3,6 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
-#include "memory/context.h"
 #include "nvml/nvml_busy.h"
 #include "nvml/nvml_cards.h"
 #include "nvml/nvml_processes.h"

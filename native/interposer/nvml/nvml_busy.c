@@ -7,7 +7,6 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "ledger/ledger.h"
-#include "memory/context.h"
 #include "nvml/nvml_processes.h"
 
 #include "clock.h"

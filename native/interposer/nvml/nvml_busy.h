@@ -2,8 +2,6 @@
 #ifndef FRACTILE_NVML_BUSY_H
 #define FRACTILE_NVML_BUSY_H
 
-#include "memory/context.h"
-
 struct fr_nvml_process;
 
 /* What the driver says of processes, where the library measures nothing: their launches are not paced. */

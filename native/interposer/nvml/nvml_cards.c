@@ -7,7 +7,6 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
-#include "memory/context.h"
 
 #include "nvml_abi.h"
 #include "region.h"

@@ -4,8 +4,6 @@
 #ifndef FRACTILE_NVML_CARDS_H
 #define FRACTILE_NVML_CARDS_H
 
-#include "memory/context.h"
-
 #include "nvml_abi.h"
 
 /* NVML_SUCCESS and the card; an error of the driver's; NVML_ERROR_NO_PERMISSION for somebody else's card. */

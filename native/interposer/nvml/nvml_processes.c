@@ -8,7 +8,6 @@
 #include "ledger/ledger.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 #include "nvml/nvml_cards.h"
 
 #include "nvml_abi.h"

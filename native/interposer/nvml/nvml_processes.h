@@ -2,8 +2,6 @@
 #ifndef FRACTILE_NVML_PROCESSES_H
 #define FRACTILE_NVML_PROCESSES_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

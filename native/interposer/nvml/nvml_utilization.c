@@ -4,7 +4,6 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
-#include "memory/context.h"
 #include "pacing/gate.h"
 #include "nvml/nvml_busy.h"
 #include "nvml/nvml_cards.h"

@@ -3,7 +3,6 @@
 #define FRACTILE_API_COPIES_H
 
 #include "memory/api_pool.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

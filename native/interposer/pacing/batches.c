@@ -2,7 +2,6 @@
  * bus only passes. */
 #include "base/compiler.h"
 #include "resolve/real.h"
-#include "memory/context.h"
 #include "pacing/api_copies.h"
 #include "pacing/copies.h"
 #include "pacing/gate.h"

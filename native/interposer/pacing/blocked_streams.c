@@ -8,11 +8,10 @@
  *                  when it is let go its work asks for a turn
  *      stalled     the oldest batch has begun and does not end, for STUCK_NS: a kernel that waits for the program, or one that
  *                  takes so long. Nobody can tell, so one launch goes, then two, then four ...
- * See stream_waits.c for the calls by which a program does that. */
+ * See wait_calls.c for the calls by which a program does that. */
 #include "pacing/blocked_streams.h"
 
 #include "base/compiler.h"
-#include "memory/context.h"
 #include "pacing/paced_card.h"
 #include "pacing/stream_state.h"
 #include "pacing/timing_events.h"

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_PACING_BLOCKED_STREAMS_H
 #define FRACTILE_PACING_BLOCKED_STREAMS_H
 
-#include "memory/context.h"
-
 #include <stdbool.h>
 
 struct fr_paced_card;

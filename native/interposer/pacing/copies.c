@@ -9,7 +9,6 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "pacing/api_copies.h"
 #include "pacing/api_launch.h"
 #include "pacing/gate.h"

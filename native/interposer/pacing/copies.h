@@ -2,7 +2,6 @@
 #ifndef FRACTILE_COPIES_H
 #define FRACTILE_COPIES_H
 
-#include "memory/context.h"
 #include "pacing/stream_state.h"
 
 #include "cuda_abi.h"

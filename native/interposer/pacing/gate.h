@@ -3,7 +3,6 @@
 #define FRACTILE_PACING_GATE_H
 
 #include "base/compiler.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

@@ -4,7 +4,6 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/function.h"
 #include "memory/place.h"
 #include "pacing/api_launch.h"

@@ -12,7 +12,6 @@
 #include "resolve/real.h"
 #include "ledger/shared.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
 #include "pacing/stream_wait.h"

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_PACING_LEASE_CLIENT_H
 #define FRACTILE_PACING_LEASE_CLIENT_H
 
-#include "memory/context.h"
-
 struct fr_paced_card;
 
 void fr_lease_start(int card); /* a thread per card that this process uses and that is paced */

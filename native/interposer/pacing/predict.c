@@ -7,7 +7,6 @@
 #include "pacing/predict.h"
 
 #include "base/compiler.h"
-#include "memory/context.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

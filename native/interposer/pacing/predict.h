@@ -2,8 +2,6 @@
 #ifndef FRACTILE_PACING_PREDICT_H
 #define FRACTILE_PACING_PREDICT_H
 
-#include "memory/context.h"
-
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>

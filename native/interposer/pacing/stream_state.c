@@ -7,7 +7,6 @@
 #include "base/lock.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
-#include "memory/context.h"
 #include "memory/streams.h"
 #include "pacing/paced_card.h"
 

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_PACING_STREAM_STATE_H
 #define FRACTILE_PACING_STREAM_STATE_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdatomic.h>

@@ -1,7 +1,6 @@
 /* Waiting for what is in flight: in one stream, in all streams of a card, and when a context ends. */
 #include "pacing/stream_wait.h"
 
-#include "memory/context.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
 #include "pacing/stream_state.h"

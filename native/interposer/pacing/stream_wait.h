@@ -2,8 +2,6 @@
 #ifndef FRACTILE_PACING_STREAM_WAIT_H
 #define FRACTILE_PACING_STREAM_WAIT_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>

@@ -9,7 +9,6 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/context.h"
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
 #include "pacing/paced_card.h"

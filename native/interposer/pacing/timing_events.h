@@ -2,8 +2,6 @@
 #ifndef FRACTILE_PACING_TIMING_EVENTS_H
 #define FRACTILE_PACING_TIMING_EVENTS_H
 
-#include "memory/context.h"
-
 #include "cuda_abi.h"
 
 #include <stdbool.h>
@@ -24,6 +22,6 @@ uint64_t fr_timing_due(struct fr_stream_state *st);        /* when the oldest sh
 void fr_timing_close(struct fr_stream_state *st);          /* a event behind what was launched last */
 CUevent fr_timing_oldest(struct fr_stream_state *st);      /* NULL: none */
 void fr_timing_forget(struct fr_stream_state *st);         /* they died with their context */
-void fr_timing_forget_last(CUcontext context); /* and so did the one that was reached last */
+void fr_timing_forget_last(CUcontext context);             /* and so did the one that was reached last */
 
 #endif

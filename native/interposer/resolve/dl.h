@@ -4,8 +4,6 @@
 #ifndef FRACTILE_RESOLVE_DL_H
 #define FRACTILE_RESOLVE_DL_H
 
-#include "memory/context.h"
-
 #include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -6,7 +6,6 @@
 #include "resolve/driver.h"
 #include "resolve/instance.h"
 #include "resolve/libc.h"
-#include "memory/context.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>

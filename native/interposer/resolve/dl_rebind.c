@@ -11,7 +11,6 @@
 #include "resolve/libc.h"
 #include "resolve/symbol_table.h"
 #include "resolve/thunks.h"
-#include "memory/context.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -8,7 +8,6 @@
 #include "resolve/libc.h"
 #include "resolve/real.h"
 #include "resolve/symbol_table.h"
-#include "memory/context.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -3,7 +3,6 @@
 #include "resolve/elf.h"
 
 #include "base/text.h"
-#include "memory/context.h"
 
 #include <elf.h>
 #include <stdbool.h>

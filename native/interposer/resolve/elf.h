@@ -2,8 +2,6 @@
 #ifndef FRACTILE_RESOLVE_ELF_H
 #define FRACTILE_RESOLVE_ELF_H
 
-#include "memory/context.h"
-
 #include <link.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,6 @@
 
 #include "resolve/elf.h"
 #include "resolve/libc.h"
-#include "memory/context.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_RESOLVE_INSTANCE_H
 #define FRACTILE_RESOLVE_INSTANCE_H
 
-#include "memory/context.h"
-
 #include <link.h>
 
 const struct link_map *fr_object_of(const void *address); /* NULL: of none */

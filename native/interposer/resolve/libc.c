@@ -7,7 +7,6 @@
 #include "base/compiler.h"
 #include "base/text.h"
 #include "resolve/elf.h"
-#include "memory/context.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_RESOLVE_LIBC_H
 #define FRACTILE_RESOLVE_LIBC_H
 
-#include "memory/context.h"
-
 #include <link.h>
 #include <stddef.h>
 

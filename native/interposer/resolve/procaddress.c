@@ -13,7 +13,6 @@
 #include "resolve/real.h"
 #include "resolve/symbol_table.h"
 #include "resolve/thunks.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

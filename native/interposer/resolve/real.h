@@ -7,7 +7,6 @@
 #define FRACTILE_RESOLVE_REAL_H
 
 #include "base/compiler.h"
-#include "memory/context.h"
 
 #include "symbols.h"
 

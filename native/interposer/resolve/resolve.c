@@ -7,7 +7,6 @@
 #include "base/message.h"
 #include "resolve/driver.h"
 #include "resolve/real.h"
-#include "memory/context.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,8 +2,6 @@
 #ifndef FRACTILE_RESOLVE_THUNKS_H
 #define FRACTILE_RESOLVE_THUNKS_H
 
-#include "memory/context.h"
-
 #include <stdint.h>
 
 extern const int32_t fr_functions[]; /* distance of each from this table: nothing for the loader to relocate */

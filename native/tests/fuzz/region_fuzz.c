@@ -2,6 +2,7 @@
  * library stays inside it and comes to an end, and nothing is granted that makes the sum exceed the limit. */
 #include "../../interposer/ledger/attach.c"
 
+#include "base/lock.h"
 #include "ledger/account.h"
 #include "ledger/ledger.h"
 #include "ledger/limits.h"

@@ -54,7 +54,7 @@ def test_a_circle_is_named_step_by_step() -> None:
 def test_a_call_into_a_higher_folder_is_named() -> None:
     status, said, _ = drawn(calls("ledger/slot", "fr_pool_use"), defines("memory/pool", "fr_pool_use"))
     assert status == 1
-    assert said == "ledger/slot calls memory/pool (fr_pool_use), but order.txt lists memory above it\n"
+    assert said == "ledger/slot calls memory/pool (fr_pool_use), but order.txt lists memory after ledger\n"
 
 
 def test_hooks_are_nobodys() -> None:

@@ -2,7 +2,6 @@
 #include "check.h"
 #include "base/kernel.h"
 #include "ledger/descriptor.h"
-#include "memory/context.h"
 
 #include <fcntl.h>
 #include <signal.h>

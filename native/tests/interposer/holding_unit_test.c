@@ -3,7 +3,6 @@
 
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
-#include "memory/context.h"
 #include "memory/holding.h"
 
 #include "cuda_abi.h"

@@ -3,7 +3,6 @@
  *      scan FILE ARCH         every fat binary in a file: where, bytes of code and of variables, readable
  *      read FILE ARCH         one image */
 #include "check.h"
-#include "memory/context.h"
 #include "memory/image.h"
 #include "memory/unpack.h"
 

@@ -6,7 +6,6 @@
 #include "ledger/process.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 #include "slice.h"

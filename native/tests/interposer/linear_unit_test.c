@@ -1,6 +1,5 @@
 /* The book of granules, step by step in orders that threads meet only now and then. Here the test is the driver. */
 #include "check.h"
-#include "memory/context.h"
 #include "memory/granules.h"
 
 #include "cuda_abi.h"

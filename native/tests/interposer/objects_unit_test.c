@@ -6,7 +6,6 @@
 #include "ledger/process.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 #include "region.h"

@@ -1,7 +1,6 @@
 /* How long kernels take, as far as the library knows. */
 #include "check.h"
 
-#include "memory/context.h"
 #include "pacing/predict.h"
 
 static struct fr_prediction *fresh(void)

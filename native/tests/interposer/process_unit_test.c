@@ -9,7 +9,6 @@
 #include "ledger/process.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
-#include "memory/context.h"
 
 #include "region.h"
 

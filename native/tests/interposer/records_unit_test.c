@@ -3,7 +3,6 @@
 
 #include "ledger/objects.h"
 #include "ledger/records.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 

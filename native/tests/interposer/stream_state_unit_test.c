@@ -3,7 +3,6 @@
 #include "check.h"
 
 #include "resolve/real.h"
-#include "memory/context.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
 #include "pacing/predict.h"

@@ -2,7 +2,6 @@
  * for stalled. */
 #include "base/compiler.h"
 #include "resolve/real.h"
-#include "memory/context.h"
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
 #include "pacing/gate.h"
