@@ -39,8 +39,7 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
     struct fr_record r;
     while (fr_record_take_of(from, &r)) {
         if (inside && r.class == FR_MARGIN_PIECE) {
-            REAL(cuMemFree_v2)(r.key); /* of a pool, which outlives the context */
-            atomic_fetch_sub(&fr_margin_pieces, 1);
+            fr_margin_piece_free(r.key);
             continue;
         }
         r.context = to;

@@ -13,6 +13,7 @@
 #include "ledger/limits.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
+#include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
@@ -120,15 +121,13 @@ static struct fr_pool *make(const struct fr_pool_request *q, uint64_t size)
     int i = free_place(q->pool->device);
     if (i < 0 || REAL(cuMemPoolCreate)(&handle, &props)) return NULL;
     struct fr_pool *p = fr_pool_adopt(handle, q->pool->device, q->pool->card);
+    if (!p) return REAL(cuMemPoolDestroy)(handle), NULL;
+    p->most = size;
+    p->made = p->margin = true;
     enter();
-    bool ours = p && !*place(q->pool->device, i);
-    if (ours) *place(q->pool->device, i) = handle;
+    p->doomed = *place(q->pool->device, i) != NULL; /* somebody was quicker */
+    if (!p->doomed) *place(q->pool->device, i) = handle;
     fr_unlock(&lock);
-    if (p) {
-        p->most = size;
-        p->made = true;
-        p->doomed = !ours;
-    } else REAL(cuMemPoolDestroy)(handle);
     return p;
 }
 
@@ -158,15 +157,20 @@ void fr_margin_tidy(CUdevice d)
     }
 }
 
-bool fr_margin_holds(CUdeviceptr p)
+/* NULL: of none that is known; else end with fr_pool_done. */
+static struct fr_pool *pool_at(CUdeviceptr p)
 {
     CUmemoryPool handle = NULL;
-    bool ours = false;
-    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return false;
-    enter();
-    for (int d = 0; d < DEVICES; d++)
-        for (int i = 0; i < POOLS; i++) ours |= *place(d, i) == handle;
-    fr_unlock(&lock);
+    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return NULL;
+    return fr_pool_use(handle);
+}
+
+/* Also in one that has lost its place while somebody allocated from it. */
+bool fr_margin_holds(CUdeviceptr p)
+{
+    struct fr_pool *pool = pool_at(p);
+    bool ours = pool && pool->margin;
+    if (pool) fr_pool_done(pool);
     return ours;
 }
 
@@ -203,4 +207,14 @@ bool fr_margin_piece_gone(CUdeviceptr p)
     bool one = atomic_load_explicit(&fr_margin_pieces, memory_order_relaxed) && fr_record_take(FR_MARGIN_PIECE, p, &r);
     if (one) atomic_fetch_sub(&fr_margin_pieces, 1);
     return one;
+}
+
+void fr_margin_piece_free(CUdeviceptr p)
+{
+    struct fr_pool *pool = pool_at(p);
+    REAL(cuMemFree_v2)(p);
+    atomic_fetch_sub(&fr_margin_pieces, 1);
+    if (!pool) return;
+    fr_pool_settle(pool);
+    fr_pool_done(pool);
 }

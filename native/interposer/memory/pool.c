@@ -224,15 +224,17 @@ uint64_t fr_pool_worst(const struct fr_pool *p, size_t size)
 bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
 {
     struct fr_pool *p = q->pool;
-    struct fr_op none = {.card = FR_NO_CARD};
+    struct fr_op none = {.card = FR_NO_CARD}, back;
     CUdeviceptr at = 0;
     fr_mutex_lock(&p->turn);
     if (unlikely(!p->seen)) compare(p, &none);
     bool enough = op->card == FR_NO_CARD || op->reserved >= fr_pool_worst(p, q->size);
     if (enough) {
+        fr_free_begin(&back, p->card); /* some drivers give unused memory back here: others wait for that before they give up */
         q->result = REAL(cuMemAllocFromPoolAsync)(&at, q->size, p->handle, q->stream);
         if (!q->result) *q->out = at;
         compare(p, op);
+        fr_free_end(&back, 0);
     } else fr_op_end(op, 0);
     leave_turn(p);
     return enough;
@@ -250,11 +252,12 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
     return true;
 }
 
-/* The driver may have taken memory of this pool for another one. Whoever sees that has it taken off the charge. */
+/* The driver may have taken memory of this pool for another one. Whoever asks sees that, and the charge must follow; where
+ * another call has the turn, it may have read the size before. */
 static uint64_t reserved_now(struct fr_pool *p)
 {
     uint64_t reserved = reserved_by(p);
-    if (unlikely(reserved < __atomic_load_n(&p->charged, __ATOMIC_RELAXED))) fr_pool_settle(p);
+    fr_pool_settle(p);
     return reserved;
 }
 

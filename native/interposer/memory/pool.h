@@ -30,6 +30,7 @@ struct fr_pool {
     bool used;                 /* the place is taken */
     _Atomic bool doomed;       /* destroyed by the application and not empty yet */
     bool made, imported;       /* by this process; from another one */
+    bool margin;               /* ours, for the last of the quota (margin_pool.c) */
     bool exported;             /* can go to other processes */
     bool peers;                /* other devices were given access to it */
     struct fr_key key;         /* what exporter and importer know it by; a 0: it was never exported */
