@@ -108,13 +108,24 @@ static CUresult hold_once_more(struct fr_context_call *c)
     return r;
 }
 
-/* Is one there still, or on its way out? Then there may be room soon, or nothing to be paid for. */
-static bool on_its_way(CUdevice device)
+/* Is one there still, or on its way out? Then there may be room soon, or nothing to be paid for. `turn` tells later whether one was
+ * there in between. */
+static bool on_its_way(CUdevice device, uint64_t *turn)
 {
     struct primary *p = enter(device);
     bool yes = p->charged || p->leaving;
+    *turn = p->turn;
     fr_unlock(&lock);
     return yes;
+}
+
+/* A reservation that began before and failed says something only where none was there before, after, or in between. */
+static bool may_be_tried_again(CUdevice device, bool *was_there, uint64_t *turn)
+{
+    uint64_t before = *turn;
+    bool was = *was_there;
+    *was_there = on_its_way(device, turn);
+    return was || *was_there || *turn != before;
 }
 
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
@@ -124,8 +135,10 @@ CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
     CUresult r;
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
     if (lives(c->device)) return hold_once_more(c);
+    uint64_t turn;
+    bool was_there = on_its_way(c->device, &turn);
     while ((r = fr_context_reserve(&cost, c->device))) {
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || !on_its_way(c->device) || !fr_retry_wait(&patience)) return r;
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || !may_be_tried_again(c->device, &was_there, &turn) || !fr_retry_wait(&patience)) return r;
         if (lives(c->device)) return hold_once_more(c);
     }
     r = c->go(c);
