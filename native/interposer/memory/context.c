@@ -8,11 +8,14 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/code_room.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
+#include "memory/eager.h"
 #include "memory/function_table.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"
+#include "memory/loaded.h"
 #include "memory/margin_pool.h"
 #include "memory/pool_shrink.h"
 #include "memory/tiles.h"
@@ -21,6 +24,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 void (*_Atomic fr_before_context_ends)(CUcontext context);
@@ -42,6 +46,7 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
             fr_margin_piece_free(r.key);
             continue;
         }
+        if (fr_room_moves(&r, to)) continue;
         r.context = to;
         r.key = key_of(&r, (uintptr_t)to, ends);
         fr_record_put(r);
@@ -93,10 +98,13 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
 static CUresult make(struct fr_context_call *c)
 {
     struct fr_cost cost;
+    struct fr_load libraries;
     if (!c->out || !fr_device_exists(c->device)) return c->go(c);
     CUresult r = fr_context_reserve(&cost, c->device);
     if (r) return r;
-    if ((r = c->go(c))) {
+    r = fr_eager_begin(&libraries, c->device);
+    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
+    if (r) {
         fr_op_end(&cost.op, 0);
         return r;
     }
@@ -106,9 +114,11 @@ static CUresult make(struct fr_context_call *c)
         int card = cost.op.card;
         fr_op_end(&cost.op, cost.bytes);
         fr_context_made(card, *c->out);
+        fr_eager_end(&libraries, *c->out);
         return CUDA_SUCCESS;
     }
     REAL(cuCtxDestroy_v2)(*c->out);
+    fr_eager_end(&libraries, NULL);
     fr_op_end(&cost.op, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
-FR_LARGE struct fr_kernel_loaded fr_kernels_loaded[FR_KERNEL_PLACES];
-_Atomic uint32_t fr_functions_streams;
+FR_LARGE struct fr_kernel_place fr_kernels_loaded[FR_KERNEL_PLACES];
+_Atomic uint32_t fr_stream_generation;
 static struct fr_lock lock;
 
-static void write_place(struct fr_kernel_loaded *l, uintptr_t function, uintptr_t where, uint32_t generation)
+static void write_place(struct fr_kernel_place *l, uintptr_t function, uintptr_t where, uint32_t generation)
 {
     atomic_fetch_add_explicit(&l->writes, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -51,4 +51,4 @@ void fr_functions_forget(void)
     fr_unlock(&lock);
 }
 
-void fr_functions_stream_gone(void) { atomic_fetch_add(&fr_functions_streams, 1); }
+void fr_functions_stream_gone(void) { atomic_fetch_add(&fr_stream_generation, 1); }

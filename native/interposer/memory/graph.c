@@ -20,6 +20,7 @@
 #include "memory/api_pool.h"
 #include "memory/devices.h"
 #include "memory/kept_blocks.h"
+#include "memory/kernel_nodes.h"
 #include "memory/nodes.h"
 #include "memory/pool_shrink.h"
 #include "memory/streams.h"
@@ -324,7 +325,8 @@ HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, C
 }
 HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
 {
-    CUresult r = REAL(cuGraphExecNodeSetParams)(e, n, p);
+    CUresult r = fr_node_used(p);
+    if (!r) r = REAL(cuGraphExecNodeSetParams)(e, n, p);
     if (!r && p->type == CU_GRAPH_NODE_TYPE_GRAPH) add_child(e, p->child.graph);
     return r;
 }

@@ -14,6 +14,8 @@
 #include "memory/context.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
+#include "memory/eager.h"
+#include "memory/loaded.h"
 
 #include "cuda_abi.h"
 
@@ -29,6 +31,8 @@ struct primary {
     int card;
     uint64_t bytes, turn;
     uint32_t holders, leaving;
+    uint32_t calls; /* that make it or let go of it, until what they have changed is in the ledger; `ended` counts those that are over */
+    uint32_t ended;
     bool charged;
 };
 
@@ -108,45 +112,70 @@ static CUresult hold_once_more(struct fr_context_call *c)
     return r;
 }
 
-/* Is one there still, or on its way out? Then there may be room soon, or nothing to be paid for. `turn` tells later whether one was
- * there in between. */
-static bool on_its_way(CUdevice device, uint64_t *turn)
+/* ---- calls that change what is charged ---- */
+
+static void call_begins(CUdevice device)
+{
+    enter(device)->calls++;
+    fr_unlock(&lock);
+}
+
+static void call_ends(CUdevice device)
 {
     struct primary *p = enter(device);
-    bool yes = p->charged || p->leaving;
-    *turn = p->turn;
+    p->calls--;
+    p->ended++;
+    fr_unlock(&lock);
+}
+
+static uint32_t ended_so_far(CUdevice device)
+{
+    uint32_t ended = enter(device)->ended;
+    fr_unlock(&lock);
+    return ended;
+}
+
+/* There was no room. But is one there, on its way in or out, or did such a call end since? Then there may be room soon, or
+ * nothing to be paid for. */
+static bool may_change(CUdevice device, uint32_t ended)
+{
+    struct primary *p = enter(device);
+    bool yes = p->charged || p->calls || p->ended != ended;
     fr_unlock(&lock);
     return yes;
 }
 
-/* A reservation that began before and failed says something only where none was there before, after, or in between. */
-static bool may_be_tried_again(CUdevice device, bool *was_there, uint64_t *turn)
+static CUresult make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost)
 {
-    uint64_t before = *turn;
-    bool was = *was_there;
-    *was_there = on_its_way(device, turn);
-    return was || *was_there || *turn != before;
+    struct fr_load libraries;
+    CUresult r = fr_eager_begin(&libraries, c->device);
+    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
+    if (!r && !fr_context_measure(cost)) {
+        undo(c);
+        fr_eager_end(&libraries, NULL);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t booked = r ? 0 : book(c->device, c->out ? *c->out : NULL, cost);
+    fr_op_end(&cost->op, booked);
+    if (!r) fr_eager_end(&libraries, booked ? fr_primary_context(c->device) : NULL);
+    return r;
 }
 
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
 {
     struct fr_cost cost;
     struct fr_retry patience = {0};
-    CUresult r;
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
-    if (lives(c->device)) return hold_once_more(c);
-    uint64_t turn;
-    bool was_there = on_its_way(c->device, &turn);
-    while ((r = fr_context_reserve(&cost, c->device))) {
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || !may_be_tried_again(c->device, &was_there, &turn) || !fr_retry_wait(&patience)) return r;
+    for (;;) {
+        uint32_t ended = ended_so_far(c->device);
         if (lives(c->device)) return hold_once_more(c);
+        CUresult r = fr_context_reserve(&cost, c->device);
+        if (!r) break;
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || !fr_retry_wait(&patience)) return r;
     }
-    r = c->go(c);
-    if (!r && !fr_context_measure(&cost)) {
-        undo(c);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    fr_op_end(&cost.op, r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost));
+    call_begins(c->device);
+    CUresult r = make(c, undo, &cost);
+    call_ends(c->device);
     return r;
 }
 
@@ -192,6 +221,7 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     bool charged = p->charged;
     *l = (struct leaving){.context = p->context, .card = p->card};
     p->leaving++;
+    p->calls++;
     bool last = all || p->holders <= p->leaving;
     fr_unlock(&lock);
     if (!charged) return false;
@@ -217,7 +247,10 @@ CUresult fr_primary_leave(struct fr_context_call *c, bool all)
     bool known = leave_begin(&l, c->device, all);
     CUresult r = c->go(c);
     left(c->device, !r);
-    if (!known) return r;
+    if (!known) {
+        call_ends(c->device);
+        return r;
+    }
     bool gone = !r && died(c->device, &bytes);
     bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made anew meanwhile */
     if (gone && !l.doomed) l.doomed = fr_context_retire(l.context);
@@ -225,6 +258,7 @@ CUresult fr_primary_leave(struct fr_context_call *c, bool all)
     else if (l.doomed) fr_context_restore(l.doomed, l.context);
     if (gone) bytes += fr_unseen_take(l.card), fr_contexts_add(l.card, -1);
     fr_free_end(&l.op, bytes);
+    call_ends(c->device);
     return r;
 }
 

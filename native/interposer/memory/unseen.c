@@ -6,7 +6,8 @@
  *   the current context    known by one look into a small table; one that is not known is charged at once
  *   primary contexts       of devices where none is charged, asked for once in every tick of the coarse clock (4 ms)
  *   modules, the rest      the driver's own figure for this process against the ledger (own_figure.c): after the first use of a
- *                          function whose module is not known, and after every new context; FR_DUE_MS later, then less often
+ *                          function whose module is not known, and after every new context and every load of code; FR_DUE_MS
+ *                          later, then less often
  *
  * What none of these finds (no figure, and no further call) is left to the node's audit. */
 #include "memory/unseen.h"

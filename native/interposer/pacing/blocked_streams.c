@@ -174,7 +174,9 @@ bool fr_blocked_resumed(struct fr_paced_card *card)
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
         if (atomic_load(&st->blocked) != FR_BLOCKED || !at_work(st)) continue;
         atomic_store(&st->blocked, 0);
+        fr_stream_state_lock(st);
         fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
+        fr_stream_state_unlock(st);
         any = true;
     }
     return any;

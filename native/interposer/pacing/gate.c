@@ -9,6 +9,7 @@
 #include "ledger/process.h"
 #include "ledger/shared.h"
 #include "memory/context.h"
+#include "memory/context_audit.h"
 #include "memory/place.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/lease_client.h"
@@ -94,6 +95,18 @@ struct fr_paced_card *fr_paced_card_here(void)
     return card >= 0 && card < (int)FR_MAX_CARDS && must_be_paced(card) ? &fr_paced_cards[card] : NULL;
 }
 
+/* NULL: the card is not paced, or nothing runs. End with fr_stream_state_done. */
+struct fr_stream_state *fr_gate_stream(const struct fr_work *w)
+{
+    struct fr_stream_place place;
+    struct fr_stream_state *st = fr_stream_state_known(w, &place);
+    if (likely(st != NULL) || !place.context) return st;
+    struct fr_paced_card *card = fr_paced_card_here();
+    if (!card) return NULL;
+    fr_lease_start((int)(card - fr_paced_cards));
+    return fr_stream_state_found(&place, card);
+}
+
 /* ---- one launch ---- */
 
 enum answer { GO, ROOM, OVER };
@@ -105,7 +118,7 @@ static enum answer may_begin(const struct fr_paced_card *p, uint64_t ns, uint64_
     uint64_t end = atomic_load(&p->end), granted = atomic_load(&p->granted);
     if (!end || now + ns <= end || !atomic_load(&p->launched_now)) return GO;
     if (now >= end || granted + ns < end) return OVER;
-    return ns <= BESIDE_NS || !atomic_load(&p->in_flight) ? GO : OVER;
+    return ns <= BESIDE_NS || !fr_stream_states_in_flight(p) ? GO : OVER;
 }
 
 static enum answer may_go(const struct fr_paced_card *p, const struct fr_ticket *t, uint64_t now)
@@ -184,7 +197,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
-            atomic_fetch_add(&p->launched_now, 1);
+            if (unlikely(!atomic_load_explicit(&p->launched_now, memory_order_relaxed))) atomic_store(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_lease_client(p, now);
             return now;
         }
@@ -196,29 +209,39 @@ static uint64_t pass(struct fr_ticket *t)
     }
 }
 
+/* Where contexts may come and go unseen, the stream's card is looked up with every batch. */
+static void look_up_again(struct fr_stream_state *st)
+{
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed)) && fr_paced_card_here() != st->card) st->looked_up_at = FR_NEVER;
+}
+
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
 {
-    struct fr_paced_card *p = fr_paced_card_here();
-    *t = (struct fr_ticket){0};
-    if (!p || !(t->state = fr_stream_state_use(p, w))) return;
-    fr_lease_start((int)(p - fr_paced_cards));
+    t->card = NULL;
+    if (!(t->state = fr_gate_stream(w))) return;
+    struct fr_paced_card *p = atomic_load_explicit(&t->state->card, memory_order_relaxed);
     t->prediction = fr_prediction_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     t->ns = measured ? fr_prediction_ns(t->prediction) : w->first_ns;
     if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->card = p;
-    uint64_t now = pass(t);
-    if (t->card) fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, now));
+    t->entered = pass(t);
+    if (unlikely(t->card == NULL)) return;
+    bool begins = fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, t->entered));
+    if (unlikely(begins)) look_up_again(t->state);
 }
 
 void fr_gate_leave(struct fr_ticket *t, CUresult result)
 {
     struct fr_paced_card *p = t->card;
     if (!p) return;
-    uint64_t now = clock_now();
+    /* A call that was seen before comes back at once, or when a kernel of a full queue is done. Only the first one, in which the
+     * driver may load code, takes long enough to ask for the time again. */
+    bool seen = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
+    uint64_t now = likely(seen) ? t->entered : clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_stream_state_completed(t->state, t->ns);
-    else fr_stream_state_queue(t->state, now, t->ns), fr_timing_after_launch(t->state, t->prediction, t->ns);
+    else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
     fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
 }

@@ -26,11 +26,12 @@ struct fr_paced_card {
     _Atomic uint32_t waiting;
     _Atomic uint32_t shared;                      /* others have the card too: what is measured contains their work */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
-    _Atomic uint64_t in_flight, queue_end;        /* predicted ns of all streams; when the last of them should be done */
+    _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
     _Atomic uint32_t last_event_busy;             /* a thread works with the two below */
     CUevent last_event;                           /* the event that was reached last ... */
     CUcontext last_event_of;                      /* ... and its context */
-    _Atomic uint64_t last_launch, launched_now;   /* when; how many in this turn */
+    _Atomic uint64_t last_launch;                 /* when */
+    _Atomic uint32_t launched_now;                /* any in this turn? */
 };
 extern struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
 

@@ -6,6 +6,8 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "resolve/real.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
 #include "memory/api_memory.h"
 #include "memory/streams.h"
 #include "pacing/paced_card.h"
@@ -39,7 +41,7 @@ static uint32_t number_of_thread(void)
 }
 
 /* One thread at a time works with a stream's events. The driver may keep it waiting, so the others do not spin for long. */
-void fr_stream_state_lock(struct fr_stream_state *st)
+void fr_stream_state_lock_patiently(struct fr_stream_state *st)
 {
     for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) {
         if (turn < TRIES) sched_yield();
@@ -66,6 +68,7 @@ static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
     room->used = 1;
     room->blocked = room->let = 0;
     room->told = false;
+    room->looked_up_at = FR_NEVER;
     return room;
 }
 
@@ -87,20 +90,55 @@ static uintptr_t name_of(CUstream handle)
     return handle == CU_STREAM_PER_THREAD ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle;
 }
 
-struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w)
+static struct fr_stream_state *enter(CUcontext context, CUstream handle)
 {
-    CUcontext context = NULL;
-    CUstream handle = w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream;
-    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
     fr_lock(&states_lock);
     uint32_t era = atomic_load(&fr_era);
     if (unlikely(states_era != era)) start_over(era);
-    struct fr_stream_state *st = place(context, name_of(handle));
-    st->card = card;
-    st->handle = handle;
-    atomic_fetch_add(&st->users, 1); /* it stays this stream's */
+    return place(context, name_of(handle));
+}
+
+/* With the lock. It stays this stream's until fr_stream_state_done. */
+static struct fr_stream_state *use(struct fr_stream_state *st, CUstream handle)
+{
+    if (unlikely(atomic_load_explicit(&st->handle, memory_order_relaxed) != handle)) st->handle = handle;
+    atomic_fetch_add(&st->users, 1);
     fr_unlock(&states_lock);
     return st;
+}
+
+static CUstream handle_of(const struct fr_work *w) { return w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream; }
+
+struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w)
+{
+    CUcontext context = NULL;
+    CUstream handle = handle_of(w);
+    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
+    struct fr_stream_state *st = enter(context, handle);
+    st->card = card;
+    return use(st, handle);
+}
+
+/* fr_process_join notices a forked child, whose states are void. */
+struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr_stream_place *place)
+{
+    *place = (struct fr_stream_place){.handle = handle_of(w)};
+    CUcontext context = NULL;
+    if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(place->handle)) return NULL;
+    place->context = context;
+    place->sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
+    struct fr_stream_state *st = enter(context, place->handle);
+    if (likely(atomic_load_explicit(&st->looked_up_at, memory_order_relaxed) == place->sequence && st->context == context)) return use(st, place->handle);
+    fr_unlock(&states_lock);
+    return NULL;
+}
+
+struct fr_stream_state *fr_stream_state_found(const struct fr_stream_place *place, struct fr_paced_card *card)
+{
+    struct fr_stream_state *st = enter(place->context, place->handle);
+    st->card = card;
+    st->looked_up_at = st->context == place->context && !(place->sequence & 1) ? place->sequence : FR_NEVER;
+    return use(st, place->handle);
 }
 
 void fr_stream_state_done(struct fr_stream_state *st) { atomic_fetch_sub(&st->users, 1); }
@@ -116,7 +154,6 @@ bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now) { re
 void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns)
 {
     atomic_fetch_add(&st->in_flight, ns);
-    atomic_fetch_add(&st->card->in_flight, ns);
 }
 
 static void less(_Atomic uint64_t *what, uint64_t ns)
@@ -128,22 +165,25 @@ static void less(_Atomic uint64_t *what, uint64_t ns)
 void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns)
 {
     less(&st->in_flight, ns);
-    less(&st->card->in_flight, ns);
 }
 
-static uint64_t raise_to(_Atomic uint64_t *what, uint64_t value)
+bool fr_stream_states_in_flight(const struct fr_paced_card *card)
+{
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
+        if (atomic_load(&st->in_flight) && atomic_load(&st->blocked) != FR_BLOCKED) return true;
+    return false;
+}
+
+static void raise_to(_Atomic uint64_t *what, uint64_t value)
 {
     uint64_t was = atomic_load(what);
     while (was < value && !atomic_compare_exchange_weak(what, &was, value)) {}
-    return value;
 }
 
 void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns)
 {
-    uint64_t queue = atomic_load(&st->queue_end), end;
+    uint64_t queue = atomic_load(&st->queue_end), end = (queue > now ? queue : now) + ns;
     if (unlikely(atomic_load(&st->blocked))) return; /* when, is not known */
-    do {
-        end = (queue > now ? queue : now) + ns;
-    } while (!atomic_compare_exchange_weak(&st->queue_end, &queue, end));
+    atomic_store_explicit(&st->queue_end, end, memory_order_relaxed);
     raise_to(&st->card->queue_end, end);
 }

@@ -49,7 +49,6 @@ void fr_stream_states_drain(struct fr_paced_card *card)
         atomic_store(&st->queue_end, 0);
         fr_stream_state_unlock(st);
     }
-    atomic_store(&card->in_flight, 0);
     atomic_store(&card->queue_end, 0);
 }
 

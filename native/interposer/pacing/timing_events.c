@@ -6,6 +6,7 @@
  * stream. A stream that captures gets none. */
 #include "pacing/timing_events.h"
 
+#include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
@@ -161,9 +162,11 @@ void fr_timing_close(struct fr_stream_state *st)
     st->count--;
 }
 
-void fr_timing_before_launch(struct fr_stream_state *st, bool dry)
+bool fr_timing_before_launch(struct fr_stream_state *st, bool dry)
 {
     if (atomic_load(&st->blocked)) dry = false; /* it is not known what should be done */
+    /* The batch goes on. Should another thread close it before our launch, fr_timing_after_launch sees that, as it does without this look. */
+    if (likely(!dry && atomic_load(&st->open))) return false;
     fr_stream_state_lock(st);
     if (st->open && dry) {
         newest(st)->gap = true;
@@ -171,6 +174,7 @@ void fr_timing_before_launch(struct fr_stream_state *st, bool dry)
     }
     if (!st->open) begin(st, dry);
     fr_stream_state_unlock(st);
+    return true;
 }
 
 static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
@@ -193,9 +197,10 @@ static bool full(const struct fr_stream_state *st, const struct batch *b, const 
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
 
-void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t ns)
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns)
 {
     fr_stream_state_lock(st);
+    fr_stream_state_queue(st, now, ns);
     if (st->open) {
         note(newest(st), prediction, ns);
         if (full(st, newest(st), prediction)) fr_timing_close(st);

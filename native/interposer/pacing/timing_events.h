@@ -10,8 +10,8 @@
 struct fr_prediction;
 struct fr_stream_state;
 
-void fr_timing_before_launch(struct fr_stream_state *st, bool dry); /* a batch begins: its first event */
-void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t ns);
+bool fr_timing_before_launch(struct fr_stream_state *st, bool dry); /* true: a batch begins, with its first event */
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns);
 
 /* With the state locked: */
 void fr_timing_collect(struct fr_stream_state *st);        /* what is done */

@@ -5,7 +5,6 @@
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
 #include "pacing/gate.h"
-#include "pacing/paced_card.h"
 #include "pacing/stream_state.h"
 #include "pacing/timing_events.h"
 
@@ -16,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static void cut(struct fr_paced_card *card, CUstream s, bool own)
+static void cut(CUstream s, bool own)
 {
-    struct fr_stream_state *st = fr_stream_state_use(card, &(struct fr_work){.stream = s, .per_thread = own});
+    struct fr_stream_state *st = fr_gate_stream(&(struct fr_work){.stream = s, .per_thread = own});
     if (!st) return;
     fr_stream_state_lock(st);
     fr_timing_close(st);
@@ -30,11 +29,9 @@ static void cut(struct fr_paced_card *card, CUstream s, bool own)
 /* What is launched into the stream NULL later waits for this one. */
 static void cut_here(CUstream s, bool own, bool by_host)
 {
-    struct fr_paced_card *card = fr_paced_card_here();
     if (by_host) atomic_store(&fr_blocked_by_host, 1);
-    if (!card) return;
-    cut(card, s, own);
-    if ((s || own) && !atomic_load(&fr_capture_count)) cut(card, NULL, false);
+    cut(s, own);
+    if ((s || own) && !atomic_load(&fr_capture_count)) cut(NULL, false);
 }
 
 #define WAITS(name, own, by_host, parameters, arguments) \

@@ -25,6 +25,7 @@ bool sim_node_copy_params(struct sim_node *n)
     struct sim_function *f = n->p.kernel.func ? n->p.kernel.func : n->p.kernel.kern;
     if (!SIM_VALID(f, FUNCTION)) return false;
     n->p.kernel.func = f;
+    if (sim.policy.module_nodes && sim_current() && sim_function_load(n->p.kernel.ctx ? n->p.kernel.ctx : sim_current(), f)) return false;
     if (!n->p.kernel.kernelParams || !f->param_count) return true;
     n->params = calloc(f->param_count, sizeof *n->params);
     for (unsigned i = 0; n->params && i < f->param_count; i++) {

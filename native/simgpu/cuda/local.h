@@ -230,5 +230,7 @@ void sim_arrays_forget(struct sim_ctx *ctx);
 struct sim_module;
 void sim_modules_forget(struct sim_ctx *ctx);
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f);
+CUresult sim_function_asked(struct sim_function *f);
+CUresult sim_libraries_load(struct sim_ctx *ctx);
 
 #endif

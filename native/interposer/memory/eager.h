@@ -1,0 +1,19 @@
+/* Libraries that are loaded into every context: see eager.c. */
+#ifndef FRACTILE_MEMORY_EAGER_H
+#define FRACTILE_MEMORY_EAGER_H
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_load;
+
+bool fr_eager_remember(uint64_t library); /* false: no memory for it */
+void fr_eager_forget(uint64_t library);
+
+/* Around the making of a context. */
+CUresult fr_eager_begin(struct fr_load *l, CUdevice device);
+void fr_eager_end(struct fr_load *l, CUcontext made); /* NULL: none was made */
+
+#endif
