@@ -20,7 +20,7 @@ bool fr_record_put(struct fr_record record);                                   /
 bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /* removes it: who takes it frees it */
 bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
 bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) holds the address */
-bool fr_record_next(enum fr_class class, uint64_t after, struct fr_record *out);        /* the one with the smallest key above this */
+bool fr_record_next(enum fr_class class, uint64_t after, struct fr_record *out);       /* the one with the smallest key above this */
 bool fr_record_take_of(CUcontext context, struct fr_record *out);                      /* any one that dies with this context */
 
 #endif

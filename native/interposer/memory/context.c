@@ -19,13 +19,15 @@
 #include "memory/margin_pool.h"
 #include "memory/pool_shrink.h"
 #include "memory/tiles.h"
-#include "pacing/stream_wait.h"
 
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+void (*_Atomic fr_before_context_ends)(CUcontext context);
 
 /* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
  * one takes another key. */
@@ -56,7 +58,8 @@ CUcontext fr_context_retire(CUcontext context)
 {
     static _Atomic uintptr_t names = 1; /* odd: no handle is */
     CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2), popped;
-    fr_stream_states_forget(context);
+    void (*before)(CUcontext) = atomic_load(&fr_before_context_ends);
+    if (before) before(context);
     fr_kept_blocks_free();
     fr_context_forget(context);
     bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);

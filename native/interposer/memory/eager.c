@@ -8,7 +8,6 @@
 #include "memory/granules.h"
 #include "memory/image.h"
 #include "memory/loaded.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 
@@ -16,7 +15,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <sys/mman.h>
 
 static const struct fr_count everything = {0, true};

@@ -30,8 +30,6 @@
 #include "ledger/objects.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/kept_blocks.h"
-#include "memory/pool_shrink.h"
 
 #include "cuda_abi.h"
 
@@ -290,7 +288,7 @@ bool fr_pool_can_be_capped(void)
 /* ---- all pools ---- */
 
 /* The next pool of the card, held; the one before is let go. */
-static struct fr_pool *next_pool(struct fr_pool *before, int card)
+struct fr_pool *fr_pool_next(struct fr_pool *before, int card)
 {
     bool let_go = before && !before->doomed;
     fr_pools_enter();
@@ -303,34 +301,8 @@ static struct fr_pool *next_pool(struct fr_pool *before, int card)
     return p;
 }
 
-void fr_pools_trim(int card)
-{
-    struct fr_shrinking s;
-    fr_pools_shrinking(&s, FR_BRIEF);
-    for (struct fr_pool *p = next_pool(NULL, card); p; p = next_pool(p, card)) REAL(cuMemPoolTrimTo)(p->handle, 0);
-    fr_pools_shrunk(&s);
-}
-
-static bool could_shrink(const struct fr_pool *p)
+bool fr_pool_could_shrink(const struct fr_pool *p)
 {
     uint64_t reserved = reserved_by(p);
     return reserved > attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && reserved > attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
-}
-
-void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
-{
-    s->cards = 0;
-    if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
-    for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD)) {
-        bool may_come = __atomic_load_n(&p->charged, __ATOMIC_RELAXED) && !(s->cards >> p->card & 1) && (how_long == FR_BRIEF || could_shrink(p));
-        if (!may_come) continue;
-        s->cards |= 1ull << p->card;
-        fr_free_begin(&s->op[p->card], p->card);
-    }
-}
-
-void fr_pools_shrunk(struct fr_shrinking *s)
-{
-    for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD)) fr_pool_settle(p);
-    for (uint64_t left = s->cards; left; left &= left - 1) fr_free_end(&s->op[__builtin_ctzll(left)], 0);
 }
