@@ -15,6 +15,7 @@ struct fr_record {
     uint64_t bytes;         /* charged for it */
     CUcontext context;      /* dies with it; NULL: with nothing */
     uint64_t a, b;          /* the class's own */
+    uint64_t key_before;    /* while its context is being destroyed (context.c) */
 };
 bool fr_record_put(struct fr_record record);                                   /* false: no memory for the table; replaces an equal key */
 bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /* removes it: who takes it frees it */

@@ -30,12 +30,13 @@
 void (*_Atomic fr_before_context_ends)(CUcontext context);
 
 /* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
- * one takes another key. */
-static uint64_t key_of(const struct fr_record *r, uintptr_t name, bool ends)
+ * one takes another key, which is never used twice, since its thread may be held up while others make and destroy hundreds. */
+static void change_key(struct fr_record *r, bool ends)
 {
-    uint64_t own = r->key & ~(0xFFull << 56);
-    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return r->key;
-    return ends ? own | 1ull << 63 | (uint64_t)(name >> 1 & 0x7F) << 56 : own;
+    static _Atomic uint64_t keys = 1ull << 63; /* no address and no handle */
+    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return;
+    if (ends) r->key_before = r->key;
+    r->key = ends ? atomic_fetch_add(&keys, 1) : r->key_before;
 }
 
 static void move(CUcontext from, CUcontext to, bool ends, bool inside)
@@ -48,7 +49,7 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
         }
         if (fr_room_moves(&r, to)) continue;
         r.context = to;
-        r.key = key_of(&r, (uintptr_t)to, ends);
+        change_key(&r, ends);
         fr_record_put(r);
     }
     fr_granules_rename(from, to);
