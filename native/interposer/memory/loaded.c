@@ -224,7 +224,9 @@ static struct change note(uint64_t handle, const struct fr_place *at, int parts,
     struct fr_image image = image_of(&module);
     find_part(&module, at->context, &part, &place);
     struct fr_count was = count_of(&part), now = was;
-    if (parts & FR_CODE) now = (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, was.whole || loaded.whole};
+    /* Where functions came one by one before, the last of them is one more, and not all of the image. */
+    bool whole = was.whole || (loaded.whole && !was.functions);
+    if (parts & FR_CODE) now = (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, whole};
     change.code = fr_code_more(fr_code_of(&image, was), fr_code_of(&image, now));
     change.bytes = change.code.own + (parts & ~(int)part.a & FR_GLOBALS ? image.globals : 0);
     part.a = (part.a & FR_GLOBALS) | (uint64_t)parts | (now.whole ? WHOLE : 0) | (uint64_t)now.functions << FUNCTIONS_SHIFT;
