@@ -79,7 +79,8 @@ def against_order(calls: Calls, folders: list[str]) -> list[str]:
     """Calls into a folder that order.txt lists after the caller's."""
     place = {name: i for i, name in enumerate(folders)}
     return [
-        f"{caller} calls {callee} ({' '.join(sorted(symbols))}), but order.txt lists {callee.split('/')[0]} after {caller.split('/')[0]}"
+        f"{caller} calls {callee} ({' '.join(sorted(symbols))}), "
+        f"but order.txt lists {callee.split('/')[0]} after {caller.split('/')[0]}"
         for caller, callees in calls.items()
         for callee, symbols in sorted(callees.items())
         if place[callee.split("/")[0]] > place[caller.split("/")[0]]
