@@ -176,7 +176,7 @@ HOOK CUresult cuVDPAUCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice devic
 
 /* ---- ending ---- */
 
-static CUresult end(struct fr_context_call *c)
+static CUresult end_in_turn(struct fr_context_call *c)
 {
     struct fr_record self;
     struct fr_op op;
@@ -199,6 +199,14 @@ static CUresult end(struct fr_context_call *c)
     fr_contexts_add(self.card, -1);
     fr_free_end(&op, bytes);
     return CUDA_SUCCESS;
+}
+
+static CUresult end(struct fr_context_call *c)
+{
+    bool turn = fr_eager_ends();
+    CUresult r = end_in_turn(c);
+    fr_eager_ended(turn);
+    return r;
 }
 
 static CUresult destroy(struct fr_context_call *c) { return REAL(cuCtxDestroy)(c->context); }

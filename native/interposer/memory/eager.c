@@ -1,10 +1,13 @@
 /* Libraries that are loaded into every context: a list of them, for contexts that are made later.
  *
- * A library that is being loaded and a context that is being made would each miss the other. So such calls take turns. */
+ * A library that is being loaded and a context that is being made would each miss the other, and one that is on its way out still
+ * holds what the driver loads into it. So such calls take turns. */
 #include "memory/eager.h"
 
 #include "base/lock.h"
+#include "resolve/real.h"
 #include "ledger/ledger.h"
+#include "memory/api_memory.h"
 #include "memory/code_room.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
@@ -64,8 +67,26 @@ static uint64_t library_number(size_t i)
     return library;
 }
 
+bool fr_loads_eagerly(void)
+{
+    int mode = 0;
+    return fr_driver_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
+}
+
 void fr_eager_enter(void) { fr_mutex_lock(&turn); }
 void fr_eager_leave(void) { fr_mutex_unlock(&turn); }
+
+bool fr_eager_ends(void)
+{
+    bool eagerly = fr_loads_eagerly();
+    if (eagerly) fr_eager_enter();
+    return eagerly;
+}
+
+void fr_eager_ended(bool taken)
+{
+    if (taken) fr_eager_leave();
+}
 
 CUresult fr_eager_begin(struct fr_load *l, CUdevice device)
 {

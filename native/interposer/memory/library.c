@@ -180,9 +180,11 @@ HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
 HOOK CUresult cuLibraryUnload(CUlibrary library)
 {
     struct fr_unload u;
+    bool turn = fr_eager_ends();
     fr_unload_begin(&u, (uintptr_t)library);
     CUresult r = REAL(cuLibraryUnload)(library);
     if (!r) fr_eager_forget((uintptr_t)library);
     fr_unload_end(&u, r);
+    fr_eager_ended(turn);
     return r;
 }

@@ -11,6 +11,7 @@
 #include "memory/api_memory.h"
 #include "memory/code_room.h"
 #include "memory/devices.h"
+#include "memory/eager.h"
 #include "memory/image.h"
 #include "memory/loaded.h"
 #include "memory/place.h"
@@ -24,12 +25,6 @@
 #include <sys/mman.h>
 
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_ */
-
-bool fr_loads_eagerly(void)
-{
-    int mode = 0;
-    return fr_driver_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
-}
 
 /* ---- what an image takes ---- */
 

@@ -21,7 +21,6 @@ struct fr_loading {
     void **values, **library_values;
 };
 
-bool fr_loads_eagerly(void);
 struct fr_count fr_functions_in(CUmodule module); /* by the driver's word, in the current context; whole where it has none */
 struct fr_count fr_loaded_of(uint64_t handle, CUfunction function); /* of a module or library, here, after a call that loaded the function */
 struct fr_image fr_module_read_image(struct fr_loading *l); /* the image of a load, for the cards of this process */

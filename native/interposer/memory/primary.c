@@ -289,7 +289,9 @@ CUresult fr_primary_leave(struct fr_context_call *c, bool all)
 {
     if (c->device < 0 || c->device >= DEVICES) return c->go(c);
     fr_mutex_lock(&turns[c->device]);
+    bool turn = fr_eager_ends();
     CUresult r = leave(c, all);
+    fr_eager_ended(turn);
     fr_mutex_unlock(&turns[c->device]);
     return r;
 }
