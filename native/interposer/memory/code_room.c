@@ -19,9 +19,9 @@
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
+#include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/image.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 

@@ -19,21 +19,24 @@
 #include "memory/margin_pool.h"
 #include "memory/pool_shrink.h"
 #include "memory/tiles.h"
-#include "pacing/stream_wait.h"
 
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+void (*_Atomic fr_before_context_ends)(CUcontext context);
+
 /* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
- * one takes another key. */
-static uint64_t key_of(const struct fr_record *r, uintptr_t name, bool ends)
+ * one takes another key, which is never used twice, since its thread may be held up while others make and destroy hundreds. */
+static void change_key(struct fr_record *r, bool ends)
 {
-    uint64_t own = r->key & ~(0xFFull << 56);
-    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return r->key;
-    return ends ? own | 1ull << 63 | (uint64_t)(name >> 1 & 0x7F) << 56 : own;
+    static _Atomic uint64_t keys = 1ull << 63; /* no address and no handle */
+    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return;
+    if (ends) r->key_before = r->key;
+    r->key = ends ? atomic_fetch_add(&keys, 1) : r->key_before;
 }
 
 static void move(CUcontext from, CUcontext to, bool ends, bool inside)
@@ -46,7 +49,7 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
         }
         if (fr_room_moves(&r, to)) continue;
         r.context = to;
-        r.key = key_of(&r, (uintptr_t)to, ends);
+        change_key(&r, ends);
         fr_record_put(r);
     }
     fr_granules_rename(from, to);
@@ -56,7 +59,8 @@ CUcontext fr_context_retire(CUcontext context)
 {
     static _Atomic uintptr_t names = 1; /* odd: no handle is */
     CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2), popped;
-    fr_stream_states_forget(context);
+    void (*before)(CUcontext) = atomic_load(&fr_before_context_ends);
+    if (before) before(context);
     fr_kept_blocks_free();
     fr_context_forget(context);
     bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);

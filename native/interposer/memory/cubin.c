@@ -4,9 +4,12 @@
  *
  * A kernel has sections of its own: .text.NAME, and the bank of its parameters, .nv.constant0.NAME, which functions that
  * kernels call do not have. Everything else is taken for common to all, and counts with the first kernel. */
-#include "image.h"
+#include "memory/image.h"
 
 #include <elf.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #define MOST (1ull << 50)

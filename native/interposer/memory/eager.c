@@ -1,4 +1,6 @@
-/* Libraries that are loaded into every context: a list of them, for contexts that are made later. */
+/* Libraries that are loaded into every context: a list of them, for contexts that are made later.
+ *
+ * A library that is being loaded and a context that is being made would each miss the other. So such calls take turns. */
 #include "memory/eager.h"
 
 #include "base/lock.h"
@@ -8,7 +10,6 @@
 #include "memory/granules.h"
 #include "memory/image.h"
 #include "memory/loaded.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 
@@ -16,11 +17,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <sys/mman.h>
 
 static const struct fr_count everything = {0, true};
 
+static struct fr_mutex turn;
 static struct fr_lock lock;
 static struct { uint64_t *at; size_t count, room; uint32_t era; } eager;
 
@@ -63,12 +64,16 @@ static uint64_t library_number(size_t i)
     return library;
 }
 
+void fr_eager_enter(void) { fr_mutex_lock(&turn); }
+void fr_eager_leave(void) { fr_mutex_unlock(&turn); }
+
 CUresult fr_eager_begin(struct fr_load *l, CUdevice device)
 {
     struct fr_image image, all = {0};
     struct fr_place at = {.card = fr_card_of(device), .device = device};
     uint64_t own = 0, library;
     *l = (struct fr_load){.op.card = FR_NO_CARD};
+    fr_eager_enter();
     for (size_t i = 0; at.card != FR_NO_CARD && (library = library_number(i)); i++) {
         if (!fr_module_image(library, &image)) continue;
         struct fr_code code = fr_code_of(&image, everything);
@@ -78,14 +83,18 @@ CUresult fr_eager_begin(struct fr_load *l, CUdevice device)
     if (!own && !all.code) return CUDA_SUCCESS;
     l->at = at;
     l->counts = true;
-    return fr_op_begin_at(&l->op, &at, own + all.code);
+    CUresult r = fr_op_begin_at(&l->op, &at, own + all.code);
+    if (r) fr_eager_leave();
+    return r;
 }
 
 void fr_eager_end(struct fr_load *l, CUcontext made)
 {
     uint64_t bytes = 0, library;
-    if (!l->counts) return;
-    l->at.context = made;
-    for (size_t i = 0; made && (library = library_number(i)); i++) bytes += fr_load_note(library, &l->at, FR_CODE | FR_GLOBALS, everything);
-    fr_op_end(&l->op, bytes);
+    if (l->counts) {
+        l->at.context = made;
+        for (size_t i = 0; made && (library = library_number(i)); i++) bytes += fr_load_note(library, &l->at, FR_CODE | FR_GLOBALS, everything);
+        fr_op_end(&l->op, bytes);
+    }
+    fr_eager_leave();
 }

@@ -12,7 +12,11 @@ struct fr_load;
 bool fr_eager_remember(uint64_t library); /* false: no memory for it */
 void fr_eager_forget(uint64_t library);
 
-/* Around the making of a context. */
+/* Around the loading of a library into every context. */
+void fr_eager_enter(void);
+void fr_eager_leave(void);
+
+/* Around the making of a context, in turn with the above. An end belongs to each begin that did not fail. */
 CUresult fr_eager_begin(struct fr_load *l, CUdevice device);
 void fr_eager_end(struct fr_load *l, CUcontext made); /* NULL: none was made */
 

@@ -1,11 +1,5 @@
 /* The first use of a function makes the driver load its code. Before a launch it is loaded, and charged, here, so that a launch
- * beyond the quota is answered with out of memory. Two tables say for which functions that is done:
- *
- *      fr_functions_loaded   functions, which belong to one context
- *      fr_kernels_loaded     kernels of libraries, which run in every context: with the place where they are launched, a
- *                            stream, or the current context for the streams that every context has
- *
- * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
+ * beyond the quota is answered with out of memory. What is surely loaded stands in function_table.c. */
 #include "memory/function.h"
 
 #include "base/compiler.h"
@@ -13,8 +7,9 @@
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/code_room.h"
+#include "memory/context_buffers.h"
 #include "memory/function_table.h"
+#include "memory/load.h"
 #include "memory/loaded.h"
 #include "memory/module.h"
 #include "memory/unseen.h"
@@ -27,39 +22,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
-FR_LARGE struct fr_kernel_place fr_kernels_loaded[FR_KERNEL_PLACES];
-_Atomic uint32_t fr_stream_generation;
-static _Atomic uint32_t known_in;
-static struct fr_lock lock;
-
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 CUresult cuStreamGetCtx(CUstream, CUcontext *);
 CUresult cuStreamDestroy(CUstream);
 CUresult cuStreamDestroy_v2(CUstream);
 
-/* ---- the tables ---- */
-
-static void write_place(struct fr_kernel_place *l, uintptr_t function, uintptr_t where, uint32_t generation)
-{
-    atomic_fetch_add_explicit(&l->writes, 1, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&l->function, function, memory_order_relaxed);
-    atomic_store_explicit(&l->where, where, memory_order_relaxed);
-    atomic_store_explicit(&l->streams, generation, memory_order_relaxed);
-    atomic_fetch_add_explicit(&l->writes, 1, memory_order_release);
-}
-
-void fr_functions_forget(void)
-{
-    fr_lock(&lock);
-    for (int i = 0; i < FR_FUNCTION_PLACES; i++) atomic_store_explicit(&fr_functions_loaded[i], 0, memory_order_relaxed);
-    for (int i = 0; i < FR_KERNEL_PLACES; i++)
-        if (atomic_load_explicit(&fr_kernels_loaded[i].function, memory_order_relaxed)) write_place(&fr_kernels_loaded[i], 0, 0, 0);
-    fr_unlock(&lock);
-}
-
-void fr_functions_stream_gone(void) { atomic_fetch_add(&fr_stream_generation, 1); }
+static _Atomic uint32_t known_in;
 
 /* ---- where a function is from ---- */
 
@@ -98,7 +66,9 @@ static CUresult load_code(CUfunction f, struct fr_home home)
 static CUresult load(CUfunction f, struct fr_home home)
 {
     CUresult r = home.handle ? load_code(f, home) : CUDA_SUCCESS;
-    return r ? r : fr_function_first_use(f);
+    if (r) return r;
+    fr_unseen_function(f);
+    return fr_stack_for(f);
 }
 
 /* In the stream's context, which need not be the current one. */
@@ -114,11 +84,9 @@ static CUresult load_for(CUfunction f, struct fr_home home, CUstream stream)
 
 static void remember(CUfunction f, struct fr_home home, uintptr_t where, uint32_t generation)
 {
-    fr_lock(&lock);
     bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
-    if (everywhere) write_place(fr_kernel_place((uintptr_t)f, where), (uintptr_t)f, where, generation);
-    else atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], (uintptr_t)f, memory_order_relaxed);
-    fr_unlock(&lock);
+    if (everywhere) fr_kernel_remember((uintptr_t)f, where, generation);
+    else fr_function_remember((uintptr_t)f);
 }
 
 static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream stream, uintptr_t where)

@@ -10,6 +10,7 @@
 #include "memory/code_room.h"
 #include "memory/function.h"
 #include "memory/function_table.h"
+#include "memory/load.h"
 #include "memory/loaded.h"
 #include "memory/module.h"
 

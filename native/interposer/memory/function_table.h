@@ -1,4 +1,4 @@
-/* Functions whose code is surely loaded: see function_table.c. */
+/* Functions whose code is surely loaded: see function_table.c. What a launch asks is answered here, without a call. */
 #ifndef FRACTILE_MEMORY_FUNCTION_TABLE_H
 #define FRACTILE_MEMORY_FUNCTION_TABLE_H
 
@@ -9,6 +9,8 @@
 extern _Atomic uintptr_t fr_functions_loaded[];
 #define FR_FUNCTION_PLACES 1024
 #define FR_FUNCTION_PLACE(f) (((uintptr_t)(f) >> 4 ^ (uintptr_t)(f) >> 14) % FR_FUNCTION_PLACES)
+void fr_function_remember(uintptr_t function);
+void fr_kernel_remember(uintptr_t function, uintptr_t where, uint32_t generation);
 void fr_functions_forget(void);      /* handles may come back for others */
 void fr_functions_stream_gone(void); /* a stream's handle may come back for one of another context */
 

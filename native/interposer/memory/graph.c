@@ -25,8 +25,6 @@
 #include "memory/nodes.h"
 #include "memory/pool_shrink.h"
 #include "memory/streams.h"
-#include "pacing/gate.h"
-#include "pacing/stream_state.h"
 
 #include "cuda_abi.h"
 
@@ -36,7 +34,6 @@
 #include <stdint.h>
 
 #define DEVICES 64
-#define FILTER 4096
 #define AT_THE_MARGIN 3
 
 struct store {
@@ -48,7 +45,7 @@ struct store {
 };
 
 static FR_LARGE struct store stores[DEVICES];
-static _Atomic uint64_t filter[FILTER / 64]; /* graphs with memory have their bit set; never cleared */
+_Atomic uint64_t fr_graphs_with_memory[FR_GRAPH_BITS / 64];
 
 /* A forked child has none of its parent's graphs. */
 static void take_over(struct store *s)
@@ -57,17 +54,6 @@ static void take_over(struct store *s)
     if (likely(s->era == era)) return;
     s->era = era;
     s->charged = s->kept = 0;
-}
-
-static size_t bit_of(CUgraphExec e)
-{
-    return ((uintptr_t)e >> 4 ^ (uintptr_t)e >> 16) % FILTER;
-}
-
-static bool may_have_memory(CUgraphExec e)
-{
-    size_t bit = bit_of(e);
-    return atomic_load_explicit(&filter[bit / 64], memory_order_relaxed) >> bit % 64 & 1;
 }
 
 /* ---- the charge: with the store's turn ---- */
@@ -165,9 +151,9 @@ static void remember(CUgraphExec e, const struct call *c)
 {
     struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e, .a = c->need,
                           .b = (uint64_t)(unsigned)c->device | c->trims << 32, .bytes = c->kept};
-    size_t bit = bit_of(e);
+    size_t bit = fr_graph_bit(e);
     if (!c->need) return;
-    atomic_fetch_or(&filter[bit / 64], 1ull << bit % 64);
+    atomic_fetch_or(&fr_graphs_with_memory[bit / 64], 1ull << bit % 64);
     fr_record_put(r);
 }
 
@@ -233,7 +219,7 @@ static void end(struct call *c)
 
 static bool counts(uint64_t bytes, CUdevice device) { return bytes && device >= 0 && device < DEVICES; }
 
-static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
+CUresult fr_graph_run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
 {
     struct call c = {.need = 0};
     if (!recall(e, &c) || !counts(c.need, c.device) || fr_stream_is_capturing(s)) return real(e, given);
@@ -243,27 +229,13 @@ static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(
     return result;
 }
 
-/* A launch is one piece of work on the card, to be paced as a kernel is. */
-#define LAUNCH(name, stream, own)                                                                                \
-    HOOK CUresult name(CUgraphExec e, CUstream s)                                                                \
-    {                                                                                                            \
-        if (fr_unpaced()) return likely(!may_have_memory(e)) ? REAL(name)(e, s) : run(e, stream, s, REAL(name)); \
-        struct fr_ticket t;                                                                                      \
-        fr_gate_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                        \
-        CUresult r = !may_have_memory(e) ? REAL(name)(e, s) : run(e, stream, s, REAL(name));                     \
-        fr_gate_leave(&t, r);                                                                                    \
-        return r;                                                                                                \
-    }
-LAUNCH(cuGraphLaunch, s, false)
-LAUNCH(cuGraphLaunch_ptsz, fr_per_thread(s), true)
-
 HOOK CUresult cuGraphUpload(CUgraphExec e, CUstream s)
 {
-    return likely(!may_have_memory(e)) ? REAL(cuGraphUpload)(e, s) : run(e, s, s, REAL(cuGraphUpload));
+    return likely(!fr_graph_may_have_memory(e)) ? REAL(cuGraphUpload)(e, s) : fr_graph_run(e, s, s, REAL(cuGraphUpload));
 }
 HOOK CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s)
 {
-    return likely(!may_have_memory(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
+    return likely(!fr_graph_may_have_memory(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : fr_graph_run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
 }
 
 /* ---- graphs come and go ---- */
@@ -343,7 +315,7 @@ static void set_need(const struct change *c, uint64_t bytes)
 static struct change change_begin(CUgraphExec e, struct fr_need need)
 {
     struct change c = {.exec = e, .need = need};
-    if (may_have_memory(e) && recall(e, &c.old)) c.need.device = c.old.device;
+    if (fr_graph_may_have_memory(e) && recall(e, &c.old)) c.need.device = c.old.device;
     if (counts(need.bytes, c.need.device)) set_need(&c, need.bytes > c.old.need ? need.bytes : c.old.need);
     return c;
 }
@@ -377,7 +349,7 @@ static struct change child_begin(CUgraphExec e, CUgraph child)
 {
     struct call old = {.need = 0};
     struct fr_need need = fr_graph_need(child);
-    if (need.bytes && may_have_memory(e) && recall(e, &old)) need.bytes += old.need;
+    if (need.bytes && fr_graph_may_have_memory(e) && recall(e, &old)) need.bytes += old.need;
     return change_begin(e, need);
 }
 
@@ -403,7 +375,7 @@ HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNode
 HOOK CUresult cuGraphExecDestroy(CUgraphExec e)
 {
     struct fr_record old;
-    bool known = may_have_memory(e) && fr_record_take(FR_GRAPH_EXEC, (uintptr_t)e, &old);
+    bool known = fr_graph_may_have_memory(e) && fr_record_take(FR_GRAPH_EXEC, (uintptr_t)e, &old);
     CUresult r = REAL(cuGraphExecDestroy)(e);
     if (known && r) fr_record_put(old);
     if (known) settle((CUdevice)(uint32_t)old.b);

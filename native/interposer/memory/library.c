@@ -4,18 +4,18 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
-#include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/code_room.h"
+#include "memory/context.h"
 #include "memory/devices.h"
 #include "memory/eager.h"
 #include "memory/image.h"
+#include "memory/load.h"
 #include "memory/loaded.h"
 #include "memory/module.h"
 #include "memory/place.h"
 #include "memory/primary.h"
-#include "memory/context.h"
 
 #include "cuda_abi.h"
 
@@ -91,18 +91,26 @@ static CUresult load_it(struct fr_loading *call, const struct fr_image *image, b
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult load(struct fr_loading *call)
+/* In turn with contexts that are being made: each of them is there for the other, or not yet. */
+static CUresult load_everywhere(struct fr_loading *call, const struct fr_image *image)
 {
     struct everywhere e;
+    fr_eager_enter();
+    CUresult r = begin(&e, image);
+    if (!r) {
+        r = load_it(call, image, true);
+        end(&e, r ? 0 : (uintptr_t)*call->module_out, r);
+    }
+    fr_eager_leave();
+    return r;
+}
+
+static CUresult load(struct fr_loading *call)
+{
     if (!call->module_out || (!call->image && !call->path)) return call->go(call);
     struct fr_image image = fr_module_read_image(call);
     if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!fr_loads_eagerly()) return load_it(call, &image, false);
-    CUresult r = begin(&e, &image);
-    if (r) return r;
-    r = load_it(call, &image, true);
-    end(&e, r ? 0 : (uintptr_t)*call->module_out, r);
-    return r;
+    return fr_loads_eagerly() ? load_everywhere(call, &image) : load_it(call, &image, false);
 }
 
 static CUresult load_data(struct fr_loading *l)

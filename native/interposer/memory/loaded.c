@@ -15,10 +15,10 @@
 #include "ledger/records.h"
 #include "memory/code_room.h"
 #include "memory/context_audit.h"
+#include "memory/devices.h"
 #include "memory/function_table.h"
 #include "memory/granules.h"
 #include "memory/image.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 
@@ -191,12 +191,12 @@ static struct fr_code most_of(const struct fr_image *image, struct fr_count now,
     return whole ? fr_code_most(code, fr_code_of(image, (struct fr_count){0, true})) : code;
 }
 
-CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what what, CUfunction function)
+CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function)
 {
     struct fr_record module, part;
     uint64_t place;
-    *l = (struct fr_load){.op.card = FR_NO_CARD, .handle = handle, .function = function};
-    if (!find_module(handle, &module) || !fr_place_here(&l->at) || l->at.card == FR_NO_CARD) return CUDA_SUCCESS;
+    *l = (struct fr_load){.op.card = FR_NO_CARD, .at = *at, .handle = handle, .function = function};
+    if (!find_module(handle, &module) || at->card == FR_NO_CARD) return CUDA_SUCCESS;
     fr_lock(&lock);
     find_part(&module, l->at.context, &part, &place);
     bool loaded = part.a & FR_GLOBALS && (what == FR_LOAD_FIRST || part.a & WHOLE || function_is_loaded(&module, function, l->at.context));
@@ -224,7 +224,9 @@ static struct change note(uint64_t handle, const struct fr_place *at, int parts,
     struct fr_image image = image_of(&module);
     find_part(&module, at->context, &part, &place);
     struct fr_count was = count_of(&part), now = was;
-    if (parts & FR_CODE) now = (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, was.whole || loaded.whole};
+    /* Where functions came one by one before, the last of them is one more, and not all of the image. */
+    bool whole = was.whole || (loaded.whole && !was.functions);
+    if (parts & FR_CODE) now = (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, whole};
     change.code = fr_code_more(fr_code_of(&image, was), fr_code_of(&image, now));
     change.bytes = change.code.own + (parts & ~(int)part.a & FR_GLOBALS ? image.globals : 0);
     part.a = (part.a & FR_GLOBALS) | (uint64_t)parts | (now.whole ? WHOLE : 0) | (uint64_t)now.functions << FUNCTIONS_SHIFT;
@@ -254,7 +256,7 @@ void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
     fr_unlock(&lock);
     fr_op_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
     if (blocks < 0) give_back(l->at.card, (uint64_t)-blocks);
-    if (parts & FR_CODE) fr_unseen_expect(l->at.card);
+    if (parts & FR_CODE) fr_context_audit_soon(l->at.card);
 }
 
 uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded)

@@ -5,7 +5,7 @@
 #include "ledger/ledger.h"
 #include "ledger/records.h"
 #include "memory/code_room.h"
-#include "memory/place.h"
+#include "memory/devices.h"
 
 #include "cuda_abi.h"
 
@@ -29,7 +29,7 @@ enum fr_load_what {
     FR_LOAD_FIRST,    /* the first use of a library in a context, as a whole */
     FR_LOAD_FUNCTION, /* a function of it */
 };
-CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what what, CUfunction function); /* NULL: not known which */
+CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function); /* NULL: not known which */
 CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts);
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
 uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */

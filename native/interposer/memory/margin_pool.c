@@ -15,9 +15,9 @@
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/late_free.h"
-#include "memory/place.h"
 #include "memory/pool.h"
 #include "memory/streams.h"
 

@@ -7,10 +7,10 @@
 #include "base/compiler.h"
 #include "base/message.h"
 #include "resolve/real.h"
-#include "ledger/ledger.h"
 #include "ledger/process.h"
 #include "memory/api_memory.h"
 #include "memory/code_room.h"
+#include "memory/devices.h"
 #include "memory/image.h"
 #include "memory/loaded.h"
 #include "memory/place.h"
@@ -21,7 +21,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <sys/mman.h>
 
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_ */

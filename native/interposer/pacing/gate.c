@@ -8,6 +8,8 @@
 #include "ledger/limits.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
 #include "memory/place.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/lease_client.h"
@@ -33,8 +35,6 @@
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
 const _Atomic uint32_t *_Atomic fr_limits_sequence = &never;
 _Atomic uint32_t fr_unpaced_sequence = 0;
-FR_LARGE struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
-
 static _Atomic uint32_t looked_at = 1, looked_in; /* sequence and era of what `must` says */
 static _Atomic uint64_t must;                     /* bit set of cards */
 static struct fr_lock look_lock;
@@ -70,6 +70,7 @@ static void look_again(uint32_t sequence)
         fr_quota(i, &q);
         if (is_paced(&q)) cards |= 1ull << i;
     }
+    atomic_store(&fr_before_context_ends, fr_stream_states_forget);
     atomic_store(&must, cards);
     atomic_store(&looked_at, sequence);
     atomic_store(&fr_unpaced_sequence, cards ? 1u : sequence); /* 1 is no page's sequence */
@@ -94,9 +95,16 @@ struct fr_paced_card *fr_paced_card_here(void)
     return card >= 0 && card < (int)FR_MAX_CARDS && must_be_paced(card) ? &fr_paced_cards[card] : NULL;
 }
 
-struct fr_account *fr_paced_card_account(const struct fr_paced_card *card)
+/* NULL: the card is not paced, or nothing runs. End with fr_stream_state_done. */
+struct fr_stream_state *fr_gate_stream(const struct fr_work *w)
 {
-    return fr_process_is_joined() ? fr_slot_account(fr_shared.slot, (uint32_t)(card - fr_paced_cards)) : NULL;
+    struct fr_stream_place place;
+    struct fr_stream_state *st = fr_stream_state_known(w, &place);
+    if (likely(st != NULL) || !place.context) return st;
+    struct fr_paced_card *card = fr_paced_card_here();
+    if (!card) return NULL;
+    fr_lease_start((int)(card - fr_paced_cards));
+    return fr_stream_state_found(&place, card);
 }
 
 /* ---- one launch ---- */
@@ -156,13 +164,6 @@ static void knock(struct fr_paced_card *p, uint32_t seen)
     if (seen != FR_GATE_OPEN && seen != FR_GATE_FREE) wait_at(p, seen);
 }
 
-void fr_gate_close(struct fr_paced_card *p)
-{
-    uint32_t open = FR_GATE_OPEN;
-    atomic_store(&p->closed, clock_now());
-    if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_lease_wake((int)(p - fr_paced_cards));
-}
-
 static void wait_for_room(struct fr_ticket *t)
 {
     atomic_fetch_add(&t->card->waiting, 1);
@@ -202,16 +203,22 @@ static uint64_t pass(struct fr_ticket *t)
         }
         atomic_fetch_sub(&p->inside, 1);
         if (a == ROOM) wait_for_room(t);
-        else if (gate == FR_GATE_OPEN) fr_gate_close(p);
+        else if (gate == FR_GATE_OPEN) fr_lease_close(p);
         else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p))) return go_unpaced(t), now;
         else knock(p, gate);
     }
 }
 
+/* Where contexts may come and go unseen, the stream's card is looked up with every batch. */
+static void look_up_again(struct fr_stream_state *st)
+{
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed)) && fr_paced_card_here() != st->card) st->looked_up_at = FR_NEVER;
+}
+
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
 {
     t->card = NULL;
-    if (!(t->state = fr_stream_state_here(w))) return;
+    if (!(t->state = fr_gate_stream(w))) return;
     struct fr_paced_card *p = atomic_load_explicit(&t->state->card, memory_order_relaxed);
     t->prediction = fr_prediction_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
@@ -219,7 +226,9 @@ void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
     if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->card = p;
     t->entered = pass(t);
-    if (likely(t->card != NULL)) fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, t->entered));
+    if (unlikely(t->card == NULL)) return;
+    bool begins = fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, t->entered));
+    if (unlikely(begins)) look_up_again(t->state);
 }
 
 void fr_gate_leave(struct fr_ticket *t, CUresult result)
@@ -235,17 +244,4 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result)
     else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
     fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
-}
-
-/* Cards that are used together are held together. */
-#define TOGETHER_NS 100000000ull
-uint64_t fr_gate_gang(uint64_t now)
-{
-    uint64_t cards = 0;
-    for (int i = 0; i < fr_card_count() && i < (int)FR_MAX_CARDS; i++) {
-        struct fr_paced_card *p = &fr_paced_cards[i];
-        bool lately = atomic_load(&p->last_launch) + TOGETHER_NS > now && atomic_load(&p->last_launch);
-        if (lately || atomic_load(&p->waiting)) cards |= 1ull << i;
-    }
-    return cards;
 }

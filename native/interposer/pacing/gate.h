@@ -44,6 +44,7 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result);
         return r_;                   \
     } while (0)
 
+struct fr_stream_state *fr_gate_stream(const struct fr_work *w); /* on the current context's card; NULL: it is not paced, or nothing runs */
 struct fr_paced_card *fr_paced_card_here(void); /* of the current context's card; NULL: it is not paced */
 bool fr_card_is_paced(int card);
 

@@ -2,6 +2,7 @@
 #ifndef FRACTILE_PACING_PACED_CARD_H
 #define FRACTILE_PACING_PACED_CARD_H
 
+#include "cuda_abi.h"
 #include "region.h"
 
 #include <stdatomic.h>
@@ -26,13 +27,16 @@ struct fr_paced_card {
     _Atomic uint32_t shared;                      /* others have the card too: what is measured contains their work */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
     _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
+    _Atomic uint32_t last_event_busy;             /* a thread works with the two below */
+    CUevent last_event;                           /* the event that was reached last ... */
+    CUcontext last_event_of;                      /* ... and its context */
     _Atomic uint64_t last_launch;                 /* when */
     _Atomic uint32_t launched_now;                /* any in this turn? */
 };
 extern struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
 
 struct fr_account *fr_paced_card_account(const struct fr_paced_card *card); /* NULL: none */
-uint64_t fr_gate_gang(uint64_t now); /* cards that this process has used lately, bit set */
+uint64_t fr_paced_cards_gang(uint64_t now); /* cards that this process has used lately, bit set */
 
 #define FR_WINDOW_NS 10000000ull   /* of work in flight in a stream: what a newcomer waits at most */
 #define FR_IDLE_NS 200000ull       /* nothing new for so long after the last is done: the turn is given back to who waits */

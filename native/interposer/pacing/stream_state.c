@@ -5,20 +5,15 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "resolve/real.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
-#include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/streams.h"
-#include "pacing/blocked_streams.h"
-#include "pacing/gate.h"
-#include "pacing/lease_client.h"
 #include "pacing/paced_card.h"
-#include "pacing/timing_events.h"
 
 #include "clock.h"
 #include "cuda_abi.h"
-#include "region.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -29,6 +24,8 @@
 #define STREAM_STATES 128
 #define TRIES 64
 #define SOON_NS 20000
+
+_Atomic uint32_t fr_blocked_by_host;
 
 static struct fr_lock states_lock;
 static FR_LARGE struct fr_stream_state states[STREAM_STATES];
@@ -78,14 +75,13 @@ static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
 struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after)
 {
     for (struct fr_stream_state *st = after ? after + 1 : states; st < states + STREAM_STATES; st++)
-        if (atomic_load(&st->used) && st->card == card) return st;
+        if (atomic_load(&st->used) && (!card || st->card == card)) return st;
     return NULL;
 }
 
 static void start_over(uint32_t era)
 {
     for (int i = 0; i < STREAM_STATES; i++) states[i] = (struct fr_stream_state){0};
-    fr_timing_forget_last(NULL);
     states_era = era;
 }
 
@@ -123,30 +119,26 @@ struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const st
     return use(st, handle);
 }
 
-static struct fr_stream_state *look_up(CUcontext context, CUstream handle, uint32_t sequence)
+/* fr_process_join notices a forked child, whose states are void. */
+struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr_stream_place *place)
 {
-    struct fr_paced_card *card = fr_paced_card_here();
-    if (!card) return NULL;
-    fr_lease_start((int)(card - fr_paced_cards));
-    struct fr_stream_state *st = enter(context, handle);
-    st->card = card;
-    st->looked_up_at = st->context == context && !(sequence & 1) ? sequence : FR_NEVER;
-    return use(st, handle);
+    *place = (struct fr_stream_place){.handle = handle_of(w)};
+    CUcontext context = NULL;
+    if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(place->handle)) return NULL;
+    place->context = context;
+    place->sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
+    struct fr_stream_state *st = enter(context, place->handle);
+    if (likely(atomic_load_explicit(&st->looked_up_at, memory_order_relaxed) == place->sequence && st->context == context)) return use(st, place->handle);
+    fr_unlock(&states_lock);
+    return NULL;
 }
 
-/* A context stays on its card for life, and its states are forgotten with it (fr_stream_states_forget): so the card that was found
- * is right until the limits change. Where contexts may come and go unseen, it is looked up again with every batch
- * (fr_timing_before_launch). fr_process_join notices a forked child, whose states are void. */
-struct fr_stream_state *fr_stream_state_here(const struct fr_work *w)
+struct fr_stream_state *fr_stream_state_found(const struct fr_stream_place *place, struct fr_paced_card *card)
 {
-    CUcontext context = NULL;
-    CUstream handle = handle_of(w);
-    if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
-    uint32_t sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
-    struct fr_stream_state *st = enter(context, handle);
-    if (likely(atomic_load_explicit(&st->looked_up_at, memory_order_relaxed) == sequence && st->context == context)) return use(st, handle);
-    fr_unlock(&states_lock);
-    return look_up(context, handle, sequence);
+    struct fr_stream_state *st = enter(place->context, place->handle);
+    st->card = card;
+    st->looked_up_at = st->context == place->context && !(place->sequence & 1) ? place->sequence : FR_NEVER;
+    return use(st, place->handle);
 }
 
 void fr_stream_state_done(struct fr_stream_state *st) { atomic_fetch_sub(&st->users, 1); }
@@ -162,6 +154,17 @@ bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now) { re
 void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns)
 {
     atomic_fetch_add(&st->in_flight, ns);
+}
+
+static void less(_Atomic uint64_t *what, uint64_t ns)
+{
+    uint64_t was = atomic_load(what);
+    while (!atomic_compare_exchange_weak(what, &was, was > ns ? was - ns : 0)) {}
+}
+
+void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns)
+{
+    less(&st->in_flight, ns);
 }
 
 bool fr_stream_states_in_flight(const struct fr_paced_card *card)
@@ -183,56 +186,4 @@ void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns
     if (unlikely(atomic_load(&st->blocked))) return; /* when, is not known */
     atomic_store_explicit(&st->queue_end, end, memory_order_relaxed);
     raise_to(&st->card->queue_end, end);
-}
-
-/* ---- waiting ---- */
-
-bool fr_stream_state_poll(struct fr_stream_state *st)
-{
-    uint64_t before = atomic_load(&st->in_flight);
-    if (!fr_stream_state_try_lock(st)) return false;
-    fr_timing_collect(st);
-    fr_stream_state_unlock(st);
-    return atomic_load(&st->in_flight) < before;
-}
-
-/* Until its oldest event is reached; others may launch meanwhile. */
-void fr_stream_state_wait(struct fr_stream_state *st)
-{
-    bool any = true;
-    if (fr_stream_state_try_lock(st)) { /* else somebody is at it, maybe the lease client, who waits for all of it */
-        fr_timing_close(st);
-        any = fr_timing_oldest(st);
-        if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* nobody else launches: nothing is */
-        fr_stream_state_unlock(st);
-    }
-    if (any) fr_blocked_wait(st);
-    else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
-}
-
-/* With the gate closed and nobody inside. */
-void fr_stream_states_drain(struct fr_paced_card *card)
-{
-    fr_blocked_settle(card);
-    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
-        fr_stream_state_lock(st);
-        if (!st->count) atomic_store(&st->in_flight, 0);
-        atomic_store(&st->queue_end, 0);
-        fr_stream_state_unlock(st);
-    }
-    atomic_store(&card->queue_end, 0);
-}
-
-/* Its events die with it. Work in flight is waited for by the driver. */
-void fr_stream_states_forget(CUcontext context)
-{
-    fr_timing_forget_last(context);
-    for (uint32_t i = 0; i < STREAM_STATES; i++) {
-        struct fr_stream_state *st = &states[i];
-        if (!st->used || st->context != context) continue;
-        fr_stream_state_lock(st);
-        fr_timing_forget(st);
-        st->used = 0;
-        fr_stream_state_unlock(st);
-    }
 }
