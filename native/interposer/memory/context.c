@@ -35,8 +35,12 @@ static void change_key(struct fr_record *r, bool ends)
 {
     static _Atomic uint64_t keys = 1ull << 63; /* no address and no handle */
     if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return;
-    if (ends) r->key_before = r->key;
-    r->key = ends ? atomic_fetch_add(&keys, 1) : r->key_before;
+    if (ends) {
+        r->key_before = r->key;
+        r->key = atomic_fetch_add(&keys, 1);
+    } else if (r->key >> 63) {
+        r->key = r->key_before; /* those of a green context, which its primary one takes over, were not changed */
+    }
 }
 
 static void move(CUcontext from, CUcontext to, bool ends, bool inside)
