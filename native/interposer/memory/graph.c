@@ -40,6 +40,7 @@ struct store {
     struct fr_mutex turn;
     uint64_t charged; /* all under `turn` */
     uint64_t kept;    /* needs of graphs that ran since the last trim */
+    struct fr_op back; /* announced by whoever has the turn */
     uint32_t trims, era;
     _Atomic bool any, stale;
 };
@@ -80,30 +81,41 @@ static void compare(CUdevice d, struct fr_op *op)
     fr_free_end(&back, before - now);
 }
 
+/* As with pools (pool.c), a free is announced from before the turn is taken until the charge says what the driver has. */
 static void enter(CUdevice d)
 {
+    struct fr_op back;
+    fr_free_begin(&back, fr_card_of(d));
     fr_mutex_lock(&stores[d].turn);
     take_over(&stores[d]);
     stores[d].any = true;
+    stores[d].back = back;
 }
 
 static void leave(CUdevice d)
 {
     struct store *s = &stores[d];
-    struct fr_op none = {.card = FR_NO_CARD};
+    struct fr_op none = {.card = FR_NO_CARD}, back = s->back;
     while (true) {
         while (atomic_exchange(&s->stale, false)) compare(d, &none);
         fr_mutex_unlock(&s->turn);
-        if (likely(!atomic_load(&s->stale)) || !fr_mutex_try(&s->turn)) return;
+        if (likely(!atomic_load(&s->stale)) || !fr_mutex_try(&s->turn)) break;
     }
+    fr_free_end(&back, 0);
 }
 
 static void settle(CUdevice d)
 {
+    struct fr_op back;
     if (d < 0 || d >= DEVICES) return;
+    fr_free_begin(&back, fr_card_of(d));
     atomic_store(&stores[d].stale, true);
-    if (!fr_mutex_try(&stores[d].turn)) return;
+    if (!fr_mutex_try(&stores[d].turn)) {
+        fr_free_end(&back, 0); /* whoever has the turn has announced it too */
+        return;
+    }
     take_over(&stores[d]);
+    stores[d].back = back;
     leave(d);
 }
 

@@ -191,29 +191,42 @@ static void compare(struct fr_pool *p, struct fr_op *op)
     else shrunk(p, op, now);
 }
 
-static void leave_turn(struct fr_pool *p)
+/* Whoever looks at a pool may learn that it has become smaller, and so may somebody who finds the turn taken and leaves that to us.
+ * From before the turn is taken until the charge says so a free is announced: who is out of memory waits for it. */
+static void take_turn(struct fr_pool *p, struct fr_op *back)
+{
+    fr_free_begin(back, p->card);
+    fr_mutex_lock(&p->turn);
+}
+
+static void leave_turn(struct fr_pool *p, struct fr_op *back)
 {
     struct fr_op none = {.card = FR_NO_CARD};
     while (true) {
         while (atomic_exchange(&p->stale, false)) compare(p, &none);
         fr_mutex_unlock(&p->turn);
         /* Who found the turn taken after our last look has left its word. */
-        if (likely(!atomic_load(&p->stale)) || !fr_mutex_try(&p->turn)) return;
+        if (likely(!atomic_load(&p->stale)) || !fr_mutex_try(&p->turn)) break;
     }
+    fr_free_end(back, 0);
 }
 
 void fr_pool_settle(struct fr_pool *p)
 {
+    struct fr_op back;
+    fr_free_begin(&back, p->card);
     atomic_store(&p->stale, true);
-    if (fr_mutex_try(&p->turn)) leave_turn(p);
+    if (fr_mutex_try(&p->turn)) leave_turn(p, &back);
+    else fr_free_end(&back, 0); /* whoever has the turn has announced it too */
 }
 
 bool fr_pool_make_object(struct fr_pool *p, struct fr_key key)
 {
-    fr_mutex_lock(&p->turn);
+    struct fr_op back;
+    take_turn(p, &back);
     int object = fr_object_share(p->card, p->charged, key);
     p->object = object;
-    leave_turn(p);
+    leave_turn(p, &back);
     return object != FR_NO_OBJECT;
 }
 
@@ -231,17 +244,15 @@ bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
     struct fr_pool *p = q->pool;
     struct fr_op none = {.card = FR_NO_CARD}, back;
     CUdeviceptr at = 0;
-    fr_mutex_lock(&p->turn);
+    take_turn(p, &back); /* some drivers give unused memory back in an allocation */
     if (unlikely(!p->seen)) compare(p, &none);
     bool enough = op->card == FR_NO_CARD || op->reserved >= fr_pool_worst(p, q->size);
     if (enough) {
-        fr_free_begin(&back, p->card); /* some drivers give unused memory back here: others wait for that before they give up */
         q->result = REAL(cuMemAllocFromPoolAsync)(&at, q->size, p->handle, q->stream);
         if (!q->result) *q->out = at;
         compare(p, op);
-        fr_free_end(&back, 0);
     } else fr_op_end(op, 0);
-    leave_turn(p);
+    leave_turn(p, &back);
     return enough;
 }
 
@@ -261,8 +272,11 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
  * another call has the turn, it may have read the size before. */
 static uint64_t reserved_now(struct fr_pool *p)
 {
+    struct fr_op back;
+    fr_free_begin(&back, p->card);
     uint64_t reserved = reserved_by(p);
-    fr_pool_settle(p);
+    if (reserved != __atomic_load_n(&p->charged, __ATOMIC_RELAXED)) fr_pool_settle(p);
+    fr_free_end(&back, 0);
     return reserved;
 }
 
@@ -301,8 +315,8 @@ struct fr_pool *fr_pool_next(struct fr_pool *before, int card)
     return p;
 }
 
-bool fr_pool_could_shrink(const struct fr_pool *p)
+bool fr_pool_could_shrink(struct fr_pool *p)
 {
-    uint64_t reserved = reserved_by(p);
+    uint64_t reserved = reserved_now(p);
     return reserved > attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && reserved > attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
 }

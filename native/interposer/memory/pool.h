@@ -66,6 +66,6 @@ uint64_t fr_pool_unused(struct fr_pool *p); /* bytes that it has reserved and th
 bool fr_pool_can_be_capped(void);           /* the driver knows pools with a largest size */
 
 struct fr_pool *fr_pool_next(struct fr_pool *before, int card); /* of the card, held; FR_NO_CARD: of any. The one before is let go */
-bool fr_pool_could_shrink(const struct fr_pool *p);
+bool fr_pool_could_shrink(struct fr_pool *p);
 
 #endif
