@@ -132,11 +132,16 @@ bool fr_module_is_library(uint64_t handle)
     return find_module(handle, &module) && !module.context;
 }
 
+static _Atomic bool libraries;
+
+bool fr_libraries_known(void) { return atomic_load_explicit(&libraries, memory_order_relaxed); }
+
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image)
 {
     struct fr_record module = {.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = handle, .context = context,
                                .b = atomic_fetch_add(&serials, 1) << SERIAL_SHIFT};
     pack(&module, image);
+    if (!context) atomic_store_explicit(&libraries, true, memory_order_relaxed);
     return fr_record_put(module);
 }
 
@@ -304,6 +309,14 @@ static void take_parts(struct fr_unload *u)
     }
 }
 
+/* Their handles may come back for others. */
+static void forget_kernels(uint64_t library)
+{
+    struct fr_record used = {.key = 0};
+    while (fr_record_next(FR_KERNEL_USED, used.key, &used))
+        if (used.a == library) fr_record_take(FR_KERNEL_USED, used.key, &used);
+}
+
 void fr_unload_end(struct fr_unload *u, CUresult r)
 {
     if (!u->known) return;
@@ -311,5 +324,8 @@ void fr_unload_end(struct fr_unload *u, CUresult r)
     else if (!(u->module.a & ALIAS)) take_parts(u);
     for (int i = 0; i < FR_UNLOAD_CARDS; i++)
         if (u->part[i].announced) fr_free_end(&u->part[i].op, u->part[i].bytes);
-    if (!r) fr_functions_forget();
+    if (!r) {
+        forget_kernels(u->module.key);
+        fr_functions_forget();
+    }
 }

@@ -34,6 +34,7 @@ CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
 uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */
 
+bool fr_libraries_known(void); /* was any loaded so far? */
 bool fr_module_known(uint64_t handle);
 bool fr_module_is_library(uint64_t handle);
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image); /* NULL: a library. Nothing is loaded yet */
