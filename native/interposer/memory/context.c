@@ -73,6 +73,8 @@ CUcontext fr_context_retire(CUcontext context)
     return doomed;
 }
 
+void fr_context_follow(CUcontext context, CUcontext doomed) { move(context, doomed, true, false); }
+
 void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, false); }
 
 static uint64_t bytes_of(const struct fr_record *r) { return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object); }

@@ -175,6 +175,7 @@ static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own)
         else if (!begun) r = fr_op_begin_at(&l->op, &l->at, needed);
         else if (!fr_op_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
         if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
+        if (!r && enough) fr_user_begin(&l->user, l->at.card);
         if (r || enough) return r;
     }
 }
@@ -261,6 +262,7 @@ void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
     fr_unlock(&lock);
     fr_op_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
     if (blocks < 0) give_back(l->at.card, (uint64_t)-blocks);
+    fr_user_end(&l->user);
     if (parts & FR_CODE) fr_context_audit_soon(l->at.card);
 }
 

@@ -5,6 +5,7 @@
 #include "ledger/ledger.h"
 #include "ledger/records.h"
 #include "memory/code_room.h"
+#include "memory/context_users.h"
 #include "memory/devices.h"
 
 #include "cuda_abi.h"
@@ -23,6 +24,7 @@ struct fr_load {
     uint64_t handle, granted;
     CUfunction function;
     struct fr_code promised;
+    struct fr_user user;
     bool counts;
 };
 enum fr_load_what {
