@@ -37,6 +37,9 @@ enum { SERIAL_SHIFT = PLACES_BITS + EACH_BITS };
 static struct fr_lock lock;
 static _Atomic uint64_t serials;
 
+void fr_loads_lock(void) { fr_lock(&lock); }
+void fr_loads_unlock(void) { fr_unlock(&lock); }
+
 /* A call loaded one function of an image that has others: this driver loads them one by one. */
 static _Atomic bool one_by_one;
 

@@ -36,6 +36,10 @@ CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
 uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */
 
+/* While records of a context are moved or taken: a load of another thread may be about to change them. Never across a driver call. */
+void fr_loads_lock(void);
+void fr_loads_unlock(void);
+
 bool fr_libraries_known(void); /* was any loaded so far? */
 bool fr_module_known(uint64_t handle);
 bool fr_module_is_library(uint64_t handle);
