@@ -70,6 +70,7 @@ void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext co
     }
     fr_unlock(&lock);
     fr_free_end(&f->op, 0);
+    fr_user_end(&f->user);
 }
 
 uint64_t fr_late_frees_so_far(void)

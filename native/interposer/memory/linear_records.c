@@ -13,8 +13,12 @@
 
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
 {
-    f->known = p && fr_record_take(FR_POINTER, p, &f->record);
+    struct fr_record there;
+    if (!(f->known = p && fr_record_find(FR_POINTER, p, &there))) return false;
+    fr_user_begin(&f->user, there.card);
+    f->known = fr_record_take(FR_POINTER, p, &f->record);
     if (f->known) fr_free_begin(&f->op, f->record.card);
+    else fr_user_end(&f->user);
     return f->known;
 }
 
@@ -31,11 +35,26 @@ static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
     return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
 }
 
+/* Two records for one address: threads that free and end contexts at the same time have met, and the memory of one of the two is gone.
+ * Which one cannot be told. Where both say the same, one of the charges goes back; else both stay, which is never too little. */
+bool fr_linear_put(struct fr_record r)
+{
+    struct fr_record old;
+    struct fr_op op;
+    if (!fr_record_replace(r, &old)) return false;
+    bool same = old.class && old.card == r.card && old.bytes == r.bytes && old.a == r.a && old.b == r.b && old.object == FR_NO_OBJECT && r.object == FR_NO_OBJECT;
+    if (!same) return true;
+    fr_free_begin(&op, old.card);
+    fr_free_end(&op, refund(&old, old.key, old.b));
+    return true;
+}
+
 void fr_linear_free_end(struct fr_linear *f, CUresult result)
 {
     if (!f->known) return;
-    if (result) fr_record_put(f->record);
+    if (result) fr_linear_put(f->record);
     fr_free_end(&f->op, result ? 0 : refund(&f->record, f->record.key, f->record.b));
+    fr_user_end(&f->user);
 }
 
 /* A late free: the record waits under a number; b: address and kind. */

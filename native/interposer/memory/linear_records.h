@@ -4,6 +4,7 @@
 
 #include "ledger/ledger.h"
 #include "ledger/records.h"
+#include "memory/context_users.h"
 
 #include "cuda_abi.h"
 
@@ -15,8 +16,10 @@ enum { FR_LINEAR_WHOLE = 0, FR_LINEAR_PIECE = 1 }; /* b of its record */
 struct fr_linear { /* a free on its way */
     struct fr_op op;
     struct fr_record record;
+    struct fr_user user;
     bool known;
 };
+bool fr_linear_put(struct fr_record record);                        /* of memory that the driver gave; false: no memory for it */
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p);      /* before any driver call that frees p; false: not linear memory, nothing to end */
 void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* what that call answered */
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /* what an IPC export of p shares: the allocation, or the whole granule

@@ -37,6 +37,9 @@ enum { SERIAL_SHIFT = PLACES_BITS + EACH_BITS };
 static struct fr_lock lock;
 static _Atomic uint64_t serials;
 
+void fr_loads_lock(void) { fr_lock(&lock); }
+void fr_loads_unlock(void) { fr_unlock(&lock); }
+
 /* A call loaded one function of an image that has others: this driver loads them one by one. */
 static _Atomic bool one_by_one;
 
@@ -134,11 +137,16 @@ bool fr_module_is_library(uint64_t handle)
     return find_module(handle, &module) && !module.context;
 }
 
+static _Atomic bool libraries;
+
+bool fr_libraries_known(void) { return atomic_load_explicit(&libraries, memory_order_relaxed); }
+
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image)
 {
     struct fr_record module = {.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = handle, .context = context,
                                .b = atomic_fetch_add(&serials, 1) << SERIAL_SHIFT};
     pack(&module, image);
+    if (!context) atomic_store_explicit(&libraries, true, memory_order_relaxed);
     return fr_record_put(module);
 }
 
@@ -173,6 +181,7 @@ static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own)
         else if (!begun) r = fr_op_begin_at(&l->op, &l->at, needed);
         else if (!fr_op_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
         if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
+        if (!r && enough) fr_user_begin(&l->user, l->at.card);
         if (r || enough) return r;
     }
 }
@@ -269,6 +278,7 @@ void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
     fr_unlock(&lock);
     fr_op_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
     if (blocks < 0) give_back(l->at.card, (uint64_t)-blocks);
+    fr_user_end(&l->user);
     if (parts & FR_CODE) fr_context_audit_soon(l->at.card);
 }
 
@@ -317,6 +327,14 @@ static void take_parts(struct fr_unload *u)
     }
 }
 
+/* Their handles may come back for others. */
+static void forget_kernels(uint64_t library)
+{
+    struct fr_record used = {.key = 0};
+    while (fr_record_next(FR_KERNEL_USED, used.key, &used))
+        if (used.a == library) fr_record_take(FR_KERNEL_USED, used.key, &used);
+}
+
 void fr_unload_end(struct fr_unload *u, CUresult r)
 {
     if (!u->known) return;
@@ -324,5 +342,8 @@ void fr_unload_end(struct fr_unload *u, CUresult r)
     else if (!(u->module.a & ALIAS)) take_parts(u);
     for (int i = 0; i < FR_UNLOAD_CARDS; i++)
         if (u->part[i].announced) fr_free_end(&u->part[i].op, u->part[i].bytes);
-    if (!r) fr_functions_forget();
+    if (!r) {
+        forget_kernels(u->module.key);
+        fr_functions_forget();
+    }
 }
