@@ -3,9 +3,10 @@
  *
  *      exported --free--> orphan, if somebody has imported it --the last importer lets go--> gone
  *
- * The block of an orphan leaves the pool at some later time, which nothing tells. So of what the pool gives back each of its orphans
- * is charged up to the largest block that it can lie in: for blocks of one size that is exact, and never is it more than the pool
- * gave back. The object pays, and its last holder takes that along, however it ends. */
+ * The block of an orphan leaves the pool at some later time, and nothing tells whose block it is that the pool gives back: so each orphan is
+ * charged for it, up to the largest block that it can lie in. For one orphan at a time, and blocks of one size, that is exact; with
+ * several it is too much, and may not be shared among them, as any of them may be let go of first. The object pays, and its last
+ * holder takes that along, however it ends. A program that frees a piece after its importers did, as CUDA asks for, has no orphans. */
 #include "memory/pool_pieces.h"
 
 #include "ledger/objects.h"
@@ -59,11 +60,10 @@ void fr_pieces_stay(CUmemoryPool pool, uint64_t bytes)
 {
     struct fr_record r;
     if (!atomic_load_explicit(&fr_pieces_any, memory_order_relaxed)) return;
-    for (uint64_t after = ORPHAN - 1; bytes && fr_record_next(FR_PIECE, after, &r); after = r.key) {
+    for (uint64_t after = ORPHAN - 1; fr_record_next(FR_PIECE, after, &r); after = r.key) {
         uint64_t part = r.bytes < bytes ? r.bytes : bytes;
         if (r.a != (uintptr_t)pool || !fr_record_take(FR_PIECE, r.key, &r)) continue;
         if (!fr_object_charge(r.object, key_of(&r), part)) continue;
-        bytes -= part;
         r.bytes -= part;
         if (r.bytes) fr_record_put(r);
     }

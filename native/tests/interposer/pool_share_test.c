@@ -79,6 +79,30 @@ static void a_destroyed_import_keeps_its_open_pointers(void)
     end(b, false), end(c, false);
 }
 
+/* Which of two pieces lay in the block that the pool gives back first, nothing tells. */
+static void who_lets_go_first_takes_nothing_of_another_along(void)
+{
+    for (int first = 0; first < 2; first++) {
+        int fd = -1;
+        three();
+        EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+        struct message some = piece_of(a, 0, 32 * MIB, &fd), other = piece_of(a, 1, 16 * MIB, &fd);
+        struct message rest = piece_of(a, 2, 16 * MIB, &fd); /* keeps the other one's block in the pool */
+        EXPECT_EQ(import_piece(b, 0, first ? &other : &some, fd) + import_piece(b, 1, first ? &some : &other, -1), CUDA_SUCCESS);
+        close(fd);
+        (void)rest;
+        HOLDS(3, 64);
+        EXPECT_EQ(order(a, PIECE_FREE, first, 0) + order(a, PIECE_FREE, 1 - first, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+        EXPECT_EQ(order(b, PIECE_OUT, first ? 0 : 1, 0), CUDA_SUCCESS); /* that one still has its block in the pool */
+        HOLDS(3, 64);
+        EXPECT_EQ(order(b, PIECE_OUT, first ? 1 : 0, 0), CUDA_SUCCESS);
+        HOLDS(3, 32);
+        end(a, false), end(b, false);
+        HOLDS(1, 0);
+        end(c, false);
+    }
+}
+
 /* All orders in which maker and importer let go. */
 static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void)
 {
@@ -182,6 +206,7 @@ int main(void)
     IN(CARDS, what_the_maker_frees_and_trims_stays_charged_while_an_importer_holds_it);
     IN(CARDS, two_importers_of_one_piece_hold_it_until_the_last_is_done);
     IN(CARDS, a_destroyed_import_keeps_its_open_pointers);
+    IN(CARDS, who_lets_go_first_takes_nothing_of_another_along);
     IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
     IN(CARDS, pieces_that_go_through_an_importer_leave_nothing_behind);
     IN(CARDS, a_pointer_of_another_containers_pool_is_out_of_memory);
