@@ -20,7 +20,7 @@ enum { FR_CODE = 1, FR_GLOBALS = 2 };
 struct fr_load {
     struct fr_op op;
     struct fr_place at;
-    uint64_t handle, granted;
+    uint64_t handle, granted, ended; /* ended: loads of this process that had ended when it began */
     CUfunction function;
     struct fr_code promised;
     bool counts;
