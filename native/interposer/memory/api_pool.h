@@ -33,6 +33,7 @@ CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
+#define CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL 9
 #define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
 CUresult cuStreamCreate(CUstream *, unsigned);
 #define CU_STREAM_NON_BLOCKING 1
