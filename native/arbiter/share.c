@@ -168,8 +168,8 @@ void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more
         t->overruns++;
         t->longest_overrun = over > t->longest_overrun ? over : t->longest_overrun - t->longest_overrun / 16;
     }
-    t->holds = t->late = t->recalled = t->told = false;
-    t->over_at = 0;
+    t->holds = t->late = t->draining = t->recalled = t->told = false;
+    t->over_at = t->ends_at = 0;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
     t->wants = wants_more;
     t->wanted_at = now;
@@ -191,7 +191,7 @@ static bool is_gang(const struct share_seat *t) { return (t->gang & (t->gang - 1
 static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
 {
     for (uint32_t i = 0; i < s->tenants; i++)
-        if (i != but && may_hold(&s->seats[card][i])) return true;
+        if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* who drains comes back */
     return false;
 }
 
@@ -317,6 +317,63 @@ static bool see_to_holder(struct share *s, uint32_t card, uint64_t now, struct s
     return true;
 }
 
+/* Taken for half a turn ahead: else two with equal claims would often have two turns in a row, and the other wait for both. */
+static bool is_next(struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
+{
+    struct share_seat *t = &s->seats[card][tenant], before = *t;
+    s->holder[card] = NOBODY;
+    t->holds = false;
+    t->wants = true;
+    t->virtual_time += (int64_t)(lease_of(s, card, t) / 2 * SCALE / t->terms.weight);
+    int next = next_of(s, card, now);
+    *t = before;
+    s->holder[card] = (int16_t)tenant;
+    return next == NOBODY || next == (int)tenant;
+}
+
+void share_ending(struct share *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now)
+{
+    struct share_seat *t = &s->seats[card][tenant];
+    uint64_t longest = now + SHARE_LONGEST;
+    if (t->present && s->holder[card] == (int)tenant) t->ends_at = when < longest ? when : longest;
+}
+
+/* A gang's turns, and those before one, end together on all cards: not early. */
+static void pass_on(struct share *s, uint32_t card, uint64_t now, uint64_t *again)
+{
+    struct share_seat *t = &s->seats[card][s->holder[card]];
+    if (!t->ends_at) return;
+    if (t->ends_at > now) {
+        *again = sooner(*again, t->ends_at);
+        return;
+    }
+    bool alone = is_gang(t) || s->reserved[card] != NOBODY || is_next(s, card, (uint32_t)s->holder[card], now);
+    t->ends_at = alone ? 0 : now;
+    if (alone) return;
+    t->holds = false;
+    t->late = t->draining = true;
+    s->holder[card] = NOBODY;
+}
+
+/* It was not: from now on it is to blame. */
+static bool see_to_draining(struct share *s, uint32_t card, uint64_t now, struct share_decision *out, uint64_t *again)
+{
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        struct share_seat *t = &s->seats[card][i];
+        if (!t->draining) continue;
+        uint64_t patience = t->ends_at + share_grace(t);
+        if (patience > now) {
+            *again = sooner(*again, patience);
+            continue;
+        }
+        t->draining = false;
+        t->lates++;
+        *out = (struct share_decision){SHARE_LATE, card, i, 0, false};
+        return true;
+    }
+    return false;
+}
+
 /* ---- for people ---- */
 
 void share_settle(struct share *s, uint64_t now)
@@ -348,6 +405,7 @@ static void seat_holder(struct share *s, uint32_t card, uint32_t tenant, uint64_
     t->granted_at = now;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
+    t->ends_at = 0;
     t->leases++;
     s->holder[card] = (int16_t)tenant;
     *out = (struct share_decision){SHARE_GRANT, card, tenant, until, false};
@@ -390,7 +448,8 @@ bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uin
     uint64_t next = NEVER;
     share_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
-        if (share_together(s, card, now, out, &next)) return true;
+        if (share_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
+        if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && !s->open[card] && !share_drains(s, card) && seat_next(s, card, now, out)) return true;
         next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));

@@ -93,15 +93,26 @@ static enum answer may_begin(const struct fr_pace *p, uint64_t ns, uint64_t now)
     return ns <= BESIDE_NS || !atomic_load(&p->in_flight) ? GO : OVER;
 }
 
-static enum answer may_go(const struct fr_pace *p, const struct fr_ticket *t, uint64_t now)
+/* The pacer passes the turn on when what is in flight is nearly done. */
+static void note_full(struct fr_pace *p)
+{
+    if (atomic_load_explicit(&p->full, memory_order_relaxed) || atomic_exchange(&p->full, 1)) return;
+    fr_pacer_wake((int)(p - fr_paces));
+}
+
+static enum answer may_go(struct fr_pace *p, const struct fr_ticket *t, uint64_t now)
 {
     struct fr_ahead a = fr_lane_ahead(t->lane, now);
     uint64_t end = atomic_load(&p->end);
     if (!a.in_flight) return may_begin(p, t->ns, now);
     if (unlikely(fr_held_may_go(t->lane))) return GO;
-    if (end && now + a.left + t->ns > end) return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
+    if (end && now + a.left + t->ns > end) {
+        note_full(p);
+        return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
+    }
     bool seen = atomic_load_explicit(&t->guess->pending, memory_order_relaxed) < atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
-    return !a.full && seen && a.in_flight + t->ns <= FR_WINDOW_NS ? GO : ROOM;
+    uint64_t window = unlikely(atomic_load_explicit(&p->shared, memory_order_relaxed)) ? FR_BESIDE_WINDOW_NS : FR_WINDOW_NS;
+    return !a.full && seen && a.in_flight + t->ns <= window ? GO : ROOM;
 }
 
 /* A stream may wait for a word that the program writes, or a kernel for one: then it is never done while launches wait for that.
@@ -164,6 +175,11 @@ static void go_unpaced(struct fr_ticket *t)
     t->pace = NULL;
 }
 
+static bool is_known(const struct fr_guess *g)
+{
+    return atomic_load_explicit(&g->samples, memory_order_relaxed) && !atomic_load_explicit(&g->doubtful, memory_order_relaxed);
+}
+
 /* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
 static uint64_t pass(struct fr_ticket *t)
 {
@@ -176,6 +192,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a != GO && gate == FR_GATE_OPEN && fr_lane_look(t->lane)) a = may_go(p, t, now);
         if (a == GO) {
             fr_lane_add(t->lane, t->ns);
+            if (unlikely(!is_known(t->guess))) atomic_store(&p->guessed, 1);
             atomic_fetch_add(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_pacer(p, now);
             return now;
@@ -211,6 +228,8 @@ void fr_pace_leave(struct fr_ticket *t, CUresult result)
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_lane_landed(t->lane, t->ns);
     else fr_lane_queue(t->lane, now, t->ns), fr_lane_after(t->lane, t->guess, t->ns);
+    uint64_t end = atomic_load_explicit(&p->end, memory_order_relaxed);
+    if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another of these will not be done in time */
     fr_lane_leave(t->lane);
     atomic_fetch_sub(&p->inside, 1);
 }

@@ -5,7 +5,7 @@
  *
  * Without an arbiter nobody waits: the driver's own time slicing then shares the card. The thread blocks all signals, is
  * gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open. */
-#include "pace.h"
+#include "stream_state.h"
 #include "shared.h"
 
 #include "clock.h"
@@ -18,12 +18,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
+#define BESIDE_LOOK_NS 500000ull
+#define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
 #define HELD_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
 
 struct socket {
@@ -37,6 +40,7 @@ struct pacer {
     uint64_t again;
     bool asked; /* WANT was said for this turn */
     bool idle;  /* this turn ends because there is nothing to do */
+    bool may_pass_on; /* the arbiter lets the next begin before we are done */
     uint64_t noted;     /* this turn is counted as held up to then */
     uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
     uint64_t waited;    /* of our account, as far as that was looked at */
@@ -129,9 +133,11 @@ static void lose_arbiter(struct pacer *me)
     set_gate(pace_of(me), FR_GATE_FREE);
 }
 
-static void say(struct pacer *me, enum arbiter_kind kind, bool more)
+static void say(struct pacer *me, enum arbiter_kind kind, uint64_t what)
 {
-    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me), .more = more};
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me)};
+    if (kind == ARBITER_ENDING) m.length_ns = what;
+    else m.more = what != 0;
     m.lease = atomic_load(&pace_of(me)->lease);
     m.gang = fr_pace_gang(clock_now()) | 1ull << card_of(me);
     if (!still(&me->arbiter) || clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) != sizeof m) lose_arbiter(me);
@@ -150,6 +156,11 @@ static void take_grant(struct pacer *me, const struct arbiter_message *m)
     atomic_store(&p->end, m->length_ns ? now + m->length_ns : 0);
     atomic_store(&p->launched_now, 0);
     atomic_store(&p->shared, m->more);
+    atomic_store(&p->full, 0);
+    atomic_store(&p->guessed, 0);
+    atomic_store(&p->passes_at, 0);
+    atomic_store(&p->alone_at, now + FR_HANDOVER_NS);
+    me->may_pass_on = m->gang;
     set_gate(p, FR_GATE_OPEN);
 }
 
@@ -186,6 +197,7 @@ static uint64_t turn_is_idle(const struct fr_pace *p)
 static uint64_t turn_ends(const struct fr_pace *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = turn_is_idle(p);
+    if (atomic_load(&p->passes_at) && atomic_load(&p->passes_at) < end) end = atomic_load(&p->passes_at);
     return end && end < quiet ? end : quiet;
 }
 
@@ -210,11 +222,33 @@ static bool is_rallied(const struct pacer *me)
     return false;
 }
 
+static bool any_in_flight(const struct fr_pace *p)
+{
+    for (struct fr_lane *l = NULL; (l = fr_lane_next(p, l));) {
+        fr_lane_look(l);
+        if (atomic_load(&l->in_flight)) return true;
+    }
+    return false;
+}
+
+/* Says when the next container may be let in: just before our last kernel is done, so that the card does not stand idle while one
+ * thread after the other wakes up. The arbiter keeps that time, not we: it is sooner awake. Only where all lengths are known. */
+static void pass_on(struct pacer *me, uint64_t now)
+{
+    struct fr_pace *p = pace_of(me);
+    uint64_t queue = atomic_load(&p->queue_end), when = queue > now + FR_HANDOVER_NS ? queue - FR_HANDOVER_NS : now;
+    bool known = !atomic_load(&p->guessed) && !atomic_load(&p->shared) && !fr_held_any(p);
+    if (!me->may_pass_on || !known || queue <= now || atomic_load(&p->passes_at)) return;
+    atomic_store(&p->passes_at, when);
+    say(me, ARBITER_ENDING, when - now);
+}
+
 static void give_back(struct pacer *me)
 {
     struct fr_pace *p = pace_of(me);
     uint64_t from = clock_now();
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
+    pass_on(me, clock_now());
     fr_lanes_drain(p);
     note_held(me);
     note_waits(me);
@@ -236,6 +270,12 @@ static void see_to_held(struct fr_pace *p)
     if (fr_held_any(p) && fr_held_released(p)) atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED);
 }
 
+/* Beside others work takes longer than was predicted: the turn does not end before it is done. */
+static bool works_beside_others(const struct fr_pace *p)
+{
+    return atomic_load(&p->shared) && !atomic_load(&p->end) && any_in_flight(p);
+}
+
 static uint64_t see_to_gate(struct pacer *me)
 {
     struct fr_pace *p = pace_of(me);
@@ -243,7 +283,11 @@ static uint64_t see_to_gate(struct pacer *me)
     see_to_held(p);
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
-    if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) fr_pace_close(p);
+    if (atomic_load(&p->gate) == FR_GATE_OPEN && atomic_load(&p->full)) pass_on(me, now);
+    if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) {
+        if (works_beside_others(p)) return now + BESIDE_LOOK_NS;
+        fr_pace_close(p);
+    }
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
         me->asked = true;
@@ -279,6 +323,7 @@ static void *work(void *of)
     char byte[8];
     clock_now();
     atomic_store(&me->present, 1);
+    prctl(PR_SET_TIMERSLACK, SLACK_NS);
     int mode = 2; /* relaxed: what this thread asks the driver disturbs no capture */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (;;) {

@@ -39,9 +39,17 @@ static void landed(struct fr_lane *l, struct batch *b)
     for (uint32_t i = 0; i < b->kinds; i++) atomic_fetch_sub_explicit(&b->guess[i]->pending, b->of_kind[i], memory_order_relaxed);
 }
 
+/* Up to FR_HANDOVER_NS of it may be another's: it took so much less, as far as that is nearer to what was thought. */
+static uint64_t less_the_others(uint64_t thought, uint64_t measured)
+{
+    if (thought >= measured) return measured;
+    return thought + FR_HANDOVER_NS > measured ? thought : measured - FR_HANDOVER_NS;
+}
+
 static void learn(const struct batch *b, uint64_t measured)
 {
     if (b->gap || !b->kinds) return;
+    if (b->beside) measured = less_the_others(b->ns, measured);
     if (b->shared && b->kinds == 1) return fr_guess_bound(b->guess[0], b->of_kind[0], measured / b->of_kind[0] + 1);
     if (b->shared && measured > b->ns) measured = b->ns;
     if (b->kinds == 1) return fr_guess_learn(b->guess[0], b->of_kind[0], measured / b->of_kind[0] + 1);
@@ -84,6 +92,8 @@ static void finish(struct fr_lane *l)
     float ms = 0;
     bool timed = !REAL(cuEventElapsedTime)(&ms, b->from, b->to) && ms >= 0;
     b->shared |= atomic_load_explicit(&l->pace->shared, memory_order_relaxed);
+    uint64_t passes = atomic_load_explicit(&l->pace->passes_at, memory_order_relaxed);
+    b->beside |= passes && clock_now() >= passes;
     if (timed) learn(b, (uint64_t)((double)ms * 1e6));
     landed(l, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(l, b, ms) * 1e6) : b->ns;
@@ -148,6 +158,7 @@ static void begin(struct fr_lane *l, bool dry)
     b->ns = b->launches = b->kinds = 0;
     b->gap = false;
     b->shared = atomic_load_explicit(&l->pace->shared, memory_order_relaxed);
+    b->beside = clock_now() < atomic_load_explicit(&l->pace->alone_at, memory_order_relaxed);
     b->behind = l->told;
     l->told = false;
     b->single = dry;
