@@ -166,7 +166,7 @@ static void ending(struct node *n, struct peer *p, const struct arbiter_message 
 {
     if (!(p->granted >> m->card & 1) || m->lease != slice_of(n, p)->lease[m->card]) return;
     p->ending |= 1ull << m->card;
-    uint64_t when = clock_now() + (m->length_ns < SHARE_LONGEST ? m->length_ns : SHARE_LONGEST);
+    uint64_t when = clock_now() + (m->length_ns < SHARE_LONG_GRACE ? m->length_ns : SHARE_LONG_GRACE);
     if (when > slice_of(n, p)->ends[m->card]) slice_of(n, p)->ends[m->card] = when;
     end_if_all(n, p->slice, m->card);
 }

@@ -30,15 +30,15 @@ static int64_t overrun(const struct share_seat *t, uint64_t now)
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* Brings a seat's account up to now; `users` feed the card at present; `front`: nobody who has or may have it is before that. */
-static void charge(struct share_seat *t, uint32_t users, int64_t front, uint64_t now)
+/* Brings a seat's account up to now; `users` feed the card at present, but for `drained` only who drains; `front`: nobody who has or may have it is before that. */
+static void charge(struct share_seat *t, uint32_t users, uint64_t drained, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
     bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
     t->credit_at = t->charged_at = now;
     if (t->holds || t->late) {
-        uint64_t part = since / users;
+        uint64_t part = (t->draining ? drained : 0) + (since - drained) / users;
         t->held_ns += part;
         t->virtual_time += (int64_t)(part * SCALE / t->terms.weight);
         if (limited(t)) t->credit -= (int64_t)part;
@@ -49,22 +49,32 @@ static void charge(struct share_seat *t, uint32_t users, int64_t front, uint64_t
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
+/* Of the time since the last charge: what has surely gone into the rest of a turn that was passed on. Who is next has only begun. */
+static uint64_t drains(const struct share_seat *t, uint64_t now)
+{
+    uint64_t until = t->ends_at + SHARE_PASSED_ON;
+    if (until <= t->charged_at) return 0;
+    return (until < now ? until : now) - t->charged_at;
+}
+
 /* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
 static void charge_all(struct share *s, uint32_t card, uint64_t now)
 {
     uint32_t users = 0;
+    uint64_t drained = 0;
     int64_t front = INT64_MAX;
     share_count_spare(s, card, now);
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct share_seat *t = &s->seats[card][i];
         users += t->present && (t->holds || t->late);
+        if (t->draining) drained = drains(t, now);
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
     for (uint32_t i = 0; i < s->tenants; i++) {
         struct share_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         bool in_time = (s->holder[card] == (int)i || (s->open[card] && t->holds)) && (!t->over_at || t->charged_at < t->over_at);
-        charge(t, users ? users : 1, front, now);
+        charge(t, users ? users : 1, drained, front, now);
         if (in_time && t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time - overrun(t, now);
     }
 }
@@ -334,8 +344,8 @@ static bool is_next(struct share *s, uint32_t card, uint32_t tenant, uint64_t no
 void share_ending(struct share *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now)
 {
     struct share_seat *t = &s->seats[card][tenant];
-    uint64_t longest = now + SHARE_LONGEST;
-    if (t->present && s->holder[card] == (int)tenant) t->ends_at = when < longest ? when : longest;
+    charge_all(s, card, now);
+    if (t->present && s->holder[card] == (int)tenant) t->ends_at = when;
 }
 
 /* A gang's turns, and those before one, end together on all cards: not early. */

@@ -31,6 +31,7 @@
 #define SHARE_FIRST_GRACE 300000000ull /* ... for one of whose kernels nothing is known yet ... */
 #define SHARE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
+#define SHARE_PASSED_ON 400000ull /* a turn is passed on so long before it is over; if that takes longer, both have the card */
 #define SHARE_TOGETHER 5000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
 
 #define SHARE_SPARE 500000000ull  /* of idle time: for so long several may have the card together, see shared_turns.c */

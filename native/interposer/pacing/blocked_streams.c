@@ -77,12 +77,12 @@ static bool is_held(struct fr_lane *l, struct vigil *v, uint64_t now)
     return false;
 }
 
-/* When half of the time has passed until it should be done; then not later than by a part of what was waited. */
+/* Not later than by a part of what was waited, nor when it should be done. */
 static uint64_t next_look(const struct vigil *v, uint64_t due, uint64_t now)
 {
     uint64_t waited = now - v->began, nap = waited / 64;
-    if (due > now && nap < (due - now) / 2) nap = (due - now) / 2;
     if (nap < NAP_NS) nap = NAP_NS;
+    if (due > now && nap > due - now) nap = due - now;
     return now + (nap < LONG_NAP_NS ? nap : LONG_NAP_NS);
 }
 

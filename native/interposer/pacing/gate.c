@@ -7,6 +7,7 @@
 #include "clock.h"
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
+#define STEADY 4u /* batches that took what was thought: a turn may end by that */
 #define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
@@ -177,7 +178,7 @@ static void go_unpaced(struct fr_ticket *t)
 
 static bool is_known(const struct fr_guess *g)
 {
-    return atomic_load_explicit(&g->samples, memory_order_relaxed) && !atomic_load_explicit(&g->doubtful, memory_order_relaxed);
+    return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
 }
 
 /* Returns inside: counted, so that a turn does not end between this and the driver's answer. */

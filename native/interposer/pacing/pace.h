@@ -86,11 +86,13 @@ struct fr_guess {
     _Atomic uint64_t key;
     _Atomic uint32_t ns, slow; /* means: of late, and over many launches */
     _Atomic uint32_t samples, pending; /* launches measured; in flight */
+    _Atomic uint32_t steady;           /* batches in a row that took what was thought */
     _Atomic uint32_t doubtful;         /* measured beside others' work only: the first time without them replaces it */
 };
 struct fr_guess *fr_guess_of(uint64_t a, uint64_t b);
 uint64_t fr_guess_ns(const struct fr_guess *g);
 void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g */
+void fr_guess_check(struct fr_guess *g, uint64_t thought_ns, uint64_t measured_ns); /* of a batch with it */
 void fr_guess_bound(struct fr_guess *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g, beside others' work */
 void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio, bool beside); /* among others: ratio x what was thought of all; beside others' work */
 

@@ -40,6 +40,13 @@ uint64_t fr_guess_ns(const struct fr_guess *g)
     return lately > slow ? lately : slow;
 }
 
+void fr_guess_check(struct fr_guess *g, uint64_t thought, uint64_t measured)
+{
+    uint64_t off = thought > measured ? thought - measured : measured - thought;
+    bool right = off < measured / 8 + 50000;
+    atomic_store_explicit(&g->steady, right ? atomic_load_explicit(&g->steady, memory_order_relaxed) + 1 : 0, memory_order_relaxed);
+}
+
 static double towards(double from, double to, double part)
 {
     double next = from + (to - from) * (part < 1 ? part : 1);

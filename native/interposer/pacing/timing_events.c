@@ -50,6 +50,7 @@ static void learn(const struct batch *b, uint64_t measured)
 {
     if (b->gap || !b->kinds) return;
     if (b->beside) measured = less_the_others(b->ns, measured);
+    for (uint32_t i = 0; i < b->kinds; i++) fr_guess_check(b->guess[i], b->ns, measured);
     if (b->shared && b->kinds == 1) return fr_guess_bound(b->guess[0], b->of_kind[0], measured / b->of_kind[0] + 1);
     if (b->shared && measured > b->ns) measured = b->ns;
     if (b->kinds == 1) return fr_guess_learn(b->guess[0], b->of_kind[0], measured / b->of_kind[0] + 1);
