@@ -2,7 +2,7 @@
  *
  *      1. look at the slices: new ones, gone ones, changed terms        slices.c
  *      2. hear the processes                                            peers.c
- *      3. decide                                                        share.c
+ *      3. decide                                                        schedule.c
  *      4. tell the processes, sleep until something is due
  *
  * One thread. Nothing that it needs survives it: after a restart the processes ask again. */
@@ -142,18 +142,18 @@ static void handle(struct node *n, const struct epoll_event *e)
 
 static bool anybody_busy(const struct node *n)
 {
-    for (uint32_t c = 0; c < n->share.cards; c++)
-        if (n->share.holder[c] >= 0 || n->share.open[c]) return true;
+    for (uint32_t c = 0; c < n->schedule.cards; c++)
+        if (n->schedule.holder[c] >= 0 || n->schedule.open[c]) return true;
     return false;
 }
 
 static void decide(struct node *n, uint64_t *again)
 {
-    struct share_decision d;
+    struct schedule_decision d;
     uint64_t now = clock_now();
     slices_terms(n, now);
     status_look(n, now);
-    while (share_decide(&n->share, now, &d, again)) peers_tell(n, &d, now);
+    while (schedule_decide(&n->schedule, now, &d, again)) peers_tell(n, &d, now);
     if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
 }
 
@@ -194,8 +194,8 @@ static bool begin(struct node *n, const char *control)
     n->epoll = epoll_create1(EPOLL_CLOEXEC);
     n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     n->control = control[0] ? unix_socket(control, true) : -1;
-    share_init(&n->share);
-    n->share.exclusive = exclusive;
+    schedule_init(&n->schedule);
+    n->schedule.exclusive = exclusive;
     n->began_ns = clock_now();
     for (int i = 0; i < PEERS; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < PEERS ? i + 1 : -1};
     if (n->epoll < 0 || n->inotify < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
@@ -218,7 +218,7 @@ static bool take_root(struct node *n, const char *root)
 static void end(struct node *n, const char *control)
 {
     char path[300];
-    for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
+    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++) {
         if (!n->slices[i].present) continue;
         snprintf(path, sizeof path, "%s/" ARBITER_SOCKET, n->slices[i].path);
         unlink(path);

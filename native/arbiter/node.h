@@ -4,7 +4,7 @@
 
 #include "protocol.h"
 #include "region.h"
-#include "share.h"
+#include "schedule.h"
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -60,12 +60,12 @@ struct node {
     int epoll, inotify, control;
     int spare; /* a descriptor to give up when there is no other, so that a connection can be refused */
     char root[256]; /* directory of slices, "" when they were named */
-    char uuids[SHARE_CARDS][96];
+    char uuids[SCHEDULE_CARDS][96];
     uint32_t card_count;
     uint64_t next_lease, events_seen, began_ns, looked_ns[2];
     int free_peer;
-    struct share share;
-    struct slice slices[SHARE_TENANTS];
+    struct schedule schedule;
+    struct slice slices[SCHEDULE_TENANTS];
     struct peer peers[PEERS];
     struct event events[EVENTS];
 };
@@ -82,7 +82,7 @@ void peer_accept(struct node *n, uint32_t slice);
 void peer_hear(struct node *n, uint32_t peer);
 void peer_died(struct node *n, uint32_t peer);
 void peer_drop(struct node *n, uint32_t peer);
-void peers_tell(struct node *n, const struct share_decision *d, uint64_t now);
+void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now);
 
 /* status.c */
 void event_note(struct node *n, const char *path, pid_t pid, enum event_kind kind);

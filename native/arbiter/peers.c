@@ -78,7 +78,7 @@ static void end_if_all(struct node *n, uint32_t slice, uint32_t card)
     struct slice *s = &n->slices[slice];
     for (int i = s->peers; i >= 0; i = n->peers[i].next)
         if ((n->peers[i].granted & ~n->peers[i].ending) >> card & 1) return;
-    share_ending(&n->share, (uint32_t)s->card[card], slice, s->ends[card], clock_now());
+    schedule_ending(&n->schedule, (uint32_t)s->card[card], slice, s->ends[card], clock_now());
 }
 
 /* One process has nothing more on the card. */
@@ -90,7 +90,7 @@ static void give_back(struct node *n, struct peer *p, uint32_t card)
     p->ending &= ~(1ull << card);
     if (--s->outstanding[card]) return end_if_all(n, p->slice, card);
     s->recalled[card] = false;
-    share_done(&n->share, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
+    schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
 }
 
 void peer_drop(struct node *n, uint32_t index)
@@ -103,7 +103,7 @@ void peer_drop(struct node *n, uint32_t index)
         bool held = p->granted >> c & 1;
         give_back(n, p, c);
         bool waits = s->card[c] >= 0 && (wanted >> c & 1) && !held && !s->outstanding[c];
-        if (waits && !anybody_wants(n, s, c)) share_done(&n->share, (uint32_t)s->card[c], p->slice, false, clock_now());
+        if (waits && !anybody_wants(n, s, c)) schedule_done(&n->schedule, (uint32_t)s->card[c], p->slice, false, clock_now());
     }
     close(p->fd);
     if (p->life >= 0) close(p->life);
@@ -137,7 +137,7 @@ static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
     struct slice *s = slice_of(n, p);
     p->granted |= 1ull << card;
     s->outstanding[card]++;
-    share_ending(&n->share, (uint32_t)s->card[card], p->slice, 0, now);
+    schedule_ending(&n->schedule, (uint32_t)s->card[card], p->slice, 0, now);
     tell(n, p, ARBITER_GRANT, card, s->until[card] ? s->until[card] - now : 0);
 }
 
@@ -156,17 +156,17 @@ static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
     uint64_t now = clock_now();
     p->wants |= 1ull << card;
     if (p->granted >> card & 1) return;
-    bool draining = n->share.seats[s->card[card]][p->slice].draining;
+    bool draining = n->schedule.seats[s->card[card]][p->slice].draining;
     bool open = s->outstanding[card] && !s->recalled[card] && !draining && (!s->until[card] || s->until[card] > now);
     if (open) grant(n, p, card, now); /* its container has the lease */
-    else share_want(&n->share, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
+    else schedule_want(&n->schedule, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
 }
 
 static void ending(struct node *n, struct peer *p, const struct arbiter_message *m)
 {
     if (!(p->granted >> m->card & 1) || m->lease != slice_of(n, p)->lease[m->card]) return;
     p->ending |= 1ull << m->card;
-    uint64_t when = clock_now() + (m->length_ns < SHARE_LONG_GRACE ? m->length_ns : SHARE_LONG_GRACE);
+    uint64_t when = clock_now() + (m->length_ns < SCHEDULE_LONG_GRACE ? m->length_ns : SCHEDULE_LONG_GRACE);
     if (when > slice_of(n, p)->ends[m->card]) slice_of(n, p)->ends[m->card] = when;
     end_if_all(n, p->slice, m->card);
 }
@@ -223,7 +223,7 @@ static void tell_all(struct node *n, struct slice *s, enum arbiter_kind kind, ui
         if (n->peers[i].granted >> card & 1) tell(n, &n->peers[i], kind, card, 0);
 }
 
-static void begin_lease(struct node *n, struct slice *s, uint32_t card, const struct share_decision *d, uint64_t now)
+static void begin_lease(struct node *n, struct slice *s, uint32_t card, const struct schedule_decision *d, uint64_t now)
 {
     s->lease[card] = ++n->next_lease;
     s->until[card] = d->until;
@@ -231,7 +231,7 @@ static void begin_lease(struct node *n, struct slice *s, uint32_t card, const st
     s->shared[card] = d->shared;
     s->outstanding[card] = 0;
     s->ends[card] = 0;
-    uint64_t throttled = n->share.seats[d->card][d->tenant].throttled_ns;
+    uint64_t throttled = n->schedule.seats[d->card][d->tenant].throttled_ns;
     s->held_back[card] = throttled - s->throttled[card];
     s->throttled[card] = throttled;
     for (int i = s->peers; i >= 0; i = n->peers[i].next) {
@@ -239,20 +239,20 @@ static void begin_lease(struct node *n, struct slice *s, uint32_t card, const st
         n->peers[i].ending &= ~(1ull << card);
         if (n->peers[i].wants >> card & 1) grant(n, &n->peers[i], card, now);
     }
-    if (!s->outstanding[card]) share_done(&n->share, d->card, d->tenant, false, now);
+    if (!s->outstanding[card]) schedule_done(&n->schedule, d->card, d->tenant, false, now);
 }
 
-void peers_tell(struct node *n, const struct share_decision *d, uint64_t now)
+void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now)
 {
     struct slice *s = &n->slices[d->tenant];
     int card = card_of_slice(s, d->card);
     if (card < 0) return;
-    if (d->what == SHARE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
-    if (d->what == SHARE_JOINED) {
+    if (d->what == SCHEDULE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
+    if (d->what == SCHEDULE_JOINED) {
         s->shared[card] = true;
         return tell_all(n, s, ARBITER_SHARED, (uint32_t)card);
     }
-    if (d->what == SHARE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
+    if (d->what == SCHEDULE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
     s->recalled[card] = true;
     tell_all(n, s, ARBITER_RECALL, (uint32_t)card);
 }

@@ -5,51 +5,51 @@
  * from slice to slice. While several containers run, their use cannot be told
  * apart; this rests only on the arbiter's knowledge of when the card was idle.
  *
- *      spare   time in which the card was idle, at most SHARE_SPARE of it. While two or more are at work it is used up, as fast
+ *      spare   time in which the card was idle, at most SCHEDULE_SPARE of it. While two or more are at work it is used up, as fast
  *
- *      one by one --somebody waits, spare >= SHARE_REOPEN, all may share--> together
+ *      one by one --somebody waits, spare >= SCHEDULE_REOPEN, all may share--> together
  *      together   --spare is used up, somebody overreaches or may not share--> all are recalled but the one that has had least,
  *                   and it goes on as in turns of its own: from then on everybody gets its weight
  *
- * Who is at work for SHARE_STINT without a break takes all that it can get: then everybody gets turns, and as much as is due.
+ * Who is at work for SCHEDULE_STINT without a break takes all that it can get: then everybody gets turns, and as much as is due.
  * Each is charged an equal part of what they had together, as the driver's slices are equal. Who is ahead of another by more
- * than SHARE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one
+ * than SCHEDULE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one
  * leaves most of its slices early: that is not seen, and ends with the spare time. Tenants with a hard limit or of different
  * priority never share: their promises need turns of their own. Nor do those that may use several cards: kernels that wait for
  * their peers on another card need both cards at once, and who shares the one may be recalled from it before it has the other. */
-#include "share_parts.h"
+#include "schedule_parts.h"
 
 #include <stddef.h>
 
-void share_count_spare(struct share *s, uint32_t card, uint64_t now)
+void schedule_count_spare(struct schedule *s, uint32_t card, uint64_t now)
 {
     uint32_t users = 0;
     uint64_t since = now - s->spare_at[card];
     if (!s->spare_at[card]) since = 0;
     s->spare_at[card] = now;
     for (uint32_t i = 0; i < s->tenants; i++) users += busy(&s->seats[card][i]);
-    if (!users) s->spare[card] = sooner(s->spare[card] + since, SHARE_SPARE);
+    if (!users) s->spare[card] = sooner(s->spare[card] + since, SCHEDULE_SPARE);
     if (users > 1) s->spare[card] -= sooner(s->spare[card], since);
 }
 
-static bool has_another_card(const struct share *s, uint32_t card, uint32_t tenant)
+static bool has_another_card(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     for (uint32_t c = 0; c < s->cards; c++)
         if (c != card && s->seats[c][tenant].present) return true;
     return false;
 }
 
-/* Of those who are at work. Alone is who has been the only one for SHARE_ALONE. */
-static bool all_may_share(const struct share *s, uint32_t card, uint64_t now, bool *alone)
+/* Of those who are at work. Alone is who has been the only one for SCHEDULE_ALONE. */
+static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now, bool *alone)
 {
-    const struct share_seat *first = NULL;
+    const struct schedule_seat *first = NULL;
     uint32_t lately = 0;
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
-        lately += busy(t) || (t->left_at && now - t->left_at < SHARE_ALONE);
+        lately += busy(t) || (t->left_at && now - t->left_at < SCHEDULE_ALONE);
         if (!busy(t)) continue;
-        if (now - t->stint_at > SHARE_STINT || limited(t) || has_another_card(s, card, i) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
+        if (now - t->stint_at > SCHEDULE_STINT || limited(t) || has_another_card(s, card, i) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
         first = t;
     }
     *alone = lately < 2;
@@ -57,26 +57,26 @@ static bool all_may_share(const struct share *s, uint32_t card, uint64_t now, bo
 }
 
 /* Of those who are at work, one is ahead of what is due to another, in time of the card. */
-static bool one_overreaches(const struct share *s, uint32_t card)
+static bool one_overreaches(const struct schedule *s, uint32_t card)
 {
     int64_t most = INT64_MIN;
     for (uint32_t i = 0; i < s->tenants; i++)
         if (s->seats[card][i].holds && s->seats[card][i].virtual_time > most) most = s->seats[card][i].virtual_time;
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
-        if (t->holds && (most - t->virtual_time) * t->terms.weight / 100 > SHARE_LAG) return true;
+        const struct schedule_seat *t = &s->seats[card][i];
+        if (t->holds && (most - t->virtual_time) * t->terms.weight / 100 > SCHEDULE_LAG) return true;
     }
     return false;
 }
 
-static uint32_t count(const struct share *s, uint32_t card, bool holds)
+static uint32_t count(const struct schedule *s, uint32_t card, bool holds)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->tenants; i++) n += holds ? s->seats[card][i].holds : may_hold(&s->seats[card][i]);
     return n;
 }
 
-bool share_drains(const struct share *s, uint32_t card)
+bool schedule_drains(const struct schedule *s, uint32_t card)
 {
     for (uint32_t i = 0; i < s->tenants; i++)
         if (s->seats[card][i].holds && s->seats[card][i].recalled && s->holder[card] != (int)i) return true;
@@ -84,12 +84,12 @@ bool share_drains(const struct share *s, uint32_t card)
 }
 
 /* Who had shared and does not let go in time is late, as the holder of a turn of its own would be. */
-static bool see_to_recalled(struct share *s, uint32_t card, uint64_t now, struct share_decision *out, uint64_t *again)
+static bool see_to_recalled(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
-        struct share_seat *t = &s->seats[card][i];
+        struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || !t->recalled || s->holder[card] == (int)i) continue;
-        uint64_t patience = t->over_at + share_grace(t);
+        uint64_t patience = t->over_at + schedule_grace(t);
         if (patience > now) {
             *again = sooner(*again, patience);
             continue;
@@ -97,7 +97,7 @@ static bool see_to_recalled(struct share *s, uint32_t card, uint64_t now, struct
         t->holds = false;
         t->late = true;
         t->lates++;
-        *out = (struct share_decision){SHARE_LATE, card, i, 0, false};
+        *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, false};
         return true;
     }
     return false;
@@ -105,24 +105,24 @@ static bool see_to_recalled(struct share *s, uint32_t card, uint64_t now, struct
 
 /* ---- from one by one to together, and back ---- */
 
-static void open_card(struct share *s, uint32_t card)
+static void open_card(struct schedule *s, uint32_t card)
 {
     s->open[card] = true;
     s->holder[card] = NOBODY;
 }
 
 /* It keeps the card when the others are recalled. */
-static int least_of_holders(const struct share *s, uint32_t card)
+static int least_of_holders(const struct schedule *s, uint32_t card)
 {
     int least = NOBODY;
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         if (t->holds && !t->recalled && (least == NOBODY || t->virtual_time < s->seats[card][least].virtual_time)) least = (int)i;
     }
     return least;
 }
 
-static void close_card(struct share *s, uint32_t card, uint64_t now)
+static void close_card(struct schedule *s, uint32_t card, uint64_t now)
 {
     int keeper = least_of_holders(s, card);
     s->open[card] = false;
@@ -132,14 +132,14 @@ static void close_card(struct share *s, uint32_t card, uint64_t now)
 }
 
 /* One at a time, until only the keeper is left. */
-static bool recall_one(struct share *s, uint32_t card, uint64_t now, struct share_decision *out)
+static bool recall_one(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
-        struct share_seat *t = &s->seats[card][i];
+        struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || t->recalled || (int)i == s->holder[card]) continue;
         t->recalled = true;
         t->over_at = now;
-        *out = (struct share_decision){SHARE_RECALL, card, i, 0, false};
+        *out = (struct schedule_decision){SCHEDULE_RECALL, card, i, 0, false};
         return true;
     }
     return false;
@@ -147,35 +147,35 @@ static bool recall_one(struct share *s, uint32_t card, uint64_t now, struct shar
 
 /* ---- while it is shared ---- */
 
-static bool let_in(struct share *s, uint32_t card, uint64_t now, struct share_decision *out)
+static bool let_in(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
-        struct share_seat *t = &s->seats[card][i];
+        struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t)) continue;
         t->holds = t->told = true;
         t->recalled = false;
         t->granted_at = now;
         t->over_at = 0;
         t->leases++;
-        *out = (struct share_decision){SHARE_GRANT, card, i, 0, true};
+        *out = (struct schedule_decision){SCHEDULE_GRANT, card, i, 0, true};
         return true;
     }
     return false;
 }
 
-static bool tell_one(struct share *s, uint32_t card, struct share_decision *out)
+static bool tell_one(struct schedule *s, uint32_t card, struct schedule_decision *out)
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
-        struct share_seat *t = &s->seats[card][i];
+        struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || t->told) continue;
         t->told = true;
-        *out = (struct share_decision){SHARE_JOINED, card, i, 0, true};
+        *out = (struct schedule_decision){SCHEDULE_JOINED, card, i, 0, true};
         return true;
     }
     return false;
 }
 
-bool share_together(struct share *s, uint32_t card, uint64_t now, struct share_decision *out, uint64_t *again)
+bool schedule_together(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     bool alone = false, fine = all_may_share(s, card, now, &alone);
     int holder = s->holder[card];
@@ -183,7 +183,7 @@ bool share_together(struct share *s, uint32_t card, uint64_t now, struct share_d
         if (recall_one(s, card, now, out)) return true;
         uint32_t waiting = count(s, card, false);
         bool several = holder == NOBODY ? waiting > 1 : waiting && !s->seats[card][holder].recalled;
-        if (fine && several && s->spare[card] >= SHARE_REOPEN && !share_drains(s, card)) open_card(s, card);
+        if (fine && several && s->spare[card] >= SCHEDULE_REOPEN && !schedule_drains(s, card)) open_card(s, card);
     } else if (!fine || alone || !s->spare[card] || one_overreaches(s, card)) {
         if (!alone) s->spare[card] = 0;
         close_card(s, card, now);
@@ -191,7 +191,7 @@ bool share_together(struct share *s, uint32_t card, uint64_t now, struct share_d
     }
     if (s->open[card]) {
         if (let_in(s, card, now, out) || tell_one(s, card, out)) return true;
-        if (count(s, card, true) > 1) *again = sooner(*again, now + sooner(s->spare[card] + 1, SHARE_LOOK));
+        if (count(s, card, true) > 1) *again = sooner(*again, now + sooner(s->spare[card] + 1, SCHEDULE_LOOK));
     }
     return see_to_recalled(s, card, now, out, again);
 }

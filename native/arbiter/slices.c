@@ -62,8 +62,8 @@ static int listen_in(const char *directory)
 
 static bool in_use(const struct node *n, uint32_t card)
 {
-    for (uint32_t i = 0; i < n->share.tenants; i++)
-        if (n->share.seats[card][i].present) return true;
+    for (uint32_t i = 0; i < n->schedule.tenants; i++)
+        if (n->schedule.seats[card][i].present) return true;
     return false;
 }
 
@@ -73,9 +73,9 @@ static int card_number(struct node *n, const char *uuid)
     uint32_t at = n->card_count;
     for (uint32_t i = 0; i < n->card_count; i++)
         if (!strncmp(n->uuids[i], uuid, sizeof n->uuids[i])) return (int)i;
-    for (uint32_t i = 0; at == SHARE_CARDS && i < SHARE_CARDS; i++)
+    for (uint32_t i = 0; at == SCHEDULE_CARDS && i < SCHEDULE_CARDS; i++)
         if (!in_use(n, i)) at = i;
-    if (at == SHARE_CARDS) return -1;
+    if (at == SCHEDULE_CARDS) return -1;
     memcpy(n->uuids[at], uuid, sizeof n->uuids[0] - 1);
     if (at == n->card_count) n->card_count++;
     return (int)at;
@@ -84,27 +84,27 @@ static int card_number(struct node *n, const char *uuid)
 /* Acquire: no later look, that at the sequence above all, is made before these. */
 static uint32_t look(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
-static struct share_terms terms_of(const struct fr_limits *l, uint32_t card)
+static struct schedule_terms terms_of(const struct fr_limits *l, uint32_t card)
 {
     const struct fr_limits_card *c = &l->cards[card];
     uint32_t cores = look(&c->cores), weight = cores ? cores : look(&c->weight), limit = look(&c->cores_limit);
     if (look(&l->flags) & FR_FLAG_ISOLATION_OFF) limit = 0;
-    return (struct share_terms){.weight = !weight ? 1 : weight < 100000 ? weight : 100000, .limit = limit, .priority = look(&l->priority)};
+    return (struct schedule_terms){.weight = !weight ? 1 : weight < 100000 ? weight : 100000, .limit = limit, .priority = look(&l->priority)};
 }
 
 /* Under the sequence lock; false: the writer is at work. */
-static bool read_terms(const struct fr_limits *l, struct share_terms *out, uint32_t cards, uint32_t *sequence)
+static bool read_terms(const struct fr_limits *l, struct schedule_terms *out, uint32_t cards, uint32_t *sequence)
 {
     *sequence = atomic_load_explicit(&l->sequence, memory_order_acquire);
     for (uint32_t i = 0; i < cards; i++) out[i] = terms_of(l, i);
     return !(*sequence & 1) && atomic_load_explicit(&l->sequence, memory_order_relaxed) == *sequence;
 }
 
-static void seat_all(struct node *n, uint32_t index, const struct share_terms *terms, uint64_t now)
+static void seat_all(struct node *n, uint32_t index, const struct schedule_terms *terms, uint64_t now)
 {
     const struct slice *s = &n->slices[index];
     for (uint32_t i = 0; i < s->cards; i++)
-        if (s->card[i] >= 0) share_seat(&n->share, (uint32_t)s->card[i], index, terms[i], now);
+        if (s->card[i] >= 0) schedule_seat(&n->schedule, (uint32_t)s->card[i], index, terms[i], now);
 }
 
 static void is_unreadable(struct node *n, struct slice *s, uint64_t now)
@@ -124,7 +124,7 @@ static void is_spoilt(struct node *n, struct slice *s)
 static void renew_terms(struct node *n, uint32_t index, uint64_t now)
 {
     struct slice *s = &n->slices[index];
-    struct share_terms terms[FR_MAX_CARDS];
+    struct schedule_terms terms[FR_MAX_CARDS];
     uint32_t sequence = atomic_load_explicit(&s->limits->sequence, memory_order_relaxed);
     if (s->spoilt || s->limits->magic != FR_LIMITS_MAGIC) return is_spoilt(n, s);
     if (sequence == s->seen) return;
@@ -137,7 +137,7 @@ static void renew_terms(struct node *n, uint32_t index, uint64_t now)
 
 bool slices_mend(const struct node *n, void *address)
 {
-    for (uint32_t i = 0; i < SHARE_TENANTS; i++) {
+    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++) {
         const char *from = (const char *)n->slices[i].limits, *at = address;
         if (!n->slices[i].present || at < from || at >= from + sizeof(struct fr_limits)) continue;
         size_t size = (size_t)sysconf(_SC_PAGESIZE);
@@ -149,13 +149,13 @@ bool slices_mend(const struct node *n, void *address)
 
 void slices_terms(struct node *n, uint64_t now)
 {
-    for (uint32_t i = 0; i < n->share.tenants; i++)
+    for (uint32_t i = 0; i < n->schedule.tenants; i++)
         if (n->slices[i].present) renew_terms(n, i, now);
 }
 
 static int free_slice(const struct node *n)
 {
-    for (int i = 0; i < SHARE_TENANTS; i++)
+    for (int i = 0; i < SCHEDULE_TENANTS; i++)
         if (!n->slices[i].present) return i;
     return -1;
 }
@@ -174,7 +174,7 @@ static void number_cards(struct node *n, struct slice *s)
 static void first_terms(struct node *n, uint32_t index, uint64_t now)
 {
     struct slice *s = &n->slices[index];
-    struct share_terms terms[FR_MAX_CARDS];
+    struct schedule_terms terms[FR_MAX_CARDS];
     uint32_t sequence;
     for (int tries = 0; s->seen == UINT32_MAX && tries < 1000; tries++) renew_terms(n, index, now);
     if (s->seen != UINT32_MAX) return;
@@ -195,7 +195,7 @@ bool slice_add(struct node *n, const char *path)
     *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .seen = UINT32_MAX, .cards = limits->card_count};
     strcpy(s->path, path);
     number_cards(n, s);
-    if ((uint32_t)index >= n->share.tenants) n->share.tenants = (uint32_t)index + 1;
+    if ((uint32_t)index >= n->schedule.tenants) n->schedule.tenants = (uint32_t)index + 1;
     node_watch(n, fd, FROM_SLICE, (uint32_t)index);
     first_terms(n, (uint32_t)index, clock_now());
     return true;
@@ -206,7 +206,7 @@ void slice_remove(struct node *n, uint32_t index)
     struct slice *s = &n->slices[index];
     while (s->peers >= 0) peer_drop(n, (uint32_t)s->peers);
     for (uint32_t i = 0; i < s->cards; i++)
-        if (s->card[i] >= 0) share_leave(&n->share, (uint32_t)s->card[i], index, clock_now());
+        if (s->card[i] >= 0) schedule_leave(&n->schedule, (uint32_t)s->card[i], index, clock_now());
     close(s->listener);
     munmap((void *)s->limits, sizeof *s->limits);
     s->present = false;
@@ -214,7 +214,7 @@ void slice_remove(struct node *n, uint32_t index)
 
 static bool known(const struct node *n, const char *path)
 {
-    for (uint32_t i = 0; i < SHARE_TENANTS; i++)
+    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++)
         if (n->slices[i].present && !strcmp(n->slices[i].path, path)) return true;
     return false;
 }
@@ -224,7 +224,7 @@ void slices_scan(struct node *n)
 {
     struct stat st;
     char path[520];
-    for (uint32_t i = 0; i < SHARE_TENANTS; i++)
+    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++)
         if (n->slices[i].present && stat(n->slices[i].path, &st) != 0 && errno == ENOENT) slice_remove(n, i);
     DIR *d = n->root[0] ? opendir(n->root) : NULL;
     for (struct dirent *e; d && (e = readdir(d));) {

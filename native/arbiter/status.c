@@ -62,16 +62,16 @@ void status_look(struct node *n, uint64_t now)
     if (now - n->looked_ns[0] < LOOK_NS) return;
     n->looked_ns[1] = n->looked_ns[0] ? n->looked_ns[0] : n->began_ns;
     n->looked_ns[0] = now;
-    for (uint32_t i = 0; i < n->share.tenants; i++) {
+    for (uint32_t i = 0; i < n->schedule.tenants; i++) {
         struct slice *s = &n->slices[i];
         for (uint32_t c = 0; s->present && c < s->cards; c++) {
             s->held[1][c] = s->held[0][c];
-            if (s->card[c] >= 0) s->held[0][c] = n->share.seats[s->card[c]][i].held_ns;
+            if (s->card[c] >= 0) s->held[0][c] = n->schedule.seats[s->card[c]][i].held_ns;
         }
     }
 }
 
-static double share_of_late(const struct node *n, const struct share_seat *t, const struct slice *s, uint32_t c, uint64_t now)
+static double share_of_late(const struct node *n, const struct schedule_seat *t, const struct slice *s, uint32_t c, uint64_t now)
 {
     uint64_t from = n->looked_ns[0] ? n->looked_ns[1] : n->began_ns;
     return now > from ? 100.0 * (double)(t->held_ns - s->held[1][c]) / (double)(now - from) : 0;
@@ -98,17 +98,17 @@ static void named(FILE *f, const char *key, const char *value, size_t most)
 
 static void number(FILE *f, const char *key, uint64_t value) { fprintf(f, ",\"%s\":%llu", key, (unsigned long long)value); }
 
-static const char *state_of(const struct share_seat *t)
+static const char *state_of(const struct schedule_seat *t)
 {
     bool limited = t->terms.limit > 0 && t->terms.limit < 100;
     if (t->late || t->holds) return t->late && !t->draining ? "late" : "holds";
-    return !t->wants ? "away" : limited && t->credit < (int64_t)SHARE_LEAST ? "throttled" : "waits";
+    return !t->wants ? "away" : limited && t->credit < (int64_t)SCHEDULE_LEAST ? "throttled" : "waits";
 }
 
 static void seat(FILE *f, const struct node *n, uint32_t tenant, uint32_t c, uint64_t now)
 {
     const struct slice *s = &n->slices[tenant];
-    const struct share_seat *t = &n->share.seats[s->card[c]][tenant];
+    const struct schedule_seat *t = &n->schedule.seats[s->card[c]][tenant];
     fputc('{', f);
     named(f, "slice", name_of(s->path), SIZE_MAX);
     named(f, "namespace", s->limits->pod_namespace, sizeof s->limits->pod_namespace);
@@ -119,7 +119,7 @@ static void seat(FILE *f, const struct node *n, uint32_t tenant, uint32_t c, uin
     number(f, "heldNs", t->held_ns);
     number(f, "waitedNs", t->waited_ns);
     number(f, "throttledNs", t->throttled_ns);
-    number(f, "debtNs", share_debt(&n->share, (uint32_t)s->card[c], tenant));
+    number(f, "debtNs", schedule_debt(&n->schedule, (uint32_t)s->card[c], tenant));
     number(f, "leases", t->leases);
     number(f, "overruns", t->overruns);
     number(f, "longestOverrunNs", t->longest_overrun);
@@ -133,7 +133,7 @@ static void one_card(FILE *f, const struct node *n, uint32_t card, uint64_t now)
     fputc('{', f);
     named(f, "card", n->uuids[card], sizeof n->uuids[card]);
     fprintf(f, "\"slices\":[");
-    for (uint32_t t = 0; t < n->share.tenants; t++)
+    for (uint32_t t = 0; t < n->schedule.tenants; t++)
         for (uint32_t c = 0; n->slices[t].present && c < n->slices[t].cards; c++)
             if (n->slices[t].card[c] == (int)card) fputs(comma, f), seat(f, n, t, c, now), comma = ",";
     fprintf(f, "]}");
@@ -170,7 +170,7 @@ int status_write(struct node *n, int fd, uint64_t now)
     size_t size = 0;
     FILE *f = open_memstream(&json, &size);
     if (!f) return -1;
-    share_settle(&n->share, now);
+    schedule_settle(&n->schedule, now);
     all(f, n, now);
     fclose(f);
     ssize_t written = 0;

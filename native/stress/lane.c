@@ -37,7 +37,7 @@ bool lane_goes_on(void)
 {
     while (atomic_load(&board->pause)) {
         lane_set(LANE_PAUSED);
-        if (self.number % LANES_EACH == LANE_MAIN) share_discard(), exam_take_part();
+        if (self.number % LANES_EACH == LANE_MAIN) exchange_discard(), exam_take_part();
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
     lane_set(LANE_RUNS);

@@ -55,11 +55,11 @@ void context_close(void);
 void context_reset(void);
 void context_churn(void);
 
-/* share.c */
-void share_open(void);
-void share_something(void);
-void share_receive(void);
-void share_discard(void);
+/* exchange.c */
+void exchange_open(void);
+void exchange_something(void);
+void exchange_receive(void);
+void exchange_discard(void);
 
 /* family.c: threads and children */
 void family_threads(void);

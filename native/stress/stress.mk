@@ -4,7 +4,7 @@
 
 STRESS_JUDGE := $(OUT)/stress/judge.o
 STRESS_SUPERVISOR := $(patsubst %,$(OUT)/stress/%.o,stress watch herd place) $(STRESS_JUDGE)
-STRESS_WORKER := $(patsubst %,$(OUT)/stress/%.o,worker lane things linear stream context share family exam) $(STRESS_JUDGE)
+STRESS_WORKER := $(patsubst %,$(OUT)/stress/%.o,worker lane things linear stream context exchange family exam) $(STRESS_JUDGE)
 LIBRARY ?= $(abspath $(INTERPOSER))
 
 $(OUT)/stress/place.o: $(OUT)/gen/region.h

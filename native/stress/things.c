@@ -94,8 +94,8 @@ static const struct occasion {
     bool main_only;
     void (*act)(void);
 } occasions[] = {
-    {"info", 40, false, look_around},   {"settle", 30, false, settle},      {"share", 30, false, share_something},
-    {"share", 30, false, share_receive}, {"churn", 3, false, context_churn}, {"threads", 2, true, family_threads},
+    {"info", 40, false, look_around},   {"settle", 30, false, settle},      {"share", 30, false, exchange_something},
+    {"share", 30, false, exchange_receive}, {"churn", 3, false, context_churn}, {"threads", 2, true, family_threads},
     {"child", 2, true, family_child},   {"reset", 1, true, context_reset},
 };
 

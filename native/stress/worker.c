@@ -84,7 +84,7 @@ int main(int argc, char **argv)
     lane_attach(worker, child ? LANE_CHILD : LANE_MAIN, strtoull(argv[2], NULL, 10));
     choose_cards();
     if (!child && !roll(8) && family_twin()) child = true, lane_attach(worker, LANE_CHILD, self.seed + 1);
-    if (!child) share_open();
+    if (!child) exchange_open();
     choose_device();
     if (!context_open()) leave();
     family_work(child ? 20 + (int)roll(150) : INT32_MAX);

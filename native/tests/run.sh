@@ -84,7 +84,7 @@ may_run() { # under this sanitizer
     case $SANITIZE:$1 in
     address:interposer/dl_test | thread:interposer/dl_test) skip "$1" "the sanitizer stands before dlsym itself and forbids RTLD_DEEPBIND" ;;
     thread:interposer/launch_test) skip "$1" "too slow under the thread sanitizer: its times do not hold" ;;
-    thread:arbiter/share_test) skip "$1" "one thread and minutes of arithmetic: nothing for the thread sanitizer to find" ;;
+    thread:arbiter/schedule_test) skip "$1" "one thread and minutes of arithmetic: nothing for the thread sanitizer to find" ;;
     *) return 0 ;;
     esac
     return 1

@@ -1,10 +1,18 @@
 /* A lock of one process for a handful of instructions. The word holds the era of the process that took it, plus one: what
  * a thread of the parent held when the process was forked is void in the child, whose era is another. */
-#include "fractile.h"
-#include "kernel.h"
+#include "base/lock.h"
 
+#include "base/compiler.h"
+
+#include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static inline void relax(void)
 {

@@ -1,9 +1,11 @@
 /* What a person should know: one line on stderr, once per topic and process. No stdio and no allocation, so that it may
  * be said from anywhere; a program that has closed stderr hears nothing and goes on. */
-#include "fractile.h"
+#include "base/message.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

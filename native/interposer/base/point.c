@@ -1,11 +1,13 @@
 /* Death at a chosen instruction, for the tests of recovery: only in the build with crash points. */
-#include "fractile.h"
+#include "base/point.h"
 
-#ifdef FR_CRASH_POINTS
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifdef FR_CRASH_POINTS
 
 _Atomic long fr_points_left = -1;             /* until death; 0: for ever; -1: as the environment says */
 const struct fr_site *_Atomic *fr_died_at;    /* where to note it */

@@ -16,7 +16,17 @@
  * Sequences have 19 bits and come round. An old q in `applied` must not be taken for a new one, so the owner writes a
  * fresh value there every 2^17 operations; the rest of that word counts its changes, so that a compare-and-swap that
  * was held up over this fails. An account has one writer at a time (its owner under the process's lock, or the reaper). */
-#include "account.h"
+#include "ledger/account.h"
+
+#include "base/point.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define MARK_SHIFT FR_SEQUENCE_BITS
 #define UNITS_SHIFT (FR_ACCOUNT_BITS + FR_SEQUENCE_BITS)

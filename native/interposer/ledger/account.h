@@ -2,7 +2,12 @@
 #ifndef FRACTILE_ACCOUNT_H
 #define FRACTILE_ACCOUNT_H
 
-#include "shared.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
 
 #define FR_SEQUENCE_BITS 19
 #define FR_SEQUENCE_MASK ((1ull << FR_SEQUENCE_BITS) - 1)
@@ -13,8 +18,8 @@
 enum fr_added { FR_ADDED, FR_FULL, FR_DAMAGED };
 
 enum fr_added fr_account_add(uint32_t number, uint32_t card, int64_t units, uint64_t limit); /* the container's sum stays within limit */
-void fr_account_recover(uint32_t number, uint32_t card); /* finish or forget what its dead owner had begun */
-void fr_account_move(uint32_t number, uint32_t object);  /* units of the object: from this account to the object's own */
+void fr_account_recover(uint32_t number, uint32_t card);                                     /* finish or forget what its dead owner had begun */
+void fr_account_move(uint32_t number, uint32_t object);                                      /* units of the object: from this account to the object's own */
 
 static inline uint64_t fr_used_units(uint32_t card)
 {

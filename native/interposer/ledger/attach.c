@@ -1,9 +1,19 @@
 /* The region file: opened, compared with what this library knows, mapped, and closed again. The mapping stays for the
  * life of the process and is inherited by its children; it locks nothing. Who takes a slot (slot.c) does so on the same
  * descriptor, before it is closed: thousands of processes may start at once, and a file opened twice costs each of them. */
-#include "kernel.h"
-#include "shared.h"
+#include "ledger/attach.h"
 
+#include "base/kernel.h"
+#include "base/message.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -8,11 +8,21 @@
  *
  * Where /proc/locks cannot be read, no descriptor is believed to be open: memory that only a descriptor keeps is then not
  * counted, which is what the node agent's audit is for. */
-#include "fractile.h"
-#include "kernel.h"
+#include "ledger/descriptor.h"
 
+#include "base/kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #define FIRST (1ull << 62)
 #define LINE 256

@@ -1,14 +1,31 @@
 /* What this process holds, and whether there is room for more. Threads of the process take turns at its account of a card
  * for the few instructions of an operation; nothing is held while the driver works. */
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "ledger/ledger.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/limits.h"
+#include "ledger/limits_page.h"
+#include "ledger/oom_retry.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define LOOK_EVERY_MS 30
 
 static struct fr_lock turns[FR_MAX_CARDS];
 
-struct fr_account *fr_own(int card)
+struct fr_account *fr_own_account(int card)
 {
     return fr_slot_account(fr_shared.slot, (uint32_t)card);
 }
@@ -21,7 +38,7 @@ static uint64_t units_of(uint64_t bytes)
 static uint64_t limit_of(int card)
 {
     struct fr_quota quota;
-    if (fr_is_off()) return FR_UNITS_MOST;
+    if (fr_isolation_is_off()) return FR_UNITS_MOST;
     fr_quota(card, &quota);
     return quota.memory / FR_UNIT_BYTES;
 }
@@ -43,7 +60,7 @@ bool fr_reserve(int card, uint64_t units)
 {
     uint64_t limit = limit_of(card);
     if (units > limit || fr_used_units((uint32_t)card) > limit - units) return false;
-    struct fr_account *a = fr_own(card);
+    struct fr_account *a = fr_own_account(card);
     atomic_fetch_add_explicit(&a->slack, units, memory_order_relaxed);
     FR_POINT();
     if (likely(add(card, (int64_t)units, limit))) return true;
@@ -53,16 +70,16 @@ bool fr_reserve(int card, uint64_t units)
 
 static bool counts(int card) /* is there an account for it? */
 {
-    return fr_joined() && card >= 0 && card < (int)fr_shared.card_count;
+    return fr_process_join() && card >= 0 && card < (int)fr_shared.card_count;
 }
 
-CUresult fr_begin(struct fr_op *op, int card, uint64_t worst)
+CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst)
 {
     uint64_t units = units_of(worst);
     op->card = FR_NO_CARD;
     op->reserved = 0;
-    if (unlikely(!counts(card))) return fr_is_off() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (unlikely(!fr_reserve(card, units)) && !fr_reserve_patiently(card, units)) {
+    if (unlikely(!counts(card))) return fr_isolation_is_off() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (unlikely(!fr_reserve(card, units)) && !fr_reserve_with_retry(card, units)) {
         atomic_fetch_add_explicit(&fr_shared.cards[card].refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -71,7 +88,7 @@ CUresult fr_begin(struct fr_op *op, int card, uint64_t worst)
     return CUDA_SUCCESS;
 }
 
-bool fr_more(struct fr_op *op, uint64_t bytes)
+bool fr_op_more(struct fr_op *op, uint64_t bytes)
 {
     uint64_t units = units_of(bytes);
     if (op->card < 0) return true;
@@ -90,7 +107,7 @@ static void raise_peak(int card)
     while (unlikely(seen < used) && !atomic_compare_exchange_weak_explicit(&c->peak, &seen, used, memory_order_relaxed, memory_order_relaxed)) {}
 }
 
-void fr_end(struct fr_op *op, uint64_t kept)
+void fr_op_end(struct fr_op *op, uint64_t kept)
 {
     if (op->card < 0) return;
     uint64_t reserved = op->reserved / FR_UNIT_BYTES, units = units_of(kept);
@@ -98,7 +115,7 @@ void fr_end(struct fr_op *op, uint64_t kept)
     op->card = FR_NO_CARD;
     if (units < reserved) add(card, (int64_t)units - (int64_t)reserved, 0);
     FR_POINT();
-    atomic_fetch_sub_explicit(&fr_own(card)->slack, reserved, memory_order_release);
+    atomic_fetch_sub_explicit(&fr_own_account(card)->slack, reserved, memory_order_release);
     if (unlikely(units > reserved)) fr_charge(card, (units - reserved) * FR_UNIT_BYTES); /* the caller's worst case was none */
     if (units) raise_peak(card);
 }
@@ -107,7 +124,7 @@ void fr_free_begin(struct fr_op *op, int card)
 {
     op->reserved = 0;
     op->card = counts(card) ? card : FR_NO_CARD;
-    if (op->card >= 0) atomic_fetch_add_explicit(&fr_own(card)->frees, 1, memory_order_relaxed);
+    if (op->card >= 0) atomic_fetch_add_explicit(&fr_own_account(card)->frees, 1, memory_order_relaxed);
 }
 
 void fr_free_end(struct fr_op *op, uint64_t bytes)
@@ -117,7 +134,7 @@ void fr_free_end(struct fr_op *op, uint64_t bytes)
     op->card = FR_NO_CARD;
     if (bytes) add(card, -(int64_t)units_of(bytes), 0);
     FR_POINT();
-    atomic_fetch_add_explicit(&fr_own(card)->frees, (1u << 16) - 1, memory_order_release);
+    atomic_fetch_add_explicit(&fr_own_account(card)->frees, (1u << 16) - 1, memory_order_release);
 }
 
 void fr_charge(int card, uint64_t bytes)
@@ -127,36 +144,27 @@ void fr_charge(int card, uint64_t bytes)
     raise_peak(card);
 }
 
-/* Once for the whole container, and by whoever comes by. */
-static void reap_sometimes(void)
-{
-    _Atomic uint32_t *word = &fr_shared.region->reaped_ms;
-    uint32_t now = fr_coarse_ms(), last = atomic_load_explicit(word, memory_order_relaxed);
-    if (likely(now - last < LOOK_EVERY_MS)) return;
-    if (atomic_compare_exchange_strong(word, &last, now)) fr_reap();
-}
-
 uint64_t fr_used(int card)
 {
-    if (!fr_look() || card < 0 || card >= (int)fr_shared.card_count) return 0;
-    reap_sometimes();
+    if (!fr_process_attach() || card < 0 || card >= (int)fr_shared.card_count) return 0;
+    fr_reap_when_due(LOOK_EVERY_MS);
     uint64_t units = fr_used_units((uint32_t)card);
     return (units < FR_UNITS_MOST ? units : FR_UNITS_MOST) * FR_UNIT_BYTES;
 }
 
 uint64_t fr_used_here(int card)
 {
-    return counts(card) ? fr_charged_units(fr_own(card)) * FR_UNIT_BYTES : 0;
+    return counts(card) ? fr_charged_units(fr_own_account(card)) * FR_UNIT_BYTES : 0;
 }
 
 void fr_contexts_add(int card, int change)
 {
-    if (counts(card)) atomic_fetch_add_explicit(&fr_own(card)->contexts, (uint32_t)change, memory_order_relaxed);
+    if (counts(card)) atomic_fetch_add_explicit(&fr_own_account(card)->contexts, (uint32_t)change, memory_order_relaxed);
 }
 
 void fr_escape(void)
 {
-    if (fr_look()) atomic_fetch_add_explicit(&fr_shared.region->escapes, 1, memory_order_relaxed);
+    if (fr_process_attach()) atomic_fetch_add_explicit(&fr_shared.region->escapes, 1, memory_order_relaxed);
 }
 
 /* For objects.c: its part of this account becomes the object's own. */

@@ -1,12 +1,37 @@
-/* The parts of the ledger among themselves. A card given to these has an account. */
-#ifndef FRACTILE_LEDGER_H
-#define FRACTILE_LEDGER_H
+/* What this process holds, and the container's sum. Bytes are rounded up to whole units.
+ *
+ * An operation announces itself (others wait for it before they call themselves out of memory), reserves the most that
+ * the call can take, and in the end keeps what it did take:
+ *
+ *      struct fr_op op;
+ *      CUresult r = fr_op_begin(&op, card, worst);      0, or the error that the application gets
+ *      if (!r) { r = REAL(cuMemAlloc_v2)(out, n); fr_op_end(&op, r ? 0 : took); }
+ *
+ * fr_op_begin says CUDA_ERROR_OUT_OF_MEMORY only after the dead were reaped, and after calls that were on their way (of any
+ * process of the container) and may still give back what is missing were given time to end (oom_retry.c). */
+#ifndef FRACTILE_LEDGER_LEDGER_H
+#define FRACTILE_LEDGER_LEDGER_H
 
-#include "shared.h"
+#include "cuda_abi.h"
 
-struct fr_account *fr_own(int card);
-bool fr_reserve(int card, uint64_t units);           /* announced as slack; false: does not fit now */
-bool fr_reserve_patiently(int card, uint64_t units); /* oom_retry.c: false: it does not fit, and nothing on its way would make it fit */
-void fr_move_to_object(uint32_t object);
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FR_NO_CARD (-1)
+
+struct fr_op {
+    int card;
+    uint64_t reserved; /* bytes, whole units */
+};
+CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst);
+bool fr_op_more(struct fr_op *op, uint64_t bytes);  /* reserve more inside the operation; false: does not fit now */
+void fr_op_end(struct fr_op *op, uint64_t kept);    /* kept <= reserved; the rest goes back */
+void fr_free_begin(struct fr_op *op, int card);     /* before the driver is told to free: card FR_NO_CARD is harmless */
+void fr_free_end(struct fr_op *op, uint64_t bytes); /* it did: bytes go back; 0 when it refused */
+void fr_charge(int card, uint64_t bytes);           /* the driver took it already and it cannot be undone: count it, also above the quota */
+uint64_t fr_used(int card);                         /* the container's sum, bytes; the dead are reaped at most 50 ms late */
+uint64_t fr_used_here(int card);                    /* this process's part */
+void fr_contexts_add(int card, int change);         /* account.contexts */
+void fr_escape(void);                               /* region.escapes: a call was seen that cannot be counted */
 
 #endif

@@ -1,13 +1,30 @@
 /* The page of limits: written by the node agent, mapped read-only, checked once, then read under its sequence lock by
  * everybody who needs a number. A writer that died in the middle of a change leaves the sequence odd: until it comes back,
  * the last good numbers of this process hold. */
-#include "kernel.h"
-#include "shared.h"
+#include "ledger/limits.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "base/text.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define TRIES 200
 
@@ -90,7 +107,7 @@ static const char *fault_of(const struct fr_limits *page)
     if (page->card_count > FR_MAX_CARDS) return "is damaged (it names too many cards)";
     for (uint32_t i = 0; i < page->card_count; i++) {
         const char *uuid = page->cards[i].uuid;
-        size_t length = fr_length(uuid, sizeof good[0].uuid);
+        size_t length = fr_bounded_length(uuid, sizeof good[0].uuid);
         if (length == 0 || length == sizeof good[0].uuid) return "is damaged (a card has no name)";
         if (!read_card(page, (int)i, &quota)) return "is being written and does not get finished";
     }
@@ -131,7 +148,7 @@ bool fr_limits_map(void)
     return true;
 }
 
-bool fr_is_off(void)
+bool fr_isolation_is_off(void)
 {
     const struct fr_limits *page = __atomic_load_n(&fr_shared.limits, __ATOMIC_ACQUIRE);
     return page && __atomic_load_n(&page->flags, __ATOMIC_RELAXED) & FR_FLAG_ISOLATION_OFF;
@@ -139,7 +156,7 @@ bool fr_is_off(void)
 
 int fr_card_count(void)
 {
-    fr_look();
+    fr_process_attach();
     return __atomic_load_n(&fr_shared.limits, __ATOMIC_ACQUIRE) ? (int)fr_shared.card_count : 0;
 }
 

@@ -8,11 +8,29 @@
  * Changes are rare, and made by one process at a time: the lock word names its slot. When a holder of the lock dies, only
  * who reaps that slot may go on, and goes on with the lock; so every change is either finished or undone before anybody
  * else sees the table, and the order of the stores below is all that it takes. */
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "ledger/objects.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/own_account.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #define PATIENCE_NS 1000000000ull /* a holder that was stopped in the middle; nobody hangs for it */
 #define CHECK_EVERY 16            /* pauses: then ask whether the holder is alive */
@@ -46,7 +64,7 @@ static bool take_from_nobody(uint32_t mine)
 bool fr_objects_lock_as(uint32_t slot)
 {
     _Atomic uint32_t *word = &fr_shared.region->object_lock;
-    if (slot != fr_shared.slot || !fr_is_joined())
+    if (slot != fr_shared.slot || !fr_process_is_joined())
         if (atomic_load(word) == slot + 1) return true; /* it died with it */
     uint64_t start = fr_clock_ns(CLOCK_MONOTONIC);
     for (unsigned round = 1; !take_from_nobody(slot + 1); round++) {
@@ -74,7 +92,7 @@ void fr_objects_free_from(uint32_t slot)
 
 static bool lock_table(void)
 {
-    if (!fr_joined() || !fr_objects_lock_as(fr_shared.slot)) return false;
+    if (!fr_process_join() || !fr_objects_lock_as(fr_shared.slot)) return false;
     uint32_t era = atomic_load(&fr_era);
     if (times_of_era != era) memset(times_held, 0, sizeof times_held);
     times_of_era = era;

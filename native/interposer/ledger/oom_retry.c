@@ -2,14 +2,33 @@
  * need, and what frees on their way have given back to the driver but not yet to the ledger. A refusal is just when none
  * of that can change it: at one instant (the sum's word unchanged while we look) even without all slack the request does
  * not fit, and every free that had begun before the request has ended. */
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "ledger/oom_retry.h"
+
+#include "base/kernel.h"
+#include "ledger/account.h"
+#include "ledger/limits.h"
+#include "ledger/limits_page.h"
+#include "ledger/own_account.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 /* Whoever is waited for is in the middle of a call. Where fifty processes share two processors it takes some hundred
  * milliseconds until it runs again, while we wake at once; only of one that was stopped is there nothing to wait for. */
 #define PATIENCE_NS 2000000000ull
-#define REAP_AGAIN_NS 2000000ull
+
+/* A look for the dead takes two system calls for every slot. Done by all that wait every few milliseconds, it would keep the
+ * processors from those that they wait for, so one looks for all. */
+#define REAP_AGAIN_MS 4
 
 struct frees { /* of one card when the request came: what each slot's account said */
     uint32_t seen[FR_MAX_SLOTS];
@@ -71,7 +90,7 @@ static bool cannot_fit(int card, uint64_t units)
     return used > FR_UNITS_MOST || (used > slack ? used - slack : 0) + units > quota.memory / FR_UNIT_BYTES;
 }
 
-bool fr_wait(struct fr_patience *p)
+bool fr_retry_wait(struct fr_retry *p)
 {
     int before = errno;
     uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
@@ -84,24 +103,21 @@ bool fr_wait(struct fr_patience *p)
     return true;
 }
 
-bool fr_reserve_patiently(int card, uint64_t units)
+bool fr_reserve_with_retry(int card, uint64_t units)
 {
     struct fr_quota quota;
     struct frees frees;
     fr_quota(card, &quota);
-    if (!fr_is_off() && units > quota.memory / FR_UNIT_BYTES) return false;
+    if (!fr_isolation_is_off() && units > quota.memory / FR_UNIT_BYTES) return false;
     int before = errno;
     note_frees(&frees, card);
     fr_reap();
     bool fits = false;
-    struct fr_patience patience = {0};
-    for (uint64_t reaped = fr_clock_ns(CLOCK_MONOTONIC); !(fits = fr_reserve(card, units));) {
+    struct fr_retry patience = {0};
+    while (!(fits = fr_reserve(card, units))) {
         if (frees_ended(&frees, card) && cannot_fit(card, units)) break;
-        if (!fr_wait(&patience)) break;
-        uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
-        if (now - reaped < REAP_AGAIN_NS) continue;
-        fr_reap();
-        reaped = now;
+        if (!fr_retry_wait(&patience)) break;
+        fr_reap_when_due(REAP_AGAIN_MS);
     }
     errno = before;
     return fits;

@@ -1,8 +1,22 @@
 /* Setting a process up, when it first asks and not before: the library is loaded into every program of the container, and
  * most never touch a card. A forked child is a new process; the kernel wipes one page for it, by which it sees that. */
-#include "kernel.h"
-#include "shared.h"
+#include "ledger/process.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "ledger/attach.h"
+#include "ledger/limits_page.h"
+#include "ledger/shared.h"
+#include "ledger/slot.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -109,27 +123,27 @@ static bool slowly(struct page *p, bool (*step)(struct page *))
     return done;
 }
 
-struct fr_region *fr_look(void)
+struct fr_region *fr_process_attach(void)
 {
     struct page *p = page();
     if (likely(p && atomic_load_explicit(&p->looked, memory_order_acquire))) return fr_shared.region;
     return slowly(p, look) ? fr_shared.region : NULL;
 }
 
-bool fr_joined(void)
+bool fr_process_join(void)
 {
     struct page *p = page();
     return likely(p && atomic_load_explicit(&p->joined, memory_order_acquire)) || slowly(p, join);
 }
 
-enum fr_state fr_process(void)
+enum fr_process_state fr_process_state(void)
 {
-    bool joined = fr_joined();
-    if (unlikely(fr_is_off())) return FR_OFF;
+    bool joined = fr_process_join();
+    if (unlikely(fr_isolation_is_off())) return FR_OFF;
     return likely(joined) ? FR_ENFORCE : FR_CLOSED;
 }
 
-bool fr_is_joined(void)
+bool fr_process_is_joined(void)
 {
     struct page *p = atomic_load(&this_process);
     return p && atomic_load(&p->joined);

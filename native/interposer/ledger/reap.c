@@ -1,8 +1,25 @@
 /* Giving back what the dead held. Who gets a slot's byte lock while the slot is in use knows that its process is dead, and
  * continues as that process: it finishes what was begun, lets go of its objects, and releases each account by an
  * operation of that very account. Killed in the middle, it leaves what the next one continues in the same way. */
-#include "account.h"
-#include "kernel.h"
+#include "ledger/reap.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/attach.h"
+#include "ledger/objects_table.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+#include "ledger/slot.h"
+
+#include "region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 static void release_account(uint32_t slot, uint32_t card)
 {
@@ -51,7 +68,7 @@ static void announce(bool joined, uint32_t change)
 void fr_reap(void)
 {
     int before = errno;
-    bool joined = fr_is_joined();
+    bool joined = fr_process_is_joined();
     announce(joined, 1);
     int fd = fr_region_open();
     for (uint32_t n = 0, high = fd < 0 ? 0 : fr_slots_in_use(); n < high; n++)
@@ -60,6 +77,14 @@ void fr_reap(void)
     if (joined) fr_objects_settle();
     announce(joined, (uint32_t)-1);
     errno = before;
+}
+
+void fr_reap_when_due(uint32_t every_ms)
+{
+    _Atomic uint32_t *word = &fr_shared.region->reaped_ms;
+    uint32_t now = fr_coarse_ms(), last = atomic_load_explicit(word, memory_order_relaxed);
+    if (likely(now - last < every_ms)) return;
+    if (atomic_compare_exchange_strong(word, &last, now)) fr_reap();
 }
 
 void fr_reap_if_dead(uint32_t slot)

@@ -1,8 +1,18 @@
 /* What this process must remember of its allocations: one ordered table of all classes, a treap (a search tree that is a
  * heap by a hash of the key, hence balanced whatever comes) over nodes in chunks that are mapped when needed and never
  * moved. A forked child starts empty: its parent's memory is not its own. */
-#include "fractile.h"
+#include "ledger/records.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/process.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -27,7 +37,7 @@ static struct node *at(uint32_t n)
 
 static void enter(void)
 {
-    fr_look(); /* notices that we are a new process */
+    fr_process_attach(); /* notices that we are a new process */
     fr_lock(&table);
     uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
     if (likely(era == now)) return;

@@ -1,12 +1,27 @@
 /* A place in the region for this process. It keeps the OFD lock of the place's byte for life without keeping a descriptor:
  * one page stays mapped through the open file that has the lock, so the lock goes when the process's memory goes, not
  * when a program closes descriptors that it does not know. Children do not inherit that page. */
-#include "kernel.h"
-#include "shared.h"
+#include "ledger/slot.h"
 
+#include "base/kernel.h"
+#include "base/message.h"
+#include "base/point.h"
+#include "ledger/attach.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define DYING 0x4 /* PF_EXITING of the kernel, in field 9 */
 

@@ -4,6 +4,8 @@
 
 #include "cuda_abi.h"
 
+#include <stddef.h>
+
 /* ---- devices ---- */
 CUresult cuDeviceGetCount(int *);
 CUresult cuDeviceGet(CUdevice *, int);

@@ -4,6 +4,8 @@
 
 #include "cuda_abi.h"
 
+#include <stddef.h>
+
 /* ---- pools ---- */
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *, CUdevice);
 CUresult cuDeviceGetMemPool(CUmemoryPool *, CUdevice);
@@ -31,6 +33,7 @@ CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
+#define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
 CUresult cuStreamCreate(CUstream *, unsigned);
 #define CU_STREAM_NON_BLOCKING 1
 CUresult cuStreamDestroy(CUstream);

@@ -2,7 +2,12 @@
 #ifndef FRACTILE_API_VMM_H
 #define FRACTILE_API_VMM_H
 
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+
 #include "cuda_abi.h"
+
+#include <stddef.h>
 
 CUresult cuDeviceGetUuid(CUuuid *, CUdevice);
 CUresult cuCtxGetCurrent(CUcontext *);

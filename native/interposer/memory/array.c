@@ -1,9 +1,22 @@
 /* Arrays and mipmapped arrays: all levels, all layers, bytes and not bits. The formula gives what is reserved; what is charged
  * is what the driver calls the array's memory requirements, where it has an answer for this kind of array, else the formula.
  * Sparse and deferred arrays hold nothing of their own: their memory comes from handles that cuMemCreate was charged for. */
-#include "api_memory.h"
-#include "holding.h"
-#include "linear.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/holding.h"
+#include "memory/place.h"
+#include "memory/tiles.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define ALIGNMENT 65536
 
@@ -90,24 +103,24 @@ static CUresult create(struct creation *c, struct shape shape, bool backed)
     struct fr_place at;
     struct fr_op op;
     uint64_t size = bytes_of(shape, c->levels);
-    if (!backed || !fr_here(&at)) return c->go(c);
-    CUresult r = fr_begin_here(&op, &at, fr_granules(size));
+    if (!backed || !fr_place_here(&at)) return c->go(c);
+    CUresult r = fr_op_begin_at(&op, &at, fr_round_to_granules(size));
     if (r) return r;
     if ((r = c->go(c))) {
-        fr_end(&op, 0);
+        fr_op_end(&op, 0);
         return r;
     }
     uint64_t said;
     if (c->requirements(c->handle, at.device, &said) && said) size = said;
-    uint64_t took = fr_granules(size);
-    bool kept = at.card == FR_NO_CARD || took <= op.reserved || fr_more(&op, took - op.reserved);
+    uint64_t took = fr_round_to_granules(size);
+    bool kept = at.card == FR_NO_CARD || took <= op.reserved || fr_op_more(&op, took - op.reserved);
     struct fr_record record = {.class = c->class, .card = at.card, .object = FR_NO_OBJECT, .key = c->handle, .bytes = took, .context = at.context};
     if (kept && fr_record_put(record)) {
-        fr_end(&op, took);
+        fr_op_end(&op, took);
         return CUDA_SUCCESS;
     }
     c->undo(c->handle);
-    fr_end(&op, 0);
+    fr_op_end(&op, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -117,7 +130,7 @@ static void undo_mipmap(uint64_t handle) { REAL(cuMipmappedArrayDestroy)((CUmipm
 static bool array_requirements(uint64_t handle, CUdevice device, uint64_t *size)
 {
     CUDA_ARRAY_MEMORY_REQUIREMENTS m = {0};
-    bool said = fr_has(FR_cuArrayGetMemoryRequirements) && !REAL(cuArrayGetMemoryRequirements)(&m, (CUarray)(uintptr_t)handle, device);
+    bool said = fr_driver_has(FR_cuArrayGetMemoryRequirements) && !REAL(cuArrayGetMemoryRequirements)(&m, (CUarray)(uintptr_t)handle, device);
     *size = m.size;
     return said;
 }
@@ -125,7 +138,7 @@ static bool array_requirements(uint64_t handle, CUdevice device, uint64_t *size)
 static bool mipmap_requirements(uint64_t handle, CUdevice device, uint64_t *size)
 {
     CUDA_ARRAY_MEMORY_REQUIREMENTS m = {0};
-    bool said = fr_has(FR_cuMipmappedArrayGetMemoryRequirements) &&
+    bool said = fr_driver_has(FR_cuMipmappedArrayGetMemoryRequirements) &&
                 !REAL(cuMipmappedArrayGetMemoryRequirements)(&m, (CUmipmappedArray)(uintptr_t)handle, device);
     *size = m.size;
     return said;
@@ -211,7 +224,7 @@ static CUresult destroy_mipmap(CUmipmappedArray array)
 
 HOOK CUresult cuArrayDestroy(CUarray array)
 {
-    struct fr_giving tiles;
+    struct fr_release tiles;
     fr_tiles_begin(&tiles, array);
     CUresult r = destroy_array(array);
     fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);
@@ -220,7 +233,7 @@ HOOK CUresult cuArrayDestroy(CUarray array)
 
 HOOK CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    struct fr_giving tiles;
+    struct fr_release tiles;
     fr_tiles_begin(&tiles, array);
     CUresult r = destroy_mipmap(array);
     fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);

@@ -8,44 +8,69 @@
  *
  * A capturing stream allocates nothing: the request becomes a node of the graph (graph.c). Such a stream is never asked
  * whether its work is done, and calls that a capture forbids to other streams are made in relaxed mode. */
-#include "pool.h"
-#include "api_memory.h"
-#include "kernel.h"
-#include "linear.h"
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/graph.h"
+#include "memory/kept_blocks.h"
+#include "memory/late_free.h"
+#include "memory/linear.h"
+#include "memory/linear_records.h"
+#include "memory/margin_pool.h"
+#include "memory/place.h"
+#include "memory/pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #define WORK_NS 1000000000ull /* for work in the stream that may free memory */
 #define LEAST_NAP_US 20
 #define MOST_NAP_US 1000
 
-_Atomic int fr_captures;
+_Atomic int fr_capture_count;
 
 /* ---- streams ---- */
 
-uint64_t fr_stream_number(CUstream s)
+uint64_t fr_stream_id(CUstream s)
 {
     unsigned long long id;
-    if (fr_has(FR_cuStreamGetId)) return REAL(cuStreamGetId)(s, &id) ? FR_NO_STREAM : id + 1;
+    if (fr_driver_has(FR_cuStreamGetId)) return REAL(cuStreamGetId)(s, &id) ? FR_NO_STREAM : id + 1;
     uint64_t thread = s == CU_STREAM_PER_THREAD ? (uint64_t)syscall(SYS_gettid) : 0;
     CUcontext c = NULL;
     if ((uintptr_t)s <= 2 && REAL(cuStreamGetCtx)(s, &c)) return FR_NO_STREAM;
     return ((uint64_t)(uintptr_t)s + (uint64_t)(uintptr_t)c + (thread << 32)) | 1ull << 63;
 }
 
-bool fr_capturing(CUstream s)
+bool fr_stream_is_capturing(CUstream s)
 {
     int status = 0;
-    if (likely(!atomic_load_explicit(&fr_captures, memory_order_relaxed))) return false;
+    if (likely(!atomic_load_explicit(&fr_capture_count, memory_order_relaxed))) return false;
     return REAL(cuStreamIsCapturing)(s, &status) || status;
 }
 
-#define BEGIN(name, parameters, ...)                                      \
-    HOOK CUresult name parameters                                         \
-    {                                                                     \
-        atomic_fetch_add(&fr_captures, 1);                                \
-        fr_blocks_give();                                                 \
-        CUresult r = REAL(name)(__VA_ARGS__);                             \
-        if (r) atomic_fetch_sub(&fr_captures, 1);                         \
-        return r;                                                         \
+#define BEGIN(name, parameters, ...)                   \
+    HOOK CUresult name parameters                      \
+    {                                                  \
+        atomic_fetch_add(&fr_capture_count, 1);        \
+        fr_kept_blocks_free();                         \
+        CUresult r = REAL(name)(__VA_ARGS__);          \
+        if (r) atomic_fetch_sub(&fr_capture_count, 1); \
+        return r;                                      \
     }
 #define TO_GRAPH (CUstream s, CUgraph g, const CUgraphNode *from, const void *edges, size_t n, unsigned mode)
 BEGIN(cuStreamBeginCapture, (CUstream s, unsigned mode), s, mode)
@@ -60,7 +85,7 @@ static CUresult ended(CUstream s, CUresult r)
 {
     int status = 0;
     bool over = !r || (!REAL(cuStreamIsCapturing)(s, &status) && !status && r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    if (over) atomic_fetch_sub(&fr_captures, 1);
+    if (over) atomic_fetch_sub(&fr_capture_count, 1);
     return r;
 }
 
@@ -90,10 +115,10 @@ static CUresult from_elsewhere(struct fr_pool_request *q)
 static CUresult persist(struct fr_pool_request *q)
 {
     uint64_t end = fr_clock_ns(CLOCK_MONOTONIC) + WORK_NS;
-    if (fr_block_reuse(q)) return CUDA_SUCCESS;
+    if (fr_kept_block_take(q)) return CUDA_SUCCESS;
     CUresult r = from_elsewhere(q);
     if (r != CUDA_ERROR_OUT_OF_MEMORY) return r;
-    fr_blocks_give();
+    fr_kept_blocks_free();
     for (unsigned nap = LEAST_NAP_US;;) {
         bool more = make_room(q);
         if (fr_pool_attempt(q, !more)) return q->result;
@@ -111,7 +136,7 @@ static CUresult at_the_margin(struct fr_pool_request *q)
     fr_room_was_short();
     fr_quota(q->pool->card, &quota);
     if (q->size > quota.memory) return CUDA_ERROR_OUT_OF_MEMORY;
-    bool relaxed = atomic_load(&fr_captures) && !REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    bool relaxed = atomic_load(&fr_capture_count) && !REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     CUresult r = persist(q);
     if (relaxed) REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     errno = before;
@@ -127,7 +152,7 @@ static bool ask_the_pool(const struct fr_pool_request *q)
 {
     struct fr_quota quota;
     uint64_t worst = fr_pool_worst(q->pool, q->size), used;
-    if (fr_process() == FR_OFF || q->pool->exported || q->pool->peers || !worst) return true;
+    if (fr_process_state() == FR_OFF || q->pool->exported || q->pool->peers || !worst) return true;
     fr_quota(q->pool->card, &quota);
     used = fr_used(q->pool->card);
     if (worst > quota.memory || used > quota.memory - worst) return false;
@@ -137,12 +162,12 @@ static bool ask_the_pool(const struct fr_pool_request *q)
 static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUstream s)
 {
     struct fr_pool_request q = {.pool = p, .size = size, .stream = s, .out = out};
-    if (fr_process() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (p->card == FR_NO_CARD && p->device >= 0 && fr_process() != FR_OFF) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (fr_process_state() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (p->card == FR_NO_CARD && p->device >= 0 && fr_process_state() != FR_OFF) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD) return REAL(cuMemAllocFromPoolAsync)(out, size, p->handle, s);
     if (!ask_the_pool(&q) || !fr_pool_attempt(&q, false)) return at_the_margin(&q);
-    uint32_t tight = atomic_load_explicit(&fr_tight, memory_order_relaxed);
-    if (unlikely(tight)) atomic_store_explicit(&fr_tight, tight - 1, memory_order_relaxed);
+    uint32_t tight = atomic_load_explicit(&fr_room_is_tight, memory_order_relaxed);
+    if (unlikely(tight)) atomic_store_explicit(&fr_room_is_tight, tight - 1, memory_order_relaxed);
     return q.result;
 }
 
@@ -160,9 +185,9 @@ static struct fr_pool *pool_of(CUstream s)
 
 static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream s)
 {
-    if (!out || !size || fr_capturing(s)) return REAL(cuMemAllocAsync)(out, size, s);
+    if (!out || !size || fr_stream_is_capturing(s)) return REAL(cuMemAllocAsync)(out, size, s);
     struct fr_pool *p = pool_of(s);
-    if (!p) return fr_process() == FR_CLOSED ? CUDA_ERROR_OUT_OF_MEMORY : REAL(cuMemAllocAsync)(out, size, s);
+    if (!p) return fr_process_state() == FR_CLOSED ? CUDA_ERROR_OUT_OF_MEMORY : REAL(cuMemAllocAsync)(out, size, s);
     CUresult r = alloc_from(p, out, size, s);
     fr_pool_done(p);
     return r;
@@ -175,7 +200,7 @@ HOOK CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size, CUstream s) { 
 static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream s)
 {
     CUdevice device;
-    if (fr_process() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (fr_process_state() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
     struct fr_pool *p = r ? NULL : fr_pool_adopt(pool, -1, fr_card_here(&device));
     if (p) {
@@ -188,7 +213,7 @@ static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, 
 
 static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream s)
 {
-    if (!out || !size || !pool || fr_capturing(s)) return REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
+    if (!out || !size || !pool || fr_stream_is_capturing(s)) return REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
     struct fr_pool *p = fr_pool_use(pool);
     if (!p) return alloc_unknown(out, size, pool, s);
     CUresult r = alloc_from(p, out, size, s);
@@ -212,7 +237,7 @@ static CUresult free_to_pool(CUdeviceptr p, CUstream s)
     struct fr_shrinking shrinking;
     if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return REAL(cuMemFreeAsync)(p, s);
     fr_margin_piece_gone(p);
-    enum fr_kept kept = fr_block_keep(p, s);
+    enum fr_kept kept = fr_kept_block_put(p, s);
     if (unlikely(kept)) return kept == FR_KEPT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     fr_pools_shrinking(&shrinking, FR_BRIEF);
     CUresult r = REAL(cuMemFreeAsync)(p, s);
@@ -223,11 +248,11 @@ static CUresult free_to_pool(CUdeviceptr p, CUstream s)
 static CUresult free_async(CUdeviceptr p, CUstream s)
 {
     struct fr_linear linear;
-    if (!p || fr_capturing(s)) return REAL(cuMemFreeAsync)(p, s);
+    if (!p || fr_stream_is_capturing(s)) return REAL(cuMemFreeAsync)(p, s);
     if (!fr_linear_free_begin(&linear, p)) return free_to_pool(p, s);
     CUresult r = REAL(cuMemFreeAsync)(p, s);
     if (r || fr_synchronised(s)) fr_linear_free_end(&linear, r);
-    else fr_late_free(&linear, s, fr_stream_number(s), context_of(s));
+    else fr_late_free(&linear, s, fr_stream_id(s), context_of(s));
     return r;
 }
 

@@ -1,13 +1,28 @@
 /* Contexts that the application makes. Each costs the card hundreds of MiB, and what was allocated in it goes when it goes:
  * all of it is given back after the driver destroyed it, and not before. */
-#include "context.h"
-#include "api_memory.h"
-#include "granules.h"
-#include "holding.h"
-#include "linear.h"
-#include "module.h"
-#include "pace.h"
-#include "pool.h"
+#include "memory/context.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/context_cost.h"
+#include "memory/function_table.h"
+#include "memory/granules.h"
+#include "memory/kept_blocks.h"
+#include "memory/margin_pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/tiles.h"
+#include "pacing/stream_wait.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 /* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
  * one takes another key. */
@@ -23,23 +38,22 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
     struct fr_record r;
     while (fr_record_take_of(from, &r)) {
         if (inside && r.class == FR_MARGIN_PIECE) {
-            REAL(cuMemFree_v2)(r.key); /* of a pool, which outlives the context */
-            atomic_fetch_sub(&fr_margin_pieces, 1);
+            fr_margin_piece_free(r.key);
             continue;
         }
         r.context = to;
         r.key = key_of(&r, (uintptr_t)to, ends);
         fr_record_put(r);
     }
-    fr_small_rename(from, to);
+    fr_granules_rename(from, to);
 }
 
-CUcontext fr_context_doom(CUcontext context)
+CUcontext fr_context_retire(CUcontext context)
 {
     static _Atomic uintptr_t names = 1; /* odd: no handle is */
     CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2), popped;
-    fr_lanes_forget(context);
-    fr_blocks_give();
+    fr_stream_states_forget(context);
+    fr_kept_blocks_free();
     fr_context_forget(context);
     bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);
     move(context, doomed, true, inside);
@@ -47,11 +61,11 @@ CUcontext fr_context_doom(CUcontext context)
     return doomed;
 }
 
-void fr_context_spare(CUcontext from, CUcontext to) { move(from, to, false, false); }
+void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, false); }
 
 static uint64_t bytes_of(const struct fr_record *r) { return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object); }
 
-uint64_t fr_context_bury(CUcontext doomed, int card)
+uint64_t fr_context_reclaim(CUcontext doomed, int card)
 {
     struct fr_record r;
     struct fr_op op;
@@ -68,7 +82,7 @@ uint64_t fr_context_bury(CUcontext doomed, int card)
     }
     fr_functions_forget();
     fr_pools_shrunk(&(struct fr_shrinking){.cards = 0});
-    while (fr_small_drop(doomed, &object)) bytes += object == FR_NO_OBJECT ? FR_GRANULE : fr_object_leave(object);
+    while (fr_granules_drop(doomed, &object)) bytes += object == FR_NO_OBJECT ? FR_GRANULE : fr_object_leave(object);
     return bytes;
 }
 
@@ -81,19 +95,19 @@ static CUresult make(struct fr_context_call *c)
     CUresult r = fr_context_reserve(&cost, c->device);
     if (r) return r;
     if ((r = c->go(c))) {
-        fr_end(&cost.op, 0);
+        fr_op_end(&cost.op, 0);
         return r;
     }
     bool kept = fr_context_measure(&cost);
     struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*c->out, .bytes = cost.bytes};
     if (kept && fr_record_put(record)) {
         int card = cost.op.card;
-        fr_end(&cost.op, cost.bytes);
+        fr_op_end(&cost.op, cost.bytes);
         fr_context_made(card, *c->out);
         return CUDA_SUCCESS;
     }
     REAL(cuCtxDestroy_v2)(*c->out);
-    fr_end(&cost.op, 0);
+    fr_op_end(&cost.op, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -160,15 +174,15 @@ static CUresult end(struct fr_context_call *c)
         return c->go(c);
     }
     fr_free_begin(&op, self.card);
-    CUcontext doomed = fr_context_doom(c->context);
+    CUcontext doomed = fr_context_retire(c->context);
     CUresult r = c->go(c);
     if (r) {
-        fr_context_spare(doomed, c->context);
+        fr_context_restore(doomed, c->context);
         fr_record_put(self);
         fr_free_end(&op, 0);
         return r;
     }
-    uint64_t bytes = self.bytes + fr_context_bury(doomed, self.card) + fr_unseen_take(self.card);
+    uint64_t bytes = self.bytes + fr_context_reclaim(doomed, self.card) + fr_unseen_take(self.card);
     fr_contexts_add(self.card, -1);
     fr_free_end(&op, bytes);
     return CUDA_SUCCESS;

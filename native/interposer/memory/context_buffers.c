@@ -9,10 +9,25 @@
  *
  * The driver makes the stack larger by itself for a kernel whose local memory does not fit, at its launch. That is charged
  * before, when the function is used for the first time in a context. */
-#include "api_memory.h"
-#include "context.h"
-#include "kernel.h"
-#include "linear.h"
+#include "memory/context_buffers.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { STACK = CU_LIMIT_STACK_SIZE, PRINTF = CU_LIMIT_PRINTF_FIFO_SIZE, HEAP = CU_LIMIT_MALLOC_HEAP_SIZE, SYNC_DEPTH, PENDING, LIMITS };
 enum { SM_COUNT = 16, THREADS_OF_SM = 39 };  /* device attributes */
@@ -44,10 +59,10 @@ static uint64_t stack_of(CUdevice device, uint64_t bytes)
 static uint64_t most(CUdevice device, int limit, uint64_t value)
 {
     switch (limit) {
-    case STACK: return fr_granules(stack_of(device, value));
-    case SYNC_DEPTH: return fr_granules(times(value, SYNC_LEVEL));
-    case PENDING: return fr_granules(times(value, PENDING_LAUNCH));
-    default: return fr_granules(value);
+    case STACK: return fr_round_to_granules(stack_of(device, value));
+    case SYNC_DEPTH: return fr_round_to_granules(times(value, SYNC_LEVEL));
+    case PENDING: return fr_round_to_granules(times(value, PENDING_LAUNCH));
+    default: return fr_round_to_granules(value);
     }
 }
 
@@ -86,11 +101,11 @@ static CUresult set(const struct fr_place *at, int limit, size_t value)
     size_t now;
     if (REAL(cuCtxGetLimit)(&now, limit) || !find(at, limit, &seen)) return REAL(cuCtxSetLimit)(limit, value);
     uint64_t bytes = value > seen.a ? most(at->device, limit, value) : 0;
-    CUresult r = fr_begin_here(&op, at, value > now ? bytes : 0);
+    CUresult r = fr_op_begin_at(&op, at, value > now ? bytes : 0);
     if (r) return r;
     r = REAL(cuCtxSetLimit)(limit, value);
     if (!r && !REAL(cuCtxGetLimit)(&now, limit) && now > value && now > seen.a) bytes = most(at->device, limit, now); /* the driver rounds */
-    fr_end(&op, r ? 0 : book(at, &seen, bytes));
+    fr_op_end(&op, r ? 0 : book(at, &seen, bytes));
     return r;
 }
 
@@ -101,7 +116,7 @@ HOOK CUresult cuCtxSetLimit(int limit, size_t value)
     static _Atomic uint32_t setting;
     struct fr_place at;
     uint32_t nobody = 0;
-    if (limit < 0 || limit >= LIMITS || !fr_here(&at) || at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
+    if (limit < 0 || limit >= LIMITS || !fr_place_here(&at) || at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
     for (; !atomic_compare_exchange_weak(&setting, &nobody, 1); nobody = 0) fr_sleep_us(100);
     CUresult r = set(&at, limit, value);
     atomic_store(&setting, 0);
@@ -114,8 +129,8 @@ static uint64_t local_of(CUfunction f)
 {
     int bytes = 0;
     CUdevice device;
-    if (fr_has(FR_cuFuncGetAttribute) && !REAL(cuFuncGetAttribute)(&bytes, LOCAL_SIZE, f)) return (uint64_t)bytes;
-    if (!fr_has(FR_cuKernelGetAttribute) || REAL(cuCtxGetDevice)(&device)) return 0;
+    if (fr_driver_has(FR_cuFuncGetAttribute) && !REAL(cuFuncGetAttribute)(&bytes, LOCAL_SIZE, f)) return (uint64_t)bytes;
+    if (!fr_driver_has(FR_cuKernelGetAttribute) || REAL(cuCtxGetDevice)(&device)) return 0;
     return REAL(cuKernelGetAttribute)(&bytes, LOCAL_SIZE, (CUkernel)f, device) ? 0 : (uint64_t)bytes;
 }
 
@@ -126,11 +141,11 @@ CUresult fr_stack_for(CUfunction f)
     struct fr_record seen;
     struct fr_op op;
     uint64_t local = local_of(f);
-    if (local <= STACK_UNIT || !fr_here(&at) || at.card == FR_NO_CARD || !find(&at, STACK, &seen) || local <= seen.a) return CUDA_SUCCESS;
+    if (local <= STACK_UNIT || !fr_place_here(&at) || at.card == FR_NO_CARD || !find(&at, STACK, &seen) || local <= seen.a) return CUDA_SUCCESS;
     uint64_t bytes = most(at.device, STACK, local);
     if (bytes <= seen.bytes) return CUDA_SUCCESS;
-    CUresult r = fr_begin_here(&op, &at, bytes - seen.bytes);
-    if (!r) fr_end(&op, book(&at, &seen, bytes));
+    CUresult r = fr_op_begin_at(&op, &at, bytes - seen.bytes);
+    if (!r) fr_op_end(&op, book(&at, &seen, bytes));
     return r;
 }
 

@@ -9,10 +9,24 @@
  *   - without any figure, it is larger than MOST while a neighbour frees memory: the node's audit finds it
  *   - without the agent's figure, less than MOST is left of the quota and the context is larger than that: it is destroyed at
  *     once, and was above the quota for that long */
-#include "api_memory.h"
-#include "context.h"
-#include "linear.h"
-#include "nvml_view.h"
+#include "memory/context_cost.h"
+
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "memory/api_memory.h"
+#include "memory/devices.h"
+#include "memory/granules.h"
+#include "memory/own_figure.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+#include "nvml_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define MOST (512ull << 20)
 #define CARDS 64
@@ -45,7 +59,7 @@ static bool used_on_card(int card, uint64_t *bytes)
 {
     nvmlDevice_t handle;
     nvmlMemory_t m = {0};
-    if (!fr_has(FR_nvmlDeviceGetMemoryInfo) || REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), &handle)) return false;
+    if (!fr_driver_has(FR_nvmlDeviceGetMemoryInfo) || REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), &handle)) return false;
     if (REAL(nvmlDeviceGetMemoryInfo)(handle, &m)) return false;
     *bytes = m.used;
     return true;
@@ -56,11 +70,11 @@ CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device)
     struct fr_place at = {.card = fr_card_of(device), .device = device};
     *cost = (struct fr_cost){0};
     if (at.card != FR_NO_CARD) cost->bytes = known_size(at.card);
-    CUresult r = fr_begin_here(&cost->op, &at, cost->bytes);
+    CUresult r = fr_op_begin_at(&cost->op, &at, cost->bytes);
     if (r || cost->bytes || at.card == FR_NO_CARD) return r;
-    for (uint64_t hold = MOST; hold >= FR_GRANULE && cost->op.reserved < MOST; hold /= 2) fr_more(&cost->op, hold);
+    for (uint64_t hold = MOST; hold >= FR_GRANULE && cost->op.reserved < MOST; hold /= 2) fr_op_more(&cost->op, hold);
     if (!cost->op.reserved) {
-        fr_end(&cost->op, 0);
+        fr_op_end(&cost->op, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     fr_neighbours_note(at.card, &cost->neighbours);
@@ -88,7 +102,7 @@ bool fr_context_measure(struct fr_cost *cost)
     if (cost->bytes || card == FR_NO_CARD) return true;
     uint64_t figure = own_figure(cost);
     cost->bytes = figure ? figure : of_card(cost);
-    if (cost->bytes > cost->op.reserved && !fr_more(&cost->op, cost->bytes - cost->op.reserved)) return false;
+    if (cost->bytes > cost->op.reserved && !fr_op_more(&cost->op, cost->bytes - cost->op.reserved)) return false;
     if (figure && card < CARDS) atomic_store(&measured[card], figure);
     return true;
 }

@@ -1,9 +1,12 @@
 /* Machine code is an ELF file. Its variables stand in sections that are loaded and can be written: .nv.global without contents,
  * .nv.global.init with them. Shared and local memory are described in the same way, but no memory of the card is set aside for
  * them with the module. The code takes at most the size of the file. */
-#include "image.h"
+#include "memory/image.h"
 
 #include <elf.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #define MOST (1ull << 50)

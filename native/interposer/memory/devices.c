@@ -1,10 +1,25 @@
 /* The driver's devices are the container's cards: matched by UUID, so neither CUDA_VISIBLE_DEVICES nor the order in which
  * the driver counts can give one card's limit to another. A device that the limits do not name has a quota of zero and is
  * not shown; the driver's own CUdevice values stay what they are. */
-#include "api_memory.h"
-#include "context.h"
-#include "fractile.h"
+#include "memory/devices.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/text.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/unseen.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #define DEVICES 64
@@ -22,7 +37,7 @@ static bool same_uuid(const char *text, const CUuuid *uuid)
 {
     unsigned char bytes[16] = {0};
     unsigned count = 0;
-    if (fr_length(text, PREFIX) < PREFIX) return false;
+    if (fr_bounded_length(text, PREFIX) < PREFIX) return false;
     for (const char *p = text + PREFIX; *p && count < 32; p++) {
         if (*p == '-') continue;
         bytes[count / 2] |= (unsigned char)(nibble(*p) << (count % 2 ? 0 : 4));
@@ -35,11 +50,11 @@ static bool same_uuid(const char *text, const CUuuid *uuid)
 static int find_card(CUdevice device)
 {
     CUuuid instance, card;
-    bool has_instance = fr_has(FR_cuDeviceGetUuid_v2) && !REAL(cuDeviceGetUuid_v2)(&instance, device);
+    bool has_instance = fr_driver_has(FR_cuDeviceGetUuid_v2) && !REAL(cuDeviceGetUuid_v2)(&instance, device);
     int count = fr_card_count();
     for (int i = 0; i < count && has_instance; i++)
         if (same_uuid(fr_card_uuid(i), &instance)) return i;
-    bool has_card = fr_has(FR_cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(&card, device);
+    bool has_card = fr_driver_has(FR_cuDeviceGetUuid) && !REAL(cuDeviceGetUuid)(&card, device);
     for (int i = 0; i < count && has_card; i++)
         if (same_uuid(fr_card_uuid(i), &card)) return i;
     return has_instance || has_card ? FR_NO_CARD : FR_NO_CARD - 1; /* the driver is not ready: ask again next time */
@@ -47,7 +62,7 @@ static int find_card(CUdevice device)
 
 int fr_card_of(CUdevice device)
 {
-    if (device < 0 || fr_process() == FR_CLOSED) return FR_NO_CARD;
+    if (device < 0 || fr_process_state() == FR_CLOSED) return FR_NO_CARD;
     if (unlikely(atomic_load(&known_in) != atomic_load(&fr_era))) {
         for (int i = 0; i < DEVICES; i++) atomic_store(&known[i], 0);
         atomic_store(&known_in, atomic_load(&fr_era));
@@ -87,7 +102,7 @@ int fr_card_of_context(CUcontext context, CUdevice *device)
 /* Without limits nothing can be allocated, so hiding the devices would only hide the reason. */
 static bool shown(CUdevice device)
 {
-    return fr_process() != FR_ENFORCE || fr_card_of(device) != FR_NO_CARD;
+    return fr_process_state() != FR_ENFORCE || fr_card_of(device) != FR_NO_CARD;
 }
 
 HOOK CUresult cuDeviceGetCount(int *out)

@@ -1,15 +1,27 @@
 /* Memory that Vulkan or another interface made and CUDA imports. Nobody counted it when it was made, so the importer is
  * charged for all of it, until it lets go. */
-#include "api_memory.h"
-#include "linear.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 HOOK CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
     struct fr_place at;
     struct fr_op op;
-    if (!out || !description || !fr_here(&at)) return REAL(cuImportExternalMemory)(out, description);
-    uint64_t bytes = fr_granules(description->size);
-    CUresult r = fr_begin_here(&op, &at, bytes);
+    if (!out || !description || !fr_place_here(&at)) return REAL(cuImportExternalMemory)(out, description);
+    uint64_t bytes = fr_round_to_granules(description->size);
+    CUresult r = fr_op_begin_at(&op, &at, bytes);
     if (r) return r;
     r = REAL(cuImportExternalMemory)(out, description);
     struct fr_record record = {.class = FR_IMPORT, .card = at.card, .object = FR_NO_OBJECT, .bytes = bytes, .context = at.context};
@@ -18,7 +30,7 @@ HOOK CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_
         REAL(cuDestroyExternalMemory)(*out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_end(&op, r ? 0 : bytes);
+    fr_op_end(&op, r ? 0 : bytes);
     return r;
 }
 
@@ -41,18 +53,18 @@ static CUresult mapped(CUgraphicsResource resource, uint64_t size)
     struct fr_place at;
     struct fr_op op;
     struct fr_record record = {.class = FR_IMPORT, .object = FR_NO_OBJECT, .key = (uintptr_t)resource};
-    uint64_t bytes = fr_granules(size);
-    if (!fr_here(&at)) return CUDA_SUCCESS;
+    uint64_t bytes = fr_round_to_granules(size);
+    if (!fr_place_here(&at)) return CUDA_SUCCESS;
     fr_record_find(FR_IMPORT, record.key, &record);
     if (record.bytes >= bytes) return CUDA_SUCCESS;
-    CUresult r = fr_begin_here(&op, &at, bytes - record.bytes);
+    CUresult r = fr_op_begin_at(&op, &at, bytes - record.bytes);
     if (r) return r;
     uint64_t more = bytes - record.bytes;
     record.card = at.card;
     record.context = at.context;
     record.bytes = bytes;
     bool kept = fr_record_put(record);
-    fr_end(&op, kept ? more : 0);
+    fr_op_end(&op, kept ? more : 0);
     return kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -9,10 +9,13 @@
  * Flags tell the compression, but so do the contents: they are taken as they are, as Zstandard, or as LZ4, and what comes out
  * must have the announced size. The vendor does not document the format; tests/interposer/fatbin_test.py reads the vendor's
  * own libraries of CUDA 11, 12 and 13 with this. */
-#include "image.h"
-#include "unpack.h"
+#include "memory/image.h"
+#include "memory/unpack.h"
 
 #include <elf.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

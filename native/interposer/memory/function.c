@@ -6,9 +6,24 @@
  *                            stream, or the current context for the streams that every context has
  *
  * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
-#include "api_memory.h"
-#include "context.h"
-#include "module.h"
+#include "memory/function.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/function_table.h"
+#include "memory/loaded.h"
+#include "memory/unseen.h"
+#include "pacing/api_launch.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define PLACES 4096
 #define LAST_COMMON_STREAM 2 /* NULL, legacy, per thread */
@@ -68,7 +83,7 @@ void fr_functions_forget(void)
     fr_unlock(&lock);
 }
 
-void fr_stream_gone(void) { atomic_fetch_add(&streams, 1); }
+void fr_functions_stream_gone(void) { atomic_fetch_add(&streams, 1); }
 
 /* ---- where a function is from ---- */
 
@@ -81,9 +96,9 @@ static struct home home_of(CUfunction f)
 {
     CUmodule from = NULL;
     struct home home = {0};
-    if (fr_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&from, f) && fr_module_known((uintptr_t)from)) home.handle = (uintptr_t)from;
+    if (fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&from, f) && fr_module_known((uintptr_t)from)) home.handle = (uintptr_t)from;
     if (home.handle && !fr_module_is_library(home.handle)) return home;
-    if (!fr_has(FR_cuKernelGetLibrary) || REAL(cuKernelGetLibrary)(&from, (CUkernel)f) || !fr_module_known((uintptr_t)from)) return home;
+    if (!fr_driver_has(FR_cuKernelGetLibrary) || REAL(cuKernelGetLibrary)(&from, (CUkernel)f) || !fr_module_known((uintptr_t)from)) return home;
     return (struct home){(uintptr_t)from, true};
 }
 
@@ -92,7 +107,7 @@ static struct home home_of(CUfunction f)
 /* What cannot be loaded now may be loaded by the launch: it stays charged. */
 static CUresult load_function(struct fr_loading *c)
 {
-    CUresult r = fr_has(FR_cuFuncLoad) ? REAL(cuFuncLoad)(c->function) : CUDA_SUCCESS;
+    CUresult r = fr_driver_has(FR_cuFuncLoad) ? REAL(cuFuncLoad)(c->function) : CUDA_SUCCESS;
     return r == CUDA_ERROR_OUT_OF_MEMORY ? r : CUDA_SUCCESS;
 }
 
@@ -100,13 +115,13 @@ static CUresult load_kernel(struct fr_loading *c)
 {
     CUfunction here = NULL;
     CUresult r = REAL(cuKernelGetFunction)(&here, (CUkernel)c->function);
-    if (!r && fr_has(FR_cuFuncLoad)) r = REAL(cuFuncLoad)(here);
+    if (!r && fr_driver_has(FR_cuFuncLoad)) r = REAL(cuFuncLoad)(here);
     return r == CUDA_ERROR_OUT_OF_MEMORY ? r : CUDA_SUCCESS;
 }
 
 static CUresult load(CUfunction f, struct home home)
 {
-    CUresult r = fr_function_first(f); /* its stack, and where it came from: context.h */
+    CUresult r = fr_function_first_use(f); /* its stack, and where it came from: context.h */
     if (r) return r;
     struct fr_loading c = {.go = home.kernel ? load_kernel : load_function, .handle = home.handle, .parts = FR_CODE | FR_GLOBALS, .function = f};
     return home.handle ? fr_load_parts(&c) : CUDA_SUCCESS;
@@ -126,7 +141,7 @@ static CUresult load_for(CUfunction f, struct home home, CUstream stream)
 static void remember(CUfunction f, struct home home, uintptr_t where, uint32_t generation)
 {
     fr_lock(&lock);
-    bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_has(FR_cuKernelGetLibrary));
+    bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
     if (everywhere) write_place(place_of((uintptr_t)f, where), (uintptr_t)f, where, generation);
     else atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], (uintptr_t)f, memory_order_relaxed);
     fr_unlock(&lock);
@@ -163,7 +178,7 @@ static CUresult module_function(struct fr_loading *c) { return REAL(cuModuleGetF
 static int if_it_is_loaded(struct fr_loading *c)
 {
     int state = 1;
-    bool loaded = !fr_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, *c->out) || state != 0;
+    bool loaded = !fr_driver_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, *c->out) || state != 0;
     return loaded ? c->parts : c->parts & FR_GLOBALS;
 }
 

@@ -4,8 +4,18 @@
  * A piece is booked after the driver gave it, out of a granule that the call had reserved, and unbooked after the driver took
  * it back. So whatever threads do at the same time, the granules that are booked or reserved contain all that the driver
  * holds, wherever it puts the pieces: the next piece may be booked at a place before the last one there is unbooked. */
-#include "granules.h"
+#include "memory/granules.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/objects.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -92,7 +102,7 @@ static void remove_piece(struct granule *g, uint32_t *emptied, int *object)
     drop(g);
 }
 
-bool fr_small_book(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added)
+bool fr_granules_add(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added)
 {
     bool ok = true;
     *added = 0;
@@ -109,7 +119,7 @@ bool fr_small_book(CUcontext context, int card, CUdeviceptr p, uint64_t size, ui
     return ok;
 }
 
-void fr_small_unbook(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object)
+void fr_granules_remove(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object)
 {
     *emptied = 0;
     *object = FR_NO_OBJECT;
@@ -123,7 +133,7 @@ void fr_small_unbook(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, 
 
 /* ---- sharing, and the end of a context ---- */
 
-bool fr_small_object(int card, CUdeviceptr p, int *object)
+bool fr_granule_object(int card, CUdeviceptr p, int *object)
 {
     enter();
     struct granule *g = find(p & ~(FR_GRANULE - 1), card);
@@ -132,7 +142,7 @@ bool fr_small_object(int card, CUdeviceptr p, int *object)
     return g != NULL;
 }
 
-bool fr_small_set_object(int card, CUdeviceptr p, int object)
+bool fr_granule_set_object(int card, CUdeviceptr p, int object)
 {
     enter();
     struct granule *g = find(p & ~(FR_GRANULE - 1), card);
@@ -141,7 +151,7 @@ bool fr_small_set_object(int card, CUdeviceptr p, int object)
     return g != NULL;
 }
 
-void fr_small_rename(CUcontext from, CUcontext to)
+void fr_granules_rename(CUcontext from, CUcontext to)
 {
     enter();
     for (struct granule *g = all; g; g = g->next_of)
@@ -149,7 +159,7 @@ void fr_small_rename(CUcontext from, CUcontext to)
     leave();
 }
 
-bool fr_small_drop(CUcontext context, int *object)
+bool fr_granules_drop(CUcontext context, int *object)
 {
     enter();
     struct granule *g = all;

@@ -2,21 +2,32 @@
 #ifndef FRACTILE_GRANULES_H
 #define FRACTILE_GRANULES_H
 
-#include "fractile.h"
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FR_GRANULE (2ull << 20)
+#define FR_SMALL (1ull << 20) /* what is smaller shares granules with others */
+
+static inline uint64_t fr_round_to_granules(uint64_t bytes)
+{
+    return bytes > UINT64_MAX - FR_GRANULE ? UINT64_MAX / FR_GRANULE * FR_GRANULE : (bytes + FR_GRANULE - 1) / FR_GRANULE * FR_GRANULE;
+}
 
 /* After the driver's call: books a piece where it landed. `added`: granules that held no piece before and are to be charged.
  * False: no memory for the table, and nothing is booked. */
-bool fr_small_book(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added);
+bool fr_granules_add(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added);
 
 /* After the driver freed a piece: how many granules hold none any more, and the object that its granule was. */
-void fr_small_unbook(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object);
+void fr_granules_remove(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object);
 
-bool fr_small_object(int card, CUdeviceptr p, int *object);
-bool fr_small_set_object(int card, CUdeviceptr p, int object);
+bool fr_granule_object(int card, CUdeviceptr p, int *object);
+bool fr_granule_set_object(int card, CUdeviceptr p, int object);
 
 /* Granules that die with a context take another name before it is destroyed, so that a new context at the same address is not
  * taken for it; in the end they are dropped one by one. */
-void fr_small_rename(CUcontext from, CUcontext to);
-bool fr_small_drop(CUcontext context, int *object);
+void fr_granules_rename(CUcontext from, CUcontext to);
+bool fr_granules_drop(CUcontext context, int *object);
 
 #endif

@@ -9,8 +9,29 @@
  *
  * Near the quota the store is trimmed first, and then what the others needed is not there any more. A graph without memory
  * nodes costs a look at one bit. */
-#include "pace.h"
-#include "pool.h"
+#include "memory/graph.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_pool.h"
+#include "memory/devices.h"
+#include "memory/kept_blocks.h"
+#include "memory/nodes.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 #define FILTER 4096
@@ -64,7 +85,7 @@ static void compare(CUdevice d, struct fr_op *op)
     uint64_t now = attribute(d, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, s->charged), before = s->charged;
     uint64_t more = now > before ? now - before : 0, kept = more < op->reserved ? more : op->reserved;
     s->charged = now;
-    fr_end(op, kept);
+    fr_op_end(op, kept);
     if (unlikely(more > kept)) fr_charge(card, more - kept);
     if (now >= before) return;
     fr_free_begin(&back, card);
@@ -142,10 +163,10 @@ static bool begin_at_once(struct call *c)
     enter(c->device);
     c->missing = growth(c);
     if (c->op.card != FR_NO_CARD && c->op.reserved >= c->missing) return true;
-    if (c->op.card == FR_NO_CARD && fr_begin(&c->op, fr_card_of(c->device), 0)) c->op.card = FR_NO_CARD;
-    else if (c->missing <= c->op.reserved || fr_more(&c->op, c->missing - c->op.reserved)) return true;
+    if (c->op.card == FR_NO_CARD && fr_op_begin(&c->op, fr_card_of(c->device), 0)) c->op.card = FR_NO_CARD;
+    else if (c->missing <= c->op.reserved || fr_op_more(&c->op, c->missing - c->op.reserved)) return true;
     leave(c->device);
-    fr_end(&c->op, 0);
+    fr_op_end(&c->op, 0);
     return false;
 }
 
@@ -157,9 +178,9 @@ static bool begin(struct call *c)
     int card = fr_card_of(c->device);
     for (int i = 0; i < AT_THE_MARGIN; i++) {
         trim(c->device);
-        fr_blocks_give();
+        fr_kept_blocks_free();
         fr_pools_trim(card);
-        if (fr_begin(&c->op, card, c->need)) c->op = (struct fr_op){.card = FR_NO_CARD};
+        if (fr_op_begin(&c->op, card, c->need)) c->op = (struct fr_op){.card = FR_NO_CARD};
         if (begin_at_once(c)) return true;
     }
     return false;
@@ -205,7 +226,7 @@ static bool recall(CUgraphExec e, struct call *c)
 static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
 {
     struct call c;
-    if (!recall(e, &c) || !counts(c.need, c.device) || fr_capturing(s)) return real(e, given);
+    if (!recall(e, &c) || !counts(c.need, c.device) || fr_stream_is_capturing(s)) return real(e, given);
     if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t kept = c.kept, trims = c.trims;
     CUresult result = real(e, given);
@@ -215,15 +236,15 @@ static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(
 }
 
 /* A launch is one piece of work on the card, to be paced as a kernel is. */
-#define LAUNCH(name, stream, own)                                                                               \
-    HOOK CUresult name(CUgraphExec e, CUstream s)                                                               \
-    {                                                                                                           \
+#define LAUNCH(name, stream, own)                                                                                \
+    HOOK CUresult name(CUgraphExec e, CUstream s)                                                                \
+    {                                                                                                            \
         if (fr_unpaced()) return likely(!may_have_memory(e)) ? REAL(name)(e, s) : run(e, stream, s, REAL(name)); \
-        struct fr_ticket t;                                                                                     \
-        fr_pace_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                       \
-        CUresult r = !may_have_memory(e) ? REAL(name)(e, s) : run(e, stream, s, REAL(name));                    \
-        fr_pace_leave(&t, r);                                                                                   \
-        return r;                                                                                               \
+        struct fr_ticket t;                                                                                      \
+        fr_gate_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                        \
+        CUresult r = !may_have_memory(e) ? REAL(name)(e, s) : run(e, stream, s, REAL(name));                     \
+        fr_gate_leave(&t, r);                                                                                    \
+        return r;                                                                                                \
     }
 LAUNCH(cuGraphLaunch, s, false)
 LAUNCH(cuGraphLaunch_ptsz, fr_per_thread(s), true)

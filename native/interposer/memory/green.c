@@ -1,7 +1,21 @@
 /* Green contexts: parts of a device's SMs. Each holds the device's primary context and is charged as a context itself, since no
  * figure of its own is known. What is allocated in one belongs to the primary one, and is given back with that. */
-#include "api_memory.h"
-#include "context.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
+#include "memory/context_buffers.h"
+#include "memory/context_cost.h"
+#include "memory/primary.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 
@@ -16,7 +30,7 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
     CUresult r = fr_context_reserve(&cost, device);
     if (r) return r;
     r = fr_primary_hold(&c, destroy);
-    if (r) return fr_end(&cost.op, 0), r;
+    if (r) return fr_op_end(&cost.op, 0), r;
     bool kept = fr_context_measure(&cost);
     struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*out,
                                .bytes = cost.bytes, .a = (uint64_t)device};
@@ -24,7 +38,7 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
         fr_primary_leave(&(struct fr_context_call){.go = destroy, .green = *out, .device = device}, false);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_end(&cost.op, r ? 0 : cost.bytes);
+    fr_op_end(&cost.op, r ? 0 : cost.bytes);
     return r;
 }
 
@@ -52,7 +66,7 @@ HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
     if (context) {
         record.bytes += fr_buffers_take(context);
         fr_context_forget(context);
-        fr_context_spare(context, fr_primary_context(c.device));
+        fr_context_restore(context, fr_primary_context(c.device));
     }
     CUresult r = fr_primary_leave(&c, false);
     if (r) fr_record_put(record);

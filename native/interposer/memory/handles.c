@@ -4,10 +4,24 @@
  * before the driver imports, so that the maker cannot let go of the bytes in between. What nobody here made, or what came
  * by a descriptor that nobody marked, is charged to its first importer, in full; how much it is the driver says only when it
  * is mapped. */
-#include "handles.h"
-#include "api_vmm.h"
-#include "kernel.h"
+#include "memory/handles.h"
 
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "memory/api_vmm.h"
+#include "memory/holding.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 static uint64_t mix(uint64_t h, uint64_t word)
@@ -29,7 +43,7 @@ struct fr_key fr_key_of_bytes(const void *handle64)
     return key;
 }
 
-void fr_let_go(int object)
+void fr_object_release(int object)
 {
     struct fr_op op;
     if (object == FR_NO_OBJECT) return;
@@ -47,7 +61,7 @@ static void say_full(void)
 /* What leaves the process uncounted could be held by others after it is refunded here: rather it does not leave. */
 static bool is_counted(const struct fr_memory *m)
 {
-    if (m->object != FR_NO_OBJECT || m->unpaid || fr_process() != FR_ENFORCE) return true;
+    if (m->object != FR_NO_OBJECT || m->unpaid || fr_process_state() != FR_ENFORCE) return true;
     say_full();
     return false;
 }
@@ -69,7 +83,7 @@ static struct fr_key name(struct fr_memory *m)
     bool twice = m->object != FR_NO_OBJECT;
     if (!twice) m->object = object;
     fr_memory_unlock();
-    if (twice) fr_let_go(object);
+    if (twice) fr_object_release(object);
     return key;
 }
 
@@ -78,7 +92,7 @@ static bool publish(const struct fr_memory *m, void *out, int type, struct fr_ke
 {
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FD) fr_descriptor_mark(*(int *)out, key);
     if (type != CU_MEM_HANDLE_TYPE_FABRIC || m->object == FR_NO_OBJECT) return true;
-    if (fr_object_also(m->object, fr_key_of_bytes(out)) || fr_process() != FR_ENFORCE) return true;
+    if (fr_object_also(m->object, fr_key_of_bytes(out)) || fr_process_state() != FR_ENFORCE) return true;
     say_full();
     return false;
 }
@@ -135,7 +149,7 @@ HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, 
     if (!r && !key.a) key = mark(from, type);
     struct fr_memory *m = r ? NULL : describe(*out, key, object);
     if (!m) {
-        fr_let_go(object);
+        fr_object_release(object);
         if (!r) REAL(cuMemRelease)(*out);
         return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -161,6 +175,6 @@ uint64_t fr_pay_for_import(struct fr_memory *m, uint64_t bytes)
     }
     fr_memory_unlock();
     if (first) return kept;
-    fr_let_go(object); /* another thread mapped it, and paid */
+    fr_object_release(object); /* another thread mapped it, and paid */
     return 0;
 }

@@ -6,8 +6,19 @@
  * driver has let go of it. So what a call is about to drop is taken off the tables before the call, or marked with the
  * call's ticket; and a call on its way holds the allocation too, so that of two threads that drop the last two references
  * the one that ends last gives back the bytes. */
-#include "holding.h"
+#include "memory/holding.h"
 
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -16,7 +27,7 @@
 static struct fr_lock lock;
 static uint32_t era, tickets;
 static struct fr_memory *unused;
-static struct fr_bond *bonds;
+static struct fr_mapping *bonds;
 static size_t count, room;
 
 void fr_memory_lock(void)
@@ -52,7 +63,7 @@ static void put_entry(struct fr_memory *m)
 
 /* ---- bonds ---- */
 
-static int order(const struct fr_bond *b, uint64_t owner, int device, uint64_t place)
+static int order(const struct fr_mapping *b, uint64_t owner, int device, uint64_t place)
 {
     if (b->owner != owner) return b->owner < owner ? -1 : 1;
     if (b->device != device) return b->device < device ? -1 : 1;
@@ -82,7 +93,7 @@ static bool grow(void)
     return true;
 }
 
-bool fr_bond_add(struct fr_bond bond)
+bool fr_mapping_add(struct fr_mapping bond)
 {
     fr_memory_lock();
     bool ok = count < room || grow();
@@ -105,18 +116,18 @@ static void remove_bond(size_t at)
 
 /* ---- giving back ---- */
 
-void fr_giving_begin(struct fr_giving *g)
+void fr_release_begin(struct fr_release *g)
 {
     g->dead = NULL;
     g->count = 0;
     g->ticket = 0;
 }
 
-static int part_of(struct fr_giving *g, int card)
+static int part_of(struct fr_release *g, int card)
 {
     for (int i = 0; i < g->count; i++)
         if (g->part[i].card == card) return i;
-    if (g->count == FR_GIVING_CARDS) return 0;
+    if (g->count == FR_RELEASE_CARDS) return 0;
     g->part[g->count].card = card;
     g->part[g->count].bytes = 0;
     fr_free_begin(&g->part[g->count].op, card);
@@ -124,14 +135,14 @@ static int part_of(struct fr_giving *g, int card)
 }
 
 /* What it may give back, and with a multicast object what that holds. */
-static void announce(struct fr_giving *g, const struct fr_memory *m)
+static void announce(struct fr_release *g, const struct fr_memory *m)
 {
     uint64_t owner = (uint64_t)(uintptr_t)m;
     part_of(g, m->card);
     for (size_t i = first(owner, -1, 0); i < count && bonds[i].owner == owner; i++) part_of(g, bonds[i].memory->card);
 }
 
-static void bury(struct fr_giving *g, struct fr_memory *m)
+static void bury(struct fr_release *g, struct fr_memory *m)
 {
     if (m->holds || m->calls) return;
     m->next = g->dead;
@@ -145,7 +156,7 @@ static void bury(struct fr_giving *g, struct fr_memory *m)
     }
 }
 
-void fr_giving_end(struct fr_giving *g)
+void fr_release_end(struct fr_release *g)
 {
     while (g->dead) {
         struct fr_memory *m = g->dead;
@@ -200,14 +211,14 @@ struct fr_memory *fr_memory_pin_at(CUdeviceptr address)
 
 void fr_memory_unpin(struct fr_memory *m)
 {
-    struct fr_giving g;
+    struct fr_release g;
     if (!m) return;
-    fr_giving_begin(&g);
+    fr_release_begin(&g);
     fr_memory_lock();
     m->calls--;
     bury(&g, m);
     fr_memory_unlock();
-    fr_giving_end(&g);
+    fr_release_end(&g);
 }
 
 /* ---- handles ---- */
@@ -234,7 +245,7 @@ bool fr_handle_add(CUmemGenericAllocationHandle number, struct fr_memory **m)
     return ok;
 }
 
-struct fr_memory *fr_handle_leave(struct fr_giving *g, CUmemGenericAllocationHandle number)
+struct fr_memory *fr_handle_remove(struct fr_release *g, CUmemGenericAllocationHandle number)
 {
     struct fr_record r;
     fr_memory_lock();
@@ -250,7 +261,7 @@ struct fr_memory *fr_handle_leave(struct fr_giving *g, CUmemGenericAllocationHan
     return m;
 }
 
-void fr_handle_left(struct fr_giving *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done)
+void fr_handle_removed(struct fr_release *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done)
 {
     struct fr_memory *same = m;
     if (!m) return;
@@ -271,12 +282,12 @@ static bool in_range(size_t i, uint64_t owner, int device, uint64_t place, uint6
     return i < count && bonds[i].owner == owner && bonds[i].device == device && bonds[i].place - place <= size;
 }
 
-void fr_bonds_leave(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size)
+void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size)
 {
     fr_memory_lock();
     while (!g->ticket) g->ticket = ++tickets;
     for (size_t i = first(owner, device, place); in_range(i, owner, device, place, size); i++) {
-        struct fr_bond *b = &bonds[i];
+        struct fr_mapping *b = &bonds[i];
         if (b->ticket || b->size > size - (b->place - place)) continue;
         b->ticket = g->ticket;
         b->memory->calls++;
@@ -285,12 +296,12 @@ void fr_bonds_leave(struct fr_giving *g, uint64_t owner, int device, uint64_t pl
     fr_memory_unlock();
 }
 
-void fr_bonds_left(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done)
+void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done)
 {
     fr_memory_lock();
     size_t i = first(owner, device, place), kept = i;
     for (; g->ticket && in_range(i, owner, device, place, size); i++) {
-        struct fr_bond b = bonds[i];
+        struct fr_mapping b = bonds[i];
         bool ours = b.ticket == g->ticket;
         if (ours) {
             b.ticket = 0;

@@ -1,10 +1,17 @@
 /* What keeps the driver's physical allocations alive in this process: see holding.c. */
-#ifndef FRACTILE_HOLDING_H
-#define FRACTILE_HOLDING_H
+#ifndef FRACTILE_MEMORY_HOLDING_H
+#define FRACTILE_MEMORY_HOLDING_H
 
-#include "fractile.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
 
-#define FR_GIVING_CARDS 64
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FR_RELEASE_CARDS 64
 
 struct fr_memory {
     int card;
@@ -18,7 +25,7 @@ struct fr_memory {
 };
 
 /* A mapping, a bind or a tile. They stand in one order: by owner, device, place. */
-struct fr_bond {
+struct fr_mapping {
     uint64_t owner; /* 0: the address space; a multicast object; an array */
     uint64_t place, size;
     int device;
@@ -27,14 +34,14 @@ struct fr_bond {
 };
 
 /* What a call gives back at its end. It is announced before the call, so that others wait for it. */
-struct fr_giving {
+struct fr_release {
     struct fr_memory *dead;
     uint32_t ticket;
     int count;
-    struct { struct fr_op op; int card; uint64_t bytes; } part[FR_GIVING_CARDS];
+    struct { struct fr_op op; int card; uint64_t bytes; } part[FR_RELEASE_CARDS];
 };
-void fr_giving_begin(struct fr_giving *g);
-void fr_giving_end(struct fr_giving *g);
+void fr_release_begin(struct fr_release *g);
+void fr_release_end(struct fr_release *g);
 
 /* A new allocation, and one found by its number or by an address, comes with a call on its way: until it is unpinned it does
  * not die. NULL: no memory for the table; not ours. */
@@ -45,17 +52,12 @@ void fr_memory_unpin(struct fr_memory *m);
 
 /* One more reference by this number. *m may become the allocation that the number stands for already. */
 bool fr_handle_add(CUmemGenericAllocationHandle number, struct fr_memory **m);
-struct fr_memory *fr_handle_leave(struct fr_giving *g, CUmemGenericAllocationHandle number); /* before the driver drops it */
-void fr_handle_left(struct fr_giving *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done);
+struct fr_memory *fr_handle_remove(struct fr_release *g, CUmemGenericAllocationHandle number); /* before the driver drops it */
+void fr_handle_removed(struct fr_release *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done);
 
-bool fr_bond_add(struct fr_bond bond);
-void fr_bonds_leave(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it whole */
-void fr_bonds_left(struct fr_giving *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
-
-/* tiles.c: around the destruction of an array, whose tiles hold memory */
-void fr_tiles_begin(struct fr_giving *g, const void *array);
-void fr_tiles_end(struct fr_giving *g, const void *array, bool destroyed);
-void fr_tiles_forget(uint64_t array); /* it went with its context */
+bool fr_mapping_add(struct fr_mapping bond);
+void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it whole */
+void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
 
 /* One at a time for what concerns an allocation's key, object and payment; a few instructions long. */
 void fr_memory_lock(void);

@@ -1,9 +1,11 @@
 /* Images come as PTX text, as machine code (ELF), or as a fat binary of several of them, perhaps behind a small wrapper that
  * points to it. The code takes at most the size of what is loaded; the variables are added up. */
-#include "image.h"
+#include "memory/image.h"
 
 #include <elf.h>
 #include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -1,7 +1,19 @@
 /* What programs are told of the memory: the container's quota is the card. TensorFlow takes all that is called free and vLLM
  * sizes its cache by it, so what is called free must be what the next allocation can have, to the granule. */
-#include "api_memory.h"
-#include "fractile.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/devices.h"
+#include "memory/granules.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t less(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -22,7 +34,7 @@ HOOK CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     CUdevice device;
     CUresult r = REAL(cuMemGetInfo_v2)(free_bytes ? &f : NULL, total ? &t : NULL);
     if (r) return r;
-    if (fr_process() != FR_OFF) {
+    if (fr_process_state() != FR_OFF) {
         uint64_t wide_free = free_bytes ? f : UINT64_MAX, wide_total = total ? t : UINT64_MAX;
         as_container(fr_card_here(&device), &wide_free, &wide_total);
         f = (size_t)wide_free, t = (size_t)wide_total;
@@ -40,7 +52,7 @@ HOOK CUresult cuMemGetInfo(unsigned *free_bytes, unsigned *total)
     CUdevice device;
     CUresult r = REAL(cuMemGetInfo)(free_bytes ? &f : NULL, total ? &t : NULL);
     if (r) return r;
-    if (fr_process() != FR_OFF) { /* the driver's own answers end at 4 GiB: there they say "at least" */
+    if (fr_process_state() != FR_OFF) { /* the driver's own answers end at 4 GiB: there they say "at least" */
         uint64_t wide_free = f == UINT32_MAX || !free_bytes ? UINT64_MAX : f, wide_total = t == UINT32_MAX || !total ? UINT64_MAX : t;
         as_container(fr_card_here(&device), &wide_free, &wide_total);
         f = narrow(wide_free), t = narrow(wide_total);
@@ -61,13 +73,13 @@ static uint64_t quota_of(CUdevice device)
 HOOK CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device)
 {
     CUresult r = REAL(cuDeviceTotalMem_v2)(out, device);
-    if (!r && out && fr_process() != FR_OFF) *out = (size_t)less(quota_of(device), *out);
+    if (!r && out && fr_process_state() != FR_OFF) *out = (size_t)less(quota_of(device), *out);
     return r;
 }
 
 HOOK CUresult cuDeviceTotalMem(unsigned *out, CUdevice device)
 {
     CUresult r = REAL(cuDeviceTotalMem)(out, device);
-    if (!r && out && fr_process() != FR_OFF) *out = narrow(less(quota_of(device), *out == UINT32_MAX ? UINT64_MAX : *out));
+    if (!r && out && fr_process_state() != FR_OFF) *out = narrow(less(quota_of(device), *out == UINT32_MAX ? UINT64_MAX : *out));
     return r;
 }

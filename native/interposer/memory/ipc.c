@@ -3,11 +3,29 @@
  *
  * What is shared is what the driver shares. Of a small piece that is its whole granule: the importer keeps all of it, so the
  * granule is the object, and each handle to one of its pieces is one more name of it. */
-#include "api_memory.h"
-#include "api_vmm.h"
-#include "linear.h"
-#include "pool.h"
-#include "handles.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/records.h"
+#include "memory/api_pool.h"
+#include "memory/api_vmm.h"
+#include "memory/granules.h"
+#include "memory/handles.h"
+#include "memory/holding.h"
+#include "memory/linear_records.h"
+#include "memory/margin_pool.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* ---- export ---- */
 
@@ -21,12 +39,12 @@ static void publish(CUdeviceptr p, struct fr_key key)
     bool ours = fr_linear_shared(p, &card, &bytes, &object) && card != FR_NO_CARD;
     if (ours && object == FR_NO_OBJECT) {
         object = fr_object_share(card, bytes, key);
-        if (object != FR_NO_OBJECT && !fr_linear_set_object(p, object)) fr_let_go(object);
+        if (object != FR_NO_OBJECT && !fr_linear_set_object(p, object)) fr_object_release(object);
     } else if (ours && !fr_object_also(object, key)) {
         object = FR_NO_OBJECT;
     }
     fr_unlock(&exporting);
-    if (ours && object == FR_NO_OBJECT && fr_process() == FR_ENFORCE)
+    if (ours && object == FR_NO_OBJECT && fr_process_state() == FR_ENFORCE)
         fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: importers pay for what they import");
 }
 
@@ -51,7 +69,7 @@ static bool remember(const struct fr_record *fresh)
     r.b++;
     bool ok = fr_record_put(r);
     fr_memory_unlock();
-    if (ok && known) fr_let_go(fresh->object); /* held once for the address */
+    if (ok && known) fr_object_release(fresh->object); /* held once for the address */
     return ok;
 }
 
@@ -77,13 +95,13 @@ static uint64_t size_of(CUdeviceptr p)
 static CUresult pay(CUdeviceptr p, const struct fr_place *at, struct fr_record *record, struct fr_key key)
 {
     struct fr_op op;
-    uint64_t bytes = fr_granules(size_of(p));
-    CUresult r = fr_begin_here(&op, at, bytes);
+    uint64_t bytes = fr_round_to_granules(size_of(p));
+    CUresult r = fr_op_begin_at(&op, at, bytes);
     if (r) return r;
     bool made = true;
     record->object = fr_object_claim(at->card, bytes, key, &made);
     record->bytes = record->object == FR_NO_OBJECT || made ? bytes : 0;
-    fr_end(&op, record->bytes);
+    fr_op_end(&op, record->bytes);
     return CUDA_SUCCESS;
 }
 
@@ -99,12 +117,12 @@ typedef CUresult (*open_call)(CUdeviceptr *, CUipcMemHandle, unsigned);
 static CUresult open_handle(open_call call, CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
 {
     struct fr_place at;
-    if (!out || !fr_here(&at)) return call(out, handle, flags);
+    if (!out || !fr_place_here(&at)) return call(out, handle, flags);
     struct fr_key key = fr_key_of_bytes(&handle);
     struct fr_record record = {.class = FR_IPC, .card = at.card, .context = at.context, .object = fr_object_join(key)};
     CUresult r = call(out, handle, flags);
     if (r) {
-        fr_let_go(record.object);
+        fr_object_release(record.object);
         return r;
     }
     record.key = *out;

@@ -4,9 +4,25 @@
  * full quota does not have: a program that frees and allocates in turn would be refused. A block that was never given to
  * the driver needs no room. It is used again in the stream in which it was freed, or in any other when that stream's work is done,
  * and goes to the driver before anything that lets a pool shrink: a call that waits, a trim, the end of its stream, the start
- * of a capture. */
-#include "api_memory.h"
-#include "pool.h"
+ * of a capture. A capture must not begin while another thread is giving a block back in the stream: the free would become a
+ * node of that graph. So one thread at a time gives blocks back, and who asks for it returns when the driver has all. */
+#include "memory/kept_blocks.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/pool.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define BLOCKS 256
 #define TIGHT 256 /* allocations for which it is remembered that there was no room */
@@ -20,29 +36,33 @@ struct block {
     CUcontext context; /* of a default stream */
 };
 
-_Atomic uint32_t fr_tight;
-_Atomic uint32_t fr_kept_blocks;
+_Atomic uint32_t fr_room_is_tight;
+_Atomic uint32_t fr_kept_block_count; /* those below, and those on their way to the driver */
 
+static struct fr_mutex giving;
 static struct fr_lock lock;
+static uint32_t count; /* under `lock`, as the blocks and the era */
 static FR_LARGE struct block blocks[BLOCKS];
 static uint32_t era;
 
-static uint32_t enter(void)
+static void enter(void)
 {
     fr_lock(&lock);
     uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
-    if (unlikely(era != now)) atomic_store(&fr_kept_blocks, 0);
+    if (likely(era == now)) return;
     era = now;
-    return atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed);
+    count = 0;
+    atomic_store(&fr_kept_block_count, 0);
 }
 
-static struct block take(uint32_t i, uint32_t count)
+static struct block take(uint32_t i)
 {
     struct block b = blocks[i];
-    blocks[i] = blocks[count - 1];
-    atomic_store(&fr_kept_blocks, count - 1);
+    blocks[i] = blocks[--count];
     return b;
 }
+
+static void is_gone(void) { atomic_fetch_sub(&fr_kept_block_count, 1); }
 
 /* ---- keeping ---- */
 
@@ -57,23 +77,23 @@ static bool ordinary(CUmemoryPool handle)
 static bool describe(struct block *b, CUdeviceptr p, CUstream s)
 {
     CUdeviceptr base = 0;
-    *b = (struct block){.at = p, .stream = s, .number = fr_stream_number(s)};
-    if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, FR_POINTER_MEMPOOL, p) || !b->pool || !ordinary(b->pool)) return false;
+    *b = (struct block){.at = p, .stream = s, .number = fr_stream_id(s)};
+    if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !b->pool || !ordinary(b->pool)) return false;
     if ((uintptr_t)s <= 2 && REAL(cuCtxGetCurrent)(&b->context)) return false;
     return !REAL(cuMemGetAddressRange_v2)(&base, &b->size, p) && base == p;
 }
 
-enum fr_kept fr_block_keep(CUdeviceptr p, CUstream s)
+enum fr_kept fr_kept_block_put(CUdeviceptr p, CUstream s)
 {
     struct block b;
     bool again = false;
-    if (likely(!atomic_load_explicit(&fr_tight, memory_order_relaxed)) || atomic_load(&fr_captures) || !describe(&b, p, s)) return FR_NOT_KEPT;
-    uint32_t count = enter();
+    if (likely(!atomic_load_explicit(&fr_room_is_tight, memory_order_relaxed)) || atomic_load(&fr_capture_count) || !describe(&b, p, s)) return FR_NOT_KEPT;
+    enter();
     for (uint32_t i = 0; i < count; i++) again |= blocks[i].at == p;
     bool keep = !again && count < BLOCKS;
     if (keep) {
-        blocks[count] = b;
-        atomic_store(&fr_kept_blocks, count + 1);
+        blocks[count++] = b;
+        atomic_fetch_add(&fr_kept_block_count, 1);
     }
     fr_unlock(&lock);
     return again ? FR_KEPT_BEFORE : keep ? FR_KEPT : FR_NOT_KEPT;
@@ -82,7 +102,7 @@ enum fr_kept fr_block_keep(CUdeviceptr p, CUstream s)
 /* ---- using again ---- */
 
 /* The smallest that fits; those of the same stream first. */
-static int best(const struct fr_pool_request *q, uint64_t number, uint32_t count, bool same_stream)
+static int best(const struct fr_pool_request *q, uint64_t number, bool same_stream)
 {
     int found = -1;
     for (uint32_t i = 0; i < count; i++) {
@@ -102,11 +122,19 @@ static void leave_context(const struct block *b)
     if (b->context) REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
+/* The pool may be smaller afterwards. */
 static void give(const struct block *b)
 {
-    if (!enter_context(b)) return;
-    REAL(cuMemFreeAsync)(b->at, b->stream);
-    leave_context(b);
+    struct fr_op back;
+    struct fr_pool *p = fr_pool_use(b->pool);
+    fr_free_begin(&back, p ? p->card : FR_NO_CARD);
+    if (enter_context(b)) {
+        REAL(cuMemFreeAsync)(b->at, b->stream);
+        leave_context(b);
+    }
+    if (p) fr_pool_settle(p);
+    fr_free_end(&back, 0);
+    if (p) fr_pool_done(p);
 }
 
 static bool idle(const struct block *b)
@@ -117,35 +145,57 @@ static bool idle(const struct block *b)
     return yes;
 }
 
-bool fr_block_reuse(const struct fr_pool_request *q)
+static bool take_best(const struct fr_pool_request *q, struct block *b, bool *same_stream)
 {
-    if (likely(!atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed))) return false;
-    uint64_t number = fr_stream_number(q->stream);
-    uint32_t count = enter();
-    int i = best(q, number, count, true);
-    bool other = i < 0 && (i = best(q, number, count, false)) >= 0;
-    struct block b = i >= 0 ? take((uint32_t)i, count) : (struct block){0};
+    uint64_t number = fr_stream_id(q->stream);
+    enter();
+    int i = best(q, number, true);
+    *same_stream = i >= 0;
+    if (i < 0) i = best(q, number, false);
+    if (i >= 0) *b = take((uint32_t)i);
     fr_unlock(&lock);
-    if (other && !idle(&b)) {
-        give(&b); /* in use still: the driver knows how to wait */
-        return false;
+    return i >= 0;
+}
+
+bool fr_kept_block_take(const struct fr_pool_request *q)
+{
+    struct block b;
+    bool same_stream, reused = false;
+    if (likely(!atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) return false;
+    fr_mutex_lock(&giving);
+    if (take_best(q, &b, &same_stream)) {
+        reused = same_stream || idle(&b);
+        if (reused) *q->out = b.at;
+        else give(&b); /* in use still: the driver knows how to wait */
+        is_gone();
     }
-    if (b.at) *q->out = b.at;
-    return b.at != 0;
+    fr_mutex_unlock(&giving);
+    return reused;
 }
 
 /* ---- giving them to the driver ---- */
 
-void fr_blocks_give(void)
+static bool take_last(struct block *b)
 {
-    while (atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed)) {
-        uint32_t count = enter();
-        struct block b = count ? take(count - 1, count) : (struct block){0};
-        fr_unlock(&lock);
-        if (b.at) give(&b);
+    enter();
+    bool any = count != 0;
+    if (any) *b = take(count - 1);
+    fr_unlock(&lock);
+    return any;
+}
+
+void fr_kept_blocks_free(void)
+{
+    struct block b;
+    if (likely(!atomic_load(&fr_kept_block_count))) return;
+    fr_mutex_lock(&giving);
+    while (take_last(&b)) {
+        give(&b);
+        is_gone();
     }
+    fr_mutex_unlock(&giving);
 }
 
 /* ---- how near ---- */
 
-void fr_room_was_short(void) { atomic_store_explicit(&fr_tight, TIGHT, memory_order_relaxed); }
+void fr_room_was_short(void) { atomic_store_explicit(&fr_room_is_tight, TIGHT, memory_order_relaxed); }

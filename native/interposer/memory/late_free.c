@@ -2,9 +2,20 @@
  * next synchronisation: so it stays charged until its stream, or its context, was waited for after the free. Each has a
  * record (FR_LATE) under a number of its own, since the address may be given away again before; the record dies with the
  * context as others do. Here stands which numbers wait for which stream. */
-#include "linear.h"
-#include "pool.h"
+#include "memory/late_free.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "memory/linear_records.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 
 struct wait {

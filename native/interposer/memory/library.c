@@ -1,8 +1,20 @@
 /* Libraries are tied to no context: each context that uses one has its code and its variables of its own, from the first use
  * on. Loading mode EAGER loads both into the contexts that are there when the library is loaded: it is charged in the current
  * one at once, elsewhere with its first use there. */
-#include "module.h"
-#include "api_memory.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "memory/api_memory.h"
+#include "memory/image.h"
+#include "memory/loaded.h"
+#include "memory/module.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static CUresult nothing(struct fr_loading *l) { return (void)l, CUDA_SUCCESS; }
 
@@ -11,17 +23,17 @@ static CUresult load(struct fr_loading *l)
     struct fr_place at;
     struct fr_op op = {.card = FR_NO_CARD};
     if (!l->module_out || (!l->image && !l->path)) return l->go(l);
-    struct fr_image image = fr_read(l);
-    if (fr_refuses(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    bool now = fr_loads_eagerly() && fr_here(&at) && at.card != FR_NO_CARD;
-    CUresult r = now ? fr_begin(&op, at.card, fr_parts_bytes(&image, FR_CODE | FR_GLOBALS)) : nothing(l);
+    struct fr_image image = fr_module_read_image(l);
+    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
+    bool now = fr_loads_eagerly() && fr_place_here(&at) && at.card != FR_NO_CARD;
+    CUresult r = now ? fr_op_begin(&op, at.card, fr_parts_bytes(&image, FR_CODE | FR_GLOBALS)) : nothing(l);
     if (r) return r;
     r = l->go(l);
     if (!r && !fr_module_add((uintptr_t)*l->module_out, NULL, &image)) {
         REAL(cuLibraryUnload)(*l->module_out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_end(&op, now && !r ? fr_parts_keep((uintptr_t)*l->module_out, &at, FR_CODE | FR_GLOBALS) : 0);
+    fr_op_end(&op, now && !r ? fr_parts_keep((uintptr_t)*l->module_out, &at, FR_CODE | FR_GLOBALS) : 0);
     return r;
 }
 
@@ -77,7 +89,7 @@ HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
     struct fr_place at;
     struct fr_loading c = {.go = get_module, .handle = (uintptr_t)library, .parts = FR_CODE | FR_GLOBALS, .loaded = what_is_loaded, .module_out = out};
     CUresult r = fr_load_parts(&c);
-    if (!r && out && fr_module_known((uintptr_t)library) && fr_here(&at)) fr_module_alias((uintptr_t)*out, (uintptr_t)library, at.context);
+    if (!r && out && fr_module_known((uintptr_t)library) && fr_place_here(&at)) fr_module_alias((uintptr_t)*out, (uintptr_t)library, at.context);
     return r;
 }
 

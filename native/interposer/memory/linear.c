@@ -3,14 +3,37 @@
  * From 1 MiB on an allocation takes whole granules. Smaller ones share granules (granules.c): one is reserved for each, and
  * given back when the piece landed in a granule that is charged already. What the driver takes beyond what was expected is
  * charged if the quota can bear it; else it is freed at once and the answer is out of memory. */
-#include "linear.h"
-#include "pool.h"
-#include "api_memory.h"
-#include "granules.h"
+#include "memory/linear.h"
+
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/granules.h"
+#include "memory/kept_blocks.h"
+#include "memory/late_free.h"
+#include "memory/linear_records.h"
+#include "memory/margin_pool.h"
+#include "memory/place.h"
+#include "memory/pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { WHOLE = 0, PIECE = 1 }; /* b of a record */
 
-bool fr_here(struct fr_place *at)
+bool fr_place_here(struct fr_place *at)
 {
     at->context = NULL;
     at->card = fr_card_here(&at->device);
@@ -18,25 +41,25 @@ bool fr_here(struct fr_place *at)
 }
 
 /* A card that the limits do not name has no quota. */
-CUresult fr_begin_here(struct fr_op *op, const struct fr_place *at, uint64_t worst)
+CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst)
 {
-    if (likely(at->card != FR_NO_CARD)) return fr_begin(op, at->card, worst);
+    if (likely(at->card != FR_NO_CARD)) return fr_op_begin(op, at->card, worst);
     *op = (struct fr_op){.card = FR_NO_CARD};
-    if (fr_process() == FR_OFF) return CUDA_SUCCESS;
-    if (fr_process() != FR_CLOSED) fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", at->device);
+    if (fr_process_state() == FR_OFF) return CUDA_SUCCESS;
+    if (fr_process_state() != FR_CLOSED) fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", at->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* What pools of this process keep unused goes back before anything is refused. */
 static CUresult begin(struct fr_op *op, const struct fr_place *at, uint64_t worst)
 {
-    CUresult r = fr_begin_here(op, at, worst);
+    CUresult r = fr_op_begin_at(op, at, worst);
     bool something = atomic_load(&fr_pools_any) || atomic_load(&fr_late_frees);
-    if (likely(r != CUDA_ERROR_OUT_OF_MEMORY) || !something || at->card == FR_NO_CARD || atomic_load(&fr_captures)) return r;
-    fr_blocks_give();
+    if (likely(r != CUDA_ERROR_OUT_OF_MEMORY) || !something || at->card == FR_NO_CARD || atomic_load(&fr_capture_count)) return r;
+    fr_kept_blocks_free();
     fr_late_frees_look();
     fr_pools_trim(at->card);
-    return fr_begin_here(op, at, worst);
+    return fr_op_begin_at(op, at, worst);
 }
 
 /* ---- large ---- */
@@ -53,20 +76,20 @@ static bool remember(const struct fr_request *q, const struct fr_place *at, uint
 static CUresult whole(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;
-    CUresult r = begin(&op, at, fr_granules(q->worst));
+    CUresult r = begin(&op, at, fr_round_to_granules(q->worst));
     if (r) return r;
     if ((r = q->call(q))) {
-        fr_end(&op, 0);
+        fr_op_end(&op, 0);
         return r;
     }
-    uint64_t took = fr_granules(q->size);
-    bool kept = took <= op.reserved || at->card == FR_NO_CARD || fr_more(&op, took - op.reserved);
+    uint64_t took = fr_round_to_granules(q->size);
+    bool kept = took <= op.reserved || at->card == FR_NO_CARD || fr_op_more(&op, took - op.reserved);
     if (kept && remember(q, at, took, WHOLE)) {
-        fr_end(&op, took);
+        fr_op_end(&op, took);
         return CUDA_SUCCESS;
     }
     undo(q->address);
-    fr_end(&op, 0);
+    fr_op_end(&op, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -77,15 +100,15 @@ static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *
 {
     uint32_t added, emptied;
     int object;
-    if (!fr_small_book(at->context, at->card, q->address, q->size, &added)) return false;
+    if (!fr_granules_add(at->context, at->card, q->address, q->size, &added)) return false;
     uint64_t bytes = added * FR_GRANULE;
-    bool kept = bytes <= op->reserved || op->card == FR_NO_CARD || fr_more(op, bytes - op->reserved);
+    bool kept = bytes <= op->reserved || op->card == FR_NO_CARD || fr_op_more(op, bytes - op->reserved);
     if (kept && remember(q, at, 0, PIECE)) {
-        fr_end(op, bytes);
+        fr_op_end(op, bytes);
         return true;
     }
     undo(q->address);
-    fr_small_unbook(at->card, q->address, q->size, &emptied, &object);
+    fr_granules_remove(at->card, q->address, q->size, &emptied, &object);
     return false;
 }
 
@@ -93,7 +116,7 @@ static bool last_granule(int card)
 {
     struct fr_quota quota;
     fr_quota(card, &quota);
-    return fr_used(card) + 2 * FR_GRANULE > quota.memory && fr_process() == FR_ENFORCE;
+    return fr_used(card) + 2 * FR_GRANULE > quota.memory && fr_process_state() == FR_ENFORCE;
 }
 
 /* What the last granule has left could not be used: the next piece would need a granule to be reserved. So the last ones lie
@@ -106,14 +129,14 @@ static CUresult piece(struct fr_request *q, const struct fr_place *at)
     if (r) return r;
     r = q->call(q);
     if (!r && book(q, at, &op)) return CUDA_SUCCESS;
-    fr_end(&op, 0);
+    fr_op_end(&op, 0);
     return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult fr_linear_request(struct fr_request *q)
 {
     struct fr_place at;
-    if (!fr_here(&at)) return q->call(q);
+    if (!fr_place_here(&at)) return q->call(q);
     bool small = !q->whole && q->worst < FR_SMALL && at.card != FR_NO_CARD;
     return small ? piece(q, &at) : whole(q, &at);
 }
@@ -134,7 +157,7 @@ static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
     int object = r->object;
     if (kind == PIECE) {
         uint32_t emptied;
-        fr_small_unbook(r->card, p, r->a, &emptied, &object);
+        fr_granules_remove(r->card, p, r->a, &emptied, &object);
         bytes = emptied * FR_GRANULE;
     }
     return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
@@ -175,14 +198,14 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)
     *card = r.card;
     *bytes = r.b == PIECE ? FR_GRANULE : r.bytes;
     *object = r.object;
-    return r.b != PIECE || fr_small_object(*card, p, object);
+    return r.b != PIECE || fr_granule_object(*card, p, object);
 }
 
 bool fr_linear_set_object(CUdeviceptr p, int object)
 {
     struct fr_record r;
     if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
-    if (r.b == PIECE) return fr_small_set_object(r.card, p, object);
+    if (r.b == PIECE) return fr_granule_set_object(r.card, p, object);
     r.object = object;
     return fr_record_put(r);
 }

@@ -1,28 +1,12 @@
-/* Linear memory between its hooks (memory.c) and the granules: see linear.c. */
-#ifndef FRACTILE_LINEAR_H
-#define FRACTILE_LINEAR_H
+/* Linear memory: memory at an address that cuMemFree gives back; small pieces share granules of 2 MiB. See linear.c. */
+#ifndef FRACTILE_MEMORY_LINEAR_H
+#define FRACTILE_MEMORY_LINEAR_H
 
-#include "fractile.h"
+#include "cuda_abi.h"
 
-/* What a call is about to allocate, and where: the card of the current context. */
-struct fr_place {
-    int card;
-    CUdevice device;
-    CUcontext context;
-};
-
-/* False: there is no context, or the driver is not ready: let the driver say so. */
-bool fr_here(struct fr_place *at);
-
-/* fr_begin, for a place that may be on a card of others. */
-CUresult fr_begin_here(struct fr_op *op, const struct fr_place *at, uint64_t worst);
-
-static inline uint64_t fr_granules(uint64_t bytes)
-{
-    return bytes > UINT64_MAX - FR_GRANULE ? UINT64_MAX / FR_GRANULE * FR_GRANULE : (bytes + FR_GRANULE - 1) / FR_GRANULE * FR_GRANULE;
-}
-
-#define FR_SMALL (1ull << 20)
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* The driver's call behind an allocation: gives the address and the bytes that it stands for. */
 struct fr_request {
@@ -38,8 +22,6 @@ struct fr_request {
 };
 CUresult fr_linear_request(struct fr_request *request);
 
-/* For late_free.c: the free has begun and stays charged under this number, until it is released. */
-bool fr_linear_keep(const struct fr_linear *f, uint64_t number);
-void fr_linear_release(uint64_t number);
+CUresult fr_linear_alloc(CUdeviceptr *out, size_t size); /* what cuMemAlloc_v2 does, in the current context; also the last resort of pools */
 
 #endif

@@ -8,8 +8,22 @@
  *
  * A part is charged once, with whole granules for each module: the most that it can take, whatever the driver packs together.
  * Nothing that it says afterwards tells less for certain: its count of free memory is that of the whole card. */
-#include "module.h"
-#include "api_memory.h"
+#include "memory/loaded.h"
+
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/function_table.h"
+#include "memory/granules.h"
+#include "memory/image.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define GRANULES_BITS 24
 #define ALIAS (1ull << 63) /* in a: another name of the library in b */
@@ -22,7 +36,7 @@ static _Atomic uint64_t serials;
 
 static uint64_t granules(uint64_t bytes)
 {
-    uint64_t n = fr_granules(bytes) / FR_GRANULE, most = (1ull << GRANULES_BITS) - 1;
+    uint64_t n = fr_round_to_granules(bytes) / FR_GRANULE, most = (1ull << GRANULES_BITS) - 1;
     return n < most ? n : most;
 }
 
@@ -126,14 +140,14 @@ CUresult fr_load_parts(struct fr_loading *call)
     struct fr_record module;
     struct fr_place at;
     struct fr_op op;
-    if (!find_module(call->handle, &module) || !fr_here(&at) || at.card == FR_NO_CARD) return call->go(call);
+    if (!find_module(call->handle, &module) || !fr_place_here(&at) || at.card == FR_NO_CARD) return call->go(call);
     uint64_t worst = packed_bytes(module.a, call->parts & ~fr_loaded_parts(call->handle, at.context));
     if (!worst) return call->go(call);
-    CUresult r = fr_begin(&op, at.card, worst);
+    CUresult r = fr_op_begin(&op, at.card, worst);
     if (r) return r;
     r = call->go(call);
     int parts = r ? 0 : call->loaded ? call->loaded(call) : call->parts;
-    fr_end(&op, parts ? fr_parts_keep(call->handle, &at, parts) : 0);
+    fr_op_end(&op, parts ? fr_parts_keep(call->handle, &at, parts) : 0);
     return r;
 }
 

@@ -4,9 +4,29 @@
  * any more when the quota is full. A pool that has its largest size does not grow, and needs no room: all that lies unused
  * in it can be used until the last byte. Such a pool is made when there is no room for two steps of an ordinary pool; it is charged
  * as every pool is, by what the driver has reserved for it, and gives back at a synchronisation what is unused. */
-#include "pool.h"
-#include "api_memory.h"
-#include "linear.h"
+#include "memory/margin_pool.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/granules.h"
+#include "memory/late_free.h"
+#include "memory/place.h"
+#include "memory/pool.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 #define POOLS 16 /* of a device */
@@ -62,7 +82,7 @@ static bool allocate_from_known(const struct fr_pool_request *q, bool may_grow)
 static void drop_if_empty(CUdevice d, int i, struct fr_pool *p)
 {
     bool ours = false;
-    if (fr_pool_empty(p)) {
+    if (fr_pool_is_empty(p)) {
         enter();
         ours = *place(d, i) == p->handle; /* nobody was quicker */
         if (ours) *place(d, i) = NULL;
@@ -90,7 +110,7 @@ static uint64_t size_for(const struct fr_pool_request *q)
     struct fr_quota quota;
     fr_quota(q->pool->card, &quota);
     uint64_t used = fr_used(q->pool->card), left = used < quota.memory ? (quota.memory - used) / FR_GRANULE * FR_GRANULE : 0;
-    uint64_t wanted = q->size >= LARGE ? fr_granules(q->size) : FR_POOL_STEP;
+    uint64_t wanted = q->size >= LARGE ? fr_round_to_granules(q->size) : FR_POOL_STEP;
     return left < q->size ? 0 : left < wanted ? left : wanted;
 }
 
@@ -101,15 +121,13 @@ static struct fr_pool *make(const struct fr_pool_request *q, uint64_t size)
     int i = free_place(q->pool->device);
     if (i < 0 || REAL(cuMemPoolCreate)(&handle, &props)) return NULL;
     struct fr_pool *p = fr_pool_adopt(handle, q->pool->device, q->pool->card);
+    if (!p) return REAL(cuMemPoolDestroy)(handle), NULL;
+    p->most = size;
+    p->made = p->margin = true;
     enter();
-    bool ours = p && !*place(q->pool->device, i);
-    if (ours) *place(q->pool->device, i) = handle;
+    p->doomed = *place(q->pool->device, i) != NULL; /* somebody was quicker */
+    if (!p->doomed) *place(q->pool->device, i) = handle;
     fr_unlock(&lock);
-    if (p) {
-        p->most = size;
-        p->made = true;
-        p->doomed = !ours;
-    } else REAL(cuMemPoolDestroy)(handle);
     return p;
 }
 
@@ -139,15 +157,20 @@ void fr_margin_tidy(CUdevice d)
     }
 }
 
-bool fr_margin_holds(CUdeviceptr p)
+/* NULL: of none that is known; else end with fr_pool_done. */
+static struct fr_pool *pool_at(CUdeviceptr p)
 {
     CUmemoryPool handle = NULL;
-    bool ours = false;
-    if (REAL(cuPointerGetAttribute)(&handle, FR_POINTER_MEMPOOL, p) || !handle) return false;
-    enter();
-    for (int d = 0; d < DEVICES; d++)
-        for (int i = 0; i < POOLS; i++) ours |= *place(d, i) == handle;
-    fr_unlock(&lock);
+    if (REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !handle) return NULL;
+    return fr_pool_use(handle);
+}
+
+/* Also in one that has lost its place while somebody allocated from it. */
+bool fr_margin_holds(CUdeviceptr p)
+{
+    struct fr_pool *pool = pool_at(p);
+    bool ours = pool && pool->margin;
+    if (pool) fr_pool_done(pool);
     return ours;
 }
 
@@ -170,7 +193,7 @@ bool fr_margin_small(CUdeviceptr *out, size_t size, const struct fr_place *at)
 {
     struct fr_pool where = {.device = at->device, .card = at->card};
     struct fr_pool_request q = {.pool = &where, .size = size, .out = out};
-    if (!at->context || atomic_load(&fr_captures) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
+    if (!at->context || atomic_load(&fr_capture_count) || !fr_pool_can_be_capped() || !(q.stream = stream_of(at->context))) return false;
     if (!allocate(&q, FR_GRANULE)) return false;
     fr_synchronised(q.stream);
     struct fr_record r = {.class = FR_MARGIN_PIECE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = *out, .context = at->context};
@@ -184,4 +207,14 @@ bool fr_margin_piece_gone(CUdeviceptr p)
     bool one = atomic_load_explicit(&fr_margin_pieces, memory_order_relaxed) && fr_record_take(FR_MARGIN_PIECE, p, &r);
     if (one) atomic_fetch_sub(&fr_margin_pieces, 1);
     return one;
+}
+
+void fr_margin_piece_free(CUdeviceptr p)
+{
+    struct fr_pool *pool = pool_at(p);
+    REAL(cuMemFree_v2)(p);
+    atomic_fetch_sub(&fr_margin_pieces, 1);
+    if (!pool) return;
+    fr_pool_settle(pool);
+    fr_pool_done(pool);
 }

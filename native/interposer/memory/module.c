@@ -1,15 +1,29 @@
 /* Modules: variables are on the card from the load on, code from the first use of a function, or from the load: when
  * CUDA_MODULE_LOADING says EAGER, and whenever the driver chooses so (modules with managed variables). Both are reserved for
  * the load; the code stays charged unless the driver says that it is not loaded. What the image can take: image.c. */
-#include "module.h"
-#include "api_memory.h"
+#include "memory/module.h"
+
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
+#include "memory/image.h"
+#include "memory/loaded.h"
+#include "memory/place.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_ */
 
 bool fr_loads_eagerly(void)
 {
     int mode = 0;
-    return fr_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
+    return fr_driver_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
 }
 
 /* ---- what an image takes ---- */
@@ -36,16 +50,16 @@ static void find_arches(struct fr_arches *arches)
         if (!REAL(cuDeviceGet)(&device, i)) add_arch(arches, device);
 }
 
-struct fr_image fr_read(struct fr_loading *l)
+struct fr_image fr_module_read_image(struct fr_loading *l)
 {
     struct fr_arches arches;
     find_arches(&arches);
     return l->path ? fr_image_read_file(l->path, &arches) : fr_image_read(l->image, SIZE_MAX, &arches);
 }
 
-bool fr_refuses(const struct fr_image *image)
+bool fr_image_is_refused(const struct fr_image *image)
 {
-    if (image->unreadable && fr_process() != FR_OFF) {
+    if (image->unreadable && fr_process_state() != FR_OFF) {
         fr_say(FR_SAY_IMAGE, "a module is not loaded: its image is in no form known here, so what its variables take cannot be told");
         return true;
     }
@@ -61,7 +75,7 @@ bool fr_code_is_loaded(CUmodule module)
     int state = 1;
     CUfunction first;
     if (fr_loads_eagerly()) return true;
-    if (!fr_has(FR_cuModuleGetFunctionCount) || REAL(cuModuleGetFunctionCount)(&count, module)) return true;
+    if (!fr_driver_has(FR_cuModuleGetFunctionCount) || REAL(cuModuleGetFunctionCount)(&count, module)) return true;
     if (!count) return false;
     if (REAL(cuModuleEnumerateFunctions)(&first, 1, module)) return true;
     return REAL(cuFuncIsLoaded)(&state, first) || state != 0;
@@ -71,10 +85,10 @@ static CUresult load(struct fr_loading *l)
 {
     struct fr_place at;
     struct fr_op op;
-    if (!l->module_out || (!l->image && !l->path) || !fr_here(&at)) return l->go(l);
-    struct fr_image image = fr_read(l);
-    if (fr_refuses(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = fr_begin_here(&op, &at, fr_parts_bytes(&image, FR_CODE | FR_GLOBALS));
+    if (!l->module_out || (!l->image && !l->path) || !fr_place_here(&at)) return l->go(l);
+    struct fr_image image = fr_module_read_image(l);
+    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult r = fr_op_begin_at(&op, &at, fr_parts_bytes(&image, FR_CODE | FR_GLOBALS));
     if (r) return r;
     r = l->go(l);
     if (!r && !fr_module_add((uintptr_t)*l->module_out, at.context, &image)) {
@@ -82,7 +96,7 @@ static CUresult load(struct fr_loading *l)
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
     int parts = r ? 0 : FR_GLOBALS | (fr_code_is_loaded(*l->module_out) ? FR_CODE : 0);
-    fr_end(&op, r ? 0 : fr_parts_keep((uintptr_t)*l->module_out, &at, parts));
+    fr_op_end(&op, r ? 0 : fr_parts_keep((uintptr_t)*l->module_out, &at, parts));
     return r;
 }
 

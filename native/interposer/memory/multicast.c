@@ -1,9 +1,20 @@
 /* Multicast objects. A card that joins the team costs at most a granule, which is what is charged for it until the object is
  * gone. Memory that is bound stays alive until it is unbound or the object is gone, whatever else becomes of it: a bind is a
  * hold like a mapping (holding.c), with the object as its owner. */
-#include "api_vmm.h"
-#include "handles.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "memory/api_memory.h"
+#include "memory/api_vmm.h"
+#include "memory/devices.h"
+#include "memory/granules.h"
+#include "memory/holding.h"
 
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define MEMBER UINT64_MAX /* the place of a card's own overhead among what the object holds */
@@ -26,19 +37,19 @@ HOOK CUresult cuMulticastCreate(CUmemGenericAllocationHandle *out, const CUmulti
 /* The object holds it from now on. */
 static bool hold(struct fr_memory *team, int device, uint64_t place, uint64_t size, struct fr_memory *m)
 {
-    return fr_bond_add((struct fr_bond){.owner = owner_of(team), .device = device, .place = place, .size = size, .memory = m});
+    return fr_mapping_add((struct fr_mapping){.owner = owner_of(team), .device = device, .place = place, .size = size, .memory = m});
 }
 
 static CUresult join(struct fr_memory *team, CUmemGenericAllocationHandle number, CUdevice device)
 {
     struct fr_op op;
     int card = fr_card_of(device);
-    if (fr_begin(&op, card, FR_GRANULE)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (fr_op_begin(&op, card, FR_GRANULE)) return CUDA_ERROR_OUT_OF_MEMORY;
     struct fr_memory *cost = fr_memory_new(card, FR_GRANULE, FR_NO_OBJECT);
     CUresult r = cost ? REAL(cuMulticastAddDevice)(number, device) : CUDA_ERROR_OUT_OF_MEMORY;
     if (!r && !hold(team, device, MEMBER, 0, cost)) r = CUDA_ERROR_OUT_OF_MEMORY;
     if (r && cost) cost->bytes = 0; /* given back here */
-    fr_end(&op, r ? 0 : FR_GRANULE);
+    fr_op_end(&op, r ? 0 : FR_GRANULE);
     fr_memory_unpin(cost);
     return r;
 }
@@ -132,13 +143,13 @@ HOOK CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle o, CUdevice de
 
 HOOK CUresult cuMulticastUnbind(CUmemGenericAllocationHandle number, CUdevice device, size_t at, size_t size)
 {
-    struct fr_giving g;
+    struct fr_release g;
     struct fr_memory *team = fr_memory_pin(number);
-    fr_giving_begin(&g);
-    if (team) fr_bonds_leave(&g, owner_of(team), device, at, size);
+    fr_release_begin(&g);
+    if (team) fr_mappings_remove(&g, owner_of(team), device, at, size);
     CUresult r = REAL(cuMulticastUnbind)(number, device, at, size);
-    if (team) fr_bonds_left(&g, owner_of(team), device, at, size, r == CUDA_SUCCESS);
-    fr_giving_end(&g);
+    if (team) fr_mappings_removed(&g, owner_of(team), device, at, size, r == CUDA_SUCCESS);
+    fr_release_end(&g);
     fr_memory_unpin(team);
     return r;
 }

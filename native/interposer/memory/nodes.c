@@ -4,8 +4,17 @@
  * the driver puts both into the same memory, one after the other; so what the graph needs is at most the memory behind all
  * its addresses, each granule counted once. Child graphs count with their parent. Bodies of conditional nodes may not
  * allocate. */
-#include "pool.h"
+#include "memory/nodes.h"
 
+#include "resolve/real.h"
+#include "memory/api_pool.h"
+#include "memory/granules.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -5,11 +5,26 @@
  * on the list and was not before. Where it stays unknown, or the driver gives no figure, there is none here.
  *
  * Starting NVML takes milliseconds, so nothing here is for a call that is made often. */
-#include "own_figure.h"
-#include "account.h"
-#include "kernel.h"
-#include "ledger.h"
-#include "nvml_view.h"
+#include "memory/own_figure.h"
+
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/account.h"
+#include "ledger/limits.h"
+#include "ledger/own_account.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCull /* its inode: the kernel's PROC_PID_INIT_INO */
 #define NO_FIGURE UINT64_MAX
@@ -23,7 +38,7 @@ static _Atomic uint32_t own_pid;
 static bool start(void)
 {
     uint32_t era = atomic_load(&fr_era);
-    if (!fr_has(FR_nvmlDeviceGetComputeRunningProcesses_v3)) return false;
+    if (!fr_driver_has(FR_nvmlDeviceGetComputeRunningProcesses_v3)) return false;
     if (atomic_load(&started_in) == era) return true;
     if (REAL(nvmlInit_v2)()) return false;
     atomic_store(&started_in, era);
@@ -94,8 +109,8 @@ bool fr_own_figure(int card, const struct fr_neighbours *before, uint64_t *held,
     struct list l;
     bool freeing, still_freeing;
     if (!known_pid() && !(before && before->known)) return false;
-    if (card < 0 || fr_process() == FR_CLOSED || card >= (int)fr_shared.card_count || shares(card)) return false;
-    struct fr_account *own = fr_own(card);
+    if (card < 0 || fr_process_state() == FR_CLOSED || card >= (int)fr_shared.card_count || shares(card)) return false;
+    struct fr_account *own = fr_own_account(card);
     uint64_t then = still(own, &freeing);
     if (!read_list(card, &l)) return false;
     if (!known_pid()) find_pid(before, &l);

@@ -2,7 +2,8 @@
 #ifndef FRACTILE_OWN_FIGURE_H
 #define FRACTILE_OWN_FIGURE_H
 
-#include "fractile.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 #define FR_LISTED 256 /* processes on a card; with more there is no figure */
 

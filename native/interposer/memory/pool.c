@@ -20,9 +20,25 @@
  * else the call that has it looks once more (`stale`). A pool that the application destroyed while memory of it is in use lives on until
  * it is empty: only so can its size be seen. A pool is charged to the process that made it; processes that import it hold on
  * to its object (objects.c). */
-#include "pool.h"
-#include "api_memory.h"
+#include "memory/pool.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/kept_blocks.h"
+#include "memory/pool_shrink.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 
 #define CAPPED_SINCE 12020 /* CUmemPoolProps.maxSize */
@@ -147,7 +163,7 @@ static void grown(struct fr_pool *p, struct fr_op *op, uint64_t now)
     uint64_t more = now - p->charged, kept = more < op->reserved ? more : op->reserved;
     p->charged = now;
     if (unlikely(p->object != FR_NO_OBJECT)) fr_object_resize(p->object, now);
-    fr_end(op, kept);
+    fr_op_end(op, kept);
     if (unlikely(more > kept)) fr_charge(p->card, more - kept);
 }
 
@@ -155,7 +171,7 @@ static void shrunk(struct fr_pool *p, struct fr_op *op, uint64_t now)
 {
     struct fr_op back;
     uint64_t less = p->charged - now;
-    fr_end(op, 0);
+    fr_op_end(op, 0);
     if (!less) return;
     fr_free_begin(&back, p->card);
     p->charged = now;
@@ -210,16 +226,18 @@ uint64_t fr_pool_worst(const struct fr_pool *p, size_t size)
 bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
 {
     struct fr_pool *p = q->pool;
-    struct fr_op none = {.card = FR_NO_CARD};
+    struct fr_op none = {.card = FR_NO_CARD}, back;
     CUdeviceptr at = 0;
     fr_mutex_lock(&p->turn);
     if (unlikely(!p->seen)) compare(p, &none);
     bool enough = op->card == FR_NO_CARD || op->reserved >= fr_pool_worst(p, q->size);
     if (enough) {
+        fr_free_begin(&back, p->card); /* some drivers give unused memory back here: others wait for that before they give up */
         q->result = REAL(cuMemAllocFromPoolAsync)(&at, q->size, p->handle, q->stream);
         if (!q->result) *q->out = at;
         compare(p, op);
-    } else fr_end(op, 0);
+        fr_free_end(&back, 0);
+    } else fr_op_end(op, 0);
     leave_turn(p);
     return enough;
 }
@@ -230,17 +248,26 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
     do {
         uint64_t worst = fr_pool_worst(q->pool, q->size);
         if (worst < q->size && !q->pool->most) return false;
-        if (fr_begin(&op, q->pool->card, patiently ? worst : 0)) return false;
-        if (!patiently && worst && !fr_more(&op, worst)) return fr_end(&op, 0), false;
+        if (fr_op_begin(&op, q->pool->card, patiently ? worst : 0)) return false;
+        if (!patiently && worst && !fr_op_more(&op, worst)) return fr_op_end(&op, 0), false;
     } while (!fr_pool_allocate(q, &op));
     return true;
 }
 
-bool fr_pool_empty(const struct fr_pool *p) { return !reserved_by(p); }
-
-uint64_t fr_pool_unused(const struct fr_pool *p)
+/* The driver may have taken memory of this pool for another one. Whoever asks sees that, and the charge must follow; where
+ * another call has the turn, it may have read the size before. */
+static uint64_t reserved_now(struct fr_pool *p)
 {
-    uint64_t reserved = reserved_by(p), used = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, reserved);
+    uint64_t reserved = reserved_by(p);
+    fr_pool_settle(p);
+    return reserved;
+}
+
+bool fr_pool_is_empty(struct fr_pool *p) { return !reserved_now(p); }
+
+uint64_t fr_pool_unused(struct fr_pool *p)
+{
+    uint64_t reserved = reserved_now(p), used = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, reserved);
     return reserved > used ? reserved - used : 0;
 }
 
@@ -288,7 +315,7 @@ static bool could_shrink(const struct fr_pool *p)
 void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
 {
     s->cards = 0;
-    if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_blocks, memory_order_relaxed))) fr_blocks_give();
+    if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
     for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD)) {
         bool may_come = __atomic_load_n(&p->charged, __ATOMIC_RELAXED) && !(s->cards >> p->card & 1) && (how_long == FR_BRIEF || could_shrink(p));
         if (!may_come) continue;

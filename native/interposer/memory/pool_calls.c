@@ -1,6 +1,18 @@
 /* The hooks of pools: those that come into being or change their size or go to other processes. */
-#include "pool.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "memory/api_pool.h"
+#include "memory/devices.h"
+#include "memory/kept_blocks.h"
+#include "memory/pool.h"
+#include "memory/pool_share.h"
+#include "memory/pool_shrink.h"
 
+#include "cuda_abi.h"
+
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 /* A card that the limits do not name has no quota; the host's memory needs none. */
@@ -69,7 +81,7 @@ HOOK CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int what, void *value)
 HOOK CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep)
 {
     struct fr_shrinking s;
-    fr_blocks_give();
+    fr_kept_blocks_free();
     fr_pools_shrinking(&s, FR_BRIEF);
     CUresult r = REAL(cuMemPoolTrimTo)(pool, keep);
     fr_pools_shrunk(&s);
@@ -88,7 +100,7 @@ static void leave_device(const struct fr_pool *p)
 HOOK CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     uint64_t nothing = 0;
-    fr_blocks_give();
+    fr_kept_blocks_free();
     struct fr_pool *p = fr_pool_use(pool);
     if (p && p->imported) return fr_pool_import_ends(p);
     if (!p || !p->made || p->doomed || p->card == FR_NO_CARD) {

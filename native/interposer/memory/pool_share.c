@@ -1,7 +1,23 @@
 /* Pools in several processes. The maker pays; a process that imports a pointer of it holds on to the pool's object, all of
  * its size, so when the maker is gone the container goes on paying for what is still in use. Exporter and importer know
  * the pool by the number that the exported descriptor carries. A descriptor alone keeps no memory of a pool. */
-#include "pool.h"
+#include "memory/pool_share.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "memory/api_pool.h"
+#include "memory/pool.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define POOL_KEY 0x706f6f6c00000002ull
 

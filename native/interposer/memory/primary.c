@@ -3,8 +3,24 @@
  * Whether it lives is the driver's to say (cuDevicePrimaryCtxGetState), because its count is not ours to know. What we say
  * between two of its answers is ordered by `turn`: it moves whenever a retain was booked, so who saw the context dead looks
  * again when a retain came between. The count here only spares the common retain of a living context its reservation. */
-#include "api_memory.h"
-#include "context.h"
+#include "memory/primary.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/oom_retry.h"
+#include "memory/api_memory.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
+#include "memory/context_cost.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define DEVICES 64
 
@@ -57,7 +73,7 @@ static void renew(CUdevice device, CUcontext now)
     fr_unlock(&lock);
     if (!old || old == now) return;
     fr_free_begin(&op, card);
-    fr_free_end(&op, fr_context_bury(fr_context_doom(old), card));
+    fr_free_end(&op, fr_context_reclaim(fr_context_retire(old), card));
 }
 
 /* Its handle, where a call does not say it. Somebody holds it, or what it costs is charged already: should this call make it, it
@@ -104,12 +120,12 @@ static bool on_its_way(CUdevice device)
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
 {
     struct fr_cost cost;
-    struct fr_patience patience = {0};
+    struct fr_retry patience = {0};
     CUresult r;
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
     if (lives(c->device)) return hold_once_more(c);
     while ((r = fr_context_reserve(&cost, c->device))) {
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || !on_its_way(c->device) || !fr_wait(&patience)) return r;
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || !on_its_way(c->device) || !fr_retry_wait(&patience)) return r;
         if (lives(c->device)) return hold_once_more(c);
     }
     r = c->go(c);
@@ -117,7 +133,7 @@ CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
         undo(c);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_end(&cost.op, r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost));
+    fr_op_end(&cost.op, r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost));
     return r;
 }
 
@@ -147,7 +163,7 @@ static bool died(CUdevice device, uint64_t *bytes)
 static unsigned long long number_of(CUcontext context)
 {
     unsigned long long id = 0;
-    return context && fr_has(FR_cuCtxGetId) && !REAL(cuCtxGetId)(context, &id) ? id : 0;
+    return context && fr_driver_has(FR_cuCtxGetId) && !REAL(cuCtxGetId)(context, &id) ? id : 0;
 }
 
 struct leaving {
@@ -168,7 +184,7 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     if (!charged) return false;
     fr_free_begin(&l->op, l->card);
     l->number = number_of(l->context);
-    if (last && l->context) l->doomed = fr_context_doom(l->context);
+    if (last && l->context) l->doomed = fr_context_retire(l->context);
     return true;
 }
 
@@ -191,9 +207,9 @@ CUresult fr_primary_leave(struct fr_context_call *c, bool all)
     if (!known) return r;
     bool gone = !r && died(c->device, &bytes);
     bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made anew meanwhile */
-    if (gone && !l.doomed) l.doomed = fr_context_doom(l.context);
-    if (gone || (another && l.doomed)) bytes += fr_context_bury(l.doomed, l.card);
-    else if (l.doomed) fr_context_spare(l.doomed, l.context);
+    if (gone && !l.doomed) l.doomed = fr_context_retire(l.context);
+    if (gone || (another && l.doomed)) bytes += fr_context_reclaim(l.doomed, l.card);
+    else if (l.doomed) fr_context_restore(l.doomed, l.context);
     if (gone) bytes += fr_unseen_take(l.card), fr_contexts_add(l.card, -1);
     fr_free_end(&l.op, bytes);
     return r;

@@ -1,7 +1,8 @@
 /* Variables of a PTX text: what stands after .global outside of functions, in the order in which it is laid out. */
-#include "image.h"
-
 #include <ctype.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 struct text {

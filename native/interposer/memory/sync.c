@@ -1,7 +1,21 @@
 /* Calls that wait for work: the driver gives unused memory of pools back in them, down to the release threshold, and linear
  * memory that was freed in a stream. They cost two looks at a flag as long as this process has neither. */
-#include "api_memory.h"
-#include "pool.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/late_free.h"
+#include "memory/pool.h"
+#include "memory/pool_shrink.h"
+#include "memory/streams.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static bool nothing_to_come(void)
 {
@@ -17,7 +31,7 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
     fr_pools_shrinking(&shrinking, FR_WAITS);
     CUresult r = real(given);
     fr_pools_shrunk(&shrinking);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL, so_far);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
     return r;
 }
 
@@ -25,12 +39,12 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
 bool fr_synchronised(CUstream s)
 {
     struct fr_shrinking shrinking;
-    if (atomic_load_explicit(&fr_captures, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
+    if (atomic_load_explicit(&fr_capture_count, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
     uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_BRIEF);
     CUresult r = REAL(cuStreamSynchronize)(s);
     fr_pools_shrunk(&shrinking);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_number(s), NULL, so_far);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
     return !r;
 }
 

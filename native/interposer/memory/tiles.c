@@ -1,7 +1,21 @@
 /* Tiles of sparse and deferred arrays: mapped to memory of cuMemCreate, they keep it alive as a mapping does (holding.c), with
  * the array as owner, until another mapping takes the place, an unmapping empties it, or the array is destroyed. */
-#include "api_vmm.h"
-#include "holding.h"
+#include "memory/tiles.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/api_vmm.h"
+#include "memory/holding.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t mix(uint64_t h, uint64_t word)
 {
@@ -32,15 +46,15 @@ static void note(const CUarrayMapInfo *i)
 
 static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *i, CUstream stream)
 {
-    struct fr_giving g;
+    struct fr_release g;
     struct fr_memory *m = i->memOperationType == CU_MEM_OPERATION_TYPE_MAP ? fr_memory_pin(i->memHandle.memHandle) : NULL;
-    fr_giving_begin(&g);
-    fr_bonds_leave(&g, array_of(i), 0, place_of(i), 0);
+    fr_release_begin(&g);
+    fr_mappings_remove(&g, array_of(i), 0, place_of(i), 0);
     CUresult r = call(i, 1, stream);
-    if (!r && m && !fr_bond_add((struct fr_bond){.owner = array_of(i), .place = place_of(i), .memory = m})) fr_escape();
+    if (!r && m && !fr_mapping_add((struct fr_mapping){.owner = array_of(i), .place = place_of(i), .memory = m})) fr_escape();
     if (!r && m) note(i);
-    fr_bonds_left(&g, array_of(i), 0, place_of(i), 0, r == CUDA_SUCCESS);
-    fr_giving_end(&g);
+    fr_mappings_removed(&g, array_of(i), 0, place_of(i), 0, r == CUDA_SUCCESS);
+    fr_release_end(&g);
     fr_memory_unpin(m);
     return r;
 }
@@ -66,23 +80,23 @@ HOOK CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUst
 
 void fr_tiles_forget(uint64_t array)
 {
-    struct fr_giving g;
-    fr_giving_begin(&g);
-    fr_bonds_leave(&g, array, 0, 0, UINT64_MAX);
-    fr_bonds_left(&g, array, 0, 0, UINT64_MAX, true);
-    fr_giving_end(&g);
+    struct fr_release g;
+    fr_release_begin(&g);
+    fr_mappings_remove(&g, array, 0, 0, UINT64_MAX);
+    fr_mappings_removed(&g, array, 0, 0, UINT64_MAX, true);
+    fr_release_end(&g);
 }
 
-void fr_tiles_begin(struct fr_giving *g, const void *array)
+void fr_tiles_begin(struct fr_release *g, const void *array)
 {
-    fr_giving_begin(g);
-    fr_bonds_leave(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX);
+    fr_release_begin(g);
+    fr_mappings_remove(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX);
 }
 
-void fr_tiles_end(struct fr_giving *g, const void *array, bool destroyed)
+void fr_tiles_end(struct fr_release *g, const void *array, bool destroyed)
 {
     struct fr_record r;
     if (destroyed) fr_record_take(FR_TILED, (uint64_t)(uintptr_t)array, &r);
-    fr_bonds_left(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX, destroyed);
-    fr_giving_end(g);
+    fr_mappings_removed(g, (uint64_t)(uintptr_t)array, 0, 0, UINT64_MAX, destroyed);
+    fr_release_end(g);
 }

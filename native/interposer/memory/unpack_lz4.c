@@ -1,7 +1,9 @@
 /* The LZ4 block format: runs of literal bytes, each followed by a copy of what came out before. */
-#include "unpack.h"
+#include "memory/unpack.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 #define LEAST_MATCH 4

@@ -1,8 +1,13 @@
 /* Zstandard, RFC 8878: frames of blocks; a block is as it is, one byte repeated, or literals and the sequences that put them
  * together with what came out before. Dictionaries are not known; checksums are passed over. */
-#include "unpack.h"
-#include "zstd_tables.h"
+#include "memory/unpack.h"
+#include "memory/zstd_bits.h"
+#include "memory/zstd_tables.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define BLOCK (128u << 10)

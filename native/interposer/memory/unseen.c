@@ -9,11 +9,33 @@
  *                          function whose module is not known, and after every new context; FR_DUE_MS later, then less often
  *
  * What none of these finds (no figure, and no further call) is left to the node's audit. */
-#include "account.h"
-#include "api_memory.h"
-#include "context.h"
-#include "kernel.h"
-#include "ledger.h"
+#include "memory/unseen.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/own_account.h"
+#include "ledger/records.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/context_buffers.h"
+#include "memory/context_cost.h"
+#include "memory/devices.h"
+#include "memory/own_figure.h"
+#include "memory/place.h"
+#include "memory/primary.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 enum { TABLES = 1, DUE = 2 };
 #define PLACES 256
@@ -38,7 +60,7 @@ void fr_context_forget(CUcontext c)
     atomic_compare_exchange_strong(place_of(c), &one, 0);
 }
 
-void fr_tables_given(void) { atomic_fetch_or(&fr_unseen_why, TABLES); }
+void fr_private_tables_given(void) { atomic_fetch_or(&fr_unseen_why, TABLES); }
 
 /* ---- the driver's figure against the ledger ---- */
 
@@ -80,7 +102,7 @@ static void audit_when_due(void)
 
 uint64_t fr_unseen_take(int card)
 {
-    if (card < 0 || card >= CARDS || !atomic_load(&audits[card].extra) || atomic_load(&fr_own(card)->contexts) > 1) return 0;
+    if (card < 0 || card >= CARDS || !atomic_load(&audits[card].extra) || atomic_load(&fr_own_account(card)->contexts) > 1) return 0;
     return atomic_exchange(&audits[card].extra, 0);
 }
 
@@ -166,11 +188,11 @@ static void look_at_module(CUfunction f)
     CUdevice device;
     struct fr_record r;
     int card = fr_card_here(&device);
-    if (!fr_has(FR_cuFuncGetModule) || REAL(cuFuncGetModule)(&module, f) || fr_record_find(FR_MODULE, (uintptr_t)module, &r)) return;
+    if (!fr_driver_has(FR_cuFuncGetModule) || REAL(cuFuncGetModule)(&module, f) || fr_record_find(FR_MODULE, (uintptr_t)module, &r)) return;
     schedule(card);
 }
 
-CUresult fr_function_first(CUfunction f)
+CUresult fr_function_first_use(CUfunction f)
 {
     if (atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & TABLES) look_at_module(f);
     return fr_stack_for(f);

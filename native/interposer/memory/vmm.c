@@ -1,7 +1,21 @@
 /* Virtual memory management: physical memory is charged when it is created, by where it is created, and refunded when its last
  * reference and its last mapping are gone (holding.c). Addresses cost nothing. */
-#include "api_vmm.h"
-#include "handles.h"
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "memory/api_vmm.h"
+#include "memory/devices.h"
+#include "memory/handles.h"
+#include "memory/holding.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static bool on_a_card(const CUmemLocation *l)
 {
@@ -25,7 +39,7 @@ static CUresult refuse(CUmemGenericAllocationHandle *out, size_t size, const CUm
 {
     size_t granularity = 0;
     bool good = !flags && size && !REAL(cuMemGetAllocationGranularity)(&granularity, prop, 0) && granularity && size % granularity == 0;
-    if (good && fr_card_of_location(&prop->location) == FR_NO_CARD && fr_process() == FR_ENFORCE)
+    if (good && fr_card_of_location(&prop->location) == FR_NO_CARD && fr_process_state() == FR_ENFORCE)
         fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", device_of(&prop->location));
     if (good) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
@@ -49,24 +63,24 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const 
     if (!out || !prop || !on_a_card(&prop->location)) return REAL(cuMemCreate)(out, size, prop, flags);
     struct fr_op op;
     int card = fr_card_of(device_of(&prop->location));
-    if (fr_begin(&op, card, size)) return refuse(out, size, prop, flags);
+    if (fr_op_begin(&op, card, size)) return refuse(out, size, prop, flags);
     CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
     if (!r && !remember(*out, card, size)) {
         REAL(cuMemRelease)(*out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_end(&op, r ? 0 : size);
+    fr_op_end(&op, r ? 0 : size);
     return r;
 }
 
 HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle number)
 {
-    struct fr_giving g;
-    fr_giving_begin(&g);
-    struct fr_memory *m = fr_handle_leave(&g, number);
+    struct fr_release g;
+    fr_release_begin(&g);
+    struct fr_memory *m = fr_handle_remove(&g, number);
     CUresult r = REAL(cuMemRelease)(number);
-    fr_handle_left(&g, number, m, r == CUDA_SUCCESS);
-    fr_giving_end(&g);
+    fr_handle_removed(&g, number, m, r == CUDA_SUCCESS);
+    fr_release_end(&g);
     return r;
 }
 
@@ -88,7 +102,7 @@ HOOK CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, voi
 static CUresult map(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllocationHandle number, unsigned long long flags, struct fr_memory *m)
 {
     CUresult r = REAL(cuMemMap)(va, size, offset, number, flags);
-    if (r || fr_bond_add((struct fr_bond){.place = va, .size = size, .memory = m})) return r;
+    if (r || fr_mapping_add((struct fr_mapping){.place = va, .size = size, .memory = m})) return r;
     REAL(cuMemUnmap)(va, size);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -99,10 +113,10 @@ HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericA
     struct fr_memory *m = fr_memory_pin(number);
     if (!m) return REAL(cuMemMap)(va, size, offset, number, flags);
     bool unpaid = m->unpaid;
-    CUresult r = unpaid ? fr_begin(&op, m->card, size) : CUDA_SUCCESS;
+    CUresult r = unpaid ? fr_op_begin(&op, m->card, size) : CUDA_SUCCESS;
     if (!r) {
         r = map(va, size, offset, number, flags, m);
-        if (unpaid) fr_end(&op, r ? 0 : fr_pay_for_import(m, size));
+        if (unpaid) fr_op_end(&op, r ? 0 : fr_pay_for_import(m, size));
     }
     fr_memory_unpin(m);
     return r;
@@ -110,11 +124,11 @@ HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericA
 
 HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
 {
-    struct fr_giving g;
-    fr_giving_begin(&g);
-    fr_bonds_leave(&g, 0, 0, va, size);
+    struct fr_release g;
+    fr_release_begin(&g);
+    fr_mappings_remove(&g, 0, 0, va, size);
     CUresult r = REAL(cuMemUnmap)(va, size);
-    fr_bonds_left(&g, 0, 0, va, size, r == CUDA_SUCCESS);
-    fr_giving_end(&g);
+    fr_mappings_removed(&g, 0, 0, va, size, r == CUDA_SUCCESS);
+    fr_release_end(&g);
     return r;
 }

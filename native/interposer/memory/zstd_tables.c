@@ -1,4 +1,10 @@
-#include "zstd_tables.h"
+#include "memory/zstd_tables.h"
+
+#include "memory/zstd_bits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define SYMBOLS 256
 #define WEIGHTS_LOG 6

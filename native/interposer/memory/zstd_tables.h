@@ -2,7 +2,9 @@
 #ifndef FRACTILE_ZSTD_TABLES_H
 #define FRACTILE_ZSTD_TABLES_H
 
-#include "zstd_bits.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define FR_FSE_LOG 9
 #define FR_HUFFMAN_LOG 11

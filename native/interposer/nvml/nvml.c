@@ -1,7 +1,19 @@
 /* NVML: which cards there are. A container sees its own cards, counted from 0 in the driver's order, and their handles are
  * the driver's own: only what hands out a handle or a number is ours, all else takes the handle and goes on unchanged. */
-#include "nvml_view.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "nvml/nvml_busy.h"
 
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <strings.h>
 
@@ -58,12 +70,12 @@ nvmlReturn_t fr_nvml_card(nvmlDevice_t device, int *card)
 
 static nvmlReturn_t real_at(unsigned index, nvmlDevice_t *out)
 {
-    return fr_has(FR_nvmlDeviceGetHandleByIndex_v2) ? REAL(nvmlDeviceGetHandleByIndex_v2)(index, out) : REAL(nvmlDeviceGetHandleByIndex)(index, out);
+    return fr_driver_has(FR_nvmlDeviceGetHandleByIndex_v2) ? REAL(nvmlDeviceGetHandleByIndex_v2)(index, out) : REAL(nvmlDeviceGetHandleByIndex)(index, out);
 }
 
 static nvmlReturn_t real_count(unsigned *out)
 {
-    return fr_has(FR_nvmlDeviceGetCount_v2) ? REAL(nvmlDeviceGetCount_v2)(out) : REAL(nvmlDeviceGetCount)(out);
+    return fr_driver_has(FR_nvmlDeviceGetCount_v2) ? REAL(nvmlDeviceGetCount_v2)(out) : REAL(nvmlDeviceGetCount)(out);
 }
 
 /* A lost card has no UUID to be asked for; asked for by its UUID it says that it is lost. */

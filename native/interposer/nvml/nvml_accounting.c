@@ -1,6 +1,17 @@
 /* NVML: one process of the container, by its pid: its name, and what accounting knows of it while it runs. */
-#include "nvml_view.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "nvml/nvml_busy.h"
+#include "nvml/nvml_cards.h"
+#include "nvml/nvml_processes.h"
 
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -8,10 +19,10 @@
 struct search {
     unsigned pid;
     bool found;
-    struct fr_tenant tenant;
+    struct fr_nvml_process tenant;
 };
 
-static bool matches(const struct fr_tenant *tenant, void *data)
+static bool matches(const struct fr_nvml_process *tenant, void *data)
 {
     struct search *s = data;
     if (tenant->pid != s->pid) return true;
@@ -24,7 +35,7 @@ static bool find(int card, unsigned pid, struct search *out)
 {
     *out = (struct search){.pid = pid};
     fr_used(card); /* reaps the dead */
-    fr_tenants(card, matches, out);
+    fr_nvml_processes(card, matches, out);
     return out->found;
 }
 
@@ -56,7 +67,7 @@ static nvmlReturn_t accounted(nvmlDevice_t device, int *card)
     return r ? r : mode ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-static bool put_pid(const struct fr_tenant *tenant, void *data)
+static bool put_pid(const struct fr_nvml_process *tenant, void *data)
 {
     struct fr_listing *l = data;
     if (l->out && l->found < l->room) ((unsigned *)(void *)l->out)[l->found] = tenant->pid;
@@ -72,9 +83,9 @@ HOOK nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned *cou
     if (!count) return NVML_ERROR_INVALID_ARGUMENT;
     struct fr_listing l = {(void *)pids, sizeof *pids, *count, 0};
     fr_used(card);
-    fr_tenants(card, put_pid, &l);
+    fr_nvml_processes(card, put_pid, &l);
     *count = l.found;
-    return fr_fits(&l) ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+    return fr_listing_fits(&l) ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 struct life {
@@ -82,7 +93,7 @@ struct life {
     unsigned percent;
 };
 
-static struct life life_of(const struct fr_tenant *tenant)
+static struct life life_of(const struct fr_nvml_process *tenant)
 {
     struct timespec boot;
     clock_gettime(CLOCK_BOOTTIME, &boot);

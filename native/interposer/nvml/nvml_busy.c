@@ -2,10 +2,19 @@
  * between two looks. Two looks are kept per card, half a second apart or more, and a question is answered by the time since
  * the older one, so that it covers at least that half second once a process has asked before. The very first question
  * waits until a twentieth of a second has passed since the card's handle was given out. */
-#include "nvml_view.h"
+#include "nvml/nvml_busy.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/ledger.h"
+#include "nvml/nvml_processes.h"
 
 #include "clock.h"
+#include "region.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -51,7 +60,7 @@ static bool room(int card)
     return true;
 }
 
-static bool note(const struct fr_tenant *tenant, void *data)
+static bool note(const struct fr_nvml_process *tenant, void *data)
 {
     struct look *look = data;
     if (tenant->slot < FR_MAX_SLOTS) look->slots[tenant->slot] = (struct seen){tenant->gpu_ns, tenant->generation, 1};
@@ -63,7 +72,7 @@ static void take(int card, struct look *look, uint64_t now)
     look->at_ns = now;
     for (unsigned i = 0; i < FR_MAX_SLOTS; i++)
         if (look->slots[i].here) look->slots[i].here = 0;
-    fr_tenants(card, note, look);
+    fr_nvml_processes(card, note, look);
 }
 
 void fr_busy_look(int card)
@@ -76,7 +85,7 @@ void fr_busy_look(int card)
     fr_unlock(&cards[card].lock);
 }
 
-static uint64_t grown(const struct look *since, const struct fr_tenant *tenant)
+static uint64_t grown(const struct look *since, const struct fr_nvml_process *tenant)
 {
     if (tenant->slot >= FR_MAX_SLOTS) return 0;
     const struct seen *then = &since->slots[tenant->slot];
@@ -84,7 +93,7 @@ static uint64_t grown(const struct look *since, const struct fr_tenant *tenant)
     return tenant->gpu_ns > then->ns ? tenant->gpu_ns - then->ns : 0;
 }
 
-static unsigned driver_percent(const struct fr_tenant *tenant, const struct fr_driver_says *driver)
+static unsigned driver_percent(const struct fr_nvml_process *tenant, const struct fr_driver_utilization *driver)
 {
     for (unsigned i = 0; i < driver->count; i++)
         if (driver->of[i].pid == tenant->pid) return driver->of[i].busy;
@@ -93,12 +102,12 @@ static unsigned driver_percent(const struct fr_tenant *tenant, const struct fr_d
 
 struct sum {
     const struct look *since;
-    const struct fr_driver_says *driver;
+    const struct fr_driver_utilization *driver;
     uint64_t ns;
     unsigned percent; /* of those of which nothing was measured */
 };
 
-static bool add(const struct fr_tenant *tenant, void *data)
+static bool add(const struct fr_nvml_process *tenant, void *data)
 {
     struct sum *sum = data;
     uint64_t ns = grown(sum->since, tenant);
@@ -129,7 +138,7 @@ static void step(int card, uint64_t now)
     take(card, newer, now);
 }
 
-unsigned fr_busy_percent(int card, const struct fr_driver_says *driver)
+unsigned fr_busy_percent(int card, const struct fr_driver_utilization *driver)
 {
     fr_busy_look(card);
     wait_for_a_window(card);
@@ -140,7 +149,7 @@ unsigned fr_busy_percent(int card, const struct fr_driver_says *driver)
         uint64_t now = now_ns();
         step(card, now);
         struct sum sum = {&cards[card].older, driver, 0, 0};
-        fr_tenants(card, add, &sum);
+        fr_nvml_processes(card, add, &sum);
         cards[card].window_ns = now - cards[card].older.at_ns;
         result = percent(sum.ns, cards[card].window_ns) + sum.percent;
     }
@@ -148,7 +157,7 @@ unsigned fr_busy_percent(int card, const struct fr_driver_says *driver)
     return result < 100 ? result : 100;
 }
 
-unsigned fr_busy_percent_of(int card, const struct fr_tenant *tenant, const struct fr_driver_says *driver)
+unsigned fr_busy_percent_of(int card, const struct fr_nvml_process *tenant, const struct fr_driver_utilization *driver)
 {
     fr_lock(&cards[card].lock);
     uint64_t ns = cards[card].older.at_ns ? grown(&cards[card].older, tenant) : 0;

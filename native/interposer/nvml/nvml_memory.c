@@ -1,6 +1,15 @@
 /* NVML: a card's memory is the container's quota of it. */
-#include "nvml_view.h"
-#include "shared.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/limits_page.h"
+#include "ledger/process.h"
+#include "nvml/nvml_cards.h"
+
+#include "nvml_abi.h"
+
+#include <stdint.h>
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -14,7 +23,7 @@ struct share {
 static struct share share_of(int card, uint64_t total_on_card, uint64_t free_on_card)
 {
     struct fr_quota quota = {0};
-    if (fr_look()) fr_quota(card, &quota);
+    if (fr_process_attach()) fr_quota(card, &quota);
     uint64_t total = least(quota.memory, total_on_card), used = least(fr_used(card) + quota.unaccounted, total);
     return (struct share){total, used, least(total - used, free_on_card)};
 }
@@ -25,7 +34,7 @@ HOOK nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out
     nvmlReturn_t r = fr_nvml_card(device, &card);
     if (r) return r;
     r = REAL(nvmlDeviceGetMemoryInfo)(device, out);
-    if (r || fr_is_off()) return r;
+    if (r || fr_isolation_is_off()) return r;
     struct share share = share_of(card, out->total, out->free);
     *out = (nvmlMemory_t){share.total, share.free, share.used};
     return NVML_SUCCESS;
@@ -38,7 +47,7 @@ HOOK nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_
     if (r) return r;
     if (out && out->version != NVML_VERSION(nvmlMemory_v2_t, 2)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     r = REAL(nvmlDeviceGetMemoryInfo_v2)(device, out);
-    if (r || fr_is_off()) return r;
+    if (r || fr_isolation_is_off()) return r;
     struct share share = share_of(card, out->total, out->free);
     *out = (nvmlMemory_v2_t){out->version, share.total, 0, share.free, share.used};
     return NVML_SUCCESS;
@@ -51,7 +60,7 @@ HOOK nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memor
     nvmlReturn_t r = fr_nvml_card(device, &card);
     if (r) return r;
     r = REAL(nvmlDeviceGetBAR1MemoryInfo)(device, out);
-    if (r || fr_is_off()) return r;
+    if (r || fr_isolation_is_off()) return r;
     struct share share = share_of(card, UINT64_MAX, UINT64_MAX);
     uint64_t total = least(out->bar1Total, share.total), used = least(least(out->bar1Used, share.used), total);
     *out = (nvmlBAR1Memory_t){total, total - used, used};

@@ -1,28 +1,42 @@
 /* NVML: who uses a card. Only the container's processes exist, each with the pid by which it knows itself: the driver's own
  * lists name the whole node's, by pids that differ between its open and its closed kernel module. */
-#include "account.h"
-#include "nvml_view.h"
+#include "nvml/nvml_processes.h"
 
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/account.h"
+#include "ledger/ledger.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+#include "nvml/nvml_cards.h"
+
+#include "nvml_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 /* ---- the region's slots ---- */
 
-static bool tenant_at(unsigned slot, unsigned card, struct fr_tenant *out)
+static bool tenant_at(unsigned slot, unsigned card, struct fr_nvml_process *out)
 {
     const struct fr_slot *s = fr_slot(slot);
     struct fr_account *a = fr_slot_account(slot, card);
     if (atomic_load(&s->state) != FR_SLOT_LIVE) return false;
     uint64_t bytes = fr_charged_units(a) * FR_UNIT_BYTES;
     if (!bytes && !atomic_load(&a->contexts)) return false;
-    *out = (struct fr_tenant){slot, __atomic_load_n(&s->pid, __ATOMIC_RELAXED), atomic_load(&s->generation),
+    *out = (struct fr_nvml_process){slot, __atomic_load_n(&s->pid, __ATOMIC_RELAXED), atomic_load(&s->generation),
                               __atomic_load_n(&s->start_time, __ATOMIC_RELAXED), bytes, atomic_load(&a->gpu_ns), s->command};
     return true;
 }
 
-void fr_tenants(int card, fr_each_tenant *each, void *data)
+void fr_nvml_processes(int card, fr_each_nvml_process *each, void *data)
 {
-    struct fr_tenant tenant;
-    if (!fr_look() || card < 0 || (unsigned)card >= fr_shared.card_count) return;
+    struct fr_nvml_process tenant;
+    if (!fr_process_attach() || card < 0 || (unsigned)card >= fr_shared.card_count) return;
     uint32_t end = fr_slots_in_use();
     for (uint32_t i = 0; i < end; i++)
         if (tenant_at(i, (unsigned)card, &tenant) && !each(&tenant, data)) return;
@@ -30,7 +44,7 @@ void fr_tenants(int card, fr_each_tenant *each, void *data)
 
 /* ---- process lists: three generations, two layouts ---- */
 
-static bool put(const struct fr_tenant *tenant, void *data)
+static bool put(const struct fr_nvml_process *tenant, void *data)
 {
     struct fr_listing *l = data;
     nvmlProcessDetail_v1_t info = {tenant->pid, tenant->bytes, NVML_NO_INSTANCE, NVML_NO_INSTANCE, 0};
@@ -39,7 +53,7 @@ static bool put(const struct fr_tenant *tenant, void *data)
     return true;
 }
 
-bool fr_fits(const struct fr_listing *l) { return !l->found || (l->out && l->found <= l->room); }
+bool fr_listing_fits(const struct fr_listing *l) { return !l->found || (l->out && l->found <= l->room); }
 
 /* `asked` is what the driver said when it was asked for the number only. */
 static nvmlReturn_t processes(nvmlReturn_t asked, nvmlDevice_t device, unsigned *count, void *out, size_t size, bool any)
@@ -51,9 +65,9 @@ static nvmlReturn_t processes(nvmlReturn_t asked, nvmlDevice_t device, unsigned 
     if (r) return r;
     struct fr_listing l = {out, size, *count, 0};
     fr_used(card); /* reaps the dead */
-    if (any) fr_tenants(card, put, &l);
+    if (any) fr_nvml_processes(card, put, &l);
     *count = l.found;
-    return fr_fits(&l) ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+    return fr_listing_fits(&l) ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 #define PROCESSES(name, type, any)                                                        \

@@ -1,7 +1,18 @@
 /* NVML: how busy a card is: as busy as the container keeps it. What neighbours do is not told.
  *
  * nvmlDeviceGetFieldValues goes to the driver as it is: no field of NVML's carries memory in use or utilisation. */
-#include "nvml_view.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "pacing/gate.h"
+#include "nvml/nvml_busy.h"
+#include "nvml/nvml_cards.h"
+#include "nvml/nvml_processes.h"
+
+#include "nvml_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 static unsigned share_of(unsigned of_the_card, unsigned own, unsigned busy)
 {
@@ -10,7 +21,7 @@ static unsigned share_of(unsigned of_the_card, unsigned own, unsigned busy)
 
 /* Where launches are not paced nobody here measures what they take. The driver knows its processes by pid; if that is the pid of
  * another namespace than the container's, it stays 0. */
-static void ask_driver(nvmlDevice_t device, int card, struct fr_driver_says *out)
+static void ask_driver(nvmlDevice_t device, int card, struct fr_driver_utilization *out)
 {
     nvmlProcessUtilizationSample_t samples[FR_DRIVER_SAMPLES];
     unsigned count = FR_DRIVER_SAMPLES;
@@ -29,7 +40,7 @@ HOOK nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtiliza
     nvmlReturn_t r = fr_nvml_card(device, &card);
     if (!r) r = REAL(nvmlDeviceGetUtilizationRates)(device, out);
     if (r) return r;
-    struct fr_driver_says driver;
+    struct fr_driver_utilization driver;
     ask_driver(device, card, &driver);
     unsigned own = fr_busy_percent(card, &driver);
     *out = (nvmlUtilization_t){own, own ? share_of(out->memory, own, out->gpu) : 0};
@@ -65,10 +76,10 @@ struct samples {
     struct fr_listing listing;
     int card;
     unsigned long long now;
-    struct fr_driver_says driver;
+    struct fr_driver_utilization driver;
 };
 
-static bool put(const struct fr_tenant *tenant, void *data)
+static bool put(const struct fr_nvml_process *tenant, void *data)
 {
     struct samples *s = data;
     struct fr_listing *l = &s->listing;
@@ -93,10 +104,10 @@ static nvmlReturn_t by_process(nvmlReturn_t asked, nvmlDevice_t device, void *ou
     ask_driver(device, s.card, &s.driver);
     fr_busy_percent(s.card, &s.driver);
     s.now = fr_wall_us();
-    if (s.now > since) fr_tenants(s.card, put, &s);
+    if (s.now > since) fr_nvml_processes(s.card, put, &s);
     *count = s.listing.found;
     if (!s.listing.found) return NVML_ERROR_NOT_FOUND;
-    return fr_fits(&s.listing) ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+    return fr_listing_fits(&s.listing) ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
 HOOK nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *out, unsigned *count, unsigned long long since)

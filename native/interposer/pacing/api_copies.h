@@ -1,8 +1,12 @@
-/* The driver's copies that may stay within a card, beside those in api_pace.h. */
+/* The driver's copies that may stay within a card, beside those in api_launch.h. */
 #ifndef FRACTILE_API_COPIES_H
 #define FRACTILE_API_COPIES_H
 
-#include "api_pace.h"
+#include "memory/api_pool.h"
+
+#include "cuda_abi.h"
+
+#include <stddef.h>
 
 #define CU_POINTER_ATTRIBUTE_MEMORY_TYPE 2
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);

@@ -1,6 +1,17 @@
 /* Calls that make many copies at once. What stays within cards is summed up and paced as one copy; a batch that goes over the
  * bus only passes. */
-#include "copies.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "pacing/api_copies.h"
+#include "pacing/copies.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t bytes_of_list(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *sizes, size_t count)
 {

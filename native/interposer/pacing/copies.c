@@ -4,7 +4,21 @@
  * Where both ends must be on a card the call says so (DtoD, arrays). Else the driver is asked for the type of each pointer, but
  * only where the card is paced: unpaced, a copy costs one load more. A copy is learned by its function and its size, rounded to
  * an eighth; until the first is measured it is taken for BYTES_PER_NS. */
-#include "copies.h"
+#include "pacing/copies.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_pool.h"
+#include "pacing/api_copies.h"
+#include "pacing/api_launch.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define BYTES_PER_NS 500
 
@@ -30,12 +44,12 @@ struct fr_work fr_copy_work(const void *function, uint64_t bytes, CUstream s, bo
 
 /* ---- fills, and copies whose ends are on a card by their types ---- */
 
-#define MOVE(name, own, bytes, stream, parameters, arguments)                                \
-    HOOK CUresult name parameters                                                            \
-    {                                                                                        \
-        if (fr_unpaced()) return REAL(name) arguments;                                       \
+#define MOVE(name, own, bytes, stream, parameters, arguments)                                    \
+    HOOK CUresult name parameters                                                                \
+    {                                                                                            \
+        if (fr_unpaced()) return REAL(name) arguments;                                           \
         struct fr_work work = fr_copy_work((const void *)&name, (uint64_t)(bytes), stream, own); \
-        PACED(work, REAL(name) arguments);                                                   \
+        PACED(work, REAL(name) arguments);                                                       \
     }
 
 #define COPY(name, own) MOVE(name, own, n, NULL, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n))
@@ -52,18 +66,18 @@ COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, true)
 ARRAYS(, false)
 ARRAYS(_ptds, true)
 
-#define FILL(bits, type)                                                                                                            \
-    MOVE(cuMemsetD##bits##_v2, false, n * (bits / 8), NULL, (CUdeviceptr to, type v, size_t n), (to, v, n))                          \
-    MOVE(cuMemsetD##bits##_v2_ptds, true, n * (bits / 8), NULL, (CUdeviceptr to, type v, size_t n), (to, v, n))                      \
-    MOVE(cuMemsetD##bits##Async, false, n * (bits / 8), s, (CUdeviceptr to, type v, size_t n, CUstream s), (to, v, n, s))            \
-    MOVE(cuMemsetD##bits##Async_ptsz, true, n * (bits / 8), s, (CUdeviceptr to, type v, size_t n, CUstream s), (to, v, n, s))        \
-    MOVE(cuMemsetD2D##bits##_v2, false, w * h * (bits / 8), NULL, (CUdeviceptr to, size_t pitch, type v, size_t w, size_t h),        \
-         (to, pitch, v, w, h))                                                                                                      \
-    MOVE(cuMemsetD2D##bits##_v2_ptds, true, w * h * (bits / 8), NULL, (CUdeviceptr to, size_t pitch, type v, size_t w, size_t h),    \
-         (to, pitch, v, w, h))                                                                                                      \
-    MOVE(cuMemsetD2D##bits##Async, false, w * h * (bits / 8), s,                                                                    \
-         (CUdeviceptr to, size_t pitch, type v, size_t w, size_t h, CUstream s), (to, pitch, v, w, h, s))                           \
-    MOVE(cuMemsetD2D##bits##Async_ptsz, true, w * h * (bits / 8), s,                                                                \
+#define FILL(bits, type)                                                                                                          \
+    MOVE(cuMemsetD##bits##_v2, false, n * (bits / 8), NULL, (CUdeviceptr to, type v, size_t n), (to, v, n))                       \
+    MOVE(cuMemsetD##bits##_v2_ptds, true, n * (bits / 8), NULL, (CUdeviceptr to, type v, size_t n), (to, v, n))                   \
+    MOVE(cuMemsetD##bits##Async, false, n * (bits / 8), s, (CUdeviceptr to, type v, size_t n, CUstream s), (to, v, n, s))         \
+    MOVE(cuMemsetD##bits##Async_ptsz, true, n * (bits / 8), s, (CUdeviceptr to, type v, size_t n, CUstream s), (to, v, n, s))     \
+    MOVE(cuMemsetD2D##bits##_v2, false, w * h * (bits / 8), NULL, (CUdeviceptr to, size_t pitch, type v, size_t w, size_t h),     \
+         (to, pitch, v, w, h))                                                                                                    \
+    MOVE(cuMemsetD2D##bits##_v2_ptds, true, w * h * (bits / 8), NULL, (CUdeviceptr to, size_t pitch, type v, size_t w, size_t h), \
+         (to, pitch, v, w, h))                                                                                                    \
+    MOVE(cuMemsetD2D##bits##Async, false, w * h * (bits / 8), s,                                                                  \
+         (CUdeviceptr to, size_t pitch, type v, size_t w, size_t h, CUstream s), (to, pitch, v, w, h, s))                         \
+    MOVE(cuMemsetD2D##bits##Async_ptsz, true, w * h * (bits / 8), s,                                                              \
          (CUdeviceptr to, size_t pitch, type v, size_t w, size_t h, CUstream s), (to, pitch, v, w, h, s))
 FILL(8, unsigned char)
 FILL(16, unsigned short)
@@ -71,12 +85,12 @@ FILL(32, unsigned)
 
 /* ---- copies that may go over the bus ---- */
 
-#define MAY_MOVE(name, own, within, bytes, stream, parameters, arguments)                    \
-    HOOK CUresult name parameters                                                            \
-    {                                                                                        \
-        if (fr_unpaced() || !(within)) return REAL(name) arguments;                          \
+#define MAY_MOVE(name, own, within, bytes, stream, parameters, arguments)                        \
+    HOOK CUresult name parameters                                                                \
+    {                                                                                            \
+        if (fr_unpaced() || !(within)) return REAL(name) arguments;                              \
         struct fr_work work = fr_copy_work((const void *)&name, (uint64_t)(bytes), stream, own); \
-        PACED(work, REAL(name) arguments);                                                   \
+        PACED(work, REAL(name) arguments);                                                       \
     }
 
 #define ANY(name, own) MAY_MOVE(name, own, fr_copy_within(to, from), n, NULL, (CUdeviceptr to, CUdeviceptr from, size_t n), (to, from, n))
@@ -91,8 +105,8 @@ ANY_ASYNC(cuMemcpyAsync_ptsz, true)
     MAY_MOVE(name, own, fr_copy_within(to, from), n, NULL,                                                          \
              (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t n),            \
              (to, to_context, from, from_context, n))
-#define PEER_ASYNC(name, own)                                                                                       \
-    MAY_MOVE(name, own, fr_copy_within(to, from), n, s,                                                             \
+#define PEER_ASYNC(name, own)                                                                                        \
+    MAY_MOVE(name, own, fr_copy_within(to, from), n, s,                                                              \
              (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t n, CUstream s), \
              (to, to_context, from, from_context, n, s))
 PEER(cuMemcpyPeer, false)

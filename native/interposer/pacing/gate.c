@@ -1,10 +1,30 @@
 /* May this launch go now? A card that is shared out is this container's for a turn; a launch goes when the turn is open, what
  * is in flight leaves room in the queue, and it should end before the turn does. What is longer than a whole turn goes as the
  * first of one: the arbiter counts what it takes. Who may not go waits on the gate, without spinning. */
-#include "pace.h"
-#include "shared.h"
+#include "pacing/gate.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
+#include "memory/place.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/lease_client.h"
+#include "pacing/paced_card.h"
+#include "pacing/predict.h"
+#include "pacing/stream_state.h"
+#include "pacing/stream_wait.h"
+#include "pacing/timing_events.h"
 
 #include "clock.h"
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
 #define STEADY 4u /* batches that took what was thought: a turn may end by that */
@@ -12,9 +32,9 @@
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
-const _Atomic uint32_t *_Atomic fr_pace_sequence = &never;
-_Atomic uint32_t fr_unpaced_at = 0;
-FR_LARGE struct fr_pace fr_paces[FR_MAX_CARDS];
+const _Atomic uint32_t *_Atomic fr_limits_sequence = &never;
+_Atomic uint32_t fr_unpaced_sequence = 0;
+FR_LARGE struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
 
 static _Atomic uint32_t looked_at = 1, looked_in; /* sequence and era of what `must` says */
 static _Atomic uint64_t must;                     /* bit set of cards */
@@ -35,8 +55,8 @@ bool fr_card_is_paced(int card)
 
 static void start_over(uint32_t era)
 {
-    for (uint32_t i = 0; i < FR_MAX_CARDS; i++) fr_paces[i] = (struct fr_pace){0};
-    fr_pacer_after_fork();
+    for (uint32_t i = 0; i < FR_MAX_CARDS; i++) fr_paced_cards[i] = (struct fr_paced_card){0};
+    fr_lease_after_fork();
     atomic_store(&looked_in, era);
 }
 
@@ -53,40 +73,40 @@ static void look_again(uint32_t sequence)
     }
     atomic_store(&must, cards);
     atomic_store(&looked_at, sequence);
-    atomic_store(&fr_unpaced_at, cards ? 1u : sequence); /* 1 is no page's sequence */
-    atomic_store(&fr_pace_sequence, &fr_shared.limits->sequence);
+    atomic_store(&fr_unpaced_sequence, cards ? 1u : sequence); /* 1 is no page's sequence */
+    atomic_store(&fr_limits_sequence, &fr_shared.limits->sequence);
     fr_unlock(&look_lock);
 }
 
 /* The sequence is read before the cards: what changes in between is looked at with the next launch. */
 static bool must_be_paced(int card)
 {
-    if (fr_process() != FR_ENFORCE) return false;
+    if (fr_process_state() != FR_ENFORCE) return false;
     uint32_t sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
     bool known = sequence == atomic_load(&looked_at) && atomic_load(&looked_in) == atomic_load(&fr_era);
     if (unlikely(!known) && !(sequence & 1)) look_again(sequence);
     return atomic_load_explicit(&must, memory_order_relaxed) >> card & 1;
 }
 
-struct fr_pace *fr_pace_here(void)
+struct fr_paced_card *fr_paced_card_here(void)
 {
     CUdevice device;
     int card = fr_card_here(&device);
-    return card >= 0 && card < (int)FR_MAX_CARDS && must_be_paced(card) ? &fr_paces[card] : NULL;
+    return card >= 0 && card < (int)FR_MAX_CARDS && must_be_paced(card) ? &fr_paced_cards[card] : NULL;
 }
 
-struct fr_account *fr_account_of_pace(const struct fr_pace *pace)
+struct fr_account *fr_paced_card_account(const struct fr_paced_card *card)
 {
-    return fr_is_joined() ? fr_slot_account(fr_shared.slot, (uint32_t)(pace - fr_paces)) : NULL;
+    return fr_process_is_joined() ? fr_slot_account(fr_shared.slot, (uint32_t)(card - fr_paced_cards)) : NULL;
 }
 
 /* ---- one launch ---- */
 
 enum answer { GO, ROOM, OVER };
 
-/* Into an empty lane. What is longer than a turn goes, too: one at a time, or one per stream, as long as that is not too much
+/* Into an empty stream. What is longer than a turn goes, too: one at a time, or one per stream, as long as that is not too much
  * if they turn out to run one after the other. */
-static enum answer may_begin(const struct fr_pace *p, uint64_t ns, uint64_t now)
+static enum answer may_begin(const struct fr_paced_card *p, uint64_t ns, uint64_t now)
 {
     uint64_t end = atomic_load(&p->end), granted = atomic_load(&p->granted);
     if (!end || now + ns <= end || !atomic_load(&p->launched_now)) return GO;
@@ -94,40 +114,40 @@ static enum answer may_begin(const struct fr_pace *p, uint64_t ns, uint64_t now)
     return ns <= BESIDE_NS || !atomic_load(&p->in_flight) ? GO : OVER;
 }
 
-/* The pacer passes the turn on when what is in flight is nearly done. */
-static void note_full(struct fr_pace *p)
+/* The lease client passes the turn on when what is in flight is nearly done. */
+static void note_full(struct fr_paced_card *p)
 {
     if (atomic_load_explicit(&p->full, memory_order_relaxed) || atomic_exchange(&p->full, 1)) return;
-    fr_pacer_wake((int)(p - fr_paces));
+    fr_lease_wake((int)(p - fr_paced_cards));
 }
 
-static enum answer may_go(struct fr_pace *p, const struct fr_ticket *t, uint64_t now)
+static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, uint64_t now)
 {
-    struct fr_ahead a = fr_lane_ahead(t->lane, now);
+    struct fr_backlog a = fr_stream_state_backlog(t->state, now);
     uint64_t end = atomic_load(&p->end);
     if (!a.in_flight) return may_begin(p, t->ns, now);
-    if (unlikely(fr_held_may_go(t->lane))) return GO;
+    if (unlikely(fr_blocked_may_launch(t->state))) return GO;
     if (end && now + a.left + t->ns > end) {
         note_full(p);
         return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
     }
-    bool seen = atomic_load_explicit(&t->guess->pending, memory_order_relaxed) < atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
+    bool seen = atomic_load_explicit(&t->prediction->pending, memory_order_relaxed) < atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     uint64_t window = unlikely(atomic_load_explicit(&p->shared, memory_order_relaxed)) ? FR_BESIDE_WINDOW_NS : FR_WINDOW_NS;
     return !a.full && seen && a.in_flight + t->ns <= window ? GO : ROOM;
 }
 
 /* A stream may wait for a word that the program writes, or a kernel for one: then it is never done while launches wait for that.
  * From then on they go, for the rest of the turn; the arbiter has passed over us long before. */
-static uint64_t stuck_at(const struct fr_pace *p)
+static uint64_t stuck_at(const struct fr_paced_card *p)
 {
     uint64_t closed = atomic_load(&p->closed), queue = atomic_load(&p->queue_end);
     uint64_t known = queue > closed ? queue - closed : 0; /* in flight; others may share the card by now */
     return closed + STUCK_NS + 4 * known;
 }
 
-static void wait_at(struct fr_pace *p, uint32_t seen)
+static void wait_at(struct fr_paced_card *p, uint32_t seen)
 {
-    struct fr_account *a = fr_account_of_pace(p);
+    struct fr_account *a = fr_paced_card_account(p);
     uint64_t from = clock_now();
     atomic_fetch_add(&p->waiting, 1);
     if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? stuck_at(p) + 1 : 0);
@@ -136,47 +156,47 @@ static void wait_at(struct fr_pace *p, uint32_t seen)
 }
 
 /* Through a closed gate: asks if nobody has, and waits. */
-static void knock(struct fr_pace *p, uint32_t seen)
+static void knock(struct fr_paced_card *p, uint32_t seen)
 {
-    int card = (int)(p - fr_paces);
+    int card = (int)(p - fr_paced_cards);
     atomic_fetch_add(&p->waiting, 1);
     if (seen == FR_GATE_IDLE && atomic_compare_exchange_strong(&p->gate, &seen, FR_GATE_ASKED)) {
         seen = FR_GATE_ASKED;
-        fr_pacer_wake(card);
+        fr_lease_wake(card);
     }
     atomic_fetch_sub(&p->waiting, 1);
     if (seen != FR_GATE_OPEN && seen != FR_GATE_FREE) wait_at(p, seen);
 }
 
-void fr_pace_close(struct fr_pace *p)
+void fr_gate_close(struct fr_paced_card *p)
 {
     uint32_t open = FR_GATE_OPEN;
     atomic_store(&p->closed, clock_now());
-    if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_pacer_wake((int)(p - fr_paces));
+    if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_lease_wake((int)(p - fr_paced_cards));
 }
 
 static void wait_for_room(struct fr_ticket *t)
 {
-    atomic_fetch_add(&t->pace->waiting, 1);
-    fr_lane_wait(t->lane);
-    atomic_fetch_sub(&t->pace->waiting, 1);
+    atomic_fetch_add(&t->card->waiting, 1);
+    fr_stream_state_wait(t->state);
+    atomic_fetch_sub(&t->card->waiting, 1);
 }
 
-/* After a long silence the pacer may have stopped looking for an arbiter. */
-static void wake_pacer(struct fr_pace *p, uint64_t now)
+/* After a long silence the lease client may have stopped looking for an arbiter. */
+static void wake_lease_client(struct fr_paced_card *p, uint64_t now)
 {
     if (likely(now <= atomic_load(&p->last_launch) + FR_QUIET_NS)) return;
     atomic_store(&p->last_launch, now); /* it must not find it quiet again */
-    fr_pacer_wake((int)(p - fr_paces));
+    fr_lease_wake((int)(p - fr_paced_cards));
 }
 
 static void go_unpaced(struct fr_ticket *t)
 {
-    fr_lane_leave(t->lane);
-    t->pace = NULL;
+    fr_stream_state_done(t->state);
+    t->card = NULL;
 }
 
-static bool is_known(const struct fr_guess *g)
+static bool is_known(const struct fr_prediction *g)
 {
     return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
 }
@@ -184,64 +204,64 @@ static bool is_known(const struct fr_guess *g)
 /* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
 static uint64_t pass(struct fr_ticket *t)
 {
-    struct fr_pace *p = t->pace;
+    struct fr_paced_card *p = t->card;
     for (;;) {
         atomic_fetch_add(&p->inside, 1);
         uint32_t gate = atomic_load(&p->gate);
         uint64_t now = clock_now();
         enum answer a = gate == FR_GATE_FREE ? GO : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
-        if (a != GO && gate == FR_GATE_OPEN && fr_lane_look(t->lane)) a = may_go(p, t, now);
+        if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
         if (a == GO) {
-            fr_lane_add(t->lane, t->ns);
-            if (unlikely(!is_known(t->guess))) atomic_store(&p->guessed, 1);
+            fr_stream_state_add(t->state, t->ns);
+            if (unlikely(!is_known(t->prediction))) atomic_store(&p->guessed, 1);
             atomic_fetch_add(&p->launched_now, 1);
-            if (unlikely(gate == FR_GATE_FREE)) wake_pacer(p, now);
+            if (unlikely(gate == FR_GATE_FREE)) wake_lease_client(p, now);
             return now;
         }
         atomic_fetch_sub(&p->inside, 1);
         if (a == ROOM) wait_for_room(t);
-        else if (gate == FR_GATE_OPEN) fr_pace_close(p);
+        else if (gate == FR_GATE_OPEN) fr_gate_close(p);
         else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p))) return go_unpaced(t), now;
         else knock(p, gate);
     }
 }
 
-void fr_pace_enter(struct fr_ticket *t, const struct fr_work *w)
+void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
 {
-    struct fr_pace *p = fr_pace_here();
+    struct fr_paced_card *p = fr_paced_card_here();
     *t = (struct fr_ticket){0};
-    if (!p || !(t->lane = fr_lane_of(p, w))) return;
-    fr_pacer_start((int)(p - fr_paces));
-    t->guess = fr_guess_of(w->a, w->b);
-    bool measured = !w->first_ns || atomic_load_explicit(&t->guess->samples, memory_order_relaxed);
-    t->ns = measured ? fr_guess_ns(t->guess) : w->first_ns;
-    if (!measured) atomic_store_explicit(&t->guess->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
-    t->pace = p;
+    if (!p || !(t->state = fr_stream_state_use(p, w))) return;
+    fr_lease_start((int)(p - fr_paced_cards));
+    t->prediction = fr_prediction_of(w->a, w->b);
+    bool measured = !w->first_ns || atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
+    t->ns = measured ? fr_prediction_ns(t->prediction) : w->first_ns;
+    if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
+    t->card = p;
     uint64_t now = pass(t);
-    if (t->pace) fr_lane_before(t->lane, fr_lane_is_dry(t->lane, now));
+    if (t->card) fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, now));
 }
 
-void fr_pace_leave(struct fr_ticket *t, CUresult result)
+void fr_gate_leave(struct fr_ticket *t, CUresult result)
 {
-    struct fr_pace *p = t->pace;
+    struct fr_paced_card *p = t->card;
     if (!p) return;
     uint64_t now = clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
-    if (result) fr_lane_landed(t->lane, t->ns);
-    else fr_lane_queue(t->lane, now, t->ns), fr_lane_after(t->lane, t->guess, t->ns);
+    if (result) fr_stream_state_completed(t->state, t->ns);
+    else fr_stream_state_queue(t->state, now, t->ns), fr_timing_after_launch(t->state, t->prediction, t->ns);
     uint64_t end = atomic_load_explicit(&p->end, memory_order_relaxed);
     if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another of these will not be done in time */
-    fr_lane_leave(t->lane);
+    fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
 }
 
 /* Cards that are used together are held together. */
 #define TOGETHER_NS 100000000ull
-uint64_t fr_pace_gang(uint64_t now)
+uint64_t fr_gate_gang(uint64_t now)
 {
     uint64_t cards = 0;
     for (int i = 0; i < fr_card_count() && i < (int)FR_MAX_CARDS; i++) {
-        struct fr_pace *p = &fr_paces[i];
+        struct fr_paced_card *p = &fr_paced_cards[i];
         bool lately = atomic_load(&p->last_launch) + TOGETHER_NS > now && atomic_load(&p->last_launch);
         if (lately || atomic_load(&p->waiting)) cards |= 1ull << i;
     }

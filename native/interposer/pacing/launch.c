@@ -1,6 +1,21 @@
 /* Every call that puts work on a card. Unpaced it is one look at a flag and the call itself; paced, it goes through the gate.
  * Copies and fills are in copies.c. */
-#include "pace.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/function.h"
+#include "memory/place.h"
+#include "pacing/api_launch.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64_t shared)
 {
@@ -9,41 +24,41 @@ static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64
 
 /* ---- kernels ---- */
 
-#define LAUNCH(name, own)                                                                                                        \
+#define LAUNCH(name, own)                                                                                                           \
     HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
-                       CUstream s, void **parameters, void **extra)                                                              \
-    {                                                                                                                            \
-        CUresult used = fr_function_used(f, s);                                                                                  \
-        if (unlikely(used)) return used;                                                                                         \
-        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);                            \
-        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                         \
-        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra));                                           \
+                       CUstream s, void **parameters, void **extra)                                                                 \
+    {                                                                                                                               \
+        CUresult used = fr_function_used(f, s);                                                                                     \
+        if (unlikely(used)) return used;                                                                                            \
+        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);                               \
+        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                            \
+        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra));                                              \
     }
 LAUNCH(cuLaunchKernel, false)
 LAUNCH(cuLaunchKernel_ptsz, true)
 
-#define COOPERATIVE(name, own)                                                                                                   \
+#define COOPERATIVE(name, own)                                                                                                      \
     HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
-                       CUstream s, void **parameters)                                                                            \
-    {                                                                                                                            \
-        CUresult used = fr_function_used(f, s);                                                                                  \
-        if (unlikely(used)) return used;                                                                                         \
-        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters);                                   \
-        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                         \
-        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters));                                                  \
+                       CUstream s, void **parameters)                                                                               \
+    {                                                                                                                               \
+        CUresult used = fr_function_used(f, s);                                                                                     \
+        if (unlikely(used)) return used;                                                                                            \
+        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters);                                      \
+        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                            \
+        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters));                                                     \
     }
 COOPERATIVE(cuLaunchCooperativeKernel, false)
 COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
-#define EXTENDED(name, own)                                                                                                      \
-    HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                   \
-    {                                                                                                                            \
-        CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                                  \
-        if (unlikely(used)) return used;                                                                                         \
-        if (!c || fr_unpaced()) return REAL(name)(c, f, parameters, extra);                                                      \
-        uint64_t block = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;                                                   \
+#define EXTENDED(name, own)                                                                                                            \
+    HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                         \
+    {                                                                                                                                  \
+        CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                    \
+        if (unlikely(used)) return used;                                                                                               \
+        if (!c || fr_unpaced()) return REAL(name)(c, f, parameters, extra);                                                            \
+        uint64_t block = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;                                                         \
         struct fr_work w = {(uintptr_t)f, shape(c->gridDimX, c->gridDimY, c->gridDimZ, block, c->sharedMemBytes), c->hStream, own, 0}; \
-        PACED(w, REAL(name)(c, f, parameters, extra));                                                                           \
+        PACED(w, REAL(name)(c, f, parameters, extra));                                                                                 \
     }
 EXTENDED(cuLaunchKernelEx, false)
 EXTENDED(cuLaunchKernelEx_ptsz, true)
@@ -104,7 +119,7 @@ static void enter_one(struct several *s, const CUDA_LAUNCH_PARAMS *l)
     uint64_t block = (uint64_t)l->blockDimX * l->blockDimY * l->blockDimZ;
     struct fr_work w = {(uintptr_t)l->function, shape(l->gridDimX, l->gridDimY, l->gridDimZ, block, l->sharedMemBytes), l->hStream, false, 0};
     REAL(cuCtxSetCurrent)(s->context);
-    fr_pace_enter(&s->ticket, &w);
+    fr_gate_enter(&s->ticket, &w);
 }
 
 HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags)
@@ -122,8 +137,8 @@ HOOK CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, uns
     REAL(cuCtxSetCurrent)(before);
     CUresult r = REAL(cuLaunchCooperativeKernelMultiDevice)(list, count, flags);
     for (unsigned i = 0; sorted && i < count; i++) {
-        REAL(cuCtxSetCurrent)(all[i].context); /* marks belong to it */
-        fr_pace_leave(&all[i].ticket, r);
+        REAL(cuCtxSetCurrent)(all[i].context); /* events belong to it */
+        fr_gate_leave(&all[i].ticket, r);
     }
     REAL(cuCtxSetCurrent)(before);
     return r;

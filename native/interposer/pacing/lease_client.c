@@ -5,17 +5,31 @@
  *
  * Without an arbiter nobody waits: the driver's own time slicing then shares the card. The thread blocks all signals, is
  * gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open. */
-#include "stream_state.h"
-#include "shared.h"
+#include "pacing/lease_client.h"
+
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/real.h"
+#include "ledger/shared.h"
+#include "memory/api_pool.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/paced_card.h"
+#include "pacing/stream_state.h"
+#include "pacing/stream_wait.h"
 
 #include "clock.h"
 #include "protocol.h"
+#include "region.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -25,16 +39,16 @@
 #include <unistd.h>
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
-#define BESIDE_LOOK_NS 500000ull
+#define BLOCKED_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
+#define BESIDE_LOOK_NS 500000ull /* at what is in flight, while others have the card too */
 #define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
-#define HELD_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
 
 struct socket {
     int fd;
     uint64_t inode;
 };
 
-struct pacer {
+struct client {
     _Atomic uint32_t started, present;
     struct socket arbiter, ours, theirs; /* a message into `theirs` wakes us */
     uint64_t again;
@@ -45,7 +59,7 @@ struct pacer {
     uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
     uint64_t waited;    /* of our account, as far as that was looked at */
 };
-static FR_LARGE struct pacer pacers[FR_MAX_CARDS];
+static FR_LARGE struct client clients[FR_MAX_CARDS];
 
 static struct socket own(int fd)
 {
@@ -66,10 +80,10 @@ static void drop(struct socket *s)
     s->fd = -1;
 }
 
-static int card_of(const struct pacer *me) { return (int)(me - pacers); }
-static struct fr_pace *pace_of(const struct pacer *me) { return &fr_paces[card_of(me)]; }
+static int card_of(const struct client *me) { return (int)(me - clients); }
+static struct fr_paced_card *paced_card_of(const struct client *me) { return &fr_paced_cards[card_of(me)]; }
 
-static void set_gate(struct fr_pace *p, enum fr_gate gate)
+static void set_gate(struct fr_paced_card *p, enum fr_gate_state gate)
 {
     atomic_store(&p->gate, gate);
     clock_wake(&p->gate);
@@ -78,9 +92,9 @@ static void set_gate(struct fr_pace *p, enum fr_gate gate)
 /* ---- accounts, for people and the agent ---- */
 
 /* Turns of several processes of the container overlap: counted is what nobody has counted yet. */
-static void note_held(struct pacer *me)
+static void note_held(struct client *me)
 {
-    if (!fr_account_of_pace(pace_of(me))) return;
+    if (!fr_paced_card_account(paced_card_of(me))) return;
     struct fr_region_card *c = &fr_shared.cards[card_of(me)];
     uint64_t now = clock_now(), until = atomic_load(&c->held_until);
     if (until > now) until = 0; /* scribbled over, or from before a restart of the machine */
@@ -91,9 +105,9 @@ static void note_held(struct pacer *me)
 }
 
 /* What launches waited since the turn before; the part of it that the limit is to blame for. */
-static void note_waits(struct pacer *me)
+static void note_waits(struct client *me)
 {
-    struct fr_account *a = fr_account_of_pace(pace_of(me));
+    struct fr_account *a = fr_paced_card_account(paced_card_of(me));
     if (!a) return;
     uint64_t waited = atomic_load(&a->waited_ns), more = waited - me->waited;
     me->waited = waited;
@@ -114,7 +128,7 @@ static bool name_of_arbiter(struct sockaddr_un *name, int *directory)
     return *directory >= 0 && (size_t)snprintf(name->sun_path, room, "/proc/self/fd/%d/" ARBITER_SOCKET, *directory) < room;
 }
 
-static void connect_to_arbiter(struct pacer *me)
+static void connect_to_arbiter(struct client *me)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     int directory, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -125,27 +139,27 @@ static void connect_to_arbiter(struct pacer *me)
     if (!found) fr_say(FR_SAY_ARBITER, "no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does", fr_shared.directory);
 }
 
-static void lose_arbiter(struct pacer *me)
+static void lose_arbiter(struct client *me)
 {
     drop(&me->arbiter);
     me->again = clock_now() + AGAIN_NS;
     me->asked = false;
-    set_gate(pace_of(me), FR_GATE_FREE);
+    set_gate(paced_card_of(me), FR_GATE_FREE);
 }
 
-static void say(struct pacer *me, enum arbiter_kind kind, uint64_t what)
+static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
 {
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me)};
     if (kind == ARBITER_ENDING) m.length_ns = what;
     else m.more = what != 0;
-    m.lease = atomic_load(&pace_of(me)->lease);
-    m.gang = fr_pace_gang(clock_now()) | 1ull << card_of(me);
+    m.lease = atomic_load(&paced_card_of(me)->lease);
+    m.gang = fr_gate_gang(clock_now()) | 1ull << card_of(me);
     if (!still(&me->arbiter) || clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) != sizeof m) lose_arbiter(me);
 }
 
-static void take_grant(struct pacer *me, const struct arbiter_message *m)
+static void take_grant(struct client *me, const struct arbiter_message *m)
 {
-    struct fr_pace *p = pace_of(me);
+    struct fr_paced_card *p = paced_card_of(me);
     uint64_t now = clock_now();
     atomic_store(&p->lease, m->lease);
     me->asked = false;
@@ -164,7 +178,7 @@ static void take_grant(struct pacer *me, const struct arbiter_message *m)
     set_gate(p, FR_GATE_OPEN);
 }
 
-static void hear(struct pacer *me)
+static void hear(struct client *me)
 {
     struct arbiter_message m;
     while (still(&me->arbiter)) {
@@ -172,8 +186,8 @@ static void hear(struct pacer *me)
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (n != sizeof m || m.version != ARBITER_VERSION) return lose_arbiter(me);
         if (m.kind == ARBITER_GRANT) take_grant(me, &m);
-        if (m.kind == ARBITER_SHARED && m.lease == atomic_load(&pace_of(me)->lease)) atomic_store(&pace_of(me)->shared, 1);
-        if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&pace_of(me)->lease)) fr_pace_close(pace_of(me));
+        if (m.kind == ARBITER_SHARED && m.lease == atomic_load(&paced_card_of(me)->lease)) atomic_store(&paced_card_of(me)->shared, 1);
+        if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&paced_card_of(me)->lease)) fr_gate_close(paced_card_of(me));
     }
     lose_arbiter(me);
 }
@@ -184,17 +198,17 @@ static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* When nothing has been in flight for a while, here and on the cards that are used together with this one: who waits for one of
  * them will come back to this. */
-static uint64_t turn_is_idle(const struct fr_pace *p)
+static uint64_t turn_is_idle(const struct fr_paced_card *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = atomic_load(&p->granted);
-    uint64_t gang = fr_pace_gang(clock_now()) | 1ull << (p - fr_paces);
+    uint64_t gang = fr_gate_gang(clock_now()) | 1ull << (p - fr_paced_cards);
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
-        if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paces[i].queue_end), atomic_load(&fr_paces[i].last_launch)));
+        if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paced_cards[i].queue_end), atomic_load(&fr_paced_cards[i].last_launch)));
     return quiet + (end || atomic_load(&p->shared) ? FR_IDLE_NS : FR_ALONE_NS);
 }
 
 /* When it ends by itself. */
-static uint64_t turn_ends(const struct fr_pace *p)
+static uint64_t turn_ends(const struct fr_paced_card *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = turn_is_idle(p);
     if (atomic_load(&p->passes_at) && atomic_load(&p->passes_at) < end) end = atomic_load(&p->passes_at);
@@ -202,30 +216,30 @@ static uint64_t turn_ends(const struct fr_pace *p)
 }
 
 /* Cards that are used together are asked for together: a kernel on one of them may wait for a kernel on another. */
-static void rally(const struct pacer *me)
+static void rally(const struct client *me)
 {
-    uint64_t gang = fr_pace_gang(clock_now());
+    uint64_t gang = fr_gate_gang(clock_now());
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++) {
         uint32_t idle = FR_GATE_IDLE;
-        if (i == card_of(me) || !(gang >> i & 1) || atomic_load(&pacers[i].started) != 2) continue;
-        if (atomic_compare_exchange_strong(&fr_paces[i].gate, &idle, FR_GATE_ASKED)) fr_pacer_wake(i);
+        if (i == card_of(me) || !(gang >> i & 1) || atomic_load(&clients[i].started) != 2) continue;
+        if (atomic_compare_exchange_strong(&fr_paced_cards[i].gate, &idle, FR_GATE_ASKED)) fr_lease_wake(i);
     }
 }
 
 /* Another card of the gang waits for its turn: it gets none without this one. */
-static bool is_rallied(const struct pacer *me)
+static bool is_rallied(const struct client *me)
 {
-    uint64_t gang = fr_pace_gang(clock_now());
+    uint64_t gang = fr_gate_gang(clock_now());
     if (!(gang >> card_of(me) & 1)) return false;
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
-        if (i != card_of(me) && (gang >> i & 1) && atomic_load(&fr_paces[i].gate) == FR_GATE_ASKED) return true;
+        if (i != card_of(me) && (gang >> i & 1) && atomic_load(&fr_paced_cards[i].gate) == FR_GATE_ASKED) return true;
     return false;
 }
 
-static bool any_in_flight(const struct fr_pace *p)
+static bool any_in_flight(const struct fr_paced_card *p)
 {
-    for (struct fr_lane *l = NULL; (l = fr_lane_next(p, l));) {
-        fr_lane_look(l);
+    for (struct fr_stream_state *l = NULL; (l = fr_stream_state_next(p, l));) {
+        fr_stream_state_poll(l);
         if (atomic_load(&l->in_flight)) return true;
     }
     return false;
@@ -233,23 +247,23 @@ static bool any_in_flight(const struct fr_pace *p)
 
 /* Says when the next container may be let in: just before our last kernel is done, so that the card does not stand idle while one
  * thread after the other wakes up. The arbiter keeps that time, not we: it is sooner awake. Only where all lengths are known. */
-static void pass_on(struct pacer *me, uint64_t now)
+static void pass_on(struct client *me, uint64_t now)
 {
-    struct fr_pace *p = pace_of(me);
+    struct fr_paced_card *p = paced_card_of(me);
     uint64_t queue = atomic_load(&p->queue_end), when = queue > now + FR_HANDOVER_NS ? queue - FR_HANDOVER_NS : now;
-    bool known = !atomic_load(&p->guessed) && !atomic_load(&p->shared) && !fr_held_any(p);
+    bool known = !atomic_load(&p->guessed) && !atomic_load(&p->shared) && !fr_blocked_any(p);
     if (!me->may_pass_on || !known || queue <= now || atomic_load(&p->passes_at)) return;
     atomic_store(&p->passes_at, when);
     say(me, ARBITER_ENDING, when - now);
 }
 
-static void give_back(struct pacer *me)
+static void give_back(struct client *me)
 {
-    struct fr_pace *p = pace_of(me);
+    struct fr_paced_card *p = paced_card_of(me);
     uint64_t from = clock_now();
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
     pass_on(me, clock_now());
-    fr_lanes_drain(p);
+    fr_stream_states_drain(p);
     note_held(me);
     note_waits(me);
     /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
@@ -264,29 +278,29 @@ static void give_back(struct pacer *me)
 }
 
 /* What a stream was held back with runs from the moment it is let go: that is to be in a turn. */
-static void see_to_held(struct fr_pace *p)
+static void see_to_blocked(struct fr_paced_card *p)
 {
     uint32_t idle = FR_GATE_IDLE;
-    if (fr_held_any(p) && fr_held_released(p)) atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED);
+    if (fr_blocked_any(p) && fr_blocked_resumed(p)) atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED);
 }
 
 /* Beside others work takes longer than was predicted: the turn does not end before it is done. */
-static bool works_beside_others(const struct fr_pace *p)
+static bool works_beside_others(const struct fr_paced_card *p)
 {
     return atomic_load(&p->shared) && !atomic_load(&p->end) && any_in_flight(p);
 }
 
-static uint64_t see_to_gate(struct pacer *me)
+static uint64_t see_to_gate(struct client *me)
 {
-    struct fr_pace *p = pace_of(me);
+    struct fr_paced_card *p = paced_card_of(me);
     uint64_t now = clock_now();
-    see_to_held(p);
+    see_to_blocked(p);
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && atomic_load(&p->full)) pass_on(me, now);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) {
         if (works_beside_others(p)) return now + BESIDE_LOOK_NS;
-        fr_pace_close(p);
+        fr_gate_close(p);
     }
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
@@ -295,11 +309,11 @@ static uint64_t see_to_gate(struct pacer *me)
         say(me, ARBITER_WANT, true);
     }
     uint64_t until = atomic_load(&p->gate) == FR_GATE_OPEN ? turn_ends(p) : 0;
-    bool sooner = fr_held_any(p) && (!until || until > now + HELD_LOOK_NS);
-    return sooner ? now + HELD_LOOK_NS : until;
+    bool sooner = fr_blocked_any(p) && (!until || until > now + BLOCKED_LOOK_NS);
+    return sooner ? now + BLOCKED_LOOK_NS : until;
 }
 
-static bool connected(struct pacer *me)
+static bool connected(struct client *me)
 {
     if (still(&me->arbiter)) return true;
     if (me->arbiter.fd >= 0) lose_arbiter(me);
@@ -307,19 +321,19 @@ static bool connected(struct pacer *me)
     me->again = clock_now() + AGAIN_NS;
     connect_to_arbiter(me);
     if (me->arbiter.fd < 0) return false;
-    set_gate(pace_of(me), FR_GATE_IDLE);
+    set_gate(paced_card_of(me), FR_GATE_IDLE);
     return true;
 }
 
 /* Without an arbiter and without launches there is nothing to do: the next launch wakes us (gate.c). */
-static bool quiet(const struct pacer *me)
+static bool quiet(const struct client *me)
 {
-    return still(&me->ours) && atomic_load(&fr_paces[card_of(me)].last_launch) + FR_QUIET_NS < clock_now();
+    return still(&me->ours) && atomic_load(&fr_paced_cards[card_of(me)].last_launch) + FR_QUIET_NS < clock_now();
 }
 
 static void *work(void *of)
 {
-    struct pacer *me = of;
+    struct client *me = of;
     char byte[8];
     clock_now();
     atomic_store(&me->present, 1);
@@ -341,7 +355,7 @@ static void *work(void *of)
 
 /* ---- beginning and end ---- */
 
-static void begin(struct pacer *me)
+static void begin(struct client *me)
 {
     int ends[2];
     pthread_t thread;
@@ -350,7 +364,7 @@ static void begin(struct pacer *me)
     me->again = 0;
     me->asked = false;
     me->held_back = 0;
-    me->waited = fr_account_of_pace(pace_of(me)) ? atomic_load(&fr_account_of_pace(pace_of(me))->waited_ns) : 0;
+    me->waited = fr_paced_card_account(paced_card_of(me)) ? atomic_load(&fr_paced_card_account(paced_card_of(me))->waited_ns) : 0;
     atomic_store(&me->present, 0);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
     me->ours = own(ends[0]);
@@ -364,9 +378,9 @@ static void begin(struct pacer *me)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void fr_pacer_start(int card)
+void fr_lease_start(int card)
 {
-    struct pacer *me = &pacers[card];
+    struct client *me = &clients[card];
     uint32_t no = 0;
     if (likely(atomic_load_explicit(&me->started, memory_order_acquire) == 2)) return;
     if (atomic_compare_exchange_strong(&me->started, &no, 1)) {
@@ -376,21 +390,21 @@ void fr_pacer_start(int card)
     while (atomic_load(&me->started) == 1) clock_sleep_until(clock_now() + 10000);
 }
 
-void fr_pacer_wake(int card)
+void fr_lease_wake(int card)
 {
     char byte = 1;
-    struct pacer *me = &pacers[card];
+    struct client *me = &clients[card];
     if (still(&me->theirs)) clock_send(me->theirs.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void fr_pacer_after_fork(void)
+void fr_lease_after_fork(void)
 {
     clock_after_fork();
     for (uint32_t i = 0; i < FR_MAX_CARDS; i++) {
-        if (!atomic_load(&pacers[i].started)) continue;
-        drop(&pacers[i].arbiter);
-        drop(&pacers[i].ours);
-        drop(&pacers[i].theirs);
-        atomic_store(&pacers[i].started, 0);
+        if (!atomic_load(&clients[i].started)) continue;
+        drop(&clients[i].arbiter);
+        drop(&clients[i].ours);
+        drop(&clients[i].theirs);
+        atomic_store(&clients[i].started, 0);
     }
 }

@@ -1,16 +1,22 @@
 /* How long a kernel takes, learned by function and shape of launch, in a table of fixed size. Full, or two kernels with one key,
- * and a guess is worse, not wrong: what counts against a container is measured elsewhere.
+ * and a prediction is worse, not wrong: what counts against a container is measured elsewhere.
  *
- * A guess is the larger of two means: of the last few batches, which follows a change, and of the last hundreds of launches, which
+ * A prediction is the larger of two means: of the last few batches, which follows a change, and of the last hundreds of launches, which
  * does not forget that one in a hundred is long. What was seen n times may be in flight n times: something rarer than one in n
  * has not been seen, and cannot be guarded against otherwise. */
-#include "pace.h"
+#include "pacing/predict.h"
 
-#define GUESSES 8192
+#include "base/compiler.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PREDICTIONS 8192
 #define PROBES 16
 #define MEMORY 256.0 /* launches that the slow mean remembers */
 
-static FR_LARGE struct fr_guess guesses[GUESSES];
+static FR_LARGE struct fr_prediction predictions[PREDICTIONS];
 
 static uint64_t mix(uint64_t x)
 {
@@ -21,26 +27,26 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 33;
 }
 
-struct fr_guess *fr_guess_of(uint64_t a, uint64_t b)
+struct fr_prediction *fr_prediction_of(uint64_t a, uint64_t b)
 {
     uint64_t key = mix(a ^ mix(b)) | 1;
     for (uint64_t i = 0; i < PROBES; i++) {
-        struct fr_guess *g = &guesses[(key + i) % GUESSES];
+        struct fr_prediction *g = &predictions[(key + i) % PREDICTIONS];
         uint64_t seen = atomic_load_explicit(&g->key, memory_order_relaxed);
         if (likely(seen == key)) return g;
         if (!seen && (atomic_compare_exchange_strong(&g->key, &seen, key) || seen == key)) return g;
     }
-    return &guesses[key % GUESSES];
+    return &predictions[key % PREDICTIONS];
 }
 
-uint64_t fr_guess_ns(const struct fr_guess *g)
+uint64_t fr_prediction_ns(const struct fr_prediction *g)
 {
     if (unlikely(!atomic_load_explicit(&g->samples, memory_order_relaxed))) return FR_UNKNOWN_NS;
     uint32_t lately = atomic_load_explicit(&g->ns, memory_order_relaxed), slow = atomic_load_explicit(&g->slow, memory_order_relaxed);
     return lately > slow ? lately : slow;
 }
 
-void fr_guess_check(struct fr_guess *g, uint64_t thought, uint64_t measured)
+void fr_prediction_check(struct fr_prediction *g, uint64_t thought, uint64_t measured)
 {
     uint64_t off = thought > measured ? thought - measured : measured - thought;
     bool right = off < measured / 8 + 50000;
@@ -53,7 +59,7 @@ static double towards(double from, double to, double part)
     return next < 1 ? 1 : next < 4e9 ? next : 4e9;
 }
 
-static void learn(struct fr_guess *g, uint32_t launches, double each, double part)
+static void learn(struct fr_prediction *g, uint32_t launches, double each, double part)
 {
     uint32_t samples = atomic_load_explicit(&g->samples, memory_order_relaxed), sum = samples + launches;
     double lately = atomic_load_explicit(&g->ns, memory_order_relaxed), slow = atomic_load_explicit(&g->slow, memory_order_relaxed);
@@ -64,7 +70,7 @@ static void learn(struct fr_guess *g, uint32_t launches, double each, double par
     atomic_store_explicit(&g->samples, sum >= launches ? sum : UINT32_MAX, memory_order_relaxed);
 }
 
-void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns)
+void fr_prediction_learn(struct fr_prediction *g, uint32_t launches, uint64_t each_ns)
 {
     learn(g, launches, (double)each_ns, 0.3);
     atomic_store_explicit(&g->doubtful, 0, memory_order_relaxed);
@@ -72,16 +78,16 @@ void fr_guess_learn(struct fr_guess *g, uint32_t launches, uint64_t each_ns)
 
 /* What was measured contains the work of others: it is the most that these launches took. The driver lets each have a slice at a
  * time, so it may be far more, and says something only where it is less than was thought. */
-void fr_guess_bound(struct fr_guess *g, uint32_t launches, uint64_t each_ns)
+void fr_prediction_bound(struct fr_prediction *g, uint32_t launches, uint64_t each_ns)
 {
     bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);
-    uint64_t thought = known ? fr_guess_ns(g) : UINT64_MAX;
+    uint64_t thought = known ? fr_prediction_ns(g) : UINT64_MAX;
     if (!known || each_ns < thought) learn(g, launches, (double)each_ns, 0.3);
     else atomic_fetch_add_explicit(&g->samples, launches, memory_order_relaxed);
     if (!known) atomic_store_explicit(&g->doubtful, 1, memory_order_relaxed);
 }
 
-void fr_guess_correct(struct fr_guess *g, uint32_t launches, double ratio, bool beside)
+void fr_prediction_correct(struct fr_prediction *g, uint32_t launches, double ratio, bool beside)
 {
     bool known = atomic_load_explicit(&g->samples, memory_order_relaxed);
     uint32_t thought = atomic_load_explicit(&g->ns, memory_order_relaxed);

@@ -1,20 +1,33 @@
-/* What is in flight, stream by stream: a lane is a stream that this process uses. Launches wait for their own lane only: how long
- * a kernel takes is learned beside what runs in the other streams, so all lanes together are done when the longest of them is,
+/* What is in flight, stream by stream. Launches wait for their own stream only: how long
+ * a kernel takes is learned beside what runs in the other streams, so all streams together are done when the longest of them is,
  * whether their kernels run side by side or one after the other. */
-#include "stream_state.h"
-#include "pool.h"
+#include "pacing/stream_state.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/streams.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/paced_card.h"
+#include "pacing/timing_events.h"
 
 #include "clock.h"
+#include "cuda_abi.h"
 
 #include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#define LANES 128
+#define STREAM_STATES 128
 #define TRIES 64
 #define SOON_NS 20000
 
-static struct fr_lock lanes_lock;
-static FR_LARGE struct fr_lane lanes[LANES];
-static uint32_t lanes_era;
+static struct fr_lock states_lock;
+static FR_LARGE struct fr_stream_state states[STREAM_STATES];
+static uint32_t states_era;
 static uint32_t victim;
 static __thread uint32_t thread_number;
 
@@ -25,49 +38,49 @@ static uint32_t number_of_thread(void)
     return thread_number;
 }
 
-/* One thread at a time works with a lane's marks. Who does may be held up by the driver: the others do not spin for long. */
-void fr_lane_take(struct fr_lane *l)
+/* One thread at a time works with a stream's events. The driver may keep it waiting, so the others do not spin for long. */
+void fr_stream_state_lock(struct fr_stream_state *st)
 {
-    for (unsigned turn = 0; !fr_lane_try(l); turn++) {
+    for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) {
         if (turn < TRIES) sched_yield();
         else clock_sleep_until(clock_now() + SOON_NS);
     }
 }
 
-static bool idle(struct fr_lane *l) { return !l->count && !atomic_load(&l->busy) && !atomic_load(&l->users); }
+static bool idle(struct fr_stream_state *st) { return !st->count && !atomic_load(&st->busy) && !atomic_load(&st->users); }
 
-/* With the lock: the lane of this stream, else an unused one, else one with nothing in flight. */
-static struct fr_lane *place(CUcontext context, uintptr_t stream)
+/* With the lock: the state of this stream, else an unused one, else one with nothing in flight. */
+static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
 {
-    struct fr_lane *room = NULL;
-    for (uint32_t i = 0; i < LANES; i++) {
-        struct fr_lane *l = &lanes[i];
-        if (l->used && l->context == context && l->stream == stream) return l;
-        if (!l->used && !room) room = l;
+    struct fr_stream_state *room = NULL;
+    for (uint32_t i = 0; i < STREAM_STATES; i++) {
+        struct fr_stream_state *st = &states[i];
+        if (st->used && st->context == context && st->stream == stream) return st;
+        if (!st->used && !room) room = st;
     }
-    for (uint32_t i = 0; i < LANES && !room; i++, victim++)
-        if (idle(&lanes[victim % LANES])) room = &lanes[victim++ % LANES];
-    if (!room) return &lanes[stream / 16 % LANES]; /* more streams at work than lanes: two share one, its marks say less */
+    for (uint32_t i = 0; i < STREAM_STATES && !room; i++, victim++)
+        if (idle(&states[victim % STREAM_STATES])) room = &states[victim++ % STREAM_STATES];
+    if (!room) return &states[stream / 16 % STREAM_STATES]; /* more streams at work than states: two share one, and its events say less */
     room->context = context;
     room->stream = stream;
     room->used = 1;
-    room->held = room->let = 0;
+    room->blocked = room->let = 0;
     room->told = false;
     return room;
 }
 
-struct fr_lane *fr_lane_next(const struct fr_pace *pace, struct fr_lane *after)
+struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after)
 {
-    for (struct fr_lane *l = after ? after + 1 : lanes; l < lanes + LANES; l++)
-        if (atomic_load(&l->used) && l->pace == pace) return l;
+    for (struct fr_stream_state *st = after ? after + 1 : states; st < states + STREAM_STATES; st++)
+        if (atomic_load(&st->used) && st->card == card) return st;
     return NULL;
 }
 
 static void start_over(uint32_t era)
 {
-    for (int i = 0; i < LANES; i++) lanes[i] = (struct fr_lane){0};
-    fr_marks_forget_last(NULL);
-    lanes_era = era;
+    for (int i = 0; i < STREAM_STATES; i++) states[i] = (struct fr_stream_state){0};
+    fr_timing_forget_last(NULL);
+    states_era = era;
 }
 
 static uintptr_t name_of(CUstream handle)
@@ -75,36 +88,36 @@ static uintptr_t name_of(CUstream handle)
     return handle == CU_STREAM_PER_THREAD ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle;
 }
 
-struct fr_lane *fr_lane_of(struct fr_pace *pace, const struct fr_work *w)
+struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w)
 {
     CUcontext context = NULL;
     CUstream handle = w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream;
-    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_capturing(handle)) return NULL;
-    fr_lock(&lanes_lock);
+    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
+    fr_lock(&states_lock);
     uint32_t era = atomic_load(&fr_era);
-    if (unlikely(lanes_era != era)) start_over(era);
-    struct fr_lane *l = place(context, name_of(handle));
-    l->pace = pace;
-    l->handle = handle;
-    atomic_fetch_add(&l->users, 1); /* it stays this stream's */
-    fr_unlock(&lanes_lock);
-    return l;
+    if (unlikely(states_era != era)) start_over(era);
+    struct fr_stream_state *st = place(context, name_of(handle));
+    st->card = card;
+    st->handle = handle;
+    atomic_fetch_add(&st->users, 1); /* it stays this stream's */
+    fr_unlock(&states_lock);
+    return st;
 }
 
-void fr_lane_leave(struct fr_lane *l) { atomic_fetch_sub(&l->users, 1); }
+void fr_stream_state_done(struct fr_stream_state *st) { atomic_fetch_sub(&st->users, 1); }
 
-struct fr_ahead fr_lane_ahead(const struct fr_lane *l, uint64_t now)
+struct fr_backlog fr_stream_state_backlog(const struct fr_stream_state *st, uint64_t now)
 {
-    uint64_t in = atomic_load(&l->in_flight), end = atomic_load(&l->queue_end), left = end > now ? end - now : 0;
-    return (struct fr_ahead){in, in < left ? in : left, l->count == MARKS && !l->open};
+    uint64_t in = atomic_load(&st->in_flight), end = atomic_load(&st->queue_end), left = end > now ? end - now : 0;
+    return (struct fr_backlog){in, in < left ? in : left, st->count == BATCHES && !st->open};
 }
 
-bool fr_lane_is_dry(const struct fr_lane *l, uint64_t now) { return now > atomic_load(&l->queue_end) + FR_DRY_NS; }
+bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now) { return now > atomic_load(&st->queue_end) + FR_DRY_NS; }
 
-void fr_lane_add(struct fr_lane *l, uint64_t ns)
+void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns)
 {
-    atomic_fetch_add(&l->in_flight, ns);
-    atomic_fetch_add(&l->pace->in_flight, ns);
+    atomic_fetch_add(&st->in_flight, ns);
+    atomic_fetch_add(&st->card->in_flight, ns);
 }
 
 static uint64_t raise_to(_Atomic uint64_t *what, uint64_t value)
@@ -114,65 +127,65 @@ static uint64_t raise_to(_Atomic uint64_t *what, uint64_t value)
     return value;
 }
 
-void fr_lane_queue(struct fr_lane *l, uint64_t now, uint64_t ns)
+void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns)
 {
-    uint64_t queue = atomic_load(&l->queue_end), end;
-    if (unlikely(atomic_load(&l->held))) return; /* when, is not known */
+    uint64_t queue = atomic_load(&st->queue_end), end;
+    if (unlikely(atomic_load(&st->blocked))) return; /* when, is not known */
     do {
         end = (queue > now ? queue : now) + ns;
-    } while (!atomic_compare_exchange_weak(&l->queue_end, &queue, end));
-    raise_to(&l->pace->queue_end, end);
+    } while (!atomic_compare_exchange_weak(&st->queue_end, &queue, end));
+    raise_to(&st->card->queue_end, end);
 }
 
 /* ---- waiting ---- */
 
-bool fr_lane_look(struct fr_lane *l)
+bool fr_stream_state_poll(struct fr_stream_state *st)
 {
-    uint64_t before = atomic_load(&l->in_flight);
-    if (!fr_lane_try(l)) return false;
-    fr_marks_collect(l);
-    fr_lane_give(l);
-    return atomic_load(&l->in_flight) < before;
+    uint64_t before = atomic_load(&st->in_flight);
+    if (!fr_stream_state_try_lock(st)) return false;
+    fr_timing_collect(st);
+    fr_stream_state_unlock(st);
+    return atomic_load(&st->in_flight) < before;
 }
 
-/* Until its oldest mark is reached; others may launch meanwhile. */
-void fr_lane_wait(struct fr_lane *l)
+/* Until its oldest event is reached; others may launch meanwhile. */
+void fr_stream_state_wait(struct fr_stream_state *st)
 {
     bool any = true;
-    if (fr_lane_try(l)) { /* else somebody is at it, maybe the pacer, who waits for all of it */
-        fr_marks_close(l);
-        any = fr_marks_oldest(l);
-        if (!any && atomic_load(&l->users) == 1) atomic_store(&l->in_flight, 0); /* nobody else launches: nothing is */
-        fr_lane_give(l);
+    if (fr_stream_state_try_lock(st)) { /* else somebody is at it, maybe the lease client, who waits for all of it */
+        fr_timing_close(st);
+        any = fr_timing_oldest(st);
+        if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* nobody else launches: nothing is */
+        fr_stream_state_unlock(st);
     }
-    if (any) fr_held_wait(l);
+    if (any) fr_blocked_wait(st);
     else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
 }
 
 /* With the gate closed and nobody inside. */
-void fr_lanes_drain(struct fr_pace *pace)
+void fr_stream_states_drain(struct fr_paced_card *card)
 {
-    fr_held_settle(pace);
-    for (struct fr_lane *l = NULL; (l = fr_lane_next(pace, l));) {
-        fr_lane_take(l);
-        if (!l->count) atomic_store(&l->in_flight, 0);
-        atomic_store(&l->queue_end, 0);
-        fr_lane_give(l);
+    fr_blocked_settle(card);
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
+        fr_stream_state_lock(st);
+        if (!st->count) atomic_store(&st->in_flight, 0);
+        atomic_store(&st->queue_end, 0);
+        fr_stream_state_unlock(st);
     }
-    atomic_store(&pace->in_flight, 0);
-    atomic_store(&pace->queue_end, 0);
+    atomic_store(&card->in_flight, 0);
+    atomic_store(&card->queue_end, 0);
 }
 
 /* Its events die with it. Work in flight is waited for by the driver. */
-void fr_lanes_forget(CUcontext context)
+void fr_stream_states_forget(CUcontext context)
 {
-    fr_marks_forget_last(context);
-    for (uint32_t i = 0; i < LANES; i++) {
-        struct fr_lane *l = &lanes[i];
-        if (!l->used || l->context != context) continue;
-        fr_lane_take(l);
-        fr_marks_forget(l);
-        l->used = 0;
-        fr_lane_give(l);
+    fr_timing_forget_last(context);
+    for (uint32_t i = 0; i < STREAM_STATES; i++) {
+        struct fr_stream_state *st = &states[i];
+        if (!st->used || st->context != context) continue;
+        fr_stream_state_lock(st);
+        fr_timing_forget(st);
+        st->used = 0;
+        fr_stream_state_unlock(st);
     }
 }

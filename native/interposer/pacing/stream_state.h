@@ -1,17 +1,31 @@
-/* A lane: what this process has in flight in one stream. */
-#ifndef FRACTILE_LANES_H
-#define FRACTILE_LANES_H
+/* What this process has in flight, stream by stream: see stream_state.c. */
+#ifndef FRACTILE_PACING_STREAM_STATE_H
+#define FRACTILE_PACING_STREAM_STATE_H
 
-#include "pace.h"
+#include "cuda_abi.h"
 
-#define MARKS 16 /* batches of a lane in flight */
-#define KINDS 8  /* different kernels of a batch */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_paced_card;
+struct fr_prediction;
+
+struct fr_work { /* what is about to be launched */
+    uint64_t a, b;     /* the function or graph; its shape */
+    CUstream stream;
+    bool per_thread;   /* the stream named NULL is the thread's own */
+    uint32_t first_ns; /* taken for its length until it was measured; 0: nothing is known */
+};
+
+#define BATCHES 16 /* batches of a stream in flight */
+#define KERNELS 8  /* different kernels of a batch */
 
 struct batch {
     CUevent from, to;
     uint64_t ns;
-    uint32_t launches, kinds, of_kind[KINDS];
-    struct fr_guess *guess[KINDS];
+    uint32_t launches, kernels, of_kernel[KERNELS];
+    struct fr_prediction *prediction[KERNELS];
     bool gap;    /* the stream ran dry in it: its length says nothing */
     bool shared; /* others had the card too meanwhile */
     bool beside; /* the turn before or the one after may have had a part of FR_HANDOVER_NS in it */
@@ -19,47 +33,46 @@ struct batch {
     bool single; /* began on a dry stream: ends with its first launch, before it can */
 };
 
-struct fr_lane {
-    CUcontext context, events_of; /* the context in which its marks were made */
+struct fr_stream_state {
+    CUcontext context, events_of; /* the context in which its events were made */
     uintptr_t stream;             /* handle; a thread's own stream: its number */
-    struct fr_pace *_Atomic pace;
+    struct fr_paced_card *_Atomic card;
     _Atomic(CUstream) handle;
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
-    _Atomic uint32_t used, busy, users;    /* busy: a thread works with its marks; users: threads that launch or wait */
-    _Atomic uint32_t held, let_go, let;    /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
+    _Atomic uint32_t used, busy, users;    /* busy: a thread works with its events; users: threads that launch or wait */
+    _Atomic uint32_t blocked, let_go, let; /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
     _Atomic uint32_t finished;             /* batches, ever */
     bool told;                             /* to wait, since the last batch */
     uint32_t first;
     _Atomic uint32_t count;                /* batches[first ...]: in flight; the last may be open */
     _Atomic bool open;
-    struct batch batches[MARKS];
+    struct batch batches[BATCHES];
 };
 
-enum { FR_HELD_BACK = 1, FR_HELD_UP }; /* before its oldest batch; in it */
+enum { FR_BLOCKED = 1, FR_STALLED }; /* before its oldest batch; in it */
 
-/* timing_events.c: with the lane taken */
-void fr_marks_collect(struct fr_lane *l);     /* what is done */
-bool fr_marks_begun(struct fr_lane *l);       /* the oldest batch is on the card */
-bool fr_marks_behind(struct fr_lane *l);      /* it may be waiting for the program, and not for its turn on the card */
-void fr_marks_drain(struct fr_lane *l);       /* waits for all that has begun */
-uint64_t fr_marks_due(struct fr_lane *l);     /* when the oldest should be done */
-void fr_marks_close(struct fr_lane *l);       /* a mark behind what was launched last */
-CUevent fr_marks_oldest(struct fr_lane *l);   /* NULL: none */
-void fr_marks_forget(struct fr_lane *l);      /* they died with their context */
-void fr_marks_forget_last(CUcontext context); /* NULL: of all */
+extern _Atomic uint32_t fr_blocked_by_host; /* the program has used what lets a stream wait for itself */
 
-/* stream_state.c */
-struct fr_lane *fr_lane_next(const struct fr_pace *pace, struct fr_lane *after); /* of those in use; the first after NULL */
+struct fr_backlog {
+    uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */
+    bool full;                /* no event is left: what went now would not be counted */
+};
+struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
+void fr_stream_state_done(struct fr_stream_state *st); /* by who got it, after the launch */
+struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after); /* of those in use; the first after NULL */
+struct fr_backlog fr_stream_state_backlog(const struct fr_stream_state *st, uint64_t now);
+bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now); /* nothing should be in flight */
+void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns);           /* in flight, from now on ... */
+void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns);     /* ... and no more */
+void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns);
 
-/* blocked_streams.c */
-void fr_held_wait(struct fr_lane *l); /* until its oldest batch is done, or it is known to be held */
-
-static inline bool fr_lane_try(struct fr_lane *l)
+/* One thread at a time works with the events of a stream. */
+static inline bool fr_stream_state_try_lock(struct fr_stream_state *st)
 {
     uint32_t nobody = 0;
-    return atomic_compare_exchange_strong(&l->busy, &nobody, 1);
+    return atomic_compare_exchange_strong(&st->busy, &nobody, 1);
 }
-void fr_lane_take(struct fr_lane *l);
-static inline void fr_lane_give(struct fr_lane *l) { atomic_store(&l->busy, 0); }
+void fr_stream_state_lock(struct fr_stream_state *st);
+static inline void fr_stream_state_unlock(struct fr_stream_state *st) { atomic_store(&st->busy, 0); }
 
 #endif

@@ -1,7 +1,21 @@
 /* dlsym and dlvsym. Names of the table, and the four dl names themselves, are looked up by the C library first; when what
  * it found lies in a driver library (of any copy, by whatever path, in whatever namespace) the answer is our function of
  * that name. What lies elsewhere, a wrapper of the application's own, stays the answer. */
-#include "dl.h"
+#include "resolve/dl.h"
+
+#include "base/compiler.h"
+#include "base/text.h"
+#include "resolve/driver.h"
+#include "resolve/elf.h"
+#include "resolve/libc.h"
+#include "resolve/symbol_table.h"
+#include "resolve/thunks.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* ---- which object is it? ---- */
 
@@ -49,7 +63,7 @@ struct wanted { const char *name, *version; int symbol, number; }; /* of the tab
 
 static void *ours(const struct wanted *w)
 {
-    return w->symbol >= 0 ? fr_function(w->symbol) : fr_own_libc_function(w->number);
+    return w->symbol >= 0 ? fr_symbol_function(w->symbol) : fr_own_libc_function(w->number);
 }
 
 static bool replaced(const struct wanted *w, const struct link_map *object)
@@ -60,7 +74,7 @@ static bool replaced(const struct wanted *w, const struct link_map *object)
 static void *in_place_of(const struct wanted *w, void *found)
 {
     if (found == ours(w)) return found;
-    if (w->symbol >= 0 ? fr_driver_holds(found) : found == fr_libc((enum fr_libc)w->number)) return ours(w);
+    if (w->symbol >= 0 ? fr_driver_contains(found) : found == fr_libc((enum fr_libc)w->number)) return ours(w);
     const struct link_map *object = object_of(found);
     if (!object || !replaced(w, object)) return found;
     const struct link_map *instance = fr_instance(object);
@@ -110,7 +124,7 @@ static void *find_next(const struct wanted *w, const void *caller)
 
 /* ---- the calls ---- */
 
-static void *look_up(const struct fr_call *call, const struct wanted *w)
+static void *look_up(const struct fr_dl_call *call, const struct wanted *w)
 {
     if (call->a == RTLD_NEXT) return find_next(w, call->caller);
     if (!w->version) return fr_real_dlsym(call->a, w->name);
@@ -118,17 +132,17 @@ static void *look_up(const struct fr_call *call, const struct wanted *w)
     return find(call->a, w->name, w->version);
 }
 
-static void *find(struct fr_call *call, enum fr_libc function, const char *version)
+static void *find(struct fr_dl_call *call, enum fr_libc function, const char *version)
 {
     struct wanted w = {call->b, version, FR_NO_SYMBOL, -1};
     if (unlikely(atomic_load_explicit(&fr_rebind_pending, memory_order_relaxed))) fr_rebind();
-    if (!w.name || fr_driver_holds(call->caller)) return fr_libc(function);
+    if (!w.name || fr_driver_contains(call->caller)) return fr_libc(function);
     w.symbol = fr_symbol(w.name);
     if (w.symbol < 0 && fr_begins(w.name, "dl")) w.number = fr_libc_number(w.name);
     if (w.symbol < 0 && w.number < 0) return fr_libc(function);
     void *found = look_up(call, &w);
-    return found ? fr_answer(call, in_place_of(&w, found)) : fr_libc(function);
+    return found ? fr_dl_answer(call, in_place_of(&w, found)) : fr_libc(function);
 }
 
-void *fr_on_dlsym(struct fr_call *call) { return find(call, FR_DLSYM, NULL); }
-void *fr_on_dlvsym(struct fr_call *call) { return call->c ? find(call, FR_DLVSYM, call->c) : fr_libc(FR_DLVSYM); }
+void *fr_on_dlsym(struct fr_dl_call *call) { return find(call, FR_DLSYM, NULL); }
+void *fr_on_dlvsym(struct fr_dl_call *call) { return call->c ? find(call, FR_DLVSYM, call->c) : fr_libc(FR_DLVSYM); }

@@ -1,27 +1,28 @@
-/* The parts of dlsym, dlvsym, dlopen and dlmopen. dl_stubs.S turns a call into a struct fr_call and asks the function of
+/* The parts of dlsym, dlvsym, dlopen and dlmopen. dl_stubs.S turns a call into a struct fr_dl_call and asks the function of
  * ours what to do: it says where to go on with the (possibly changed) arguments, the C library's own function, as if the
  * caller had called that; or NULL, and the answer is in `a`. */
-#ifndef FRACTILE_DL_H
-#define FRACTILE_DL_H
+#ifndef FRACTILE_RESOLVE_DL_H
+#define FRACTILE_RESOLVE_DL_H
 
-#include "resolve.h"
+#include <link.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 
-#include <dlfcn.h>
+struct fr_dl_call { void *a, *b, *c; const void *caller; };
 
-struct fr_call { void *a, *b, *c; const void *caller; };
+void *fr_on_dlsym(struct fr_dl_call *call);   /* dl.c: (handle, name) */
+void *fr_on_dlvsym(struct fr_dl_call *call);  /* (handle, name, version) */
+void *fr_on_dlopen(struct fr_dl_call *call);  /* dl_open.c: (file, mode) */
+void *fr_on_dlmopen(struct fr_dl_call *call); /* (namespace, file, mode) */
 
-void *fr_on_dlsym(struct fr_call *call);   /* dl.c: (handle, name) */
-void *fr_on_dlvsym(struct fr_call *call);  /* (handle, name, version) */
-void *fr_on_dlopen(struct fr_call *call);  /* dl_open.c: (file, mode) */
-void *fr_on_dlmopen(struct fr_call *call); /* (namespace, file, mode) */
-
-static inline void *fr_answer(struct fr_call *call, void *answer)
+static inline void *fr_dl_answer(struct fr_dl_call *call, void *answer)
 {
     call->a = answer;
     return NULL;
 }
 
-/* dl.c: this library as loaded in the namespace of `here`, NULL: not loaded there; and as loaded in our own */
+/* This library as loaded in the namespace of `here`, NULL: not loaded there; and as loaded in our own. */
 const struct link_map *fr_instance(const struct link_map *here);
 const struct link_map *fr_self(void);
 void *fr_own_libc_function(int number); /* our function in place of an enum fr_libc */

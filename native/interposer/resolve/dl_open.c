@@ -1,8 +1,16 @@
 /* dlopen and dlmopen. Whoever opens a driver library, by whatever name or path, gets this library; without a driver nobody
  * gets anything, as on a machine without one. A new namespace gets this library first: what is loaded first is in the scope of
  * everything that is loaded into the namespace after it. */
-#include "dl.h"
+#include "base/compiler.h"
+#include "resolve/dl.h"
+#include "resolve/driver.h"
+#include "resolve/libc.h"
 
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <unistd.h>
 
 static void *real_dlmopen(Lmid_t namespace, const char *file, int mode)
@@ -34,7 +42,7 @@ static enum kind kind_of(const char *file, int mode)
     if (!fr_driver_name(file, &nvml)) return OTHER;
     if (has(file, '/') && access(file, F_OK)) return OTHER; /* the C library says why */
     if ((mode & RTLD_NOLOAD) && !fr_driver_wanted(nvml)) return NO_DRIVER;
-    return fr_driver_there(nvml) ? DRIVER : NO_DRIVER;
+    return fr_driver_found(nvml) ? DRIVER : NO_DRIVER;
 }
 
 /* A name that is not found; it stands in the message of dlerror. */
@@ -44,7 +52,7 @@ static const char absent[] = "libcuda.so.1 or libnvidia-ml.so.1 of the NVIDIA dr
 
 /* With a path the caller does not matter, so we may stay in between and look at what was loaded; without one its run
  * path does, so that has to wait until we are called next. */
-static void *open_deeply(struct fr_call *call)
+static void *open_deeply(struct fr_dl_call *call)
 {
     const char *file = call->a;
     if (!has(file, '/') || has(file, '$')) {
@@ -53,17 +61,17 @@ static void *open_deeply(struct fr_call *call)
     }
     void *handle = fr_real_dlopen(file, (int)(intptr_t)call->b);
     if (handle) fr_rebind();
-    return fr_answer(call, handle);
+    return fr_dl_answer(call, handle);
 }
 
-void *fr_on_dlopen(struct fr_call *call)
+void *fr_on_dlopen(struct fr_dl_call *call)
 {
     const char *file = call->a;
     int mode = (int)(intptr_t)call->b;
     if (unlikely(atomic_load_explicit(&fr_rebind_pending, memory_order_relaxed))) fr_rebind();
-    if (!file || fr_driver_holds(call->caller)) return fr_libc(FR_DLOPEN);
+    if (!file || fr_driver_contains(call->caller)) return fr_libc(FR_DLOPEN);
     switch (kind_of(file, mode)) {
-    case DRIVER: return fr_answer(call, fr_real_dlopen(own_name(), mode));
+    case DRIVER: return fr_dl_answer(call, fr_real_dlopen(own_name(), mode));
     case NO_DRIVER: call->a = (void *)absent; return fr_libc(FR_DLOPEN);
     default: return (mode & RTLD_DEEPBIND) ? open_deeply(call) : fr_libc(FR_DLOPEN);
     }
@@ -111,26 +119,26 @@ static void *new_namespace(Lmid_t *namespace)
     return handle && !dlinfo(handle, RTLD_DI_LMID, namespace) ? handle : NULL;
 }
 
-static void *in_new_namespace(struct fr_call *call, enum kind kind)
+static void *in_new_namespace(struct fr_dl_call *call, enum kind kind)
 {
     Lmid_t namespace;
     void *handle = new_namespace(&namespace);
-    if (!handle) return fr_answer(call, NULL); /* dlerror speaks of our attempt */
+    if (!handle) return fr_dl_answer(call, NULL); /* dlerror speaks of our attempt */
     call->a = (void *)namespace;
-    return kind == DRIVER ? fr_answer(call, handle) : fr_libc(FR_DLMOPEN);
+    return kind == DRIVER ? fr_dl_answer(call, handle) : fr_libc(FR_DLMOPEN);
 }
 
-void *fr_on_dlmopen(struct fr_call *call)
+void *fr_on_dlmopen(struct fr_dl_call *call)
 {
     Lmid_t namespace = (Lmid_t)call->a;
     const char *file = call->b;
     int mode = (int)(intptr_t)call->c;
-    if (!file || fr_driver_holds(call->caller)) return fr_libc(FR_DLMOPEN);
+    if (!file || fr_driver_contains(call->caller)) return fr_libc(FR_DLMOPEN);
     enum kind kind = kind_of(file, mode);
     if (kind == NO_DRIVER) call->b = (void *)absent;
     /* Within a namespace of its own there is nobody to be bound before, except this library. */
     if (namespace != LM_ID_BASE) call->c = (void *)(intptr_t)(mode & ~RTLD_DEEPBIND);
     if (namespace == LM_ID_NEWLM && kind != NO_DRIVER) return in_new_namespace(call, kind);
-    if (kind == DRIVER) return fr_answer(call, real_dlmopen(namespace, own_name(), mode));
+    if (kind == DRIVER) return fr_dl_answer(call, real_dlmopen(namespace, own_name(), mode));
     return fr_libc(FR_DLMOPEN);
 }

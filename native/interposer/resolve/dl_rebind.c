@@ -3,9 +3,20 @@
  * bound to ours, place by place: what the loader would have written, had it looked in the usual order.
  *
  * Only constructors that ran in between have seen the others. */
-#include "dl.h"
+#include "base/text.h"
+#include "resolve/dl.h"
+#include "resolve/driver.h"
+#include "resolve/elf.h"
+#include "resolve/libc.h"
+#include "resolve/symbol_table.h"
+#include "resolve/thunks.h"
 
+#include <dlfcn.h>
 #include <elf.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -46,7 +57,7 @@ static bool in_driver(const void *address)
 {
     Dl_info info;
     struct link_map *object = NULL;
-    return fr_driver_holds(address) || (dladdr1(address, &info, (void **)&object, RTLD_DL_LINKMAP) && object && fr_is_driver(object));
+    return fr_driver_contains(address) || (dladdr1(address, &info, (void **)&object, RTLD_DL_LINKMAP) && object && fr_is_driver(object));
 }
 
 /* What belongs into a place that now holds `value`; NULL: it is right, or not our concern. */
@@ -56,7 +67,7 @@ static void *right_value(const struct object *o, const char *name, const void *v
     int number = fr_begins(name, "dl") ? fr_libc_number(name) : -1;
     if (number >= 0) return unbound || value == fr_libc((enum fr_libc)number) ? fr_own_libc_function(number) : NULL;
     int symbol = fr_symbol(name);
-    return symbol >= 0 && (unbound || in_driver(value)) ? fr_function(symbol) : NULL;
+    return symbol >= 0 && (unbound || in_driver(value)) ? fr_symbol_function(symbol) : NULL;
 }
 
 static void rebind_list(const struct object *o, const ElfW(Rela) *list, size_t bytes)

@@ -3,7 +3,7 @@
 
 #if defined(__x86_64__)
 
-/* Three pushes below the return address make a struct fr_call, and align the stack. */
+/* Three pushes below the return address make a struct fr_dl_call, and align the stack. */
 #define STUB(name)                          \
     .p2align 4;                             \
     .globl name; .type name, @function;     \

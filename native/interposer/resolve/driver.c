@@ -1,12 +1,22 @@
 /* The real libcuda.so.1 and libnvidia-ml.so.1, found as the C library would find them if we did not have their name:
  * directories of LD_LIBRARY_PATH, /etc/ld.so.cache, default directories. They are opened by path, so that our own soname
  * is not taken for theirs; what turns out to be this library once more (mounted under the driver's name) is passed over. */
-#include "resolve.h"
+#include "resolve/driver.h"
+
+#include "base/text.h"
+#include "resolve/elf.h"
+#include "resolve/libc.h"
+#include "resolve/real.h"
+#include "resolve/symbol_table.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -194,7 +204,7 @@ bool fr_driver_wanted(bool nvml)
     return atomic_load(&libraries[nvml].state) == OPEN || fr_each_object(needs, (void *)file_names[nvml]);
 }
 
-bool fr_driver_there(bool nvml) { return library_handle(nvml) != NULL; }
+bool fr_driver_found(bool nvml) { return library_handle(nvml) != NULL; }
 
 void *fr_driver_function(int symbol)
 {
@@ -202,7 +212,7 @@ void *fr_driver_function(int symbol)
     return handle ? fr_real_dlsym(handle, fr_symbol_name(symbol)) : NULL;
 }
 
-bool fr_driver_holds(const void *address)
+bool fr_driver_contains(const void *address)
 {
     for (int i = 0; i < 2; i++) {
         uintptr_t begin = atomic_load_explicit(&libraries[i].begin, memory_order_relaxed);

@@ -1,8 +1,13 @@
 /* Loaded ELF objects, read where they lie: names and symbols are found here without asking dlsym, which we replace, and
  * without symbol versions, which differ between C libraries. */
-#include "resolve.h"
+#include "resolve/elf.h"
+
+#include "base/text.h"
 
 #include <elf.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 /* The C library has made d_ptr an address already, other loaders leave an offset. */
 const void *fr_elf_place(uintptr_t base, const ElfW(Dyn) *dynamic, int64_t tag)

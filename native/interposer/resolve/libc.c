@@ -2,9 +2,16 @@
  * libdl.so.2 as they are loaded in this namespace. dlvsym would have to know a version per glibc and architecture, _dl_sym is
  * private, and a sanitizer's functions of these names do not work before it has found the real ones, which it does with
  * dlsym: hence also not by dl_iterate_phdr, except in namespaces other than the program's, where no sanitizer is. */
-#include "resolve.h"
+#include "resolve/libc.h"
+
+#include "base/compiler.h"
+#include "base/text.h"
+#include "resolve/elf.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 static const char *const function_names[FR_LIBC_FUNCTIONS] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dl_iterate_phdr"};
 static void *functions[FR_LIBC_FUNCTIONS];

@@ -7,9 +7,21 @@
  *
  * What a driver younger than the table has as a new form of a function that accounts is not found: the caller has older forms
  * to fall back on, and an allocation past the ledger would be worse. */
-#include "context.h"
-#include "resolve.h"
+#include "base/compiler.h"
+#include "base/message.h"
+#include "resolve/driver.h"
+#include "resolve/real.h"
+#include "resolve/symbol_table.h"
+#include "resolve/thunks.h"
+#include "ledger/ledger.h"
+#include "memory/unseen.h"
 
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 enum { PER_THREAD = 2 }; /* of the flags */
@@ -105,7 +117,7 @@ static bool still_the_newest(const struct question *q, uint64_t flags, const voi
     CUresult (*v2)(const char *, void **, int, uint64_t, int *) = fr_real_function(FR_cuGetProcAddress_v2);
     CUresult (*v1)(const char *, void **, int, uint64_t) = fr_real_function(FR_cuGetProcAddress);
     int status;
-    if (fr_has(FR_cuGetProcAddress_v2)) v2(q->name, &known, newest, flags, &status);
+    if (fr_driver_has(FR_cuGetProcAddress_v2)) v2(q->name, &known, newest, flags, &status);
     else v1(q->name, &known, newest, flags);
     return known == found;
 }
@@ -114,7 +126,7 @@ static bool still_the_newest(const struct question *q, uint64_t flags, const voi
 
 static void *instead(int symbol, void *found)
 {
-    return symbol >= 0 && fr_group(symbol) != FR_PASS ? fr_function(symbol) : found;
+    return symbol >= 0 && fr_symbol_class(symbol) != FR_PASS ? fr_symbol_function(symbol) : found;
 }
 
 static void *one_of_several(const struct question *q, void *found)
@@ -122,7 +134,7 @@ static void *one_of_several(const struct question *q, void *found)
     int named = by_name(q);
     if (named >= 0 && fr_driver_function(named) == found) return instead(named, found);
     for (int symbol = 0; symbol < FR_CUDA_SYMBOLS; symbol++)
-        if (fr_group(symbol) != FR_PASS && fr_driver_function(symbol) == found) return fr_function(symbol);
+        if (fr_symbol_class(symbol) != FR_PASS && fr_driver_function(symbol) == found) return fr_symbol_function(symbol);
     return found;
 }
 
@@ -133,9 +145,9 @@ static void *ours(const struct question *q, uint64_t flags, void *found)
     if (symbol >= 0) return instead(symbol, found);
     if (symbol == SEVERAL) return one_of_several(q, found);
     int named = by_name(q);
-    if (named < 0 || fr_group(named) == FR_PASS) return found;
-    if (still_the_newest(q, flags, found)) return fr_function(named);
-    if (fr_group(named) != FR_ACCOUNT) return found;
+    if (named < 0 || fr_symbol_class(named) == FR_PASS) return found;
+    if (still_the_newest(q, flags, found)) return fr_symbol_function(named);
+    if (fr_symbol_class(named) != FR_ACCOUNT) return found;
     fr_say(FR_SAY_SYMBOL, "the driver has a form of %s that is younger than this library; it is not given out", q->name);
     return NULL;
 }
@@ -193,7 +205,7 @@ static bool goes_past_us(const CUuuid *id)
 HOOK CUresult cuGetExportTable(const void **out, const CUuuid *id)
 {
     CUresult result = REAL(cuGetExportTable)(out, id);
-    if (result == CUDA_SUCCESS) fr_tables_given();
+    if (result == CUDA_SUCCESS) fr_private_tables_given();
     if (result == CUDA_SUCCESS && id && goes_past_us(id)) fr_escape();
     return result;
 }

@@ -3,7 +3,15 @@
  * Nothing is found before it is needed: fr_real starts empty (no relocation is paid by a program that uses no CUDA), and a
  * call through an empty place (REAL, or a thunk of thunks.S) comes here first. Finding a function twice at the same time
  * finds the same, so no lock is needed. */
-#include "resolve.h"
+#include "base/compiler.h"
+#include "base/message.h"
+#include "base/text.h"
+#include "resolve/driver.h"
+#include "resolve/real.h"
+#include "resolve/symbol_table.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 #include "lookup.inc"
 
@@ -26,8 +34,8 @@ int fr_symbol(const char *name)
 }
 
 const char *fr_symbol_name(int symbol) { return names + name_at[symbol]; }
-enum fr_group fr_group(int symbol) { return (enum fr_group)class_of[symbol]; }
-void *fr_function(int symbol) { return (char *)fr_functions + fr_functions[symbol]; }
+enum fr_symbol_class fr_symbol_class(int symbol) { return (enum fr_symbol_class)class_of[symbol]; }
+void *fr_symbol_function(int symbol) { return (char *)fr_functions + fr_functions[symbol]; }
 
 /* ---- what is called in place of what is not there ---- */
 
@@ -40,10 +48,10 @@ static const char *no_text(void) { return "the NVIDIA management library is not 
 static void *missing(int symbol)
 {
     bool nvml = symbol >= FR_CUDA_SYMBOLS;
-    if (!fr_driver_there(nvml)) fr_say(FR_SAY_DRIVER, "lib%s.so.1 of the NVIDIA driver is not there; its functions answer so", nvml ? "nvidia-ml" : "cuda");
+    if (!fr_driver_found(nvml)) fr_say(FR_SAY_DRIVER, "lib%s.so.1 of the NVIDIA driver is not there; its functions answer so", nvml ? "nvidia-ml" : "cuda");
     if (symbol == FR_nvmlErrorString) return (void *)no_text;
-    if (nvml) return fr_driver_there(nvml) ? (void *)nvml_function_not_found : (void *)nvml_library_not_found;
-    return fr_driver_there(nvml) ? (void *)cuda_not_found : (void *)no_device;
+    if (nvml) return fr_driver_found(nvml) ? (void *)nvml_function_not_found : (void *)nvml_library_not_found;
+    return fr_driver_found(nvml) ? (void *)cuda_not_found : (void *)no_device;
 }
 
 void *fr_resolve(int symbol)
@@ -54,7 +62,7 @@ void *fr_resolve(int symbol)
     return function;
 }
 
-bool fr_has(int symbol)
+bool fr_driver_has(int symbol)
 {
     return fr_real_function(symbol) != missing(symbol);
 }

@@ -136,7 +136,7 @@ static CUresult access_attribute(CUmemoryPool pool, int what, void *value, bool 
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(pool, POOL) || !value) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_pool_seen(pool);
+    if (what == P_RESERVED && !set) sim_pool_seen(pool);
     return sim_leave(pool_attribute(pool, what, value, set));
 }
 

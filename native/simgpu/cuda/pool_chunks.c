@@ -6,7 +6,7 @@
  *                                                               (or, by policy, at the next synchronisation)
  *
  * A chunk that goes back in a call which has nothing to do with the pool leaves an allowance: a library may count it until
- * the next call on that pool, or the next synchronisation, shows that it is gone. */
+ * it asks for the pool's size, or uses the pool, or the next synchronisation. */
 #include "pool.h"
 
 #include <stdlib.h>

@@ -29,7 +29,7 @@ $(OUT)/fuzz/limits_fuzz: interposer/ledger/limits.c
 $(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
 $(OUT)/fuzz/image_fuzz: $(patsubst %,interposer/memory/%.c,fatbin cubin ptx_globals unpack_lz4 unpack_zstd zstd_tables)
 $(OUT)/fuzz/unpack_fuzz: $(patsubst %,interposer/memory/%.c,unpack_lz4 unpack_zstd zstd_tables)
-$(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/share.c arbiter/shared_turns.c
+$(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/schedule.c arbiter/shared_turns.c
 $(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account ledger objects oom_retry reap slot) interposer/base/lock.c
 $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 

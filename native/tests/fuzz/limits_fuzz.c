@@ -5,7 +5,7 @@ struct fr_shared fr_shared;
 void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }
 void fr_lock(struct fr_lock *l) { (void)l; }
 void fr_unlock(struct fr_lock *l) { (void)l; }
-struct fr_region *fr_look(void) { return NULL; }
+struct fr_region *fr_process_attach(void) { return NULL; }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         page->sequence |= 1; /* a writer that dies now leaves the last good numbers */
         for (int i = -1; i <= FR_MAX_CARDS; i++) fr_quota(i, &quota);
-        fr_is_off();
+        fr_isolation_is_off();
     }
     fr_shared.limits = NULL, fr_shared.card_count = 0;
     free(page);

@@ -2,8 +2,8 @@
  * library stays inside it and comes to an end, and nothing is granted that makes the sum exceed the limit. */
 #include "../../interposer/ledger/attach.c"
 
-#include "account.h"
-#include "ledger.h"
+#include "ledger/account.h"
+#include "ledger/ledger.h"
 
 #include <stdlib.h>
 
@@ -29,10 +29,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 }
 
 void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }
-struct fr_region *fr_look(void) { return fr_shared.region; }
-bool fr_joined(void) { return true; }
-bool fr_is_joined(void) { return true; }
-bool fr_is_off(void) { return off; }
+struct fr_region *fr_process_attach(void) { return fr_shared.region; }
+bool fr_process_join(void) { return true; }
+bool fr_process_is_joined(void) { return true; }
+bool fr_isolation_is_off(void) { return off; }
 void fr_quota(int card, struct fr_quota *out) { (void)card, *out = (struct fr_quota){.memory = UNITS * FR_UNIT_BYTES}; }
 bool fr_descriptor_open(struct fr_key key) { (void)key; return open_somewhere; }
 
@@ -63,10 +63,10 @@ static void scribble(struct fr_region *r, struct input *in)
 static void grant(int card, uint64_t bytes, uint64_t kept)
 {
     struct fr_op op;
-    if (fr_begin(&op, card, bytes) != CUDA_SUCCESS) return;
+    if (fr_op_begin(&op, card, bytes) != CUDA_SUCCESS) return;
     if (op.card >= 0 && !off && fr_used_units((uint32_t)op.card) > UNITS) abort();
-    if (kept > bytes && fr_more(&op, kept - bytes) && op.card >= 0 && !off && fr_used_units((uint32_t)op.card) > UNITS) abort();
-    fr_end(&op, kept);
+    if (kept > bytes && fr_op_more(&op, kept - bytes) && op.card >= 0 && !off && fr_used_units((uint32_t)op.card) > UNITS) abort();
+    fr_op_end(&op, kept);
 }
 
 static void give_back(int card, uint64_t bytes)

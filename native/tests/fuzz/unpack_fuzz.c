@@ -1,6 +1,6 @@
 /* The decoders of LZ4 and Zstandard with anything: no byte is read or written outside of their buffers, and no more comes out
  * than there is room for. The first byte says which, the next two how much room. */
-#include "unpack.h"
+#include "memory/unpack.h"
 
 #include <stdlib.h>
 #include <string.h>

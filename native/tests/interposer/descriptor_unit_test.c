@@ -1,6 +1,7 @@
 /* Is a descriptor open somewhere? The kernel's list of locks is read in pieces, and changes between them. */
 #include "check.h"
-#include "fractile.h"
+#include "base/kernel.h"
+#include "ledger/descriptor.h"
 
 #include <fcntl.h>
 #include <signal.h>

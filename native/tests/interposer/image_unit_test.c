@@ -3,8 +3,8 @@
  *      scan FILE ARCH         every fat binary in a file: where, bytes of code and of variables, readable
  *      read FILE ARCH         one image */
 #include "check.h"
-#include "image.h"
-#include "unpack.h"
+#include "memory/image.h"
+#include "memory/unpack.h"
 
 static uint8_t out[1 << 20];
 

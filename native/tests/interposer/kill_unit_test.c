@@ -3,6 +3,19 @@
  * they think they have. KILLS says how many must die. */
 #include "ledger_check.h"
 
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
 #include <sys/prctl.h>
 
 #define CARDS 2
@@ -43,9 +56,9 @@ static void allocate(struct life *l, struct block *b)
     struct fr_op op;
     uint64_t worst = (dice(l, 40) ? dice(l, 24) + 1ull : 250) * MIB, kept = dice(l, 3) ? worst : worst * dice(l, 8) / 8;
     b->card = (int)dice(l, CARDS);
-    if (fr_begin(&op, b->card, worst) != CUDA_SUCCESS) return;
-    if (dice(l, 8) == 0 && fr_more(&op, MIB)) kept += MIB;
-    fr_end(&op, kept);
+    if (fr_op_begin(&op, b->card, worst) != CUDA_SUCCESS) return;
+    if (dice(l, 8) == 0 && fr_op_more(&op, MIB)) kept += MIB;
+    fr_op_end(&op, kept);
     b->bytes = kept;
     b->object = FR_NO_OBJECT;
 }
@@ -366,7 +379,7 @@ static int tests(void)
 {
     make_container(QUOTA, CARDS, 32);
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (!fr_look()) return 1;
+    if (!fr_process_attach()) return 1;
     RUN(killed_at_every_pair_of_points_one_after_the_other_nothing_is_left);
     RUN(killed_anywhere_nobody_loses_or_keeps_a_byte);
     RUN(every_point_was_died_at);

@@ -4,8 +4,8 @@
 
 #include "check.h"
 
-#include "account.h"
-#include "ledger.h"
+#include "ledger/account.h"
+#include "ledger/ledger.h"
 #include "slice.h"
 
 #include <errno.h>
@@ -122,8 +122,8 @@ static inline int with_directory(int (*tests)(void))
 static inline bool take(int card, uint64_t bytes) /* allocated, as a hook would */
 {
     struct fr_op op;
-    if (fr_begin(&op, card, bytes) != CUDA_SUCCESS) return false;
-    fr_end(&op, bytes);
+    if (fr_op_begin(&op, card, bytes) != CUDA_SUCCESS) return false;
+    fr_op_end(&op, bytes);
     return true;
 }
 

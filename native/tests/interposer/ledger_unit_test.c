@@ -1,7 +1,22 @@
 /* The sum of a card, and who gets in. */
 #include "ledger_check.h"
 
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/oom_retry.h"
+#include "ledger/own_account.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+#include "slice.h"
+
 #include <pthread.h>
+#include <stdatomic.h>
 
 static void what_fits_exactly_is_granted_and_one_byte_more_is_not(void)
 {
@@ -20,25 +35,25 @@ static void what_was_reserved_and_not_taken_goes_back(void)
 {
     struct fr_op op;
     make_container(64 * MIB, 1, 16);
-    EXPECT_EQ(fr_begin(&op, 0, 32 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(fr_op_begin(&op, 0, 32 * MIB), CUDA_SUCCESS);
     EXPECT_EQ(fr_used(0), 32 * MIB);
-    fr_end(&op, 2 * MIB);
+    fr_op_end(&op, 2 * MIB);
     EXPECT_EQ(fr_used(0), 2 * MIB);
     EXPECT_EQ(fr_used_here(0), 2 * MIB);
-    EXPECT_EQ(fr_begin(&op, 0, 62 * MIB), CUDA_SUCCESS);
-    fr_end(&op, 0);
+    EXPECT_EQ(fr_op_begin(&op, 0, 62 * MIB), CUDA_SUCCESS);
+    fr_op_end(&op, 0);
     EXPECT_EQ(fr_used(0), 2 * MIB);
-    EXPECT_EQ(atomic_load(&fr_own(0)->slack), 0);
+    EXPECT_EQ(atomic_load(&fr_own_account(0)->slack), 0);
 }
 
 static void more_can_be_reserved_inside_an_operation(void)
 {
     struct fr_op op;
     make_container(64 * MIB, 1, 16);
-    EXPECT_EQ(fr_begin(&op, 0, 32 * MIB), CUDA_SUCCESS);
-    EXPECT(fr_more(&op, 32 * MIB));
-    EXPECT(!fr_more(&op, 1));
-    fr_end(&op, 40 * MIB);
+    EXPECT_EQ(fr_op_begin(&op, 0, 32 * MIB), CUDA_SUCCESS);
+    EXPECT(fr_op_more(&op, 32 * MIB));
+    EXPECT(!fr_op_more(&op, 1));
+    fr_op_end(&op, 40 * MIB);
     EXPECT_EQ(fr_used(0), 40 * MIB);
 }
 
@@ -124,10 +139,10 @@ static void a_new_quota_holds_for_the_next_call(void)
 static void switched_off_it_counts_and_refuses_nothing(void)
 {
     struct slice_request *r = make_container(4 * MIB, 1, 16);
-    EXPECT_EQ(fr_process(), FR_ENFORCE);
+    EXPECT_EQ(fr_process_state(), FR_ENFORCE);
     r->off = 1;
     EXPECT_EQ(slice_set(r), 0);
-    EXPECT_EQ(fr_process(), FR_OFF);
+    EXPECT_EQ(fr_process_state(), FR_OFF);
     EXPECT(take(0, 100 * MIB));
     EXPECT_EQ(fr_used(0), 100 * MIB);
     EXPECT(take(FR_NO_CARD, MIB));
@@ -141,8 +156,8 @@ static void the_peak_is_what_was_kept(void)
     struct fr_op op;
     make_container(64 * MIB, 1, 16);
     EXPECT(take(0, 8 * MIB));
-    EXPECT_EQ(fr_begin(&op, 0, 50 * MIB), CUDA_SUCCESS);
-    fr_end(&op, MIB);
+    EXPECT_EQ(fr_op_begin(&op, 0, 50 * MIB), CUDA_SUCCESS);
+    fr_op_end(&op, MIB);
     give(0, 9 * MIB);
     EXPECT_EQ(atomic_load(&fr_shared.cards[0].peak) * FR_UNIT_BYTES, 9 * MIB);
 }
@@ -154,7 +169,7 @@ static struct fr_op on_its_way;
 static void *end_soon(void *kept)
 {
     usleep(3000);
-    fr_end(&on_its_way, (uint64_t)(uintptr_t)kept);
+    fr_op_end(&on_its_way, (uint64_t)(uintptr_t)kept);
     return NULL;
 }
 
@@ -169,7 +184,7 @@ static void a_refusal_waits_for_what_a_call_on_its_way_will_not_need(void)
 {
     pthread_t t;
     make_container(64 * MIB, 1, 16);
-    EXPECT_EQ(fr_begin(&on_its_way, 0, 64 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(fr_op_begin(&on_its_way, 0, 64 * MIB), CUDA_SUCCESS);
     pthread_create(&t, NULL, end_soon, (void *)(uintptr_t)(4 * MIB));
     EXPECT(take(0, 60 * MIB));
     pthread_join(t, NULL);
@@ -199,9 +214,9 @@ static void a_refusal_waits_no_longer_than_that(void)
 
 static void patience_outlasts_a_wait_for_a_processor_and_ends(void)
 {
-    struct fr_patience patience = {0};
+    struct fr_retry patience = {0};
     double start = seconds();
-    while (fr_wait(&patience)) {}
+    while (fr_retry_wait(&patience)) {}
     EXPECT(seconds() - start > 1); /* at a load of 50 who is waited for ran again after 0.3 s */
     EXPECT(seconds() - start < 5);
 }
@@ -210,7 +225,7 @@ static void a_refusal_that_nothing_on_its_way_can_change_comes_at_once(void)
 {
     make_container(64 * MIB, 1, 16);
     EXPECT(take(0, 62 * MIB));
-    EXPECT_EQ(fr_begin(&on_its_way, 0, MIB), CUDA_SUCCESS); /* without its slack it would not fit either */
+    EXPECT_EQ(fr_op_begin(&on_its_way, 0, MIB), CUDA_SUCCESS); /* without its slack it would not fit either */
     double fastest = 1;
     for (int i = 0; i < 10; i++) {
         double start = seconds();
@@ -249,7 +264,7 @@ static void an_old_record_of_a_sequence_is_not_believed_when_it_comes_round(void
 {
     make_container(64 * MIB, 1, 16);
     EXPECT(take(0, MIB));
-    struct fr_account *a = fr_own(0);
+    struct fr_account *a = fr_own_account(0);
     uint64_t q = atomic_load(&a->charged) & FR_SEQUENCE_MASK;
     atomic_store(&a->applied, q);
     while ((atomic_load(&a->charged) & FR_SEQUENCE_MASK) != ((q - 1) & FR_SEQUENCE_MASK)) {
@@ -308,7 +323,7 @@ static _Atomic uint64_t *most_seen;
 static void churn(unsigned seed)
 {
     uint64_t held = 0;
-    EXPECT_EQ(fr_process(), FR_ENFORCE);
+    EXPECT_EQ(fr_process_state(), FR_ENFORCE);
     for (unsigned i = 0; i < CROWD_OPERATIONS; i++) {
         uint64_t bytes = ((uint64_t)rand_r(&seed) % 16 + 1) * MIB;
         struct fr_op op;
@@ -317,7 +332,7 @@ static void churn(unsigned seed)
             op.card = 0;
             op.reserved = bytes;
             uint64_t kept = rand_r(&seed) % 3 ? bytes : bytes / 2;
-            fr_end(&op, kept);
+            fr_op_end(&op, kept);
             held += kept;
         }
         uint64_t used = fr_used_units(0), seen = atomic_load(most_seen);
@@ -334,7 +349,7 @@ static void a_crowd_of_processes_never_passes_the_quota_and_loses_no_charge(void
     pid_t crowd[CROWD];
     make_container(100 * MIB, 1, 16);
     most_seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    fr_look();
+    fr_process_attach();
     for (unsigned i = 0; i < CROWD; i++) crowd[i] = IN_CHILD(churn(i + 1));
     for (unsigned i = 0; i < CROWD; i++) EXPECT_EQ(wait_for(crowd[i]), 0);
     EXPECT(atomic_load(most_seen) * FR_UNIT_BYTES > 90 * MIB);
@@ -351,7 +366,7 @@ static void *churn_thread(void *seed)
         if (rand_r(&s) % 2 && held >= bytes) give((int)(s % 2), 0), give(0, bytes), held -= bytes;
         else if (fr_reserve(0, bytes / FR_UNIT_BYTES)) {
             struct fr_op op = {0, bytes};
-            fr_end(&op, bytes);
+            fr_op_end(&op, bytes);
             held += bytes;
         }
         if (i % 64 == 0) fr_used(0);
@@ -364,13 +379,13 @@ static void threads_of_a_process_lose_no_charge(void)
 {
     pthread_t t[6];
     make_container(100 * MIB, 2, 16);
-    EXPECT_EQ(fr_process(), FR_ENFORCE);
+    EXPECT_EQ(fr_process_state(), FR_ENFORCE);
     for (unsigned i = 0; i < 6; i++) pthread_create(&t[i], NULL, churn_thread, (void *)(uintptr_t)(i + 1));
     for (unsigned i = 0; i < 6; i++) pthread_join(t[i], NULL);
     EXPECT_EQ(fr_used(0), 0);
     EXPECT_EQ(sum_of_charges(0), 0);
-    EXPECT_EQ(atomic_load(&fr_own(0)->slack), 0);
-    EXPECT_EQ(atomic_load(&fr_own(0)->frees) & 0xFFFF, 0);
+    EXPECT_EQ(atomic_load(&fr_own_account(0)->slack), 0);
+    EXPECT_EQ(atomic_load(&fr_own_account(0)->frees) & 0xFFFF, 0);
 }
 
 static double nanoseconds_each(double start, unsigned times)
@@ -385,7 +400,7 @@ static void costs(void)
     make_container(64 * MIB, 1, 16);
     EXPECT(take(0, MIB));
     double start = seconds();
-    for (unsigned i = 0; i < TIMES; i++) fr_begin(&op, 0, 0), fr_end(&op, 0);
+    for (unsigned i = 0; i < TIMES; i++) fr_op_begin(&op, 0, 0), fr_op_end(&op, 0);
     double empty = nanoseconds_each(start, TIMES);
     start = seconds();
     for (unsigned i = 0; i < TIMES; i++) take(0, MIB), give(0, MIB);
@@ -394,7 +409,7 @@ static void costs(void)
     uint64_t sum = 0;
     for (unsigned i = 0; i < TIMES; i++) sum += fr_used(0);
     EXPECT_EQ(sum, TIMES * MIB);
-    printf("     fr_begin + fr_end of nothing %.0f ns; of 1 MiB with its free %.0f ns; fr_used %.1f ns\n", empty, pair, nanoseconds_each(start, TIMES));
+    printf("     fr_op_begin + fr_op_end of nothing %.0f ns; of 1 MiB with its free %.0f ns; fr_used %.1f ns\n", empty, pair, nanoseconds_each(start, TIMES));
 #ifndef __SANITIZE_THREAD__
     EXPECT(pair < 2000 && nanoseconds_each(start, TIMES) < 1000);
 #endif

@@ -1,9 +1,19 @@
 /* Files that cannot be used: always a refusal and one clear line, never a crash, a hang or an exit. And the page's sequence lock. */
 #include "ledger_check.h"
 
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+#include "slice.h"
+
 #include <pthread.h>
-#include <sys/mount.h>
 #include <sched.h>
+#include <stdatomic.h>
+#include <sys/mount.h>
 
 static char said[4096]; /* on stderr by the last refusal */
 
@@ -16,7 +26,7 @@ static bool refused(void)
     dup2(out, 2);
     bool refused = true;
     for (int i = 0; i < 3; i++) refused &= !take(0, 1);
-    refused &= fr_process() == FR_CLOSED && fr_used_here(0) == 0;
+    refused &= fr_process_state() == FR_CLOSED && fr_used_here(0) == 0;
     dup2(before, 2);
     ssize_t n = pread(out, said, sizeof said - 1, 0);
     said[n > 0 ? n : 0] = 0;
@@ -227,7 +237,7 @@ static void a_region_that_cannot_be_written_is_refused(void)
     EXPECT_EQ(mount(container, container, NULL, MS_BIND, NULL), 0);
     EXPECT_EQ(mount(NULL, container, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL), 0);
     EXPECT(!take(0, 1));
-    EXPECT_EQ(fr_process(), FR_CLOSED);
+    EXPECT_EQ(fr_process_state(), FR_CLOSED);
     umount(container);
 }
 

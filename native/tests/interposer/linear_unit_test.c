@@ -1,6 +1,8 @@
 /* The book of granules, step by step in orders that threads meet only now and then. Here the test is the driver. */
 #include "check.h"
-#include "granules.h"
+#include "memory/granules.h"
+
+#include "cuda_abi.h"
 
 #define G FR_GRANULE
 #define A ((CUcontext)(uintptr_t)16)
@@ -10,7 +12,7 @@
 static uint32_t booked(CUcontext c, CUdeviceptr p, uint64_t size)
 {
     uint32_t added = 99;
-    EXPECT(fr_small_book(c, 0, p, size, &added));
+    EXPECT(fr_granules_add(c, 0, p, size, &added));
     return added;
 }
 
@@ -18,7 +20,7 @@ static uint32_t unbooked(CUdeviceptr p, uint64_t size)
 {
     uint32_t emptied = 99;
     int object;
-    fr_small_unbook(0, p, size, &emptied, &object);
+    fr_granules_remove(0, p, size, &emptied, &object);
     return emptied;
 }
 
@@ -56,10 +58,10 @@ static void a_shared_granule_leaves_its_object_and_empties_nothing(void)
     uint32_t emptied;
     int object;
     EXPECT_EQ(booked(A, BASE, 512), 1);
-    EXPECT(fr_small_set_object(0, BASE + 100, 5));
-    EXPECT(fr_small_object(0, BASE, &object));
+    EXPECT(fr_granule_set_object(0, BASE + 100, 5));
+    EXPECT(fr_granule_object(0, BASE, &object));
     EXPECT_EQ(object, 5);
-    fr_small_unbook(0, BASE, 512, &emptied, &object);
+    fr_granules_remove(0, BASE, 512, &emptied, &object);
     EXPECT_EQ(emptied, 0);
     EXPECT_EQ(object, 5);
 }
@@ -70,9 +72,9 @@ static void the_same_address_on_another_card_is_another_granule(void)
     uint32_t added, emptied;
     int object;
     EXPECT_EQ(booked(A, BASE, 512), 1);
-    EXPECT(fr_small_book(B, 1, BASE, 512, &added));
+    EXPECT(fr_granules_add(B, 1, BASE, 512, &added));
     EXPECT_EQ(added, 1);
-    fr_small_unbook(1, BASE, 512, &emptied, &object);
+    fr_granules_remove(1, BASE, 512, &emptied, &object);
     EXPECT_EQ(emptied, 1);
     EXPECT_EQ(unbooked(BASE, 512), 1);
 }
@@ -81,10 +83,10 @@ static void granules_go_with_their_context_and_with_no_other(void)
 {
     int object;
     EXPECT_EQ(booked(A, BASE, 512) + booked(A, BASE + G, 512) + booked(B, BASE + 2 * G, 512), 3);
-    fr_small_rename(A, (CUcontext)(uintptr_t)1);
-    EXPECT(!fr_small_drop(A, &object));
+    fr_granules_rename(A, (CUcontext)(uintptr_t)1);
+    EXPECT(!fr_granules_drop(A, &object));
     int dropped = 0;
-    while (fr_small_drop((CUcontext)(uintptr_t)1, &object)) dropped++;
+    while (fr_granules_drop((CUcontext)(uintptr_t)1, &object)) dropped++;
     EXPECT_EQ(dropped, 2);
     EXPECT_EQ(unbooked(BASE + 2 * G, 512), 1);
 }

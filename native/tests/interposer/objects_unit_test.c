@@ -1,4 +1,17 @@
 /* Memory that several processes hold: one account has it, at every moment, until the last one lets go. */
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "cuda_abi.h"
+#include "region.h"
+
+#include <stdatomic.h>
+
 #include "ledger_check.h"
 
 static const struct fr_key KEY = {4711, 1}, OTHER = {4711, 2};
@@ -57,7 +70,7 @@ static void killed(struct partner p)
 static void begin(void)
 {
     make_container(64 * MIB, 1, 16);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
 }
 
 static uint64_t own_bytes(int object)
@@ -191,11 +204,11 @@ static void of_two_importers_from_elsewhere_one_pays(void)
     struct partner first = start();
     EXPECT(ask(first, 's') >= 0); /* nobody here had it: it pays, and says so */
     struct fr_op op;
-    EXPECT_EQ(fr_begin(&op, 0, 8 * MIB), CUDA_SUCCESS); /* the second thought so too */
+    EXPECT_EQ(fr_op_begin(&op, 0, 8 * MIB), CUDA_SUCCESS); /* the second thought so too */
     bool made;
     int o = fr_object_claim(0, 8 * MIB, KEY, &made);
     EXPECT(!made && !fr_object_covers(o));
-    fr_end(&op, 0);
+    fr_op_end(&op, 0);
     EXPECT_EQ(fr_used(0), 8 * MIB);
 }
 

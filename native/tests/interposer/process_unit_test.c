@@ -1,8 +1,20 @@
 /* A process and its place in the region: taken when it first asks, kept until it dies, whatever it does meanwhile. */
 #include "ledger_check.h"
 
+#include "base/lock.h"
+#include "ledger/descriptor.h"
+#include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/objects.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
 #include <dirent.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -20,7 +32,7 @@ static unsigned live_slots(void)
 /* Run in another process, which cannot be mistaken for the one that is asked about. */
 static unsigned live_slots_seen_by_others(void)
 {
-    int status = wait_for(IN_CHILD(fr_look(); _exit((int)live_slots())));
+    int status = wait_for(IN_CHILD(fr_process_attach(); _exit((int)live_slots())));
     return WIFEXITED(status) ? (unsigned)WEXITSTATUS(status) : 999;
 }
 
@@ -36,11 +48,11 @@ static unsigned descriptors(void)
 static void nothing_is_taken_before_somebody_asks(void)
 {
     make_container(64 * MIB, 1, 8);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
     EXPECT_EQ(fr_used(0), 0);
     EXPECT_EQ(fr_card_count(), 1);
     EXPECT_EQ(live_slots_seen_by_others(), 0);
-    EXPECT_EQ(fr_process(), FR_ENFORCE);
+    EXPECT_EQ(fr_process_state(), FR_ENFORCE);
     EXPECT_EQ(live_slots_seen_by_others(), 1);
 }
 
@@ -104,7 +116,7 @@ static void a_dead_parent_is_dead_though_its_child_lives(void)
 {
     int pipes[2];
     make_container(64 * MIB, 1, 8);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
     EXPECT_EQ(pipe(pipes), 0);
     pid_t parent = IN_CHILD({
         EXPECT(take(0, 64 * MIB));
@@ -135,7 +147,7 @@ static void a_program_that_closes_all_descriptors_stays_alive_to_others(void)
 static void a_program_that_becomes_another_leaves_nothing(void)
 {
     make_container(64 * MIB, 1, 8);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
     pid_t child = IN_CHILD({
         EXPECT(take(0, 64 * MIB));
         execl("/bin/sleep", "sleep", "5", NULL);
@@ -273,14 +285,14 @@ static void fork_amid_the_first_call(void)
 static void a_child_forked_amid_the_first_call_keeps_no_lock_of_its_parent(void)
 {
     make_container(64 * MIB, 1, 64);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
     for (int i = 0; i < 100; i++) fork_amid_the_first_call();
 }
 
 static void nor_does_one_whose_parent_was_held_up_just_then(void)
 {
     make_container(64 * MIB, 1, 64);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
     held_up_us = 100000;
     fork_amid_the_first_call();
     held_up_us = 0;
@@ -291,12 +303,12 @@ static void when_all_places_are_taken_it_waits_for_one_to_be_left(void)
     pid_t children[4];
     int pipes[2];
     make_container(64 * MIB, 1, 4);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
     EXPECT_EQ(pipe(pipes), 0);
     for (int i = 0; i < 4; i++) children[i] = IN_CHILD(EXPECT(take(0, MIB)); EXPECT_EQ(write(pipes[1], "x", 1), 1); sleep(8));
     char c;
     for (int i = 0; i < 4; i++) EXPECT_EQ(read(pipes[0], &c, 1), 1);
-    EXPECT_EQ(fr_process(), FR_CLOSED);
+    EXPECT_EQ(fr_process_state(), FR_CLOSED);
     EXPECT(!take(0, MIB));
     kill(children[2], SIGKILL);
     wait_for(children[2]);
@@ -351,7 +363,7 @@ static void errno_is_as_it_was(void)
 static void the_charge_of_a_killed_process_is_back_within_a_tenth_of_a_second(void)
 {
     make_container(64 * MIB, 1, 8);
-    EXPECT(fr_look() != NULL);
+    EXPECT(fr_process_attach() != NULL);
     double slowest = 0;
     unsigned late = 0;
     for (int i = 0; i < 20; i++) {

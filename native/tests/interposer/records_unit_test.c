@@ -1,6 +1,11 @@
 /* The table of what a process remembers, against a plain model of it. */
 #include "ledger_check.h"
 
+#include "ledger/objects.h"
+#include "ledger/records.h"
+
+#include "cuda_abi.h"
+
 #include <pthread.h>
 
 static struct fr_record record(enum fr_class class, uint64_t key, uint64_t size)

@@ -23,7 +23,7 @@ from fractile.model.units import CardUUID, PodUID
 from fractile.region.page import FLAG_OFF, CardLimits, Limits
 from fractile.wire import isolation as wire
 
-PACED = 1  # flag of a card: FR_CARD_PACED of native/interposer/pacing/pace.h
+PACED = 1  # flag of a card: FR_CARD_PACED of native/interposer/pacing/paced_card.h
 
 _ROUND = 2.0  # seconds
 _SETTLE = 0.1  # after a grant: its answer goes first, pods that start together are one round, no program runs so soon

@@ -1,11 +1,11 @@
 /* The arbiter's decisions, with a clock made of a variable: tenants with kernels of any length, what each gets. */
 #include "check.h"
-#include "share.h"
+#include "schedule.h"
 
 #define MS 1000000ull
 #define SECOND (1000 * MS)
 
-static struct share s;
+static struct schedule s;
 
 /* A tenant of the play: kernels of `kernel` ns one after the other while it is `active`; launches until its lease is over. */
 struct tenant {
@@ -24,12 +24,12 @@ static bool active(const struct tenant *t) { return now >= t->from && now < t->t
 
 static void play_decisions(uint64_t *again)
 {
-    struct share_decision d;
-    while (share_decide(&s, now, &d, again)) {
+    struct schedule_decision d;
+    while (schedule_decide(&s, now, &d, again)) {
         struct tenant *t = &tenants[d.tenant];
-        if (d.what == SHARE_GRANT) t->holds = true, t->recalled = false, t->lease_until = d.until, t->busy_until = now;
-        if (d.what == SHARE_RECALL) t->recalled = true;
-        if (d.what == SHARE_LATE) t->recalled = true;
+        if (d.what == SCHEDULE_GRANT) t->holds = true, t->recalled = false, t->lease_until = d.until, t->busy_until = now;
+        if (d.what == SCHEDULE_RECALL) t->recalled = true;
+        if (d.what == SCHEDULE_LATE) t->recalled = true;
     }
 }
 
@@ -41,13 +41,13 @@ static void play(uint64_t length)
         uint64_t again = 0, next = end;
         for (int i = 0; i < count; i++) {
             struct tenant *t = &tenants[i];
-            if (!t->wants && !t->holds && active(t)) share_want(&s, 0, (uint32_t)i, 1, now), t->wants = true;
+            if (!t->wants && !t->holds && active(t)) schedule_want(&s, 0, (uint32_t)i, 1, now), t->wants = true;
             if (!t->holds || now < t->busy_until || t->hostile) continue;
             bool over = t->recalled || (t->lease_until && now >= t->lease_until) || !active(t);
             if (over) {
                 t->holds = false;
                 t->wants = active(t);
-                share_done(&s, 0, (uint32_t)i, t->wants, now);
+                schedule_done(&s, 0, (uint32_t)i, t->wants, now);
             } else {
                 t->busy_until = now + t->kernel;
                 t->gpu += t->kernel;
@@ -65,15 +65,15 @@ static void play(uint64_t length)
     }
 }
 
-static void scene(int n, const struct share_terms *terms, const uint64_t *kernels)
+static void scene(int n, const struct schedule_terms *terms, const uint64_t *kernels)
 {
-    share_init(&s);
+    schedule_init(&s);
     memset(tenants, 0, sizeof tenants);
     now = SECOND;
     count = n;
     for (int i = 0; i < n; i++) {
         tenants[i] = (struct tenant){.kernel = kernels[i], .to = UINT64_MAX};
-        share_seat(&s, 0, (uint32_t)i, terms[i], now);
+        schedule_seat(&s, 0, (uint32_t)i, terms[i], now);
     }
 }
 
@@ -88,7 +88,7 @@ static void two_tenants_get_their_weights_whatever_the_length_of_their_kernels(v
     for (int w = 0; w < 3; w++)
         for (int a = 0; a < LENGTHS; a++)
             for (int b = 0; b < LENGTHS; b++) {
-                struct share_terms terms[] = {{weights[w][0], 0, 0}, {weights[w][1], 0, 0}};
+                struct schedule_terms terms[] = {{weights[w][0], 0, 0}, {weights[w][1], 0, 0}};
                 uint64_t kernels[] = {lengths[a], lengths[b]};
                 scene(2, terms, kernels);
                 play(10 * SECOND);
@@ -104,7 +104,7 @@ static void a_hard_limit_holds_alone_and_beside_others(void)
     for (int l = 0; l < 4; l++)
         for (int a = 0; a < LENGTHS; a++)
             for (int n = 1; n <= 2; n++) {
-                struct share_terms terms[] = {{limits[l], limits[l], 0}, {100 - limits[l], 0, 0}};
+                struct schedule_terms terms[] = {{limits[l], limits[l], 0}, {100 - limits[l], 0, 0}};
                 uint64_t kernels[] = {lengths[a], 300000};
                 scene(n, terms, kernels);
                 play(20 * SECOND);
@@ -116,7 +116,7 @@ static void a_hard_limit_holds_alone_and_beside_others(void)
 
 static void what_an_idle_tenant_leaves_is_used_by_the_others(void)
 {
-    struct share_terms terms[] = {{10, 0, 0}, {90, 0, 0}};
+    struct schedule_terms terms[] = {{10, 0, 0}, {90, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
     scene(2, terms, kernels);
     tenants[1].to = now; /* never there */
@@ -126,7 +126,7 @@ static void what_an_idle_tenant_leaves_is_used_by_the_others(void)
 
 static void who_was_away_gets_its_share_at_once_and_no_more(void)
 {
-    struct share_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
+    struct schedule_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
     scene(2, terms, kernels);
     tenants[1].from = now + 10 * SECOND;
@@ -140,7 +140,7 @@ static void who_was_away_gets_its_share_at_once_and_no_more(void)
 /* Heavier than the one that was there: its virtual time goes slower, which must not count as time saved up. */
 static void a_heavy_newcomer_gets_its_share_and_not_the_whole_card(void)
 {
-    struct share_terms terms[] = {{20, 0, 0}, {60, 0, 0}};
+    struct schedule_terms terms[] = {{20, 0, 0}, {60, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
     scene(2, terms, kernels);
     tenants[1].from = now + 3 * SECOND;
@@ -153,7 +153,7 @@ static void a_heavy_newcomer_gets_its_share_and_not_the_whole_card(void)
 
 static void a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one(void)
 {
-    struct share_terms terms[] = {{50, 0, 0}, {50, 0, 1}};
+    struct schedule_terms terms[] = {{50, 0, 0}, {50, 0, 1}};
     uint64_t kernels[] = {200000, 200000};
     scene(2, terms, kernels);
     uint64_t worst = 0;
@@ -172,7 +172,7 @@ static void a_tenant_of_high_priority_waits_for_no_lease_of_a_lower_one(void)
 
 static void a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbour(void)
 {
-    struct share_terms terms[] = {{70, 0, 0}, {30, 0, 5}};
+    struct schedule_terms terms[] = {{70, 0, 0}, {30, 0, 5}};
     uint64_t kernels[] = {200000, 200000};
     scene(2, terms, kernels);
     play(10 * SECOND);
@@ -182,14 +182,14 @@ static void a_high_priority_cannot_take_more_than_its_weight_from_a_busy_neighbo
 /* Both were charged for the ten seconds that the driver sliced between them: the light one owes for many turns. */
 static void who_does_not_come_back_is_passed_over_and_pays(void)
 {
-    struct share_terms terms[] = {{90, 0, 0}, {10, 0, 0}};
+    struct schedule_terms terms[] = {{90, 0, 0}, {10, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
     scene(2, terms, kernels);
     tenants[1].hostile = true;
     play(10 * SECOND);
     EXPECT(percent_of(0, 10 * SECOND) > 95);
     EXPECT_EQ(s.seats[0][1].lates, 1);
-    share_done(&s, 0, 1, true, now); /* back after all */
+    schedule_done(&s, 0, 1, true, now); /* back after all */
     tenants[1] = (struct tenant){.kernel = 500000, .to = UINT64_MAX, .wants = true};
     uint64_t before = tenants[0].gpu;
     play(2 * SECOND);
@@ -203,13 +203,13 @@ static void who_does_not_come_back_is_passed_over_and_pays(void)
 
 static void new_weights_count_from_the_moment_they_are_known(void)
 {
-    struct share_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
+    struct schedule_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
     uint64_t kernels[] = {500000, 500000};
     scene(2, terms, kernels);
     play(2 * SECOND);
     uint64_t before = tenants[0].gpu;
-    share_seat(&s, 0, 0, (struct share_terms){90, 0, 0}, now);
-    share_seat(&s, 0, 1, (struct share_terms){10, 0, 0}, now);
+    schedule_seat(&s, 0, 0, (struct schedule_terms){90, 0, 0}, now);
+    schedule_seat(&s, 0, 1, (struct schedule_terms){10, 0, 0}, now);
     play(SECOND);
     double share = 100.0 * (double)(tenants[0].gpu - before) / (double)SECOND;
     EXPECT(share > 85 && share < 95);
@@ -217,7 +217,7 @@ static void new_weights_count_from_the_moment_they_are_known(void)
 
 static void four_tenants_come_and_go_and_the_rest_share_by_weight(void)
 {
-    struct share_terms terms[] = {{40, 0, 0}, {30, 0, 0}, {20, 0, 0}, {10, 0, 0}};
+    struct schedule_terms terms[] = {{40, 0, 0}, {30, 0, 0}, {20, 0, 0}, {10, 0, 0}};
     uint64_t kernels[] = {300000, 5 * MS, 20000, 40 * MS};
     scene(4, terms, kernels);
     play(10 * SECOND);
@@ -245,20 +245,20 @@ static void gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever(void)
     static const uint64_t gangs[] = {3, 6, 5, 1, 2, 4, 7, 2};
     uint64_t again, held_at[8] = {0};
     int turns[8] = {0};
-    share_init(&s);
+    schedule_init(&s);
     now = SECOND;
     for (uint32_t t = 0; t < 8; t++)
         for (uint32_t c = 0; c < 3; c++)
-            if (gangs[t] >> c & 1) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now), share_want(&s, c, t, gangs[t], now);
+            if (gangs[t] >> c & 1) schedule_seat(&s, c, t, (struct schedule_terms){10, 0, 0}, now), schedule_want(&s, c, t, gangs[t], now);
     for (int step = 0; step < 200000; step++) {
-        struct share_decision d;
-        while (share_decide(&s, now, &d, &again))
-            if (d.what == SHARE_GRANT) held_at[d.tenant] |= 1ull << d.card;
+        struct schedule_decision d;
+        while (schedule_decide(&s, now, &d, &again))
+            if (d.what == SCHEDULE_GRANT) held_at[d.tenant] |= 1ull << d.card;
         for (uint32_t t = 0; t < 8; t++) {
             EXPECT(held_at[t] == 0 || held_at[t] == gangs[t]);
             if (held_at[t] && s.seats[__builtin_ctzll(gangs[t])][t].granted_at + 8 * MS + chance(4) * MS < now) {
                 for (uint32_t c = 0; c < 3; c++)
-                    if (gangs[t] >> c & 1) share_done(&s, c, t, true, now);
+                    if (gangs[t] >> c & 1) schedule_done(&s, c, t, true, now);
                 held_at[t] = 0;
                 turns[t]++;
             }
@@ -271,101 +271,101 @@ static void gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever(void)
 
 static bool granted(uint32_t card, uint32_t tenant)
 {
-    struct share_decision d;
+    struct schedule_decision d;
     uint64_t again;
-    while (share_decide(&s, now, &d, &again)) {}
+    while (schedule_decide(&s, now, &d, &again)) {}
     return s.holder[card] == (int)tenant;
 }
 
 static void a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody(void)
 {
-    share_init(&s);
+    schedule_init(&s);
     now = SECOND;
     for (uint32_t t = 0; t < 2; t++)
-        for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now);
-    share_want(&s, 0, 0, 3, now); /* card 0 of the gang of both; card 1 it never asks for */
+        for (uint32_t c = 0; c < 2; c++) schedule_seat(&s, c, t, (struct schedule_terms){10, 0, 0}, now);
+    schedule_want(&s, 0, 0, 3, now); /* card 0 of the gang of both; card 1 it never asks for */
     EXPECT(!granted(0, 0));
-    share_want(&s, 0, 1, 1, now);
+    schedule_want(&s, 0, 1, 1, now);
     EXPECT(granted(0, 1));
     now += 10 * MS;
-    share_done(&s, 0, 1, false, now);
+    schedule_done(&s, 0, 1, false, now);
     EXPECT(granted(0, 0)); /* and it gets what it did ask for */
 }
 
 static void a_gang_that_asks_card_by_card_gets_them_together(void)
 {
-    share_init(&s);
+    schedule_init(&s);
     now = SECOND;
-    for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, 0, (struct share_terms){10, 0, 0}, now);
-    share_want(&s, 0, 0, 3, now);
+    for (uint32_t c = 0; c < 2; c++) schedule_seat(&s, c, 0, (struct schedule_terms){10, 0, 0}, now);
+    schedule_want(&s, 0, 0, 3, now);
     EXPECT(!granted(0, 0));
     now += MS / 10;
-    share_want(&s, 1, 0, 3, now);
+    schedule_want(&s, 1, 0, 3, now);
     EXPECT(granted(0, 0) && granted(1, 0));
 }
 
 /* Else it would hold one card and wait for the other, again and again. */
 static void a_gang_that_is_about_to_lose_one_card_is_not_given_another(void)
 {
-    share_init(&s);
+    schedule_init(&s);
     now = SECOND;
     for (uint32_t t = 0; t < 3; t++)
-        for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now);
-    share_want(&s, 0, 0, 3, now);
-    share_want(&s, 1, 0, 3, now);
+        for (uint32_t c = 0; c < 2; c++) schedule_seat(&s, c, t, (struct schedule_terms){10, 0, 0}, now);
+    schedule_want(&s, 0, 0, 3, now);
+    schedule_want(&s, 1, 0, 3, now);
     EXPECT(granted(0, 0) && granted(1, 0));
-    share_want(&s, 1, 1, 2, now);
-    share_want(&s, 0, 2, 1, now);
+    schedule_want(&s, 1, 1, 2, now);
+    schedule_want(&s, 0, 2, 1, now);
     now += 30 * MS;
     EXPECT(granted(1, 0)); /* recalled, not back yet */
-    share_done(&s, 0, 0, true, now);
+    schedule_done(&s, 0, 0, true, now);
     EXPECT(granted(0, 2));
-    share_done(&s, 1, 0, true, now);
+    schedule_done(&s, 1, 0, true, now);
     EXPECT(granted(1, 1)); /* who uses this card only, and has had less of it */
     now += 40 * MS;
     EXPECT(granted(1, 1) && granted(0, 2)); /* recalled */
-    share_done(&s, 1, 1, true, now);
-    share_done(&s, 0, 2, true, now);
+    schedule_done(&s, 1, 1, true, now);
+    schedule_done(&s, 0, 2, true, now);
     EXPECT(granted(0, 0) && granted(1, 0));
 }
 
 /* Its launch over both cards is on its way on the one that it does not give back, and ends when it has got the other. */
 static void a_gang_that_is_late_on_one_card_is_given_the_other(void)
 {
-    share_init(&s);
+    schedule_init(&s);
     now = SECOND;
     for (uint32_t t = 0; t < 3; t++)
-        for (uint32_t c = 0; c < 2; c++) share_seat(&s, c, t, (struct share_terms){10, 0, 0}, now);
-    share_want(&s, 0, 0, 1, now);
-    share_want(&s, 1, 1, 2, now);
+        for (uint32_t c = 0; c < 2; c++) schedule_seat(&s, c, t, (struct schedule_terms){10, 0, 0}, now);
+    schedule_want(&s, 0, 0, 1, now);
+    schedule_want(&s, 1, 1, 2, now);
     EXPECT(granted(0, 0) && granted(1, 1));
-    share_want(&s, 0, 2, 1, now);
-    share_want(&s, 1, 0, 3, now);
+    schedule_want(&s, 0, 2, 1, now);
+    schedule_want(&s, 1, 0, 3, now);
     for (int i = 0; i < 60; i++) now += 10 * MS, granted(0, 2);
     EXPECT(s.seats[0][0].late && granted(0, 2));
-    share_done(&s, 1, 1, true, now);
+    schedule_done(&s, 1, 1, true, now);
     EXPECT(granted(1, 0));
     now += MS;
-    share_done(&s, 0, 0, true, now);
-    share_done(&s, 1, 0, true, now);
+    schedule_done(&s, 0, 0, true, now);
+    schedule_done(&s, 1, 0, true, now);
     EXPECT(granted(1, 1) && granted(0, 2)); /* nothing of the two is left behind: the others go on */
 }
 
 static void what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others(void)
 {
     uint64_t kernels[] = {500000, 500000};
-    scene(1, (struct share_terms[]){{20, 20, 0}}, kernels);
+    scene(1, (struct schedule_terms[]){{20, 20, 0}}, kernels);
     play(10 * SECOND);
     EXPECT(s.seats[0][0].waited_ns > 79 * SECOND / 10 && s.seats[0][0].throttled_ns > 78 * SECOND / 10);
-    scene(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}}, kernels);
+    scene(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}}, kernels);
     play(10 * SECOND);
     EXPECT(s.seats[0][0].waited_ns > 4 * SECOND);
     EXPECT_EQ(s.seats[0][0].throttled_ns, 0);
-    scene(2, (struct share_terms[]){{10, 10, 0}, {1, 0, 0}}, kernels); /* the other one only takes what the limit leaves */
+    scene(2, (struct schedule_terms[]){{10, 10, 0}, {1, 0, 0}}, kernels); /* the other one only takes what the limit leaves */
     play(10 * SECOND);
     EXPECT(s.seats[0][0].throttled_ns > 8 * SECOND);
     EXPECT_EQ(s.seats[0][1].throttled_ns, 0);
-    scene(2, (struct share_terms[]){{50, 50, 0}, {50, 50, 0}}, kernels); /* short of credit too, while the other has its due */
+    scene(2, (struct schedule_terms[]){{50, 50, 0}, {50, 50, 0}}, kernels); /* short of credit too, while the other has its due */
     play(10 * SECOND);
     EXPECT(s.seats[0][0].waited_ns > 4 * SECOND && s.seats[0][0].throttled_ns < SECOND / 2);
 }
@@ -373,17 +373,17 @@ static void what_one_is_kept_waiting_by_its_limit_is_told_from_what_by_others(vo
 static void debt_is_what_was_had_too_early(void)
 {
     uint64_t kernels[] = {500 * MS, 500000};
-    scene(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}}, kernels);
+    scene(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}}, kernels);
     tenants[1].from = now + 10 * MS;
     play(520 * MS);
-    share_settle(&s, now);
-    uint64_t debt = share_debt(&s, 0, 0);
+    schedule_settle(&s, now);
+    uint64_t debt = schedule_debt(&s, 0, 0);
     EXPECT(debt > 290 * MS && debt < 330 * MS); /* alone until its grace was over, then both were charged half */
-    EXPECT_EQ(share_debt(&s, 0, 1), 0);
-    scene(1, (struct share_terms[]){{10, 10, 0}}, kernels);
+    EXPECT_EQ(schedule_debt(&s, 0, 1), 0);
+    scene(1, (struct schedule_terms[]){{10, 10, 0}}, kernels);
     play(501 * MS);
-    share_settle(&s, now);
-    debt = share_debt(&s, 0, 0);
+    schedule_settle(&s, now);
+    debt = schedule_debt(&s, 0, 0);
     EXPECT(debt > 400 * MS && debt < 500 * MS);
 }
 
@@ -405,22 +405,22 @@ static void decide_at(uint64_t when)
 
 static void all_want(void)
 {
-    for (int i = 0; i < count; i++) share_want(&s, 0, (uint32_t)i, 1, now);
+    for (int i = 0; i < count; i++) schedule_want(&s, 0, (uint32_t)i, 1, now);
     decide_at(now);
 }
 
 /* After an idle second. */
-static void rested(int n, const struct share_terms *terms)
+static void rested(int n, const struct schedule_terms *terms)
 {
     scene(n, terms, lengths);
-    share_settle(&s, now);
+    schedule_settle(&s, now);
     now += SECOND;
     all_want();
 }
 
 static void while_the_card_has_time_to_spare_all_who_want_it_have_it_together(void)
 {
-    rested(3, (struct share_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
+    rested(3, (struct schedule_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
     EXPECT_EQ(holders(), 3);
     decide_at(now + 200 * MS);
     EXPECT_EQ(holders(), 3);
@@ -428,11 +428,11 @@ static void while_the_card_has_time_to_spare_all_who_want_it_have_it_together(vo
 
 static void who_is_at_work_without_a_break_gets_turns_of_its_own(void)
 {
-    rested(3, (struct share_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
-    decide_at(now + SHARE_STINT + MS);
+    rested(3, (struct schedule_terms[]){{33, 0, 0}, {33, 0, 0}, {33, 0, 0}});
+    decide_at(now + SCHEDULE_STINT + MS);
     EXPECT_EQ(holders(), 1);
     for (int i = 0; i < 3; i++)
-        if (tenants[i].recalled) share_done(&s, 0, (uint32_t)i, true, now);
+        if (tenants[i].recalled) schedule_done(&s, 0, (uint32_t)i, true, now);
     decide_at(now + MS);
     EXPECT_EQ(s.holder[0] >= 0 && !s.open[0], true);
 }
@@ -440,23 +440,23 @@ static void who_is_at_work_without_a_break_gets_turns_of_its_own(void)
 static void who_comes_and_goes_uses_up_the_spare_time_and_no_more(void)
 {
     uint64_t together = 0;
-    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}});
+    rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}});
     while (holders() == 2 && together < 10 * SECOND) { /* breaks of one, never of both */
         int one = (int)(together / (100 * MS) % 2);
         decide_at(now + 50 * MS);
         together += 50 * MS;
         if (holders() < 2) break;
-        share_done(&s, 0, (uint32_t)one, false, now);
+        schedule_done(&s, 0, (uint32_t)one, false, now);
         tenants[one].holds = false;
-        share_want(&s, 0, (uint32_t)one, 1, now);
+        schedule_want(&s, 0, (uint32_t)one, 1, now);
         decide_at(now);
     }
-    EXPECT(together >= SHARE_SPARE - 50 * MS && together <= SHARE_SPARE + 50 * MS);
+    EXPECT(together >= SCHEDULE_SPARE - 50 * MS && together <= SCHEDULE_SPARE + 50 * MS);
 }
 
 static void who_gets_more_than_its_weight_ends_it_at_once(void)
 {
-    rested(2, (struct share_terms[]){{90, 0, 0}, {10, 0, 0}});
+    rested(2, (struct schedule_terms[]){{90, 0, 0}, {10, 0, 0}});
     EXPECT_EQ(holders(), 2);
     for (int i = 0; i < 10; i++) decide_at(now + 10 * MS);
     EXPECT_EQ(holders(), 1);
@@ -465,50 +465,50 @@ static void who_gets_more_than_its_weight_ends_it_at_once(void)
 
 static void who_has_a_hard_limit_or_another_priority_or_several_cards_shares_with_nobody(void)
 {
-    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 80, 0}});
+    rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 80, 0}});
     EXPECT_EQ(holders(), 1);
-    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 1}});
+    rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 1}});
     EXPECT_EQ(holders(), 1);
-    scene(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}}, lengths);
-    share_seat(&s, 1, 1, (struct share_terms){50, 0, 0}, now);
-    share_settle(&s, now);
+    scene(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}}, lengths);
+    schedule_seat(&s, 1, 1, (struct schedule_terms){50, 0, 0}, now);
+    schedule_settle(&s, now);
     now += SECOND;
-    share_want(&s, 0, 0, 1, now);
-    share_want(&s, 0, 1, 1, now); /* this one only, so far */
+    schedule_want(&s, 0, 0, 1, now);
+    schedule_want(&s, 0, 1, 1, now); /* this one only, so far */
     decide_at(now);
     EXPECT_EQ(holders(), 1);
 }
 
 static void who_shared_and_does_not_let_go_is_late_and_the_others_go_on(void)
 {
-    rested(2, (struct share_terms[]){{50, 0, 0}, {50, 0, 0}});
-    decide_at(now + SHARE_STINT + MS);
+    rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}});
+    decide_at(now + SCHEDULE_STINT + MS);
     EXPECT_EQ(holders(), 1);
     int gone = tenants[0].recalled ? 0 : 1;
-    share_done(&s, 0, (uint32_t)!gone, true, now); /* the keeper's turn is over; nobody else lets go */
+    schedule_done(&s, 0, (uint32_t)!gone, true, now); /* the keeper's turn is over; nobody else lets go */
     tenants[!gone].holds = false;
-    decide_at(now + SHARE_FIRST_GRACE + MS);
+    decide_at(now + SCHEDULE_FIRST_GRACE + MS);
     EXPECT_EQ(s.seats[0][gone].late, true);
     EXPECT_EQ(s.holder[0], !gone);
 }
 
 static void nonsense_in_any_order_breaks_nothing(void)
 {
-    share_init(&s);
+    schedule_init(&s);
     now = SECOND;
     for (int i = 0; i < 300000; i++) {
         uint32_t card = chance(3), tenant = chance(6);
-        struct share_decision d;
+        struct schedule_decision d;
         uint64_t again;
         switch (chance(6)) {
-        case 0: share_seat(&s, card, tenant, (struct share_terms){chance(120), chance(130), chance(3)}, now); break;
-        case 1: share_leave(&s, card, tenant, now); break;
+        case 0: schedule_seat(&s, card, tenant, (struct schedule_terms){chance(120), chance(130), chance(3)}, now); break;
+        case 1: schedule_leave(&s, card, tenant, now); break;
         case 2:
-        case 3: share_want(&s, card, tenant, chance(8), now); break;
-        case 4: share_done(&s, card, tenant, chance(2), now); break;
+        case 3: schedule_want(&s, card, tenant, chance(8), now); break;
+        case 4: schedule_done(&s, card, tenant, chance(2), now); break;
         default: now += chance(30) * MS;
         }
-        for (int n = 0; share_decide(&s, now, &d, &again); n++) {
+        for (int n = 0; schedule_decide(&s, now, &d, &again); n++) {
             EXPECT(n < 1000);
             if (!ok_so_far) return;
         }

@@ -1,8 +1,11 @@
 /* The driver's calls that put work on a card, as far as they are paced. */
-#ifndef FRACTILE_API_PACE_H
-#define FRACTILE_API_PACE_H
+#ifndef FRACTILE_API_LAUNCH_H
+#define FRACTILE_API_LAUNCH_H
 
-#include "api_pool.h"
+#include "cuda_abi.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
 CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
@@ -44,7 +47,7 @@ CUresult cuMemsetD2D32_v2_ptds(CUdeviceptr, size_t, unsigned, size_t, size_t);
 CUresult cuMemsetD2D32Async(CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream);
 CUresult cuMemsetD2D32Async_ptsz(CUdeviceptr, size_t, unsigned, size_t, size_t, CUstream);
 
-#define BOTH_STREAMS(name, ...)         \
+#define BOTH_STREAMS(name, ...)           \
     CUresult name(CUstream, __VA_ARGS__); \
     CUresult name##_ptsz(CUstream, __VA_ARGS__);
 BOTH_STREAMS(cuStreamWaitEvent, CUevent, unsigned)

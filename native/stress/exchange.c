@@ -24,7 +24,7 @@ static struct sockaddr_un address(int worker)
     return a;
 }
 
-void share_open(void)
+void exchange_open(void)
 {
     struct sockaddr_un a = address(self.worker);
     box = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -63,7 +63,7 @@ static bool fetch(struct letter *letter, int *fd)
 }
 
 /* A descriptor under way holds its memory too: nothing may lie in the boxes while the judge compares. */
-void share_discard(void)
+void exchange_discard(void)
 {
     struct letter letter;
     int fd;
@@ -160,7 +160,7 @@ static void send_ipc(const struct thing *t)
     if (!end("cuIpcGetMemHandle", cuIpcGetMemHandle(&letter.ipc, t->at), 0, 0)) post(&letter, -1);
 }
 
-void share_something(void)
+void exchange_something(void)
 {
     const struct thing *t = &self.things[roll(SLOTS)];
     if (t->kind == &shared_kinds[HANDLE]) send_handle(t);
@@ -193,7 +193,7 @@ static void import(struct thing *t, const struct letter *letter, int fd)
     if (roll(2)) map(t);
 }
 
-void share_receive(void)
+void exchange_receive(void)
 {
     struct letter letter;
     int fd;

@@ -1,9 +1,21 @@
 /* The hooks of memory that stands at an address: what each driver call takes, and what it gives back.
  *
  * Arguments that the driver refuses go to it as they are, so that its error comes back and nothing is reserved. */
-#include "api_memory.h"
-#include "linear.h"
-#include "pool.h"
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/linear.h"
+#include "memory/linear_records.h"
+#include "memory/margin_pool.h"
+#include "memory/pool.h"
+#include "memory/pool_shrink.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define PITCH 512 /* no card aligns rows to more; should one do, the pitch that the driver returns is what counts */
 

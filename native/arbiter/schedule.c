@@ -1,4 +1,4 @@
-#include "share_parts.h"
+#include "schedule_parts.h"
 
 #include <string.h>
 
@@ -6,32 +6,33 @@
 #define BURST 10000000ll /* ns of virtual time at weight 100: what is kept for who was away */
 #define NEVER UINT64_MAX
 
-void share_init(struct share *s)
+void schedule_init(struct schedule *s)
 {
     memset(s, 0, sizeof *s);
-    for (uint32_t i = 0; i < SHARE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY;
+    for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY;
 }
 
 
 /* ---- accounts ---- */
 
 /* Who is kept from its limit by others may make up for it later; who is away may not. */
-static int64_t most_credit(const struct share_seat *t, uint64_t now)
+static int64_t most_credit(const struct schedule_seat *t, uint64_t now)
 {
-    bool here = t->wants || t->holds || now - t->left_at < SHARE_LONGEST;
-    if (here) return (int64_t)(SHARE_LONGEST_DEBT * t->terms.limit / 100);
-    int64_t lease = (int64_t)(SHARE_LONGEST * t->terms.limit / 100);
-    return lease > 2 * (int64_t)SHARE_LEAST ? lease : 2 * (int64_t)SHARE_LEAST;
+    bool here = t->wants || t->holds || now - t->left_at < SCHEDULE_LONGEST;
+    if (here) return (int64_t)(SCHEDULE_LONGEST_DEBT * t->terms.limit / 100);
+    int64_t lease = (int64_t)(SCHEDULE_LONGEST * t->terms.limit / 100);
+    return lease > 2 * (int64_t)SCHEDULE_LEAST ? lease : 2 * (int64_t)SCHEDULE_LEAST;
 }
 
 /* Virtual time since the end of its lease. */
-static int64_t overrun(const struct share_seat *t, uint64_t now)
+static int64_t overrun(const struct schedule_seat *t, uint64_t now)
 {
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* Brings a seat's account up to now; `users` feed the card at present, but for `drained` only who drains; `front`: nobody who has or may have it is before that. */
-static void charge(struct share_seat *t, uint32_t users, uint64_t drained, int64_t front, uint64_t now)
+/* Brings a seat's account up to now; `users` feed the card at present, but for `drained` only who drains;
+ * `front`: nobody who has or may have it is before that. */
+static void charge(struct schedule_seat *t, uint32_t users, uint64_t drained, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
     bool held_back = !has_credit(t) && t->virtual_time <= front;
@@ -50,28 +51,28 @@ static void charge(struct share_seat *t, uint32_t users, uint64_t drained, int64
 }
 
 /* Of the time since the last charge: what has surely gone into the rest of a turn that was passed on. Who is next has only begun. */
-static uint64_t drains(const struct share_seat *t, uint64_t now)
+static uint64_t drains(const struct schedule_seat *t, uint64_t now)
 {
-    uint64_t until = t->ends_at + SHARE_PASSED_ON;
+    uint64_t until = t->ends_at + SCHEDULE_PASSED_ON;
     if (until <= t->charged_at) return 0;
     return (until < now ? until : now) - t->charged_at;
 }
 
 /* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
-static void charge_all(struct share *s, uint32_t card, uint64_t now)
+static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
 {
     uint32_t users = 0;
     uint64_t drained = 0;
     int64_t front = INT64_MAX;
-    share_count_spare(s, card, now);
+    schedule_count_spare(s, card, now);
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         users += t->present && (t->holds || t->late);
         if (t->draining) drained = drains(t, now);
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
     for (uint32_t i = 0; i < s->tenants; i++) {
-        struct share_seat *t = &s->seats[card][i];
+        struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         bool in_time = (s->holder[card] == (int)i || (s->open[card] && t->holds)) && (!t->over_at || t->charged_at < t->over_at);
         charge(t, users ? users : 1, drained, front, now);
@@ -80,17 +81,17 @@ static void charge_all(struct share *s, uint32_t card, uint64_t now)
 }
 
 /* The least virtual time of the others that are there to use the card; own when there is nobody. */
-static int64_t least_of_others(const struct share *s, uint32_t card, uint32_t tenant)
+static int64_t least_of_others(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     int64_t least = INT64_MAX;
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         if (i != tenant && busy(t) && t->virtual_time < least) least = t->virtual_time;
     }
     return least == INT64_MAX ? s->seats[card][tenant].virtual_time : least;
 }
 
-static uint32_t weights(const struct share *s, uint32_t card)
+static uint32_t weights(const struct schedule *s, uint32_t card)
 {
     uint32_t sum = 0;
     for (uint32_t i = 0; i < s->tenants; i++)
@@ -98,17 +99,17 @@ static uint32_t weights(const struct share *s, uint32_t card)
     return sum ? sum : 1;
 }
 
-static uint64_t lease_of(const struct share *s, uint32_t card, const struct share_seat *t)
+static uint64_t lease_of(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
-    uint64_t lease = SHARE_LONGEST * t->terms.weight / weights(s, card);
-    return lease < SHARE_SHORTEST ? SHARE_SHORTEST : lease;
+    uint64_t lease = SCHEDULE_LONGEST * t->terms.weight / weights(s, card);
+    return lease < SCHEDULE_SHORTEST ? SCHEDULE_SHORTEST : lease;
 }
 
 /* ---- events ---- */
 
-void share_seat(struct share *s, uint32_t card, uint32_t tenant, struct share_terms terms, uint64_t now)
+void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct schedule_terms terms, uint64_t now)
 {
-    struct share_seat *t = &s->seats[card][tenant];
+    struct schedule_seat *t = &s->seats[card][tenant];
     if (card >= s->cards) s->cards = card + 1;
     if (tenant >= s->tenants) s->tenants = tenant + 1;
     if (!terms.weight) terms.weight = 1;
@@ -125,37 +126,37 @@ void share_seat(struct share *s, uint32_t card, uint32_t tenant, struct share_te
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
-static void let_go(struct share *s, uint32_t card, uint32_t tenant)
+static void let_go(struct schedule *s, uint32_t card, uint32_t tenant)
 {
     if (s->holder[card] == (int)tenant) s->holder[card] = NOBODY;
 }
 
-static void unreserve(struct share *s, uint32_t tenant)
+static void unreserve(struct schedule *s, uint32_t tenant)
 {
     for (uint32_t i = 0; i < s->cards; i++)
         if (s->reserved[i] == (int)tenant) s->reserved[i] = NOBODY;
 }
 
-void share_leave(struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
+void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     charge_all(s, card, now);
     let_go(s, card, tenant);
     unreserve(s, tenant);
-    memset(&s->seats[card][tenant], 0, sizeof(struct share_seat));
+    memset(&s->seats[card][tenant], 0, sizeof(struct schedule_seat));
 }
 
 /* For being away its right to the time of others passes, as fast as it could have used it at most. */
-static void come_back(const struct share *s, uint32_t card, struct share_seat *t, uint64_t now)
+static void come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now)
 {
     int64_t floor = s->virtual_time[card] - BURST * SCALE / t->terms.weight;
     int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
-    if (floor > most && now - t->left_at < SHARE_LONGEST) floor = most; /* who was away for longer has saved up nothing */
+    if (floor > most && now - t->left_at < SCHEDULE_LONGEST) floor = most; /* who was away for longer has saved up nothing */
     if (t->virtual_time < floor) t->virtual_time = floor;
 }
 
-void share_want(struct share *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
+void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
 {
-    struct share_seat *t = &s->seats[card][tenant];
+    struct schedule_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
     charge_all(s, card, now);
     t->gang = gang | 1ull << card;
@@ -168,9 +169,9 @@ void share_want(struct share *s, uint32_t card, uint32_t tenant, uint64_t gang, 
     t->wanted_at = now;
 }
 
-void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now)
+void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now)
 {
-    struct share_seat *t = &s->seats[card][tenant];
+    struct schedule_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
     charge_all(s, card, now);
     if (t->over_at && now > t->over_at) {
@@ -190,15 +191,15 @@ void share_done(struct share *s, uint32_t card, uint32_t tenant, bool wants_more
 /* ---- who is next ---- */
 
 /* Priority counts only for who has not had more than its weight: else it would starve the rest. */
-static uint32_t rank(const struct share *s, uint32_t card, uint32_t tenant)
+static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
-    const struct share_seat *t = &s->seats[card][tenant];
+    const struct schedule_seat *t = &s->seats[card][tenant];
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
 
-static bool is_gang(const struct share_seat *t) { return (t->gang & (t->gang - 1)) != 0; }
+static bool is_gang(const struct schedule_seat *t) { return (t->gang & (t->gang - 1)) != 0; }
 
-static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
+static bool somebody_waits(const struct schedule *s, uint32_t card, uint32_t but)
 {
     for (uint32_t i = 0; i < s->tenants; i++)
         if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* who drains comes back */
@@ -207,16 +208,16 @@ static bool somebody_waits(const struct share *s, uint32_t card, uint32_t but)
 
 /* It holds this card, but not for long: if it was given another one now it would hold that in vain, before others who wait for
  * it. Only for a moment: a launch over several cards may be on its way there, and end when it has got the other one. */
-static bool is_ending(const struct share_seat *t, uint64_t now)
+static bool is_ending(const struct schedule_seat *t, uint64_t now)
 {
-    return t->holds && t->over_at && now + SHARE_LEAST >= t->over_at && now < t->over_at + SHARE_LEAST;
+    return t->holds && t->over_at && now + SCHEDULE_LEAST >= t->over_at && now < t->over_at + SCHEDULE_LEAST;
 }
 
 /* Somebody who uses this card only has had less of it. (Gangs do not wait for each other in this way: it could be mutual.) */
-static bool is_behind_single(const struct share *s, uint32_t card, uint32_t tenant)
+static bool is_behind_single(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && t->virtual_time < s->seats[card][tenant].virtual_time) return true;
     }
     return false;
@@ -226,39 +227,39 @@ static bool is_behind_single(const struct share *s, uint32_t card, uint32_t tena
  * gang can have reserved any of these cards, so no two wait for each other. Who cannot have all of them now is passed over: a
  * gang that is never complete holds up nobody, and after a moment it is taken for what it does ask for. On a card on which it
  * is late it is at work already: a launch over several cards may have passed there, and end when it has got this one, too. */
-static bool gang_may(const struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
+static bool gang_may(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
-    const struct share_seat *asks = &s->seats[card][tenant];
+    const struct schedule_seat *asks = &s->seats[card][tenant];
     for (uint32_t i = 0; i < s->cards; i++) {
-        const struct share_seat *t = &s->seats[i][tenant];
+        const struct schedule_seat *t = &s->seats[i][tenant];
         if (i == card || !(asks->gang >> i & 1) || !t->present) continue;
         if (s->holder[i] == (int)tenant && !(is_ending(t, now) && somebody_waits(s, card, tenant))) continue;
-        if (t->late || (!busy(t) && now >= asks->wanted_at + SHARE_TOGETHER)) continue;
+        if (t->late || (!busy(t) && now >= asks->wanted_at + SCHEDULE_TOGETHER)) continue;
         if (!may_hold(t) || (s->reserved[i] != NOBODY && s->reserved[i] != (int)tenant)) return false;
         if (s->reserved[i] != (int)tenant && is_behind_single(s, i, tenant)) return false;
     }
     return true;
 }
 
-static uint64_t next_gang(const struct share *s, uint32_t card, uint64_t now)
+static uint64_t next_gang(const struct schedule *s, uint32_t card, uint64_t now)
 {
     uint64_t when = NEVER;
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !is_gang(t)) continue;
-        if (t->wanted_at + SHARE_TOGETHER > now) when = sooner(when, t->wanted_at + SHARE_TOGETHER);
+        if (t->wanted_at + SCHEDULE_TOGETHER > now) when = sooner(when, t->wanted_at + SCHEDULE_TOGETHER);
         for (uint32_t k = 0; k < s->cards; k++)
-            if (is_ending(&s->seats[k][i], now)) when = sooner(when, s->seats[k][i].over_at + SHARE_LEAST);
+            if (is_ending(&s->seats[k][i], now)) when = sooner(when, s->seats[k][i].over_at + SCHEDULE_LEAST);
     }
     return when;
 }
 
-static int next_of(const struct share *s, uint32_t card, uint64_t now)
+static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
 {
     int best = NOBODY;
     uint32_t best_rank = 0;
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !gang_may(s, card, i, now)) continue;
         uint32_t r = rank(s, card, i);
         if (best < 0 || r > best_rank || (r == best_rank && t->virtual_time < s->seats[card][best].virtual_time)) best = (int)i, best_rank = r;
@@ -267,13 +268,13 @@ static int next_of(const struct share *s, uint32_t card, uint64_t now)
 }
 
 /* When will a tenant without credit have enough? */
-static uint64_t next_credit(const struct share *s, uint32_t card, uint64_t now)
+static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t now)
 {
     uint64_t when = NEVER;
     for (uint32_t i = 0; i < s->tenants; i++) {
-        const struct share_seat *t = &s->seats[card][i];
+        const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present || !t->wants || t->holds || t->late || may_hold(t)) continue;
-        uint64_t missing = (uint64_t)((int64_t)SHARE_LEAST - t->credit);
+        uint64_t missing = (uint64_t)((int64_t)SCHEDULE_LEAST - t->credit);
         when = sooner(when, now + missing * 100 / t->terms.limit + 1);
     }
     return when;
@@ -282,14 +283,14 @@ static uint64_t next_credit(const struct share *s, uint32_t card, uint64_t now)
 /* ---- the holder ---- */
 
 /* When should this lease end? At once, at a time, or NEVER as things stand. */
-static uint64_t end_of_lease(const struct share *s, uint32_t card, const struct share_seat *h, uint64_t now)
+static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
     uint64_t end = NEVER;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
     if (limited(h)) end = h->credit > 0 ? now + (uint64_t)h->credit * 100 / (100 - h->terms.limit) + 1 : now;
     if (next == NOBODY || &s->seats[card][next] == h) return end;
-    const struct share_seat *n = &s->seats[card][next];
-    uint64_t turn = h->granted_at + lease_of(s, card, h), least = h->granted_at + SHARE_LEAST;
+    const struct schedule_seat *n = &s->seats[card][next];
+    uint64_t turn = h->granted_at + lease_of(s, card, h), least = h->granted_at + SCHEDULE_LEAST;
     bool another_card_idles = s->reserved[card] != NOBODY; /* until the gang has this one too */
     if (rank(s, card, (uint32_t)next) > h->terms.priority) turn = now;
     else if (another_card_idles && turn > least) turn = least;
@@ -297,40 +298,40 @@ static uint64_t end_of_lease(const struct share *s, uint32_t card, const struct 
     return sooner(end, turn > now ? turn : now);
 }
 
-uint64_t share_grace(const struct share_seat *t)
+uint64_t schedule_grace(const struct schedule_seat *t)
 {
-    uint64_t known = t->longest_overrun + t->longest_overrun / 2, least = t->leases > 1 ? SHARE_GRACE : SHARE_FIRST_GRACE;
+    uint64_t known = t->longest_overrun + t->longest_overrun / 2, least = t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE;
     if (known < least) return least;
-    return known < SHARE_LONG_GRACE ? known : SHARE_LONG_GRACE;
+    return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;
 }
 
 /* True when there is something to do about the holder; *again else. */
-static bool see_to_holder(struct share *s, uint32_t card, uint64_t now, struct share_decision *out, uint64_t *again)
+static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
-    struct share_seat *h = &s->seats[card][s->holder[card]];
-    *out = (struct share_decision){.card = card, .tenant = (uint32_t)s->holder[card]};
+    struct schedule_seat *h = &s->seats[card][s->holder[card]];
+    *out = (struct schedule_decision){.card = card, .tenant = (uint32_t)s->holder[card]};
     if (!h->recalled) {
         uint64_t end = h->over_at ? sooner(h->over_at, end_of_lease(s, card, h, now)) : end_of_lease(s, card, h, now);
         if (end > now) return *again = sooner(*again, end), false;
         h->recalled = true;
         h->over_at = now;
-        out->what = SHARE_RECALL;
+        out->what = SCHEDULE_RECALL;
         return true;
     }
-    uint64_t patience = h->over_at + share_grace(h);
+    uint64_t patience = h->over_at + schedule_grace(h);
     if (patience > now) return *again = sooner(*again, patience), false;
     h->holds = false;
     h->late = true;
     h->lates++;
     s->holder[card] = NOBODY;
-    out->what = SHARE_LATE;
+    out->what = SCHEDULE_LATE;
     return true;
 }
 
 /* Taken for half a turn ahead: else two with equal claims would often have two turns in a row, and the other wait for both. */
-static bool is_next(struct share *s, uint32_t card, uint32_t tenant, uint64_t now)
+static bool is_next(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
-    struct share_seat *t = &s->seats[card][tenant], before = *t;
+    struct schedule_seat *t = &s->seats[card][tenant], before = *t;
     s->holder[card] = NOBODY;
     t->holds = false;
     t->wants = true;
@@ -341,17 +342,17 @@ static bool is_next(struct share *s, uint32_t card, uint32_t tenant, uint64_t no
     return next == NOBODY || next == (int)tenant;
 }
 
-void share_ending(struct share *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now)
+void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now)
 {
-    struct share_seat *t = &s->seats[card][tenant];
+    struct schedule_seat *t = &s->seats[card][tenant];
     charge_all(s, card, now);
     if (t->present && s->holder[card] == (int)tenant) t->ends_at = when;
 }
 
 /* A gang's turns, and those before one, end together on all cards: not early. */
-static void pass_on(struct share *s, uint32_t card, uint64_t now, uint64_t *again)
+static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *again)
 {
-    struct share_seat *t = &s->seats[card][s->holder[card]];
+    struct schedule_seat *t = &s->seats[card][s->holder[card]];
     if (!t->ends_at) return;
     if (t->ends_at > now) {
         *again = sooner(*again, t->ends_at);
@@ -366,19 +367,19 @@ static void pass_on(struct share *s, uint32_t card, uint64_t now, uint64_t *agai
 }
 
 /* It was not: from now on it is to blame. */
-static bool see_to_draining(struct share *s, uint32_t card, uint64_t now, struct share_decision *out, uint64_t *again)
+static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
-        struct share_seat *t = &s->seats[card][i];
+        struct schedule_seat *t = &s->seats[card][i];
         if (!t->draining) continue;
-        uint64_t patience = t->ends_at + share_grace(t);
+        uint64_t patience = t->ends_at + schedule_grace(t);
         if (patience > now) {
             *again = sooner(*again, patience);
             continue;
         }
         t->draining = false;
         t->lates++;
-        *out = (struct share_decision){SHARE_LATE, card, i, 0, false};
+        *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, false};
         return true;
     }
     return false;
@@ -386,14 +387,14 @@ static bool see_to_draining(struct share *s, uint32_t card, uint64_t now, struct
 
 /* ---- for people ---- */
 
-void share_settle(struct share *s, uint64_t now)
+void schedule_settle(struct schedule *s, uint64_t now)
 {
     for (uint32_t card = 0; card < s->cards; card++) charge_all(s, card, now);
 }
 
-uint64_t share_debt(const struct share *s, uint32_t card, uint32_t tenant)
+uint64_t schedule_debt(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
-    const struct share_seat *t = &s->seats[card][tenant];
+    const struct schedule_seat *t = &s->seats[card][tenant];
     if (!t->present) return 0;
     int64_t ahead = (t->virtual_time - least_of_others(s, card, tenant)) * (int64_t)t->terms.weight / SCALE;
     int64_t limit = limited(t) && t->credit < 0 ? -t->credit : 0, debt = ahead > limit ? ahead : limit;
@@ -402,9 +403,9 @@ uint64_t share_debt(const struct share *s, uint32_t card, uint32_t tenant)
 
 /* ---- granting ---- */
 
-static void seat_holder(struct share *s, uint32_t card, uint32_t tenant, uint64_t now, struct share_decision *out)
+static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now, struct schedule_decision *out)
 {
-    struct share_seat *t = &s->seats[card][tenant];
+    struct schedule_seat *t = &s->seats[card][tenant];
     uint64_t until = somebody_waits(s, card, tenant) ? now + lease_of(s, card, t) : 0;
     if (limited(t)) {
         uint64_t end = now + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
@@ -418,10 +419,10 @@ static void seat_holder(struct share *s, uint32_t card, uint32_t tenant, uint64_
     t->ends_at = 0;
     t->leases++;
     s->holder[card] = (int16_t)tenant;
-    *out = (struct share_decision){SHARE_GRANT, card, tenant, until, false};
+    *out = (struct schedule_decision){SCHEDULE_GRANT, card, tenant, until, false};
 }
 
-static bool gang_ready(struct share *s, uint32_t tenant, uint64_t gang)
+static bool gang_ready(struct schedule *s, uint32_t tenant, uint64_t gang)
 {
     bool ready = true;
     for (uint32_t i = 0; i < s->cards; i++) {
@@ -433,7 +434,7 @@ static bool gang_ready(struct share *s, uint32_t tenant, uint64_t gang)
 }
 
 /* The reserved one, else the next that can have its whole gang. */
-static int choose(struct share *s, uint32_t card, uint64_t now)
+static int choose(struct schedule *s, uint32_t card, uint64_t now)
 {
     int first = s->reserved[card];
     if (first == NOBODY) return next_of(s, card, now);
@@ -442,7 +443,7 @@ static int choose(struct share *s, uint32_t card, uint64_t now)
     return next_of(s, card, now);
 }
 
-static bool seat_next(struct share *s, uint32_t card, uint64_t now, struct share_decision *out)
+static bool seat_next(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
 {
     int next = choose(s, card, now);
     if (next == NOBODY) return false;
@@ -453,15 +454,15 @@ static bool seat_next(struct share *s, uint32_t card, uint64_t now, struct share
     return true;
 }
 
-bool share_decide(struct share *s, uint64_t now, struct share_decision *out, uint64_t *again)
+bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     uint64_t next = NEVER;
-    share_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
+    schedule_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
-        if (share_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
+        if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
-        if (s->holder[card] == NOBODY && !s->open[card] && !share_drains(s, card) && seat_next(s, card, now, out)) return true;
+        if (s->holder[card] == NOBODY && !s->open[card] && !schedule_drains(s, card) && seat_next(s, card, now, out)) return true;
         next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));
     }
     *again = next == NEVER ? 0 : next;

@@ -1,0 +1,102 @@
+/* Who may feed which card, and for how long: the decisions of the arbiter, without a clock, a socket or a file.
+ *
+ *      seat (a tenant at a card):
+ *
+ *      AWAY --want--> WAITING --grant--> HOLDING --done--> AWAY or WAITING
+ *                        ^                  |
+ *                        |                  |--ending, somebody else is next--> LATE (draining) --done--> AWAY or WAITING
+ *                        |                  '--lease over and not back in time--> LATE --done--> AWAY or WAITING
+ *                        '-- limit used up: waits until its credit has grown
+ *
+ * One holds a card at a time, or, while the card has time to spare, all who want it (shared_turns.c).
+ *
+ * Time held is charged from the grant until the tenant has let go, however long that takes: overrun is debt. Between tenants
+ * that want a card, the one with the least *virtual time* (time held / weight) is next, so that over any while all have
+ * held in proportion to their weights, whatever the length of their kernels. Who was away comes back at the card's virtual time
+ * (that of its holders, without what they overran), less a small credit: idle time is not saved up; but an absence costs at
+ * most what holding the card all that time would have. Who is late shares the card with the holder: both are charged their part. A hard limit is a credit that grows by so many percent of the
+ * time, and is used up by holding. A tenant that works on several cards at once gets them together or not at all. */
+#ifndef FRACTILE_ARBITER_SCHEDULE_H
+#define FRACTILE_ARBITER_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SCHEDULE_CARDS 64
+#define SCHEDULE_TENANTS 256
+#define SCHEDULE_LONGEST 10000000ull  /* ns: a lease is this, times the tenant's share of the weights present ... */
+#define SCHEDULE_SHORTEST 5000000ull  /* ... but not below this, unless a limit cuts it to ... */
+#define SCHEDULE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
+#define SCHEDULE_GRACE 100000000ull   /* after the end of a lease, before the next tenant is let in all the same ... */
+#define SCHEDULE_FIRST_GRACE 300000000ull /* ... for one of whose kernels nothing is known yet ... */
+#define SCHEDULE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
+
+#define SCHEDULE_PASSED_ON 400000ull /* a turn is passed on so long before it is over; if that takes longer, both have the card */
+#define SCHEDULE_TOGETHER 5000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
+
+#define SCHEDULE_SPARE 500000000ull  /* of idle time: for so long several may have the card together, see shared_turns.c */
+#define SCHEDULE_REOPEN 20000000ull  /* of it, before they may again */
+#define SCHEDULE_STINT 230000000ull  /* who is at work for longer without a break has no part in it */
+#define SCHEDULE_LAG 30000000ll      /* who is behind another by more, of the card's time, has been overreached */
+#define SCHEDULE_LOOK 10000000ull    /* how often that is looked at */
+#define SCHEDULE_ALONE 1000000000ull /* no other container at work for this long */
+
+#define SCHEDULE_LONGEST_DEBT 2000000000ull /* of time that others took from a limit: what can be made up for */
+
+struct schedule_terms {
+    uint32_t weight;   /* > 0 */
+    uint32_t limit;    /* percent of the time that is never passed; 0 or >= 100: none */
+    uint32_t priority; /* higher goes first, within its weight */
+};
+
+struct schedule_seat {
+    struct schedule_terms terms;
+    bool present, wants, holds, recalled, late;
+    bool told; /* that it shares its turn */
+    bool draining; /* late, but not to blame: it has said that it is as good as done */
+    uint64_t gang;        /* bit set of cards that it wants together, this one among them */
+    int64_t virtual_time; /* ns held at weight 100 */
+    int64_t credit;       /* ns that its limit still lets it hold */
+    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at, longest_overrun; /* ends_at: as it has said, or began to drain; 0: it has not */
+    /* for people */
+    uint64_t held_ns, waited_ns;
+    uint64_t throttled_ns; /* of waited: it was first in line, and only its limit held it back */
+    uint64_t leases, overruns, lates;
+};
+
+struct schedule {
+    uint32_t cards, tenants; /* highest number in use + 1 */
+    int16_t holder[SCHEDULE_CARDS], reserved[SCHEDULE_CARDS]; /* tenant, -1: nobody */
+    int64_t virtual_time[SCHEDULE_CARDS];
+    bool exclusive;         /* never */
+    bool open[SCHEDULE_CARDS]; /* all who want the card have it together; there is no holder */
+    uint64_t spare[SCHEDULE_CARDS], spare_at[SCHEDULE_CARDS];
+    struct schedule_seat seats[SCHEDULE_CARDS][SCHEDULE_TENANTS];
+};
+
+enum schedule_what { SCHEDULE_GRANT, SCHEDULE_RECALL, SCHEDULE_LATE, SCHEDULE_JOINED };
+struct schedule_decision {
+    enum schedule_what what;
+    uint32_t card, tenant;
+    uint64_t until; /* of a grant: the end of the lease; 0: until it is recalled */
+    bool shared;    /* others may have the card too, or (SCHEDULE_JOINED) have it from now on */
+};
+
+void schedule_init(struct schedule *s);
+void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct schedule_terms terms, uint64_t now); /* also new terms */
+void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now);
+void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now);
+void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now);
+
+/* Shortly after `when` the holder will be done: who is next, if that is another, begins then, and finds its first kernels
+ * behind the holder's last ones. 0: it is not known when. */
+void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now);
+
+/* The next thing to do, if any; call until false. Then nothing is due before *again (0: nothing until an event). */
+bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision *out, uint64_t *again);
+
+/* For people: accounts up to now; the GPU time that a tenant has had too early, for which others come first or its limit waits. */
+void schedule_settle(struct schedule *s, uint64_t now);
+uint64_t schedule_debt(const struct schedule *s, uint32_t card, uint32_t tenant);
+
+#endif

@@ -1,0 +1,21 @@
+/* What schedule.c and shared_turns.c have in common. */
+#ifndef FRACTILE_ARBITER_SCHEDULE_PARTS_H
+#define FRACTILE_ARBITER_SCHEDULE_PARTS_H
+
+#include "schedule.h"
+
+#define NOBODY (-1)
+
+static inline bool limited(const struct schedule_seat *t) { return t->terms.limit > 0 && t->terms.limit < 100; }
+static inline bool has_credit(const struct schedule_seat *t) { return !limited(t) || t->credit >= (int64_t)SCHEDULE_LEAST; }
+static inline bool may_hold(const struct schedule_seat *t) { return t->present && t->wants && !t->holds && !t->late && has_credit(t); }
+static inline bool busy(const struct schedule_seat *t) { return t->present && (t->wants || t->holds || t->late); }
+static inline uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
+uint64_t schedule_grace(const struct schedule_seat *t); /* so long after its end a turn may last before others go on */
+
+/* shared_turns.c */
+void schedule_count_spare(struct schedule *s, uint32_t card, uint64_t now); /* before anything changes */
+bool schedule_together(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again); /* true: *out is to be done */
+bool schedule_drains(const struct schedule *s, uint32_t card); /* a turn that was shared is recalled and not over */
+
+#endif

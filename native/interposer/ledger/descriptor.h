@@ -1,0 +1,17 @@
+/* An exported descriptor says itself which object it stands for, wherever it is sent. */
+#ifndef FRACTILE_LEDGER_DESCRIPTOR_H
+#define FRACTILE_LEDGER_DESCRIPTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_key { uint64_t a, b; };
+
+#define FR_KEY_DESCRIPTOR 0x66642d6f626a6563ull      /* key.a of an object that descriptors keep alive */
+struct fr_key fr_descriptor_key(void);               /* a new one */
+bool fr_descriptor_mark(int fd, struct fr_key key);  /* until its last copy is closed */
+bool fr_descriptor_read(int fd, struct fr_key *key); /* false: nobody marked it */
+bool fr_descriptor_open(struct fr_key key);          /* is a marked one still open in any process, or in a message on its way? The driver keeps the
+                                                        memory while it is, so objects.c asks before the last bytes of an object go */
+
+#endif

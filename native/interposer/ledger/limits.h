@@ -1,0 +1,15 @@
+/* What the agent's page says. A read costs a copy of one card; live changes are seen by the next call. */
+#ifndef FRACTILE_LEDGER_LIMITS_H
+#define FRACTILE_LEDGER_LIMITS_H
+
+#include <stdint.h>
+
+struct fr_quota {
+    uint64_t memory, context, unaccounted;
+    uint32_t cores, cores_limit, weight, flags;
+};
+int fr_card_count(void);
+const char *fr_card_uuid(int card);
+void fr_quota(int card, struct fr_quota *out);
+
+#endif

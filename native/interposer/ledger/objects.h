@@ -1,0 +1,33 @@
+/* Allocations that several processes of the container hold (IPC, exported handles, shared pools).
+ * The maker's account covers the bytes as long as it holds on; when it lets go or dies while others hold on, the object
+ * gets an account of its own, until the last holder is gone. A number >= 0 names an object. A process may hold an object
+ * several times (exported and imported again): share and join count, leave counts down.
+ *
+ *      export:  object = fr_object_share(card, bytes, key)       once for an allocation: its record keeps the number
+ *      import:  object = fr_object_join(key)                     before the driver imports; leave again when that fails
+ *               FR_NO_OBJECT: nobody here holds it, so the importer pays: fr_op_begin, import, fr_object_share, fr_op_end; and
+ *               when fr_object_covers then says no, another importer was first: fr_op_end keeps 0
+ *      free:    bytes = object < 0 ? record.bytes : fr_object_leave(object)     after the driver let go
+ *               fr_free_end(&op, bytes)
+ *      pool that grew or shrank:  fr_object_resize(object, bytes)               by the maker, beside its fr_op_end */
+#ifndef FRACTILE_LEDGER_OBJECTS_H
+#define FRACTILE_LEDGER_OBJECTS_H
+
+#include "ledger/descriptor.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FR_NO_OBJECT (-1)
+int fr_object_share(int card, uint64_t bytes, struct fr_key key); /* an object with this key: that one, held once more. FR_NO_OBJECT: table full */
+int fr_object_claim(int card, uint64_t bytes, struct fr_key key, bool *made); /* the same, and whether it is a new one */
+int fr_object_join(struct fr_key key);
+uint64_t fr_object_leave(int object);                /* what now leaves this process's account, for fr_free_end: all its bytes when this
+                                                        process covered them and nobody else holds on; 0 in every other case */
+int fr_object_card(int object);
+bool fr_object_covers(int object);                   /* are the bytes in this process's account? */
+void fr_object_resize(int object, uint64_t bytes);
+bool fr_object_also(int object, struct fr_key key);  /* a second name of it: another kind of handle, another small piece of a shared granule.
+                                                        Goes with the object; false: table full, importers by this name pay */
+
+#endif

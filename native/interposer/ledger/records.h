@@ -1,0 +1,25 @@
+/* What this process must remember of its allocations. */
+#ifndef FRACTILE_LEDGER_RECORDS_H
+#define FRACTILE_LEDGER_RECORDS_H
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum fr_class { FR_POINTER = 1, FR_LATE, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED, FR_MARGIN_STREAM, FR_MARGIN_PIECE };
+struct fr_record {
+    enum fr_class class;
+    int card, object;       /* FR_NO_OBJECT unless shared */
+    uint64_t key;           /* address or handle */
+    uint64_t bytes;         /* charged for it */
+    CUcontext context;      /* dies with it; NULL: with nothing */
+    uint64_t a, b;          /* the class's own */
+};
+bool fr_record_put(struct fr_record record);                                   /* false: no memory for the table; replaces an equal key */
+bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /* removes it: who takes it frees it */
+bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
+bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) holds the address */
+bool fr_record_take_of(CUcontext context, struct fr_record *out);                      /* any one that dies with this context */
+
+#endif

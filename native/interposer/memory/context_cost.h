@@ -1,0 +1,25 @@
+/* What a context costs: see context_cost.c. */
+#ifndef FRACTILE_MEMORY_CONTEXT_COST_H
+#define FRACTILE_MEMORY_CONTEXT_COST_H
+
+#include "ledger/ledger.h"
+#include "memory/own_figure.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Reserves what a context costs on the card; after the call, what it does cost, or false when the quota cannot bear it. */
+struct fr_cost {
+    struct fr_op op;
+    uint64_t bytes, before; /* bytes: as the agent says, or 0: measured */
+    bool measured;
+    struct fr_neighbours neighbours;
+};
+uint64_t fr_context_size(int card); /* as far as it is known, or the most that it is taken for */
+bool fr_device_exists(CUdevice device);
+CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device);
+bool fr_context_measure(struct fr_cost *cost);
+
+#endif

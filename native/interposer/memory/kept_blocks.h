@@ -1,0 +1,21 @@
+/* What is freed near the quota is kept for the next allocation: see kept_blocks.c. */
+#ifndef FRACTILE_MEMORY_KEPT_BLOCKS_H
+#define FRACTILE_MEMORY_KEPT_BLOCKS_H
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_pool_request;
+
+extern _Atomic uint32_t fr_room_is_tight;    /* not 0: lately there was no room for a pool to grow */
+extern _Atomic uint32_t fr_kept_block_count; /* how many are kept */
+enum fr_kept { FR_NOT_KEPT, FR_KEPT, FR_KEPT_BEFORE /* it was freed twice */ };
+enum fr_kept fr_kept_block_put(CUdeviceptr p, CUstream s); /* instead of the driver's free */
+bool fr_kept_block_take(const struct fr_pool_request *q);  /* instead of the driver's allocation */
+void fr_kept_blocks_free(void);                            /* all of them are freed by the driver now */
+void fr_room_was_short(void);
+
+#endif

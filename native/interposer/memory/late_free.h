@@ -1,0 +1,24 @@
+/* Linear memory that is freed in a stream: see late_free.c. */
+#ifndef FRACTILE_MEMORY_LATE_FREE_H
+#define FRACTILE_MEMORY_LATE_FREE_H
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_linear;
+
+bool fr_synchronised(CUstream s); /* the stream is idle, and was waited for */
+
+extern _Atomic uint32_t fr_late_frees;
+/* The driver was told to free it when the stream, which is of this context, gets there. */
+void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext context);
+uint64_t fr_late_frees_so_far(void); /* before a call that waits: it says nothing of frees that come later */
+void fr_late_frees_done(uint64_t stream, CUcontext context, uint64_t until); /* this stream, or this context, was waited for */
+
+void fr_late_frees_look(void);           /* is one of the streams done? */
+void fr_late_frees_without(CUstream s);  /* it is about to be destroyed */
+
+#endif

@@ -1,0 +1,19 @@
+/* Calls after which pools may be smaller. */
+#ifndef FRACTILE_MEMORY_POOL_SHRINK_H
+#define FRACTILE_MEMORY_POOL_SHRINK_H
+
+#include "ledger/ledger.h"
+
+#include <stdint.h>
+
+struct fr_shrinking {
+    uint64_t cards;
+    struct fr_op op[64];
+};
+enum fr_how_long { FR_BRIEF, FR_WAITS }; /* others who are short wait for a brief call; for one that waits only where memory may come back */
+void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long);
+void fr_pools_shrunk(struct fr_shrinking *s);
+
+void fr_pools_trim(int card); /* pools of this process give the driver back what lies unused, also below their threshold */
+
+#endif

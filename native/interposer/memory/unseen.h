@@ -1,0 +1,11 @@
+/* What the driver made past our functions: see unseen.c. */
+#ifndef FRACTILE_MEMORY_UNSEEN_H
+#define FRACTILE_MEMORY_UNSEEN_H
+
+#include "cuda_abi.h"
+
+void fr_private_tables_given(void);
+void fr_unseen_look(CUdevice device); /* in a call that allocates, loads or asks, with a context current on that device */
+CUresult fr_function_first_use(CUfunction function);
+
+#endif

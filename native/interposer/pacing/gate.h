@@ -1,0 +1,50 @@
+/* May this launch go now? See gate.c. */
+#ifndef FRACTILE_PACING_GATE_H
+#define FRACTILE_PACING_GATE_H
+
+#include "base/compiler.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_paced_card;
+struct fr_prediction;
+struct fr_stream_state;
+struct fr_work;
+
+/* Unpaced is the usual case and must cost next to nothing: the limits page changes its sequence with every change, and at
+ * this sequence nothing was to be paced. */
+extern const _Atomic uint32_t *_Atomic fr_limits_sequence;
+extern _Atomic uint32_t fr_unpaced_sequence;
+static inline bool fr_unpaced(void)
+{
+    const _Atomic uint32_t *sequence = atomic_load_explicit(&fr_limits_sequence, memory_order_relaxed);
+    return likely(atomic_load_explicit(sequence, memory_order_relaxed) == atomic_load_explicit(&fr_unpaced_sequence, memory_order_relaxed));
+}
+
+struct fr_ticket {
+    struct fr_paced_card *card; /* NULL: not paced */
+    struct fr_stream_state *state;
+    struct fr_prediction *prediction;
+    uint64_t ns;
+};
+void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w);
+void fr_gate_leave(struct fr_ticket *t, CUresult result);
+
+/* The body of a hook: through the gate, the call, and out. */
+#define PACED(work, call)            \
+    do {                             \
+        struct fr_ticket t_;         \
+        fr_gate_enter(&t_, &(work)); \
+        CUresult r_ = (call);        \
+        fr_gate_leave(&t_, r_);      \
+        return r_;                   \
+    } while (0)
+
+struct fr_paced_card *fr_paced_card_here(void); /* of the current context's card; NULL: it is not paced */
+bool fr_card_is_paced(int card);
+
+#endif

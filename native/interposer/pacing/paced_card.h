@@ -1,0 +1,47 @@
+/* A card whose time is shared out, as this process sees it. */
+#ifndef FRACTILE_PACING_PACED_CARD_H
+#define FRACTILE_PACING_PACED_CARD_H
+
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+struct fr_account;
+
+#define FR_CARD_PACED 1u /* flag of a card in the limits: its neighbours have shares, so this container is paced too */
+
+enum fr_gate_state {
+    FR_GATE_FREE = 0, /* not paced: no shares on this card, or no arbiter */
+    FR_GATE_IDLE,     /* the container's turn was not asked for */
+    FR_GATE_ASKED,
+    FR_GATE_OPEN,     /* launches may go until `end` */
+    FR_GATE_CLOSED,   /* the turn is over: what is in flight runs out, nothing is added */
+};
+
+struct fr_paced_card {
+    _Atomic uint32_t gate;   /* a futex */
+    _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
+    _Atomic uint32_t waiting;
+    _Atomic uint32_t shared;                      /* others have the card too: what is measured contains their work */
+    _Atomic uint32_t full;    /* a launch was refused, or another would be, because it would not be done before the turn ends */
+    _Atomic uint32_t guessed; /* something was launched in this turn whose length is not known well */
+    _Atomic uint64_t alone_at, passes_at; /* before and after that (0: never) another container's work may be on the card, too */
+    _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
+    _Atomic uint64_t in_flight, queue_end;        /* predicted ns of all streams; when the last of them should be done */
+    _Atomic uint64_t last_launch, launched_now;   /* when; how many in this turn */
+};
+extern struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
+
+struct fr_account *fr_paced_card_account(const struct fr_paced_card *card); /* NULL: none */
+uint64_t fr_gate_gang(uint64_t now); /* cards that this process has used lately, bit set */
+
+#define FR_WINDOW_NS 10000000ull   /* of work in flight in a stream: what a newcomer waits at most */
+#define FR_BESIDE_WINDOW_NS 3000000ull /* ... while others have the card too: it takes as many times longer, and the card is not idle */
+#define FR_HANDOVER_NS 400000ull   /* so long before its last kernel should be done, a turn is passed on: the next begins at once */
+#define FR_IDLE_NS 200000ull       /* nothing new for so long after the last is done: the turn is given back to who waits */
+#define FR_ALONE_NS 20000000ull    /* ... when nobody was waiting */
+#define FR_QUIET_NS 1000000000ull  /* no launch for so long: an arbiter that is not there is not looked for */
+#define FR_DRY_NS 50000ull         /* so long after all of a stream should be done, it has run dry */
+
+#endif

@@ -1,0 +1,27 @@
+/* Events in the streams: see timing_events.c. */
+#ifndef FRACTILE_PACING_TIMING_EVENTS_H
+#define FRACTILE_PACING_TIMING_EVENTS_H
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_prediction;
+struct fr_stream_state;
+
+void fr_timing_before_launch(struct fr_stream_state *st, bool dry); /* a batch begins: its first event */
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t ns);
+
+/* With the state locked: */
+void fr_timing_collect(struct fr_stream_state *st);        /* what is done */
+bool fr_timing_has_begun(struct fr_stream_state *st);      /* the oldest batch is on the card */
+bool fr_timing_may_be_blocked(struct fr_stream_state *st); /* it may be waiting for the program, and not for its turn on the card */
+void fr_timing_drain(struct fr_stream_state *st);          /* waits for all that has begun */
+uint64_t fr_timing_due(struct fr_stream_state *st);        /* when the oldest should be done */
+void fr_timing_close(struct fr_stream_state *st);          /* a event behind what was launched last */
+CUevent fr_timing_oldest(struct fr_stream_state *st);      /* NULL: none */
+void fr_timing_forget(struct fr_stream_state *st);         /* they died with their context */
+void fr_timing_forget_last(CUcontext context);             /* NULL: of all */
+
+#endif

@@ -1,0 +1,15 @@
+/* The C library's own functions, whatever is exported under their names by others. */
+#ifndef FRACTILE_RESOLVE_LIBC_H
+#define FRACTILE_RESOLVE_LIBC_H
+
+#include <link.h>
+#include <stddef.h>
+
+enum fr_libc { FR_DLSYM, FR_DLVSYM, FR_DLOPEN, FR_DLMOPEN, FR_ITERATE, FR_LIBC_FUNCTIONS };
+void *fr_libc(enum fr_libc function);
+int fr_libc_number(const char *name); /* enum fr_libc of the functions that we replace, or -1 */
+int fr_each_object(int (*look)(struct dl_phdr_info *, size_t, void *), void *data); /* dl_iterate_phdr */
+void *fr_real_dlopen(const char *file, int mode);
+void *fr_real_dlsym(void *handle, const char *name);
+
+#endif

@@ -1,0 +1,312 @@
+/* What is in flight, stream by stream, and the events in the streams. Here the test is the driver: it says how far a stream has
+ * got, and how much time of the card lies between two events. */
+#include "check.h"
+
+#include "resolve/real.h"
+#include "pacing/blocked_streams.h"
+#include "pacing/paced_card.h"
+#include "pacing/predict.h"
+#include "pacing/stream_state.h"
+#include "pacing/stream_wait.h"
+#include "pacing/timing_events.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+
+#define STREAMS 256
+#define MS_NS 1000000ull
+#define CONTEXT_A ((CUcontext)(uintptr_t)16)
+
+struct event {
+    uintptr_t stream;
+    unsigned place; /* in its stream; 0: never recorded */
+    float ms;       /* of the card, when it was recorded */
+};
+
+static unsigned recorded[STREAMS], reached[STREAMS], waited;
+static float card_ms;
+static CUcontext current = CONTEXT_A;
+
+static struct event *event_at(CUevent e) { return (struct event *)e; }
+static bool is_done(CUevent e) { return event_at(e)->place <= reached[event_at(e)->stream]; }
+static CUresult create(CUevent *e, unsigned flags) { return (void)flags, *e = calloc(1, sizeof(struct event)), CUDA_SUCCESS; }
+static CUresult destroy(CUevent e) { return free(e), CUDA_SUCCESS; }
+static CUresult query(CUevent e) { return is_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY; }
+static CUresult context_here(CUcontext *c) { return *c = current, CUDA_SUCCESS; }
+static CUresult set_context(CUcontext c) { return current = c, CUDA_SUCCESS; }
+
+static CUresult record(CUevent e, CUstream s)
+{
+    uintptr_t stream = (uintptr_t)s % STREAMS;
+    *event_at(e) = (struct event){stream, ++recorded[stream], card_ms};
+    return CUDA_SUCCESS;
+}
+
+static CUresult elapsed(float *ms, CUevent from, CUevent to)
+{
+    if (!is_done(from) || !is_done(to)) return CUDA_ERROR_NOT_READY;
+    return *ms = event_at(to)->ms - event_at(from)->ms, CUDA_SUCCESS;
+}
+
+static CUresult wait(CUevent e)
+{
+    waited++;
+    if (!is_done(e)) reached[event_at(e)->stream] = event_at(e)->place;
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_for_all(void)
+{
+    for (int i = 0; i < STREAMS; i++) reached[i] = recorded[i];
+    return CUDA_SUCCESS;
+}
+
+static void be_the_driver(void)
+{
+    fr_real[FR_cuEventCreate] = create, fr_real[FR_cuEventDestroy_v2] = destroy, fr_real[FR_cuEventRecord] = record;
+    fr_real[FR_cuEventQuery] = query, fr_real[FR_cuEventSynchronize] = wait, fr_real[FR_cuEventElapsedTime] = elapsed;
+    fr_real[FR_cuCtxGetCurrent] = context_here, fr_real[FR_cuCtxSetCurrent] = set_context, fr_real[FR_cuCtxSynchronize] = wait_for_all;
+}
+
+/* ---- a launch ---- */
+
+static struct fr_paced_card *card = &fr_paced_cards[0];
+static uint64_t number = 1;
+
+static CUstream fresh_stream(void)
+{
+    wait_for_all();
+    fr_stream_states_drain(card);
+    return (CUstream)(uintptr_t)number++;
+}
+
+static struct fr_stream_state *state_of(CUstream s)
+{
+    struct fr_stream_state *st = fr_stream_state_use(card, &(struct fr_work){.stream = s});
+    fr_stream_state_done(st);
+    return st;
+}
+
+static struct fr_prediction *kernel(void) { return fr_prediction_of(1000 + number++, 1); }
+
+/* Thought to take `ns`; the card takes `ms`. */
+static struct fr_stream_state *launch_of(CUstream s, struct fr_prediction *g, uint64_t ns, float ms)
+{
+    struct fr_stream_state *st = fr_stream_state_use(card, &(struct fr_work){.stream = s});
+    fr_stream_state_add(st, ns);
+    fr_timing_before_launch(st, false);
+    card_ms += ms;
+    fr_stream_state_queue(st, 1, ns);
+    fr_timing_after_launch(st, g, ns);
+    fr_stream_state_done(st);
+    return st;
+}
+
+static void all_of(CUstream s) { reached[(uintptr_t)s % STREAMS] = recorded[(uintptr_t)s % STREAMS]; }
+static void begin_of(CUstream s) { reached[(uintptr_t)s % STREAMS]++; }
+static uint64_t in_flight(struct fr_stream_state *st) { return fr_stream_state_backlog(st, 1).in_flight; }
+
+/* The program makes the stream wait before the next launch. */
+static void tell_to_wait(CUstream s)
+{
+    atomic_store(&fr_blocked_by_host, 1);
+    state_of(s)->told = true;
+}
+
+/* ---- tests ---- */
+
+static void a_stream_has_one_state_and_another_stream_another(void)
+{
+    CUstream a = fresh_stream(), b = fresh_stream();
+    EXPECT(state_of(a) == state_of(a));
+    EXPECT(state_of(a) != state_of(b));
+}
+
+static void a_launch_is_in_flight_until_the_event_behind_it_is_reached(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *st = launch_of(s, g, 3 * MS_NS, 3);
+    EXPECT_EQ(in_flight(st), 3 * MS_NS);
+    begin_of(s);
+    EXPECT(!fr_stream_state_poll(st));
+    EXPECT_EQ(in_flight(st), 3 * MS_NS);
+    all_of(s);
+    EXPECT(fr_stream_state_poll(st));
+    EXPECT_EQ(in_flight(st), 0);
+    EXPECT_EQ(atomic_load(&card->in_flight), 0);
+}
+
+static void the_time_between_two_events_teaches_how_long_a_kernel_takes(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *st = launch_of(s, g, FR_UNKNOWN_NS, 7);
+    EXPECT_EQ(atomic_load(&g->pending), 1);
+    all_of(s);
+    fr_stream_state_poll(st);
+    EXPECT_EQ(atomic_load(&g->pending), 0);
+    EXPECT_EQ(atomic_load(&g->samples), 1);
+    EXPECT(fr_prediction_ns(g) > 6900000 && fr_prediction_ns(g) < 7100000);
+}
+
+static void known_kernels_share_a_batch_of_about_a_millisecond(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 200000);
+    for (int i = 0; i < 10; i++) launch_of(s, g, 200000, 0.2f);
+    EXPECT_EQ(recorded[(uintptr_t)s % STREAMS], 4); /* two batches of five, two events each */
+}
+
+static void a_batch_in_which_the_stream_ran_dry_teaches_nothing(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 200000);
+    struct fr_stream_state *st = launch_of(s, g, 200000, 0.2f);
+    card_ms += 500;
+    fr_timing_before_launch(st, true);
+    all_of(s);
+    fr_stream_state_poll(st);
+    EXPECT(fr_prediction_ns(g) < 300000);
+}
+
+static void kernels_that_ran_together_are_corrected_by_what_all_took(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel(), *h = kernel();
+    fr_prediction_learn(g, 1, 300000), fr_prediction_learn(h, 1, 800000);
+    launch_of(s, g, 300000, 0.6f);
+    struct fr_stream_state *st = launch_of(s, h, 800000, 1.6f); /* twice as long as was thought */
+    all_of(s);
+    fr_stream_state_poll(st);
+    EXPECT(fr_prediction_ns(g) > 300000 && fr_prediction_ns(h) > 800000);
+    EXPECT_EQ(in_flight(st), 0);
+}
+
+static void without_events_left_the_state_says_that_it_is_full(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *st = NULL;
+    for (int i = 0; i < BATCHES; i++) st = launch_of(s, g, MS_NS, 1);
+    EXPECT(fr_stream_state_backlog(st, 1).full);
+    all_of(s);
+    fr_stream_state_poll(st);
+    EXPECT(!fr_stream_state_backlog(st, 1).full);
+}
+
+static void the_end_of_a_turn_waits_for_what_is_on_the_card(void)
+{
+    CUstream s = fresh_stream(), other = fresh_stream();
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *st = launch_of(s, g, MS_NS, 1), *m = launch_of(other, g, MS_NS, 1);
+    begin_of(s), begin_of(other);
+    waited = 0;
+    fr_stream_states_drain(card);
+    EXPECT_EQ(waited, 2);
+    EXPECT_EQ(in_flight(st) + in_flight(m) + atomic_load(&card->in_flight), 0);
+}
+
+/* Other processes are on the card: that it has not begun says nothing. */
+static void a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
+    waited = 0;
+    fr_stream_states_drain(card);
+    EXPECT_EQ(waited, 1);
+    EXPECT_EQ(in_flight(st), 0);
+}
+
+static void it_does_not_wait_for_a_stream_that_is_held_back(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    tell_to_wait(s);
+    struct fr_stream_state *st = launch_of(s, g, MS_NS, 1);
+    waited = 0;
+    fr_stream_states_drain(card);
+    EXPECT_EQ(waited, 0);
+    EXPECT(fr_blocked_may_launch(st) && fr_blocked_any(card) && !fr_blocked_resumed(card));
+    EXPECT_EQ(in_flight(st), MS_NS); /* still to come */
+    begin_of(s);
+    EXPECT(!fr_blocked_may_launch(st) || fr_blocked_resumed(card));
+    fr_stream_states_drain(card);
+    EXPECT_EQ(in_flight(st), 0);
+}
+
+static void what_is_let_go_asks_for_a_turn_once(void)
+{
+    CUstream s = fresh_stream();
+    tell_to_wait(s);
+    struct fr_stream_state *st = launch_of(s, kernel(), 5 * MS_NS, 5);
+    fr_stream_states_drain(card);
+    begin_of(s);
+    EXPECT(fr_blocked_resumed(card));
+    EXPECT(!fr_blocked_resumed(card) && !fr_blocked_any(card));
+    EXPECT(atomic_load(&card->queue_end) > 5 * MS_NS);
+    fr_stream_states_drain(card);
+    EXPECT_EQ(in_flight(st), 0);
+}
+
+static void behind_a_stream_that_is_held_back_events_are_few(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g[20];
+    tell_to_wait(s);
+    struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
+    fr_stream_states_drain(card);
+    for (int i = 0; i < 20; i++) g[i] = kernel();
+    for (int i = 0; i < 5000; i++) st = launch_of(s, g[i % 20], MS_NS, 1);
+    EXPECT(recorded[(uintptr_t)s % STREAMS] < 200);
+    EXPECT_EQ(in_flight(st), 5001 * MS_NS);
+    all_of(s);
+    fr_stream_states_drain(card);
+    EXPECT_EQ(in_flight(st), 0);
+    for (int i = 0; i < 20; i++) EXPECT_EQ(atomic_load(&g[i]->pending), 0);
+}
+
+static void a_context_that_ends_takes_its_events_with_it(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    struct fr_stream_state *st = launch_of(s, g, MS_NS, 1);
+    fr_stream_states_forget(CONTEXT_A);
+    EXPECT_EQ(atomic_load(&g->pending), 0);
+    EXPECT_EQ(in_flight(st), 0);
+    EXPECT_EQ(atomic_load(&card->in_flight), 0);
+}
+
+static void more_streams_than_states_share_them(void)
+{
+    struct fr_prediction *g = kernel();
+    fresh_stream();
+    for (uintptr_t i = 1; i < 200; i++) launch_of((CUstream)(i * 16 + 7), g, MS_NS, 1);
+    wait_for_all();
+    fr_stream_states_drain(card);
+    EXPECT_EQ(atomic_load(&card->in_flight), 0);
+    EXPECT_EQ(atomic_load(&g->pending), 0);
+}
+
+int main(void)
+{
+    be_the_driver();
+    RUN(a_stream_has_one_state_and_another_stream_another);
+    RUN(a_launch_is_in_flight_until_the_event_behind_it_is_reached);
+    RUN(the_time_between_two_events_teaches_how_long_a_kernel_takes);
+    RUN(known_kernels_share_a_batch_of_about_a_millisecond);
+    RUN(a_batch_in_which_the_stream_ran_dry_teaches_nothing);
+    RUN(kernels_that_ran_together_are_corrected_by_what_all_took);
+    RUN(without_events_left_the_state_says_that_it_is_full);
+    RUN(the_end_of_a_turn_waits_for_what_is_on_the_card);
+    RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
+    RUN(it_does_not_wait_for_a_stream_that_is_held_back);
+    RUN(what_is_let_go_asks_for_a_turn_once);
+    RUN(behind_a_stream_that_is_held_back_events_are_few);
+    RUN(a_context_that_ends_takes_its_events_with_it);
+    RUN(more_streams_than_states_share_them);
+    FINISH;
+}
