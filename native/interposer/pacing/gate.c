@@ -5,10 +5,16 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "resolve/real.h"
 #include "ledger/limits.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
+#include "memory/context_cost.h"
 #include "memory/place.h"
+#include "memory/streams.h"
+#include "pacing/api_launch.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/lease_client.h"
 #include "pacing/paced_card.h"
@@ -226,10 +232,20 @@ static uint64_t pass(struct fr_ticket *t)
     }
 }
 
-void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
+/* A launch runs on its stream's card, in the stream's context, which need not be the current one: a stream of a green context, or
+ * of another card with a kernel that belongs to no context. Events are recorded there, too. */
+static CUcontext context_of(CUstream stream)
+{
+    CUcontext of = NULL, current = NULL;
+    bool made = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+    if (!made || fr_stream_is_capturing(stream) || REAL(cuStreamGetCtx)(stream, &of)) return NULL;
+    REAL(cuCtxGetCurrent)(&current);
+    return of != current ? of : NULL;
+}
+
+static void enter(struct fr_ticket *t, const struct fr_work *w)
 {
     struct fr_paced_card *p = fr_paced_card_here();
-    *t = (struct fr_ticket){0};
     if (!p || !(t->state = fr_stream_state_use(p, w))) return;
     fr_lease_start((int)(p - fr_paced_cards));
     t->prediction = fr_prediction_of(w->a, w->b);
@@ -241,10 +257,27 @@ void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
     if (t->card) fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, now));
 }
 
+void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
+{
+    CUcontext before = NULL;
+    bool several = atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) > 1;
+    *t = (struct fr_ticket){.context = unlikely(several) ? context_of(w->stream) : NULL};
+    if (likely(!t->context)) return enter(t, w);
+    REAL(cuCtxGetCurrent)(&before);
+    if (REAL(cuCtxSetCurrent)(t->context)) return;
+    enter(t, w);
+    REAL(cuCtxSetCurrent)(before);
+}
+
 void fr_gate_leave(struct fr_ticket *t, CUresult result)
 {
     struct fr_paced_card *p = t->card;
     if (!p) return;
+    CUcontext before = NULL;
+    if (unlikely(t->context != NULL)) {
+        REAL(cuCtxGetCurrent)(&before);
+        REAL(cuCtxSetCurrent)(t->context);
+    }
     uint64_t now = clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_stream_state_completed(t->state, t->ns);
@@ -253,6 +286,7 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result)
     if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another of these will not be done in time */
     fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
+    if (unlikely(t->context != NULL)) REAL(cuCtxSetCurrent)(before);
 }
 
 /* Cards that are used together are held together. */

@@ -30,6 +30,7 @@ struct fr_ticket {
     struct fr_stream_state *state;
     struct fr_prediction *prediction;
     uint64_t ns;
+    CUcontext context; /* of the stream, where another one is current; else NULL */
 };
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_gate_leave(struct fr_ticket *t, CUresult result);
