@@ -30,16 +30,24 @@ static int64_t overrun(const struct schedule_seat *t, uint64_t now)
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* Brings a seat's account up to now; `users` feed the card at present, but for `drained` only who drains;
- * `front`: nobody who has or may have it is before that. */
-static void charge(struct schedule_seat *t, uint32_t users, uint64_t drained, int64_t front, uint64_t now)
+/* The time since the last charge: had by who drains, by the others, by all alike. */
+struct parts { uint64_t drained, next, both; uint32_t users; };
+
+static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
+{
+    uint64_t alike = p->both / p->users, others = p->users > 1 ? p->users - 1 : 1;
+    return alike + (t->draining ? p->drained : p->next / others);
+}
+
+/* Brings a seat's account up to now; `front`: nobody who has or may have it is before that. */
+static void charge(struct schedule_seat *t, const struct parts *parts, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
     bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
     t->credit_at = t->charged_at = now;
     if (t->holds || t->late) {
-        uint64_t part = (t->draining ? drained : 0) + (since - drained) / users;
+        uint64_t part = part_of(t, parts);
         t->held_ns += part;
         t->virtual_time += (int64_t)(part * SCALE / t->terms.weight);
         if (limited(t)) t->credit -= (int64_t)part;
@@ -50,32 +58,44 @@ static void charge(struct schedule_seat *t, uint32_t users, uint64_t drained, in
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
-/* Of the time since the last charge: what has surely gone into the rest of a turn that was passed on. Who is next has only begun. */
-static uint64_t drains(const struct schedule_seat *t, uint64_t now)
+/* So much of the time since the last charge was before `until`. */
+static uint64_t before(const struct schedule_seat *t, uint64_t until, uint64_t now)
 {
-    uint64_t until = t->ends_at + SCHEDULE_PASSED_ON;
     if (until <= t->charged_at) return 0;
     return (until < now ? until : now) - t->charged_at;
+}
+
+/* What is left of a turn that was passed on goes first. If that takes longer, it is because the driver gave a slice to who is
+ * next; only after some of these the turn was not as good as done, and both have the card. */
+static void divide(const struct schedule_seat *draining, struct parts *p, uint64_t now)
+{
+    uint64_t rest = before(draining, draining->ends_at + SCHEDULE_PASSED_ON, now);
+    uint64_t slices = before(draining, draining->ends_at + SCHEDULE_PASSED_ON + SCHEDULE_SLICES, now);
+    *p = (struct parts){rest, slices - rest, now - draining->charged_at - slices, p->users};
 }
 
 /* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
 static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
 {
-    uint32_t users = 0;
-    uint64_t drained = 0;
+    struct parts parts = {0};
+    const struct schedule_seat *draining = NULL;
     int64_t front = INT64_MAX;
     schedule_count_spare(s, card, now);
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct schedule_seat *t = &s->seats[card][i];
-        users += t->present && (t->holds || t->late);
-        if (t->draining) drained = drains(t, now);
+        if (!t->present) continue;
+        parts.users += t->holds || t->late;
+        parts.both = now - t->charged_at;
+        if (t->draining) draining = t;
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
+    if (!parts.users) parts.users = 1;
+    if (draining && parts.users > 1) divide(draining, &parts, now);
     for (uint32_t i = 0; i < s->tenants; i++) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         bool in_time = (s->holder[card] == (int)i || (s->open[card] && t->holds)) && (!t->over_at || t->charged_at < t->over_at);
-        charge(t, users ? users : 1, drained, front, now);
+        charge(t, &parts, front, now);
         if (in_time && t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time - overrun(t, now);
     }
 }

@@ -32,6 +32,7 @@
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
 #define SCHEDULE_PASSED_ON 400000ull /* a turn is passed on so long before it is over; if that takes longer, both have the card */
+#define SCHEDULE_SLICES 5000000ull   /* ... but not before the driver has given the next one a slice or two */
 #define SCHEDULE_TOGETHER 5000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
 
 #define SCHEDULE_SPARE 500000000ull  /* of idle time: for so long several may have the card together, see shared_turns.c */
