@@ -63,6 +63,7 @@ class Row:
     total: float  # sum of shares
     driver: float  # the same without us
     batch: float  # our longest iteration / the driver's
+    longest: tuple[float, float]  # these, in ms
     library: float  # processor time of the tenants, less that without us, per second of the card
     arbiter: float
 
@@ -85,10 +86,18 @@ class Bench:
         alone = [self.reference(w) for w in case.loads]
         ours, driver = self.run(list(case.tenants), "fractile"), self.run(list(case.tenants), "none")
         mine, theirs = judge.judge(case, ours, alone), judge.judge(case, driver, alone)
-        worst = max(ours.longest.values()) / max(1, max(driver.longest.values()))
+        longest = (max(ours.longest.values()) / 1e3, max(driver.longest.values()) / 1e3)
+        worst = longest[0] / max(0.001, longest[1])
         arbiter = ours.processor["arbiter"] / _card_ns(ours)
         return Row(
-            case, mine.error, mine.throughput, theirs.throughput, worst, _tenants(ours) - _tenants(driver), arbiter
+            case,
+            mine.error,
+            mine.throughput,
+            theirs.throughput,
+            worst,
+            longest,
+            _tenants(ours) - _tenants(driver),
+            arbiter,
         )
 
 
@@ -104,7 +113,7 @@ def line(r: Row) -> str:
     words = " | ".join(w.words for w in r.case.loads)
     return (
         f"{r.case.group:18} error {r.errors:6.2f}  sum {r.total:.3f} (driver {r.driver:.3f})  "
-        f"longest batch x{r.batch:5.2f}  "
+        f"longest batch {r.longest[0]:5.1f} ms, x{r.batch:5.2f}  "
         f"library {r.library * 1e3:6.1f} ms/s  arbiter {r.arbiter * 1e3:5.1f} ms/s  {words}"
     )
 
