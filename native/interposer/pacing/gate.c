@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
-#define STEADY 4u /* batches that took what was thought: a turn may end by that */
+#define STEADY 4u /* batches that took what was thought, more than those that did not: a turn may end by that */
 #define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 

@@ -12,7 +12,7 @@ struct fr_prediction {
     _Atomic uint64_t key;
     _Atomic uint32_t ns, slow;         /* means: of late, and over many launches */
     _Atomic uint32_t samples, pending; /* launches measured; in flight */
-    _Atomic uint32_t steady;           /* batches in a row that took what was thought */
+    _Atomic uint32_t steady;           /* how reliably batches take what was thought */
     _Atomic uint32_t doubtful;         /* measured beside others' work only: the first time without them replaces it */
 };
 struct fr_prediction *fr_prediction_of(uint64_t a, uint64_t b);
