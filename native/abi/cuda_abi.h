@@ -244,7 +244,7 @@ typedef struct {
         CUDA_MEMSET_NODE_PARAMS memset;
         CUDA_HOST_NODE_PARAMS host;
         struct { int flags, reserved; CUcontext copyCtx; CUDA_MEMCPY3D copyParams; } memcpy;
-        struct { CUgraph graph; } child;
+        struct { CUgraph graph; int ownership; } child; /* ownership since 12.9 */
         struct { CUevent event; } event;
         struct { CUdeviceptr dptr; } free;
         struct { unsigned long long handle; int type; unsigned size; CUgraph *phGraph_out; CUcontext ctx; } conditional;
@@ -256,6 +256,7 @@ typedef struct { uint64_t flags; CUstream hUploadStream; CUgraphNode hErrNode_ou
 typedef struct { int result; CUgraphNode errorNode, errorFromNode; } CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO;
 
 enum { CU_GRAPH_NODE_TYPE_KERNEL = 0, CU_GRAPH_NODE_TYPE_GRAPH = 4, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10, CU_GRAPH_NODE_TYPE_MEM_FREE = 11 };
+enum { CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE = 0, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE = 1 };
 enum { CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH = 1, CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD = 2 };
 enum { CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT = 0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT = 2 };
 enum { CU_MEMPOOL_ATTR_RELEASE_THRESHOLD = 4, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5, CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7 };

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <limits.h>
 #include <malloc.h>
 #include <sched.h>
 #include <signal.h>
@@ -58,7 +59,9 @@ static const char usage[] =
     "          its turn had come, but its own limit held it back\n"
     "  DEBT    seconds of the card that it has had too early: it waits until that is paid\n"
     "and what went wrong, counted: late, nonsense and flood (the connection was closed), refused (too many connections),\n"
-    "limits (a page that cannot be read).\n";
+    "limits (a page that cannot be read).\n"
+    "\n"
+    "Exit status 0: told to stop, or the status is printed; 1: it cannot be done; 2: the command line is wrong.\n";
 
 static struct node node;
 static bool exclusive;
@@ -110,12 +113,12 @@ static int print_status(const char *control, bool json)
     char *text = NULL;
     size_t size = 0;
     int fd = unix_socket(control, false), next;
-    if (fd < 0) return fprintf(stderr, "no arbiter answers at %s (%s); is it running with this --control?\n", control, strerror(errno)), 1;
+    if (fd < 0) return fprintf(stderr, "fractile-arbiter: no arbiter answers at %s (%s); is it running with this --control?\n", control, strerror(errno)), 1;
     FILE *from = fdopen(fd, "r"), *all = open_memstream(&text, &size);
     while (from && all && (next = fgetc(from)) != EOF) fputc(next, all);
     if (from) fclose(from);
     if (all) fclose(all);
-    if (!text || !size || text[size - 1] != '\n') return fprintf(stderr, "the arbiter at %s did not answer in full; ask again\n", control), 1;
+    if (!text || !size || text[size - 1] != '\n') return fprintf(stderr, "fractile-arbiter: the arbiter at %s did not answer in full; ask again\n", control), 1;
     if (json) fputs(text, stdout);
     else table_print(text);
     free(text);
@@ -258,25 +261,48 @@ static int run(const char *root, const char *control, char **slices)
     return 0;
 }
 
+/* One line, and the status of a wrong command line. */
+static int wrong(const char *what, const char *about)
+{
+    fprintf(stderr, "fractile-arbiter: %s%s; see fractile-arbiter --help\n", what, about);
+    return 2;
+}
+
+/* arbiter.sock beside the directory, wherever a link leads. */
+static bool beside(const char *directory, char *socket, size_t size)
+{
+    char whole[PATH_MAX];
+    if (!realpath(directory, whole)) return fprintf(stderr, "fractile-arbiter: %s: %s\n", directory, strerror(errno)), false;
+    *strrchr(whole, '/') = 0;
+    if ((size_t)snprintf(socket, size, "%s/" ARBITER_SOCKET, whole) < size) return true;
+    return fprintf(stderr, "fractile-arbiter: the path %s/" ARBITER_SOCKET " is too long; name another with --control\n", whole), false;
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"json", 0, NULL, 'j'}, {"exclusive", 0, NULL, 'e'}, {"help", 0, NULL, 'h'}, {0}};
     bool json = false;
-    char control[256] = "", root[256] = "";
-    for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
+    char control[256] = "";
+    const char *root = "";
+    opterr = 0;
+    for (int o; (o = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
         if (o == 'h') return fputs(usage, stdout), 0;
-        if (o == 's') snprintf(root, sizeof root, "%s", optarg);
-        if (o == 'c') snprintf(control, sizeof control, "%s", optarg);
+        if (o == '?') return wrong("there is no option ", argv[optind - 1]);
+        if (o == ':') return wrong("a value is missing after ", argv[optind - 1]);
+        if (o == 's') root = optarg;
+        if (o == 'c' && (size_t)snprintf(control, sizeof control, "%s", optarg) >= sizeof control) return wrong("the path is too long: ", optarg);
         if (o == 'j') json = true;
         if (o == 'e') exclusive = true;
         if (o == 'p' && !end_with(optarg)) return fprintf(stderr, "fractile-arbiter: process %s is not the parent any more\n", optarg), 1;
-        if (o == '?') return fputs(usage, stderr), 2;
     }
     bool status = optind < argc && !strcmp(argv[optind], "status");
-    if (status && argc - optind == 2) snprintf(root, sizeof root, "%s", argv[optind + 1]);
-    if (!control[0] && root[0]) snprintf(control, sizeof control, "%.200s/../arbiter.sock", root);
-    if (status && control[0]) return print_status(control, json);
-    if (status || (!root[0] && optind == argc)) return fputs(usage, stderr), 2;
+    if (status && argc - optind > 2) return wrong("status takes one directory, but was given ", argv[optind + 2]);
+    if (status && argc - optind == 2) root = argv[optind + 1];
+    if (status && !root[0] && !control[0]) return wrong("status needs DIR or --control SOCKET", "");
+    if (json && !status) return wrong("--json goes with status", "");
+    if (!root[0] && optind == argc) return wrong("which slices? expected --slices DIR, or slice directories", "");
+    if (!control[0] && root[0] && !beside(root, control, sizeof control)) return 1;
+    if (status) return print_status(control, json);
     mallopt(M_MMAP_THRESHOLD, 16384); /* texts of the status go back to the kernel: what was left over of each stayed between them for ever */
     return run(root, control, argv + optind);
 }

@@ -1,21 +1,10 @@
-/* simgpu-ctl: what the simulated host knows, printed; faults injected; everything forgotten.
- *
- *     simgpu-ctl [show | json]          who holds what; JSON for programs
- *     simgpu-ctl xid CARD CODE [PID]    an XID event; 79 takes the card off the bus
- *     simgpu-ctl ecc CARD corrected|uncorrected [COUNT]
- *     simgpu-ctl temperature CARD DEGREES
- *     simgpu-ctl repair CARD pending|failed|none            worn rows; pages on cards before Ampere, which never fail
- *     simgpu-ctl recovery CARD none|reset|reboot|drain|drain-reset     what the driver recommends
- *     simgpu-ctl heal CARD              a lost card is back, counters are zero, it is cool and sound
- *     simgpu-ctl policy SEED            what a driver does under SIMGPU_POLICY=SEED (a number, wild, wild:NUMBER), as JSON
- *     simgpu-ctl peaks                  peaks become what is held now
- *     simgpu-ctl reset [--force]        forget everything; refused while a process uses a card
- *
- * CARD is a UUID or an index. */
+/* simgpu-ctl: what the simulated host knows, printed; faults injected; everything forgotten. Its help names the commands. */
 #include "state/policy.h"
 #include "state/state.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +13,27 @@
 
 static struct sim_host host;
 
-static const char usage[] = "usage: simgpu-ctl [show | json | xid CARD CODE [PID] | ecc CARD corrected|uncorrected [COUNT] |\n"
-                            "                   temperature CARD DEGREES | repair CARD pending|failed|none |\n"
-                            "                   recovery CARD none|reset|reboot|drain|drain-reset | heal CARD | peaks |\n"
-                            "                   policy SEED | reset [--force]]\n";
+static const char help[] =
+    "simgpu-ctl: looks at the simulated cards of this machine, and breaks them.\n"
+    "\n"
+    "  simgpu-ctl [show]                    cards, and who holds what; json: the same for programs\n"
+    "  simgpu-ctl json\n"
+    "  simgpu-ctl xid CARD CODE [PID]       an XID event, of the process PID; 79 takes the card off the bus\n"
+    "  simgpu-ctl ecc CARD corrected|uncorrected [COUNT]\n"
+    "  simgpu-ctl temperature CARD DEGREES\n"
+    "  simgpu-ctl repair CARD none|pending|failed           worn rows; pages on cards before Ampere, which never fail\n"
+    "  simgpu-ctl recovery CARD none|reset|reboot|drain|drain-reset     what the driver recommends\n"
+    "  simgpu-ctl heal CARD                 a lost card is back, counters are zero, it is cool and sound\n"
+    "  simgpu-ctl policy SEED               what a driver does under SIMGPU_POLICY=SEED (a number, wild, wild:NUMBER), as JSON\n"
+    "  simgpu-ctl peaks                     peaks become what is held now\n"
+    "  simgpu-ctl reset [--force]           forget everything; refused while a process uses a card, but with --force\n"
+    "\n"
+    "CARD is a UUID or an index, as `show` prints them. The cards live in the directory SIMGPU_DIR; docs/simgpu.md says more.\n"
+    "Status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
+    "\n"
+    "Example: a card falls off the bus, and is back.\n"
+    "  simgpu-ctl xid 0 79\n"
+    "  simgpu-ctl heal 0\n";
 
 static const char *const repairs[] = {"none", "pending", "failed"};                               /* enum sim_repair */
 static const char *const recoveries[] = {"none", "reset", "reboot", "drain", "drain-reset"}; /* NVML_GPU_RECOVERY_ACTION_* */
@@ -171,13 +177,33 @@ static int show(bool json)
 
 /* ---- changing ---- */
 
-static int find_card(const char *name)
+static int complain(int status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("simgpu-ctl: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputs(status == 2 ? "; see simgpu-ctl --help\n" : "\n", stderr);
+    va_end(arguments);
+    return status;
+}
+
+static bool number(const char *text, long long least, long long most, long long *out)
 {
     char *end;
-    unsigned long index = strtoul(name, &end, 10);
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    bool plain = (*text >= '0' && *text <= '9') || (*text == '-' && least < 0);
+    return plain && !*end && !errno && *out >= least && *out <= most;
+}
+
+static int find_card(const char *name)
+{
+    long long index = -1;
+    bool by_index = number(name, 0, SIM_CARDS, &index);
     for (uint32_t i = 0; i < host.state->card_count; i++)
-        if (!strcasecmp(host.state->cards[i].uuid, name) || (!*end && host.state->cards[i].index == index)) return (int)i;
-    fprintf(stderr, "simgpu-ctl: there is no card %s\n", name);
+        if (!strcasecmp(host.state->cards[i].uuid, name) || (by_index && host.state->cards[i].index == index)) return (int)i;
+    complain(1, "there is no card %s; `simgpu-ctl show` lists them", name);
     return -1;
 }
 
@@ -185,37 +211,85 @@ static int choice(const char *word, const char *const *list, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!strcmp(word, list[i])) return (int)i;
-    return fputs(usage, stderr), -1;
+    return -1;
 }
 
-/* What stays until it is changed or healed. */
-static int condition(char **argv)
+/* Each is called with the words after its name, of which there are as many as its table says. */
+
+static int xid(char **words, int count)
 {
-    char *end;
-    int card = find_card(argv[2]), value;
-    long degrees = strtol(argv[3], &end, 10);
+    long long code, pid = 0;
+    if (!number(words[1], 0, UINT32_MAX, &code)) return complain(2, "xid takes a code like 79, not %s", words[1]);
+    if (count > 2 && !number(words[2], 1, INT32_MAX, &pid)) return complain(2, "xid takes the number of a process, not %s", words[2]);
+    int card = find_card(words[0]);
     if (card < 0) return 1;
-    bool hot = !strcmp(argv[1], "temperature"), worn = !strcmp(argv[1], "repair"), right = true;
-    if (hot) value = *argv[3] && !*end && degrees > -100 && degrees < 1000 ? (int)degrees : (fputs(usage, stderr), -1000);
-    else value = worn ? choice(argv[3], repairs, COUNT(repairs)) : choice(argv[3], recoveries, COUNT(recoveries));
-    if (value == -1000 || (!hot && value < 0)) return 2;
     sim_lock(&host);
-    if (hot) sim_heat(&host, (uint32_t)card, value);
-    else if (worn) right = sim_wear(&host, (uint32_t)card, (enum sim_repair)value);
-    else sim_advise(&host, (uint32_t)card, (uint32_t)value);
+    sim_inject_xid(&host, (uint32_t)card, (uint32_t)code, (uint32_t)pid);
     sim_unlock(&host);
-    if (!right) fprintf(stderr, "simgpu-ctl: a %s retires pages, of which NVML never says that it failed\n", host.state->cards[card].model);
-    return right ? 0 : 1;
+    return 0;
 }
 
-static int fault(int argc, char **argv)
+static int ecc(char **words, int count)
 {
-    int card = find_card(argv[2]);
+    static const char *const kinds[] = {"corrected", "uncorrected"};
+    long long errors = 1;
+    int kind = choice(words[1], kinds, COUNT(kinds));
+    if (kind < 0) return complain(2, "ecc errors are corrected or uncorrected, not %s", words[1]);
+    if (count > 2 && !number(words[2], 1, INT64_MAX, &errors)) return complain(2, "ecc takes a number of errors, not %s", words[2]);
+    int card = find_card(words[0]);
     if (card < 0) return 1;
     sim_lock(&host);
-    if (!strcmp(argv[1], "xid")) sim_inject_xid(&host, (uint32_t)card, (uint32_t)atoi(argv[3]), argc > 4 ? (uint32_t)atoi(argv[4]) : 0);
-    else if (!strcmp(argv[1], "ecc")) sim_inject_ecc(&host, (uint32_t)card, !strcmp(argv[3], "uncorrected"), argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
-    else sim_heal(&host, (uint32_t)card);
+    sim_inject_ecc(&host, (uint32_t)card, kind == 1, (uint64_t)errors);
+    sim_unlock(&host);
+    return 0;
+}
+
+static int heal(char **words, int count)
+{
+    int card = find_card(words[0]);
+    (void)count;
+    if (card < 0) return 1;
+    sim_lock(&host);
+    sim_heal(&host, (uint32_t)card);
+    sim_unlock(&host);
+    return 0;
+}
+
+static int temperature(char **words, int count)
+{
+    long long degrees;
+    (void)count;
+    if (!number(words[1], -99, 999, &degrees)) return complain(2, "temperature takes degrees from -99 to 999, not %s", words[1]);
+    int card = find_card(words[0]);
+    if (card < 0) return 1;
+    sim_lock(&host);
+    sim_heat(&host, (uint32_t)card, (int)degrees);
+    sim_unlock(&host);
+    return 0;
+}
+
+static int repair(char **words, int count)
+{
+    int state = choice(words[1], repairs, COUNT(repairs));
+    (void)count;
+    if (state < 0) return complain(2, "repair takes none, pending or failed, not %s", words[1]);
+    int card = find_card(words[0]);
+    if (card < 0) return 1;
+    sim_lock(&host);
+    bool right = sim_wear(&host, (uint32_t)card, (enum sim_repair)state);
+    sim_unlock(&host);
+    return right ? 0 : complain(1, "a %s retires pages, of which NVML never says that it failed", host.state->cards[card].model);
+}
+
+static int recovery(char **words, int count)
+{
+    int action = choice(words[1], recoveries, COUNT(recoveries));
+    (void)count;
+    if (action < 0) return complain(2, "recovery takes none, reset, reboot, drain or drain-reset, not %s", words[1]);
+    int card = find_card(words[0]);
+    if (card < 0) return 1;
+    sim_lock(&host);
+    sim_advise(&host, (uint32_t)card, (uint32_t)action);
     sim_unlock(&host);
     return 0;
 }
@@ -225,8 +299,9 @@ static void settle_peaks(struct sim_usage *usage)
     for (uint32_t i = 0; i < SIM_CARDS; i++) usage[i].peak = usage[i].now;
 }
 
-static int peaks(void)
+static int peaks(char **words, int count)
 {
+    (void)words, (void)count;
     struct sim_state *s = host.state;
     sim_lock(&host);
     sim_reap(&host);
@@ -259,35 +334,64 @@ static int remove_files(void)
     return 0;
 }
 
-static int reset(bool force)
+static int reset(char **words, int count)
 {
-    if (force) return remove_files();
-    if (!sim_open(&host, true)) return fprintf(stderr, "simgpu-ctl: %s\n", host.error), 1;
+    if (count && strcmp(words[0], "--force") != 0) return complain(2, "reset takes --force or nothing, not %s", words[0]);
+    if (count) return remove_files();
+    if (access(sim_directory(), F_OK) != 0) return 0;
+    if (!sim_open(&host, true)) return complain(1, "%s", host.error);
     unsigned n = others_alive();
-    if (n) return fprintf(stderr, "simgpu-ctl: %u processes use the simulated cards; end them first, or use --force\n", n), 1;
-    return remove_files();
+    sim_close(&host);
+    return n ? complain(1, "%u processes use the simulated cards; end them first, or use --force", n) : remove_files();
 }
 
-static int policy(const char *seed)
+static int policy(char **words, int count)
 {
     struct sim_policy p;
-    if (!sim_policy_read(seed, &p)) return fputs(usage, stderr), 2;
+    (void)count;
+    if (!sim_policy_read(words[0], &p)) return complain(2, "a policy is a number, wild or wild:NUMBER, not %s", words[0]);
     sim_policy_print(&p, stdout);
     return 0;
 }
 
+static int table(char **words, int count) { return (void)words, (void)count, show(false); }
+static int json(char **words, int count) { return (void)words, (void)count, show(true); }
+
+static const struct command {
+    const char *name, *arguments;
+    int least, most; /* words after the name */
+    bool opens;      /* it needs the state */
+    int (*run)(char **words, int count);
+} commands[] = {
+    {"show", "", 0, 0, true, table},
+    {"json", "", 0, 0, true, json},
+    {"xid", "CARD CODE [PID]", 2, 3, true, xid},
+    {"ecc", "CARD corrected|uncorrected [COUNT]", 2, 3, true, ecc},
+    {"temperature", "CARD DEGREES", 2, 2, true, temperature},
+    {"repair", "CARD none|pending|failed", 2, 2, true, repair},
+    {"recovery", "CARD none|reset|reboot|drain|drain-reset", 2, 2, true, recovery},
+    {"heal", "CARD", 1, 1, true, heal},
+    {"peaks", "", 0, 0, true, peaks},
+    {"policy", "SEED", 1, 1, false, policy},
+    {"reset", "[--force]", 0, 1, false, reset},
+};
+
 int main(int argc, char **argv)
 {
-    const char *command = argc > 1 ? argv[1] : "show";
-    bool is_fault = (!strcmp(command, "xid") || !strcmp(command, "ecc")) && argc >= 4;
-    if (!strcmp(command, "--help") || !strcmp(command, "-h")) return fputs(usage, stdout), 0;
-    if (!strcmp(command, "policy") && argc == 3) return policy(argv[2]);
-    if (!strcmp(command, "reset")) return reset(argc > 2 && !strcmp(argv[2], "--force"));
-    bool stays = (!strcmp(command, "temperature") || !strcmp(command, "repair") || !strcmp(command, "recovery")) && argc == 4;
-    bool known = stays || !strcmp(command, "show") || !strcmp(command, "json") || !strcmp(command, "peaks") || is_fault || (!strcmp(command, "heal") && argc == 3);
-    if (!known) return fputs(usage, stderr), 2;
-    if (!sim_open(&host, true)) return fprintf(stderr, "simgpu-ctl: %s\n", host.error), 1;
-    int rc = !strcmp(command, "peaks") ? peaks() : stays ? condition(argv) : is_fault || !strcmp(command, "heal") ? fault(argc, argv) : show(!strcmp(command, "json"));
+    const char *name = argc > 1 ? argv[1] : "show";
+    const struct command *c = NULL;
+    int count = argc > 2 ? argc - 2 : 0;
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) return fputs(help, stdout) == EOF;
+    for (size_t i = 0; i < COUNT(commands); i++)
+        if (!strcmp(commands[i].name, name)) c = &commands[i];
+    if (!c) return complain(2, "there is no command %s", name);
+    if (!c->most && count) return complain(2, "%s takes nothing more, but was given %s", name, argv[2]);
+    if (count < c->least || count > c->most) return complain(2, "expected simgpu-ctl %s %s", name, c->arguments);
+    if (!c->opens) return c->run(argv + 2, count);
+    if (access(sim_directory(), F_OK) != 0)
+        return complain(1, "%s: %s. Nothing has used simulated cards there yet; SIMGPU_DIR names another directory", sim_directory(), strerror(errno));
+    if (!sim_open(&host, true)) return complain(1, "%s", host.error);
+    int status = c->run(argv + 2, count);
     sim_close(&host);
-    return rc;
+    return status;
 }

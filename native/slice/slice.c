@@ -4,9 +4,11 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char help[] =
     "fractile-slice: how much of each GPU the programs of one container may use.\n"
@@ -18,7 +20,7 @@ static const char help[] =
     "\n"
     "AMOUNT is a number of bytes, or one with KiB, MiB, GiB or TiB: 512MiB. Keys:\n"
     "  context=AMOUNT      what a CUDA context costs on the card (0: the library measures it)\n"
-    "  unaccounted=AMOUNT  taken off what is shown as free\n"
+    "  unaccounted=AMOUNT  held beyond the ledger: taken off what may be held\n"
     "  cores=N             percent of the card's time that is guaranteed\n"
     "  cores-limit=N       percent of the card's time that is never passed (0: no limit)\n"
     "  weight=N            share of what is left over (default 1)\n"
@@ -27,10 +29,13 @@ static const char help[] =
     "Options of create:\n"
     "  --slots N           processes at a time (default and most: 1024)\n"
     "  --objects N         allocations that processes share (default and most: 1024)\n"
+    "  --replace           new files in the place of those in DIR; programs that run keep to the old ones\n"
     "\n"
     "A program is put under the limits by running it with\n"
     "  FRACTILE_DIR=DIR LD_PRELOAD=/path/to/libfractile.so PROGRAM\n"
     "DIR must be an absolute path. A container that has the directory /etc/fractile uses that one, whatever FRACTILE_DIR says.\n"
+    "\n"
+    "Status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
     "\n"
     "Example:\n"
     "  fractile-slice create /tmp/half --card GPU-8a1b0e5c-0000-0000-0000-000000000001=4GiB,cores=50\n";
@@ -78,18 +83,39 @@ static bool parse_count(const char *text, uint64_t most, uint32_t *out)
     return true;
 }
 
+enum kind { AMOUNT, PERCENT, NUMBER };
+static const struct key {
+    const char *name;
+    enum kind kind;
+    uint32_t bit;
+    size_t offset;
+} keys[] = {
+    {"context", AMOUNT, GIVEN_CONTEXT, offsetof(struct slice_card, context)},
+    {"unaccounted", AMOUNT, GIVEN_UNACCOUNTED, offsetof(struct slice_card, unaccounted)},
+    {"cores", PERCENT, GIVEN_CORES, offsetof(struct slice_card, cores)},
+    {"cores-limit", PERCENT, GIVEN_CORES_LIMIT, offsetof(struct slice_card, cores_limit)},
+    {"weight", NUMBER, GIVEN_WEIGHT, offsetof(struct slice_card, weight)},
+};
+static const char *const expected[] = {"an amount like 512MiB", "a percentage from 0 to 100", "a number"};
+static const struct key memory = {"memory", AMOUNT, GIVEN_MEMORY, offsetof(struct slice_card, memory)};
+
+static int parse_value(const struct key *k, const char *value, struct slice_card *c)
+{
+    void *to = (char *)c + k->offset;
+    bool right = k->kind == AMOUNT ? parse_amount(value, to) : parse_count(value, k->kind == PERCENT ? 100 : UINT32_MAX, to);
+    c->given |= k->bit;
+    return right ? 0 : slice_complain("card %s: %s takes %s, not %s", c->uuid, k->name, expected[k->kind], *value ? value : "nothing");
+}
+
 /* AMOUNT or KEY=VALUE */
-static bool parse_item(char *item, struct slice_card *c)
+static int parse_item(char *item, struct slice_card *c)
 {
     char *value = strchr(item, '=');
-    if (!value) return c->given |= GIVEN_MEMORY, parse_amount(item, &c->memory);
+    if (!value) return parse_value(&memory, item, c);
     *value++ = 0;
-    if (!strcmp(item, "context")) return c->given |= GIVEN_CONTEXT, parse_amount(value, &c->context);
-    if (!strcmp(item, "unaccounted")) return c->given |= GIVEN_UNACCOUNTED, parse_amount(value, &c->unaccounted);
-    if (!strcmp(item, "cores")) return c->given |= GIVEN_CORES, parse_count(value, 100, &c->cores);
-    if (!strcmp(item, "cores-limit")) return c->given |= GIVEN_CORES_LIMIT, parse_count(value, 100, &c->cores_limit);
-    if (!strcmp(item, "weight")) return c->given |= GIVEN_WEIGHT, parse_count(value, UINT32_MAX, &c->weight);
-    return false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(item, keys[i].name)) return parse_value(&keys[i], value, c);
+    return slice_complain("card %s: there is no key %s; the keys are context, unaccounted, cores, cores-limit and weight", c->uuid, item);
 }
 
 static int parse_card(char *text, struct slice_request *r)
@@ -104,8 +130,9 @@ static int parse_card(char *text, struct slice_request *r)
     for (uint32_t i = 0; i < r->card_count; i++)
         if (!strcmp(r->cards[i].uuid, c->uuid)) return slice_complain("card %s is named twice", c->uuid);
     for (char *item = strtok_r(equals + 1, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
-        if (!parse_item(item, c)) return slice_complain("card %s: %s is not something that --help names, or its value is wrong", c->uuid, item);
+        if (parse_item(item, c)) return 1;
     }
+    if (!c->given) return slice_complain("card %s: nothing is said of it; expected UUID=AMOUNT or UUID=KEY=VALUE", c->uuid);
     r->card_count++;
     return 0;
 }
@@ -115,6 +142,7 @@ static int parse_option(int count, char **arguments, int *at, struct slice_reque
     const char *option = arguments[*at];
     char *value = *at + 1 < count ? arguments[*at + 1] : NULL;
     if (!strcmp(option, "--off") || !strcmp(option, "--on")) return r->off = !strcmp(option, "--off"), 0;
+    if (creating && !strcmp(option, "--replace")) return r->replace = true, 0;
     bool known = !strcmp(option, "--card") || (creating && (!strcmp(option, "--slots") || !strcmp(option, "--objects")));
     if (!known) return slice_complain("%s is not an option here; see fractile-slice --help", option);
     if (!value) return slice_complain("%s needs a value; see fractile-slice --help", option);
@@ -122,6 +150,13 @@ static int parse_option(int count, char **arguments, int *at, struct slice_reque
     if (!strcmp(option, "--card")) return parse_card(value, r);
     uint32_t *where = !strcmp(option, "--slots") ? &r->slots : &r->objects;
     return parse_count(value, 1024, where) && *where ? 0 : slice_complain("%s takes a number from 1 to 1024, not %s", option, value);
+}
+
+static bool is_there(const char *directory)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%.4000s/limits", directory);
+    return access(path, F_OK) == 0;
 }
 
 int main(int count, char **arguments)
@@ -135,6 +170,13 @@ int main(int count, char **arguments)
     if (count < 3 || !arguments[2][0] || arguments[2][0] == '-') return slice_complain("%s needs a directory; see fractile-slice --help", command), 2;
     r.directory = arguments[2];
     for (int i = 3; i < count; i++)
-        if (!creating && !setting ? slice_complain("%s takes no options", command) : parse_option(count, arguments, &i, &r, creating)) return 2;
+        if (!creating && !setting) return slice_complain("%s takes no options, but was given %s", command, arguments[i]), 2;
+        else if (parse_option(count, arguments, &i, &r, creating)) return 2;
+    if (creating && !r.card_count) return slice_complain("create needs a card: --card UUID=AMOUNT; see fractile-slice --help"), 2;
+    if (setting && !r.card_count && r.off < 0) return slice_complain("set needs something to change: --card, --off or --on; see fractile-slice --help"), 2;
+    for (uint32_t i = 0; creating && i < r.card_count; i++)
+        if (!(r.cards[i].given & GIVEN_MEMORY)) return slice_complain("card %s: how much memory? expected --card %s=AMOUNT", r.cards[i].uuid, r.cards[i].uuid), 2;
+    if (creating && !r.replace && is_there(r.directory))
+        return slice_complain("%s has limits already; change them with fractile-slice set, or put new ones there with --replace", r.directory);
     return creating ? slice_create(&r) : setting ? slice_set(&r) : slice_show(r.directory, json);
 }

@@ -18,6 +18,7 @@ struct slice_request {
     const char *directory;
     struct slice_card cards[FR_MAX_CARDS];
     uint32_t card_count, slots, objects;
+    bool replace; /* of files that are there */
     int off; /* 1: isolation off, 0: on, -1: not said */
 };
 

@@ -46,7 +46,7 @@ struct exam {
     _Atomic uint32_t step, lane;
     _Atomic uint32_t card;       /* answer: where the examined worker is */
     _Atomic uint64_t held, most; /* question: what the container holds there, by the driver's own ledger, and may be counted for */
-    _Atomic uint32_t info_wrong, refused, passed_over;
+    _Atomic uint32_t info_wrong, info_high, refused, passed_over;
     _Atomic uint64_t free_shown;
 };
 

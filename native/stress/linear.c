@@ -1,7 +1,10 @@
 /* Things that a context holds: plain, pitched and managed memory, arrays, modules. */
 #include "lane.h"
 
+#include <elf.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static uint64_t granules(uint64_t bytes) { return roundup(bytes, GRANULE); }
 
@@ -117,9 +120,54 @@ static void free_module(struct thing *t)
     end("cuModuleUnload", cuModuleUnload((CUmodule)(uintptr_t)t->at), 0, 0);
 }
 
+#define KERNELS 4
+
+/* Machine code with kernels k0 to k3 of so many bytes each, which a driver may load one by one. */
+static size_t machine_code(unsigned char *image, size_t bytes)
+{
+    enum { SECTIONS = 2 + 2 * KERNELS, NAMES = 64 * KERNELS };
+    Elf64_Ehdr h = {.e_ident = ELFMAG, .e_shoff = sizeof h + NAMES + KERNELS * bytes, .e_shnum = SECTIONS, .e_shentsize = sizeof(Elf64_Shdr), .e_shstrndx = 1};
+    Elf64_Shdr s[SECTIONS] = {{0}, {.sh_type = SHT_STRTAB, .sh_offset = sizeof h, .sh_size = NAMES}};
+    char names[NAMES] = "", *name = names + 1;
+    for (unsigned i = 0; i < 2 * KERNELS; i++) {
+        bool code = i < KERNELS;
+        s[2 + i] = (Elf64_Shdr){.sh_name = (Elf64_Word)(name - names), .sh_type = SHT_PROGBITS, .sh_flags = SHF_ALLOC,
+                                .sh_offset = sizeof h + NAMES + i % KERNELS * bytes, .sh_size = code ? bytes - 64 : 64};
+        name += sprintf(name, "%sk%u", code ? ".text." : ".nv.constant0.", i % KERNELS) + 1;
+    }
+    memcpy(image, &h, sizeof h);
+    memcpy(image + sizeof h, names, sizeof names);
+    memcpy(image + h.e_shoff, s, sizeof s);
+    return h.e_shoff + sizeof s;
+}
+
+static bool make_kernels(struct thing *t)
+{
+    size_t bytes = 1024 + roll(roll(4) ? 40000 : 600000);
+    unsigned char *image = calloc(1, KERNELS * bytes + 4096);
+    CUmodule m;
+    CUfunction f;
+    char name[8];
+    uint64_t most = 2 * granules(machine_code(image, bytes)) + GRANULE;
+    begin(self.card, most);
+    bool made = !end("cuModuleLoadData", cuModuleLoadData(&m, image), most, 0);
+    free(image);
+    for (unsigned i = 0; made && i < KERNELS; i++) {
+        if (roll(2)) continue;
+        snprintf(name, sizeof name, "k%u", i);
+        begin(self.card, most);
+        CUresult r = end("cuModuleGetFunction", cuModuleGetFunction(&f, m, name), most, 0);
+        begin(self.card, most);
+        if (!r) end("cuLaunchKernel", cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, self.streams[0], NULL, NULL), most, 0);
+    }
+    if (made) t->at = (uint64_t)(uintptr_t)m;
+    return made;
+}
+
 const struct kind linear_kinds[] = {
     {"small", 30, false, make_small, free_plain},       {"large", 16, false, make_large, free_plain},
     {"pitched", 5, false, make_pitched, free_plain},    {"managed", 5, false, make_managed, free_linear},
     {"array", 5, false, make_array, free_array},         {"mipmap", 3, false, make_mipmap, free_mipmap},
-    {"module", 2, false, make_module, free_module},      {0},
+    {"module", 2, false, make_module, free_module},      {"kernels", 2, false, make_kernels, free_module},
+    {0},
 };

@@ -15,7 +15,21 @@ import subprocess
 import sys
 import time
 
-KINDS = ("small", "large", "pitched", "managed", "array", "mipmap", "module", "async", "pooled", "graph", "handle")
+KINDS = (
+    "small",
+    "large",
+    "pitched",
+    "managed",
+    "array",
+    "mipmap",
+    "module",
+    "kernels",
+    "async",
+    "pooled",
+    "graph",
+    "nested",
+    "handle",
+)
 SHAPES = ((2, 8), (16, 2))
 FIGURES = ("overcommit_bytes", "false_oom", "leaked_bytes", "hangs")
 POLICIES = 21

@@ -100,7 +100,7 @@ static struct fr_region *make_region(const char *directory, uint64_t generation)
     return r;
 }
 
-static void make_limits(const struct place *p, const char *directory, int container, uint64_t generation)
+static struct fr_limits *make_limits(const struct place *p, const char *directory, int container, uint64_t generation)
 {
     char path[300];
     snprintf(path, sizeof path, "%s/limits", directory);
@@ -117,7 +117,7 @@ static void make_limits(const struct place *p, const char *directory, int contai
         l->cards[i].context = p->board->context_bytes;
     }
     l->end = FR_END_MAGIC;
-    munmap(l, sizeof *l);
+    return l;
 }
 
 static void make_container(struct place *p, int container)
@@ -127,7 +127,7 @@ static void make_container(struct place *p, int container)
     if (mkdir(directory, 0777)) fail(directory);
     uint64_t generation = 0x5712E55ull + (uint64_t)container;
     p->regions[container] = make_region(directory, generation);
-    make_limits(p, directory, container, generation);
+    p->limits[container] = make_limits(p, directory, container, generation);
 }
 
 /* The board's settings are the caller's; it is copied into the file that the workers map. */
@@ -175,6 +175,19 @@ uint64_t place_used(const struct place *p, int container, int card)
     return (atomic_load(&region_card(p, container, card)->used) >> 30) * FR_UNIT_BYTES;
 }
 
+uint64_t place_unaccounted(const struct place *p, int container, int card) { return p->limits[container]->cards[card].unaccounted; }
+
+void place_set_unaccounted(const struct place *p, int container, int card, uint64_t bytes)
+{
+    struct fr_limits *l = p->limits[container];
+    uint32_t sequence = atomic_load(&l->sequence);
+    if (l->cards[card].unaccounted == bytes) return;
+    atomic_store(&l->sequence, sequence + 1);
+    atomic_thread_fence(memory_order_seq_cst);
+    __atomic_store_n(&l->cards[card].unaccounted, bytes, __ATOMIC_RELAXED);
+    atomic_store(&l->sequence, sequence + 2);
+}
+
 /* Slots first, then objects. */
 uint64_t place_account(const struct place *p, int container, int card, int slot, uint32_t *pid)
 {
@@ -187,6 +200,21 @@ uint64_t place_account(const struct place *p, int container, int card, int slot,
     *pid = process ? s->pid : 0;
     if (slot >= SLOTS_EACH + OBJECTS_EACH) return UINT64_MAX;
     return process || o->card == (uint32_t)card ? (atomic_load(&a->charged) >> 19) * FR_UNIT_BYTES : 0;
+}
+
+void place_show_waits(const struct place *p, int container)
+{
+    const size_t slot_size = sizeof(struct fr_slot) + CARDS * sizeof(struct fr_account);
+    char *slots = (char *)(region_card(p, container, 0) + CARDS);
+    for (int i = 0; i < SLOTS_EACH; i++) {
+        struct fr_slot *s = (struct fr_slot *)(slots + (size_t)i * slot_size);
+        struct fr_account *a = (struct fr_account *)(s + 1);
+        if (!atomic_load(&s->state)) continue;
+        fprintf(stderr, "    slot %d: process %u, state %u, reaping %u", i, s->pid, atomic_load(&s->state), atomic_load(&s->reaping));
+        for (int card = 0; card < CARDS; card++)
+            fprintf(stderr, "; card %d: %.1f MiB under way, frees %#x", card, (double)(atomic_load(&a[card].slack) * FR_UNIT_BYTES) / MIB, (unsigned)atomic_load(&a[card].frees));
+        fputc('\n', stderr);
+    }
 }
 
 uint64_t place_escapes(const struct place *p, int container) { return atomic_load(&p->regions[container]->escapes); }

@@ -65,12 +65,31 @@ static bool launch(const struct thing *t)
     return !end("cuGraphLaunch", cuGraphLaunch((CUgraphExec)(uintptr_t)t->at, self.streams[roll(STREAMS)]), most, 0);
 }
 
-static bool make_graph(struct thing *t)
+/* Up to three captures, one within the other. A node without memory is cloned beside them. */
+static CUresult nest(CUstream s, CUgraph *graph, uint64_t *need)
+{
+    CUgraph outer = NULL, plain = NULL;
+    CUgraphNode n;
+    uint64_t more = 0;
+    CUresult r = capture(s, graph, need);
+    for (unsigned i = roll(3); i > 0 && !r; i--) {
+        CUgraphNodeParams child = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .child = {*graph, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE}};
+        if ((r = capture(s, &outer, &more)) || (r = cuGraphAddNode_v2(&n, outer, NULL, NULL, 0, &child))) break;
+        *graph = outer;
+        *need += more;
+    }
+    if (r || (r = cuGraphCreate(&plain, 0))) return r;
+    if (!(r = cuGraphAddEmptyNode(&n, plain, NULL, 0))) r = cuGraphAddChildGraphNode(&n, *graph, NULL, 0, plain);
+    cuGraphDestroy(plain);
+    return r;
+}
+
+static bool make_from(struct thing *t, CUresult (*build)(CUstream, CUgraph *, uint64_t *))
 {
     CUgraph graph = NULL;
     CUgraphExec exec;
     begin(self.card, 0);
-    if (end("capture", capture(self.streams[0], &graph, &t->size), 0, 0)) return false;
+    if (end("capture", build(self.streams[0], &graph, &t->size), 0, 0)) return false;
     begin(self.card, roundup(t->size, CHUNK));
     CUresult r = end("cuGraphInstantiate", cuGraphInstantiateWithFlags(&exec, graph, 0), roundup(t->size, CHUNK), 0);
     begin(self.card, 0);
@@ -80,6 +99,9 @@ static bool make_graph(struct thing *t)
     launch(t);
     return true;
 }
+
+static bool make_graph(struct thing *t) { return make_from(t, capture); }
+static bool make_nested(struct thing *t) { return make_from(t, nest); }
 
 static void free_graph(struct thing *t)
 {
@@ -95,5 +117,6 @@ const struct kind stream_kinds[] = {
     {"async", 16, false, make_async, free_async},
     {"pooled", 6, false, make_pooled, free_async},
     {"graph", 5, false, make_graph, free_graph},
+    {"nested", 3, false, make_nested, free_graph},
     {0},
 };

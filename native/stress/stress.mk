@@ -1,4 +1,4 @@
-# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild] [QUOTA=MiB] [THREADS=n] [CONTAINERS=n] [KILLS=n] [KINDS=a,b] [LIBRARY=]: stress.c says what it prints.
+# make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild|wild:n] [AUDIT=0] [QUOTA=MiB] [THREADS=n] [CONTAINERS=n] [KILLS=n] [KINDS=a,b] [LIBRARY=]: stress.c says what it prints.
 # The driver's policy follows from the seed; POLICY=0 is the fixed one.
 # LIBRARY= runs it on the plain driver, which must end in an overcommit.
 
@@ -18,7 +18,7 @@ $(OUT)/stress/stress-worker: $(STRESS_WORKER) $(OUT)/simgpu/libcuda.so.1
 
 .PHONY: stress
 stress: all $(OUT)/stress/stress $(OUT)/stress/stress-worker
-	@LD_LIBRARY_PATH=$(abspath $(OUT)/simgpu) PROCS=$(PROCS) OPS=$(OPS) SEED=$(SEED) POLICY=$(POLICY) QUOTA=$(QUOTA) THREADS=$(THREADS) CONTAINERS=$(CONTAINERS) KILLS=$(KILLS) \
+	@LD_LIBRARY_PATH=$(abspath $(OUT)/simgpu) PROCS=$(PROCS) OPS=$(OPS) SEED=$(SEED) POLICY=$(POLICY) QUOTA=$(QUOTA) THREADS=$(THREADS) CONTAINERS=$(CONTAINERS) KILLS=$(KILLS) AUDIT=$(AUDIT) \
 	    $(OUT)/stress/stress $(OUT)/stress/stress-worker $(LIBRARY)
 
 # ---- make -C native stress-matrix [SEED=n] [OPS=n]: every kind of memory and every pair of kinds, few and many processes, with and

@@ -53,6 +53,7 @@ void watch_hangs(struct watch *w)
         } else if (now - w->since_ns[i] > HANG_NS) {
             w->found.hangs++;
             fprintf(stderr, "hang: worker %d, process %d, did nothing for 10 s\n", i, (int)w->herd->pids[i]);
+            place_show_waits(w->herd->place, container_of(board_of(w), i));
             show_stack(w->herd->pids[i]);
             kill(w->herd->pids[i], SIGKILL);
             w->herd->expected[i] = true;
@@ -131,14 +132,29 @@ void watch_peaks(struct watch *w)
         }
 }
 
+/* What the node's audit does: what the driver holds and the library does not count goes into the page of limits. */
+void watch_audit(struct watch *w)
+{
+    for (int i = 0; i < (int)board_of(w)->containers && w->audits; i++)
+        for (int card = 0; card < CARDS; card++) {
+            uint64_t held = judge_held(&w->judges[i], card), used = place_used(w->herd->place, i, card);
+            place_set_unaccounted(w->herd->place, i, card, held > used ? held - used : 0);
+        }
+}
+
+static uint64_t counted_for(const struct watch *w, int container, int card)
+{
+    return place_used(w->herd->place, container, card) + place_unaccounted(w->herd->place, container, card);
+}
+
 static uint64_t outside(uint64_t n, uint64_t least, uint64_t most) { return n < least ? least - n : n > most ? n - most : 0; }
 
 static uint64_t compare(struct watch *w, int container)
 {
     uint64_t sum = 0;
     for (int card = 0; card < CARDS && w->herd->place->library; card++) {
-        uint64_t counted = place_used(w->herd->place, container, card), held = judge_held(&w->judges[container], card);
-        uint64_t most = judge_most(&w->judges[container], card), astray = outside(counted, held, most);
+        uint64_t counted = counted_for(w, container, card), held = judge_held(&w->judges[container], card);
+        uint64_t most = board_of(w)->wild ? UINT64_MAX : judge_most(&w->judges[container], card), astray = outside(counted, held, most);
         if (!astray) continue;
         sum += astray;
         fprintf(stderr, "leak at a quiet point: container %d, card %d: the library counts %.3f MiB, the driver holds %.3f MiB and allows %.3f\n",
@@ -174,10 +190,12 @@ static void examine(struct watch *w, int lane)
     int container = container_of(board_of(w), lane / LANES_EACH);
     atomic_store(&e->held, judge_held(&w->judges[container], (int)atomic_load(&e->card)));
     atomic_store(&e->most, judge_most(&w->judges[container], (int)atomic_load(&e->card)));
-    atomic_store(&e->info_wrong, 0), atomic_store(&e->refused, 0), atomic_store(&e->passed_over, 0);
+    atomic_store(&e->info_wrong, 0), atomic_store(&e->info_high, 0), atomic_store(&e->refused, 0), atomic_store(&e->passed_over, 0);
     if (!exam_step(w, EXAM_ASK, EXAM_DONE)) return;
     w->found.exams++;
-    w->found.false_oom += atomic_load(&e->refused) + atomic_load(&e->info_wrong);
+    w->found.let_through += atomic_load(&e->passed_over) + atomic_load(&e->info_high);
+    if (board_of(w)->wild && !atomic_load(&e->passed_over) && !atomic_load(&e->info_high)) return;
+    w->found.false_oom += board_of(w)->wild ? 0 : atomic_load(&e->refused) + atomic_load(&e->info_wrong);
     if (atomic_load(&e->refused) + atomic_load(&e->info_wrong) + atomic_load(&e->passed_over))
         fprintf(stderr, "exam: container %d on card %u held %.1f of %.1f MiB; %s%s%s (cuMemGetInfo shows %.1f MiB free)\n", container,
                 atomic_load(&e->card), (double)atomic_load(&e->held) / MIB, (double)board_of(w)->quota[atomic_load(&e->card)] / MIB,
@@ -205,8 +223,9 @@ static void inspect(struct watch *w)
         int lane = find_candidate(w, i);
         reap(w);
         if (lane < 0) continue;
+        watch_audit(w);
         w->found.leaked += compare(w, i);
-        if (!board_of(w)->wild) examine(w, lane);
+        if (w->audits || !board_of(w)->wild) examine(w, lane);
     }
 }
 
@@ -230,8 +249,9 @@ static void audit(struct watch *w, int container)
     bool ready = exam_step(w, EXAM_NONE, EXAM_TIDIED);
     uint64_t context = board_of(w)->context_bytes;
     reap(w);
+    watch_audit(w);
     for (int card = 0; card < CARDS; card++) {
-        uint64_t held = judge_held(&w->judges[container], card), counted = place_used(w->herd->place, container, card);
+        uint64_t held = judge_held(&w->judges[container], card), counted = counted_for(w, container, card);
         uint64_t most = judge_most(&w->judges[container], card), wild = board_of(w)->wild && held > context ? held - context : 0;
         if (!w->herd->place->library) counted = held;
         uint64_t astray = outside(most, context, context + wild) + outside(counted, held, most);
@@ -250,6 +270,7 @@ static void audit(struct watch *w, int container)
 void watch_last(struct watch *w)
 {
     reap(w);
+    watch_audit(w);
     for (int i = 0; i < (int)board_of(w)->containers; i++) {
         uint64_t escapes = place_escapes(w->herd->place, i);
         audit(w, i);

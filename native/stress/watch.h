@@ -7,12 +7,14 @@
 /* What the run has shown so far. */
 struct findings {
     uint64_t overcommit, false_oom, leaked, hangs, quiet_points, exams;
+    uint64_t let_through; /* answers at quiet points beyond what was left */
 };
 
 struct watch {
     struct herd *herd;
     struct sim_host *sim;
     struct judge judges[CONTAINERS_MOST];
+    bool audits; /* also does what the node's audit does */
     struct findings found;
     uint32_t seen[WORKERS];     /* sum of a worker's sequences ... */
     uint64_t since_ns[WORKERS]; /* ... unchanged since */
@@ -20,6 +22,7 @@ struct watch {
 
 void watch_open(struct watch *w, struct herd *h, struct sim_host *sim);
 void watch_peaks(struct watch *w);
+void watch_audit(struct watch *w);
 void watch_hangs(struct watch *w);
 void watch_quiet_point(struct watch *w); /* everybody stands still; ledger against ledger, then the exam */
 void watch_last(struct watch *w);        /* when all workers are gone */

@@ -107,6 +107,7 @@ script() { # what a sanitizer lets an interpreter load
 for test in "$OUT"/tests/clock/*_test "$OUT"/tests/arbiter/*_test "$OUT"/tests/simgpu/*_test; do ! may_run "$(name "$test")" || run "$(basename "$test")" "$test"; done
 for test in "$here"/simgpu/*_test.py "$here"/arbiter/*_test.py; do ! script "$test" || run "$(basename "$test")" "$PYTHON" "$test"; done
 
+for test in "$here"/fetch/*_test.py; do ! chosen "$test" || run "$(basename "$test")" "$PYTHON" "$test"; done
 for test in "$here"/shares/*_test.py; do ! chosen "$test" || run "shares_$(basename "$test")" "$PYTHON" "$test"; done
 
 for test in "$OUT"/tests/interposer/*_test; do

@@ -78,14 +78,14 @@ def test_a_process_that_holds_what_it_accounts_for_is_no_finding() -> None:
     ("held", "used", "kinds"),
     [
         pytest.param(1064, 1000, [], id="at the margin"),
-        pytest.param(1065, 1000, ["over-ledger"], id="above the margin"),
+        pytest.param(1065, 1000, [("over-ledger", 65)], id="above the margin"),
         pytest.param(1000, 4000, [], id="less than it accounts for"),
-        pytest.param(QUOTA // MIB + 65, 9999, ["over-quota"], id="the ledger's word does not raise the quota"),
-        pytest.param(QUOTA // MIB + 65, 0, ["over-quota"], id="both: the quota is what counts"),
+        pytest.param(QUOTA // MIB + 65, 9999, [("over-quota", 0)], id="the ledger's word does not raise the quota"),
+        pytest.param(QUOTA // MIB + 65, 0, [("over-quota", QUOTA // MIB + 65)], id="both: the quota is what counts"),
     ],
 )
-def test_memory_is_compared_with_ledger_and_quota(held: int, used: int, kinds: list[str]) -> None:
-    assert [f.kind for f in one(held * MIB, used * MIB)] == kinds
+def test_memory_is_compared_with_ledger_and_quota(held: int, used: int, kinds: list[tuple[str, int]]) -> None:
+    assert [(f.kind, f.beyond // MIB) for f in one(held * MIB, used * MIB)] == kinds
 
 
 def test_where_nobody_measured_contexts_each_process_may_have_an_unknown_one() -> None:
@@ -95,7 +95,7 @@ def test_where_nobody_measured_contexts_each_process_may_have_an_unknown_one() -
 
 def test_a_process_that_its_region_does_not_know_is_outside() -> None:
     (finding,) = one(300 * MIB, 5000 * MIB, member=False)
-    assert (finding.kind, finding.bytes) == ("not-in-ledger", 300 * MIB)
+    assert (finding.kind, finding.bytes, finding.beyond) == ("not-in-ledger", 300 * MIB, 300 * MIB)
     assert finding.process == process()
     assert finding.granted == granted()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fractile.agent.audit import Audit
+from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.http import Request
 from fractile.agent.journal import Journal
@@ -41,6 +42,7 @@ async def usage(tmp_path: Path) -> AsyncGenerator[Usage]:
             stock=stock,
             pods=pods,
             audit=Audit(client, events, Owners(client, pods), policy="warn"),
+            beyond=BeyondWriter(journal),
             turns=Turns(tmp_path / "arbiter.sock"),
         )
 

@@ -195,7 +195,7 @@ def test_a_newer_card_replaces_rows_and_says_when_none_is_left(tmp_path: Path) -
     ids=" ".join,
 )
 def test_a_word_that_the_tool_does_not_know_is_refused(host: Host, words: tuple[str, ...]) -> None:
-    assert "usage" in host.refusal(*words)
+    assert "--help" in host.refusal(*words)
     assert [well(r) for r in host.ask.readings()] == [(40, False, None, False)] * 2
 
 

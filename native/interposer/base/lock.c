@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+_Atomic uint32_t fr_era;
+
 static inline void relax(void)
 {
 #if defined(__x86_64__)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Another number in a forked child: what is remembered from before is void. ledger/process.c counts it. */
+/* Another number in a forked child: what is remembered from before is void. ledger/process.c counts. */
 extern _Atomic uint32_t fr_era;
 
 /* For the library's own tables: held for a handful of instructions, never across a driver call. */

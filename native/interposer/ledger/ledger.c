@@ -3,13 +3,11 @@
 #include "ledger/ledger.h"
 
 #include "base/compiler.h"
-#include "base/lock.h"
-#include "base/message.h"
 #include "base/point.h"
 #include "ledger/account.h"
-#include "ledger/limits.h"
 #include "ledger/limits_page.h"
 #include "ledger/oom_retry.h"
+#include "ledger/own_account.h"
 #include "ledger/process.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
@@ -23,49 +21,9 @@
 
 #define LOOK_EVERY_MS 30
 
-static struct fr_lock turns[FR_MAX_CARDS];
-
-struct fr_account *fr_own_account(int card)
-{
-    return fr_slot_account(fr_shared.slot, (uint32_t)card);
-}
-
 static uint64_t units_of(uint64_t bytes)
 {
     return bytes > FR_UNITS_MOST * FR_UNIT_BYTES ? FR_UNITS_MOST + 1 : (bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES;
-}
-
-static uint64_t limit_of(int card)
-{
-    struct fr_quota quota;
-    if (fr_isolation_is_off()) return FR_UNITS_MOST;
-    fr_quota(card, &quota);
-    return quota.memory / FR_UNIT_BYTES;
-}
-
-static bool add(int card, int64_t units, uint64_t limit)
-{
-    fr_lock(&turns[card]);
-    enum fr_added r = fr_account_add(fr_shared.slot, (uint32_t)card, units, limit);
-    fr_unlock(&turns[card]);
-    if (unlikely(r == FR_DAMAGED)) {
-        fr_escape();
-        fr_say(FR_SAY_REGION, "%s/shared/region is damaged: nothing more is granted on its card %d", fr_shared.directory, card);
-    }
-    return r == FR_ADDED;
-}
-
-/* Whatever may be given back at the end of the call is announced before it is taken. */
-bool fr_reserve(int card, uint64_t units)
-{
-    uint64_t limit = limit_of(card);
-    if (units > limit || fr_used_units((uint32_t)card) > limit - units) return false;
-    struct fr_account *a = fr_own_account(card);
-    atomic_fetch_add_explicit(&a->slack, units, memory_order_relaxed);
-    FR_POINT();
-    if (likely(add(card, (int64_t)units, limit))) return true;
-    atomic_fetch_sub_explicit(&a->slack, units, memory_order_relaxed);
-    return false;
 }
 
 static bool counts(int card) /* is there an account for it? */
@@ -113,7 +71,7 @@ void fr_op_end(struct fr_op *op, uint64_t kept)
     uint64_t reserved = op->reserved / FR_UNIT_BYTES, units = units_of(kept);
     int card = op->card;
     op->card = FR_NO_CARD;
-    if (units < reserved) add(card, (int64_t)units - (int64_t)reserved, 0);
+    if (units < reserved) fr_own_account_add(card, (int64_t)units - (int64_t)reserved, 0);
     FR_POINT();
     atomic_fetch_sub_explicit(&fr_own_account(card)->slack, reserved, memory_order_release);
     if (unlikely(units > reserved)) fr_charge(card, (units - reserved) * FR_UNIT_BYTES); /* the caller's worst case was none */
@@ -132,7 +90,7 @@ void fr_free_end(struct fr_op *op, uint64_t bytes)
     if (op->card < 0) return;
     int card = op->card;
     op->card = FR_NO_CARD;
-    if (bytes) add(card, -(int64_t)units_of(bytes), 0);
+    if (bytes) fr_own_account_add(card, -(int64_t)units_of(bytes), 0);
     FR_POINT();
     atomic_fetch_add_explicit(&fr_own_account(card)->frees, (1u << 16) - 1, memory_order_release);
 }
@@ -140,7 +98,7 @@ void fr_free_end(struct fr_op *op, uint64_t bytes)
 void fr_charge(int card, uint64_t bytes)
 {
     if (!bytes || !counts(card)) return;
-    add(card, (int64_t)units_of(bytes), FR_UNITS_MOST);
+    fr_own_account_add(card, (int64_t)units_of(bytes), FR_UNITS_MOST);
     raise_peak(card);
 }
 
@@ -160,18 +118,4 @@ uint64_t fr_used_here(int card)
 void fr_contexts_add(int card, int change)
 {
     if (counts(card)) atomic_fetch_add_explicit(&fr_own_account(card)->contexts, (uint32_t)change, memory_order_relaxed);
-}
-
-void fr_escape(void)
-{
-    if (fr_process_attach()) atomic_fetch_add_explicit(&fr_shared.region->escapes, 1, memory_order_relaxed);
-}
-
-/* For objects.c: its part of this account becomes the object's own. */
-void fr_move_to_object(uint32_t object)
-{
-    int card = (int)fr_shared.objects[object].card;
-    fr_lock(&turns[card]);
-    fr_account_move(fr_shared.slot, object);
-    fr_unlock(&turns[card]);
 }

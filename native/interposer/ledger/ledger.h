@@ -32,6 +32,5 @@ void fr_charge(int card, uint64_t bytes);           /* the driver took it alread
 uint64_t fr_used(int card);                         /* the container's sum, bytes; the dead are reaped at most 50 ms late */
 uint64_t fr_used_here(int card);                    /* this process's part */
 void fr_contexts_add(int card, int change);         /* account.contexts */
-void fr_escape(void);                               /* region.escapes: a call was seen that cannot be counted */
 
 #endif

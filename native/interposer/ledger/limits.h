@@ -6,6 +6,7 @@
 
 struct fr_quota {
     uint64_t memory, context, unaccounted;
+    uint64_t may_hold; /* memory less unaccounted: what calls that the library sees may take together */
     uint32_t cores, cores_limit, weight, flags;
 };
 int fr_card_count(void);

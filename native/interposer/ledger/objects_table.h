@@ -1,14 +1,32 @@
-/* What becomes of the objects of a dead slot. The caller has locked its byte. */
+/* The table of objects in the region: see objects_table.c, and objects.c for the states of an object. */
 #ifndef FRACTILE_LEDGER_OBJECTS_TABLE_H
 #define FRACTILE_LEDGER_OBJECTS_TABLE_H
+
+#include "ledger/shared.h"
+
+#include "region.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-bool fr_objects_lock_as(uint32_t slot);
-void fr_objects_unlock(void);
-void fr_objects_free_from(uint32_t slot); /* no longer in use: takes the lock from it if it stands there still */
-void fr_objects_drop(uint32_t slot);
-void fr_objects_settle(void); /* frees what only descriptors kept, when they are closed; of a process with a slot */
+struct fr_object;
+
+#define FR_HOLDER_WORDS (FR_MAX_SLOTS / 64)
+
+struct fr_object *fr_object_at(uint32_t n);
+uint32_t fr_objects_in_use(void);
+bool fr_object_is_live(uint32_t n);
+bool fr_object_is_covered_by(struct fr_object *o, uint32_t slot);
+bool fr_object_is_held_by_others(struct fr_object *o, uint32_t slot);
+bool fr_object_is_left(uint32_t n); /* nobody holds it, and it has an account of its own */
+bool fr_object_card_is_sound(const struct fr_object *o);
+bool fr_object_descriptor_is_open(const struct fr_object *o);
+
+/* With the lock of objects: */
+void fr_object_set_holder(struct fr_object *o, uint32_t slot, bool holds);
+void fr_object_set_state(struct fr_object *o, enum fr_object_state state);
+void fr_object_free(uint32_t n);
+void fr_object_release_own(uint32_t n);
+void fr_objects_drop(uint32_t slot); /* what becomes of the objects of a dead slot, whose byte the caller has locked */
 
 #endif

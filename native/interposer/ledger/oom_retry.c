@@ -87,7 +87,7 @@ static bool cannot_fit(int card, uint64_t units)
     fr_quota(card, &quota);
     uint64_t used = fr_used_units((uint32_t)card);
     if (atomic_load(&fr_shared.cards[card].used) != before) return false;
-    return used > FR_UNITS_MOST || (used > slack ? used - slack : 0) + units > quota.memory / FR_UNIT_BYTES;
+    return used > FR_UNITS_MOST || (used > slack ? used - slack : 0) + units > quota.may_hold / FR_UNIT_BYTES;
 }
 
 bool fr_retry_wait(struct fr_retry *p)
@@ -108,7 +108,7 @@ bool fr_reserve_with_retry(int card, uint64_t units)
     struct fr_quota quota;
     struct frees frees;
     fr_quota(card, &quota);
-    if (!fr_isolation_is_off() && units > quota.memory / FR_UNIT_BYTES) return false;
+    if (!fr_isolation_is_off() && units > quota.may_hold / FR_UNIT_BYTES) return false;
     int before = errno;
     note_frees(&frees, card);
     fr_reap();

@@ -8,7 +8,9 @@
 struct fr_account;
 
 struct fr_account *fr_own_account(int card);
-bool fr_reserve(int card, uint64_t units);            /* announced as slack; false: does not fit now */
-void fr_move_to_object(uint32_t object);
+bool fr_own_account_add(int card, int64_t units, uint64_t limit); /* the container's sum stays within limit; units < 0: gives back */
+bool fr_reserve(int card, uint64_t units);                        /* announced as slack; false: does not fit now */
+void fr_move_to_object(uint32_t object);                          /* for objects.c: its part of this account becomes the object's own */
+void fr_escape(void);                                             /* region.escapes: a call was seen that cannot be counted */
 
 #endif

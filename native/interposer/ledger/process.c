@@ -33,8 +33,6 @@ struct page {
 };
 static struct page *_Atomic this_process;
 static _Atomic bool wiped_by_us;
-_Atomic uint32_t fr_era;
-
 /* What pthread_atfork calls; that itself is no symbol of libc.so. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) __attribute__((weak));
 
@@ -105,6 +103,7 @@ static bool join(struct page *p)
 {
     if (atomic_load(&p->joined)) return true;
     if (!limits(p) || too_early(&p->join_again_ms)) return false;
+    atomic_store(&fr_shared.joined, &p->joined);
     bool taken = fr_slot_take();
     looked(p, fr_shared.region != NULL);
     if (taken) atomic_store_explicit(&p->joined, 1, memory_order_release);
@@ -141,10 +140,4 @@ enum fr_process_state fr_process_state(void)
     bool joined = fr_process_join();
     if (unlikely(fr_isolation_is_off())) return FR_OFF;
     return likely(joined) ? FR_ENFORCE : FR_CLOSED;
-}
-
-bool fr_process_is_joined(void)
-{
-    struct page *p = atomic_load(&this_process);
-    return p && atomic_load(&p->joined);
 }

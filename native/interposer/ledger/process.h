@@ -18,7 +18,6 @@ enum fr_process_state fr_process_state(void); /* sets the process up when it is 
  * accounts stand behind the slots as in region.h; a slot that fr_used has not reaped lately is alive. */
 struct fr_region *fr_process_attach(void);
 
-bool fr_process_join(void);      /* a slot is ours; takes one */
-bool fr_process_is_joined(void); /* does not */
+bool fr_process_join(void); /* a slot is ours; takes one. Whether one was taken: fr_process_is_joined in shared.h */
 
 #endif

@@ -9,9 +9,8 @@
 #include "ledger/account.h"
 #include "ledger/attach.h"
 #include "ledger/objects_table.h"
-#include "ledger/process.h"
 #include "ledger/shared.h"
-#include "ledger/slot.h"
+#include "ledger/slot_owner.h"
 
 #include "region.h"
 
@@ -20,6 +19,53 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- the lock of the table of objects. Its holder may die, so who waits for it may have to reap. ---- */
+
+#define PATIENCE_NS 1000000000ull /* a holder that was stopped in the middle; nobody hangs for it */
+#define CHECK_EVERY 16            /* pauses: then ask whether the holder is alive */
+
+static bool take_from_nobody(uint32_t mine)
+{
+    _Atomic uint32_t *word = &fr_shared.region->object_lock;
+    uint32_t seen = atomic_load(word);
+    if (seen != 0 && seen <= fr_shared.slot_count) return false;
+    return atomic_compare_exchange_strong(word, &seen, mine); /* 0, or damage */
+}
+
+bool fr_objects_lock_as(uint32_t slot)
+{
+    _Atomic uint32_t *word = &fr_shared.region->object_lock;
+    if (slot != fr_shared.slot || !fr_process_is_joined())
+        if (atomic_load(word) == slot + 1) return true; /* it died with it */
+    uint64_t start = fr_clock_ns(CLOCK_MONOTONIC);
+    for (unsigned round = 1; !take_from_nobody(slot + 1); round++) {
+        if (round < 4) syscall(SYS_sched_yield);
+        else fr_sleep_us(50);
+        uint32_t holder = atomic_load(word);
+        if (round % CHECK_EVERY == 0 && holder != 0 && holder != slot + 1) fr_reap_if_dead(holder - 1);
+        if (fr_clock_ns(CLOCK_MONOTONIC) - start > PATIENCE_NS) return false;
+    }
+    FR_POINT();
+    return true;
+}
+
+void fr_objects_unlock(void)
+{
+    FR_POINT();
+    atomic_store(&fr_shared.region->object_lock, 0);
+}
+
+void fr_objects_free_from(uint32_t slot)
+{
+    uint32_t its = slot + 1;
+    if (atomic_load(&fr_slot(slot)->state) == FR_SLOT_FREE) atomic_compare_exchange_strong(&fr_shared.region->object_lock, &its, 0);
+}
+
+/* ---- one slot ---- */
 
 static void release_account(uint32_t slot, uint32_t card)
 {
@@ -59,6 +105,18 @@ static void reap_if_dead(int fd, uint32_t slot)
     fr_byte_lock(fd, slot, F_UNLCK);
 }
 
+/* What only descriptors kept is freed when they are closed. The process has a slot. */
+static void settle_objects(void)
+{
+    for (uint32_t n = 0, high = fr_objects_in_use(); n < high; n++) {
+        struct fr_object *o = fr_object_at(n);
+        uint64_t key = o->key[1];
+        if (!fr_object_is_left(n) || fr_object_descriptor_is_open(o) || !fr_objects_lock_as(fr_shared.slot)) continue;
+        if (fr_object_is_left(n) && o->key[1] == key) fr_object_release_own(n); /* nobody joined it meanwhile, and it is still the same */
+        fr_objects_unlock();
+    }
+}
+
 /* While it looks, its own slot says so: others do not call themselves out of memory meanwhile. */
 static void announce(bool joined, uint32_t change)
 {
@@ -74,7 +132,7 @@ void fr_reap(void)
     for (uint32_t n = 0, high = fd < 0 ? 0 : fr_slots_in_use(); n < high; n++)
         if (!(joined && n == fr_shared.slot) && atomic_load(&fr_slot(n)->state) != FR_SLOT_FREE) reap_if_dead(fd, n);
     if (fd >= 0) fr_close(fd);
-    if (joined) fr_objects_settle();
+    if (joined) settle_objects();
     announce(joined, (uint32_t)-1);
     errno = before;
 }

@@ -199,6 +199,21 @@ bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record 
     return found;
 }
 
+bool fr_record_next(enum fr_class class, uint64_t after, struct fr_record *out)
+{
+    uint32_t best = 0;
+    enter();
+    for (uint32_t n = root; n;) {
+        bool above = compare(class, after, &at(n)->record) < 0;
+        if (above) best = n;
+        n = above ? at(n)->left : at(n)->right;
+    }
+    bool found = best && at(best)->record.class == class;
+    if (found) *out = at(best)->record;
+    leave();
+    return found;
+}
+
 /* Goes on where the last call stopped, so that taking all of a context looks at every node about once. */
 bool fr_record_take_of(CUcontext context, struct fr_record *out)
 {

@@ -15,11 +15,13 @@ struct fr_record {
     uint64_t bytes;         /* charged for it */
     CUcontext context;      /* dies with it; NULL: with nothing */
     uint64_t a, b;          /* the class's own */
+    uint64_t key_before;    /* while its context is being destroyed (context.c) */
 };
 bool fr_record_put(struct fr_record record);                                   /* false: no memory for the table; replaces an equal key */
 bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /* removes it: who takes it frees it */
 bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
 bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) holds the address */
+bool fr_record_next(enum fr_class class, uint64_t after, struct fr_record *out);       /* the one with the smallest key above this */
 bool fr_record_take_of(CUcontext context, struct fr_record *out);                      /* any one that dies with this context */
 
 #endif

@@ -5,6 +5,7 @@
 #include "region.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,7 +26,8 @@ struct fr_shared {
     char *slots;
     size_t slot_size;
     uint32_t card_count, slot_count, object_count;
-    uint32_t slot; /* ours, once fr_process_state has said so */
+    uint32_t slot; /* ours, once fr_process_join has said so */
+    _Atomic uint32_t *_Atomic joined; /* not 0 there: it is ours. In a page that is empty again in a forked child */
     uint64_t device, inode;
     char directory[256];
 };
@@ -39,6 +41,12 @@ static inline struct fr_slot *fr_slot(uint32_t slot)
 static inline struct fr_account *fr_slot_account(uint32_t slot, uint32_t card)
 {
     return (struct fr_account *)(fr_slot(slot) + 1) + card;
+}
+
+static inline bool fr_process_is_joined(void) /* a slot is ours; takes none */
+{
+    _Atomic uint32_t *joined = atomic_load(&fr_shared.joined);
+    return joined && atomic_load(joined);
 }
 
 static inline uint32_t fr_slots_in_use(void) /* none from here on was ever taken */

@@ -9,6 +9,7 @@
 #include "ledger/attach.h"
 #include "ledger/reap.h"
 #include "ledger/shared.h"
+#include "ledger/slot_owner.h"
 
 #include "region.h"
 
@@ -22,8 +23,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#define DYING 0x4 /* PF_EXITING of the kernel, in field 9 */
 
 #define PATIENCE 20000 /* times 100 us: a thread that lost the processor in the middle has it again by then */
 
@@ -60,92 +59,6 @@ void fr_slot_in_child(void)
     atomic_store(&in_the_middle, 0);
 }
 
-static size_t read_text(const char *path, char *out, size_t size)
-{
-    int fd = fr_open(path, O_RDONLY);
-    long n = fd < 0 ? 0 : syscall(SYS_read, fd, out, size - 1);
-    if (fd >= 0) fr_close(fd);
-    out[n > 0 ? n : 0] = 0;
-    return n > 0 ? (size_t)n : 0;
-}
-
-static uint64_t number(const char *p)
-{
-    uint64_t value = 0;
-    for (; *p >= '0' && *p <= '9'; p++) value = value * 10 + (uint64_t)(*p - '0');
-    return value;
-}
-
-/* The inode of the pid namespace, as its link says it ("pid:[4026531836]"): to follow the link costs several times as much. */
-static uint64_t own_namespace(void)
-{
-    char text[40] = {0};
-    long n = syscall(SYS_readlinkat, AT_FDCWD, "/proc/self/ns/pid", text, sizeof text - 1);
-    return n > 5 ? number(text + 5) : 0;
-}
-
-/* The command in brackets, field 2 of a stat file, may hold anything: it ends with the last bracket. */
-static const char *command_end(const char *text)
-{
-    const char *end = NULL;
-    for (; *text; text++)
-        if (*text == ')') end = text;
-    return end;
-}
-
-static void command_of(const char *text, char *out, size_t size)
-{
-    const char *end = command_end(text);
-    size_t n = 0;
-    while (end && text < end && *text != '(') text++;
-    for (text++; end && text < end && n < size - 1; text++) out[n++] = *text;
-    while (n < size) out[n++] = 0;
-}
-
-static const char *field_of(const char *text, int wanted) /* from 3 on */
-{
-    const char *p = command_end(text);
-    if (!p) return "";
-    for (int field = 2; *p && field < wanted; p++) field += *p == ' ';
-    return p;
-}
-
-static char *append(char *at, const char *text)
-{
-    while (*text) *at++ = *text++;
-    *at = 0;
-    return at;
-}
-
-/* Its byte lock is free: the lock goes with the process's memory, at exec or while it dies. But of several threads that die, one
- * may still have to close the descriptors by which the driver knows the process. Over is what is not dying (it is gone, or
- * another program now), or a zombie of which no thread is left. Where we cannot see the process the lock has to do. */
-bool fr_slot_over(const struct fr_slot *s)
-{
-    char path[40], digits[12], text[1024];
-    uint32_t pid = __atomic_load_n(&s->pid, __ATOMIC_RELAXED);
-    uint64_t space = __atomic_load_n(&s->pid_namespace, __ATOMIC_RELAXED), start = __atomic_load_n(&s->start_time, __ATOMIC_RELAXED);
-    if (!space || !start) return true;
-    char *digit = digits + sizeof digits - 1;
-    *digit = 0;
-    for (; pid; pid /= 10) *--digit = (char)('0' + pid % 10);
-    append(append(append(path, "/proc/"), digit), "/stat");
-    if (!read_text(path, text, sizeof text) || number(field_of(text, 22)) != start || own_namespace() != space) return true;
-    char state = *field_of(text, 3);
-    bool dying = number(field_of(text, 9)) & DYING;
-    return !dying || ((state == 'Z' || state == 'X') && number(field_of(text, 20)) <= 1);
-}
-
-static void describe(struct fr_slot *s)
-{
-    char text[1024];
-    read_text("/proc/self/stat", text, sizeof text);
-    command_of(text, s->command, sizeof s->command);
-    __atomic_store_n(&s->pid, (uint32_t)syscall(SYS_getpid), __ATOMIC_RELAXED);
-    __atomic_store_n(&s->start_time, number(field_of(text, 22)), __ATOMIC_RELAXED);
-    __atomic_store_n(&s->pid_namespace, own_namespace(), __ATOMIC_RELAXED);
-}
-
 static void clear_statistics(uint32_t slot)
 {
     for (uint32_t card = 0; card < fr_shared.card_count; card++) {
@@ -172,7 +85,7 @@ static bool move_in(uint32_t slot)
     if (atomic_load(&s->state) != FR_SLOT_FREE && !(fr_slot_over(s) && fr_reap_slot(slot))) return false; /* of somebody who died */
     atomic_store(&s->state, FR_SLOT_TAKEN);
     FR_POINT();
-    describe(s);
+    fr_slot_describe(s);
     clear_statistics(slot);
     atomic_store(&s->reaping, 0);
     atomic_fetch_add(&s->generation, 1);

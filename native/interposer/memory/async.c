@@ -42,56 +42,6 @@
 #define LEAST_NAP_US 20
 #define MOST_NAP_US 1000
 
-_Atomic int fr_capture_count;
-
-/* ---- streams ---- */
-
-uint64_t fr_stream_id(CUstream s)
-{
-    unsigned long long id;
-    if (fr_driver_has(FR_cuStreamGetId)) return REAL(cuStreamGetId)(s, &id) ? FR_NO_STREAM : id + 1;
-    uint64_t thread = s == CU_STREAM_PER_THREAD ? (uint64_t)syscall(SYS_gettid) : 0;
-    CUcontext c = NULL;
-    if ((uintptr_t)s <= 2 && REAL(cuStreamGetCtx)(s, &c)) return FR_NO_STREAM;
-    return ((uint64_t)(uintptr_t)s + (uint64_t)(uintptr_t)c + (thread << 32)) | 1ull << 63;
-}
-
-bool fr_stream_is_capturing(CUstream s)
-{
-    int status = 0;
-    if (likely(!atomic_load_explicit(&fr_capture_count, memory_order_relaxed))) return false;
-    return REAL(cuStreamIsCapturing)(s, &status) || status;
-}
-
-#define BEGIN(name, parameters, ...)                   \
-    HOOK CUresult name parameters                      \
-    {                                                  \
-        atomic_fetch_add(&fr_capture_count, 1);        \
-        fr_kept_blocks_free();                         \
-        CUresult r = REAL(name)(__VA_ARGS__);          \
-        if (r) atomic_fetch_sub(&fr_capture_count, 1); \
-        return r;                                      \
-    }
-#define TO_GRAPH (CUstream s, CUgraph g, const CUgraphNode *from, const void *edges, size_t n, unsigned mode)
-BEGIN(cuStreamBeginCapture, (CUstream s, unsigned mode), s, mode)
-BEGIN(cuStreamBeginCapture_ptsz, (CUstream s, unsigned mode), s, mode)
-BEGIN(cuStreamBeginCapture_v2, (CUstream s, unsigned mode), s, mode)
-BEGIN(cuStreamBeginCapture_v2_ptsz, (CUstream s, unsigned mode), s, mode)
-BEGIN(cuStreamBeginCaptureToGraph, TO_GRAPH, s, g, from, edges, n, mode)
-BEGIN(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH, s, g, from, edges, n, mode)
-
-/* A capture that was broken is over as well, with an error; the stream then captures no more. */
-static CUresult ended(CUstream s, CUresult r)
-{
-    int status = 0;
-    bool over = !r || (!REAL(cuStreamIsCapturing)(s, &status) && !status && r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    if (over) atomic_fetch_sub(&fr_capture_count, 1);
-    return r;
-}
-
-HOOK CUresult cuStreamEndCapture(CUstream s, CUgraph *out) { return ended(s, REAL(cuStreamEndCapture)(s, out)); }
-HOOK CUresult cuStreamEndCapture_ptsz(CUstream s, CUgraph *out) { return ended(fr_per_thread(s), REAL(cuStreamEndCapture_ptsz)(s, out)); }
-
 /* ---- at the margin ---- */
 
 /* Gives the driver back what lies unused. True: work in the stream is not done, and may free more. */
@@ -135,7 +85,7 @@ static CUresult at_the_margin(struct fr_pool_request *q)
     int mode = 2, before = errno; /* relaxed */
     fr_room_was_short();
     fr_quota(q->pool->card, &quota);
-    if (q->size > quota.memory) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (q->size > quota.may_hold) return CUDA_ERROR_OUT_OF_MEMORY;
     bool relaxed = atomic_load(&fr_capture_count) && !REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     CUresult r = persist(q);
     if (relaxed) REAL(cuThreadExchangeStreamCaptureMode)(&mode);
@@ -155,8 +105,8 @@ static bool ask_the_pool(const struct fr_pool_request *q)
     if (fr_process_state() == FR_OFF || q->pool->exported || q->pool->peers || !worst) return true;
     fr_quota(q->pool->card, &quota);
     used = fr_used(q->pool->card);
-    if (worst > quota.memory || used > quota.memory - worst) return false;
-    return quota.memory - worst - used >= FR_POOL_STEP || fr_pool_unused(q->pool) >= q->size;
+    if (worst > quota.may_hold || used > quota.may_hold - worst) return false;
+    return quota.may_hold - worst - used >= FR_POOL_STEP || fr_pool_unused(q->pool) >= q->size;
 }
 
 static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUstream s)

@@ -8,29 +8,39 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/code_room.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
+#include "memory/eager.h"
 #include "memory/function_table.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"
+#include "memory/loaded.h"
 #include "memory/margin_pool.h"
 #include "memory/pool_shrink.h"
 #include "memory/tiles.h"
-#include "pacing/stream_wait.h"
 
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+void (*_Atomic fr_before_context_ends)(CUcontext context);
+
 /* While the driver destroys a context, it may give its addresses and handles away already: what stands under them of the doomed
- * one takes another key. */
-static uint64_t key_of(const struct fr_record *r, uintptr_t name, bool ends)
+ * one takes another key, which is never used twice, since its thread may be held up while others make and destroy hundreds. */
+static void change_key(struct fr_record *r, bool ends)
 {
-    uint64_t own = r->key & ~(0xFFull << 56);
-    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return r->key;
-    return ends ? own | 1ull << 63 | (uint64_t)(name >> 1 & 0x7F) << 56 : own;
+    static _Atomic uint64_t keys = 1ull << 63; /* no address and no handle */
+    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return;
+    if (ends) {
+        r->key_before = r->key;
+        r->key = atomic_fetch_add(&keys, 1);
+    } else if (r->key >> 63) {
+        r->key = r->key_before; /* those of a green context, which its primary one takes over, were not changed */
+    }
 }
 
 static void move(CUcontext from, CUcontext to, bool ends, bool inside)
@@ -41,8 +51,9 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
             fr_margin_piece_free(r.key);
             continue;
         }
+        if (fr_room_moves(&r, to)) continue;
         r.context = to;
-        r.key = key_of(&r, (uintptr_t)to, ends);
+        change_key(&r, ends);
         fr_record_put(r);
     }
     fr_granules_rename(from, to);
@@ -52,7 +63,8 @@ CUcontext fr_context_retire(CUcontext context)
 {
     static _Atomic uintptr_t names = 1; /* odd: no handle is */
     CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2), popped;
-    fr_stream_states_forget(context);
+    void (*before)(CUcontext) = atomic_load(&fr_before_context_ends);
+    if (before) before(context);
     fr_kept_blocks_free();
     fr_context_forget(context);
     bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);
@@ -91,10 +103,13 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
 static CUresult make(struct fr_context_call *c)
 {
     struct fr_cost cost;
+    struct fr_load libraries;
     if (!c->out || !fr_device_exists(c->device)) return c->go(c);
     CUresult r = fr_context_reserve(&cost, c->device);
     if (r) return r;
-    if ((r = c->go(c))) {
+    r = fr_eager_begin(&libraries, c->device);
+    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
+    if (r) {
         fr_op_end(&cost.op, 0);
         return r;
     }
@@ -104,9 +119,11 @@ static CUresult make(struct fr_context_call *c)
         int card = cost.op.card;
         fr_op_end(&cost.op, cost.bytes);
         fr_context_made(card, *c->out);
+        fr_eager_end(&libraries, *c->out);
         return CUDA_SUCCESS;
     }
     REAL(cuCtxDestroy_v2)(*c->out);
+    fr_eager_end(&libraries, NULL);
     fr_op_end(&cost.op, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -163,7 +180,7 @@ HOOK CUresult cuVDPAUCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice devic
 
 /* ---- ending ---- */
 
-static CUresult end(struct fr_context_call *c)
+static CUresult end_in_turn(struct fr_context_call *c)
 {
     struct fr_record self;
     struct fr_op op;
@@ -186,6 +203,14 @@ static CUresult end(struct fr_context_call *c)
     fr_contexts_add(self.card, -1);
     fr_free_end(&op, bytes);
     return CUDA_SUCCESS;
+}
+
+static CUresult end(struct fr_context_call *c)
+{
+    bool turn = fr_eager_ends();
+    CUresult r = end_in_turn(c);
+    fr_eager_ended(turn);
+    return r;
 }
 
 static CUresult destroy(struct fr_context_call *c) { return REAL(cuCtxDestroy)(c->context); }

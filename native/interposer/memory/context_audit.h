@@ -5,6 +5,7 @@
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define FR_DUE_MS 100
@@ -12,7 +13,10 @@ enum { FR_UNSEEN_TABLES = 1, FR_UNSEEN_DUE = 2 };
 extern _Atomic uint32_t fr_unseen_why; /* 0: nothing can be unseen */
 void fr_context_made(int card, CUcontext context); /* by us: known, and its size is to be looked at in FR_DUE_MS */
 void fr_context_known(CUcontext context);
+bool fr_context_is_known(CUcontext context);
 void fr_context_forget(CUcontext context);
+void fr_context_audit_soon(int card);
+void fr_context_audit_when_due(void);
 uint64_t fr_unseen_take(int card); /* before its last context is counted off: what was charged beyond what we know of */
 
 #endif

@@ -19,6 +19,7 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/place.h"
 

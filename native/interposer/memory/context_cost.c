@@ -18,7 +18,6 @@
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/own_figure.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 #include "nvml_abi.h"

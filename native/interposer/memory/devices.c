@@ -5,14 +5,13 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "base/message.h"
 #include "base/text.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
 #include "ledger/process.h"
 #include "memory/api_memory.h"
-#include "memory/context_audit.h"
-#include "memory/unseen.h"
 
 #include "cuda_abi.h"
 
@@ -75,26 +74,29 @@ int fr_card_of(CUdevice device)
     return card;
 }
 
-int fr_card_here(CUdevice *device)
+/* A card that the limits do not name has no quota. */
+CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst)
 {
-    *device = -1;
-    if (REAL(cuCtxGetDevice)(device)) {
-        *device = -1;
-        return FR_NO_CARD;
-    }
-    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed))) fr_unseen_look(*device);
-    return fr_card_of(*device);
+    if (likely(at->card != FR_NO_CARD)) return fr_op_begin(op, at->card, worst);
+    *op = (struct fr_op){.card = FR_NO_CARD};
+    if (fr_process_state() == FR_OFF) return CUDA_SUCCESS;
+    if (fr_process_state() != FR_CLOSED) fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", at->device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-int fr_card_of_context(CUcontext context, CUdevice *device)
+bool fr_is_on_a_card(const CUmemLocation *l)
 {
-    CUcontext current = NULL, popped;
-    if (!context || (!REAL(cuCtxGetCurrent)(&current) && current == context)) return fr_card_here(device);
-    *device = -1;
-    if (REAL(cuCtxPushCurrent_v2)(context)) return FR_NO_CARD;
-    int card = fr_card_here(device);
-    REAL(cuCtxPopCurrent_v2)(&popped);
-    return card;
+    return l->type == CU_MEM_LOCATION_DEVICE || l->type == CU_MEM_LOCATION_DEVICE_LOCALITY_DOMAIN;
+}
+
+CUdevice fr_device_of_location(const CUmemLocation *l)
+{
+    return l->type == CU_MEM_LOCATION_DEVICE ? l->id : (l->id & 0xff); /* beside the domain */
+}
+
+int fr_card_of_location(const CUmemLocation *l)
+{
+    return fr_is_on_a_card(l) ? fr_card_of(fr_device_of_location(l)) : FR_NO_CARD;
 }
 
 /* ---- what programs see ---- */

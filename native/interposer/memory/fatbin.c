@@ -74,9 +74,9 @@ static bool is_elf(const unsigned char *p, size_t size) { return size >= SELFMAG
 static struct fr_image read_contents(const struct entry *e, const unsigned char *p, size_t size)
 {
     if (is_elf(p, size)) return fr_cubin_read(p, size);
-    if (e->kind != PTX) return (struct fr_image){.code = size, .unreadable = true};
+    if (e->kind != PTX) return fr_one_piece(size, 0, false);
     size_t length = strnlen((const char *)p, size);
-    return (struct fr_image){.code = length, .globals = fr_ptx_globals((const char *)p, length)};
+    return fr_one_piece(length, fr_ptx_globals((const char *)p, length), true);
 }
 
 static size_t unpack(const struct entry *e, unsigned char *out, size_t room)
@@ -87,7 +87,7 @@ static size_t unpack(const struct entry *e, unsigned char *out, size_t room)
 
 static struct fr_image read_packed(const struct entry *e)
 {
-    struct fr_image out = {.code = e->unpacked, .unreadable = true};
+    struct fr_image out = fr_one_piece(e->unpacked, 0, false);
     if (e->unpacked > UNPACKED_MOST) return out;
     unsigned char *scratch = mmap(NULL, e->unpacked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (scratch == MAP_FAILED) return out;
@@ -123,6 +123,8 @@ static unsigned read_entries(const unsigned char *at, size_t left, const struct 
         struct fr_image one = read_entry(&e);
         out->code = larger(out->code, one.code);
         out->globals = larger(out->globals, one.globals);
+        out->first = larger(out->first, one.first);
+        out->each = larger(out->each, one.each);
         out->unreadable |= one.unreadable;
         read++;
     }

@@ -7,8 +7,9 @@
  *
  *      in use + what the other graphs needed since the last trim + what this graph needs (nodes.c)
  *
- * Near the quota the store is trimmed first, and then what the others needed is not there any more. A graph without memory
- * nodes costs a look at one bit. */
+ * Near the quota the store is trimmed first, and then what the others needed is not there any more. What a graph needs is read and
+ * written with the store's turn only; while it changes, the larger need holds. A graph without memory nodes costs a look at one
+ * bit. */
 #include "memory/graph.h"
 
 #include "base/compiler.h"
@@ -20,11 +21,10 @@
 #include "memory/api_pool.h"
 #include "memory/devices.h"
 #include "memory/kept_blocks.h"
+#include "memory/kernel_nodes.h"
 #include "memory/nodes.h"
 #include "memory/pool_shrink.h"
 #include "memory/streams.h"
-#include "pacing/gate.h"
-#include "pacing/stream_state.h"
 
 #include "cuda_abi.h"
 
@@ -34,7 +34,6 @@
 #include <stdint.h>
 
 #define DEVICES 64
-#define FILTER 4096
 #define AT_THE_MARGIN 3
 
 struct store {
@@ -46,7 +45,7 @@ struct store {
 };
 
 static FR_LARGE struct store stores[DEVICES];
-static _Atomic uint64_t filter[FILTER / 64]; /* graphs with memory have their bit set; never cleared */
+_Atomic uint64_t fr_graphs_with_memory[FR_GRAPH_BITS / 64];
 
 /* A forked child has none of its parent's graphs. */
 static void take_over(struct store *s)
@@ -55,17 +54,6 @@ static void take_over(struct store *s)
     if (likely(s->era == era)) return;
     s->era = era;
     s->charged = s->kept = 0;
-}
-
-static size_t bit_of(CUgraphExec e)
-{
-    return ((uintptr_t)e >> 4 ^ (uintptr_t)e >> 16) % FILTER;
-}
-
-static bool may_have_memory(CUgraphExec e)
-{
-    size_t bit = bit_of(e);
-    return atomic_load_explicit(&filter[bit / 64], memory_order_relaxed) >> bit % 64 & 1;
 }
 
 /* ---- the charge: with the store's turn ---- */
@@ -143,6 +131,7 @@ void fr_graphs_trim(int card)
 
 struct call {
     struct fr_op op;
+    CUgraphExec exec; /* NULL: it is being made */
     CUdevice device;
     uint64_t need;
     uint64_t kept, trims; /* what the graph needed when it ran last, and how many trims there had been */
@@ -157,10 +146,34 @@ static uint64_t growth(const struct call *c)
     return most > s->charged ? most - s->charged : 0;
 }
 
+/* In a record: `a` is what the graph needs, `b` its device and, in the upper half, the number of trims before; `bytes` what it kept. */
+static void remember(CUgraphExec e, const struct call *c)
+{
+    struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e, .a = c->need,
+                          .b = (uint64_t)(unsigned)c->device | c->trims << 32, .bytes = c->kept};
+    size_t bit = fr_graph_bit(e);
+    if (!c->need) return;
+    atomic_fetch_or(&fr_graphs_with_memory[bit / 64], 1ull << bit % 64);
+    fr_record_put(r);
+}
+
+static bool recall(CUgraphExec e, struct call *c)
+{
+    struct fr_record r;
+    if (!fr_record_find(FR_GRAPH_EXEC, (uintptr_t)e, &r)) return false;
+    c->exec = e;
+    c->need = r.a;
+    c->device = (CUdevice)(uint32_t)r.b;
+    c->trims = r.b >> 32;
+    c->kept = r.bytes;
+    return true;
+}
+
 /* Takes the turn with enough reserved for the growth. False: there is no room, and the turn is not taken. */
 static bool begin_at_once(struct call *c)
 {
     enter(c->device);
+    if (c->exec) recall(c->exec, c); /* it may have changed before our turn */
     c->missing = growth(c);
     if (c->op.card != FR_NO_CARD && c->op.reserved >= c->missing) return true;
     if (c->op.card == FR_NO_CARD && fr_op_begin(&c->op, fr_card_of(c->device), 0)) c->op.card = FR_NO_CARD;
@@ -197,65 +210,32 @@ static void keep(struct call *c)
 
 static void end(struct call *c)
 {
+    uint64_t kept = c->kept, trims = c->trims;
     keep(c);
+    if (c->exec && (c->kept != kept || c->trims != trims)) remember(c->exec, c);
     compare(c->device, &c->op);
     leave(c->device);
 }
 
 static bool counts(uint64_t bytes, CUdevice device) { return bytes && device >= 0 && device < DEVICES; }
 
-/* In a record: `a` is what the graph needs, `b` its device and, in the upper half, the number of trims before; `bytes` what it kept. */
-static void remember(CUgraphExec e, const struct call *c)
+CUresult fr_graph_run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
 {
-    struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e, .a = c->need,
-                          .b = (uint64_t)(unsigned)c->device | c->trims << 32, .bytes = c->kept};
-    size_t bit = bit_of(e);
-    if (!c->need) return;
-    atomic_fetch_or(&filter[bit / 64], 1ull << bit % 64);
-    fr_record_put(r);
-}
-
-static bool recall(CUgraphExec e, struct call *c)
-{
-    struct fr_record r;
-    if (!fr_record_find(FR_GRAPH_EXEC, (uintptr_t)e, &r)) return false;
-    *c = (struct call){.need = r.a, .device = (CUdevice)(uint32_t)r.b, .trims = r.b >> 32, .kept = r.bytes};
-    return true;
-}
-
-static CUresult run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
-{
-    struct call c;
+    struct call c = {.need = 0};
     if (!recall(e, &c) || !counts(c.need, c.device) || fr_stream_is_capturing(s)) return real(e, given);
     if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t kept = c.kept, trims = c.trims;
     CUresult result = real(e, given);
     end(&c);
-    if (c.kept != kept || c.trims != trims) remember(e, &c);
     return result;
 }
 
-/* A launch is one piece of work on the card, to be paced as a kernel is. */
-#define LAUNCH(name, stream, own)                                                                                \
-    HOOK CUresult name(CUgraphExec e, CUstream s)                                                                \
-    {                                                                                                            \
-        if (fr_unpaced()) return likely(!may_have_memory(e)) ? REAL(name)(e, s) : run(e, stream, s, REAL(name)); \
-        struct fr_ticket t;                                                                                      \
-        fr_gate_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                        \
-        CUresult r = !may_have_memory(e) ? REAL(name)(e, s) : run(e, stream, s, REAL(name));                     \
-        fr_gate_leave(&t, r);                                                                                    \
-        return r;                                                                                                \
-    }
-LAUNCH(cuGraphLaunch, s, false)
-LAUNCH(cuGraphLaunch_ptsz, fr_per_thread(s), true)
-
 HOOK CUresult cuGraphUpload(CUgraphExec e, CUstream s)
 {
-    return likely(!may_have_memory(e)) ? REAL(cuGraphUpload)(e, s) : run(e, s, s, REAL(cuGraphUpload));
+    return likely(!fr_graph_may_have_memory(e)) ? REAL(cuGraphUpload)(e, s) : fr_graph_run(e, s, s, REAL(cuGraphUpload));
 }
 HOOK CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s)
 {
-    return likely(!may_have_memory(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
+    return likely(!fr_graph_may_have_memory(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : fr_graph_run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
 }
 
 /* ---- graphs come and go ---- */
@@ -311,56 +291,91 @@ HOOK CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUD
     return instantiate(&(struct instantiation){.out = out, .graph = g, .params = p, .go = with_params_ptsz});
 }
 
+/* ---- an executable graph changes ---- */
+
+struct change {
+    CUgraphExec exec;
+    struct call old; /* exec NULL: it had no memory */
+    struct fr_need need;
+};
+
 /* What it kept before stays counted. */
-static void needs_now(CUgraphExec e, struct fr_need need)
+static void set_need(const struct change *c, uint64_t bytes)
 {
-    struct call c;
-    if (!may_have_memory(e) || !recall(e, &c)) c = (struct call){.device = need.device};
-    c.need = need.bytes;
-    if (need.device >= 0) c.device = need.device;
-    remember(e, &c);
+    struct call now = {.device = c->need.device};
+    if (!bytes) return;
+    enter(c->need.device);
+    recall(c->exec, &now);
+    now.need = bytes;
+    remember(c->exec, &now);
+    leave(c->need.device);
+}
+
+/* Launches of other threads may meet the graph as it was or as it will be. */
+static struct change change_begin(CUgraphExec e, struct fr_need need)
+{
+    struct change c = {.exec = e, .need = need};
+    if (fr_graph_may_have_memory(e) && recall(e, &c.old)) c.need.device = c.old.device;
+    if (counts(need.bytes, c.need.device)) set_need(&c, need.bytes > c.old.need ? need.bytes : c.old.need);
+    return c;
+}
+
+static void change_end(const struct change *c, CUresult r)
+{
+    struct fr_record old;
+    if (!counts(c->need.bytes, c->need.device)) return;
+    if (!r) set_need(c, c->need.bytes);
+    else if (c->old.exec) set_need(c, c->old.need);
+    else fr_record_take(FR_GRAPH_EXEC, (uintptr_t)c->exec, &old);
 }
 
 HOOK CUresult cuGraphExecUpdate(CUgraphExec e, CUgraph g, CUgraphNode *n, int *result)
 {
+    struct change c = change_begin(e, fr_graph_need(g));
     CUresult r = REAL(cuGraphExecUpdate)(e, g, n, result);
-    if (!r) needs_now(e, fr_graph_need(g));
+    change_end(&c, r);
     return r;
 }
 HOOK CUresult cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO *info)
 {
+    struct change c = change_begin(e, fr_graph_need(g));
     CUresult r = REAL(cuGraphExecUpdate_v2)(e, g, info);
-    if (!r) needs_now(e, fr_graph_need(g));
+    change_end(&c, r);
     return r;
 }
 
 /* What else the graph holds cannot be seen any more, so the new child comes on top. */
-static void add_child(CUgraphExec e, CUgraph child)
+static struct change child_begin(CUgraphExec e, CUgraph child)
 {
-    struct call c;
+    struct call old = {.need = 0};
     struct fr_need need = fr_graph_need(child);
-    if (!need.bytes) return;
-    if (may_have_memory(e) && recall(e, &c)) need.bytes += c.need;
-    needs_now(e, need);
+    if (need.bytes && fr_graph_may_have_memory(e) && recall(e, &old)) need.bytes += old.need;
+    return change_begin(e, need);
 }
 
 HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
 {
+    struct change c = child_begin(e, child);
     CUresult r = REAL(cuGraphExecChildGraphNodeSetParams)(e, n, child);
-    if (!r) add_child(e, child);
+    change_end(&c, r);
     return r;
 }
 HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
 {
-    CUresult r = REAL(cuGraphExecNodeSetParams)(e, n, p);
-    if (!r && p->type == CU_GRAPH_NODE_TYPE_GRAPH) add_child(e, p->child.graph);
+    struct change c;
+    CUresult r = fr_node_used(p);
+    if (r) return r;
+    if (!p || p->type != CU_GRAPH_NODE_TYPE_GRAPH) return REAL(cuGraphExecNodeSetParams)(e, n, p);
+    c = child_begin(e, p->child.graph);
+    r = REAL(cuGraphExecNodeSetParams)(e, n, p);
+    change_end(&c, r);
     return r;
 }
 
 HOOK CUresult cuGraphExecDestroy(CUgraphExec e)
 {
     struct fr_record old;
-    bool known = may_have_memory(e) && fr_record_take(FR_GRAPH_EXEC, (uintptr_t)e, &old);
+    bool known = fr_graph_may_have_memory(e) && fr_record_take(FR_GRAPH_EXEC, (uintptr_t)e, &old);
     CUresult r = REAL(cuGraphExecDestroy)(e);
     if (known && r) fr_record_put(old);
     if (known) settle((CUdevice)(uint32_t)old.b);

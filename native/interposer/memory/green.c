@@ -33,7 +33,7 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
     if (r) return fr_op_end(&cost.op, 0), r;
     bool kept = fr_context_measure(&cost);
     struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*out,
-                               .bytes = cost.bytes, .a = (uint64_t)device};
+                               .bytes = cost.bytes, .a = (uint64_t)(unsigned)device | FR_GREEN};
     if (!kept || !fr_record_put(record)) {
         fr_primary_leave(&(struct fr_context_call){.go = destroy, .green = *out, .device = device}, false);
         r = CUDA_ERROR_OUT_OF_MEMORY;
@@ -60,7 +60,7 @@ HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
     struct fr_op op;
     struct fr_context_call c = {.go = destroy, .green = green};
     if (!green || !fr_record_take(FR_CONTEXT, (uintptr_t)green, &record)) return destroy(&c);
-    c.device = (CUdevice)record.a;
+    c.device = (CUdevice)(uint32_t)record.a;
     fr_free_begin(&op, record.card);
     CUcontext context = (CUcontext)(uintptr_t)record.b;
     if (context) {

@@ -15,6 +15,7 @@
 #include "ledger/objects.h"
 #include "ledger/process.h"
 #include "memory/api_vmm.h"
+#include "memory/devices.h"
 #include "memory/holding.h"
 
 #include "cuda_abi.h"

@@ -25,13 +25,14 @@ static struct fr_image read_wrapper(const struct wrapper *w, const struct fr_arc
 {
     struct fr_image out = {0};
     if (w->image) out = fr_image_read(w->image, SIZE_MAX, arches);
-    for (int i = 0; w->version == 2 && w->linked && i < MOST_LINKED && w->linked[i]; i++) {
+    if (w->version != 2 || !w->linked) return out;
+    for (int i = 0; i < MOST_LINKED && w->linked[i]; i++) {
         struct fr_image one = fr_image_read(w->linked[i], SIZE_MAX, arches);
         out.code += one.code;
         out.globals += one.globals;
         out.unreadable |= one.unreadable;
     }
-    return out;
+    return fr_one_piece(out.code, out.globals, !out.unreadable); /* the linker decides what stands together */
 }
 
 struct fr_image fr_image_read(const void *image, size_t size, const struct fr_arches *arches)
@@ -46,7 +47,7 @@ struct fr_image fr_image_read(const void *image, size_t size, const struct fr_ar
     if (magic == FATBIN && size >= 16) return fr_fatbin_read(image, size, arches);
     if (!memcmp(&magic, ELFMAG, SELFMAG)) return fr_cubin_read(image, size);
     size_t length = strnlen(image, size);
-    return (struct fr_image){.code = length, .globals = fr_ptx_globals(image, length)};
+    return fr_one_piece(length, fr_ptx_globals(image, length), true);
 }
 
 struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arches)

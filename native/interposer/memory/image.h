@@ -6,9 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes, at most. So many functions of it, loaded one by one, take `first` and `each` for every further one. */
 struct fr_image {
-    uint64_t code, globals; /* bytes, at most */
-    bool unreadable;        /* what it would take is not known */
+    uint64_t code, globals;
+    uint64_t first, each; /* an image that cannot be divided: code, 0 */
+    bool unreadable;      /* what it would take is not known */
 };
 
 /* Compute capabilities (90: 9.0) that code may be loaded for; none: any. */
@@ -26,5 +28,10 @@ struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arc
 uint64_t fr_ptx_globals(const char *text, size_t length);
 struct fr_image fr_cubin_read(const unsigned char *image, size_t size); /* size: SIZE_MAX as above */
 struct fr_image fr_fatbin_read(const unsigned char *image, size_t size, const struct fr_arches *arches);
+
+static inline struct fr_image fr_one_piece(uint64_t code, uint64_t globals, bool readable)
+{
+    return (struct fr_image){.code = code, .globals = globals, .first = code, .unreadable = !readable};
+}
 
 #endif

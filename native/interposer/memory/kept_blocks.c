@@ -10,8 +10,8 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
-#include "ledger/ledger.h"
 #include "resolve/real.h"
+#include "ledger/ledger.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/pool.h"

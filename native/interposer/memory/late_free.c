@@ -6,8 +6,11 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "resolve/real.h"
 #include "ledger/ledger.h"
+#include "memory/api_pool.h"
 #include "memory/linear_records.h"
+#include "memory/pool_shrink.h"
 #include "memory/streams.h"
 
 #include "cuda_abi.h"
@@ -98,6 +101,19 @@ void fr_late_frees_done(uint64_t stream, CUcontext context, uint64_t until)
 {
     uint64_t number;
     while (atomic_load(&fr_late_frees) && take(stream, context, until, &number)) fr_linear_release(number);
+}
+
+/* For the library itself, where a stream has nothing left to do: the call is a synchronisation and costs no time. */
+bool fr_synchronised(CUstream s)
+{
+    struct fr_shrinking shrinking;
+    if (atomic_load_explicit(&fr_capture_count, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
+    uint64_t so_far = fr_late_frees_so_far();
+    fr_pools_shrinking(&shrinking, FR_BRIEF);
+    CUresult r = REAL(cuStreamSynchronize)(s);
+    fr_pools_shrunk(&shrinking);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
+    return !r;
 }
 
 static CUstream some_handle(uint32_t i)

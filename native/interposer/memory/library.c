@@ -1,40 +1,116 @@
 /* Libraries are tied to no context: each context that uses one has its code and its variables of its own, from the first use
- * on. Loading mode EAGER loads both into the contexts that are there when the library is loaded: it is charged in the current
- * one at once, elsewhere with its first use there. */
+ * on. Loading mode EAGER loads both into all contexts that there are when the library is loaded, and into those made later when
+ * they are made, until it is unloaded (cuLibraryLoadData in the driver API's reference). */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
+#include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/code_room.h"
+#include "memory/context.h"
+#include "memory/devices.h"
+#include "memory/eager.h"
 #include "memory/image.h"
+#include "memory/load.h"
 #include "memory/loaded.h"
 #include "memory/module.h"
 #include "memory/place.h"
+#include "memory/primary.h"
 
 #include "cuda_abi.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-static CUresult nothing(struct fr_loading *l) { return (void)l, CUDA_SUCCESS; }
+#define CONTEXTS 64 /* of a process, into which a library is loaded at once; what more there are is charged afterwards */
+#define DEVICES 64
 
-static CUresult load(struct fr_loading *l)
+static const struct fr_count everything = {0, true};
+
+/* ---- the contexts of this process ---- */
+
+static bool add(struct fr_place *list, unsigned *count, struct fr_place at)
 {
-    struct fr_place at;
-    struct fr_op op = {.card = FR_NO_CARD};
-    if (!l->module_out || (!l->image && !l->path)) return l->go(l);
-    struct fr_image image = fr_module_read_image(l);
-    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    bool now = fr_loads_eagerly() && fr_place_here(&at) && at.card != FR_NO_CARD;
-    CUresult r = now ? fr_op_begin(&op, at.card, fr_parts_bytes(&image, FR_CODE | FR_GLOBALS)) : nothing(l);
-    if (r) return r;
-    r = l->go(l);
-    if (!r && !fr_module_add((uintptr_t)*l->module_out, NULL, &image)) {
-        REAL(cuLibraryUnload)(*l->module_out);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
+    if (at.card == FR_NO_CARD || !at.context) return true;
+    if (*count == CONTEXTS) return false;
+    list[(*count)++] = at;
+    return true;
+}
+
+/* Green ones load into the primary one that they are parts of. */
+static unsigned find_contexts(struct fr_place *list)
+{
+    struct fr_record r = {0};
+    unsigned count = 0;
+    for (CUdevice d = 0; d < DEVICES; d++) {
+        CUcontext primary = fr_primary_context(d);
+        if (primary && !add(list, &count, (struct fr_place){fr_card_of(d), d, primary})) return count;
     }
-    fr_op_end(&op, now && !r ? fr_parts_keep((uintptr_t)*l->module_out, &at, FR_CODE | FR_GLOBALS) : 0);
+    while (fr_record_next(FR_CONTEXT, r.key, &r)) {
+        bool itself = !r.context && !(r.a & FR_GREEN);
+        if (itself && !add(list, &count, (struct fr_place){.card = r.card, .context = (CUcontext)(uintptr_t)r.key})) return count;
+    }
+    return count;
+}
+
+/* ---- loading ---- */
+
+struct everywhere {
+    struct fr_place at[CONTEXTS];
+    struct fr_load load[CONTEXTS];
+    unsigned count;
+};
+
+static void end(struct everywhere *e, uint64_t library, CUresult r)
+{
+    for (unsigned i = 0; i < e->count; i++) {
+        e->load[i].handle = library;
+        fr_load_end(&e->load[i], r ? 0 : FR_CODE | FR_GLOBALS, everything);
+    }
+}
+
+static CUresult begin(struct everywhere *e, const struct fr_image *image)
+{
+    unsigned count = find_contexts(e->at);
+    for (e->count = 0; e->count < count; e->count++) {
+        CUresult r = fr_load_begin_image(&e->load[e->count], &e->at[e->count], image, FR_CODE | FR_GLOBALS);
+        if (r) return end(e, 0, r), r;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult load_it(struct fr_loading *call, const struct fr_image *image, bool eagerly)
+{
+    CUresult r = call->go(call);
+    if (r) return r;
+    uint64_t library = (uintptr_t)*call->module_out;
+    if (fr_module_add(library, NULL, image) && (!eagerly || fr_eager_remember(library))) return CUDA_SUCCESS;
+    REAL(cuLibraryUnload)(*call->module_out);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* In turn with contexts that are being made: each of them is there for the other, or not yet. */
+static CUresult load_everywhere(struct fr_loading *call, const struct fr_image *image)
+{
+    struct everywhere e;
+    fr_eager_enter();
+    CUresult r = begin(&e, image);
+    if (!r) {
+        r = load_it(call, image, true);
+        end(&e, r ? 0 : (uintptr_t)*call->module_out, r);
+    }
+    fr_eager_leave();
     return r;
+}
+
+static CUresult load(struct fr_loading *call)
+{
+    if (!call->module_out || (!call->image && !call->path)) return call->go(call);
+    struct fr_image image = fr_module_read_image(call);
+    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
+    return fr_loads_eagerly() ? load_everywhere(call, &image) : load_it(call, &image, false);
 }
 
 static CUresult load_data(struct fr_loading *l)
@@ -59,36 +135,42 @@ HOOK CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jo, v
 
 /* ---- use: the driver makes the library's module in this context, and with it its variables ---- */
 
-static int what_is_loaded(struct fr_loading *c)
+static void used(struct fr_load *l, CUresult r)
 {
     CUmodule here;
-    bool code = REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)c->handle) || fr_code_is_loaded(here);
-    return FR_GLOBALS | (code ? FR_CODE : 0);
+    struct fr_count loaded = everything;
+    if (!l->counts) return;
+    if (!r && !REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)l->handle)) loaded = fr_functions_in(here);
+    fr_load_end(l, r ? 0 : FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded);
 }
-
-static CUresult get_global(struct fr_loading *c) { return REAL(cuLibraryGetGlobal)(c->address, c->size, (CUlibrary)(uintptr_t)c->handle, c->name); }
-static CUresult get_managed(struct fr_loading *c) { return REAL(cuLibraryGetManaged)(c->address, c->size, (CUlibrary)(uintptr_t)c->handle, c->name); }
-static CUresult get_module(struct fr_loading *c) { return REAL(cuLibraryGetModule)(c->module_out, (CUlibrary)(uintptr_t)c->handle); }
 
 HOOK CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name)
 {
-    struct fr_loading c = {.go = get_global, .handle = (uintptr_t)library, .parts = FR_CODE | FR_GLOBALS, .loaded = what_is_loaded,
-                           .address = address, .size = size, .name = name};
-    return fr_load_parts(&c);
+    struct fr_load l;
+    CUresult r = fr_load_begin(&l, (uintptr_t)library, FR_LOAD_FIRST, NULL);
+    if (!r) used(&l, r = REAL(cuLibraryGetGlobal)(address, size, library, name));
+    return r;
 }
 
 /* Modules with managed variables are loaded as a whole. */
 HOOK CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *size, CUlibrary library, const char *name)
 {
-    struct fr_loading c = {.go = get_managed, .handle = (uintptr_t)library, .parts = FR_CODE | FR_GLOBALS, .address = address, .size = size, .name = name};
-    return fr_load_parts(&c);
+    struct fr_load l;
+    CUresult r = fr_load_begin(&l, (uintptr_t)library, FR_LOAD_FIRST, NULL);
+    if (r) return r;
+    r = REAL(cuLibraryGetManaged)(address, size, library, name);
+    fr_load_end(&l, r ? 0 : FR_CODE | FR_GLOBALS, everything);
+    return r;
 }
 
 HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {
     struct fr_place at;
-    struct fr_loading c = {.go = get_module, .handle = (uintptr_t)library, .parts = FR_CODE | FR_GLOBALS, .loaded = what_is_loaded, .module_out = out};
-    CUresult r = fr_load_parts(&c);
+    struct fr_load l;
+    CUresult r = fr_load_begin(&l, (uintptr_t)library, FR_LOAD_FIRST, NULL);
+    if (r) return r;
+    r = REAL(cuLibraryGetModule)(out, library);
+    used(&l, r);
     if (!r && out && fr_module_known((uintptr_t)library) && fr_place_here(&at)) fr_module_alias((uintptr_t)*out, (uintptr_t)library, at.context);
     return r;
 }
@@ -98,8 +180,11 @@ HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
 HOOK CUresult cuLibraryUnload(CUlibrary library)
 {
     struct fr_unload u;
+    bool turn = fr_eager_ends();
     fr_unload_begin(&u, (uintptr_t)library);
     CUresult r = REAL(cuLibraryUnload)(library);
+    if (!r) fr_eager_forget((uintptr_t)library);
     fr_unload_end(&u, r);
+    fr_eager_ended(turn);
     return r;
 }

@@ -6,7 +6,6 @@
 #include "memory/linear.h"
 
 #include "base/compiler.h"
-#include "base/message.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
@@ -14,6 +13,7 @@
 #include "ledger/process.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"
 #include "memory/late_free.h"
@@ -30,25 +30,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { WHOLE = 0, PIECE = 1 }; /* b of a record */
-
-bool fr_place_here(struct fr_place *at)
-{
-    at->context = NULL;
-    at->card = fr_card_here(&at->device);
-    return at->device >= 0 && !REAL(cuCtxGetCurrent)(&at->context);
-}
-
-/* A card that the limits do not name has no quota. */
-CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst)
-{
-    if (likely(at->card != FR_NO_CARD)) return fr_op_begin(op, at->card, worst);
-    *op = (struct fr_op){.card = FR_NO_CARD};
-    if (fr_process_state() == FR_OFF) return CUDA_SUCCESS;
-    if (fr_process_state() != FR_CLOSED) fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", at->device);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
 
 /* What pools of this process keep unused goes back before anything is refused. */
 static CUresult begin(struct fr_op *op, const struct fr_place *at, uint64_t worst)
@@ -84,7 +65,7 @@ static CUresult whole(struct fr_request *q, const struct fr_place *at)
     }
     uint64_t took = fr_round_to_granules(q->size);
     bool kept = took <= op.reserved || at->card == FR_NO_CARD || fr_op_more(&op, took - op.reserved);
-    if (kept && remember(q, at, took, WHOLE)) {
+    if (kept && remember(q, at, took, FR_LINEAR_WHOLE)) {
         fr_op_end(&op, took);
         return CUDA_SUCCESS;
     }
@@ -103,7 +84,7 @@ static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *
     if (!fr_granules_add(at->context, at->card, q->address, q->size, &added)) return false;
     uint64_t bytes = added * FR_GRANULE;
     bool kept = bytes <= op->reserved || op->card == FR_NO_CARD || fr_op_more(op, bytes - op->reserved);
-    if (kept && remember(q, at, 0, PIECE)) {
+    if (kept && remember(q, at, 0, FR_LINEAR_PIECE)) {
         fr_op_end(op, bytes);
         return true;
     }
@@ -116,7 +97,7 @@ static bool last_granule(int card)
 {
     struct fr_quota quota;
     fr_quota(card, &quota);
-    return fr_used(card) + 2 * FR_GRANULE > quota.memory && fr_process_state() == FR_ENFORCE;
+    return fr_used(card) + 2 * FR_GRANULE > quota.may_hold && fr_process_state() == FR_ENFORCE;
 }
 
 /* What the last granule has left could not be used: the next piece would need a granule to be reserved. So the last ones lie
@@ -141,71 +122,12 @@ CUresult fr_linear_request(struct fr_request *q)
     return small ? piece(q, &at) : whole(q, &at);
 }
 
-/* ---- and back ---- */
+static CUresult alloc(struct fr_request *q) { return REAL(cuMemAlloc_v2)(&q->address, (size_t)q->size); }
 
-bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
+CUresult fr_linear_alloc(CUdeviceptr *out, size_t size)
 {
-    f->known = p && fr_record_take(FR_POINTER, p, &f->record);
-    if (f->known) fr_free_begin(&f->op, f->record.card);
-    return f->known;
-}
-
-/* What goes back to the ledger when the driver has taken the memory back. */
-static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
-{
-    uint64_t bytes = r->bytes;
-    int object = r->object;
-    if (kind == PIECE) {
-        uint32_t emptied;
-        fr_granules_remove(r->card, p, r->a, &emptied, &object);
-        bytes = emptied * FR_GRANULE;
-    }
-    return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
-}
-
-void fr_linear_free_end(struct fr_linear *f, CUresult result)
-{
-    if (!f->known) return;
-    if (result) fr_record_put(f->record);
-    fr_free_end(&f->op, result ? 0 : refund(&f->record, f->record.key, f->record.b));
-}
-
-/* A late free: the record waits under a number; b: address and kind. */
-bool fr_linear_keep(const struct fr_linear *f, uint64_t number)
-{
-    struct fr_record r = f->record;
-    r.class = FR_LATE;
-    r.b = r.key | r.b;
-    r.key = number;
-    return fr_record_put(r);
-}
-
-void fr_linear_release(uint64_t number)
-{
-    struct fr_record r;
-    struct fr_op op;
-    if (!fr_record_take(FR_LATE, number, &r)) return; /* it went with its context */
-    fr_free_begin(&op, r.card);
-    fr_free_end(&op, refund(&r, r.b & ~1ull, r.b & 1));
-}
-
-/* ---- for IPC: what the driver shares ---- */
-
-bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)
-{
-    struct fr_record r;
-    if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
-    *card = r.card;
-    *bytes = r.b == PIECE ? FR_GRANULE : r.bytes;
-    *object = r.object;
-    return r.b != PIECE || fr_granule_object(*card, p, object);
-}
-
-bool fr_linear_set_object(CUdeviceptr p, int object)
-{
-    struct fr_record r;
-    if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
-    if (r.b == PIECE) return fr_granule_set_object(r.card, p, object);
-    r.object = object;
-    return fr_record_put(r);
+    struct fr_request q = {.call = alloc, .size = size, .worst = size, .plain = true};
+    CUresult r = fr_linear_request(&q);
+    if (!r) *out = q.address;
+    return r;
 }

@@ -32,16 +32,6 @@ static uint64_t pitch_of(uint64_t width)
 
 /* ---- linear ---- */
 
-static CUresult alloc(struct fr_request *q) { return REAL(cuMemAlloc_v2)(&q->address, (size_t)q->size); }
-
-CUresult fr_linear_alloc(CUdeviceptr *out, size_t size)
-{
-    struct fr_request q = {.call = alloc, .size = size, .worst = size, .plain = true};
-    CUresult r = fr_linear_request(&q);
-    if (!r) *out = q.address;
-    return r;
-}
-
 HOOK CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
     return out && size ? fr_linear_alloc(out, size) : REAL(cuMemAlloc_v2)(out, size);

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { FR_LINEAR_WHOLE = 0, FR_LINEAR_PIECE = 1 }; /* b of its record */
+
 struct fr_linear { /* a free on its way */
     struct fr_op op;
     struct fr_record record;

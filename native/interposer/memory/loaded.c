@@ -1,54 +1,70 @@
 /* What is loaded of each module and library, in which context.
  *
- * A module or library has a record under its handle (a: its sizes in granules, b: its serial
- * number, and how many places it has). What is loaded of
- * it in a context has one too, under a key of its own (a: which parts, b: the handle), and dies with the context. A module is
- * tied to a context and has one place; a library has one for every context that used it. Keys come from a serial number, since
- * a handle may stand for another module as soon as the driver has let go of it.
+ * A module or library has a record under its handle: what its image takes, its serial number, and how many places it has.
+ * What is loaded of it in a context has one too, under a key of its own, and dies with the context. A module is tied to a
+ * context and has one place; a library has one for every context that used it. Keys come from a serial number, since a handle may
+ * stand for another module as soon as the driver has let go of it. A third kind of record remembers a function whose code is
+ * loaded, so that it is not reserved again.
  *
- * A part is charged once, with whole granules for each module: the most that it can take, whatever the driver packs together.
- * Nothing that it says afterwards tells less for certain: its count of free memory is that of the whole card. */
+ * Variables take whole granules. Code shares blocks with that of other modules: code_room.c. */
 #include "memory/loaded.h"
 
 #include "base/lock.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
+#include "memory/code_room.h"
+#include "memory/context_audit.h"
+#include "memory/devices.h"
 #include "memory/function_table.h"
 #include "memory/granules.h"
 #include "memory/image.h"
-#include "memory/place.h"
 
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define GRANULES_BITS 24
 #define ALIAS (1ull << 63) /* in a: another name of the library in b */
-#define PLACES_BITS 16
+#define WHOLE (1ull << 2)
+enum { PLACES_BITS = 16, EACH_BITS = 20, CODE_BITS = 22, GLOBALS_BITS = 20, FIRST_BITS = 20, FUNCTIONS_SHIFT = 3 };
+enum { SERIAL_SHIFT = PLACES_BITS + EACH_BITS };
+#define LARGE_UNIT 65536ull
+#define SMALL_UNIT 4096ull
 
 static struct fr_lock lock;
 static _Atomic uint64_t serials;
 
+/* A call loaded one function of an image that has others: this driver loads them one by one. */
+static _Atomic bool one_by_one;
+
 /* ---- sizes ---- */
 
-static uint64_t granules(uint64_t bytes)
+static uint64_t units(uint64_t bytes, uint64_t unit, unsigned bits)
 {
-    uint64_t n = fr_round_to_granules(bytes) / FR_GRANULE, most = (1ull << GRANULES_BITS) - 1;
+    uint64_t n = bytes / unit + (bytes % unit != 0), most = (1ull << bits) - 1;
     return n < most ? n : most;
 }
 
-static uint64_t pack(const struct fr_image *image) { return granules(image->code) << GRANULES_BITS | granules(image->globals); }
+static uint64_t bits_of(uint64_t word, unsigned from, unsigned count) { return word >> from & ((1ull << count) - 1); }
 
-static uint64_t packed_bytes(uint64_t a, int parts)
+static void pack(struct fr_record *module, const struct fr_image *i)
 {
-    uint64_t code = a >> GRANULES_BITS & ((1ull << GRANULES_BITS) - 1), globals = a & ((1ull << GRANULES_BITS) - 1);
-    return ((parts & FR_CODE ? code : 0) + (parts & FR_GLOBALS ? globals : 0)) * FR_GRANULE;
+    bool divided = i->each && i->each < SMALL_UNIT << EACH_BITS;
+    module->a = units(i->code, LARGE_UNIT, CODE_BITS) << (GLOBALS_BITS + FIRST_BITS) | units(i->globals, FR_GRANULE, GLOBALS_BITS) << FIRST_BITS |
+                units(divided ? i->first : i->code, LARGE_UNIT, FIRST_BITS);
+    module->b |= (divided ? units(i->each, SMALL_UNIT, EACH_BITS) : 0) << PLACES_BITS;
 }
 
-uint64_t fr_parts_bytes(const struct fr_image *image, int parts) { return packed_bytes(pack(image), parts); }
+static struct fr_image image_of(const struct fr_record *module)
+{
+    return (struct fr_image){.code = bits_of(module->a, GLOBALS_BITS + FIRST_BITS, CODE_BITS) * LARGE_UNIT,
+                             .globals = bits_of(module->a, FIRST_BITS, GLOBALS_BITS) * FR_GRANULE,
+                             .first = bits_of(module->a, 0, FIRST_BITS) * LARGE_UNIT,
+                             .each = bits_of(module->b, PLACES_BITS, EACH_BITS) * SMALL_UNIT};
+}
 
 /* ---- records ---- */
 
@@ -58,12 +74,12 @@ static bool find_module(uint64_t handle, struct fr_record *module)
     return !(module->a & ALIAS) || (fr_record_find(FR_MODULE, module->b, module) && !(module->a & ALIAS));
 }
 
-static uint64_t places(const struct fr_record *module) { return module->b & ((1ull << PLACES_BITS) - 1); }
+static uint64_t places(const struct fr_record *module) { return bits_of(module->b, 0, PLACES_BITS); }
 
 /* Odd, so that it is no handle. */
 static uint64_t key_of(const struct fr_record *module, uint64_t place)
 {
-    return (module->b >> PLACES_BITS << PLACES_BITS | place) << 1 | 1;
+    return (module->b >> SERIAL_SHIFT << PLACES_BITS | place) << 1 | 1;
 }
 
 /* The record of what is loaded in this context, or a free place for it. Under the lock. */
@@ -77,6 +93,31 @@ static bool find_part(const struct fr_record *module, CUcontext context, struct 
     }
     *out = (struct fr_record){.class = FR_MODULE, .object = FR_NO_OBJECT, .key = key_of(module, *place), .context = context};
     return false;
+}
+
+static struct fr_count count_of(const struct fr_record *part)
+{
+    return (struct fr_count){(uint32_t)(part->a >> FUNCTIONS_SHIFT), part->a & WHOLE};
+}
+
+/* Different from handles and from the other keys in its lowest bits. */
+static uint64_t key_of_function(CUfunction f, CUcontext context)
+{
+    uint64_t mixed = (uintptr_t)f * 0x9E3779B97F4A7C15ull ^ (uintptr_t)context * 0xBF58476D1CE4E5B9ull;
+    return (mixed & ~7ull) | 4;
+}
+
+static bool function_is_loaded(const struct fr_record *module, CUfunction f, CUcontext context)
+{
+    struct fr_record r;
+    if (!f || !fr_record_find(FR_MODULE, key_of_function(f, context), &r)) return false;
+    return r.context == context && r.a == (uintptr_t)f && r.b == module->b >> SERIAL_SHIFT;
+}
+
+static void note_function(const struct fr_record *module, CUfunction f, CUcontext context)
+{
+    fr_record_put((struct fr_record){.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = key_of_function(f, context),
+                                     .context = context, .a = (uintptr_t)f, .b = module->b >> SERIAL_SHIFT});
 }
 
 bool fr_module_known(uint64_t handle)
@@ -93,8 +134,9 @@ bool fr_module_is_library(uint64_t handle)
 
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image)
 {
-    struct fr_record module = {.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = handle, .context = context, .a = pack(image),
-                               .b = atomic_fetch_add(&serials, 1) << PLACES_BITS};
+    struct fr_record module = {.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = handle, .context = context,
+                               .b = atomic_fetch_add(&serials, 1) << SERIAL_SHIFT};
+    pack(&module, image);
     return fr_record_put(module);
 }
 
@@ -104,51 +146,127 @@ bool fr_module_alias(uint64_t handle, uint64_t library, CUcontext context)
     return handle == library || fr_record_put(alias);
 }
 
-int fr_loaded_parts(uint64_t handle, CUcontext context)
-{
-    struct fr_record module, part = {0};
-    uint64_t place;
-    fr_lock(&lock);
-    if (find_module(handle, &module)) find_part(&module, context, &part, &place);
-    fr_unlock(&lock);
-    return (int)part.a;
-}
-
-uint64_t fr_parts_keep(uint64_t handle, const struct fr_place *at, int parts)
-{
-    struct fr_record module, part;
-    uint64_t place, bytes = 0;
-    fr_lock(&lock);
-    if (find_module(handle, &module)) {
-        find_part(&module, at->context, &part, &place);
-        bytes = packed_bytes(module.a, parts & ~(int)part.a);
-        part.a |= (uint64_t)parts;
-        part.bytes += bytes;
-        part.card = at->card;
-        module.b += place == places(&module); /* a new place */
-        fr_record_put(module);
-        fr_record_put(part); /* without memory for it the bytes stay charged until the process ends */
-    }
-    fr_unlock(&lock);
-    return bytes;
-}
-
-/* ---- loading ---- */
-
-CUresult fr_load_parts(struct fr_loading *call)
+bool fr_module_image(uint64_t handle, struct fr_image *out)
 {
     struct fr_record module;
-    struct fr_place at;
+    if (!find_module(handle, &module)) return false;
+    *out = image_of(&module);
+    return true;
+}
+
+/* ---- before a call ---- */
+
+/* Calls of other threads may take the room that was there for this one, so it is asked for until what is reserved suffices. */
+static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (bool begun = false;; begun = true) {
+        fr_lock(&lock);
+        uint64_t missing = fr_room_missing(l->at.context, more), needed = missing + own;
+        bool enough = begun && (l->op.card == FR_NO_CARD || l->op.reserved >= needed);
+        if (enough && !fr_room_promise(&l->at, more, missing)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        fr_unlock(&lock);
+        if (enough) l->promised = more, l->granted = missing, l->counts = true;
+        else if (!begun) r = fr_op_begin_at(&l->op, &l->at, needed);
+        else if (!fr_op_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
+        if (r || enough) return r;
+    }
+}
+
+CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts)
+{
+    *l = (struct fr_load){.op.card = FR_NO_CARD, .at = *at};
+    struct fr_code code = {0};
+    if (parts & FR_CODE) code = fr_code_of(image, (struct fr_count){0, true});
+    return promise(l, code, code.own + (parts & FR_GLOBALS ? fr_round_to_granules(image->globals) : 0));
+}
+
+/* With the first function a driver may load the whole image, unless it has shown that it does not. */
+static struct fr_code most_of(const struct fr_image *image, struct fr_count now, enum fr_load_what what)
+{
+    struct fr_count one_more = {now.functions + 1, now.whole};
+    bool whole = what == FR_LOAD_FIRST || !image->each || !atomic_load_explicit(&one_by_one, memory_order_relaxed);
+    struct fr_code code = fr_code_of(image, one_more);
+    return whole ? fr_code_most(code, fr_code_of(image, (struct fr_count){0, true})) : code;
+}
+
+CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function)
+{
+    struct fr_record module, part;
+    uint64_t place;
+    *l = (struct fr_load){.op.card = FR_NO_CARD, .at = *at, .handle = handle, .function = function};
+    if (!find_module(handle, &module) || at->card == FR_NO_CARD) return CUDA_SUCCESS;
+    fr_lock(&lock);
+    find_part(&module, l->at.context, &part, &place);
+    bool loaded = part.a & FR_GLOBALS && (what == FR_LOAD_FIRST || part.a & WHOLE || function_is_loaded(&module, function, l->at.context));
+    fr_unlock(&lock);
+    if (loaded) return CUDA_SUCCESS;
+    struct fr_image image = image_of(&module);
+    struct fr_code more = fr_code_more(fr_code_of(&image, count_of(&part)), most_of(&image, count_of(&part), what));
+    return promise(l, more, more.own + (part.a & FR_GLOBALS ? 0 : image.globals));
+}
+
+/* ---- and after it ---- */
+
+struct change {
+    struct fr_code code;
+    uint64_t bytes; /* beside the blocks */
+};
+
+/* Under the lock. */
+static struct change note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded, CUfunction function)
+{
+    struct fr_record module, part;
+    uint64_t place;
+    struct change change = {0};
+    if (!parts || !find_module(handle, &module)) return change;
+    struct fr_image image = image_of(&module);
+    find_part(&module, at->context, &part, &place);
+    struct fr_count was = count_of(&part), now = was;
+    /* Where functions came one by one before, the last of them is one more, and not all of the image. */
+    bool whole = was.whole || (loaded.whole && !was.functions);
+    if (parts & FR_CODE) now = (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, whole};
+    change.code = fr_code_more(fr_code_of(&image, was), fr_code_of(&image, now));
+    change.bytes = change.code.own + (parts & ~(int)part.a & FR_GLOBALS ? image.globals : 0);
+    part.a = (part.a & FR_GLOBALS) | (uint64_t)parts | (now.whole ? WHOLE : 0) | (uint64_t)now.functions << FUNCTIONS_SHIFT;
+    part.bytes += change.bytes;
+    part.card = at->card;
+    module.b += place == places(&module); /* a new place */
+    fr_record_put(module);
+    fr_record_put(part); /* without memory for it the bytes stay charged until the process ends */
+    if (function && parts & FR_CODE) note_function(&module, function, at->context);
+    return change;
+}
+
+static void give_back(int card, uint64_t bytes)
+{
     struct fr_op op;
-    if (!find_module(call->handle, &module) || !fr_place_here(&at) || at.card == FR_NO_CARD) return call->go(call);
-    uint64_t worst = packed_bytes(module.a, call->parts & ~fr_loaded_parts(call->handle, at.context));
-    if (!worst) return call->go(call);
-    CUresult r = fr_op_begin(&op, at.card, worst);
-    if (r) return r;
-    r = call->go(call);
-    int parts = r ? 0 : call->loaded ? call->loaded(call) : call->parts;
-    fr_op_end(&op, parts ? fr_parts_keep(call->handle, &at, parts) : 0);
-    return r;
+    fr_free_begin(&op, card);
+    fr_free_end(&op, bytes);
+}
+
+void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
+{
+    if (!l->counts) return;
+    if (parts & FR_CODE && loaded.functions && !loaded.whole) atomic_store_explicit(&one_by_one, true, memory_order_relaxed);
+    fr_lock(&lock);
+    struct change c = note(l->handle, &l->at, parts, loaded, l->function);
+    int64_t blocks = fr_room_keep(l->at.context, l->promised, c.code, l->granted);
+    fr_unlock(&lock);
+    fr_op_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
+    if (blocks < 0) give_back(l->at.card, (uint64_t)-blocks);
+    if (parts & FR_CODE) fr_context_audit_soon(l->at.card);
+}
+
+uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded)
+{
+    fr_lock(&lock);
+    struct change c = note(handle, at, parts, loaded, NULL);
+    fr_room_promise(at, (struct fr_code){0}, 0);
+    int64_t blocks = fr_room_keep(at->context, (struct fr_code){0}, c.code, 0);
+    fr_unlock(&lock);
+    return c.bytes + (blocks > 0 ? (uint64_t)blocks : 0);
 }
 
 /* ---- and back ---- */
@@ -175,10 +293,14 @@ void fr_unload_begin(struct fr_unload *u, uint64_t handle)
 static void take_parts(struct fr_unload *u)
 {
     struct fr_record part;
+    struct fr_image image = image_of(&u->module);
     for (uint64_t i = 0; i < places(&u->module); i++) {
         if (!fr_record_take(FR_MODULE, key_of(&u->module, i), &part)) continue;
         announce(u, part.card);
-        if (part.card >= 0 && part.card < FR_UNLOAD_CARDS) u->part[part.card].bytes += part.bytes;
+        fr_lock(&lock);
+        uint64_t blocks = fr_room_leave(part.context, fr_code_of(&image, count_of(&part)).pieces);
+        fr_unlock(&lock);
+        if (part.card >= 0 && part.card < FR_UNLOAD_CARDS) u->part[part.card].bytes += part.bytes + blocks;
     }
 }
 

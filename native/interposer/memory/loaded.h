@@ -4,47 +4,41 @@
 
 #include "ledger/ledger.h"
 #include "ledger/records.h"
+#include "memory/code_room.h"
+#include "memory/devices.h"
 
 #include "cuda_abi.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct fr_image;
-struct fr_place;
 
 enum { FR_CODE = 1, FR_GLOBALS = 2 };
 
-/* A driver call that may load parts of a module or library into the current context. */
-struct fr_loading {
-    CUresult (*go)(struct fr_loading *call);
-    int (*loaded)(struct fr_loading *call); /* after it: which of them did the driver load? NULL: all */
-    uint64_t handle;
-    int parts; /* that the call may load */
-    CUfunction function, *out;
-    CUkernel kernel;
-    CUmodule module, *module_out;
-    CUdeviceptr *address;
-    CUdeviceptr_v1 *address_v1;
-    unsigned *size_v1;
-    size_t *size;
-    const char *name;
-    const void *image;
-    const char *path;
-    unsigned count, library_count;
-    int *options, *library_options, attribute, value;
-    void **values, **library_values;
+/* Around a driver call that may load parts of a module or library into the current context. */
+struct fr_load {
+    struct fr_op op;
+    struct fr_place at;
+    uint64_t handle, granted;
+    CUfunction function;
+    struct fr_code promised;
+    bool counts;
 };
+enum fr_load_what {
+    FR_LOAD_FIRST,    /* the first use of a library in a context, as a whole */
+    FR_LOAD_FUNCTION, /* a function of it */
+};
+CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function); /* NULL: not known which */
+CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts);
+void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
+uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */
 
-CUresult fr_load_parts(struct fr_loading *call); /* answers out of memory, and does not make the call, where the bound does not fit */
-int fr_loaded_parts(uint64_t handle, CUcontext context);
 bool fr_module_known(uint64_t handle);
 bool fr_module_is_library(uint64_t handle);
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image); /* NULL: a library. Nothing is loaded yet */
 bool fr_module_alias(uint64_t handle, uint64_t library, CUcontext context);
-uint64_t fr_parts_bytes(const struct fr_image *image, int parts);              /* at most, for a load of these */
-uint64_t fr_parts_keep(uint64_t handle, const struct fr_place *at, int parts); /* they are loaded now: bytes to keep charged */
+bool fr_module_image(uint64_t handle, struct fr_image *out);
 
 /* Around the driver's call that unloads a module or library. */
 #define FR_UNLOAD_CARDS 64

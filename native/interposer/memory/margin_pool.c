@@ -15,9 +15,9 @@
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/late_free.h"
-#include "memory/place.h"
 #include "memory/pool.h"
 #include "memory/streams.h"
 
@@ -109,7 +109,7 @@ static uint64_t size_for(const struct fr_pool_request *q)
 {
     struct fr_quota quota;
     fr_quota(q->pool->card, &quota);
-    uint64_t used = fr_used(q->pool->card), left = used < quota.memory ? (quota.memory - used) / FR_GRANULE * FR_GRANULE : 0;
+    uint64_t used = fr_used(q->pool->card), left = used < quota.may_hold ? (quota.may_hold - used) / FR_GRANULE * FR_GRANULE : 0;
     uint64_t wanted = q->size >= LARGE ? fr_round_to_granules(q->size) : FR_POOL_STEP;
     return left < q->size ? 0 : left < wanted ? left : wanted;
 }

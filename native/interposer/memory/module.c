@@ -1,30 +1,30 @@
 /* Modules: variables are on the card from the load on, code from the first use of a function, or from the load: when
- * CUDA_MODULE_LOADING says EAGER, and whenever the driver chooses so (modules with managed variables). Both are reserved for
- * the load; the code stays charged unless the driver says that it is not loaded. What the image can take: image.c. */
+ * CUDA_MODULE_LOADING says EAGER, and whenever the driver chooses so (modules with managed variables, kernels whose addresses stand
+ * in variables). Both are reserved for the load; of the code stays charged what the driver says is loaded. What the image can
+ * take: image.c. */
 #include "memory/module.h"
 
 #include "base/compiler.h"
 #include "base/message.h"
 #include "resolve/real.h"
-#include "ledger/ledger.h"
 #include "ledger/process.h"
 #include "memory/api_memory.h"
+#include "memory/code_room.h"
+#include "memory/devices.h"
+#include "memory/eager.h"
 #include "memory/image.h"
 #include "memory/loaded.h"
 #include "memory/place.h"
 
 #include "cuda_abi.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 }; /* CU_DEVICE_ATTRIBUTE_COMPUTE_ */
-
-bool fr_loads_eagerly(void)
-{
-    int mode = 0;
-    return fr_driver_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
-}
 
 /* ---- what an image takes ---- */
 
@@ -68,35 +68,63 @@ bool fr_image_is_refused(const struct fr_image *image)
 
 /* ---- loading ---- */
 
-/* The driver's word on its first function. Without one: there is no code, or it cannot be told. */
-bool fr_code_is_loaded(CUmodule module)
+static const struct fr_count everything = {0, true};
+
+static struct fr_count count_loaded(const CUfunction *list, unsigned count)
 {
-    unsigned count = 0;
-    int state = 1;
-    CUfunction first;
-    if (fr_loads_eagerly()) return true;
-    if (!fr_driver_has(FR_cuModuleGetFunctionCount) || REAL(cuModuleGetFunctionCount)(&count, module)) return true;
-    if (!count) return false;
-    if (REAL(cuModuleEnumerateFunctions)(&first, 1, module)) return true;
-    return REAL(cuFuncIsLoaded)(&state, first) || state != 0;
+    struct fr_count loaded = {0};
+    int state = 0;
+    for (unsigned i = 0; i < count; i++) {
+        if (REAL(cuFuncIsLoaded)(&state, list[i])) return everything;
+        loaded.functions += state != 0;
+    }
+    loaded.whole = count && loaded.functions == count;
+    return loaded;
 }
 
-static CUresult load(struct fr_loading *l)
+/* Without such a word it cannot be told what is loaded, so all of it is. */
+struct fr_count fr_functions_in(CUmodule module)
+{
+    unsigned count = 0;
+    CUfunction few[256], *list = few;
+    if (fr_loads_eagerly() || !fr_driver_has(FR_cuModuleGetFunctionCount) || REAL(cuModuleGetFunctionCount)(&count, module)) return everything;
+    size_t bytes = count * sizeof *list;
+    if (bytes > sizeof few) list = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (list == MAP_FAILED) return everything;
+    bool known = !count || !REAL(cuModuleEnumerateFunctions)(list, count, module);
+    struct fr_count loaded = known ? count_loaded(list, count) : everything;
+    if (list != few) munmap(list, bytes);
+    return loaded;
+}
+
+struct fr_count fr_loaded_of(uint64_t handle, CUfunction function)
+{
+    CUmodule here = (CUmodule)(uintptr_t)handle;
+    int state = 1;
+    if (fr_module_is_library(handle) && REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)handle)) return everything;
+    struct fr_count loaded = fr_functions_in(here);
+    if (function && fr_driver_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++; /* it may be at any time */
+    if (!loaded.functions) loaded.whole = true;
+    return loaded;
+}
+
+static CUresult load(struct fr_loading *call)
 {
     struct fr_place at;
-    struct fr_op op;
-    if (!l->module_out || (!l->image && !l->path) || !fr_place_here(&at)) return l->go(l);
-    struct fr_image image = fr_module_read_image(l);
+    struct fr_load l;
+    if (!call->module_out || (!call->image && !call->path) || !fr_place_here(&at)) return call->go(call);
+    struct fr_image image = fr_module_read_image(call);
     if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = fr_op_begin_at(&op, &at, fr_parts_bytes(&image, FR_CODE | FR_GLOBALS));
+    CUresult r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS);
     if (r) return r;
-    r = l->go(l);
-    if (!r && !fr_module_add((uintptr_t)*l->module_out, at.context, &image)) {
-        REAL(cuModuleUnload)(*l->module_out);
+    r = call->go(call);
+    if (!r && !fr_module_add((uintptr_t)*call->module_out, at.context, &image)) {
+        REAL(cuModuleUnload)(*call->module_out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    int parts = r ? 0 : FR_GLOBALS | (fr_code_is_loaded(*l->module_out) ? FR_CODE : 0);
-    fr_op_end(&op, r ? 0 : fr_parts_keep((uintptr_t)*l->module_out, &at, parts));
+    struct fr_count loaded = {0};
+    if (!r) l.handle = (uintptr_t)*call->module_out, loaded = fr_functions_in(*call->module_out);
+    fr_load_end(&l, r ? 0 : FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded);
     return r;
 }
 

@@ -1,17 +1,28 @@
-/* Modules: what their images say. */
+/* Modules: what their images say, and what the driver says is loaded of them. */
 #ifndef FRACTILE_MEMORY_MODULE_H
 #define FRACTILE_MEMORY_MODULE_H
 
+#include "memory/code_room.h"
 #include "memory/image.h"
 
 #include "cuda_abi.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
-struct fr_loading;
+/* A driver call that loads an image. */
+struct fr_loading {
+    CUresult (*go)(struct fr_loading *call);
+    CUmodule *module_out;
+    const void *image;
+    const char *path;
+    unsigned count, library_count;
+    int *options, *library_options;
+    void **values, **library_values;
+};
 
-bool fr_loads_eagerly(void);
-bool fr_code_is_loaded(CUmodule module); /* in the current context; true when it cannot be told */
+struct fr_count fr_functions_in(CUmodule module); /* by the driver's word, in the current context; whole where it has none */
+struct fr_count fr_loaded_of(uint64_t handle, CUfunction function); /* of a module or library, here, after a call that loaded the function */
 struct fr_image fr_module_read_image(struct fr_loading *l); /* the image of a load, for the cards of this process */
 bool fr_image_is_refused(const struct fr_image *image); /* it cannot be told what it takes: says so */
 

@@ -2,8 +2,8 @@
  *
  * The addresses of a graph's allocations are fixed from the node's creation on. Two of them have the same address only where
  * the driver puts both into the same memory, one after the other; so what the graph needs is at most the memory behind all
- * its addresses, each granule counted once. Child graphs count with their parent. Bodies of conditional nodes may not
- * allocate. */
+ * its addresses, each granule counted once. Child graphs count with their parent, however deep they are nested. Bodies of
+ * conditional nodes may not allocate. Where a look at the nodes finds no memory of the host, the need is more than any quota. */
 #include "memory/nodes.h"
 
 #include "resolve/real.h"
@@ -18,16 +18,21 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define MOST_DEPTH 16
+#define UNKNOWN (1ull << 50)
+#define FEW 256 /* places of a list at first */
 
 struct range { /* of granules */
     uint64_t from, end;
 };
 
-struct ranges {
-    struct range *at;
+struct list {
+    void *at;
     size_t count, room;
-    uint64_t lost; /* bytes for which there was no place in the list */
+};
+
+struct search {
+    struct list ranges, graphs; /* graphs: those to look at */
+    bool failed;
     CUdevice device;
 };
 
@@ -37,25 +42,37 @@ static void *from_system(size_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
-static bool grow(struct ranges *r)
+static bool make_room(struct list *l, size_t each)
 {
-    size_t more = r->room ? r->room * 2 : 256;
-    struct range *grown = from_system(more * sizeof *grown);
+    size_t more = l->room ? l->room * 2 : FEW;
+    if (l->count < l->room) return true;
+    void *grown = from_system(more * each);
     if (!grown) return false;
-    if (r->room) {
-        memcpy(grown, r->at, r->count * sizeof *grown);
-        munmap(r->at, r->room * sizeof *grown);
+    if (l->room) {
+        memcpy(grown, l->at, l->count * each);
+        munmap(l->at, l->room * each);
     }
-    r->at = grown;
-    r->room = more;
+    l->at = grown;
+    l->room = more;
     return true;
 }
 
-static void add_range(struct ranges *r, uint64_t address, uint64_t size)
+static void drop(struct list *l, size_t each)
+{
+    if (l->room) munmap(l->at, l->room * each);
+}
+
+static void add_range(struct search *s, uint64_t address, uint64_t size)
 {
     struct range new = {address / FR_GRANULE, (address + size + FR_GRANULE - 1) / FR_GRANULE};
-    if (r->count == r->room && !grow(r)) r->lost += (new.end - new.from) * FR_GRANULE;
-    else r->at[r->count++] = new;
+    if (make_room(&s->ranges, sizeof new)) ((struct range *)s->ranges.at)[s->ranges.count++] = new;
+    else s->failed = true;
+}
+
+static void add_graph(struct search *s, CUgraph g)
+{
+    if (make_room(&s->graphs, sizeof g)) ((CUgraph *)s->graphs.at)[s->graphs.count++] = g;
+    else s->failed = true;
 }
 
 /* ---- sorted by address, in place ---- */
@@ -82,52 +99,54 @@ static void sort(struct range *at, size_t count)
     }
 }
 
-static uint64_t covered(const struct ranges *r)
+static uint64_t covered(const struct list *ranges)
 {
+    struct range *at = ranges->at;
     uint64_t granules = 0, end = 0;
-    sort(r->at, r->count);
-    for (size_t i = 0; i < r->count; i++) {
-        uint64_t from = r->at[i].from > end ? r->at[i].from : end;
-        if (r->at[i].end <= from) continue;
-        granules += r->at[i].end - from;
-        end = r->at[i].end;
+    sort(at, ranges->count);
+    for (size_t i = 0; i < ranges->count; i++) {
+        uint64_t from = at[i].from > end ? at[i].from : end;
+        if (at[i].end <= from) continue;
+        granules += at[i].end - from;
+        end = at[i].end;
     }
-    return granules * FR_GRANULE + r->lost;
+    return granules * FR_GRANULE;
 }
 
 /* ---- the nodes ---- */
 
-static void collect(struct ranges *r, CUgraph g, int depth);
-
-static void collect_node(struct ranges *r, CUgraphNode node, int depth)
+static void look_at_node(struct search *s, CUgraphNode node)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS p = {0};
     CUgraph child;
     int type = -1;
     if (REAL(cuGraphNodeGetType)(node, &type)) return;
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH && !REAL(cuGraphChildGraphNodeGetGraph)(node, &child)) collect(r, child, depth + 1);
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH && !REAL(cuGraphChildGraphNodeGetGraph)(node, &child)) add_graph(s, child);
     if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || REAL(cuGraphMemAllocNodeGetParams)(node, &p)) return;
-    add_range(r, p.dptr, p.bytesize);
-    r->device = p.poolProps.location.id;
+    add_range(s, p.dptr, p.bytesize);
+    s->device = p.poolProps.location.id;
 }
 
-static void collect(struct ranges *r, CUgraph g, int depth)
+static void look_at_graph(struct search *s, CUgraph g)
 {
     size_t count = 0;
-    if (depth > MOST_DEPTH || REAL(cuGraphGetNodes)(g, NULL, &count) || !count) return;
+    if (REAL(cuGraphGetNodes)(g, NULL, &count) || !count) return;
     size_t bytes = count * sizeof(CUgraphNode);
     CUgraphNode *nodes = from_system(bytes);
-    if (!nodes) return;
-    if (!REAL(cuGraphGetNodes)(g, nodes, &count))
-        for (size_t i = 0; i < count; i++) collect_node(r, nodes[i], depth);
-    munmap(nodes, bytes);
+    if (!nodes) s->failed = true;
+    else if (!REAL(cuGraphGetNodes)(g, nodes, &count))
+        for (size_t i = 0; i < count; i++) look_at_node(s, nodes[i]);
+    if (nodes) munmap(nodes, bytes);
 }
 
 struct fr_need fr_graph_need(CUgraph graph)
 {
-    struct ranges r = {.device = -1};
-    collect(&r, graph, 0);
-    struct fr_need need = {covered(&r), r.device};
-    if (r.room) munmap(r.at, r.room * sizeof *r.at);
+    struct search s = {.device = -1};
+    add_graph(&s, graph);
+    while (s.graphs.count) look_at_graph(&s, ((CUgraph *)s.graphs.at)[--s.graphs.count]);
+    struct fr_need need = {s.failed ? UNKNOWN : covered(&s.ranges), s.device};
+    if (s.failed && need.device < 0) need.device = 0;
+    drop(&s.ranges, sizeof(struct range));
+    drop(&s.graphs, sizeof graph);
     return need;
 }

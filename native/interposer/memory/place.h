@@ -5,24 +5,13 @@
 #include "cuda_abi.h"
 
 #include <stdbool.h>
-#include <stdint.h>
 
-struct fr_op;
-
-/* What a call is about to allocate, and where: the card of the current context. */
-struct fr_place {
-    int card;
-    CUdevice device;
-    CUcontext context;
-};
+struct fr_place;
 
 int fr_card_here(CUdevice *device); /* card of the calling thread's current context; FR_NO_CARD without one */
 int fr_card_of_context(CUcontext context, CUdevice *device);
 
 /* False: there is no context, or the driver is not ready: let the driver say so. */
 bool fr_place_here(struct fr_place *at);
-
-/* fr_op_begin, for a place that may be on a card of others. */
-CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst);
 
 #endif

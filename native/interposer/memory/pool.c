@@ -30,8 +30,6 @@
 #include "ledger/objects.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
-#include "memory/kept_blocks.h"
-#include "memory/pool_shrink.h"
 
 #include "cuda_abi.h"
 
@@ -48,7 +46,8 @@ struct fr_lock fr_pools_lock;
 _Atomic uint32_t fr_pools_any;
 
 static struct fr_pool *pools; /* places are never given back, so a pointer to one stays good */
-static uint32_t pools_era;
+static struct fr_pool *fresh; /* places that were never used */
+static uint32_t fresh_count, pools_era;
 
 void fr_pools_enter(void)
 {
@@ -57,22 +56,26 @@ void fr_pools_enter(void)
     if (likely(pools_era == era)) return;
     pools_era = era;
     pools = NULL;
+    fresh_count = 0;
     atomic_store(&fr_pools_any, 0);
 }
 
 /* ---- places ---- */
 
+/* Only what was used once is in the list, which every free walks through. */
 static struct fr_pool *free_place(void)
 {
     for (struct fr_pool *p = pools; p; p = p->next)
         if (!p->used && !p->users) return p;
-    struct fr_pool *more = mmap(NULL, BLOCK * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (more == MAP_FAILED) return NULL;
-    for (int i = 0; i < BLOCK; i++) {
-        more[i].next = pools;
-        pools = &more[i];
+    if (!fresh_count) {
+        void *more = mmap(NULL, BLOCK * sizeof *fresh, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (more == MAP_FAILED) return NULL;
+        fresh = more;
+        fresh_count = BLOCK;
     }
-    return pools;
+    struct fr_pool *p = &fresh[--fresh_count];
+    p->next = pools;
+    return pools = p;
 }
 
 static struct fr_pool *find(CUmemoryPool handle)
@@ -285,7 +288,7 @@ bool fr_pool_can_be_capped(void)
 /* ---- all pools ---- */
 
 /* The next pool of the card, held; the one before is let go. */
-static struct fr_pool *next_pool(struct fr_pool *before, int card)
+struct fr_pool *fr_pool_next(struct fr_pool *before, int card)
 {
     bool let_go = before && !before->doomed;
     fr_pools_enter();
@@ -298,35 +301,8 @@ static struct fr_pool *next_pool(struct fr_pool *before, int card)
     return p;
 }
 
-void fr_pools_trim(int card)
-{
-    struct fr_shrinking s;
-    fr_pools_shrinking(&s, FR_BRIEF);
-    for (struct fr_pool *p = next_pool(NULL, card); p; p = next_pool(p, card)) REAL(cuMemPoolTrimTo)(p->handle, 0);
-    fr_pools_shrunk(&s);
-}
-
-static bool could_shrink(const struct fr_pool *p)
+bool fr_pool_could_shrink(const struct fr_pool *p)
 {
     uint64_t reserved = reserved_by(p);
     return reserved > attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && reserved > attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
-}
-
-void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
-{
-    s->cards = 0;
-    if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
-    for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD)) {
-        bool may_come = __atomic_load_n(&p->charged, __ATOMIC_RELAXED) && !(s->cards >> p->card & 1) && (how_long == FR_BRIEF || could_shrink(p));
-        if (!may_come) continue;
-        s->cards |= 1ull << p->card;
-        fr_free_begin(&s->op[p->card], p->card);
-    }
-}
-
-void fr_pools_shrunk(struct fr_shrinking *s)
-{
-    for (struct fr_pool *p = next_pool(NULL, FR_NO_CARD); p; p = next_pool(p, FR_NO_CARD)) fr_pool_settle(p);
-    for (int card = 0; card < 64; card++)
-        if (s->cards >> card & 1) fr_free_end(&s->op[card], 0);
 }

@@ -65,4 +65,7 @@ bool fr_pool_is_empty(struct fr_pool *p);   /* it holds no memory at all */
 uint64_t fr_pool_unused(struct fr_pool *p); /* bytes that it has reserved and that nothing lies in: perhaps in small parts */
 bool fr_pool_can_be_capped(void);           /* the driver knows pools with a largest size */
 
+struct fr_pool *fr_pool_next(struct fr_pool *before, int card); /* of the card, held; FR_NO_CARD: of any. The one before is let go */
+bool fr_pool_could_shrink(const struct fr_pool *p);
+
 #endif

@@ -1,8 +1,9 @@
 /* The primary context of a device: made by the driver with the first retain, gone with the last release or a reset.
  *
- * Whether it lives is the driver's to say (cuDevicePrimaryCtxGetState), because its count is not ours to know. What we say
- * between two of its answers is ordered by `turn`: it moves whenever a retain was booked, so who saw the context dead looks
- * again when a retain came between. The count here only spares the common retain of a living context its reservation. */
+ * Calls that retain it and calls that let go of it take turns, so that whoever finds it alive finds it so until his own call is
+ * done, and what is set aside for the case that it dies is put back before anybody else looks. Nobody waits for room in his turn.
+ * Whether it lives is the driver's to say (cuDevicePrimaryCtxGetState), because its count is not ours to know: others may retain
+ * it past us (unseen.c). Those move `booked`, so who saw the context dead looks again when one came between. */
 #include "memory/primary.h"
 
 #include "base/compiler.h"
@@ -14,6 +15,8 @@
 #include "memory/context.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
+#include "memory/eager.h"
+#include "memory/loaded.h"
 
 #include "cuda_abi.h"
 
@@ -27,12 +30,15 @@
 struct primary {
     CUcontext context;
     int card;
-    uint64_t bytes, turn;
+    uint64_t bytes, booked;
     uint32_t holders, leaving;
+    uint32_t calls; /* that make it or let go of it, until what they have changed is in the ledger; `ended` counts those that are over */
+    uint32_t ended;
     bool charged;
 };
 
 static FR_LARGE struct primary primaries[DEVICES];
+static FR_LARGE struct fr_mutex turns[DEVICES];
 static struct fr_lock lock;
 static uint32_t era;
 
@@ -90,7 +96,7 @@ static uint64_t book(CUdevice device, CUcontext context, const struct fr_cost *c
 {
     struct primary *p = enter(device);
     bool new = !p->charged;
-    p->turn++;
+    p->booked++;
     p->holders++;
     if (context) p->context = context;
     if (new) p->charged = true, p->bytes = cost->bytes, p->card = cost->op.card;
@@ -108,13 +114,69 @@ static CUresult hold_once_more(struct fr_context_call *c)
     return r;
 }
 
-/* Is one there still, or on its way out? Then there may be room soon, or nothing to be paid for. */
-static bool on_its_way(CUdevice device)
+/* ---- calls that change what is charged ---- */
+
+static void call_begins(CUdevice device)
+{
+    enter(device)->calls++;
+    fr_unlock(&lock);
+}
+
+static void call_ends(CUdevice device)
 {
     struct primary *p = enter(device);
-    bool yes = p->charged || p->leaving;
+    p->calls--;
+    p->ended++;
+    fr_unlock(&lock);
+}
+
+static uint32_t ended_so_far(CUdevice device)
+{
+    uint32_t ended = enter(device)->ended;
+    fr_unlock(&lock);
+    return ended;
+}
+
+/* There was no room. But is one there, on its way in or out, or did such a call end since? Then there may be room soon, or
+ * nothing to be paid for. */
+static bool may_change(CUdevice device, uint32_t ended)
+{
+    struct primary *p = enter(device);
+    bool yes = p->charged || p->calls || p->ended != ended;
     fr_unlock(&lock);
     return yes;
+}
+
+static CUresult make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost)
+{
+    struct fr_load libraries;
+    CUresult r = fr_eager_begin(&libraries, c->device);
+    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
+    if (!r && !fr_context_measure(cost)) {
+        undo(c);
+        fr_eager_end(&libraries, NULL);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t booked = r ? 0 : book(c->device, c->out ? *c->out : NULL, cost);
+    fr_op_end(&cost->op, booked);
+    if (!r) fr_eager_end(&libraries, booked ? fr_primary_context(c->device) : NULL);
+    return r;
+}
+
+/* With the turn. False: it is to be made, which has to be paid for first. */
+static bool hold_living(struct fr_context_call *c, CUresult *r)
+{
+    bool living = lives(c->device);
+    if (living) *r = hold_once_more(c);
+    return living;
+}
+
+static CUresult make_or_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost)
+{
+    CUresult r;
+    if (!hold_living(c, &r)) return make(c, undo, cost);
+    fr_op_end(&cost->op, 0);
+    return r;
 }
 
 CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
@@ -123,17 +185,21 @@ CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
     struct fr_retry patience = {0};
     CUresult r;
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
-    if (lives(c->device)) return hold_once_more(c);
-    while ((r = fr_context_reserve(&cost, c->device))) {
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || !on_its_way(c->device) || !fr_retry_wait(&patience)) return r;
-        if (lives(c->device)) return hold_once_more(c);
+    struct fr_mutex *turn = &turns[c->device];
+    for (;;) {
+        uint32_t ended = ended_so_far(c->device);
+        fr_mutex_lock(turn);
+        bool held = hold_living(c, &r);
+        fr_mutex_unlock(turn);
+        if (held) return r;
+        if (!(r = fr_context_reserve(&cost, c->device))) break;
+        if (r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || !fr_retry_wait(&patience)) return r;
     }
-    r = c->go(c);
-    if (!r && !fr_context_measure(&cost)) {
-        undo(c);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    fr_op_end(&cost.op, r ? 0 : book(c->device, c->out ? *c->out : NULL, &cost));
+    call_begins(c->device);
+    fr_mutex_lock(turn);
+    r = make_or_hold(c, undo, &cost);
+    fr_mutex_unlock(turn);
+    call_ends(c->device);
     return r;
 }
 
@@ -148,11 +214,11 @@ static bool active(CUdevice device)
 static bool died(CUdevice device, uint64_t *bytes)
 {
     for (;;) {
-        uint64_t turn = enter(device)->turn;
+        uint64_t booked = enter(device)->booked;
         fr_unlock(&lock);
         bool on = active(device);
         struct primary *p = enter(device);
-        bool settled = p->turn == turn, gone = settled && !on && p->charged;
+        bool settled = p->booked == booked, gone = settled && !on && p->charged;
         *bytes = gone ? p->bytes : 0;
         if (gone) p->charged = false, p->holders = 0, p->context = NULL;
         fr_unlock(&lock);
@@ -179,6 +245,7 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     bool charged = p->charged;
     *l = (struct leaving){.context = p->context, .card = p->card};
     p->leaving++;
+    p->calls++;
     bool last = all || p->holders <= p->leaving;
     fr_unlock(&lock);
     if (!charged) return false;
@@ -196,15 +263,17 @@ static void left(CUdevice device, bool gone)
     fr_unlock(&lock);
 }
 
-CUresult fr_primary_leave(struct fr_context_call *c, bool all)
+static CUresult leave(struct fr_context_call *c, bool all)
 {
     struct leaving l;
     uint64_t bytes = 0;
-    if (c->device < 0 || c->device >= DEVICES) return c->go(c);
     bool known = leave_begin(&l, c->device, all);
     CUresult r = c->go(c);
     left(c->device, !r);
-    if (!known) return r;
+    if (!known) {
+        call_ends(c->device);
+        return r;
+    }
     bool gone = !r && died(c->device, &bytes);
     bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made anew meanwhile */
     if (gone && !l.doomed) l.doomed = fr_context_retire(l.context);
@@ -212,6 +281,18 @@ CUresult fr_primary_leave(struct fr_context_call *c, bool all)
     else if (l.doomed) fr_context_restore(l.doomed, l.context);
     if (gone) bytes += fr_unseen_take(l.card), fr_contexts_add(l.card, -1);
     fr_free_end(&l.op, bytes);
+    call_ends(c->device);
+    return r;
+}
+
+CUresult fr_primary_leave(struct fr_context_call *c, bool all)
+{
+    if (c->device < 0 || c->device >= DEVICES) return c->go(c);
+    fr_mutex_lock(&turns[c->device]);
+    bool turn = fr_eager_ends();
+    CUresult r = leave(c, all);
+    fr_eager_ended(turn);
+    fr_mutex_unlock(&turns[c->device]);
     return r;
 }
 
@@ -247,7 +328,7 @@ bool fr_primary_claim(CUdevice device, int card, uint64_t bytes)
 {
     struct primary *p = enter(device);
     bool new = !p->charged;
-    if (new) p->charged = true, p->bytes = bytes, p->card = card, p->holders = 1, p->context = NULL, p->turn++;
+    if (new) p->charged = true, p->bytes = bytes, p->card = card, p->holders = 1, p->context = NULL, p->booked++;
     fr_unlock(&lock);
     if (new) learn(device);
     return new;

@@ -35,19 +35,6 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
     return r;
 }
 
-/* For the library itself, where a stream has nothing left to do: the call is a synchronisation and costs no time. */
-bool fr_synchronised(CUstream s)
-{
-    struct fr_shrinking shrinking;
-    if (atomic_load_explicit(&fr_capture_count, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
-    uint64_t so_far = fr_late_frees_so_far();
-    fr_pools_shrinking(&shrinking, FR_BRIEF);
-    CUresult r = REAL(cuStreamSynchronize)(s);
-    fr_pools_shrunk(&shrinking);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
-    return !r;
-}
-
 /* A query that says "done" is no synchronisation: what it brings back of pools is read off, of linear memory nothing is known. */
 static CUresult query(CUresult (*real)(CUstream), CUstream s)
 {

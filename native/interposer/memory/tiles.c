@@ -6,6 +6,7 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
+#include "ledger/own_account.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/api_vmm.h"

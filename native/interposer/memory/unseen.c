@@ -6,7 +6,8 @@
  *   the current context    known by one look into a small table; one that is not known is charged at once
  *   primary contexts       of devices where none is charged, asked for once in every tick of the coarse clock (4 ms)
  *   modules, the rest      the driver's own figure for this process against the ledger (own_figure.c): after the first use of a
- *                          function whose module is not known, and after every new context; FR_DUE_MS later, then less often
+ *                          function whose module is not known, and after every new context and every load of code; FR_DUE_MS
+ *                          later, then less often
  *
  * What none of these finds (no figure, and no further call) is left to the node's audit. */
 #include "memory/unseen.h"
@@ -16,104 +17,29 @@
 #include "base/lock.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
-#include "ledger/limits.h"
 #include "ledger/objects.h"
 #include "ledger/own_account.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/context_audit.h"
-#include "memory/context_buffers.h"
 #include "memory/context_cost.h"
 #include "memory/devices.h"
-#include "memory/own_figure.h"
-#include "memory/place.h"
 #include "memory/primary.h"
 
 #include "cuda_abi.h"
-#include "region.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-enum { TABLES = 1, DUE = 2 };
-#define PLACES 256
-#define CARDS 64
 #define DEVICES 64
-#define RARELY_MS 60000
 
-_Atomic uint32_t fr_unseen_why;
-static _Atomic uintptr_t known[PLACES];
 static _Atomic uint32_t last_tick;
 static struct fr_lock lock;
 
-static struct { _Atomic uint32_t due_ms, last_ms, every_ms; _Atomic uint64_t extra; } audits[CARDS];
-
-static _Atomic uintptr_t *place_of(CUcontext c) { return &known[((uintptr_t)c >> 4 ^ (uintptr_t)c >> 12) % PLACES]; }
-
-void fr_context_known(CUcontext c) { atomic_store_explicit(place_of(c), (uintptr_t)c, memory_order_relaxed); }
-
-void fr_context_forget(CUcontext c)
-{
-    uintptr_t one = (uintptr_t)c;
-    atomic_compare_exchange_strong(place_of(c), &one, 0);
-}
-
-void fr_private_tables_given(void) { atomic_fetch_or(&fr_unseen_why, TABLES); }
-
-/* ---- the driver's figure against the ledger ---- */
-
-static void schedule(int card)
-{
-    if (card < 0 || card >= CARDS) return;
-    uint32_t now = fr_coarse_ms() | 1, at = now + FR_DUE_MS, last = atomic_load(&audits[card].last_ms);
-    uint32_t next = last + atomic_load(&audits[card].every_ms);
-    if (last && (int32_t)(next - at) > 0) at = next | 1;
-    uint32_t none = 0;
-    atomic_compare_exchange_strong(&audits[card].due_ms, &none, at);
-    atomic_fetch_or(&fr_unseen_why, DUE);
-}
-
-static void audit(int card)
-{
-    uint64_t held, charged;
-    uint32_t every = atomic_load(&audits[card].every_ms);
-    bool found = fr_own_figure(card, NULL, &held, &charged) && held > charged;
-    atomic_store(&audits[card].last_ms, fr_coarse_ms() | 1);
-    atomic_store(&audits[card].every_ms, found || !every ? FR_DUE_MS : every < RARELY_MS ? 2 * every : RARELY_MS);
-    if (!found) return;
-    fr_charge(card, held - charged);
-    atomic_fetch_add(&audits[card].extra, held - charged);
-}
-
-static void audit_when_due(void)
-{
-    uint32_t now = fr_coarse_ms();
-    bool more = false;
-    for (int card = 0; card < fr_card_count() && card < CARDS; card++) {
-        uint32_t due = atomic_load_explicit(&audits[card].due_ms, memory_order_relaxed);
-        if (!due) continue;
-        if ((int32_t)(now - due) < 0) more = true;
-        else if (atomic_compare_exchange_strong(&audits[card].due_ms, &due, 0)) audit(card);
-    }
-    if (!more) atomic_fetch_and(&fr_unseen_why, ~(uint32_t)DUE);
-}
-
-uint64_t fr_unseen_take(int card)
-{
-    if (card < 0 || card >= CARDS || !atomic_load(&audits[card].extra) || atomic_load(&fr_own_account(card)->contexts) > 1) return 0;
-    return atomic_exchange(&audits[card].extra, 0);
-}
-
 /* ---- contexts ---- */
-
-void fr_context_made(int card, CUcontext c)
-{
-    fr_contexts_add(card, 1);
-    if (c) fr_context_known(c);
-    schedule(card);
-}
 
 static void give_back(int card, uint64_t bytes)
 {
@@ -170,14 +96,14 @@ void fr_unseen_look(CUdevice device)
 {
     CUcontext c = NULL;
     uint32_t why = atomic_load_explicit(&fr_unseen_why, memory_order_relaxed), now = fr_coarse_ms();
-    if (why & TABLES) {
-        if (!REAL(cuCtxGetCurrent)(&c) && c && unlikely(atomic_load_explicit(place_of(c), memory_order_relaxed) != (uintptr_t)c)) meet(c, device);
+    if (why & FR_UNSEEN_TABLES) {
+        if (!REAL(cuCtxGetCurrent)(&c) && c && unlikely(!fr_context_is_known(c))) meet(c, device);
         if (atomic_load_explicit(&last_tick, memory_order_relaxed) != now) {
             atomic_store_explicit(&last_tick, now, memory_order_relaxed);
             look_at_primaries();
         }
     }
-    if (unlikely(why & DUE)) audit_when_due();
+    if (unlikely(why & FR_UNSEEN_DUE)) fr_context_audit_when_due();
 }
 
 /* ---- functions ---- */
@@ -187,13 +113,33 @@ static void look_at_module(CUfunction f)
     CUmodule module = NULL;
     CUdevice device;
     struct fr_record r;
-    int card = fr_card_here(&device);
+    if (REAL(cuCtxGetDevice)(&device)) return;
+    fr_unseen_look(device);
     if (!fr_driver_has(FR_cuFuncGetModule) || REAL(cuFuncGetModule)(&module, f) || fr_record_find(FR_MODULE, (uintptr_t)module, &r)) return;
-    schedule(card);
+    fr_context_audit_soon(fr_card_of(device));
 }
 
-CUresult fr_function_first_use(CUfunction f)
+void fr_unseen_function(CUfunction f)
 {
-    if (atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & TABLES) look_at_module(f);
-    return fr_stack_for(f);
+    if (atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & FR_UNSEEN_TABLES) look_at_module(f);
+}
+
+/* ---- private tables: the runtime library cannot live without them, so they are passed on as they are. Some of their functions
+ * make contexts, load modules or reach a heap behind every hook: what they did is looked for above. Two that the runtime
+ * itself never asks for exist for nothing else: that somebody asked for one is counted. ---- */
+
+CUresult cuGetExportTable(const void **out, const CUuuid *id);
+
+static bool goes_past_us(const CUuuid *id)
+{
+    static const unsigned char context_creation[] = {0x0c, 0xa5, 0x0b, 0x8c}, heap[] = {0x19, 0x5b, 0xcb, 0xf4};
+    return !memcmp(id->bytes, context_creation, 4) || !memcmp(id->bytes, heap, 4);
+}
+
+HOOK CUresult cuGetExportTable(const void **out, const CUuuid *id)
+{
+    CUresult result = REAL(cuGetExportTable)(out, id);
+    if (result == CUDA_SUCCESS) atomic_fetch_or(&fr_unseen_why, FR_UNSEEN_TABLES);
+    if (result == CUDA_SUCCESS && id && goes_past_us(id)) fr_escape();
+    return result;
 }

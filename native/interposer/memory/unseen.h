@@ -4,8 +4,7 @@
 
 #include "cuda_abi.h"
 
-void fr_private_tables_given(void);
 void fr_unseen_look(CUdevice device); /* in a call that allocates, loads or asks, with a context current on that device */
-CUresult fr_function_first_use(CUfunction function);
+void fr_unseen_function(CUfunction function); /* before its first use: is its module known? */
 
 #endif

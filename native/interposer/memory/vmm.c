@@ -17,21 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static bool on_a_card(const CUmemLocation *l)
-{
-    return l->type == CU_MEM_LOCATION_DEVICE || l->type == CU_MEM_LOCATION_DEVICE_LOCALITY_DOMAIN;
-}
-
-static CUdevice device_of(const CUmemLocation *l)
-{
-    return l->type == CU_MEM_LOCATION_DEVICE ? l->id : (l->id & 0xff); /* beside the domain */
-}
-
-int fr_card_of_location(const CUmemLocation *l)
-{
-    return on_a_card(l) ? fr_card_of(device_of(l)) : FR_NO_CARD;
-}
-
 /* ---- create ---- */
 
 /* There is no room for it, but is it a request that the driver would grant? If not, its error is the answer. */
@@ -40,7 +25,7 @@ static CUresult refuse(CUmemGenericAllocationHandle *out, size_t size, const CUm
     size_t granularity = 0;
     bool good = !flags && size && !REAL(cuMemGetAllocationGranularity)(&granularity, prop, 0) && granularity && size % granularity == 0;
     if (good && fr_card_of_location(&prop->location) == FR_NO_CARD && fr_process_state() == FR_ENFORCE)
-        fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", device_of(&prop->location));
+        fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", fr_device_of_location(&prop->location));
     if (good) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
     if (r) return r;
@@ -60,9 +45,9 @@ static bool remember(CUmemGenericAllocationHandle number, int card, uint64_t byt
 
 HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    if (!out || !prop || !on_a_card(&prop->location)) return REAL(cuMemCreate)(out, size, prop, flags);
+    if (!out || !prop || !fr_is_on_a_card(&prop->location)) return REAL(cuMemCreate)(out, size, prop, flags);
     struct fr_op op;
-    int card = fr_card_of(device_of(&prop->location));
+    int card = fr_card_of(fr_device_of_location(&prop->location));
     if (fr_op_begin(&op, card, size)) return refuse(out, size, prop, flags);
     CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
     if (!r && !remember(*out, card, size)) {

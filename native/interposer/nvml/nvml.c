@@ -1,11 +1,11 @@
 /* NVML: which cards there are. A container sees its own cards, counted from 0 in the driver's order, and their handles are
  * the driver's own: only what hands out a handle or a number is ours, all else takes the handle and goes on unchanged. */
 #include "base/compiler.h"
-#include "base/lock.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
 #include "nvml/nvml_busy.h"
+#include "nvml/nvml_cards.h"
 
 #include "nvml_abi.h"
 #include "region.h"
@@ -16,55 +16,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <strings.h>
-
-/* ---- a handle's card, remembered: handles stay what they are as long as the driver's library is loaded ---- */
-
-static FR_LARGE struct {
-    _Atomic(nvmlDevice_t) handle;
-    _Atomic uint32_t era;
-} known[FR_MAX_CARDS];
-
-static void remember(int card, nvmlDevice_t device)
-{
-    atomic_store_explicit(&known[card].handle, device, memory_order_relaxed);
-    atomic_store_explicit(&known[card].era, atomic_load(&fr_era) + 1, memory_order_release);
-}
-
-static int remembered(nvmlDevice_t device, int cards)
-{
-    uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed) + 1;
-    for (int i = 0; i < cards; i++)
-        if (atomic_load_explicit(&known[i].era, memory_order_acquire) == era &&
-            atomic_load_explicit(&known[i].handle, memory_order_relaxed) == device)
-            return i;
-    return FR_NO_CARD;
-}
-
-/* Cards are named by UUID; the container's list may change while we run, so a remembered card is held against it. */
-static int card_named(const char *uuid, int cards)
-{
-    for (int i = 0; i < cards; i++)
-        if (!strcasecmp(fr_card_uuid(i), uuid)) return i;
-    return FR_NO_CARD;
-}
-
-nvmlReturn_t fr_nvml_card(nvmlDevice_t device, int *card)
-{
-    char uuid[96];
-    unsigned index;
-    nvmlReturn_t r = REAL(nvmlDeviceGetIndex)(device, &index); /* also tells a handle that is none, and a lost card */
-    if (r == NVML_ERROR_NOT_SUPPORTED) r = NVML_SUCCESS;
-    if (r) return r;
-    int cards = fr_card_count();
-    *card = remembered(device, cards);
-    if (*card != FR_NO_CARD) return NVML_SUCCESS;
-    r = REAL(nvmlDeviceGetUUID)(device, uuid, sizeof uuid);
-    if (r) return r;
-    *card = card_named(uuid, cards);
-    if (*card == FR_NO_CARD) return NVML_ERROR_NO_PERMISSION;
-    remember(*card, device);
-    return NVML_SUCCESS;
-}
 
 /* ---- the container's cards in the driver's order ---- */
 
@@ -94,7 +45,7 @@ static int card_at(unsigned index, const bool *seen, int cards)
     nvmlReturn_t r = real_at(index, &device);
     if (!r) r = REAL(nvmlDeviceGetUUID)(device, uuid, sizeof uuid);
     if (r == NVML_ERROR_GPU_IS_LOST) return a_lost_card(seen, cards);
-    return r ? FR_NO_CARD : card_named(uuid, cards);
+    return r ? FR_NO_CARD : fr_nvml_card_named(uuid, cards);
 }
 
 static nvmlReturn_t list(int order[FR_MAX_CARDS], unsigned *count)
@@ -131,7 +82,7 @@ HOOK nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *out) { return device_count(out
 static nvmlReturn_t handle_of(int card, nvmlDevice_t *out)
 {
     nvmlReturn_t r = REAL(nvmlDeviceGetHandleByUUID)(fr_card_uuid(card), out);
-    if (!r) remember(card, *out);
+    if (!r) fr_nvml_card_remember(card, *out);
     if (!r) fr_busy_look(card);
     return r;
 }

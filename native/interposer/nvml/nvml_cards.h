@@ -8,5 +8,7 @@
 
 /* NVML_SUCCESS and the card; an error of the driver's; NVML_ERROR_NO_PERMISSION for somebody else's card. */
 nvmlReturn_t fr_nvml_card(nvmlDevice_t device, int *card);
+int fr_nvml_card_named(const char *uuid, int cards); /* FR_NO_CARD: none of the first so many */
+void fr_nvml_card_remember(int card, nvmlDevice_t device);
 
 #endif

@@ -8,21 +8,15 @@
  *                  when it is let go its work asks for a turn
  *      stalled     the oldest batch has begun and does not end, for STUCK_NS: a kernel that waits for the program, or one that
  *                  takes so long. Nobody can tell, so one launch goes, then two, then four ...
- *
- * Where a program makes a stream wait, the open batch is closed, so that what stands before it is not taken for stalled. */
+ * See wait_calls.c for the calls by which a program does that. */
 #include "pacing/blocked_streams.h"
 
 #include "base/compiler.h"
-#include "resolve/real.h"
-#include "memory/streams.h"
-#include "pacing/api_launch.h"
-#include "pacing/gate.h"
 #include "pacing/paced_card.h"
 #include "pacing/stream_state.h"
 #include "pacing/timing_events.h"
 
 #include "clock.h"
-#include "cuda_abi.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -35,8 +29,6 @@
 #define LOOK_NS 5000000ull     /* between looks at what is on the card */
 #define NAP_NS 20000ull        /* the shortest; later a part of what was waited already */
 #define LONG_NAP_NS 1000000ull
-
-_Atomic uint32_t fr_blocked_by_host;
 
 /* ---- is anything of ours on the card? ---- */
 
@@ -183,51 +175,10 @@ bool fr_blocked_resumed(struct fr_paced_card *card)
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
         if (atomic_load(&st->blocked) != FR_BLOCKED || !at_work(st)) continue;
         atomic_store(&st->blocked, 0);
+        fr_stream_state_lock(st);
         fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
+        fr_stream_state_unlock(st);
         any = true;
     }
     return any;
 }
-
-/* ---- where a program makes a stream wait ---- */
-
-static void cut(struct fr_paced_card *card, CUstream s, bool own)
-{
-    struct fr_stream_state *st = fr_stream_state_use(card, &(struct fr_work){.stream = s, .per_thread = own});
-    if (!st) return;
-    fr_stream_state_lock(st);
-    fr_timing_close(st);
-    st->told = true;
-    fr_stream_state_unlock(st);
-    fr_stream_state_done(st);
-}
-
-/* What is launched into the stream NULL later waits for this one. */
-static void cut_here(CUstream s, bool own, bool by_host)
-{
-    struct fr_paced_card *card = fr_paced_card_here();
-    if (by_host) atomic_store(&fr_blocked_by_host, 1);
-    if (!card) return;
-    cut(card, s, own);
-    if ((s || own) && !atomic_load(&fr_capture_count)) cut(card, NULL, false);
-}
-
-#define WAITS(name, own, by_host, parameters, arguments) \
-    HOOK CUresult name parameters                        \
-    {                                                    \
-        if (!fr_unpaced()) cut_here(s, own, by_host);    \
-        return REAL(name) arguments;                     \
-    }
-#define BOTH(name, by_host, parameters, arguments)     \
-    WAITS(name, false, by_host, parameters, arguments) \
-    WAITS(name##_ptsz, true, by_host, parameters, arguments)
-
-BOTH(cuStreamWaitEvent, false, (CUstream s, CUevent e, unsigned flags), (s, e, flags))
-BOTH(cuLaunchHostFunc, true, (CUstream s, CUhostFn f, void *data), (s, f, data))
-BOTH(cuStreamAddCallback, true, (CUstream s, CUstreamCallback f, void *data, unsigned flags), (s, f, data, flags))
-BOTH(cuStreamWaitValue32, true, (CUstream s, CUdeviceptr at, uint32_t v, unsigned flags), (s, at, v, flags))
-BOTH(cuStreamWaitValue32_v2, true, (CUstream s, CUdeviceptr at, uint32_t v, unsigned flags), (s, at, v, flags))
-BOTH(cuStreamWaitValue64, true, (CUstream s, CUdeviceptr at, uint64_t v, unsigned flags), (s, at, v, flags))
-BOTH(cuStreamWaitValue64_v2, true, (CUstream s, CUdeviceptr at, uint64_t v, unsigned flags), (s, at, v, flags))
-BOTH(cuStreamBatchMemOp, true, (CUstream s, unsigned n, void *operations, unsigned flags), (s, n, operations, flags))
-BOTH(cuStreamBatchMemOp_v2, true, (CUstream s, unsigned n, void *operations, unsigned flags), (s, n, operations, flags))

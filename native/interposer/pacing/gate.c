@@ -11,6 +11,8 @@
 #include "ledger/shared.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/context.h"
+#include "memory/context_audit.h"
 #include "memory/context_cost.h"
 #include "memory/place.h"
 #include "memory/streams.h"
@@ -40,8 +42,6 @@
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
 const _Atomic uint32_t *_Atomic fr_limits_sequence = &never;
 _Atomic uint32_t fr_unpaced_sequence = 0;
-FR_LARGE struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
-
 static _Atomic uint32_t looked_at = 1, looked_in; /* sequence and era of what `must` says */
 static _Atomic uint64_t must;                     /* bit set of cards */
 static struct fr_lock look_lock;
@@ -77,6 +77,7 @@ static void look_again(uint32_t sequence)
         fr_quota(i, &q);
         if (is_paced(&q)) cards |= 1ull << i;
     }
+    atomic_store(&fr_before_context_ends, fr_stream_states_forget);
     atomic_store(&must, cards);
     atomic_store(&looked_at, sequence);
     atomic_store(&fr_unpaced_sequence, cards ? 1u : sequence); /* 1 is no page's sequence */
@@ -101,9 +102,16 @@ struct fr_paced_card *fr_paced_card_here(void)
     return card >= 0 && card < (int)FR_MAX_CARDS && must_be_paced(card) ? &fr_paced_cards[card] : NULL;
 }
 
-struct fr_account *fr_paced_card_account(const struct fr_paced_card *card)
+/* NULL: the card is not paced, or nothing runs. End with fr_stream_state_done. */
+struct fr_stream_state *fr_gate_stream(const struct fr_work *w)
 {
-    return fr_process_is_joined() ? fr_slot_account(fr_shared.slot, (uint32_t)(card - fr_paced_cards)) : NULL;
+    struct fr_stream_place place;
+    struct fr_stream_state *st = fr_stream_state_known(w, &place);
+    if (likely(st != NULL) || !place.context) return st;
+    struct fr_paced_card *card = fr_paced_card_here();
+    if (!card) return NULL;
+    fr_lease_start((int)(card - fr_paced_cards));
+    return fr_stream_state_found(&place, card);
 }
 
 /* ---- one launch ---- */
@@ -117,7 +125,7 @@ static enum answer may_begin(const struct fr_paced_card *p, uint64_t ns, uint64_
     uint64_t end = atomic_load(&p->end), granted = atomic_load(&p->granted);
     if (!end || now + ns <= end || !atomic_load(&p->launched_now)) return GO;
     if (now >= end || granted + ns < end) return OVER;
-    return ns <= BESIDE_NS || !atomic_load(&p->in_flight) ? GO : OVER;
+    return ns <= BESIDE_NS || !fr_stream_states_in_flight(p) ? GO : OVER;
 }
 
 /* The lease client passes the turn on when what is in flight is nearly done. */
@@ -174,13 +182,6 @@ static void knock(struct fr_paced_card *p, uint32_t seen)
     if (seen != FR_GATE_OPEN && seen != FR_GATE_FREE) wait_at(p, seen);
 }
 
-void fr_gate_close(struct fr_paced_card *p)
-{
-    uint32_t open = FR_GATE_OPEN;
-    atomic_store(&p->closed, clock_now());
-    if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_lease_wake((int)(p - fr_paced_cards));
-}
-
 static void wait_for_room(struct fr_ticket *t)
 {
     atomic_fetch_add(&t->card->waiting, 1);
@@ -220,13 +221,13 @@ static uint64_t pass(struct fr_ticket *t)
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
             if (unlikely(!is_known(t->prediction))) atomic_store(&p->guessed, 1);
-            atomic_fetch_add(&p->launched_now, 1);
+            if (unlikely(!atomic_load_explicit(&p->launched_now, memory_order_relaxed))) atomic_store(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_lease_client(p, now);
             return now;
         }
         atomic_fetch_sub(&p->inside, 1);
         if (a == ROOM) wait_for_room(t);
-        else if (gate == FR_GATE_OPEN) fr_gate_close(p);
+        else if (gate == FR_GATE_OPEN) fr_lease_close(p);
         else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p))) return go_unpaced(t), now;
         else knock(p, gate);
     }
@@ -234,35 +235,45 @@ static uint64_t pass(struct fr_ticket *t)
 
 /* A launch runs on its stream's card, in the stream's context, which need not be the current one: a stream of a green context, or
  * of another card with a kernel that belongs to no context. Events are recorded there, too. */
-static CUcontext context_of(CUstream stream)
+CUcontext fr_gate_context_of(CUstream stream)
 {
     CUcontext of = NULL, current = NULL;
+    bool several = atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) > 1 || atomic_load_explicit(&fr_unseen_why, memory_order_relaxed);
+    if (likely(!several)) return NULL;
     bool made = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
     if (!made || fr_stream_is_capturing(stream) || REAL(cuStreamGetCtx)(stream, &of)) return NULL;
     REAL(cuCtxGetCurrent)(&current);
     return of != current ? of : NULL;
 }
 
+/* Where contexts may come and go unseen, the stream's card is looked up with every batch. */
+static void look_up_again(struct fr_stream_state *st)
+{
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed)) && fr_paced_card_here() != st->card) st->looked_up_at = FR_NEVER;
+}
+
 static void enter(struct fr_ticket *t, const struct fr_work *w)
 {
-    struct fr_paced_card *p = fr_paced_card_here();
-    if (!p || !(t->state = fr_stream_state_use(p, w))) return;
-    fr_lease_start((int)(p - fr_paced_cards));
+    t->card = NULL;
+    if (!(t->state = fr_gate_stream(w))) return;
+    struct fr_paced_card *p = atomic_load_explicit(&t->state->card, memory_order_relaxed);
     t->prediction = fr_prediction_of(w->a, w->b);
     bool measured = !w->first_ns || atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
     t->ns = measured ? fr_prediction_ns(t->prediction) : w->first_ns;
     if (!measured) atomic_store_explicit(&t->prediction->ns, w->first_ns, memory_order_relaxed); /* what the first batch is compared with */
     t->card = p;
-    uint64_t now = pass(t);
-    if (t->card) fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, now));
+    t->entered = pass(t);
+    if (unlikely(t->card == NULL)) return;
+    bool begins = fr_timing_before_launch(t->state, fr_stream_state_is_dry(t->state, t->entered));
+    if (unlikely(begins)) look_up_again(t->state);
 }
 
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
 {
     CUcontext before = NULL;
-    bool several = atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) > 1;
-    *t = (struct fr_ticket){.context = unlikely(several) ? context_of(w->stream) : NULL};
+    t->context = fr_gate_context_of(w->stream);
     if (likely(!t->context)) return enter(t, w);
+    t->card = NULL;
     REAL(cuCtxGetCurrent)(&before);
     if (REAL(cuCtxSetCurrent)(t->context)) return;
     enter(t, w);
@@ -278,26 +289,16 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result)
         REAL(cuCtxGetCurrent)(&before);
         REAL(cuCtxSetCurrent)(t->context);
     }
-    uint64_t now = clock_now();
+    /* A call that was seen before comes back at once, or when a kernel of a full queue is done. Only the first one, in which the
+     * driver may load code, takes long enough to ask for the time again. */
+    bool seen = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
+    uint64_t now = likely(seen) ? t->entered : clock_now();
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_stream_state_completed(t->state, t->ns);
-    else fr_stream_state_queue(t->state, now, t->ns), fr_timing_after_launch(t->state, t->prediction, t->ns);
+    else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
     uint64_t end = atomic_load_explicit(&p->end, memory_order_relaxed);
     if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another of these will not be done in time */
     fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
     if (unlikely(t->context != NULL)) REAL(cuCtxSetCurrent)(before);
-}
-
-/* Cards that are used together are held together. */
-#define TOGETHER_NS 100000000ull
-uint64_t fr_gate_gang(uint64_t now)
-{
-    uint64_t cards = 0;
-    for (int i = 0; i < fr_card_count() && i < (int)FR_MAX_CARDS; i++) {
-        struct fr_paced_card *p = &fr_paced_cards[i];
-        bool lately = atomic_load(&p->last_launch) + TOGETHER_NS > now && atomic_load(&p->last_launch);
-        if (lately || atomic_load(&p->waiting)) cards |= 1ull << i;
-    }
-    return cards;
 }

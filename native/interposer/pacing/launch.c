@@ -24,41 +24,59 @@ static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64
 
 /* ---- kernels ---- */
 
-#define LAUNCH(name, own)                                                                                                           \
-    HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
-                       CUstream s, void **parameters, void **extra)                                                                 \
-    {                                                                                                                               \
-        CUresult used = fr_function_used(f, s);                                                                                     \
-        if (unlikely(used)) return used;                                                                                            \
-        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra);                               \
-        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                            \
-        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra));                                              \
+/* A launch for which nothing is to be done goes on to the driver by a jump: its arguments, most of which lie on the stack, stay
+ * where they are. All else is in a function of its own, whose registers such a launch need not save. */
+#define KERNEL(name, own, f, s, shape_of, parameters, arguments)                                   \
+    static __attribute__((noinline)) CUresult name##_with_care parameters                          \
+    {                                                                                              \
+        CUresult used = fr_function_used(f, s);                                                    \
+        if (unlikely(used)) return used;                                                           \
+        if (fr_unpaced()) return REAL(name) arguments;                                             \
+        struct fr_work w = {(uintptr_t)(f), shape_of, s, own, 0};                                  \
+        PACED(w, REAL(name) arguments);                                                            \
+    }                                                                                              \
+    HOOK CUresult name parameters                                                                  \
+    {                                                                                              \
+        __typeof__(&name) real = (__typeof__(&name))fr_known_function(FR_##name);                  \
+        if (likely(real && fr_function_ready(f, s) && fr_unpaced())) return real arguments;        \
+        return name##_with_care arguments;                                                         \
     }
+
+#define LAUNCH(name, own)                                                                                                            \
+    KERNEL(name, own, f, s, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared),                                                       \
+           (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, \
+            void **parameters, void **extra),                                                                                        \
+           (f, gx, gy, gz, bx, by, bz, shared, s, parameters, extra))
 LAUNCH(cuLaunchKernel, false)
 LAUNCH(cuLaunchKernel_ptsz, true)
 
-#define COOPERATIVE(name, own)                                                                                                      \
-    HOOK CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
-                       CUstream s, void **parameters)                                                                               \
-    {                                                                                                                               \
-        CUresult used = fr_function_used(f, s);                                                                                     \
-        if (unlikely(used)) return used;                                                                                            \
-        if (fr_unpaced()) return REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters);                                      \
-        struct fr_work w = {(uintptr_t)f, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared), s, own, 0};                            \
-        PACED(w, REAL(name)(f, gx, gy, gz, bx, by, bz, shared, s, parameters));                                                     \
-    }
+#define COOPERATIVE(name, own)                                                                                                       \
+    KERNEL(name, own, f, s, shape(gx, gy, gz, (uint64_t)bx * by * bz, shared),                                                       \
+           (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, \
+            void **parameters),                                                                                                      \
+           (f, gx, gy, gz, bx, by, bz, shared, s, parameters))
 COOPERATIVE(cuLaunchCooperativeKernel, false)
 COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 
+static uint64_t shape_of_config(const CUlaunchConfig *c)
+{
+    return shape(c->gridDimX, c->gridDimY, c->gridDimZ, (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ, c->sharedMemBytes);
+}
+
 #define EXTENDED(name, own)                                                                                                            \
-    HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                         \
+    static __attribute__((noinline)) CUresult name##_with_care(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra) \
     {                                                                                                                                  \
         CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                    \
         if (unlikely(used)) return used;                                                                                               \
         if (!c || fr_unpaced()) return REAL(name)(c, f, parameters, extra);                                                            \
-        uint64_t block = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;                                                         \
-        struct fr_work w = {(uintptr_t)f, shape(c->gridDimX, c->gridDimY, c->gridDimZ, block, c->sharedMemBytes), c->hStream, own, 0}; \
+        struct fr_work w = {(uintptr_t)f, shape_of_config(c), c->hStream, own, 0};                                                     \
         PACED(w, REAL(name)(c, f, parameters, extra));                                                                                 \
+    }                                                                                                                                  \
+    HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                         \
+    {                                                                                                                                  \
+        __typeof__(&name) real = (__typeof__(&name))fr_known_function(FR_##name);                                                      \
+        if (likely(real && c && fr_function_ready(f, c->hStream) && fr_unpaced())) return real(c, f, parameters, extra);               \
+        return name##_with_care(c, f, parameters, extra);                                                                              \
     }
 EXTENDED(cuLaunchKernelEx, false)
 EXTENDED(cuLaunchKernelEx_ptsz, true)

@@ -153,7 +153,7 @@ static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
     if (kind == ARBITER_ENDING) m.length_ns = what;
     else m.more = what != 0;
     m.lease = atomic_load(&paced_card_of(me)->lease);
-    m.gang = fr_gate_gang(clock_now()) | 1ull << card_of(me);
+    m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (!still(&me->arbiter) || clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) != sizeof m) lose_arbiter(me);
 }
 
@@ -178,6 +178,20 @@ static void take_grant(struct client *me, const struct arbiter_message *m)
     set_gate(p, FR_GATE_OPEN);
 }
 
+void fr_lease_wake(int card)
+{
+    char byte = 1;
+    struct client *me = &clients[card];
+    if (still(&me->theirs)) clock_send(me->theirs.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void fr_lease_close(struct fr_paced_card *p)
+{
+    uint32_t open = FR_GATE_OPEN;
+    atomic_store(&p->closed, clock_now());
+    if (atomic_compare_exchange_strong(&p->gate, &open, FR_GATE_CLOSED)) fr_lease_wake((int)(p - fr_paced_cards));
+}
+
 static void hear(struct client *me)
 {
     struct arbiter_message m;
@@ -187,7 +201,7 @@ static void hear(struct client *me)
         if (n != sizeof m || m.version != ARBITER_VERSION) return lose_arbiter(me);
         if (m.kind == ARBITER_GRANT) take_grant(me, &m);
         if (m.kind == ARBITER_SHARED && m.lease == atomic_load(&paced_card_of(me)->lease)) atomic_store(&paced_card_of(me)->shared, 1);
-        if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&paced_card_of(me)->lease)) fr_gate_close(paced_card_of(me));
+        if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&paced_card_of(me)->lease)) fr_lease_close(paced_card_of(me));
     }
     lose_arbiter(me);
 }
@@ -201,7 +215,7 @@ static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t turn_is_idle(const struct fr_paced_card *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = atomic_load(&p->granted);
-    uint64_t gang = fr_gate_gang(clock_now()) | 1ull << (p - fr_paced_cards);
+    uint64_t gang = fr_paced_cards_gang(clock_now()) | 1ull << (p - fr_paced_cards);
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
         if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paced_cards[i].queue_end), atomic_load(&fr_paced_cards[i].last_launch)));
     return quiet + (end || atomic_load(&p->shared) ? FR_IDLE_NS : FR_ALONE_NS);
@@ -218,7 +232,7 @@ static uint64_t turn_ends(const struct fr_paced_card *p)
 /* Cards that are used together are asked for together: a kernel on one of them may wait for a kernel on another. */
 static void rally(const struct client *me)
 {
-    uint64_t gang = fr_gate_gang(clock_now());
+    uint64_t gang = fr_paced_cards_gang(clock_now());
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++) {
         uint32_t idle = FR_GATE_IDLE;
         if (i == card_of(me) || !(gang >> i & 1) || atomic_load(&clients[i].started) != 2) continue;
@@ -229,7 +243,7 @@ static void rally(const struct client *me)
 /* Another card of the gang waits for its turn: it gets none without this one. */
 static bool is_rallied(const struct client *me)
 {
-    uint64_t gang = fr_gate_gang(clock_now());
+    uint64_t gang = fr_paced_cards_gang(clock_now());
     if (!(gang >> card_of(me) & 1)) return false;
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
         if (i != card_of(me) && (gang >> i & 1) && atomic_load(&fr_paced_cards[i].gate) == FR_GATE_ASKED) return true;
@@ -300,7 +314,7 @@ static uint64_t see_to_gate(struct client *me)
     if (atomic_load(&p->gate) == FR_GATE_OPEN && atomic_load(&p->full)) pass_on(me, now);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) {
         if (works_beside_others(p)) return now + BESIDE_LOOK_NS;
-        fr_gate_close(p);
+        fr_lease_close(p);
     }
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
@@ -388,13 +402,6 @@ void fr_lease_start(int card)
         atomic_store_explicit(&me->started, 2, memory_order_release);
     }
     while (atomic_load(&me->started) == 1) clock_sleep_until(clock_now() + 10000);
-}
-
-void fr_lease_wake(int card)
-{
-    char byte = 1;
-    struct client *me = &clients[card];
-    if (still(&me->theirs)) clock_send(me->theirs.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void fr_lease_after_fork(void)

@@ -7,6 +7,6 @@ struct fr_paced_card;
 void fr_lease_start(int card); /* a thread per card that this process uses and that is paced */
 void fr_lease_wake(int card);  /* the gate is ASKED or CLOSED: see to it */
 void fr_lease_after_fork(void);
-void fr_gate_close(struct fr_paced_card *p); /* the turn is over */
+void fr_lease_close(struct fr_paced_card *p); /* the turn is over */
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef FRACTILE_PACING_PACED_CARD_H
 #define FRACTILE_PACING_PACED_CARD_H
 
+#include "cuda_abi.h"
 #include "region.h"
 
 #include <stdatomic.h>
@@ -28,13 +29,17 @@ struct fr_paced_card {
     _Atomic uint32_t guessed; /* something was launched in this turn whose length is not known well */
     _Atomic uint64_t alone_at, passes_at; /* before and after that (0: never) another container's work may be on the card, too */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
-    _Atomic uint64_t in_flight, queue_end;        /* predicted ns of all streams; when the last of them should be done */
-    _Atomic uint64_t last_launch, launched_now;   /* when; how many in this turn */
+    _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
+    _Atomic uint32_t last_event_busy;             /* a thread works with the two below */
+    CUevent last_event;                           /* the event that was reached last ... */
+    CUcontext last_event_of;                      /* ... and its context */
+    _Atomic uint64_t last_launch;                 /* when */
+    _Atomic uint32_t launched_now;                /* any in this turn? */
 };
 extern struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
 
 struct fr_account *fr_paced_card_account(const struct fr_paced_card *card); /* NULL: none */
-uint64_t fr_gate_gang(uint64_t now); /* cards that this process has used lately, bit set */
+uint64_t fr_paced_cards_gang(uint64_t now); /* cards that this process has used lately, bit set */
 
 #define FR_WINDOW_NS 10000000ull   /* of work in flight in a stream: what a newcomer waits at most */
 #define FR_BESIDE_WINDOW_NS 3000000ull /* ... while others have the card too: it takes as many times longer, and the card is not idle */

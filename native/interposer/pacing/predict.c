@@ -31,7 +31,7 @@ static uint64_t mix(uint64_t x)
 
 struct fr_prediction *fr_prediction_of(uint64_t a, uint64_t b)
 {
-    uint64_t key = mix(a ^ mix(b)) | 1;
+    uint64_t key = mix(a ^ b * 0x9e3779b97f4a7c15ull) | 1;
     for (uint64_t i = 0; i < PROBES; i++) {
         struct fr_prediction *g = &predictions[(key + i) % PREDICTIONS];
         uint64_t seen = atomic_load_explicit(&g->key, memory_order_relaxed);

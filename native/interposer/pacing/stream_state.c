@@ -6,11 +6,11 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "resolve/real.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
 #include "memory/api_memory.h"
 #include "memory/streams.h"
-#include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
-#include "pacing/timing_events.h"
 
 #include "clock.h"
 #include "cuda_abi.h"
@@ -24,6 +24,8 @@
 #define STREAM_STATES 128
 #define TRIES 64
 #define SOON_NS 20000
+
+_Atomic uint32_t fr_blocked_by_host;
 
 static struct fr_lock states_lock;
 static FR_LARGE struct fr_stream_state states[STREAM_STATES];
@@ -39,7 +41,7 @@ static uint32_t number_of_thread(void)
 }
 
 /* One thread at a time works with a stream's events. The driver may keep it waiting, so the others do not spin for long. */
-void fr_stream_state_lock(struct fr_stream_state *st)
+void fr_stream_state_lock_patiently(struct fr_stream_state *st)
 {
     for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) {
         if (turn < TRIES) sched_yield();
@@ -66,20 +68,20 @@ static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
     room->used = 1;
     room->blocked = room->let = 0;
     room->told = false;
+    room->looked_up_at = FR_NEVER;
     return room;
 }
 
 struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after)
 {
     for (struct fr_stream_state *st = after ? after + 1 : states; st < states + STREAM_STATES; st++)
-        if (atomic_load(&st->used) && st->card == card) return st;
+        if (atomic_load(&st->used) && (!card || st->card == card)) return st;
     return NULL;
 }
 
 static void start_over(uint32_t era)
 {
     for (int i = 0; i < STREAM_STATES; i++) states[i] = (struct fr_stream_state){0};
-    fr_timing_forget_last(NULL);
     states_era = era;
 }
 
@@ -88,20 +90,55 @@ static uintptr_t name_of(CUstream handle)
     return handle == CU_STREAM_PER_THREAD ? (uintptr_t)number_of_thread() << 8 | 2 : (uintptr_t)handle;
 }
 
-struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w)
+static struct fr_stream_state *enter(CUcontext context, CUstream handle)
 {
-    CUcontext context = NULL;
-    CUstream handle = w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream;
-    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
     fr_lock(&states_lock);
     uint32_t era = atomic_load(&fr_era);
     if (unlikely(states_era != era)) start_over(era);
-    struct fr_stream_state *st = place(context, name_of(handle));
-    st->card = card;
-    st->handle = handle;
-    atomic_fetch_add(&st->users, 1); /* it stays this stream's */
+    return place(context, name_of(handle));
+}
+
+/* With the lock. It stays this stream's until fr_stream_state_done. */
+static struct fr_stream_state *use(struct fr_stream_state *st, CUstream handle)
+{
+    if (unlikely(atomic_load_explicit(&st->handle, memory_order_relaxed) != handle)) st->handle = handle;
+    atomic_fetch_add(&st->users, 1);
     fr_unlock(&states_lock);
     return st;
+}
+
+static CUstream handle_of(const struct fr_work *w) { return w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream; }
+
+struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w)
+{
+    CUcontext context = NULL;
+    CUstream handle = handle_of(w);
+    if (REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(handle)) return NULL;
+    struct fr_stream_state *st = enter(context, handle);
+    st->card = card;
+    return use(st, handle);
+}
+
+/* fr_process_join notices a forked child, whose states are void. */
+struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr_stream_place *place)
+{
+    *place = (struct fr_stream_place){.handle = handle_of(w)};
+    CUcontext context = NULL;
+    if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(place->handle)) return NULL;
+    place->context = context;
+    place->sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
+    struct fr_stream_state *st = enter(context, place->handle);
+    if (likely(atomic_load_explicit(&st->looked_up_at, memory_order_relaxed) == place->sequence && st->context == context)) return use(st, place->handle);
+    fr_unlock(&states_lock);
+    return NULL;
+}
+
+struct fr_stream_state *fr_stream_state_found(const struct fr_stream_place *place, struct fr_paced_card *card)
+{
+    struct fr_stream_state *st = enter(place->context, place->handle);
+    st->card = card;
+    st->looked_up_at = st->context == place->context && !(place->sequence & 1) ? place->sequence : FR_NEVER;
+    return use(st, place->handle);
 }
 
 void fr_stream_state_done(struct fr_stream_state *st) { atomic_fetch_sub(&st->users, 1); }
@@ -117,75 +154,36 @@ bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now) { re
 void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns)
 {
     atomic_fetch_add(&st->in_flight, ns);
-    atomic_fetch_add(&st->card->in_flight, ns);
 }
 
-static uint64_t raise_to(_Atomic uint64_t *what, uint64_t value)
+static void less(_Atomic uint64_t *what, uint64_t ns)
+{
+    uint64_t was = atomic_load(what);
+    while (!atomic_compare_exchange_weak(what, &was, was > ns ? was - ns : 0)) {}
+}
+
+void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns)
+{
+    less(&st->in_flight, ns);
+}
+
+bool fr_stream_states_in_flight(const struct fr_paced_card *card)
+{
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
+        if (atomic_load(&st->in_flight) && atomic_load(&st->blocked) != FR_BLOCKED) return true;
+    return false;
+}
+
+static void raise_to(_Atomic uint64_t *what, uint64_t value)
 {
     uint64_t was = atomic_load(what);
     while (was < value && !atomic_compare_exchange_weak(what, &was, value)) {}
-    return value;
 }
 
 void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns)
 {
-    uint64_t queue = atomic_load(&st->queue_end), end;
+    uint64_t queue = atomic_load(&st->queue_end), end = (queue > now ? queue : now) + ns;
     if (unlikely(atomic_load(&st->blocked))) return; /* when, is not known */
-    do {
-        end = (queue > now ? queue : now) + ns;
-    } while (!atomic_compare_exchange_weak(&st->queue_end, &queue, end));
+    atomic_store_explicit(&st->queue_end, end, memory_order_relaxed);
     raise_to(&st->card->queue_end, end);
-}
-
-/* ---- waiting ---- */
-
-bool fr_stream_state_poll(struct fr_stream_state *st)
-{
-    uint64_t before = atomic_load(&st->in_flight);
-    if (!fr_stream_state_try_lock(st)) return false;
-    fr_timing_collect(st);
-    fr_stream_state_unlock(st);
-    return atomic_load(&st->in_flight) < before;
-}
-
-/* Until its oldest event is reached; others may launch meanwhile. */
-void fr_stream_state_wait(struct fr_stream_state *st)
-{
-    bool any = true;
-    if (fr_stream_state_try_lock(st)) { /* else somebody is at it, maybe the lease client, who waits for all of it */
-        fr_timing_close(st);
-        any = fr_timing_oldest(st);
-        if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* nobody else launches: nothing is */
-        fr_stream_state_unlock(st);
-    }
-    if (any) fr_blocked_wait(st);
-    else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
-}
-
-/* With the gate closed and nobody inside. */
-void fr_stream_states_drain(struct fr_paced_card *card)
-{
-    fr_blocked_settle(card);
-    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
-        fr_stream_state_lock(st);
-        if (!st->count) atomic_store(&st->in_flight, 0);
-        atomic_store(&st->queue_end, 0);
-        fr_stream_state_unlock(st);
-    }
-    atomic_store(&card->in_flight, 0);
-    atomic_store(&card->queue_end, 0);
-}
-
-/* Its events die with it. Work in flight is waited for by the driver. */
-void fr_stream_states_forget(CUcontext context)
-{
-    fr_timing_forget_last(context);
-    for (uint32_t i = 0; i < STREAM_STATES; i++) {
-        struct fr_stream_state *st = &states[i];
-        if (!st->used || st->context != context) continue;
-        fr_stream_state_lock(st);
-        fr_timing_forget(st);
-        st->used = 0;
-        fr_stream_state_unlock(st);
-    }
 }

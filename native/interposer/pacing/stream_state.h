@@ -2,6 +2,8 @@
 #ifndef FRACTILE_PACING_STREAM_STATE_H
 #define FRACTILE_PACING_STREAM_STATE_H
 
+#include "base/compiler.h"
+
 #include "cuda_abi.h"
 
 #include <stdatomic.h>
@@ -18,6 +20,7 @@ struct fr_work { /* what is about to be launched */
     uint32_t first_ns; /* taken for its length until it was measured; 0: nothing is known */
 };
 
+#define FR_NEVER 1u /* no sequence at which the limits can be read: those are even */
 #define BATCHES 16 /* batches of a stream in flight */
 #define KERNELS 8  /* different kernels of a batch */
 
@@ -38,6 +41,7 @@ struct fr_stream_state {
     uintptr_t stream;             /* handle; a thread's own stream: its number */
     struct fr_paced_card *_Atomic card;
     _Atomic(CUstream) handle;
+    _Atomic uint32_t looked_up_at;         /* the sequence of the limits at which `card` was looked up for this context; FR_NEVER: look again */
     _Atomic uint64_t in_flight, queue_end; /* predicted ns not known to be done; when they should be */
     _Atomic uint32_t used, busy, users;    /* busy: a thread works with its events; users: threads that launch or wait */
     _Atomic uint32_t blocked, let_go, let; /* see blocked_streams.c; 0, or why its launches do not wait; so many of them may go, of so many */
@@ -57,14 +61,26 @@ struct fr_backlog {
     uint64_t in_flight, left; /* predicted ns that are not known to be done; of these, what should still be to come */
     bool full;                /* no event is left: what went now would not be counted */
 };
+
+/* A context stays on its card for life, and its states are forgotten with it (stream_wait.c): so the card that was found is right
+ * until the limits change. Where contexts may come and go unseen, it is looked up again with every batch (gate.c). NULL:
+ * it has to be looked up, or, without a context in `place`, nothing runs there that is to be counted. */
+struct fr_stream_place {
+    CUcontext context;
+    CUstream handle;
+    uint32_t sequence; /* of the limits */
+};
+struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr_stream_place *place);
+struct fr_stream_state *fr_stream_state_found(const struct fr_stream_place *place, struct fr_paced_card *card); /* from now on it is known */
 struct fr_stream_state *fr_stream_state_use(struct fr_paced_card *card, const struct fr_work *w); /* NULL: the stream is capturing, nothing runs */
 void fr_stream_state_done(struct fr_stream_state *st); /* by who got it, after the launch */
-struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after); /* of those in use; the first after NULL */
+struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, struct fr_stream_state *after); /* of those in use, card NULL: of all; the first after NULL */
 struct fr_backlog fr_stream_state_backlog(const struct fr_stream_state *st, uint64_t now);
-bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now); /* nothing should be in flight */
-void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns);           /* in flight, from now on ... */
-void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns);     /* ... and no more */
-void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns);
+bool fr_stream_state_is_dry(const struct fr_stream_state *st, uint64_t now);       /* nothing should be in flight */
+void fr_stream_state_add(struct fr_stream_state *st, uint64_t ns);                 /* in flight, from now on ... */
+void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns);           /* ... and no more */
+void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns); /* with the state locked: when it should be done */
+bool fr_stream_states_in_flight(const struct fr_paced_card *card);                 /* anything that is not blocked? */
 
 /* One thread at a time works with the events of a stream. */
 static inline bool fr_stream_state_try_lock(struct fr_stream_state *st)
@@ -72,7 +88,11 @@ static inline bool fr_stream_state_try_lock(struct fr_stream_state *st)
     uint32_t nobody = 0;
     return atomic_compare_exchange_strong(&st->busy, &nobody, 1);
 }
-void fr_stream_state_lock(struct fr_stream_state *st);
-static inline void fr_stream_state_unlock(struct fr_stream_state *st) { atomic_store(&st->busy, 0); }
+void fr_stream_state_lock_patiently(struct fr_stream_state *st);
+static inline void fr_stream_state_lock(struct fr_stream_state *st)
+{
+    if (unlikely(!fr_stream_state_try_lock(st))) fr_stream_state_lock_patiently(st);
+}
+static inline void fr_stream_state_unlock(struct fr_stream_state *st) { atomic_store_explicit(&st->busy, 0, memory_order_release); }
 
 #endif

@@ -28,26 +28,8 @@
 #define BATCH_NS 1000000ull
 #define BATCH_LAUNCHES 64
 
-static FR_LARGE struct last { /* the event that was reached last, of a card */
-    _Atomic uint32_t busy;
-    CUevent event;
-    CUcontext context;
-} lasts[FR_MAX_CARDS];
-
 static struct batch *at(struct fr_stream_state *st, uint32_t i) { return &st->batches[(st->first + i) % BATCHES]; }
 static struct batch *newest(struct fr_stream_state *st) { return at(st, st->count - 1); }
-
-static void less(_Atomic uint64_t *what, uint64_t ns)
-{
-    uint64_t was = atomic_load(what);
-    while (!atomic_compare_exchange_weak(what, &was, was > ns ? was - ns : 0)) {}
-}
-
-void fr_stream_state_completed(struct fr_stream_state *st, uint64_t ns)
-{
-    less(&st->in_flight, ns);
-    less(&st->card->in_flight, ns);
-}
 
 static void landed(struct fr_stream_state *st, struct batch *b)
 {
@@ -86,19 +68,19 @@ static void count_gpu_time(struct fr_paced_card *p, uint64_t ns, uint32_t launch
  * that one is kept, and the batch gets the one kept before in exchange. */
 static float since_last(struct fr_stream_state *st, struct batch *b, float ms)
 {
-    struct last *last = &lasts[st->card - fr_paced_cards];
+    struct fr_paced_card *card = atomic_load(&st->card);
     uint32_t nobody = 0;
     float more = 0;
-    if (!atomic_compare_exchange_strong(&last->busy, &nobody, 1)) return ms;
-    if (last->context != st->context) last->event = NULL; /* died with its context, or is left to it */
-    if (last->event && !REAL(cuEventElapsedTime)(&more, last->event, b->to) && more < ms) ms = more;
+    if (!atomic_compare_exchange_strong(&card->last_event_busy, &nobody, 1)) return ms;
+    if (card->last_event_of != st->context) card->last_event = NULL; /* died with its context, or is left to it */
+    if (card->last_event && !REAL(cuEventElapsedTime)(&more, card->last_event, b->to) && more < ms) ms = more;
     if (ms >= 0) {
         CUevent mark = b->to;
-        b->to = last->event;
-        last->event = mark;
-        last->context = st->context;
+        b->to = card->last_event;
+        card->last_event = mark;
+        card->last_event_of = st->context;
     }
-    atomic_store(&last->busy, 0);
+    atomic_store(&card->last_event_busy, 0);
     return ms > 0 ? ms : 0; /* done before the last one: counted with it */
 }
 
@@ -192,9 +174,11 @@ void fr_timing_close(struct fr_stream_state *st)
     st->count--;
 }
 
-void fr_timing_before_launch(struct fr_stream_state *st, bool dry)
+bool fr_timing_before_launch(struct fr_stream_state *st, bool dry)
 {
     if (atomic_load(&st->blocked)) dry = false; /* it is not known what should be done */
+    /* The batch goes on. Should another thread close it before our launch, fr_timing_after_launch sees that, as it does without this look. */
+    if (likely(!dry && atomic_load(&st->open))) return false;
     fr_stream_state_lock(st);
     if (st->open && dry) {
         newest(st)->gap = true;
@@ -202,6 +186,7 @@ void fr_timing_before_launch(struct fr_stream_state *st, bool dry)
     }
     if (!st->open) begin(st, dry);
     fr_stream_state_unlock(st);
+    return true;
 }
 
 static void note(struct batch *b, struct fr_prediction *prediction, uint64_t ns)
@@ -224,9 +209,10 @@ static bool full(const struct fr_stream_state *st, const struct batch *b, const 
     return unknown || b->single || b->kernels == KERNELS || b->ns >= BATCH_NS || b->launches >= BATCH_LAUNCHES;
 }
 
-void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t ns)
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns)
 {
     fr_stream_state_lock(st);
+    fr_stream_state_queue(st, now, ns);
     if (st->open) {
         note(newest(st), prediction, ns);
         if (full(st, newest(st), prediction)) fr_timing_close(st);
@@ -277,6 +263,10 @@ void fr_timing_forget(struct fr_stream_state *st)
 
 void fr_timing_forget_last(CUcontext context)
 {
-    for (uint32_t i = 0; i < FR_MAX_CARDS; i++)
-        if (!context || lasts[i].context == context) lasts[i] = (struct last){0};
+    for (struct fr_paced_card *card = fr_paced_cards; card < fr_paced_cards + FR_MAX_CARDS; card++) {
+        if (card->last_event_of != context) continue;
+        card->last_event = NULL;
+        card->last_event_of = NULL;
+        atomic_store(&card->last_event_busy, 0);
+    }
 }

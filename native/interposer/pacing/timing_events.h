@@ -10,8 +10,8 @@
 struct fr_prediction;
 struct fr_stream_state;
 
-void fr_timing_before_launch(struct fr_stream_state *st, bool dry); /* a batch begins: its first event */
-void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t ns);
+bool fr_timing_before_launch(struct fr_stream_state *st, bool dry); /* true: a batch begins, with its first event */
+void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *prediction, uint64_t now, uint64_t ns);
 
 /* With the state locked: */
 void fr_timing_collect(struct fr_stream_state *st);        /* what is done */
@@ -22,6 +22,6 @@ uint64_t fr_timing_due(struct fr_stream_state *st);        /* when the oldest sh
 void fr_timing_close(struct fr_stream_state *st);          /* a event behind what was launched last */
 CUevent fr_timing_oldest(struct fr_stream_state *st);      /* NULL: none */
 void fr_timing_forget(struct fr_stream_state *st);         /* they died with their context */
-void fr_timing_forget_last(CUcontext context);             /* NULL: of all */
+void fr_timing_forget_last(CUcontext context);             /* and so did the one that was reached last */
 
 #endif

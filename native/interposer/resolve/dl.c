@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "resolve/driver.h"
 #include "resolve/elf.h"
+#include "resolve/instance.h"
 #include "resolve/libc.h"
 #include "resolve/symbol_table.h"
 #include "resolve/thunks.h"
@@ -18,38 +19,6 @@
 #include <stdint.h>
 
 /* ---- which object is it? ---- */
-
-static const struct link_map *object_of(const void *address)
-{
-    Dl_info info;
-    struct link_map *object = NULL;
-    return dladdr1(address, &info, (void **)&object, RTLD_DL_LINKMAP) ? object : NULL;
-}
-
-const struct link_map *fr_self(void)
-{
-    static const struct link_map *_Atomic self;
-    const struct link_map *known = atomic_load_explicit(&self, memory_order_relaxed);
-    if (!known) atomic_store(&self, known = object_of((const void *)fr_self));
-    return known;
-}
-
-const struct link_map *fr_instance(const struct link_map *here)
-{
-    while (here && here->l_prev) here = here->l_prev;
-    while (here && !fr_elf_ours(here->l_addr, here->l_ld)) here = here->l_next;
-    return here;
-}
-
-void *fr_own_libc_function(int number)
-{
-    switch (number) {
-    case FR_DLSYM: return (void *)dlsym;
-    case FR_DLVSYM: return (void *)dlvsym;
-    case FR_DLOPEN: return (void *)dlopen;
-    default: return (void *)dlmopen;
-    }
-}
 
 static bool is_libc(const struct link_map *object)
 {
@@ -75,7 +44,7 @@ static void *in_place_of(const struct wanted *w, void *found)
 {
     if (found == ours(w)) return found;
     if (w->symbol >= 0 ? fr_driver_contains(found) : found == fr_libc((enum fr_libc)w->number)) return ours(w);
-    const struct link_map *object = object_of(found);
+    const struct link_map *object = fr_object_of(found);
     if (!object || !replaced(w, object)) return found;
     const struct link_map *instance = fr_instance(object);
     void *there = instance && instance != fr_self() ? fr_elf_symbol(instance->l_addr, instance->l_ld, w->name) : NULL;

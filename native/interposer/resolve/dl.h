@@ -22,11 +22,6 @@ static inline void *fr_dl_answer(struct fr_dl_call *call, void *answer)
     return NULL;
 }
 
-/* This library as loaded in the namespace of `here`, NULL: not loaded there; and as loaded in our own. */
-const struct link_map *fr_instance(const struct link_map *here);
-const struct link_map *fr_self(void);
-void *fr_own_libc_function(int number); /* our function in place of an enum fr_libc */
-
 /* dl_rebind.c: objects that were opened with RTLD_DEEPBIND find the C library's dlsym before ours. */
 extern _Atomic bool fr_rebind_pending;
 void fr_rebind(void);

@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "resolve/dl.h"
 #include "resolve/driver.h"
+#include "resolve/instance.h"
 #include "resolve/libc.h"
 
 #include <dlfcn.h>

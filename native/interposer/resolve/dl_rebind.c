@@ -7,6 +7,7 @@
 #include "resolve/dl.h"
 #include "resolve/driver.h"
 #include "resolve/elf.h"
+#include "resolve/instance.h"
 #include "resolve/libc.h"
 #include "resolve/symbol_table.h"
 #include "resolve/thunks.h"
@@ -99,6 +100,6 @@ void fr_rebind(void)
 {
     atomic_store(&fr_rebind_pending, false);
     /* Somebody else's dlsym comes before ours in the usual order (a sanitizer's): then theirs is the right one. */
-    if (fr_real_dlsym(RTLD_DEFAULT, "dlsym") != (void *)dlsym) return;
+    if (fr_real_dlsym(RTLD_DEFAULT, "dlsym") != fr_own_libc_function(FR_DLSYM)) return;
     fr_each_object(rebind_object, NULL);
 }

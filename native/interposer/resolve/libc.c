@@ -16,6 +16,8 @@
 static const char *const function_names[FR_LIBC_FUNCTIONS] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dl_iterate_phdr"};
 static void *functions[FR_LIBC_FUNCTIONS];
 
+const char *fr_libc_name(int number) { return function_names[number]; }
+
 int fr_libc_number(const char *name)
 {
     for (int i = 0; i < FR_ITERATE; i++)

@@ -7,6 +7,7 @@
 
 enum fr_libc { FR_DLSYM, FR_DLVSYM, FR_DLOPEN, FR_DLMOPEN, FR_ITERATE, FR_LIBC_FUNCTIONS };
 void *fr_libc(enum fr_libc function);
+const char *fr_libc_name(int number);
 int fr_libc_number(const char *name); /* enum fr_libc of the functions that we replace, or -1 */
 int fr_each_object(int (*look)(struct dl_phdr_info *, size_t, void *), void *data); /* dl_iterate_phdr */
 void *fr_real_dlopen(const char *file, int mode);

@@ -1,4 +1,4 @@
-/* cuGetProcAddress, and cuGetExportTable.
+/* cuGetProcAddress.
  *
  * The driver answers first. Which of our functions goes in place of its answer is read off the pointer: it is the driver's
  * function for one of the table's symbols. The name alone would not do (cuMemAlloc is the 32-bit form up to version 3020
@@ -13,8 +13,6 @@
 #include "resolve/real.h"
 #include "resolve/symbol_table.h"
 #include "resolve/thunks.h"
-#include "ledger/ledger.h"
-#include "memory/unseen.h"
 
 #include "cuda_abi.h"
 
@@ -166,8 +164,6 @@ CUresult cuGetProcAddress(const char *name, void **out, int version, uint64_t fl
 CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status);
 CUresult cuGetProcAddress_ptsz(const char *name, void **out, int version, uint64_t flags);
 CUresult cuGetProcAddress_v2_ptsz(const char *name, void **out, int version, uint64_t flags, int *status);
-CUresult cuGetExportTable(const void **out, const CUuuid *id);
-
 HOOK CUresult cuGetProcAddress(const char *name, void **out, int version, uint64_t flags)
 {
     CUresult result = REAL(cuGetProcAddress)(name, out, version, flags);
@@ -190,22 +186,4 @@ HOOK CUresult cuGetProcAddress_v2_ptsz(const char *name, void **out, int version
 {
     CUresult result = REAL(cuGetProcAddress_v2_ptsz)(name, out, version, flags, status);
     return settle((struct question){name, version, !flags}, out, flags, status, result);
-}
-
-/* ---- private tables: the runtime library cannot live without them, so they are passed on as they are. Some of their functions
- * make contexts, load modules or reach a heap behind every hook: memory/unseen.c looks for what they did. Two that the runtime
- * itself never asks for exist for nothing else: that somebody asked for one is counted. ---- */
-
-static bool goes_past_us(const CUuuid *id)
-{
-    static const unsigned char context_creation[] = {0x0c, 0xa5, 0x0b, 0x8c}, heap[] = {0x19, 0x5b, 0xcb, 0xf4};
-    return !memcmp(id->bytes, context_creation, 4) || !memcmp(id->bytes, heap, 4);
-}
-
-HOOK CUresult cuGetExportTable(const void **out, const CUuuid *id)
-{
-    CUresult result = REAL(cuGetExportTable)(out, id);
-    if (result == CUDA_SUCCESS) fr_private_tables_given();
-    if (result == CUDA_SUCCESS && id && goes_past_us(id)) fr_escape();
-    return result;
 }

@@ -19,6 +19,7 @@ static inline void *fr_real_function(int symbol)
     void *function = __atomic_load_n(&fr_real[symbol], __ATOMIC_RELAXED);
     return likely(function) ? function : fr_resolve(symbol);
 }
+static inline void *fr_known_function(int symbol) { return __atomic_load_n(&fr_real[symbol], __ATOMIC_RELAXED); } /* NULL: not resolved yet */
 #define REAL(name) ((__typeof__(&name))fr_real_function(FR_##name))
 bool fr_driver_has(int symbol);
 

@@ -5,38 +5,15 @@
  * finds the same, so no lock is needed. */
 #include "base/compiler.h"
 #include "base/message.h"
-#include "base/text.h"
 #include "resolve/driver.h"
 #include "resolve/real.h"
-#include "resolve/symbol_table.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lookup.inc"
-
 enum { NO_DEVICE = 100, CUDA_NOT_FOUND = 500, NVML_LIBRARY_NOT_FOUND = 12, NVML_FUNCTION_NOT_FOUND = 13 };
 
 FR_LARGE void *fr_real[FR_SYMBOLS];
-extern const int32_t fr_functions[FR_SYMBOLS]; /* thunks.S: distance of each function of ours from this table */
-
-int fr_symbol(const char *name)
-{
-    if (!fr_begins(name, "cu") && !fr_begins(name, "nvml")) return FR_NO_SYMBOL;
-    int low = 0, high = FR_SYMBOLS - 1;
-    while (low <= high) {
-        int middle = (low + high) / 2, order = fr_compare_names(name, fr_symbol_name(middle));
-        if (!order) return middle;
-        if (order < 0) high = middle - 1;
-        else low = middle + 1;
-    }
-    return FR_NO_SYMBOL;
-}
-
-const char *fr_symbol_name(int symbol) { return names + name_at[symbol]; }
-enum fr_symbol_class fr_symbol_class(int symbol) { return (enum fr_symbol_class)class_of[symbol]; }
-void *fr_symbol_function(int symbol) { return (char *)fr_functions + fr_functions[symbol]; }
-
 /* ---- what is called in place of what is not there ---- */
 
 static int no_device(void) { return NO_DEVICE; }

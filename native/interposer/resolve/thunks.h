@@ -2,6 +2,11 @@
 #ifndef FRACTILE_RESOLVE_THUNKS_H
 #define FRACTILE_RESOLVE_THUNKS_H
 
-void *fr_symbol_function(int symbol); /* a hook, or the thunk that goes on to the driver */
+#include <stdint.h>
+
+extern const int32_t fr_functions[]; /* distance of each from this table: nothing for the loader to relocate */
+
+/* A hook, or the thunk that goes on to the driver. */
+static inline void *fr_symbol_function(int symbol) { return (char *)fr_functions + fr_functions[symbol]; }
 
 #endif

@@ -1,9 +1,16 @@
-/* What modules hold of the card: variables in granules of their own; code in granules of its own too, or, as a policy may have
- * it, in blocks that the modules of a context share. A block goes back with its last piece. Never does the code of a load take
- * more than its bytes in whole granules. */
+/* What modules hold of the card: variables in granules of their own; code in pieces, a function or a whole image, which share the
+ * blocks of their context. A block goes back with its last piece. Where a piece is put is a policy's choice within one rule
+ * (docs/simgpu.md): another block is taken only for a piece that does not fit behind the last one in the newest block. How many
+ * blocks that can be is counted here too, with the ledger's slack in mind, and a policy that takes more ends the process. */
 #include "module.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define KIB 1024ull
+#define PIECE_UNIT (64 * KIB)
+#define FUNCTION_UNIT (4 * KIB)
+#define LARGE (256 * KIB)
 
 struct sim_block {
     struct sim_ctx *ctx;
@@ -12,7 +19,15 @@ struct sim_block {
     struct sim_block *next;
 };
 
-static struct sim_block *blocks;
+static struct sim_block *blocks; /* the newest first */
+
+/* What the table of bounds grants the blocks of a context. */
+struct room {
+    struct sim_ctx *ctx;
+    uint64_t weight, pieces;
+    struct room *next;
+};
+static struct room *rooms;
 
 static uint64_t in_percent(uint64_t bytes) { return bytes * sim.policy.module_percent / 100; }
 
@@ -41,48 +56,97 @@ static const struct sim_image *choose(const struct sim_module *m, const struct s
     return best ? best : largest;
 }
 
+/* ---- the table of bounds ---- */
+
+static uint64_t least_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t most_of(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static bool has_block_of_its_own(uint64_t bytes) { return !sim.pack || sim_round(bytes, PIECE_UNIT) >= SIM_GRANULE; }
+
+struct grant {
+    uint64_t own, weight, pieces;
+};
+
+static void grant_piece(struct grant *g, uint64_t bytes)
+{
+    uint64_t rounded = sim_round(bytes, PIECE_UNIT);
+    if (!bytes) return;
+    if (has_block_of_its_own(bytes)) g->own += sim_round(bytes, SIM_GRANULE);
+    else g->weight += rounded * (rounded > LARGE ? 2 : 1), g->pieces++;
+}
+
+/* Functions of an image count as its largest one, up to the image. */
+static struct grant grant_functions(const struct sim_image *i, uint64_t count)
+{
+    struct grant g = {0};
+    uint64_t largest = 0, common = i->code_bytes;
+    for (const struct sim_kernel *k = i->kernels; k; k = k->next) largest = most_of(largest, k->bytes), common -= k->bytes;
+    if (!count) return g;
+    uint64_t first = least_of(sim_round(common + largest, PIECE_UNIT), sim_round(i->code_bytes, PIECE_UNIT));
+    grant_piece(&g, first);
+    uint64_t each = sim_round(largest, FUNCTION_UNIT), left = sim_round(i->code_bytes, PIECE_UNIT) - first;
+    uint64_t more = least_of(left, (count - 1) * each) + (count - 1) * FUNCTION_UNIT;
+    if (each >= SIM_GRANULE) g.own += more + (count - 1) * SIM_GRANULE;
+    else g.weight += more * (each > LARGE ? 2 : 1), g.pieces += count - 1;
+    return g;
+}
+
+static struct grant grant_of(const struct sim_load *l)
+{
+    struct grant whole = {0};
+    uint64_t kernels = 0, loaded = 0;
+    for (const struct sim_kernel *k = l->image->kernels; k; k = k->next) kernels++;
+    for (const struct sim_piece *p = l->pieces; p; p = p->next) loaded += p->kernel != NULL;
+    if (l->code) loaded = kernels;
+    if (l->code || (kernels && loaded == kernels)) grant_piece(&whole, l->image->code_bytes);
+    if (!kernels) return whole;
+    struct grant g = grant_functions(l->image, loaded);
+    return (struct grant){most_of(g.own, whole.own), most_of(g.weight, whole.weight), most_of(g.pieces, whole.pieces)};
+}
+
+static struct room *room_of(struct sim_ctx *ctx)
+{
+    for (struct room *r = rooms; r; r = r->next)
+        if (r->ctx == ctx) return r;
+    struct room *r = calloc(1, sizeof *r);
+    if (!r) abort();
+    *r = (struct room){.ctx = ctx, .next = rooms};
+    return rooms = r;
+}
+
+static uint64_t most_blocks(const struct room *r) { return least_of(r->pieces, r->weight / (SIM_GRANULE - LARGE) + 1); }
+
+/* A library may count all that the table grants: the newest block has that on it. */
+static void set_slack(struct sim_ctx *ctx)
+{
+    uint64_t held = 0, most = most_blocks(room_of(ctx)), n = 0;
+    for (const struct sim_block *b = blocks; b; b = b->next) held += b->ctx == ctx;
+    sim_bound("code of a context", held * SIM_GRANULE, most * SIM_GRANULE);
+    sim_lock(&sim.host);
+    for (const struct sim_block *b = blocks; b; b = b->next)
+        if (b->ctx == ctx) sim_allow(&sim.host, b->charge, n++ || most < held ? 0 : (most - held) * SIM_GRANULE);
+    sim_unlock(&sim.host);
+}
+
 /* ---- blocks ---- */
 
-static struct sim_block *block_for(struct sim_ctx *ctx, uint64_t bytes, uint64_t *at)
+static struct sim_block *block_for(struct sim_ctx *ctx, uint64_t bytes)
 {
-    for (struct sim_block *b = blocks; b; b = b->next) {
-        *at = sim_round(b->used, sim.policy.module_unit);
-        if (b->ctx == ctx && *at + bytes <= SIM_GRANULE) return b;
+    for (struct sim_block *b = blocks; b && sim.policy.module_packed; b = b->next) {
+        if (b->ctx != ctx) continue;
+        if (b->used + bytes <= SIM_GRANULE) return b;
+        if (sim.policy.module_newest) break;
     }
     struct sim_block *b = calloc(1, sizeof *b);
-    *at = 0;
     if (!b || !(b->charge = sim_take(ctx->card, SIM_MODULE, SIM_GRANULE, bytes))) return free(b), NULL;
     b->ctx = ctx;
     b->next = blocks;
     return blocks = b;
 }
 
-/* A library counts a granule for each piece. */
-static void set_slack(const struct sim_block *b)
+static void leave_block(struct sim_block *b)
 {
-    sim_lock(&sim.host);
-    sim_allow(&sim.host, b->charge, (b->pieces - 1) * SIM_GRANULE);
-    sim_unlock(&sim.host);
-}
-
-static bool take_piece(struct sim_load *l, uint64_t bytes)
-{
-    uint64_t at;
-    struct sim_block *b = block_for(l->ctx, bytes, &at);
-    if (!b) return false;
-    b->used = at + bytes;
-    b->pieces++;
-    set_slack(b);
-    l->block = b;
-    return true;
-}
-
-static void give_piece(struct sim_block *b)
-{
-    if (--b->pieces) {
-        set_slack(b);
-        return;
-    }
+    if (--b->pieces) return;
     for (struct sim_block **p = &blocks; *p; p = &(*p)->next)
         if (*p == b) {
             *p = b->next;
@@ -90,6 +154,59 @@ static void give_piece(struct sim_block *b)
         }
     sim_give(b->charge);
     free(b);
+}
+
+/* ---- pieces ---- */
+
+static void count(struct sim_load *l, struct grant before)
+{
+    struct grant now = grant_of(l);
+    struct room *r = room_of(l->ctx);
+    r->weight += now.weight - before.weight;
+    r->pieces += now.pieces - before.pieces;
+    set_slack(l->ctx);
+}
+
+/* One more piece of a load: of this function, or NULL: all of the image, which its functions then are part of. */
+static bool take_piece(struct sim_load *l, const struct sim_kernel *kernel, uint64_t bytes, uint64_t unit)
+{
+    struct grant before = grant_of(l);
+    struct sim_piece *p = calloc(1, sizeof *p);
+    uint64_t taken = in_percent(bytes);
+    if (!p) return false;
+    if (unit > sim.policy.module_unit) unit = sim.policy.module_unit;
+    if (has_block_of_its_own(taken)) p->charge = sim_take(l->ctx->card, SIM_MODULE, sim_round(taken, sim.granule), taken);
+    else if ((p->block = block_for(l->ctx, sim_round(taken, unit)))) p->block->used += sim_round(taken, unit), p->block->pieces++;
+    if (!p->charge && !p->block) return free(p), false;
+    p->kernel = kernel;
+    p->next = l->pieces;
+    l->pieces = p;
+    if (!kernel) l->code = true;
+    if (p->charge) {
+        uint64_t own = grant_of(l).own - before.own, held = sim_round(taken, SIM_GRANULE);
+        sim_lock(&sim.host);
+        sim_allow(&sim.host, p->charge, own > held ? own - held : 0);
+        sim_unlock(&sim.host);
+    }
+    count(l, before);
+    return true;
+}
+
+static void drop_pieces(struct sim_load *l)
+{
+    struct room *r = room_of(l->ctx);
+    uint64_t pieces = grant_of(l).pieces;
+    for (struct sim_piece *p = l->pieces, *next; p; p = next) {
+        next = p->next;
+        if (p->block) leave_block(p->block);
+        sim_give(p->charge);
+        free(p);
+    }
+    l->pieces = NULL;
+    l->code = false;
+    r->pieces -= pieces;
+    r->weight = least_of(r->weight, r->pieces * (SIM_GRANULE - LARGE));
+    set_slack(l->ctx);
 }
 
 /* ---- loads ---- */
@@ -118,25 +235,75 @@ static void drop_globals(struct sim_load *l)
     l->globals_at = 0;
 }
 
-CUresult sim_load_code(struct sim_load *l)
+static CUresult take_with_variables(struct sim_load *l, const struct sim_kernel *kernel, uint64_t bytes, uint64_t unit)
 {
-    if (l->code) return sim_load_globals(l);
-    uint64_t bytes = in_percent(l->image->code_bytes), whole = sim_round(bytes, sim.granule), most = sim_round(l->image->code_bytes, sim.granule);
-    bool shared = sim.policy.module_packed && sim.pack && bytes < SIM_GRANULE, variables = !l->globals_at;
+    bool variables = !l->globals_at;
     CUresult r = sim_load_globals(l);
-    if (r) return r;
-    l->code = shared ? take_piece(l, bytes) : (l->charge = sim_take_within(l->ctx->card, SIM_MODULE, whole, bytes, most)) != 0;
-    if (l->code) return CUDA_SUCCESS;
+    if (r || !bytes) return r;
+    if (take_piece(l, kernel, bytes, unit)) return CUDA_SUCCESS;
     if (variables && l->globals_at) drop_globals(l); /* all or nothing */
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What of the image is not there yet, as one piece. */
+CUresult sim_load_code(struct sim_load *l)
+{
+    uint64_t bytes = l->image->code_bytes;
+    if (l->code) return sim_load_globals(l);
+    for (const struct sim_piece *p = l->pieces; p; p = p->next) bytes -= least_of(bytes, p->kernel->bytes);
+    CUresult r = take_with_variables(l, NULL, bytes, PIECE_UNIT);
+    if (!r) l->code = true;
+    return r;
+}
+
+static const struct sim_kernel *kernel_of(const struct sim_load *l, const char *name)
+{
+    for (const struct sim_kernel *k = l->image->kernels; k; k = k->next)
+        if (!strcmp(k->name, name)) return k;
+    return NULL;
+}
+
+static bool has_piece(const struct sim_load *l, const struct sim_kernel *k)
+{
+    for (const struct sim_piece *p = l->pieces; p; p = p->next)
+        if (p->kernel == k) return true;
+    return false;
+}
+
+bool sim_is_loaded(const struct sim_load *l, const char *function)
+{
+    const struct sim_kernel *k = kernel_of(l, function);
+    return l->code || (k && has_piece(l, k));
+}
+
+/* One function, where the image says what is its own: what all of them share comes with the first. */
+CUresult sim_load_one(struct sim_load *l, const char *function)
+{
+    const struct sim_kernel *k = sim.policy.module_functions ? kernel_of(l, function) : NULL;
+    if (!k || l->code) return sim_load_code(l);
+    if (has_piece(l, k)) return sim_load_globals(l);
+    if (l->pieces) return take_with_variables(l, k, k->bytes, FUNCTION_UNIT);
+    uint64_t common = l->image->code_bytes;
+    for (const struct sim_kernel *other = l->image->kernels; other; other = other->next) common -= other->bytes;
+    return take_with_variables(l, k, common + k->bytes, PIECE_UNIT);
 }
 
 /* The region of variables goes with the context, where that goes. */
 void sim_load_drop(struct sim_load *l, bool with_context)
 {
-    if (l->block) give_piece(l->block);
-    sim_give(l->charge);
+    drop_pieces(l);
     if (l->globals_at && !with_context) drop_globals(l);
     for (struct sim_function *f = l->functions, *next; f; f = next) next = f->next, f->magic = 0, free(f);
     free(l);
+}
+
+void sim_code_forget(struct sim_ctx *ctx)
+{
+    for (struct room **p = &rooms; *p; p = &(*p)->next)
+        if ((*p)->ctx == ctx) {
+            struct room *r = *p;
+            *p = r->next;
+            free(r);
+            return;
+        }
 }

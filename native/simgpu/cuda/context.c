@@ -64,8 +64,10 @@ CUresult sim_context_make(int device, unsigned flags, struct sim_ctx **out)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     link_context(c, device, flags, charge);
-    *out = c;
-    return CUDA_SUCCESS;
+    CUresult r = sim_libraries_load(c);
+    if (r) sim_context_free(c);
+    else *out = c;
+    return r;
 }
 
 static void free_memory_of(struct sim_ctx *c)

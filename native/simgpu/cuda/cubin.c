@@ -65,6 +65,42 @@ static void read_symbols(const struct elf *e, struct sim_image *image)
     }
 }
 
+static const Elf64_Shdr *section_named(const struct elf *e, const char *name)
+{
+    for (unsigned i = 0; i < e->head->e_shnum; i++)
+        if (!strcmp(text_at(e, e->head->e_shstrndx, e->sections[i].sh_name), name)) return &e->sections[i];
+    return NULL;
+}
+
+/* A kernel has code, and a bank for its parameters. */
+static bool add_kernel(const struct elf *e, struct sim_image *image, const Elf64_Shdr *bank, const char *name, uint64_t *sum)
+{
+    char text[300];
+    struct sim_kernel *k = calloc(1, sizeof *k);
+    snprintf(text, sizeof text, ".text.%.255s", name);
+    const Elf64_Shdr *code = section_named(e, text);
+    if (!k || !code || code->sh_type == SHT_NOBITS) return free(k), true;
+    k->bytes = code->sh_size + (bank->sh_type == SHT_NOBITS ? 0 : bank->sh_size);
+    snprintf(k->name, sizeof k->name, "%s", name);
+    k->next = image->kernels;
+    image->kernels = k;
+    *sum += k->bytes;
+    return *sum <= image->code_bytes;
+}
+
+static void find_kernels(const struct elf *e, struct sim_image *image)
+{
+    static const char bank[] = ".nv.constant0.";
+    uint64_t sum = 0;
+    bool sound = true;
+    for (unsigned i = 0; i < e->head->e_shnum && sound; i++) {
+        const char *name = text_at(e, e->head->e_shstrndx, e->sections[i].sh_name);
+        if (!strncmp(name, bank, sizeof bank - 1)) sound = add_kernel(e, image, &e->sections[i], name + sizeof bank - 1, &sum);
+    }
+    for (struct sim_kernel *k = image->kernels, *next; k && !sound; k = next) next = k->next, free(k);
+    if (!sound) image->kernels = NULL;
+}
+
 bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t size)
 {
     struct elf e = {.file = file, .head = (const void *)file};
@@ -76,5 +112,6 @@ bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t si
     image->code_bytes = e.size;
     lay_out(&e, image);
     read_symbols(&e, image);
+    find_kernels(&e, image);
     return true;
 }

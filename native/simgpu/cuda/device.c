@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-static int driver_version(void)
+int sim_driver_version(void)
 {
     const char *set = getenv("SIMGPU_DRIVER_VERSION");
     return set && *set ? atoi(set) : 13050;
@@ -16,7 +16,7 @@ static int driver_version(void)
 API CUresult cuDriverGetVersion(int *out)
 {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
-    *out = driver_version(); /* also before cuInit */
+    *out = sim_driver_version(); /* also before cuInit */
     return CUDA_SUCCESS;
 }
 

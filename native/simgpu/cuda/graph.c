@@ -25,6 +25,7 @@ bool sim_node_copy_params(struct sim_node *n)
     struct sim_function *f = n->p.kernel.func ? n->p.kernel.func : n->p.kernel.kern;
     if (!SIM_VALID(f, FUNCTION)) return false;
     n->p.kernel.func = f;
+    if (sim.policy.module_nodes && sim_current() && sim_function_load(n->p.kernel.ctx ? n->p.kernel.ctx : sim_current(), f)) return false;
     if (!n->p.kernel.kernelParams || !f->param_count) return true;
     n->params = calloc(f->param_count, sizeof *n->params);
     for (unsigned i = 0; n->params && i < f->param_count; i++) {
@@ -47,6 +48,7 @@ static struct sim_node *add_node(struct sim_graph *g, const CUgraphNodeParams *p
     if (count && n->before) memcpy(n->before, before, count * sizeof *n->before);
     n->before_count = count;
     if (p->type == N_KERNEL && !sim_node_copy_params(n)) return free(n->before), free(n), NULL;
+    sim_owned_adopt(n);
     *g->last = n;
     g->last = &n->next;
     g->count++;
@@ -56,23 +58,40 @@ static struct sim_node *add_node(struct sim_graph *g, const CUgraphNodeParams *p
 static CUresult alloc_address(CUgraphNodeParams *p, struct sim_graph *g, struct sim_node *const *before, size_t count)
 {
     int device = p->alloc.poolProps.location.id;
+    if (g->owner) return CUDA_ERROR_NOT_SUPPORTED; /* a graph that a node owns gets no memory nodes */
     if (p->alloc.poolProps.location.type != CU_MEM_LOCATION_DEVICE || !sim_device_valid(device) || !p->alloc.bytesize) return CUDA_ERROR_INVALID_VALUE;
     p->alloc.dptr = sim_graph_reused_address(g, before, count, p->alloc.bytesize);
     if (!p->alloc.dptr) p->alloc.dptr = sim_reserve_address(p->alloc.bytesize);
     return CUDA_SUCCESS;
 }
 
+static bool are_of(const struct sim_graph *g, const CUgraphNode *nodes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!nodes || !SIM_VALID(nodes[i], NODE) || nodes[i]->graph != g) return false;
+    return true;
+}
+
+/* What a node needs before it is there: an address, bodies, or a child graph of its own. */
+static CUresult prepare(struct sim_graph *g, const CUgraphNode *before, size_t count, CUgraphNodeParams *p, struct sim_graph **child)
+{
+    if (p->type == N_ALLOC) return alloc_address(p, g, before, count);
+    if (p->type == N_FREE) return g->owner ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    if (p->type == N_CONDITIONAL) return sim_conditional_make(p);
+    if (p->type == N_GRAPH) return sim_child_of(g, p, child);
+    return p->type >= N_KERNEL && p->type <= N_RECORD ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static CUresult add(CUgraphNode *out, CUgraph g, const CUgraphNode *before, size_t count, CUgraphNodeParams *p)
 {
     CUresult r = sim_enter();
     if (r) return r;
-    if (!out || !SIM_VALID(g, GRAPH) || (count && !before)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (p->type == N_ALLOC) r = alloc_address(p, g, before, count);
-    if (p->type == N_CONDITIONAL) r = sim_conditional_make(p);
-    bool known = p->type <= N_RECORD || p->type == N_ALLOC || p->type == N_FREE || p->type == N_CONDITIONAL;
-    if (!known) r = CUDA_ERROR_NOT_SUPPORTED;
-    if (r) return sim_leave(r);
-    *out = add_node(g, p, before, count);
+    if (!out || !SIM_VALID(g, GRAPH) || !are_of(g, before, count)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    struct sim_graph *child = NULL;
+    if ((r = prepare(g, before, count, p, &child))) return sim_leave(r);
+    CUgraphNodeParams own = *p;
+    if (child) own.child.graph = child;
+    if (!(*out = add_node(g, &own, before, count)) && (!child || child != p->child.graph)) sim_owned_drop(&own);
     return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -201,7 +220,7 @@ void sim_graph_drop(struct sim_graph *g)
     for (struct sim_node *n = g->first, *next; n; n = next) {
         next = n->next;
         sim_node_drop_params(n);
-        if (n->p.type == N_CONDITIONAL) sim_conditional_drop(&n->p);
+        sim_owned_drop(&n->p);
         free(n->before);
         n->magic = 0;
         free(n);
@@ -215,7 +234,7 @@ API CUresult cuGraphDestroy(CUgraph g)
 {
     CUresult r = sim_enter();
     if (r) return r;
-    if (!SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!SIM_VALID(g, GRAPH) || g->owner) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     sim_graph_drop(g);
     sim_leave(CUDA_SUCCESS);
     sim_user_objects_destroy();
@@ -465,11 +484,10 @@ struct sim_graph *sim_graph_clone(const struct sim_graph *g)
 {
     struct sim_graph *copy = sim_graph_new();
     for (const struct sim_node *n = g->first; copy && n; n = n->next) {
-        struct sim_node *twin = add_node(copy, &n->p, n->before, n->before_count);
-        if (!twin) return sim_graph_drop(copy), NULL;
+        CUgraphNodeParams p = n->p;
+        struct sim_node *twin = sim_owned_clone(&p) ? add_node(copy, &p, n->before, n->before_count) : NULL;
+        if (!twin) return sim_owned_drop(&p), sim_graph_drop(copy), NULL;
         for (size_t i = 0; i < twin->before_count; i++) twin->before[i] = twin_of(g, copy, twin->before[i]);
-        if (n->p.type == N_GRAPH) twin->p.child.graph = sim_graph_clone(n->p.child.graph);
-        if (n->p.type == N_CONDITIONAL && !sim_conditional_clone(&twin->p)) return sim_graph_drop(copy), NULL;
     }
     if (copy && !sim_graph_share_objects(copy, g)) return sim_graph_drop(copy), NULL;
     return copy;
@@ -487,7 +505,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph g, uint64_t flags)
 {
     CUresult r = sim_enter();
     if (r) return r;
-    if (!out || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!out || !SIM_VALID(g, GRAPH) || sim_graph_is_moved(g)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     struct sim_exec *e = calloc(1, sizeof *e);
     if (!e || !(e->graph = sim_graph_clone(g))) return free(e), sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     e->magic = MAGIC_EXEC;
@@ -521,6 +539,7 @@ API CUresult cuGraphClone(CUgraph *out, CUgraph g)
     CUresult r = sim_enter();
     if (r) return r;
     if (!out || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (sim_graph_has_memory(g)) return sim_leave(CUDA_ERROR_NOT_SUPPORTED); /* two graphs would have the same addresses */
     *out = sim_graph_clone(g);
     return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -597,16 +616,31 @@ static CUresult run_graph(struct sim_graph *g, struct launch *l, uint64_t from, 
 static CUresult run_host_nodes(struct sim_graph *g, struct sim_stream *st)
 {
     CUresult r = CUDA_SUCCESS;
-    for (struct sim_node *n = g->first; n && !r; n = n->next)
+    for (struct sim_node *n = g ? g->first : NULL; n && !r; n = n->next) {
         if (n->p.type == N_HOST) r = sim_submit_host(st, n->p.host.fn, n->p.host.userData);
+        if (n->p.type == N_GRAPH) r = run_host_nodes(n->p.child.graph, st);
+        if (n->p.type == N_CONDITIONAL) r = run_host_nodes(sim_conditional_chosen(&n->p), st);
+    }
     return r;
 }
 
 /* With the flag for it, a launch begins by freeing what an earlier one allocated and nobody has freed since. */
 static void free_left(struct sim_graph *g)
 {
-    for (struct sim_node *n = g->first; n; n = n->next)
+    for (struct sim_node *n = g->first; n; n = n->next) {
         if (n->p.type == N_ALLOC) sim_graph_free(sim_region_at(n->p.alloc.dptr));
+        if (n->p.type == N_GRAPH) free_left(n->p.child.graph);
+    }
+}
+
+/* A launch that is captured becomes a child graph. */
+static CUresult capture_child(struct sim_stream *st, struct sim_graph *g)
+{
+    CUgraphNodeParams p = {.type = N_GRAPH, .child = {.graph = g}};
+    CUresult r = sim_child_of(st->capture->graph, &p, &p.child.graph);
+    if (r) return r;
+    if ((r = sim_capture_node(st, &p))) sim_owned_drop(&p);
+    return r;
 }
 
 static CUresult launch(CUgraphExec e, CUstream handle)
@@ -616,10 +650,7 @@ static CUresult launch(CUgraphExec e, CUstream handle)
     CUresult r = enter_stream(handle, &st);
     if (r) return r;
     if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (sim_capturing(st)) {
-        CUgraphNodeParams p = {.type = N_GRAPH, .child = {e->graph}};
-        return sim_leave(sim_capture_node(st, &p));
-    }
+    if (sim_capturing(st)) return sim_leave(capture_child(st, e->graph));
     struct launch l = {st->ctx, st, 1};
     if (e->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) free_left(e->graph);
     int device = st->ctx->device;

@@ -1,4 +1,4 @@
-/* Graphs and their nodes, between graph.c, graph_memory.c and graph_update.c. */
+/* Graphs and their nodes, between the files graph*.c. */
 #ifndef SIMGPU_GRAPH_H
 #define SIMGPU_GRAPH_H
 
@@ -14,6 +14,7 @@ struct sim_node {
     struct sim_node **before;
     size_t before_count;
     uint64_t at_us_ns;  /* end of the longest path to here, while launching */
+    uint64_t held, left; /* bytes that it adds to what the graph holds, while it runs and afterwards */
     bool is_before, is_after; /* ... the node that is looked at, while the fullest moment is searched */
     struct sim_node *next;
 };
@@ -22,6 +23,7 @@ struct sim_graph {
     uint32_t magic;
     struct sim_node *first, **last;
     size_t count;
+    struct sim_node *owner; /* of a child graph or of a body: the node that it belongs to */
     struct sim_retained *retained; /* user objects */
 };
 
@@ -53,6 +55,18 @@ CUresult sim_conditional_make(CUgraphNodeParams *p);
 bool sim_conditional_clone(CUgraphNodeParams *p);
 void sim_conditional_drop(CUgraphNodeParams *p);
 struct sim_graph *sim_conditional_chosen(const CUgraphNodeParams *p);
+
+/* graph_child.c */
+CUresult sim_child_of(struct sim_graph *g, const CUgraphNodeParams *p, struct sim_graph **child);
+bool sim_graph_is_moved(const struct sim_graph *g);
+bool sim_graph_has_memory(const struct sim_graph *g);
+bool sim_owned_clone(CUgraphNodeParams *p);
+void sim_owned_adopt(struct sim_node *n);
+void sim_owned_drop(CUgraphNodeParams *p);
+
+/* graph_update.c */
+int sim_graph_difference(const struct sim_graph *old, const struct sim_graph *new, CUgraphNode *where); /* 0, or why one cannot replace the other */
+struct sim_node *sim_exec_node(const struct sim_exec *e, const struct sim_node *n);                      /* in the executable graph's own copy */
 
 struct sim_graph *sim_graph_clone(const struct sim_graph *g);
 void sim_graph_drop(struct sim_graph *g);

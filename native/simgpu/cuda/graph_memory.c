@@ -64,39 +64,37 @@ CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const
 
 static uint64_t fullest(struct sim_graph *g, uint64_t *rest);
 
-/* What a node adds to what its graph holds, while it runs and afterwards. */
-static uint64_t held_by(struct sim_node *n, uint64_t *rest)
+/* Once for every node, children before their parents. */
+static void measure(struct sim_node *n)
 {
-    *rest = 0;
-    if (n->p.type == N_GRAPH) return fullest(n->p.child.graph, rest);
-    if (n->p.type != N_ALLOC) return 0;
-    return *rest = granules(n->p.alloc.bytesize);
+    n->held = n->left = n->p.type == N_ALLOC ? granules(n->p.alloc.bytesize) : 0;
+    if (n->p.type == N_GRAPH) n->held = fullest(n->p.child.graph, &n->left);
 }
 
 /* Memory is used again only where the edges put the free first; so everything else may be held when node a runs. */
 static uint64_t held_with(struct sim_graph *g, struct sim_node *a)
 {
-    uint64_t rest, sum = 0;
+    uint64_t sum = 0;
     for (struct sim_node *n = g->first; n; n = n->next) n->is_before = n->is_after = false;
     mark_before(a);
     mark_after(a);
     for (struct sim_node *n = g->first; n; n = n->next) {
         if (n->is_after) continue;
         const struct sim_node *f = n->p.type == N_ALLOC ? free_of(n) : NULL;
-        uint64_t bytes = f && f->is_before ? 0 : held_by(n, &rest);
-        if (bytes) sum += n->is_before ? rest : bytes;
+        if (!f || !f->is_before) sum += n->is_before ? n->left : n->held;
     }
     return sum;
 }
 
 static uint64_t fullest(struct sim_graph *g, uint64_t *rest)
 {
-    uint64_t most = 0, left, bytes;
+    uint64_t most = 0;
     *rest = 0;
+    for (struct sim_node *n = g->first; n; n = n->next) measure(n);
     for (struct sim_node *n = g->first; n; n = n->next) {
-        if (!(bytes = held_by(n, &left))) continue;
-        if (n->p.type == N_GRAPH || !free_of(n)) *rest += left;
-        bytes = held_with(g, n);
+        if (!n->held) continue;
+        if (n->p.type == N_GRAPH || !free_of(n)) *rest += n->left;
+        uint64_t bytes = held_with(g, n);
         if (bytes > most) most = bytes;
     }
     return most;

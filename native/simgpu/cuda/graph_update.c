@@ -2,8 +2,9 @@
  * node by its place; memory nodes keep what they are. */
 #include "graph.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child);
 
 enum { UPDATE_TOPOLOGY_CHANGED = 2, UPDATE_NODE_TYPE_CHANGED = 3, UPDATE_PARAMETERS_CHANGED = 5 };
 
@@ -32,19 +33,12 @@ API CUresult cuGraphGetEdges_v2(CUgraph g, CUgraphNode *from, CUgraphNode *to, v
     return edges(g, from, to, count);
 }
 
-API CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode n, CUgraph *out)
-{
-    if (!out || !SIM_VALID(n, NODE) || n->p.type != N_GRAPH) return CUDA_ERROR_INVALID_VALUE;
-    *out = n->p.child.graph;
-    return CUDA_SUCCESS;
-}
-
 /* ---- other parameters for a node ---- */
 
 static CUresult set_params(struct sim_node *n, const CUgraphNodeParams *p)
 {
     if (!n || n->p.type != p->type) return CUDA_ERROR_INVALID_VALUE;
-    if (p->type == N_ALLOC || p->type == N_FREE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (p->type == N_ALLOC || p->type == N_FREE || p->type == N_GRAPH || p->type == N_CONDITIONAL) return CUDA_ERROR_NOT_SUPPORTED;
     struct sim_node fresh = {.p = *p};
     if (p->type == N_KERNEL && !sim_node_copy_params(&fresh)) return CUDA_ERROR_INVALID_VALUE;
     if (p->type == N_KERNEL) sim_node_drop_params(n);
@@ -59,9 +53,12 @@ static CUresult set_in_graph(CUgraphNode n, const CUgraphNodeParams *p)
     return r ? r : sim_leave(SIM_VALID(n, NODE) ? set_params(n, p) : CUDA_ERROR_INVALID_VALUE);
 }
 
-static struct sim_node *counterpart(const struct sim_exec *e, const struct sim_node *n)
+/* A node of a child graph is found through the node that owns the child. */
+struct sim_node *sim_exec_node(const struct sim_exec *e, const struct sim_node *n)
 {
-    struct sim_node *b = e->graph->first;
+    const struct sim_node *owner = n->graph->owner, *own = owner ? sim_exec_node(e, owner) : NULL;
+    if (owner && (!own || owner->p.type != N_GRAPH || own->p.type != N_GRAPH)) return NULL;
+    struct sim_node *b = own ? own->p.child.graph->first : e->graph->first;
     for (const struct sim_node *a = n->graph->first; a && b; a = a->next, b = b->next)
         if (a == n) return b;
     return NULL;
@@ -72,7 +69,7 @@ static CUresult set_in_exec(CUgraphExec e, CUgraphNode n, const CUgraphNodeParam
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(e, EXEC) || !SIM_VALID(n, NODE)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(set_params(counterpart(e, n), p));
+    return sim_leave(set_params(sim_exec_node(e, n), p));
 }
 
 #define SETTER(kind, TYPE, member, given, fill)                                                   \
@@ -113,20 +110,6 @@ API CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode n, const CUDA_KERNEL_NODE
     return set_in_graph(n, &p);
 }
 
-/* A child graph may hold less memory then, or more: the graph's need is looked at anew. */
-API CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
-{
-    CUresult r = sim_enter();
-    if (r) return r;
-    struct sim_node *own = SIM_VALID(e, EXEC) && SIM_VALID(n, NODE) ? counterpart(e, n) : NULL;
-    if (!own || own->p.type != N_GRAPH || !SIM_VALID(child, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct sim_graph *copy = sim_graph_clone(child);
-    if (!copy) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    own->p.child.graph = copy;
-    sim_exec_measure(e);
-    return sim_leave(CUDA_SUCCESS);
-}
-
 API CUresult cuGraphNodeSetParams(CUgraphNode n, CUgraphNodeParams *p) { return p ? set_in_graph(n, p) : CUDA_ERROR_INVALID_VALUE; }
 API CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
 {
@@ -147,9 +130,10 @@ static bool same_edges(const struct sim_graph *old, const struct sim_node *a, co
     return true;
 }
 
-/* 0, or why a graph cannot take the other's place, and the node. */
-static int difference(const struct sim_graph *old, const struct sim_graph *new, CUgraphNode *where)
+/* Also in child graphs. */
+int sim_graph_difference(const struct sim_graph *old, const struct sim_graph *new, CUgraphNode *where)
 {
+    int why;
     const struct sim_node *a = old->first;
     struct sim_node *b = new->first;
     for (; a && b; a = a->next, b = b->next) {
@@ -157,6 +141,7 @@ static int difference(const struct sim_graph *old, const struct sim_graph *new, 
         if (a->p.type != b->p.type) return UPDATE_NODE_TYPE_CHANGED;
         if (!same_edges(old, a, new, b)) return UPDATE_TOPOLOGY_CHANGED;
         if (a->p.type == N_ALLOC && a->p.alloc.bytesize != b->p.alloc.bytesize) return UPDATE_PARAMETERS_CHANGED;
+        if (a->p.type == N_GRAPH && (why = sim_graph_difference(a->p.child.graph, b->p.child.graph, where))) return why;
     }
     *where = NULL;
     return a || b ? UPDATE_TOPOLOGY_CHANGED : 0;
@@ -167,8 +152,8 @@ static CUresult update(CUgraphExec e, CUgraph g, CUgraphNode *where, int *result
     CUgraphNode at = NULL;
     CUresult r = sim_enter();
     if (r) return r;
-    if (!SIM_VALID(e, EXEC) || !SIM_VALID(g, GRAPH)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    int why = difference(e->graph, g, &at);
+    if (!SIM_VALID(e, EXEC) || !SIM_VALID(g, GRAPH) || sim_graph_is_moved(g)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    int why = sim_graph_difference(e->graph, g, &at);
     struct sim_graph *copy = why ? NULL : sim_graph_clone(g);
     if (where) *where = at;
     if (result) *result = why;

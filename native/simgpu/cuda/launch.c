@@ -165,7 +165,8 @@ static CUresult active_blocks(int *out, CUfunction f, int threads)
     if (!out || threads <= 0) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (!SIM_VALID(f, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     *out = threads > 1024 ? 0 : (int)(capacity(c, f, threads) / sim_card_of(c->device)->sm_count);
-    return sim_leave(CUDA_SUCCESS);
+    sim_leave(CUDA_SUCCESS);
+    return sim_function_asked(f);
 }
 
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *out, CUfunction f, int threads, size_t shared)

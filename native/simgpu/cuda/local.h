@@ -127,6 +127,7 @@ void sim_complain(const char *format, ...) __attribute__((format(printf, 1, 2)))
 CUresult sim_init_state(void);
 struct sim_card *sim_card_of(int device);
 bool sim_device_valid(int device);
+int sim_driver_version(void);
 
 /* context.c */
 struct sim_ctx *sim_current(void);
@@ -230,5 +231,7 @@ void sim_arrays_forget(struct sim_ctx *ctx);
 struct sim_module;
 void sim_modules_forget(struct sim_ctx *ctx);
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f);
+CUresult sim_function_asked(struct sim_function *f);
+CUresult sim_libraries_load(struct sim_ctx *ctx);
 
 #endif

@@ -24,6 +24,7 @@ static void free_module(struct sim_module *m)
     for (struct sim_image *i = m->images, *next; i; i = next) {
         next = i->next;
         for (struct sim_global *g = i->globals, *after; g; g = after) after = g->next, free(g);
+        for (struct sim_kernel *k = i->kernels, *after; k; k = after) after = k->next, free(k);
         free(i);
     }
     m->magic = 0;
@@ -45,6 +46,7 @@ void sim_modules_forget(struct sim_ctx *ctx)
         }
         if (m->ctx == ctx) free_module(m);
     }
+    sim_code_forget(ctx);
 }
 
 /* ---- images ---- */
@@ -82,21 +84,66 @@ static bool eager(void)
     return sim.policy.module_loading == SIM_LOADING_EAGER;
 }
 
-/* Drivers before 12.2 loaded a function's code when its handle was asked for. */
-static bool loads_with_the_handle(void) { return sim.policy.seed && sim_policy_hash(sim.policy.seed, 71) % 3 == 0; }
-
 CUresult sim_function_load(struct sim_ctx *ctx, struct sim_function *f)
 {
     struct sim_load *l = sim_load_of(f->module, f->ctx ? f->ctx : ctx, true);
-    return l ? sim_load_code(l) : CUDA_ERROR_OUT_OF_MEMORY;
+    return l ? sim_load_one(l, f->name) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Some drivers load a function when it is asked about, or when a node of a graph gets it. */
+CUresult sim_function_asked(struct sim_function *f)
+{
+    struct sim_ctx *c;
+    if (!sim.policy.module_asks || sim_enter_context(&c)) return CUDA_SUCCESS;
+    return sim_leave(SIM_VALID(f, FUNCTION) ? sim_function_load(c, f) : CUDA_SUCCESS);
+}
+
+/* Eager libraries are loaded into every context, also when it is made later. */
+CUresult sim_libraries_load(struct sim_ctx *ctx)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (struct sim_module *m = modules; m && !r && eager(); m = m->next) {
+        struct sim_load *l = m->library ? sim_load_of(m, ctx, true) : NULL;
+        if (l) r = sim_load_code(l);
+    }
+    return r;
+}
+
+static CUresult load_everywhere(struct sim_module *m)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (struct sim_ctx *c = sim.contexts; c && !r; c = c->next) {
+        struct sim_load *l = c->parent ? NULL : sim_load_of(m, c, true);
+        if (l) r = sim_load_code(l);
+    }
+    return r;
 }
 
 static CUresult load_first(struct sim_module *m, struct sim_ctx *ctx)
 {
-    if (!ctx || (m->library && !eager())) return CUDA_SUCCESS;
+    if (m->library) return eager() ? load_everywhere(m) : CUDA_SUCCESS;
+    if (!ctx) return CUDA_SUCCESS;
     struct sim_load *l = sim_load_of(m, ctx, true);
     if (!l) return CUDA_ERROR_OUT_OF_MEMORY;
     return eager() ? sim_load_code(l) : sim_load_globals(l);
+}
+
+static struct sim_function *find_function(struct sim_module *m, const char *name)
+{
+    for (struct sim_function *f = m->functions; f; f = f->next)
+        if (!strcmp(f->name, name)) return f;
+    struct sim_function *f = m->opaque ? calloc(1, sizeof *f) : NULL;
+    if (!f) return NULL;
+    *f = (struct sim_function){.magic = MAGIC_FUNCTION, .module = m, .opaque = true, .timing = sim_no_timing, .next = m->functions};
+    snprintf(f->name, sizeof f->name, "%s", name);
+    return m->functions = f;
+}
+
+/* Those of machine code that says which it has; others are found by any name. */
+static void name_functions(struct sim_module *m)
+{
+    for (const struct sim_image *i = m->images; i; i = i->next)
+        for (const struct sim_kernel *k = i->kernels; k; k = k->next) find_function(m, k->name);
 }
 
 static CUresult make(const void *image, struct sim_ctx *ctx, bool library, struct sim_module **out)
@@ -110,6 +157,7 @@ static CUresult make(const void *image, struct sim_ctx *ctx, bool library, struc
     modules = m;
     bool text = memcmp(image, ELFMAG, SELFMAG) != 0;
     CUresult r = read_image(m, image) ? CUDA_SUCCESS : text ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+    if (!r) name_functions(m);
     if (!r) r = load_first(m, ctx);
     if (r) free_module(m);
     else *out = m;
@@ -165,17 +213,6 @@ API CUresult cuModuleUnload(CUmodule m)
     return sim_leave(CUDA_SUCCESS);
 }
 
-static struct sim_function *find_function(struct sim_module *m, const char *name)
-{
-    for (struct sim_function *f = m->functions; f; f = f->next)
-        if (!strcmp(f->name, name)) return f;
-    struct sim_function *f = m->opaque ? calloc(1, sizeof *f) : NULL;
-    if (!f) return NULL;
-    *f = (struct sim_function){.magic = MAGIC_FUNCTION, .module = m, .opaque = true, .timing = sim_no_timing, .next = m->functions};
-    snprintf(f->name, sizeof f->name, "%s", name);
-    return m->functions = f;
-}
-
 API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
 {
     struct sim_ctx *c;
@@ -185,7 +222,7 @@ API CUresult cuModuleGetFunction(CUfunction *out, CUmodule m, const char *name)
     if (!SIM_VALID(m, MODULE)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_function *f = find_function(m, name);
     if (!f) return sim_leave(CUDA_ERROR_NOT_FOUND);
-    r = loads_with_the_handle() ? sim_function_load(c, f) : CUDA_SUCCESS;
+    r = sim.policy.module_handles ? sim_function_load(c, f) : CUDA_SUCCESS;
     if (!r) *out = f;
     return sim_leave(r);
 }
@@ -320,7 +357,7 @@ API CUresult cuKernelGetFunction(CUfunction *out, CUkernel k)
     if (!out || !SIM_VALID(k, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_load *l = sim_load_of(k->module, c, true);
     struct sim_function *f = l ? function_in(l, k) : NULL;
-    r = f ? sim_load_code(l) : CUDA_ERROR_OUT_OF_MEMORY;
+    r = f ? sim_load_one(l, f->name) : CUDA_ERROR_OUT_OF_MEMORY;
     if (!r) *out = f;
     return sim_leave(r);
 }
@@ -335,6 +372,8 @@ static CUresult function_attribute(int *out, int what, CUfunction f)
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!SIM_VALID(f, FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
     if (what < 0 || what > 16) return CUDA_ERROR_INVALID_VALUE;
+    CUresult r = sim_function_asked(f);
+    if (r) return r;
     *out = what == F_LOCAL ? (int)f->local_bytes : what < F_MAX_DYNAMIC_SHARED ? values[what] : what == F_MAX_DYNAMIC_SHARED ? f->max_dynamic_shared : 0;
     return CUDA_SUCCESS;
 }
@@ -346,12 +385,12 @@ API CUresult cuFuncSetAttribute(CUfunction f, int what, int value)
 {
     if (!SIM_VALID(f, FUNCTION)) return CUDA_ERROR_INVALID_HANDLE;
     if (what == F_MAX_DYNAMIC_SHARED) f->max_dynamic_shared = value;
-    return CUDA_SUCCESS;
+    return sim_function_asked(f);
 }
 API CUresult cuKernelSetAttribute(int what, int value, CUkernel k, CUdevice d) { return (void)d, cuFuncSetAttribute(k, what, value); }
 
-API CUresult cuFuncSetCacheConfig(CUfunction f, int c) { return (void)c, SIM_VALID(f, FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
-API CUresult cuFuncSetSharedMemConfig(CUfunction f, int c) { return (void)c, SIM_VALID(f, FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE; }
+API CUresult cuFuncSetCacheConfig(CUfunction f, int c) { return (void)c, SIM_VALID(f, FUNCTION) ? sim_function_asked(f) : CUDA_ERROR_INVALID_HANDLE; }
+API CUresult cuFuncSetSharedMemConfig(CUfunction f, int c) { return (void)c, SIM_VALID(f, FUNCTION) ? sim_function_asked(f) : CUDA_ERROR_INVALID_HANDLE; }
 
 API CUresult cuFuncGetModule(CUmodule *out, CUfunction f)
 {
@@ -389,7 +428,7 @@ API CUresult cuFuncIsLoaded(int *state, CUfunction f)
     if (r) return r;
     if (!state || !SIM_VALID(f, FUNCTION)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     struct sim_load *l = sim_load_of(f->module, f->ctx ? f->ctx : c, false);
-    *state = l && l->code;
+    *state = l && sim_is_loaded(l, f->name);
     return sim_leave(CUDA_SUCCESS);
 }
 

@@ -35,22 +35,37 @@ struct sim_global {
     struct sim_global *next;
 };
 
+/* A function of machine code with sections of its own. */
+struct sim_kernel {
+    char name[256];
+    size_t bytes;
+    struct sim_kernel *next;
+};
+
 /* One program for some cards: a module has one, or as many as its fat binary has entries. */
 struct sim_image {
     bool text;
     unsigned arch; /* 0: any */
     size_t code_bytes, global_bytes;
     struct sim_global *globals;
+    struct sim_kernel *kernels;
     struct sim_image *next;
+};
+
+/* Code that was loaded at once. */
+struct sim_piece {
+    const struct sim_kernel *kernel; /* NULL: all of the image that was not there yet */
+    struct sim_block *block;         /* shared with other pieces; NULL: it has granules of its own */
+    uint32_t charge;
+    struct sim_piece *next;
 };
 
 /* What a context has of a module; a library may have several. */
 struct sim_load {
     struct sim_ctx *ctx;
     const struct sim_image *image;
-    bool code;
-    struct sim_block *block; /* of code shared with other modules */
-    uint32_t charge;
+    bool code; /* all of it */
+    struct sim_piece *pieces;
     CUdeviceptr globals_at;
     struct sim_function *functions; /* a library's, of this context */
     struct sim_load *next;
@@ -77,6 +92,9 @@ struct sim_image *sim_image_add(struct sim_module *m, bool text, unsigned arch);
 struct sim_load *sim_load_of(struct sim_module *m, struct sim_ctx *ctx, bool make);
 CUresult sim_load_globals(struct sim_load *l);
 CUresult sim_load_code(struct sim_load *l);
+CUresult sim_load_one(struct sim_load *l, const char *function);
+bool sim_is_loaded(const struct sim_load *l, const char *function);
+void sim_code_forget(struct sim_ctx *ctx);
 void sim_load_drop(struct sim_load *l, bool with_context);
 
 #endif

@@ -14,7 +14,7 @@ static const struct sim_policy fixed = {
     .small_below = MIB, .small_unit = 512, .linear_percent = 100,
     .pool_step = LARGEST_STEP, .pool_percent = 100,
     .graph_reuse = true, .graph_shared = true, .graph_when = SIM_GRAPH_AT_UPLOAD, .graph_step = GRANULE, .graph_percent = 100,
-    .module_unit = GRANULE, .module_percent = 100,
+    .module_packed = true, .module_unit = 64 * KIB, .module_functions = true, .module_percent = 100,
     .context_percent = 100,
 };
 
@@ -76,8 +76,12 @@ static void draw_modules(const struct dice *d, struct sim_policy *p)
 {
     static const uint32_t units[] = {256, 4096, 64 * KIB};
     p->module_loading = (enum sim_loading)draw(d, 30, 3);
-    p->module_packed = draw(d, 31, 2);
+    p->module_newest = draw(d, 31, 2);
     p->module_unit = units[draw(d, 32, COUNT(units))];
+    p->module_functions = draw(d, 33, 2);
+    p->module_handles = draw(d, 36, 3) == 0;
+    p->module_asks = draw(d, 34, 2);
+    p->module_nodes = draw(d, 35, 2);
 }
 
 static void draw_contexts(const struct dice *d, struct sim_policy *p)
@@ -104,6 +108,7 @@ static void exceed(const struct dice *d, struct sim_policy *p)
     if (kinds & 4) p->graph_percent = between(d, 63, 150, 400);
     if (kinds & 8) p->context_percent = between(d, 64, 110, 150);
     if (kinds & 16) p->module_percent = between(d, 65, 120, 200);
+    p->module_packed = draw(d, 66, 2);
 }
 
 void sim_policy_draw(uint64_t seed, bool wild, struct sim_policy *p)
@@ -139,7 +144,7 @@ static bool is_step(uint32_t step) { return step && step % GRANULE == 0 && step 
 bool sim_policy_bounded(const struct sim_policy *p)
 {
     return p->small_below <= MIB && p->linear_percent <= 100 && is_step(p->pool_step) && p->pool_percent <= 100 && p->graph_step == GRANULE &&
-           p->graph_percent <= 100 && p->module_percent <= 100 && p->context_percent <= 100;
+           p->graph_percent <= 100 && p->module_packed && p->module_unit <= 64 * KIB && p->module_percent <= 100 && p->context_percent <= 100;
 }
 
 /* ---- as text ---- */
@@ -179,7 +184,12 @@ void sim_policy_print(const struct sim_policy *p, FILE *to)
     number(to, "graph_percent", p->graph_percent);
     text(to, "module_loading", loadings[p->module_loading]);
     flag(to, "module_packed", p->module_packed);
+    flag(to, "module_newest", p->module_newest);
     number(to, "module_unit", p->module_unit);
+    flag(to, "module_functions", p->module_functions);
+    flag(to, "module_handles", p->module_handles);
+    flag(to, "module_asks", p->module_asks);
+    flag(to, "module_nodes", p->module_nodes);
     number(to, "module_percent", p->module_percent);
     number(to, "context_percent", p->context_percent);
     text(to, "stack_when", times[p->stack_when]);

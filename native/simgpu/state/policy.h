@@ -68,8 +68,13 @@ struct sim_policy {
 
     /* ---- modules (cuda/module.c) ---- */
     enum sim_loading module_loading;
-    bool module_packed;     /* code of one context's modules is packed into shared blocks of 2 MiB; else each module has its own */
-    uint32_t module_unit;   /* bytes: where packed code may begin */
+    bool module_packed;     /* pieces of code share a context's blocks of 2 MiB; only wild: each has its own */
+    bool module_newest;     /* a piece goes behind the last one in the newest block or into another block; else into any that has room */
+    uint32_t module_unit;   /* bytes: a piece is rounded up to this, a function of an image that is there already to 4 KiB at most */
+    bool module_functions;  /* functions are loaded one by one where the image says what is their own; else all with the first */
+    bool module_handles;    /* cuModuleGetFunction loads the function, as drivers before 12.2 did */
+    bool module_asks;       /* asking for attributes or occupancy loads a function */
+    bool module_nodes;      /* so does a node of a graph that gets it */
     uint32_t module_percent; /* of the code's and the variables' bytes; above 100 only when wild */
 
     /* ---- contexts (cuda/context.c) ---- */

@@ -34,7 +34,7 @@ static void set_up(void)
     static const int16_t cards[SLICES][3] = {{0, 1, 2}, {1, -1, 2}, {2, 0, -1}};
     memset(&n, 0, sizeof n);
     now = 1000 * SECOND;
-    schedule_init(&n.share);
+    schedule_init(&n.schedule);
     n.card_count = 3;
     for (int i = 0; i < SLICES * PEERS_EACH; i++) n.peers[i] = (struct peer){.fd = -1, .next = i + 1 < SLICES * PEERS_EACH ? i + 1 : -1};
     for (uint32_t s = 0; s < SLICES; s++) {
@@ -42,7 +42,7 @@ static void set_up(void)
         slice->present = true, slice->peers = -1, slice->cards = 3;
         memcpy(slice->card, cards[s], sizeof cards[s]);
         for (uint32_t c = 0; c < 3; c++)
-            if (slice->card[c] >= 0) schedule_seat(&n.share, (uint32_t)slice->card[c], s, (struct schedule_terms){.weight = 1 + s, .limit = s == 2 ? 30 : 0}, now);
+            if (slice->card[c] >= 0) schedule_seat(&n.schedule, (uint32_t)slice->card[c], s, (struct schedule_terms){.weight = 1 + s, .limit = s == 2 ? 30 : 0}, now);
         for (int i = 0; i < PEERS_EACH; i++) admit_one(s);
     }
 }
@@ -51,7 +51,7 @@ static void decide(void)
 {
     struct schedule_decision d;
     uint64_t again;
-    for (int i = 0; schedule_decide(&n.share, now, &d, &again); i++) {
+    for (int i = 0; schedule_decide(&n.schedule, now, &d, &again); i++) {
         if (i == 1000) abort();
         peers_tell(&n, &d, now);
     }

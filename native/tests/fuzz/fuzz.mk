@@ -25,15 +25,15 @@ fuzz:
 	    then echo "$$(basename $$fuzzer): $$(sed -n 's/stat::number_of_executed_units: *//p' $$fuzzer.log) inputs, no fault"; \
 	    else tail -n 30 $$fuzzer.log; exit 1; fi; done
 
-$(OUT)/fuzz/limits_fuzz: interposer/ledger/limits.c
+$(OUT)/fuzz/limits_fuzz: interposer/ledger/limits_page.c interposer/ledger/limits.c
 $(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
 $(OUT)/fuzz/image_fuzz: $(patsubst %,interposer/memory/%.c,fatbin cubin ptx_globals unpack_lz4 unpack_zstd zstd_tables)
 $(OUT)/fuzz/unpack_fuzz: $(patsubst %,interposer/memory/%.c,unpack_lz4 unpack_zstd zstd_tables)
 $(OUT)/fuzz/arbiter_fuzz: arbiter/peers.c arbiter/schedule.c arbiter/shared_turns.c
-$(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account ledger objects oom_retry reap slot) interposer/base/lock.c
+$(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account ledger objects objects_table oom_retry own_account reap slot slot_owner) interposer/base/lock.c
 $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 
 # The reader itself is in the test's text, which sees what is static in it; the rest of its module is linked.
 $(OUT)/fuzz/%: tests/fuzz/%.c | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
 	@mkdir -p $(@D)
-	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/ledger/limits.c interposer/ledger/attach.c interposer/memory/image.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@
+	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/ledger/limits_page.c interposer/ledger/attach.c interposer/memory/image.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@

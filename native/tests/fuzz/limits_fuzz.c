@@ -1,5 +1,7 @@
 /* The page of limits as the library reads it, with anything in it: a fault is named, or every number can be read. */
-#include "../../interposer/ledger/limits.c"
+#include "../../interposer/ledger/limits_page.c"
+
+#include "ledger/process.h"
 
 struct fr_shared fr_shared;
 void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }

@@ -2,8 +2,16 @@
  * library stays inside it and comes to an end, and nothing is granted that makes the sum exceed the limit. */
 #include "../../interposer/ledger/attach.c"
 
+#include "base/lock.h"
 #include "ledger/account.h"
 #include "ledger/ledger.h"
+#include "ledger/limits.h"
+#include "ledger/limits_page.h"
+#include "ledger/objects.h"
+#include "ledger/own_account.h"
+#include "ledger/process.h"
+#include "ledger/reap.h"
+#include "ledger/slot_owner.h"
 
 #include <stdlib.h>
 
@@ -13,7 +21,6 @@
 #define UNITS 1000 /* the limit of a card */
 #define STEP_NS 60000000ull /* the clock moves at every look, so that nobody is waited for in earnest */
 
-_Atomic uint32_t fr_era;
 static struct fr_limits page;
 static bool off, open_somewhere, playing;
 
@@ -31,7 +38,6 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }
 struct fr_region *fr_process_attach(void) { return fr_shared.region; }
 bool fr_process_join(void) { return true; }
-bool fr_process_is_joined(void) { return true; }
 bool fr_isolation_is_off(void) { return off; }
 void fr_quota(int card, struct fr_quota *out) { (void)card, *out = (struct fr_quota){.memory = UNITS * FR_UNIT_BYTES}; }
 bool fr_descriptor_open(struct fr_key key) { (void)key; return open_somewhere; }
@@ -131,7 +137,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         in.at += n, in.left -= n;
     }
     page.region_generation = 5;
-    fr_shared = (struct fr_shared){.limits = &page, .card_count = CARDS, .directory = "/nowhere"};
+    static _Atomic uint32_t joined = 1;
+    fr_shared = (struct fr_shared){.limits = &page, .card_count = CARDS, .directory = "/nowhere", .joined = &joined};
     off = false;
     atomic_fetch_add(&fr_era, 1); /* a new process, so what it held before is forgotten */
     if (!fault_of(r, &st)) play(r, &st, &in);

@@ -62,19 +62,18 @@ static void a_capture_with_no_quota_left_succeeds_and_its_launch_does_not(void)
     clean(small);
 }
 
+/* It would be a child graph, and one with memory nodes cannot be cloned. */
 static void a_launch_into_a_capture_charges_nothing(void)
 {
     CUgraphExec inner = made(captured(50 * MIB, 1));
-    CUgraph g;
+    CUgraph g = NULL;
     EXPECT_EQ(cuStreamBeginCapture_v2(stream, THREAD_LOCAL), 0);
-    EXPECT_EQ(cuGraphLaunch(inner, stream), 0);
-    EXPECT_EQ(cuStreamEndCapture(stream, &g), 0);
+    EXPECT_EQ(cuGraphLaunch(inner, stream), CUDA_ERROR_NOT_SUPPORTED);
+    cuStreamEndCapture(stream, &g);
     EXPECT_BOTH(0);
-    CUgraphExec e = made(g);
-    EXPECT_EQ(cuGraphLaunch(e, stream), 0);
+    EXPECT_EQ(cuGraphLaunch(inner, stream), 0);
     EXPECT_BOTH(50 * MIB);
-    cuGraphExecDestroy(inner);
-    clean(e);
+    clean(inner);
 }
 
 static void a_capture_outlives_a_refusal_in_another_stream(void)

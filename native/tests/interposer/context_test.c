@@ -2,6 +2,7 @@
 #include "container.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
@@ -139,6 +140,69 @@ static void threads_that_hold_the_primary_context_in_turn_are_charged_for_one(vo
     EXPECT_EQ(used(), CONTEXT);
 }
 
+/* What it allocated goes with the context, at the last release: which of them that is, nobody knows before. */
+static void *hold_allocate_and_let_go(void *unused)
+{
+    CUcontext c;
+    CUdeviceptr p;
+    for (int i = 0; i < 2000; i++) {
+        if (cuDevicePrimaryCtxRetain(&c, 0) != CUDA_SUCCESS) continue;
+        if (cuCtxSetCurrent(c) == CUDA_SUCCESS) cuMemAlloc_v2(&p, 2 * MIB);
+        cuCtxSetCurrent(NULL);
+        EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    }
+    return unused;
+}
+
+static void what_threads_left_in_the_primary_context_is_counted_off_with_it(void)
+{
+    pthread_t threads[3];
+    CUcontext c;
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, hold_allocate_and_let_go, NULL);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(held(CARD_A), 0);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&c, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+/* A thread that is held up while it destroys a context: meanwhile others destroy hundreds with memory at the same addresses. */
+static _Atomic bool enough;
+static void *make_and_destroy(void *unused)
+{
+    CUcontext c;
+    CUdeviceptr p;
+    while (!enough) {
+        if (cuCtxCreate_v2(&c, 0, 0) != CUDA_SUCCESS) continue;
+        for (int i = 0; i < 3; i++) cuMemAlloc_v2(&p, 2 * MIB);
+        EXPECT_EQ(cuCtxDestroy_v2(c), CUDA_SUCCESS);
+    }
+    return unused;
+}
+
+static void *allocate_beside_them(void *context)
+{
+    CUdeviceptr p;
+    EXPECT_EQ(cuCtxSetCurrent(context), CUDA_SUCCESS);
+    while (!enough)
+        if (cuMemAlloc_v2(&p, 2 * MIB) == CUDA_SUCCESS) EXPECT_EQ(cuMemFree_v2(p), CUDA_SUCCESS);
+    return NULL;
+}
+
+static void contexts_that_end_at_the_same_time_take_their_own_memory_along(void)
+{
+    pthread_t threads[4];
+    CUcontext c = context_on(0);
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, i & 1 ? make_and_destroy : allocate_beside_them, c);
+    usleep(1500000);
+    enough = true;
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(held(CARD_A), CONTEXT);
+}
+
 static void without_the_agents_figure_a_context_is_measured(void)
 {
     CUcontext b;
@@ -167,7 +231,7 @@ static void wrong_arguments_get_the_drivers_answers(void)
 
 int main(void)
 {
-    static const char two[] = CARD_A "=600MiB,context=256MiB", one[] = CARD_A "=300MiB,context=256MiB";
+    static const char two[] = CARD_A "=600MiB,context=256MiB", one[] = CARD_A "=300MiB,context=256MiB", three[] = CARD_A "=900MiB,context=256MiB";
     IN(two, a_context_is_charged_when_it_is_made_and_refunded_when_it_goes);
     IN(CARD_A "=200MiB,context=256MiB", a_quota_below_the_size_of_a_context_refuses_it_and_the_program_goes_on);
     IN(CARD_A "=0MiB,context=256MiB", a_quota_of_zero_refuses_everything);
@@ -175,6 +239,8 @@ int main(void)
     IN(one, the_primary_context_is_charged_once_and_counted_by_its_holders);
     IN(one, a_reset_of_the_primary_context_gives_all_back_whoever_holds_it);
     IN(two, threads_that_hold_the_primary_context_in_turn_are_charged_for_one);
+    IN(two, what_threads_left_in_the_primary_context_is_counted_off_with_it);
+    IN(three, contexts_that_end_at_the_same_time_take_their_own_memory_along);
     IN(CARD_A "=600MiB", without_the_agents_figure_a_context_is_measured);
     IN(two, wrong_arguments_get_the_drivers_answers);
     FINISH;

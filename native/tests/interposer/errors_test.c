@@ -188,7 +188,7 @@ static void processes_that_ask_at_once_never_get_more_than_the_quota_together(vo
 static void switched_off_it_counts_and_refuses_nothing(void)
 {
     CUdeviceptr p;
-    shell("%s create %s --off --card " CARD_A "=300MiB,context=256MiB >/dev/null", getenv("SLICE"), container_directory);
+    shell("%s create %s --replace --off --card " CARD_A "=300MiB,context=256MiB >/dev/null", getenv("SLICE"), container_directory);
     context_on(0);
     EXPECT_EQ(cuMemAlloc_v2(&p, 1000 * MIB), CUDA_SUCCESS);
     for (int i = 0; i < 100; i++) EXPECT_EQ(cuMemAlloc_v2(&p, 500000), CUDA_SUCCESS);

@@ -78,6 +78,7 @@ def test_a_stream_that_is_damaged_is_refused_or_gives_other_bytes_but_never_more
 
 
 def program(variables: int, code: int) -> bytes:
+    """Without kernels."""
     names = b"\0.nv.global\0.nv.shared.k\0.shstrtab\0"
     sections = struct.pack("<64x")
     sections += struct.pack("<IIQQQQIIQQ", 1, 8, 3, 0, 64, variables, 0, 0, 8, 0)
@@ -131,7 +132,7 @@ def read(image: bytes) -> list[int]:
 
 def test_variables_of_packed_programs_are_counted() -> None:
     for how in ("", "lz4", "zstd"):
-        assert read(fat((2, 90, program(1 << 30, 9000), how))) == [9000, 1 << 30, 1], how
+        assert read(fat((2, 90, program(1 << 30, 9000), how))) == [9000, 1 << 30, 1, 9000, 0], how
 
 
 def test_the_largest_that_the_card_can_run_counts() -> None:
@@ -144,14 +145,44 @@ def test_the_largest_that_the_card_can_run_counts() -> None:
         (1, 80, text, "zstd"),
         (2, 100, program(1 << 31, 99_000), ""),
     ]
-    assert read(fat(*entries)) == [70_000, 5_000_000, 1]
-    assert read(fat(*entries[:1], entries[3])) == [99_000, 1 << 31, 1], "none is for the card"
+    assert read(fat(*entries)) == [70_000, 5_000_000, 1, 70_000, 0]
+    assert read(fat(*entries[:1], entries[3])) == [99_000, 1 << 31, 1, 99_000, 0], "none is for the card"
 
 
 def test_a_packing_that_nobody_knows_is_unreadable() -> None:
     image = bytearray(fat((2, 90, program(1000, 9000), "zstd")))
     image[16 + 64] ^= 0xFF
     assert read(bytes(image))[2] == 0
+
+
+def with_kernels(sizes: dict[str, int], banks: dict[str, int]) -> bytes:
+    """Functions and banks of parameters; what has no bank is called by others."""
+    names, body, sections = b"\0.shstrtab\0", b"", [bytes(64)]
+    for prefix, parts in ((".text.", sizes), (".nv.constant0.", banks)):
+        for name, size in parts.items():
+            sections.append(struct.pack("<IIQQQQIIQQ", len(names), 1, 2, 0, 64 + len(body), size, 0, 0, 1, 0))
+            names += f"{prefix}{name}".encode() + b"\0"
+            body += bytes(size)
+    sections.append(struct.pack("<IIQQQQIIQQ", 1, 3, 0, 0, 64 + len(body), len(names), 0, 0, 1, 0))
+    body += names
+    head = struct.pack(
+        "<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(sections), len(sections) - 1
+    )
+    return b"\x7fELF\2\1\1" + bytes(9) + head + body + b"".join(sections)
+
+
+def test_a_function_counts_with_its_bank_and_the_first_one_with_all_that_is_no_kernels() -> None:
+    image = with_kernels({"a": 5000, "b": 900, "called": 7000, "ab": 60}, {"a": 300, "ab": 400, "b": 500, "gone": 10})
+    assert read(fat((2, 90, image, "zstd"))) == [
+        len(image), 0, 1, len(image) - (900 + 500) - (60 + 400), 5300
+    ]  # fmt: skip
+    assert read(fat((2, 90, with_kernels({"a": 5000}, {}), "lz4")))[3:] == [len(with_kernels({"a": 5000}, {})), 0]
+
+
+def test_of_several_programs_the_largest_function_counts() -> None:
+    one, other = with_kernels({"a": 100, "b": 9000}, {"a": 4, "b": 4}), program(0, 70_000)
+    first = max(len(one) - 104, len(other))
+    assert read(fat((2, 90, one, "lz4"), (2, 90, other, "zstd"))) == [max(len(one), len(other)), 0, 1, first, 9004]
 
 
 IN_A_CONTAINER = """
@@ -192,9 +223,9 @@ def test_the_simulated_card_holds_what_is_charged_for_packed_programs() -> None:
 # ---- the vendor's ----
 
 
-def expected(data: bytes, at: int) -> tuple[int, int, int, int]:
+def expected(data: bytes, at: int) -> tuple[int, ...]:
     size = struct.unpack_from("<Q", data, at + 8)[0]
-    entry, end, code, variables = at + 16, at + 16 + size, 0, 0
+    entry, end, code, variables, first, each = at + 16, at + 16 + size, 0, 0, 0, 0
     while entry < end:
         kind, _, head, rest, packed, _, _, _, arch, _, _, flags, _, unpacked = ENTRY.unpack_from(data, entry)
         payload = data[entry + head : entry + head + rest][: packed or rest]
@@ -205,21 +236,36 @@ def expected(data: bytes, at: int) -> tuple[int, int, int, int]:
             payload = zstandard.ZstdDecompressor().decompress(payload, max_output_size=unpacked)
         elif flags & 0x2000:
             payload = lz4.block.decompress(payload, uncompressed_size=unpacked)
-        code = max(code, len(payload.split(b"\0")[0]) if kind == 1 else len(payload))
+        length = len(payload.split(b"\0")[0]) if kind == 1 else len(payload)
+        kernels = kernels_of(payload) if kind == 2 else []
+        code = max(code, length)
         variables = max(variables, globals_of(payload) if kind == 2 else 0)
-    return at, code, variables, 1
+        first = max(first, length - sum(kernels) + max(kernels, default=0))
+        each = max(each, max(kernels, default=0))
+    return at, code, variables, 1, first, each
 
 
-def globals_of(elf: bytes) -> int:
+def kernels_of(elf: bytes) -> list[int]:
+    parts = {name: size for name, size, _ in sections_of(elf)}
+    text = {name[6:]: size for name, size in parts.items() if name.startswith(".text.")}
+    banks = {name[14:]: size for name, size in parts.items() if name.startswith(".nv.constant0.")}
+    return [size + banks[name] for name, size in text.items() if name in banks]
+
+
+def sections_of(elf: bytes) -> list[tuple[str, int, int]]:
+    """Name, size and alignment."""
     offset = struct.unpack_from("<Q", elf, 40)[0]
     each, count, names_at = struct.unpack_from("<HHH", elf, 58)
     sections = [struct.unpack_from("<IIQQQQIIQQ", elf, offset + i * each) for i in range(count)]
     names = elf[sections[names_at][4] :][: sections[names_at][5]]
+    return [(names[s[0] :].split(b"\0")[0].decode(), s[5], s[8]) for s in sections]
+
+
+def globals_of(elf: bytes) -> int:
     total = 0
-    for section in sections:
-        if names[section[0] :].startswith(b".nv.global"):
-            align = max(section[8], 1)
-            total = -(-total // align) * align + section[5]
+    for name, size, align in sections_of(elf):
+        if name.startswith(".nv.global"):
+            total = -(-total // max(align, 1)) * max(align, 1) + size
     return total
 
 

@@ -191,26 +191,59 @@ static void at_the_margin_pools_and_the_store_give_way(void)
     clean(e);
 }
 
+static CUgraphNode add_moved(CUgraph g, CUgraphNode after, CUgraph child)
+{
+    CUgraphNode n = NULL;
+    CUgraphNodeParams p = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .child = {child, CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE}};
+    EXPECT_EQ(cuGraphAddNode_v2(&n, g, &after, NULL, after != NULL, &p), 0);
+    return n;
+}
+
 static void a_child_graph_counts_with_its_parent(void)
 {
-    CUgraph g, child = fan(2, 16 * MIB);
+    CUgraph g, same = fan(2, 16 * MIB), other = fan(4, 16 * MIB);
     CUgraphNode n, before;
     CUdeviceptr at;
+    CUgraphExec e;
     cuGraphCreate(&g, 0);
     before = add_alloc(g, NULL, 8 * MIB, &at);
-    EXPECT_EQ(cuGraphAddChildGraphNode(&n, g, &before, 1, child), 0);
+    n = add_moved(g, before, fan(2, 16 * MIB));
     add_free(g, n, at);
-    CUgraphExec e;
     EXPECT_EQ(cuGraphInstantiate_v2(&e, g, NULL, NULL, 0), 0);
     EXPECT_EQ(run(e), 0);
     EXPECT_BOTH(40 * MIB);
-    EXPECT_EQ(cuGraphExecChildGraphNodeSetParams(e, n, fan(4, 16 * MIB)), 0);
+    EXPECT_EQ(cuGraphExecChildGraphNodeSetParams(e, n, same), 0);
     EXPECT_EQ(run(e), 0);
-    EXPECT_BOTH(72 * MIB);
-    EXPECT_EQ(cuGraphExecChildGraphNodeSetParams(e, n, fan(4, 200 * MIB)), 0);
-    EXPECT_EQ(run(e), OOM);
+    EXPECT_BOTH(40 * MIB);
+    EXPECT_EQ(cuGraphExecChildGraphNodeSetParams(e, n, other), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(run(e), 0);
+    EXPECT_BOTH(40 * MIB);
     EXPECT_NEVER_OVER;
+    cuGraphDestroy(g), cuGraphDestroy(same), cuGraphDestroy(other);
+    clean(e);
+}
+
+/* One allocation at each level of so many. */
+static CUgraph nested(int levels, size_t size)
+{
+    CUgraph g = chain(1, size);
+    while (--levels) {
+        CUgraph outer = fan(1, size);
+        add_moved(outer, NULL, g);
+        g = outer;
+    }
+    return g;
+}
+
+static void children_count_however_deep_they_are(void)
+{
+    CUgraphExec e = NULL;
+    CUgraph g = nested(97, 8 * MIB); /* 776 MiB, where 768 are left */
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&e, g, 0), OOM);
     cuGraphDestroy(g);
+    e = made(nested(96, 8 * MIB));
+    EXPECT_EQ(run(e), 0);
+    EXPECT_NEVER_OVER;
     clean(e);
 }
 
@@ -292,6 +325,7 @@ int main(void)
     RUN(what_a_graph_leaves_allocated_stays_until_it_is_freed);
     RUN(at_the_margin_pools_and_the_store_give_way);
     RUN(a_child_graph_counts_with_its_parent);
+    RUN(children_count_however_deep_they_are);
     RUN(an_updated_graph_is_looked_at_anew);
     RUN(a_graph_without_memory_is_launched_as_it_is);
     RUN(threads_that_launch_and_trim_pass_no_quota);

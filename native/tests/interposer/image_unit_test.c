@@ -1,6 +1,7 @@
 /* What is read from images, by the library's own objects. With arguments it is the program that fatbin_test.py asks:
  *      lz4|zstd FILE SIZE     unpacks to standard output; 1: it cannot be
- *      scan FILE ARCH         every fat binary in a file: where, bytes of code and of variables, readable
+ *      scan FILE ARCH         every fat binary in a file: where, bytes of code and of variables, readable, bytes of the first
+ *                             function and of each further one
  *      read FILE ARCH         one image */
 #include "check.h"
 #include "memory/image.h"
@@ -81,7 +82,8 @@ static int unpack(char **arguments)
 
 static void print(size_t at, struct fr_image image)
 {
-    printf("%zu %llu %llu %d\n", at, (unsigned long long)image.code, (unsigned long long)image.globals, !image.unreadable);
+    printf("%zu %llu %llu %d %llu %llu\n", at, (unsigned long long)image.code, (unsigned long long)image.globals, !image.unreadable,
+           (unsigned long long)image.first, (unsigned long long)image.each);
 }
 
 static int look(char **arguments)

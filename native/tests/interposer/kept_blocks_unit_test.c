@@ -1,10 +1,13 @@
 /* Blocks that were freed near the quota and kept: given back to the driver before a capture may begin, also where another thread
  * is just doing it. Here the test is the driver. */
 #include "check.h"
+#include "resolve/real.h"
 #include "ledger/process.h"
+#include "memory/api_pool.h"
 #include "memory/kept_blocks.h"
 #include "memory/pool.h"
-#include "resolve/real.h"
+
+#include "cuda_abi.h"
 
 #include <pthread.h>
 #include <unistd.h>

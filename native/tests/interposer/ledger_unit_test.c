@@ -123,6 +123,27 @@ static void what_cannot_be_undone_is_counted_above_the_quota_too(void)
     EXPECT(take(0, 2 * MIB));
 }
 
+/* What the node's audit found beyond the ledger. */
+static void what_is_held_beyond_the_ledger_is_taken_off_the_quota(void)
+{
+    struct slice_request *r = make_container(64 * MIB, 1, 16);
+    EXPECT(take(0, 16 * MIB));
+    r->cards[0] = (struct slice_card){.uuid = "GPU-0", .unaccounted = 40 * MIB, .given = GIVEN_UNACCOUNTED};
+    EXPECT_EQ(slice_set(r), 0);
+    EXPECT(!take(0, 9 * MIB));
+    EXPECT(take(0, 8 * MIB));
+    EXPECT(!take(0, 1));
+    EXPECT_EQ(fr_used(0), 24 * MIB); /* the ledger itself has what the library saw */
+    r->cards[0].unaccounted = 1ull << 60;
+    EXPECT_EQ(slice_set(r), 0);
+    EXPECT(!take(0, 1));
+    give(0, 24 * MIB);
+    EXPECT(!take(0, 1));
+    r->cards[0].unaccounted = 0;
+    EXPECT_EQ(slice_set(r), 0);
+    EXPECT(take(0, 64 * MIB));
+}
+
 static void a_new_quota_holds_for_the_next_call(void)
 {
     struct slice_request *r = make_container(4 * MIB, 1, 16);
@@ -426,6 +447,7 @@ static int tests(void)
     RUN_ALONE(a_card_that_is_not_the_containers_gives_nothing);
     RUN_ALONE(a_quota_of_nothing_gives_nothing);
     RUN_ALONE(what_cannot_be_undone_is_counted_above_the_quota_too);
+    RUN_ALONE(what_is_held_beyond_the_ledger_is_taken_off_the_quota);
     RUN_ALONE(a_new_quota_holds_for_the_next_call);
     RUN_ALONE(switched_off_it_counts_and_refuses_nothing);
     RUN_ALONE(the_peak_is_what_was_kept);

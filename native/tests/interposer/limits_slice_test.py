@@ -70,7 +70,7 @@ def everybody_may_write_the_region_and_nobody_the_limits(directory: Path) -> Non
 def a_new_container_has_a_new_region(directory: Path) -> None:
     generations: set[bytes] = set()
     for _ in range(3):
-        ok("create", directory, "--card", "GPU-1=1GiB")
+        ok("create", directory, "--card", "GPU-1=1GiB", "--replace")
         generations.add((directory / "shared/region").read_bytes()[24:32])
     assert len(generations) == 3
     assert sorted(p.name for p in directory.iterdir()) == ["limits", "shared"]
@@ -96,22 +96,24 @@ def mistakes_are_told_in_one_sentence(directory: Path) -> None:
     assert "needs a value" in refused("create", place, "--card")
     assert "is not an option" in refused("create", place, "--quota", "3")
     assert "from 1 to 1024" in refused("create", place, "--slots", "0")
-    for wrong in (
-        "-1",
-        "1.5GiB",
-        "4Q",
-        "99999999999999999999",
-        "16777216TiB",
-        "1,cores=101",
-        "1,cores=x",
-        "1,colour=red",
-    ):
-        assert "its value is wrong" in refused("create", place, "--card", f"GPU-1={wrong}"), wrong
+    assert "create needs a card" in refused("create", place)
+    assert "nothing is said of it" in refused("create", place, "--card", "GPU-1=")
+    for wrong in ("-1", "1.5GiB", "4Q", "99999999999999999999", "16777216TiB"):
+        said = refused("create", place, "--card", f"GPU-1={wrong}")
+        assert f"memory takes an amount like 512MiB, not {wrong}" in said, said
+    assert "cores takes a percentage from 0 to 100, not 101" in refused("create", place, "--card", "GPU-1=1,cores=101")
+    assert "cores takes a percentage from 0 to 100, not x" in refused("create", place, "--card", "GPU-1=1,cores=x")
+    assert "weight takes a number, not nothing" in refused("create", place, "--card", "GPU-1=1,weight=")
+    assert "there is no key colour; the keys are context," in refused("create", place, "--card", "GPU-1=1,colour=red")
     assert not place.exists()
     assert "No such file" in refused("show", place)
     ok("create", place, "--card", "GPU-1=1GiB")
+    assert "has limits already" in refused("create", place, "--card", "GPU-1=2GiB")
+    assert json.loads(ok("json", place))["cards"][0]["quota"] == 1 << 30
+    assert "set needs something to change" in refused("set", place)
+    assert run("set", place).returncode == run("create", place).returncode == 2
     assert "has no card GPU-9" in refused("set", place, "--card", "GPU-9=1")
-    assert "takes no options" in refused("show", place, "--off")
+    assert "takes no options, but was given --off" in refused("show", place, "--off")
 
 
 def damaged_files_are_told_and_crash_nothing(directory: Path) -> None:
@@ -146,6 +148,7 @@ def help_names_every_command_and_key(directory: Path) -> None:
         "--card",
         "--off",
         "--slots",
+        "--replace",
         "cores-limit",
         "LD_PRELOAD",
         "/etc/fractile",

@@ -3,7 +3,7 @@
 It loads on a machine without a card, and its tables can be had there. They have to come through the library as they
 are, at
 their own address: the runtime library proves by a hash over these addresses that the driver is the vendor's. See
-symbols/vendor.py
+fetch/vendor.py
 for where the driver comes from.
 """
 

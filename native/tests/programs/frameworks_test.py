@@ -1,6 +1,6 @@
 """PyTorch from PyPI, unmodified, over the stand-in for libcudart, under libfractile.so on simulated cards; run by
 `make -C native frameworks`. FRAMEWORKS names
-the directory that install_frameworks.py filled. Prints a table; every figure in it is the
+the directory that fetch/frameworks.py filled. Prints a table; every figure in it is the
 judge's (host.py), and a row is good only if the judge agrees. No row uses cuBLAS or cuDNN: their runtime is static.
 """
 

@@ -7,12 +7,12 @@ FRACTILE_FRAMEWORKS ?= $(CACHE)/frameworks
 
 .PHONY: programs frameworks
 programs: all
-	@if $(PYTHON) tests/programs/install.py $(FRACTILE_PROGRAMS); then \
+	@if $(PYTHON) fetch/programs.py $(FRACTILE_PROGRAMS); then \
 	    OUT=$(OUT) PROGRAMS=$(FRACTILE_PROGRAMS) PYTHONPATH=tests/interposer $(PYTHON) tests/programs/programs_test.py; \
 	else echo "SKIPPED: pip cannot install the programs"; echo "0 passed, 0 failed, 1 skipped"; fi
 
 # On request: gigabytes, and ten minutes. ROWS="..." keeps the rows with a part of their title or [allocator].
 frameworks: all $(OUT)/tests/runtime/libcudart.so.12
-	@if $(PYTHON) tests/programs/install_frameworks.py $(FRACTILE_FRAMEWORKS); then \
+	@if $(PYTHON) fetch/frameworks.py $(FRACTILE_FRAMEWORKS); then \
 	    OUT=$(OUT) FRAMEWORKS=$(FRACTILE_FRAMEWORKS) $(PYTHON) tests/programs/frameworks_test.py $(ROWS); \
 	else echo "SKIPPED: pip cannot install PyTorch"; echo "0 passed, 0 failed, 1 skipped"; fi

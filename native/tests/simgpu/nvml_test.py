@@ -227,6 +227,7 @@ def test_a_wrong_cards_file_is_a_clear_refusal() -> None:
         "",
     ):
         wrong.write_text(text)
+        (wrong.parent / "other").mkdir(exist_ok=True)
         environment = dict(os.environ, SIMGPU_CARDS=str(wrong), SIMGPU_DIR=str(wrong.parent / "other"))
         result = subprocess.run([str(CTL)], env=environment, capture_output=True, text=True)
         assert result.returncode == 1 and "wrong.json" in result.stderr, (text, result)

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from fractile.agent.beyond import Beyond, Part
 from fractile.agent.outside import Finding
 from fractile.agent.owners import Owner, Owners
 from fractile.errors import ApiError, Unreachable, WireError
@@ -48,7 +49,8 @@ class _Case(msgspec.Struct):
 
 
 class Audit:
-    """``observe`` is called after every look and never waits; ``run`` tells and evicts; ``outside`` is what stands."""
+    """``observe`` is called after every look and never waits; ``run`` tells and evicts; ``outside`` is what stands,
+    ``beyond`` what it comes to."""
 
     def __init__(
         self,
@@ -79,6 +81,22 @@ class Audit:
     @property
     def outside(self) -> tuple[Outside, ...]:
         return tuple(_outside(case) for case in self._cases.values() if case.looks > 1)
+
+    @property
+    def beyond(self) -> Beyond:
+        """What the findings that stand come to, by container and card."""
+        found: dict[Part, int] = {}
+        doubtful: set[Part] = set()
+        for case in self._cases.values():
+            finding = case.finding
+            if finding.granted is None or not finding.beyond:
+                continue
+            part = finding.granted.token, finding.card
+            if case.looks > 1:
+                found[part] = found.get(part, 0) + finding.beyond
+            else:
+                doubtful.add(part)
+        return Beyond(found, frozenset(doubtful))
 
     def observe(self, findings: Sequence[Finding]) -> None:
         """Compare with the look before."""

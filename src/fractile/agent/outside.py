@@ -30,7 +30,8 @@ Ledgers = Mapping[str, Sequence[Counters | Unreadable]]  # by token; looks befor
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """``process`` is None where all processes of ``granted`` are meant. ``granted``: the container's slices, if any."""
+    """``process`` is None where all processes of ``granted`` are meant. ``granted``: the container's slices, if any.
+    ``beyond``: bytes that the driver sees and the ledger does not have."""
 
     kind: Kind
     card: CardUUID
@@ -38,6 +39,7 @@ class Finding(msgspec.Struct, frozen=True):
     granted: Granted | None
     bytes: int | None
     accounted: int | None = None
+    beyond: int = 0
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -130,15 +132,19 @@ def _compare(
     counted = [look for look in looks if isinstance(look, Counters)]
     missing = [p for p in present if not any(_knows(look, p.process) for look in counted)]
     if missing and enforced:
-        return [Finding("not-in-ledger", card, p.process, granted, p.reading.bytes) for p in missing]
+        return [
+            Finding("not-in-ledger", card, p.process, granted, p.reading.bytes, beyond=p.reading.bytes or 0)
+            for p in missing
+        ]
     limits = granted.limits.cards[index]
     held = sum(p.reading.bytes or 0 for p in present)
     accounted = max((look.cards[index].used for look in counted), default=0)
     allowed = margin(limits, processes=len(present))
     if held > limits.memory + allowed:
-        return [Finding("over-quota", card, None, granted, held, limits.memory)]
+        beyond = max(0, held - accounted) if enforced else 0
+        return [Finding("over-quota", card, None, granted, held, limits.memory, beyond)]
     if held > accounted + allowed and enforced:
-        return [Finding("over-ledger", card, None, granted, held, accounted)]
+        return [Finding("over-ledger", card, None, granted, held, accounted, held - accounted)]
     return []
 
 

@@ -4,8 +4,9 @@
     2. regions ─> what they count                                look, region/counters
     3. NVML ─> what the driver sees, and whose it is             nvml/meter, procfs, outside
     4. regions again, if anything seems to be outside: what was allocated meanwhile is not
-    5. arbiter ─> who held the card, who waited                  turns
-    6. one picture of all that, when somebody asks for it        picture
+    5. limits pages <─ what a container holds beyond its ledger  beyond
+    6. arbiter ─> who held the card, who waited                  turns
+    7. one picture of all that, when somebody asks for it        picture
 
 Steps 1 to 4 block, and NVML may do so for long when a card is lost. They run in a thread that nobody waits for at the
 end of the program. Failure rule: a source that does not answer is missing from the picture; the others are there.
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fractile.agent.audit import Audit
+from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Stock
 from fractile.agent.look import Eye, Look
 from fractile.agent.picture import picture
@@ -49,6 +51,7 @@ class Usage:
         stock: Stock,
         pods: NodePods,
         audit: Audit,
+        beyond: BeyondWriter,
         turns: Turns,
         clock: Clock = time.monotonic,
         now: Clock = time.time,
@@ -58,6 +61,7 @@ class Usage:
         self._stock = stock
         self._pods = pods
         self._turns = turns
+        self._beyond = beyond
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -113,6 +117,7 @@ class Usage:
         self._tally.keep(one.token for one in look.granted)
         if look.readings is not None:
             self.audit.observe(look.attributed.findings)
+            await self._beyond.write(look.granted, self.audit.beyond)
         self._seen, self._picture = (look, self._now(), status is not None), None
         self.rounds += 1
 

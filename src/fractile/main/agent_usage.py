@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from fractile.agent.audit import Audit, Policy
+from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Stock
 from fractile.agent.http import Address, Handler, HttpServer
 from fractile.agent.journal import Journal
@@ -118,6 +119,7 @@ def usage_loops(
         stock=stock,
         pods=pods,
         audit=audit,
+        beyond=BeyondWriter(journal),
         turns=Turns(state / ARBITER_SOCKET),
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]

@@ -31,7 +31,7 @@ class CardLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the container may use of one card. Memory in bytes; ``cores`` and ``cores_limit`` in percent of its time.
 
     ``context``: what a CUDA context costs, 0 when nobody has measured it; ``unaccounted``: what is held beyond the
-    ledger; ``weight``: the share of what is left over.
+    ledger, taken off what may be held; ``weight``: the share of what is left over.
     """
 
     uuid: CardUUID

@@ -3,17 +3,17 @@
     vendor.py DIRECTORY        DIRECTORY/driver/{libcuda.so.1, version}; what is there already is not fetched again
 
 It is Debian's package libcuda1 of the section non-free, downloaded with an apt configuration of its own from where
-this machine
-gets its packages, and never installed. One test looks at its tables and symbols; nothing of it becomes part of the
-repository.
+this machine gets its packages, and never installed. One test looks at its tables and symbols; nothing of it becomes
+part of the repository.
 """
 
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+from cache import Missing, made_whole, main
 
 APT = Path("/etc/apt")
 
@@ -45,37 +45,23 @@ def sources(work: Path) -> list[str]:
     return [f"-o{name}={value}" for name, value in places.items()]
 
 
-def fetch(target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target) as name:
-        work = Path(name)
+def fetch(directory: Path) -> None:
+    if (directory / "driver").is_dir():
+        return
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        raise Missing("no apt-get")
+    with made_whole(directory / "driver") as (work, ready):
         apt = ["apt-get", "-qq", *sources(work)]
         subprocess.run([*apt, "update"], check=True, capture_output=True, timeout=120)
         subprocess.run([*apt, "download", "libcuda1"], check=True, capture_output=True, timeout=120, cwd=work)
-        package = next(work.glob("libcuda1_*.deb"))
-        subprocess.run(["dpkg", "-x", str(package), str(work / "unpacked")], check=True)
-        library = next(path for path in work.glob("unpacked/**/libcuda.so.*.*") if not path.is_symlink())
-        ready = work / "driver"
-        ready.mkdir()
-        shutil.copy(library, ready / "libcuda.so.1")
-        (ready / "version").write_text(library.name.removeprefix("libcuda.so.") + "\n")
-        ready.rename(target / "driver")
-
-
-def main(arguments: list[str]) -> int:
-    target = Path(arguments[0])
-    target.mkdir(parents=True, exist_ok=True)
-    if (target / "driver").is_dir():
-        return 0
-    if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        print("the vendor's driver cannot be had here: no apt-get", file=sys.stderr)
-        return 1
-    try:
-        fetch(target)
-    except (subprocess.SubprocessError, StopIteration) as error:
-        print(f"the vendor's driver (libcuda1) cannot be had here: {error}", file=sys.stderr)
-        return 1
-    return 0
+        for package in work.glob("libcuda1_*.deb"):
+            subprocess.run(["dpkg", "-x", str(package), str(work / "unpacked")], check=True)
+        libraries = [path for path in work.glob("unpacked/**/libcuda.so.*.*") if not path.is_symlink()]
+        if not libraries:
+            raise Missing("the package has no libcuda.so")
+        shutil.copy(libraries[0], ready / "libcuda.so.1")
+        (ready / "version").write_text(libraries[0].name.removeprefix("libcuda.so.") + "\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main("the vendor's driver (libcuda1)", fetch))

@@ -1,0 +1,121 @@
+/* The table of objects in the region, for those who have its lock (reap.c): who holds an object, and how one ends. Nothing here
+ * waits for anybody or gives back what the dead held, so the reaper can call it. */
+#include "ledger/objects_table.h"
+
+#include "base/point.h"
+#include "ledger/account.h"
+#include "ledger/descriptor.h"
+#include "ledger/shared.h"
+
+#include "region.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define FR_NOBODY FR_MAX_SLOTS
+
+struct fr_object *fr_object_at(uint32_t n)
+{
+    return &fr_shared.objects[n];
+}
+
+uint32_t fr_objects_in_use(void)
+{
+    uint32_t high = atomic_load(&fr_shared.region->object_high);
+    return high < fr_shared.object_count ? high : fr_shared.object_count;
+}
+
+void fr_object_set_holder(struct fr_object *o, uint32_t slot, bool holds)
+{
+    if (holds) atomic_fetch_or(&o->holders[slot / 64], 1ull << slot % 64);
+    else atomic_fetch_and(&o->holders[slot / 64], ~(1ull << slot % 64));
+    FR_POINT();
+}
+
+bool fr_object_is_held_by_others(struct fr_object *o, uint32_t slot)
+{
+    for (uint32_t i = 0; i < FR_HOLDER_WORDS; i++) {
+        uint64_t mine = slot / 64 == i ? 1ull << slot % 64 : 0;
+        if (atomic_load(&o->holders[i]) & ~mine) return true;
+    }
+    return false;
+}
+
+/* A descriptor on its way to somebody keeps the driver's memory alive too. To look for one takes long and is done without the
+ * lock: a closed one stays closed, and what was open and is not any more is found out by the next who settles. */
+bool fr_object_descriptor_is_open(const struct fr_object *o)
+{
+    return fr_descriptor_open((struct fr_key){o->key[0], o->key[1]});
+}
+
+void fr_object_set_state(struct fr_object *o, enum fr_object_state state)
+{
+    atomic_store(&o->state, state);
+    FR_POINT();
+}
+
+/* Its names first: killed in between, what is left is an object that the next one frees, and no name of nothing. */
+void fr_object_free(uint32_t n)
+{
+    for (uint32_t i = 0, high = fr_objects_in_use(); i < high; i++)
+        if (atomic_load(&fr_object_at(i)->state) == FR_OBJECT_NAME && fr_object_at(i)->units == n) fr_object_set_state(fr_object_at(i), FR_OBJECT_FREE);
+    fr_object_set_state(fr_object_at(n), FR_OBJECT_FREE);
+}
+
+/* The last holder is gone. */
+void fr_object_release_own(uint32_t n)
+{
+    struct fr_object *o = fr_object_at(n);
+    fr_account_recover(FR_OBJECT_ACCOUNT + n, o->card);
+    uint64_t units = fr_charged_units(&o->own);
+    if (units) fr_account_add(FR_OBJECT_ACCOUNT + n, o->card, -(int64_t)units, 0);
+    fr_object_free(n);
+}
+
+bool fr_object_card_is_sound(const struct fr_object *o)
+{
+    return o->card < fr_shared.card_count;
+}
+
+bool fr_object_is_live(uint32_t n)
+{
+    if (n >= fr_shared.object_count || !fr_object_card_is_sound(fr_object_at(n))) return false;
+    uint32_t state = atomic_load(&fr_object_at(n)->state);
+    return state == FR_OBJECT_COVERED || state == FR_OBJECT_OWN;
+}
+
+bool fr_object_is_covered_by(struct fr_object *o, uint32_t slot)
+{
+    return atomic_load(&o->state) == FR_OBJECT_COVERED && o->origin == slot;
+}
+
+/* What a descriptor may keep is left to who settles, which every reaper does. */
+static bool may_be_kept(struct fr_object *o, uint32_t slot)
+{
+    return o->key[0] == FR_KEY_DESCRIPTOR || fr_object_is_held_by_others(o, slot);
+}
+
+void fr_objects_drop(uint32_t slot)
+{
+    for (uint32_t n = 0, high = fr_objects_in_use(); n < high; n++) {
+        struct fr_object *o = fr_object_at(n);
+        uint32_t state = atomic_load(&o->state);
+        if (state == FR_OBJECT_FREE || state == FR_OBJECT_NAME) continue;
+        if (state == FR_OBJECT_MADE || !fr_object_card_is_sound(o)) {
+            fr_object_set_state(o, FR_OBJECT_FREE);
+            continue;
+        }
+        if (fr_object_is_covered_by(o, slot)) {
+            if (may_be_kept(o, slot)) fr_account_move(slot, n);
+            else fr_object_free(n);
+        }
+        fr_object_set_holder(o, slot, false);
+        if (atomic_load(&o->state) == FR_OBJECT_OWN && !may_be_kept(o, slot)) fr_object_release_own(n);
+    }
+}
+
+bool fr_object_is_left(uint32_t n)
+{
+    return atomic_load(&fr_object_at(n)->state) == FR_OBJECT_OWN && fr_object_card_is_sound(fr_object_at(n)) && !fr_object_is_held_by_others(fr_object_at(n), FR_NOBODY);
+}

@@ -1,0 +1,37 @@
+/* What code takes of a context's memory: see code_room.c. */
+#ifndef FRACTILE_MEMORY_CODE_ROOM_H
+#define FRACTILE_MEMORY_CODE_ROOM_H
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_image;
+struct fr_place;
+struct fr_record;
+
+/* Pieces below 2 MiB share blocks with others: their weight and their number. What is larger has granules of its own. */
+struct fr_code {
+    uint64_t own, weight, pieces;
+};
+
+/* What of an image's code is loaded: so many functions, one by one, or all of it in one piece. */
+struct fr_count {
+    uint32_t functions;
+    bool whole;
+};
+
+struct fr_code fr_code_of(const struct fr_image *image, struct fr_count loaded);
+struct fr_code fr_code_more(struct fr_code than, struct fr_code now); /* in each respect */
+struct fr_code fr_code_most(struct fr_code a, struct fr_code b);
+
+/* The blocks of a context, all under one lock of the caller. Bytes are those of the ledger. */
+uint64_t fr_room_missing(CUcontext context, struct fr_code more);                       /* to be reserved before more of it is loaded */
+bool fr_room_promise(const struct fr_place *at, struct fr_code more, uint64_t granted); /* they are reserved, and the call is on its way */
+int64_t fr_room_keep(CUcontext context, struct fr_code promised, struct fr_code came, uint64_t granted); /* it is over: bytes that the ledger
+                                                                                           is to keep; below 0: that go back */
+uint64_t fr_room_leave(CUcontext context, uint64_t pieces);       /* they were unloaded: bytes that go back */
+bool fr_room_moves(const struct fr_record *record, CUcontext to); /* false: it is no record of blocks */
+
+#endif

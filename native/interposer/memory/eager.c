@@ -1,0 +1,121 @@
+/* Libraries that are loaded into every context: a list of them, for contexts that are made later.
+ *
+ * A library that is being loaded and a context that is being made would each miss the other, and one that is on its way out still
+ * holds what the driver loads into it. So such calls take turns. */
+#include "memory/eager.h"
+
+#include "base/lock.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "memory/api_memory.h"
+#include "memory/code_room.h"
+#include "memory/devices.h"
+#include "memory/granules.h"
+#include "memory/image.h"
+#include "memory/loaded.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+static const struct fr_count everything = {0, true};
+
+static struct fr_mutex turn;
+static struct fr_lock lock;
+static struct { uint64_t *at; size_t count, room; uint32_t era; } eager;
+
+static void enter(void)
+{
+    fr_lock(&lock);
+    if (eager.era != atomic_load(&fr_era)) eager.count = 0, eager.era = atomic_load(&fr_era);
+}
+
+bool fr_eager_remember(uint64_t library)
+{
+    enter();
+    if (eager.count == eager.room) {
+        size_t room = eager.room ? 2 * eager.room : 512;
+        uint64_t *more = mmap(NULL, room * sizeof *more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (more == MAP_FAILED) return fr_unlock(&lock), false;
+        for (size_t i = 0; i < eager.count; i++) more[i] = eager.at[i];
+        if (eager.room) munmap(eager.at, eager.room * sizeof *more);
+        eager.at = more;
+        eager.room = room;
+    }
+    eager.at[eager.count++] = library;
+    return fr_unlock(&lock), true;
+}
+
+void fr_eager_forget(uint64_t library)
+{
+    enter();
+    for (size_t i = 0; i < eager.count; i++)
+        if (eager.at[i] == library) eager.at[i--] = eager.at[--eager.count];
+    fr_unlock(&lock);
+}
+
+/* 0: there are no more. */
+static uint64_t library_number(size_t i)
+{
+    enter();
+    uint64_t library = i < eager.count ? eager.at[i] : 0;
+    fr_unlock(&lock);
+    return library;
+}
+
+bool fr_loads_eagerly(void)
+{
+    int mode = 0;
+    return fr_driver_has(FR_cuModuleGetLoadingMode) && !REAL(cuModuleGetLoadingMode)(&mode) && mode == 1;
+}
+
+void fr_eager_enter(void) { fr_mutex_lock(&turn); }
+void fr_eager_leave(void) { fr_mutex_unlock(&turn); }
+
+bool fr_eager_ends(void)
+{
+    bool eagerly = fr_loads_eagerly();
+    if (eagerly) fr_eager_enter();
+    return eagerly;
+}
+
+void fr_eager_ended(bool taken)
+{
+    if (taken) fr_eager_leave();
+}
+
+CUresult fr_eager_begin(struct fr_load *l, CUdevice device)
+{
+    struct fr_image image, all = {0};
+    struct fr_place at = {.card = fr_card_of(device), .device = device};
+    uint64_t own = 0, library;
+    *l = (struct fr_load){.op.card = FR_NO_CARD};
+    fr_eager_enter();
+    for (size_t i = 0; at.card != FR_NO_CARD && (library = library_number(i)); i++) {
+        if (!fr_module_image(library, &image)) continue;
+        struct fr_code code = fr_code_of(&image, everything);
+        all.code += code.pieces * FR_GRANULE; /* however they are packed */
+        own += code.own + image.globals;
+    }
+    if (!own && !all.code) return CUDA_SUCCESS;
+    l->at = at;
+    l->counts = true;
+    CUresult r = fr_op_begin_at(&l->op, &at, own + all.code);
+    if (r) fr_eager_leave();
+    return r;
+}
+
+void fr_eager_end(struct fr_load *l, CUcontext made)
+{
+    uint64_t bytes = 0, library;
+    if (l->counts) {
+        l->at.context = made;
+        for (size_t i = 0; made && (library = library_number(i)); i++) bytes += fr_load_note(library, &l->at, FR_CODE | FR_GLOBALS, everything);
+        fr_op_end(&l->op, bytes);
+    }
+    fr_eager_leave();
+}

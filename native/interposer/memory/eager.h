@@ -1,0 +1,29 @@
+/* Libraries that are loaded into every context: see eager.c. */
+#ifndef FRACTILE_MEMORY_EAGER_H
+#define FRACTILE_MEMORY_EAGER_H
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_load;
+
+bool fr_eager_remember(uint64_t library); /* false: no memory for it */
+void fr_eager_forget(uint64_t library);
+
+bool fr_loads_eagerly(void);
+
+/* Around the loading of a library into every context. */
+void fr_eager_enter(void);
+void fr_eager_leave(void);
+
+/* Around the end of a context and of a library, where libraries are loaded into every context. */
+bool fr_eager_ends(void);
+void fr_eager_ended(bool taken);
+
+/* Around the making of a context, in turn with the above. An end belongs to each begin that did not fail. */
+CUresult fr_eager_begin(struct fr_load *l, CUdevice device);
+void fr_eager_end(struct fr_load *l, CUcontext made); /* NULL: none was made */
+
+#endif

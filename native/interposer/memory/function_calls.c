@@ -1,0 +1,134 @@
+/* Calls that may load a function. Those that get or load one do, and the driver API's reference says of every function that was
+ * not loaded with its module that calls "may load the function automatically" when they are given it. Which do is not said: those
+ * that ask or set what depends on the code (attributes, occupancy) are taken to. Names, parameters and the module are known
+ * from the image in host memory.
+ *
+ * Each reserves what the function takes at most, and keeps it if the driver then says that it is loaded. */
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/code_room.h"
+#include "memory/function.h"
+#include "memory/function_table.h"
+#include "memory/load.h"
+#include "memory/loaded.h"
+#include "memory/module.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+CUresult cuModuleGetFunctionCount(unsigned *, CUmodule);
+
+/* ---- functions are got, or loaded ---- */
+
+static bool is_loaded(CUfunction f)
+{
+    int state = 1;
+    return !fr_driver_has(FR_cuFuncIsLoaded) || REAL(cuFuncIsLoaded)(&state, f) || state != 0;
+}
+
+/* A call that gave this function, which is loaded now or is not. */
+static void got(struct fr_load *l, CUresult r, CUfunction f)
+{
+    bool loaded = !r && is_loaded(f);
+    if (!l->counts) return;
+    l->function = f;
+    fr_load_end(l, r ? 0 : FR_GLOBALS | (loaded ? FR_CODE : 0), loaded ? fr_loaded_of(l->handle, f) : (struct fr_count){0});
+}
+
+HOOK CUresult cuFuncLoad(CUfunction f)
+{
+    struct fr_load l;
+    CUresult r = fr_load_begin(&l, f ? fr_home_of(f).handle : 0, FR_LOAD_FUNCTION, f);
+    if (r) return r;
+    r = REAL(cuFuncLoad)(f);
+    if (l.counts) fr_load_end(&l, r ? 0 : FR_CODE | FR_GLOBALS, fr_loaded_of(l.handle, f));
+    return r;
+}
+
+/* Drivers before 12.2 load the function. One that gave a handle of a function that is not loaded does not. */
+HOOK CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char *name)
+{
+    static _Atomic bool loads_nothing;
+    struct fr_load l;
+    bool may_load = out && name && !atomic_load_explicit(&loads_nothing, memory_order_relaxed);
+    CUresult r = fr_load_begin(&l, may_load ? (uintptr_t)module : 0, FR_LOAD_FUNCTION, NULL);
+    if (r) return r;
+    r = REAL(cuModuleGetFunction)(out, module, name);
+    if (may_load && !r && !is_loaded(*out)) atomic_store_explicit(&loads_nothing, true, memory_order_relaxed);
+    if (l.counts) got(&l, r, r ? NULL : *out);
+    return r;
+}
+
+/* The function's own module here becomes known as another name of the library. */
+HOOK CUresult cuKernelGetFunction(CUfunction *out, CUkernel kernel)
+{
+    struct fr_load l;
+    CUmodule here;
+    CUresult r = fr_load_begin(&l, out && kernel ? fr_home_of((CUfunction)kernel).handle : 0, FR_LOAD_FUNCTION, (CUfunction)kernel);
+    if (r) return r;
+    r = REAL(cuKernelGetFunction)(out, kernel);
+    if (!r && l.handle && fr_driver_has(FR_cuFuncGetModule) && !REAL(cuFuncGetModule)(&here, *out) && !fr_module_known((uintptr_t)here))
+        fr_module_alias((uintptr_t)here, l.handle, l.at.context);
+    if (l.counts) got(&l, r, r ? NULL : *out);
+    return r;
+}
+
+/* ---- functions are asked about ---- */
+
+static bool is_known(CUfunction f)
+{
+    return atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == (uintptr_t)f;
+}
+
+static CUresult begin(struct fr_load *l, CUfunction f)
+{
+    struct fr_home home = f && !is_known(f) ? fr_home_of(f) : (struct fr_home){0};
+    CUresult r = fr_load_begin(l, home.handle, FR_LOAD_FUNCTION, f);
+    if (home.kernel) l->function = NULL; /* whether this one is loaded cannot be asked */
+    return r;
+}
+
+static CUresult end(struct fr_load *l, CUfunction f, CUresult r)
+{
+    if (!l->counts) return r;
+    CUmodule here = (CUmodule)(uintptr_t)l->handle;
+    struct fr_count loaded = {0};
+    bool library = fr_module_is_library(l->handle), made = !library || !REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)l->handle);
+    if (l->function ? is_loaded(f) : made) loaded = fr_functions_in(here);
+    fr_load_end(l, FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded); /* an error does not mean that it did not load */
+    return r;
+}
+
+#define MAY_LOAD(name, f, parameters, arguments)                       \
+    CUresult name parameters;                                          \
+    HOOK CUresult name parameters                                      \
+    {                                                                  \
+        struct fr_load l;                                              \
+        CUresult r = begin(&l, f);                                     \
+        return r ? r : end(&l, f, REAL(name) arguments);               \
+    }
+
+MAY_LOAD(cuFuncGetAttribute, f, (int *out, int what, CUfunction f), (out, what, f))
+MAY_LOAD(cuFuncSetAttribute, f, (CUfunction f, int what, int value), (f, what, value))
+MAY_LOAD(cuFuncSetCacheConfig, f, (CUfunction f, int config), (f, config))
+MAY_LOAD(cuFuncSetSharedMemConfig, f, (CUfunction f, int config), (f, config))
+MAY_LOAD(cuFuncSetBlockShape, f, (CUfunction f, int x, int y, int z), (f, x, y, z))
+MAY_LOAD(cuFuncSetSharedSize, f, (CUfunction f, unsigned bytes), (f, bytes))
+MAY_LOAD(cuKernelGetAttribute, (CUfunction)k, (int *out, int what, CUkernel k, CUdevice device), (out, what, k, device))
+MAY_LOAD(cuKernelSetAttribute, (CUfunction)k, (int what, int value, CUkernel k, CUdevice device), (what, value, k, device))
+MAY_LOAD(cuKernelSetCacheConfig, (CUfunction)k, (CUkernel k, int config, CUdevice device), (k, config, device))
+MAY_LOAD(cuOccupancyMaxActiveBlocksPerMultiprocessor, f, (int *out, CUfunction f, int threads, size_t shared), (out, f, threads, shared))
+MAY_LOAD(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, f, (int *out, CUfunction f, int threads, size_t shared, unsigned flags),
+         (out, f, threads, shared, flags))
+MAY_LOAD(cuOccupancyAvailableDynamicSMemPerBlock, f, (size_t *out, CUfunction f, int blocks, int threads), (out, f, blocks, threads))
+MAY_LOAD(cuOccupancyMaxPotentialBlockSize, f, (int *grid, int *block, CUfunction f, void *sizes, size_t shared, int limit),
+         (grid, block, f, sizes, shared, limit))
+MAY_LOAD(cuOccupancyMaxPotentialBlockSizeWithFlags, f, (int *grid, int *block, CUfunction f, void *sizes, size_t shared, int limit, unsigned flags),
+         (grid, block, f, sizes, shared, limit, flags))
+MAY_LOAD(cuOccupancyMaxPotentialClusterSize, f, (int *out, CUfunction f, const CUlaunchConfig *config), (out, f, config))
+MAY_LOAD(cuOccupancyMaxActiveClusters, f, (int *out, CUfunction f, const CUlaunchConfig *config), (out, f, config))

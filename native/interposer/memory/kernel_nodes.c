@@ -1,0 +1,61 @@
+/* Kernels of graphs: their code is loaded, and charged, when a node gets the kernel, since nothing of the kind can be done when
+ * the graph is launched. Kernels that are captured come with a launch. */
+#include "memory/kernel_nodes.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/function.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A node may name the context in which it runs. */
+static CUresult used_in(CUfunction f, CUcontext context)
+{
+    CUcontext before = NULL;
+    bool elsewhere = context && !REAL(cuCtxGetCurrent)(&before) && before != context;
+    if (elsewhere && REAL(cuCtxPushCurrent_v2)(context)) return CUDA_SUCCESS; /* the driver will say what is wrong */
+    CUresult r = fr_function_used(f, NULL);
+    if (elsewhere) REAL(cuCtxPopCurrent_v2)(&before);
+    return r;
+}
+
+static CUresult used(const CUDA_KERNEL_NODE_PARAMS *p, bool has_kernel)
+{
+    if (!p) return CUDA_SUCCESS;
+    return has_kernel ? used_in(p->func ? p->func : (CUfunction)p->kern, p->ctx) : fr_function_used(p->func, NULL);
+}
+
+static CUresult any_used(const CUgraphNodeParams *p) { return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used(&p->kernel, true) : CUDA_SUCCESS; }
+
+#define KERNEL(name, check, parameters, arguments)      \
+    CUresult name parameters;                           \
+    HOOK CUresult name parameters                       \
+    {                                                   \
+        CUresult r = check;                             \
+        return r ? r : REAL(name) arguments;            \
+    }
+
+KERNEL(cuGraphAddKernelNode, used(p, false), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p),
+       (out, g, after, n, p))
+KERNEL(cuGraphAddKernelNode_v2, used(p, true), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p),
+       (out, g, after, n, p))
+KERNEL(cuGraphAddNode, any_used(p), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, CUgraphNodeParams *p), (out, g, after, n, p))
+KERNEL(cuGraphAddNode_v2, any_used(p),
+       (CUgraphNode *out, CUgraph g, const CUgraphNode *after, const void *edges, size_t n, CUgraphNodeParams *p), (out, g, after, edges, n, p))
+KERNEL(cuGraphAddNode_v3, any_used(p),
+       (CUgraphNode *out, CUgraph g, const CUgraphNode *after, const void *edges, size_t n, CUgraphNodeParams *p), (out, g, after, edges, n, p))
+KERNEL(cuGraphKernelNodeSetParams, used(p, false), (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (node, p))
+KERNEL(cuGraphKernelNodeSetParams_v2, used(p, true), (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (node, p))
+KERNEL(cuGraphNodeSetParams, any_used(p), (CUgraphNode node, CUgraphNodeParams *p), (node, p))
+KERNEL(cuGraphNodeSetParams_v2, any_used(p), (CUgraphNode node, CUgraphNodeParams *p), (node, p))
+KERNEL(cuGraphExecKernelNodeSetParams, used(p, false), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
+KERNEL(cuGraphExecKernelNodeSetParams_v2, used(p, true), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
+
+/* cuGraphExecNodeSetParams: graph.c, which counts child graphs there as well. */
+CUresult fr_node_used(const CUgraphNodeParams *p) { return any_used(p); }

@@ -1,0 +1,15 @@
+/* A load into the current context: see load.c. */
+#ifndef FRACTILE_MEMORY_LOAD_H
+#define FRACTILE_MEMORY_LOAD_H
+
+#include "memory/loaded.h"
+
+#include "cuda_abi.h"
+
+#include <stdint.h>
+
+struct fr_load;
+
+CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what what, CUfunction function); /* function NULL: not known which */
+
+#endif

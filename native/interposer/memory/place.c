@@ -1,0 +1,46 @@
+/* Where a call works. Every call that allocates, loads or asks comes by here, so here is also looked whether the driver made
+ * something past our functions. */
+#include "memory/place.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "memory/api_memory.h"
+#include "memory/context_audit.h"
+#include "memory/devices.h"
+#include "memory/unseen.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+int fr_card_here(CUdevice *device)
+{
+    *device = -1;
+    if (REAL(cuCtxGetDevice)(device)) {
+        *device = -1;
+        return FR_NO_CARD;
+    }
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed))) fr_unseen_look(*device);
+    return fr_card_of(*device);
+}
+
+int fr_card_of_context(CUcontext context, CUdevice *device)
+{
+    CUcontext current = NULL, popped;
+    if (!context || (!REAL(cuCtxGetCurrent)(&current) && current == context)) return fr_card_here(device);
+    *device = -1;
+    if (REAL(cuCtxPushCurrent_v2)(context)) return FR_NO_CARD;
+    int card = fr_card_here(device);
+    REAL(cuCtxPopCurrent_v2)(&popped);
+    return card;
+}
+
+bool fr_place_here(struct fr_place *at)
+{
+    at->context = NULL;
+    at->card = fr_card_here(&at->device);
+    return at->device >= 0 && !REAL(cuCtxGetCurrent)(&at->context);
+}

@@ -1,0 +1,40 @@
+/* All pools of this process around a call after which they may be smaller. */
+#include "memory/pool_shrink.h"
+
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "memory/api_pool.h"
+#include "memory/kept_blocks.h"
+#include "memory/pool.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
+{
+    s->cards = 0;
+    if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
+    for (struct fr_pool *p = fr_pool_next(NULL, FR_NO_CARD); p; p = fr_pool_next(p, FR_NO_CARD)) {
+        bool may_come = __atomic_load_n(&p->charged, __ATOMIC_RELAXED) && !(s->cards >> p->card & 1) && (how_long == FR_BRIEF || fr_pool_could_shrink(p));
+        if (!may_come) continue;
+        s->cards |= 1ull << p->card;
+        fr_free_begin(&s->op[p->card], p->card);
+    }
+}
+
+void fr_pools_shrunk(struct fr_shrinking *s)
+{
+    for (struct fr_pool *p = fr_pool_next(NULL, FR_NO_CARD); p; p = fr_pool_next(p, FR_NO_CARD)) fr_pool_settle(p);
+    for (uint64_t left = s->cards; left; left &= left - 1) fr_free_end(&s->op[__builtin_ctzll(left)], 0);
+}
+
+void fr_pools_trim(int card)
+{
+    struct fr_shrinking s;
+    fr_pools_shrinking(&s, FR_BRIEF);
+    for (struct fr_pool *p = fr_pool_next(NULL, card); p; p = fr_pool_next(p, card)) REAL(cuMemPoolTrimTo)(p->handle, 0);
+    fr_pools_shrunk(&s);
+}

@@ -1,0 +1,66 @@
+/* Waiting for what is in flight: in one stream, in all streams of a card, and when a context ends. */
+#include "pacing/stream_wait.h"
+
+#include "pacing/blocked_streams.h"
+#include "pacing/paced_card.h"
+#include "pacing/stream_state.h"
+#include "pacing/timing_events.h"
+
+#include "clock.h"
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SOON_NS 20000
+
+bool fr_stream_state_poll(struct fr_stream_state *st)
+{
+    uint64_t before = atomic_load(&st->in_flight);
+    if (!fr_stream_state_try_lock(st)) return false;
+    fr_timing_collect(st);
+    fr_stream_state_unlock(st);
+    return atomic_load(&st->in_flight) < before;
+}
+
+/* Until its oldest event is reached; others may launch meanwhile. */
+void fr_stream_state_wait(struct fr_stream_state *st)
+{
+    bool any = true;
+    if (fr_stream_state_try_lock(st)) { /* else somebody is at it, maybe the lease client, who waits for all of it */
+        fr_timing_close(st);
+        any = fr_timing_oldest(st);
+        if (!any && atomic_load(&st->users) == 1) atomic_store(&st->in_flight, 0); /* nobody else launches: nothing is */
+        fr_stream_state_unlock(st);
+    }
+    if (any) fr_blocked_wait(st);
+    else clock_sleep_until(clock_now() + SOON_NS); /* of another thread, just on its way */
+}
+
+/* With the gate closed and nobody inside. */
+void fr_stream_states_drain(struct fr_paced_card *card)
+{
+    fr_blocked_settle(card);
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
+        fr_stream_state_lock(st);
+        if (!st->count) atomic_store(&st->in_flight, 0);
+        atomic_store(&st->queue_end, 0);
+        fr_stream_state_unlock(st);
+    }
+    atomic_store(&card->queue_end, 0);
+}
+
+/* Its events die with it. Work in flight is waited for by the driver. */
+void fr_stream_states_forget(CUcontext context)
+{
+    fr_timing_forget_last(context);
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));) {
+        if (st->context != context) continue;
+        fr_stream_state_lock(st);
+        fr_timing_forget(st);
+        st->used = 0;
+        fr_stream_state_unlock(st);
+    }
+}

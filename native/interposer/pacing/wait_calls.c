@@ -1,0 +1,62 @@
+/* The calls by which a program makes a stream wait. The open batch is closed there, so that what stands before the wait is not taken
+ * for stalled. */
+#include "base/compiler.h"
+#include "resolve/real.h"
+#include "memory/api_memory.h"
+#include "memory/streams.h"
+#include "pacing/api_launch.h"
+#include "pacing/gate.h"
+#include "pacing/stream_state.h"
+#include "pacing/timing_events.h"
+
+#include "cuda_abi.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static void cut(CUstream s, bool own)
+{
+    struct fr_stream_state *st = fr_gate_stream(&(struct fr_work){.stream = s, .per_thread = own});
+    if (!st) return;
+    fr_stream_state_lock(st);
+    fr_timing_close(st);
+    st->told = true;
+    fr_stream_state_unlock(st);
+    fr_stream_state_done(st);
+}
+
+/* What is launched into the stream NULL later waits for this one. */
+static void cut_here(CUstream s, bool own, bool by_host)
+{
+    CUcontext of = fr_gate_context_of(s), before = NULL;
+    if (by_host) atomic_store(&fr_blocked_by_host, 1);
+    if (unlikely(of != NULL)) {
+        REAL(cuCtxGetCurrent)(&before);
+        if (REAL(cuCtxSetCurrent)(of)) return;
+    }
+    cut(s, own);
+    if ((s || own) && !atomic_load(&fr_capture_count)) cut(NULL, false);
+    if (unlikely(of != NULL)) REAL(cuCtxSetCurrent)(before);
+}
+
+#define WAITS(name, own, by_host, parameters, arguments) \
+    HOOK CUresult name parameters                        \
+    {                                                    \
+        if (!fr_unpaced()) cut_here(s, own, by_host);    \
+        return REAL(name) arguments;                     \
+    }
+#define BOTH(name, by_host, parameters, arguments)     \
+    WAITS(name, false, by_host, parameters, arguments) \
+    WAITS(name##_ptsz, true, by_host, parameters, arguments)
+
+BOTH(cuStreamWaitEvent, false, (CUstream s, CUevent e, unsigned flags), (s, e, flags))
+BOTH(cuLaunchHostFunc, true, (CUstream s, CUhostFn f, void *data), (s, f, data))
+BOTH(cuStreamAddCallback, true, (CUstream s, CUstreamCallback f, void *data, unsigned flags), (s, f, data, flags))
+BOTH(cuStreamWaitValue32, true, (CUstream s, CUdeviceptr at, uint32_t v, unsigned flags), (s, at, v, flags))
+BOTH(cuStreamWaitValue32_v2, true, (CUstream s, CUdeviceptr at, uint32_t v, unsigned flags), (s, at, v, flags))
+BOTH(cuStreamWaitValue64, true, (CUstream s, CUdeviceptr at, uint64_t v, unsigned flags), (s, at, v, flags))
+BOTH(cuStreamWaitValue64_v2, true, (CUstream s, CUdeviceptr at, uint64_t v, unsigned flags), (s, at, v, flags))
+BOTH(cuStreamBatchMemOp, true, (CUstream s, unsigned n, void *operations, unsigned flags), (s, n, operations, flags))
+BOTH(cuStreamBatchMemOp_v2, true, (CUstream s, unsigned n, void *operations, unsigned flags), (s, n, operations, flags))

@@ -1,0 +1,103 @@
+"""simgpu-ctl as people use it: mistakes are told in one line and change nothing."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+CTL = Path(os.environ.get("OUT", "build")).resolve() / "simgpu" / "simgpu-ctl"
+CARDS = (Path(__file__).parent / "cards.json").read_text()
+
+
+def run(host: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "SIMGPU_DIR": str(host)}
+    return subprocess.run([CTL, *words], env=environment, capture_output=True, text=True, timeout=20)
+
+
+def refused(host: Path, *words: str, status: int = 2) -> str:
+    done = run(host, *words)
+    assert done.returncode == status, (words, done.returncode, done.stderr)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("simgpu-ctl: ") and not done.stdout, (words, done)
+    return lines[0]
+
+
+def wrong_words_are_told_and_change_nothing(host: Path) -> None:
+    before = json.loads(run(host, "json").stdout)["cards"]
+    for words, said in (
+        (["xid", "0", "abc"], "a code like 79, not abc"),
+        (["xid", "0", "79x"], "not 79x"),
+        (["xid", "0", "79", "-4"], "the number of a process, not -4"),
+        (["xid", "0"], "expected simgpu-ctl xid CARD CODE [PID]"),
+        (["ecc", "0", "some"], "corrected or uncorrected, not some"),
+        (["ecc", "0", "corrected", "many"], "a number of errors, not many"),
+        (["temperature", "0", "hot"], "degrees from -99 to 999, not hot"),
+        (["repair", "0", "soon"], "none, pending or failed, not soon"),
+        (["recovery", "0", "pray"], "not pray"),
+        (["heal", "0", "1"], "expected simgpu-ctl heal CARD"),
+        (["reset", "extra"], "--force or nothing, not extra"),
+        (["show", "extra"], "takes nothing more, but was given extra"),
+        (["policy", "tame"], "wild or wild:NUMBER, not tame"),
+        (["shew"], "there is no command shew"),
+        (["--version"], "there is no command --version"),
+    ):
+        answer = refused(host, *words)
+        assert said in answer and "--help" in answer, answer
+    for name in ("7", "0x", "", "GPU-none"):
+        assert f"there is no card {name};" in refused(host, "heal", name, status=1)
+    assert json.loads(run(host, "json").stdout)["cards"] == before
+
+
+def right_words_do_what_they_say(host: Path) -> None:
+    for words in (["xid", "0", "31", "5"], ["ecc", "0", "corrected", "3"], ["temperature", "0", "-5"]):
+        assert run(host, *words).returncode == 0
+    card = json.loads(run(host, "json").stdout)["cards"][0]
+    assert (card["xidEvents"], card["eccCorrected"], card["temperature"]) == (1, 3, -5)
+    assert run(host, "reset").returncode == 0
+    assert json.loads(run(host, "json").stdout)["cards"][0]["xidEvents"] == 0
+    assert json.loads(run(host, "policy", "wild:3").stdout)["wild"]
+
+
+def looking_makes_no_directory(host: Path) -> None:
+    nowhere = host / "nowhere"
+    for words in ([], ["show"], ["json"], ["peaks"]):
+        assert "Nothing has used simulated cards there" in refused(nowhere, *words, status=1)
+    assert run(nowhere, "reset").returncode == 0
+    assert not nowhere.exists()
+
+
+def help_names_every_command(host: Path) -> None:
+    text = run(host, "--help").stdout
+    for word in ("show", "json", "xid", "ecc", "temperature", "repair", "recovery", "heal", "policy", "peaks", "reset"):
+        assert f"simgpu-ctl {word}" in text or f"simgpu-ctl [{word}]" in text, word
+    assert "SIMGPU_DIR" in text
+
+
+TESTS: list[Callable[[Path], None]] = [
+    wrong_words_are_told_and_change_nothing,
+    right_words_do_what_they_say,
+    looking_makes_no_directory,
+    help_names_every_command,
+]
+
+
+def main() -> int:
+    failed = 0
+    for test in TESTS:
+        with tempfile.TemporaryDirectory() as host:
+            (Path(host) / "cards.json").write_text(CARDS)
+            try:
+                test(Path(host))
+                print(f"ok   {test.__name__}")
+            except AssertionError as error:
+                failed += 1
+                print(f"FAIL {test.__name__}: {error}")
+    print(f"{len(TESTS) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
