@@ -184,6 +184,26 @@ static void captured_launches_neither_wait_nor_count(void)
     EXPECT(graph != NULL);
 }
 
+CUresult cuStreamBeginCaptureToCig(CUstream, void *);
+CUresult cuStreamEndCaptureToCig(CUstream);
+
+/* Captured for a command list of the graphics driver: they run with that. */
+static void launches_captured_for_graphics_neither_wait_nor_count(void)
+{
+    get_ready();
+    CUstream s;
+    char list[64] = {0};
+    EXPECT_EQ(cuStreamCreate(&s, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamBeginCaptureToCig(s, list), CUDA_SUCCESS);
+    double from = seconds();
+    for (int i = 0; i < 200; i++) EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+    EXPECT(seconds() - from < 200 * KERNEL_US / 1e6 / 2);
+    EXPECT_EQ(cuStreamEndCaptureToCig(s), CUDA_SUCCESS);
+    EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT(time_of(by_kernel) > LONG_ENOUGH); /* from then on they count again */
+}
+
 static void a_kernel_longer_than_a_lease_goes_and_is_paid_for(void)
 {
     get_ready();
@@ -340,6 +360,7 @@ int main(void)
     UNDER_AN_ARBITER(with_a_wait_counts);
     UNDER_AN_ARBITER(large_fills_count);
     UNDER_AN_ARBITER(captured_launches_neither_wait_nor_count);
+    UNDER_AN_ARBITER(launches_captured_for_graphics_neither_wait_nor_count);
     UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
     UNDER_AN_ARBITER(threads_on_one_stream_and_on_several_are_limited_as_one);
     UNDER_AN_ARBITER(a_stream_that_waits_for_what_is_launched_later_hangs_nobody);
