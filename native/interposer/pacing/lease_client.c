@@ -14,7 +14,6 @@
 #include "memory/api_pool.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
-#include "pacing/stream_state.h"
 #include "pacing/stream_wait.h"
 
 #include "clock.h"
@@ -40,7 +39,6 @@
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
 #define BLOCKED_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
-#define BESIDE_LOOK_NS 500000ull /* at what is in flight, while others have the card too */
 #define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
 
 struct socket {
@@ -250,15 +248,6 @@ static bool is_rallied(const struct client *me)
     return false;
 }
 
-static bool any_in_flight(const struct fr_paced_card *p)
-{
-    for (struct fr_stream_state *l = NULL; (l = fr_stream_state_next(p, l));) {
-        fr_stream_state_poll(l);
-        if (atomic_load(&l->in_flight)) return true;
-    }
-    return false;
-}
-
 /* Says when the next container may be let in: just before our last kernel is done, so that the card does not stand idle while one
  * thread after the other wakes up. The arbiter keeps that time, not we: it is sooner awake. Only where all lengths are known. */
 static void pass_on(struct client *me, uint64_t now)
@@ -298,12 +287,6 @@ static void see_to_blocked(struct fr_paced_card *p)
     if (fr_blocked_any(p) && fr_blocked_resumed(p)) atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED);
 }
 
-/* Beside others work takes longer than was predicted: the turn does not end before it is done. */
-static bool works_beside_others(const struct fr_paced_card *p)
-{
-    return atomic_load(&p->shared) && !atomic_load(&p->end) && any_in_flight(p);
-}
-
 static uint64_t see_to_gate(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -312,10 +295,7 @@ static uint64_t see_to_gate(struct client *me)
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && atomic_load(&p->full)) pass_on(me, now);
-    if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) {
-        if (works_beside_others(p)) return now + BESIDE_LOOK_NS;
-        fr_lease_close(p);
-    }
+    if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) fr_lease_close(p);
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
         me->asked = true;
