@@ -152,17 +152,26 @@ static void take(uint32_t *link, struct fr_record *out)
     drop_node(n);
 }
 
-bool fr_record_put(struct fr_record record)
+bool fr_record_replace(struct fr_record record, struct fr_record *old)
 {
     enter();
     uint32_t n = *find(record.class, record.key);
-    if (n) at(n)->record = record;
-    else if ((n = new_node())) {
+    *old = (struct fr_record){0};
+    if (n) {
+        *old = at(n)->record;
+        at(n)->record = record;
+    } else if ((n = new_node())) {
         at(n)->record = record;
         insert(n);
     }
     leave();
     return n != 0;
+}
+
+bool fr_record_put(struct fr_record record)
+{
+    struct fr_record old;
+    return fr_record_replace(record, &old);
 }
 
 bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out)

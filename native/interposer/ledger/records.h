@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum fr_class { FR_POINTER = 1, FR_LATE, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED, FR_MARGIN_STREAM, FR_MARGIN_PIECE };
+enum fr_class { FR_POINTER = 1, FR_LATE, FR_HANDLE, FR_ARRAY, FR_MIPMAP, FR_CONTEXT, FR_MODULE, FR_POOL, FR_GRAPH_EXEC, FR_MAPPING, FR_IMPORT, FR_IPC, FR_TILED, FR_MARGIN_STREAM, FR_MARGIN_PIECE,
+                FR_PIECE, FR_KERNEL_USED, FR_GRAPH_KERNELS, FR_GRAPH_KERNEL };
 struct fr_record {
     enum fr_class class;
     int card, object;       /* FR_NO_OBJECT unless shared */
@@ -18,6 +19,7 @@ struct fr_record {
     uint64_t key_before;    /* while its context is being destroyed (context.c) */
 };
 bool fr_record_put(struct fr_record record);                                   /* false: no memory for the table; replaces an equal key */
+bool fr_record_replace(struct fr_record record, struct fr_record *old);        /* the same; old: what it replaced, of class 0 if nothing */
 bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /* removes it: who takes it frees it */
 bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
 bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) holds the address */

@@ -33,6 +33,7 @@ CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
+#define CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL 9
 #define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
 CUresult cuStreamCreate(CUstream *, unsigned);
 #define CU_STREAM_NON_BLOCKING 1
@@ -76,6 +77,7 @@ CUresult cuGraphGetEdges_v2(CUgraph, CUgraphNode *, CUgraphNode *, void *, size_
 CUresult cuGraphNodeGetType(CUgraphNode, int *);
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *);
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode, CUdeviceptr *);
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode, CUDA_KERNEL_NODE_PARAMS *);
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode, CUgraph *);
 CUresult cuGraphInstantiate(CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);
 CUresult cuGraphInstantiate_v2(CUgraphExec *, CUgraph, CUgraphNode *, char *, size_t);

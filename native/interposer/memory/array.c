@@ -7,6 +7,7 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/context_users.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/holding.h"
@@ -99,30 +100,40 @@ struct creation {
     uint64_t handle;
 };
 
+static CUresult create_now(struct creation *c, const struct fr_place *at, struct fr_op *op, uint64_t size)
+{
+    CUresult r = c->go(c);
+    if (r) {
+        fr_op_end(op, 0);
+        return r;
+    }
+    uint64_t said;
+    if (c->requirements(c->handle, at->device, &said) && said) size = said;
+    uint64_t took = fr_round_to_granules(size);
+    bool kept = at->card == FR_NO_CARD || took <= op->reserved || fr_op_more(op, took - op->reserved);
+    struct fr_record record = {.class = c->class, .card = at->card, .object = FR_NO_OBJECT, .key = c->handle, .bytes = took, .context = at->context};
+    if (kept && fr_record_put(record)) {
+        fr_op_end(op, took);
+        return CUDA_SUCCESS;
+    }
+    c->undo(c->handle);
+    fr_op_end(op, 0);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult create(struct creation *c, struct shape shape, bool backed)
 {
     struct fr_place at;
     struct fr_op op;
+    struct fr_user user;
     uint64_t size = bytes_of(shape, c->levels);
     if (!backed || !fr_place_here(&at)) return c->go(c);
     CUresult r = fr_op_begin_at(&op, &at, fr_round_to_granules(size));
     if (r) return r;
-    if ((r = c->go(c))) {
-        fr_op_end(&op, 0);
-        return r;
-    }
-    uint64_t said;
-    if (c->requirements(c->handle, at.device, &said) && said) size = said;
-    uint64_t took = fr_round_to_granules(size);
-    bool kept = at.card == FR_NO_CARD || took <= op.reserved || fr_op_more(&op, took - op.reserved);
-    struct fr_record record = {.class = c->class, .card = at.card, .object = FR_NO_OBJECT, .key = c->handle, .bytes = took, .context = at.context};
-    if (kept && fr_record_put(record)) {
-        fr_op_end(&op, took);
-        return CUDA_SUCCESS;
-    }
-    c->undo(c->handle);
-    fr_op_end(&op, 0);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    fr_user_begin(&user, at.card);
+    r = create_now(c, &at, &op, size);
+    fr_user_end(&user);
+    return r;
 }
 
 static void undo_array(uint64_t handle) { REAL(cuArrayDestroy)((CUarray)(uintptr_t)handle); }
@@ -199,35 +210,30 @@ HOOK CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_D
 
 /* ---- and back ---- */
 
-static CUresult destroy_array(CUarray array)
+static CUresult destroy(enum fr_class class, uint64_t handle, CUresult (*real)(uint64_t))
 {
     struct fr_record record;
     struct fr_op op;
-    if (!fr_record_take(FR_ARRAY, (uintptr_t)array, &record)) return REAL(cuArrayDestroy)(array);
-    fr_free_begin(&op, record.card);
-    CUresult r = REAL(cuArrayDestroy)(array);
-    if (r) fr_record_put(record);
-    fr_free_end(&op, r ? 0 : record.bytes);
+    struct fr_user user;
+    if (!fr_record_find(class, handle, &record)) return real(handle);
+    fr_user_begin(&user, record.card);
+    bool known = fr_record_take(class, handle, &record);
+    fr_free_begin(&op, known ? record.card : FR_NO_CARD);
+    CUresult r = real(handle);
+    if (known && r) fr_record_put(record);
+    fr_free_end(&op, r || !known ? 0 : record.bytes);
+    fr_user_end(&user);
     return r;
 }
 
-static CUresult destroy_mipmap(CUmipmappedArray array)
-{
-    struct fr_record record;
-    struct fr_op op;
-    if (!fr_record_take(FR_MIPMAP, (uintptr_t)array, &record)) return REAL(cuMipmappedArrayDestroy)(array);
-    fr_free_begin(&op, record.card);
-    CUresult r = REAL(cuMipmappedArrayDestroy)(array);
-    if (r) fr_record_put(record);
-    fr_free_end(&op, r ? 0 : record.bytes);
-    return r;
-}
+static CUresult real_array(uint64_t handle) { return REAL(cuArrayDestroy)((CUarray)(uintptr_t)handle); }
+static CUresult real_mipmap(uint64_t handle) { return REAL(cuMipmappedArrayDestroy)((CUmipmappedArray)(uintptr_t)handle); }
 
 HOOK CUresult cuArrayDestroy(CUarray array)
 {
     struct fr_release tiles;
     fr_tiles_begin(&tiles, array);
-    CUresult r = destroy_array(array);
+    CUresult r = destroy(FR_ARRAY, (uintptr_t)array, real_array);
     fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);
     return r;
 }
@@ -236,7 +242,7 @@ HOOK CUresult cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
     struct fr_release tiles;
     fr_tiles_begin(&tiles, array);
-    CUresult r = destroy_mipmap(array);
+    CUresult r = destroy(FR_MIPMAP, (uintptr_t)array, real_mipmap);
     fr_tiles_end(&tiles, array, r == CUDA_SUCCESS);
     return r;
 }

@@ -15,6 +15,7 @@
 #include "memory/function_table.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"
+#include "memory/linear_records.h"
 #include "memory/loaded.h"
 #include "memory/margin_pool.h"
 #include "memory/pool_shrink.h"
@@ -43,19 +44,28 @@ static void change_key(struct fr_record *r, bool ends)
     }
 }
 
-static void move(CUcontext from, CUcontext to, bool ends, bool inside)
+static bool move_one(CUcontext from, CUcontext to, bool ends, bool inside, CUdeviceptr *margin_piece)
 {
     struct fr_record r;
-    while (fr_record_take_of(from, &r)) {
-        if (inside && r.class == FR_MARGIN_PIECE) {
-            fr_margin_piece_free(r.key);
-            continue;
-        }
-        if (fr_room_moves(&r, to)) continue;
+    *margin_piece = 0;
+    fr_loads_lock();
+    bool found = fr_record_take_of(from, &r);
+    if (found && inside && r.class == FR_MARGIN_PIECE) {
+        *margin_piece = r.key;
+    } else if (found && !fr_room_moves(&r, to)) {
         r.context = to;
         change_key(&r, ends);
         fr_record_put(r);
     }
+    fr_loads_unlock();
+    return found;
+}
+
+static void move(CUcontext from, CUcontext to, bool ends, bool inside)
+{
+    CUdeviceptr margin_piece;
+    while (move_one(from, to, ends, inside, &margin_piece))
+        if (margin_piece) fr_margin_piece_free(margin_piece);
     fr_granules_rename(from, to);
 }
 
@@ -73,9 +83,23 @@ CUcontext fr_context_retire(CUcontext context)
     return doomed;
 }
 
+void fr_context_follow(CUcontext context, CUcontext doomed) { move(context, doomed, true, false); }
+
 void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, false); }
 
-static uint64_t bytes_of(const struct fr_record *r) { return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object); }
+static uint64_t bytes_of(const struct fr_record *r)
+{
+    fr_linear_leave_pool(r);
+    return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object);
+}
+
+static bool take(CUcontext doomed, struct fr_record *r)
+{
+    fr_loads_lock();
+    bool found = fr_record_take_of(doomed, r);
+    fr_loads_unlock();
+    return found;
+}
 
 uint64_t fr_context_reclaim(CUcontext doomed, int card)
 {
@@ -83,7 +107,7 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
     struct fr_op op;
     int object;
     uint64_t bytes = 0;
-    while (fr_record_take_of(doomed, &r)) {
+    while (take(doomed, &r)) {
         if (r.class == FR_TILED) fr_tiles_forget(r.key);
         if (r.card == card) {
             bytes += bytes_of(&r);

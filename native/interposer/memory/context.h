@@ -25,6 +25,7 @@ extern void (*_Atomic fr_before_context_ends)(CUcontext context);
 
 /* What dies with a context gets another name before the call, so that a new context at the same address is not taken for it. */
 CUcontext fr_context_retire(CUcontext context);
+void fr_context_follow(CUcontext context, CUcontext doomed); /* ... so do the records that came too late for that */
 void fr_context_restore(CUcontext doomed, CUcontext context); /* it lives on */
 uint64_t fr_context_reclaim(CUcontext doomed, int card);      /* bytes on this card, to be given back by the caller */
 

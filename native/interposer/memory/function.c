@@ -5,6 +5,9 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "resolve/real.h"
+#include "ledger/ledger.h"
+#include "ledger/objects.h"
+#include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/context_buffers.h"
@@ -94,6 +97,7 @@ static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream strea
     uint32_t era = atomic_load(&fr_era), generation = atomic_load(&fr_stream_generation);
     if (atomic_exchange(&known_in, era) != era) fr_functions_forget();
     struct fr_home home = fr_home_of(f);
+    if (home.kernel) fr_record_put((struct fr_record){.class = FR_KERNEL_USED, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)f, .a = home.handle});
     CUresult r = load_for(f, home, stream);
     if (!r) remember(f, home, where, generation);
     return r == CUDA_ERROR_OUT_OF_MEMORY ? r : CUDA_SUCCESS;

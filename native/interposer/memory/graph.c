@@ -1,4 +1,5 @@
-/* The memory of graphs: one store per process and device (CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), shared by all graphs.
+/* The memory of graphs: one store per process and device (CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), shared by all graphs. An
+ * allocation node names its device, so a graph may have memory in several stores, whatever stream it is launched in.
  *
  * It grows when a graph with allocations is instantiated, uploaded or launched, and shrinks when it is trimmed. Its driver
  * calls take turns at the store, as allocations do at a pool (pool.c): the call reserves what the store can grow by, and the
@@ -20,6 +21,7 @@
 #include "ledger/records.h"
 #include "memory/api_pool.h"
 #include "memory/devices.h"
+#include "memory/graph_kernels.h"
 #include "memory/kept_blocks.h"
 #include "memory/kernel_nodes.h"
 #include "memory/nodes.h"
@@ -33,19 +35,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICES 64
+#define DEVICES FR_GRAPH_DEVICES
 #define AT_THE_MARGIN 3
 
 struct store {
     struct fr_mutex turn;
     uint64_t charged; /* all under `turn` */
     uint64_t kept;    /* needs of graphs that ran since the last trim */
+    struct fr_op back; /* announced by whoever has the turn */
     uint32_t trims, era;
     _Atomic bool any, stale;
 };
 
 static FR_LARGE struct store stores[DEVICES];
-_Atomic uint64_t fr_graphs_with_memory[FR_GRAPH_BITS / 64];
+static _Atomic uint64_t devices_known; /* some graph has memory there */
 
 /* A forked child has none of its parent's graphs. */
 static void take_over(struct store *s)
@@ -80,30 +83,41 @@ static void compare(CUdevice d, struct fr_op *op)
     fr_free_end(&back, before - now);
 }
 
+/* As with pools (pool.c), a free is announced from before the turn is taken until the charge says what the driver has. */
 static void enter(CUdevice d)
 {
+    struct fr_op back;
+    fr_free_begin(&back, fr_card_of(d));
     fr_mutex_lock(&stores[d].turn);
     take_over(&stores[d]);
     stores[d].any = true;
+    stores[d].back = back;
 }
 
 static void leave(CUdevice d)
 {
     struct store *s = &stores[d];
-    struct fr_op none = {.card = FR_NO_CARD};
+    struct fr_op none = {.card = FR_NO_CARD}, back = s->back;
     while (true) {
         while (atomic_exchange(&s->stale, false)) compare(d, &none);
         fr_mutex_unlock(&s->turn);
-        if (likely(!atomic_load(&s->stale)) || !fr_mutex_try(&s->turn)) return;
+        if (likely(!atomic_load(&s->stale)) || !fr_mutex_try(&s->turn)) break;
     }
+    fr_free_end(&back, 0);
 }
 
 static void settle(CUdevice d)
 {
+    struct fr_op back;
     if (d < 0 || d >= DEVICES) return;
+    fr_free_begin(&back, fr_card_of(d));
     atomic_store(&stores[d].stale, true);
-    if (!fr_mutex_try(&stores[d].turn)) return;
+    if (!fr_mutex_try(&stores[d].turn)) {
+        fr_free_end(&back, 0); /* whoever has the turn has announced it too */
+        return;
+    }
     take_over(&stores[d]);
+    stores[d].back = back;
     leave(d);
 }
 
@@ -127,115 +141,161 @@ void fr_graphs_trim(int card)
         if (stores[d].any && fr_card_of(d) == card) trim(d);
 }
 
-/* ---- a call that may make the store grow ---- */
+/* ---- a call that may make stores grow ---- */
 
-struct call {
+struct part { /* of one device */
     struct fr_op op;
-    CUgraphExec exec; /* NULL: it is being made */
     CUdevice device;
     uint64_t need;
     uint64_t kept, trims; /* what the graph needed when it ran last, and how many trims there had been */
     uint64_t missing;     /* what has to be reserved */
 };
+struct call {
+    CUgraphExec exec; /* NULL: it is being made */
+    int count;
+    struct part on[FR_GRAPH_DEVICES]; /* in ascending order of the devices: turns are taken in it */
+};
 
-static uint64_t growth(const struct call *c)
+static uint64_t growth(const struct part *p)
 {
-    const struct store *s = &stores[c->device];
-    uint64_t used = attribute(c->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, s->charged);
-    uint64_t others = s->kept - (c->trims == s->trims ? c->kept : 0), most = used + others + c->need;
+    const struct store *s = &stores[p->device];
+    uint64_t used = attribute(p->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, s->charged);
+    uint64_t others = s->kept - (p->trims == s->trims ? p->kept : 0), most = used + others + p->need;
     return most > s->charged ? most - s->charged : 0;
 }
 
-/* In a record: `a` is what the graph needs, `b` its device and, in the upper half, the number of trims before; `bytes` what it kept. */
-static void remember(CUgraphExec e, const struct call *c)
+static uint64_t key_of(CUgraphExec e, CUdevice d) { return (uint64_t)(uintptr_t)e ^ (uint64_t)(unsigned)d << 56; }
+
+/* In a record: `a` is what the graph needs on the device, `b` the number of trims before; `bytes` what it kept. */
+static void remember(CUgraphExec e, const struct part *p)
 {
-    struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)e, .a = c->need,
-                          .b = (uint64_t)(unsigned)c->device | c->trims << 32, .bytes = c->kept};
-    size_t bit = fr_graph_bit(e);
-    if (!c->need) return;
-    atomic_fetch_or(&fr_graphs_with_memory[bit / 64], 1ull << bit % 64);
+    struct fr_record r = {.class = FR_GRAPH_EXEC, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = key_of(e, p->device), .a = p->need,
+                          .b = p->trims, .bytes = p->kept};
+    atomic_fetch_or(&devices_known, 1ull << p->device);
+    fr_graph_note(e);
     fr_record_put(r);
 }
 
-static bool recall(CUgraphExec e, struct call *c)
+static bool recall_part(CUgraphExec e, CUdevice d, struct part *p)
 {
     struct fr_record r;
-    if (!fr_record_find(FR_GRAPH_EXEC, (uintptr_t)e, &r)) return false;
-    c->exec = e;
-    c->need = r.a;
-    c->device = (CUdevice)(uint32_t)r.b;
-    c->trims = r.b >> 32;
-    c->kept = r.bytes;
+    if (!fr_record_find(FR_GRAPH_EXEC, key_of(e, d), &r)) return false;
+    p->device = d;
+    p->need = r.a;
+    p->trims = r.b;
+    p->kept = r.bytes;
     return true;
 }
 
-/* Takes the turn with enough reserved for the growth. False: there is no room, and the turn is not taken. */
-static bool begin_at_once(struct call *c)
+static void recall(CUgraphExec e, struct call *c)
 {
-    enter(c->device);
-    if (c->exec) recall(c->exec, c); /* it may have changed before our turn */
-    c->missing = growth(c);
-    if (c->op.card != FR_NO_CARD && c->op.reserved >= c->missing) return true;
-    if (c->op.card == FR_NO_CARD && fr_op_begin(&c->op, fr_card_of(c->device), 0)) c->op.card = FR_NO_CARD;
-    else if (c->missing <= c->op.reserved || fr_op_more(&c->op, c->missing - c->op.reserved)) return true;
-    leave(c->device);
-    fr_op_end(&c->op, 0);
+    c->exec = e;
+    c->count = 0;
+    for (uint64_t left = fr_graph_is_plain(e) ? 0 : atomic_load_explicit(&devices_known, memory_order_relaxed); left; left &= left - 1)
+        c->count += recall_part(e, __builtin_ctzll(left), &c->on[c->count]);
+}
+
+/* Takes the turn with enough reserved for the growth. False: there is no room, and the turn is not taken. */
+static bool begin_part(CUgraphExec e, struct part *p)
+{
+    enter(p->device);
+    if (e) recall_part(e, p->device, p); /* it may have changed before our turn */
+    p->missing = growth(p);
+    if (p->op.card != FR_NO_CARD && p->op.reserved >= p->missing) return true;
+    if (p->op.card == FR_NO_CARD && fr_op_begin(&p->op, fr_card_of(p->device), 0)) p->op.card = FR_NO_CARD;
+    else if (p->missing <= p->op.reserved || fr_op_more(&p->op, p->missing - p->op.reserved)) return true;
+    leave(p->device);
     return false;
+}
+
+/* The first parts have their turns. */
+static void give_up(struct call *c, int turns)
+{
+    for (int i = 0; i < turns; i++) leave(c->on[i].device);
+    for (int i = 0; i < c->count; i++) fr_op_end(&c->on[i].op, 0);
+}
+
+/* The number of the part that found no room, or that of all parts: they have their turns. */
+static int begin_at_once(struct call *c)
+{
+    int i = 0;
+    while (i < c->count && begin_part(c->exec, &c->on[i])) i++;
+    if (i < c->count) give_up(c, i);
+    return i;
 }
 
 /* Launches of other threads that end make the growth smaller, so it is asked for again. */
 static bool begin(struct call *c)
 {
-    c->op = (struct fr_op){.card = FR_NO_CARD};
-    if (begin_at_once(c)) return true;
-    int card = fr_card_of(c->device);
-    for (int i = 0; i < AT_THE_MARGIN; i++) {
-        trim(c->device);
+    for (int i = 0; i < c->count; i++) c->on[i].op = (struct fr_op){.card = FR_NO_CARD};
+    int lacking = begin_at_once(c);
+    for (int i = 0; i < AT_THE_MARGIN * c->count && lacking < c->count; i++) {
+        struct part *p = &c->on[lacking];
+        int card = fr_card_of(p->device);
+        trim(p->device);
         fr_kept_blocks_free();
         fr_pools_trim(card);
-        if (fr_op_begin(&c->op, card, c->need)) c->op = (struct fr_op){.card = FR_NO_CARD};
-        if (begin_at_once(c)) return true;
+        if (fr_op_begin(&p->op, card, p->need)) p->op = (struct fr_op){.card = FR_NO_CARD};
+        lacking = begin_at_once(c);
     }
-    return false;
+    return lacking == c->count;
 }
 
 /* What the graph needs may stay its own until the next trim, also where the driver refused to run it after all. */
-static void keep(struct call *c)
+static void keep(struct part *p)
 {
-    struct store *s = &stores[c->device];
-    s->kept += c->need - (c->trims == s->trims ? c->kept : 0);
-    c->kept = c->need;
-    c->trims = s->trims;
+    struct store *s = &stores[p->device];
+    s->kept += p->need - (p->trims == s->trims ? p->kept : 0);
+    p->kept = p->need;
+    p->trims = s->trims;
+}
+
+static void end_part(CUgraphExec e, struct part *p)
+{
+    uint64_t kept = p->kept, trims = p->trims;
+    keep(p);
+    if (e && (p->kept != kept || p->trims != trims)) remember(e, p);
+    compare(p->device, &p->op);
+    leave(p->device);
 }
 
 static void end(struct call *c)
 {
-    uint64_t kept = c->kept, trims = c->trims;
-    keep(c);
-    if (c->exec && (c->kept != kept || c->trims != trims)) remember(c->exec, c);
-    compare(c->device, &c->op);
-    leave(c->device);
+    for (int i = 0; i < c->count; i++) end_part(c->exec, &c->on[i]);
 }
 
-static bool counts(uint64_t bytes, CUdevice device) { return bytes && device >= 0 && device < DEVICES; }
+/* Another thread changed the graph before our turns: it has memory on more devices now. */
+static bool has_more(const struct call *c)
+{
+    struct call now;
+    recall(c->exec, &now);
+    return now.count > c->count;
+}
 
 CUresult fr_graph_run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
 {
-    struct call c = {.need = 0};
-    if (!recall(e, &c) || !counts(c.need, c.device) || fr_stream_is_capturing(s)) return real(e, given);
-    if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = real(e, given);
+    struct call c;
+    CUresult result = fr_graph_kernels_used(e, s);
+    if (result) return result;
+    recall(e, &c);
+    if (!c.count || fr_stream_is_capturing(s)) return real(e, given);
+    for (bool begun = false; !begun || has_more(&c);) {
+        if (begun) give_up(&c, c.count), recall(e, &c);
+        if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
+        begun = true;
+    }
+    result = real(e, given);
     end(&c);
     return result;
 }
 
 HOOK CUresult cuGraphUpload(CUgraphExec e, CUstream s)
 {
-    return likely(!fr_graph_may_have_memory(e)) ? REAL(cuGraphUpload)(e, s) : fr_graph_run(e, s, s, REAL(cuGraphUpload));
+    return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload)(e, s) : fr_graph_run(e, s, s, REAL(cuGraphUpload));
 }
 HOOK CUresult cuGraphUpload_ptsz(CUgraphExec e, CUstream s)
 {
-    return likely(!fr_graph_may_have_memory(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : fr_graph_run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
+    return likely(fr_graph_is_plain(e)) ? REAL(cuGraphUpload_ptsz)(e, s) : fr_graph_run(e, fr_per_thread(s), s, REAL(cuGraphUpload_ptsz));
 }
 
 /* ---- graphs come and go ---- */
@@ -252,15 +312,38 @@ struct instantiation {
     CUresult (*go)(struct instantiation *i);
 };
 
-static CUresult instantiate(struct instantiation *i)
+static void needs_of(CUgraph g, struct call *c)
 {
-    struct fr_need need = i->out && i->graph ? fr_graph_need(i->graph) : (struct fr_need){0, -1};
-    struct call c = {.need = need.bytes, .device = need.device};
-    if (!counts(c.need, c.device)) return i->go(i);
+    struct fr_needs needs;
+    fr_graph_needs(g, &needs);
+    c->exec = NULL;
+    c->count = needs.count;
+    for (int k = 0; k < needs.count; k++) c->on[k] = (struct part){.device = needs.on[k].device, .need = needs.on[k].bytes};
+}
+
+static CUresult take_memory_and_go(struct instantiation *i)
+{
+    struct call c;
+    needs_of(i->graph, &c);
+    if (!c.count) return i->go(i);
     if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = i->go(i);
     end(&c);
-    if (!r) remember(*i->out, &c);
+    for (int k = 0; k < c.count && !r; k++) remember(*i->out, &c.on[k]);
+    return r;
+}
+
+/* With the flag for it, the call uploads the graph as well. */
+static CUresult instantiate(struct instantiation *i)
+{
+    struct fr_kernels kernels;
+    CUresult r = CUDA_SUCCESS;
+    if (!i->out || !i->graph) return i->go(i);
+    fr_kernels_of_graph(&kernels, i->graph);
+    if (i->params && i->params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) r = fr_kernels_load(&kernels, i->params->hUploadStream);
+    if (!r) r = take_memory_and_go(i);
+    if (!r) fr_graph_add_kernels(*i->out, &kernels);
+    fr_kernels_drop(&kernels);
     return r;
 }
 
@@ -294,68 +377,102 @@ HOOK CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUD
 /* ---- an executable graph changes ---- */
 
 struct change {
-    CUgraphExec exec;
-    struct call old; /* exec NULL: it had no memory */
-    struct fr_need need;
+    struct call old;
+    struct fr_needs need;
 };
 
 /* What it kept before stays counted. */
-static void set_need(const struct change *c, uint64_t bytes)
+static void set_need(CUgraphExec e, struct fr_need need)
 {
-    struct call now = {.device = c->need.device};
-    if (!bytes) return;
-    enter(c->need.device);
-    recall(c->exec, &now);
-    now.need = bytes;
-    remember(c->exec, &now);
-    leave(c->need.device);
+    struct part now = {.device = need.device};
+    enter(need.device);
+    recall_part(e, need.device, &now);
+    now.need = need.bytes;
+    remember(e, &now);
+    leave(need.device);
 }
 
-/* Launches of other threads may meet the graph as it was or as it will be. */
-static struct change change_begin(CUgraphExec e, struct fr_need need)
+static uint64_t *need_on(struct call *c, CUdevice device)
 {
-    struct change c = {.exec = e, .need = need};
-    if (fr_graph_may_have_memory(e) && recall(e, &c.old)) c.need.device = c.old.device;
-    if (counts(need.bytes, c.need.device)) set_need(&c, need.bytes > c.old.need ? need.bytes : c.old.need);
-    return c;
+    for (int i = 0; i < c->count; i++)
+        if (c->on[i].device == device) return &c->on[i].need;
+    return NULL;
 }
 
-static void change_end(const struct change *c, CUresult r)
+/* Launches of other threads may meet the graph as it was or as it will be. What it may need on a device where it needs nothing more
+ * stays in its record. */
+static void change_begin(struct change *c)
 {
-    struct fr_record old;
-    if (!counts(c->need.bytes, c->need.device)) return;
-    if (!r) set_need(c, c->need.bytes);
-    else if (c->old.exec) set_need(c, c->old.need);
-    else fr_record_take(FR_GRAPH_EXEC, (uintptr_t)c->exec, &old);
+    for (int i = 0; i < c->need.count; i++) {
+        struct fr_need most = c->need.on[i];
+        uint64_t *old = need_on(&c->old, most.device);
+        if (old && *old > most.bytes) most.bytes = *old;
+        set_need(c->old.exec, most);
+    }
+}
+
+static void change_end(struct change *c, CUresult r)
+{
+    struct fr_record unused;
+    for (int i = 0; i < c->need.count; i++) {
+        struct fr_need need = c->need.on[i];
+        uint64_t *old = need_on(&c->old, need.device);
+        if (r && old) need.bytes = *old;
+        if (r && !old) fr_record_take(FR_GRAPH_EXEC, key_of(c->old.exec, need.device), &unused);
+        else set_need(c->old.exec, need);
+    }
+}
+
+static void look_at_kernels(CUgraphExec e, CUgraph g)
+{
+    struct fr_kernels kernels;
+    fr_kernels_of_graph(&kernels, g);
+    fr_graph_add_kernels(e, &kernels);
+    fr_kernels_drop(&kernels);
+}
+
+static void update_begin(struct change *c, CUgraphExec e, CUgraph g)
+{
+    look_at_kernels(e, g);
+    recall(e, &c->old);
+    fr_graph_needs(g, &c->need);
+    change_begin(c);
 }
 
 HOOK CUresult cuGraphExecUpdate(CUgraphExec e, CUgraph g, CUgraphNode *n, int *result)
 {
-    struct change c = change_begin(e, fr_graph_need(g));
+    struct change c;
+    update_begin(&c, e, g);
     CUresult r = REAL(cuGraphExecUpdate)(e, g, n, result);
     change_end(&c, r);
     return r;
 }
 HOOK CUresult cuGraphExecUpdate_v2(CUgraphExec e, CUgraph g, CUDA_GRAPH_EXEC_UPDATE_RESULT_INFO *info)
 {
-    struct change c = change_begin(e, fr_graph_need(g));
+    struct change c;
+    update_begin(&c, e, g);
     CUresult r = REAL(cuGraphExecUpdate_v2)(e, g, info);
     change_end(&c, r);
     return r;
 }
 
 /* What else the graph holds cannot be seen any more, so the new child comes on top. */
-static struct change child_begin(CUgraphExec e, CUgraph child)
+static void child_begin(struct change *c, CUgraphExec e, CUgraph child)
 {
-    struct call old = {.need = 0};
-    struct fr_need need = fr_graph_need(child);
-    if (need.bytes && fr_graph_may_have_memory(e) && recall(e, &old)) need.bytes += old.need;
-    return change_begin(e, need);
+    look_at_kernels(e, child);
+    recall(e, &c->old);
+    fr_graph_needs(child, &c->need);
+    for (int i = 0; i < c->need.count; i++) {
+        uint64_t *old = need_on(&c->old, c->need.on[i].device);
+        if (old) c->need.on[i].bytes += *old;
+    }
+    change_begin(c);
 }
 
 HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraph child)
 {
-    struct change c = child_begin(e, child);
+    struct change c;
+    child_begin(&c, e, child);
     CUresult r = REAL(cuGraphExecChildGraphNodeSetParams)(e, n, child);
     change_end(&c, r);
     return r;
@@ -363,10 +480,10 @@ HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, C
 HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
 {
     struct change c;
-    CUresult r = fr_node_used(p);
+    CUresult r = fr_node_used(e, p);
     if (r) return r;
     if (!p || p->type != CU_GRAPH_NODE_TYPE_GRAPH) return REAL(cuGraphExecNodeSetParams)(e, n, p);
-    c = child_begin(e, p->child.graph);
+    child_begin(&c, e, p->child.graph);
     r = REAL(cuGraphExecNodeSetParams)(e, n, p);
     change_end(&c, r);
     return r;
@@ -374,11 +491,14 @@ HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNode
 
 HOOK CUresult cuGraphExecDestroy(CUgraphExec e)
 {
-    struct fr_record old;
-    bool known = fr_graph_may_have_memory(e) && fr_record_take(FR_GRAPH_EXEC, (uintptr_t)e, &old);
+    struct call c;
+    struct fr_record gone;
+    recall(e, &c);
+    for (int i = 0; i < c.count; i++) fr_record_take(FR_GRAPH_EXEC, key_of(e, c.on[i].device), &gone);
+    if (!fr_graph_is_plain(e)) fr_graph_kernels_end(e);
     CUresult r = REAL(cuGraphExecDestroy)(e);
-    if (known && r) fr_record_put(old);
-    if (known) settle((CUdevice)(uint32_t)old.b);
+    for (int i = 0; i < c.count && r; i++) remember(e, &c.on[i]);
+    for (int i = 0; i < c.count; i++) settle(c.on[i].device);
     return r;
 }
 

@@ -1,11 +1,12 @@
-/* Kernels of graphs: their code is loaded, and charged, when a node gets the kernel, since nothing of the kind can be done when
- * the graph is launched. Kernels that are captured come with a launch. */
+/* Kernels of graphs: their code is loaded, and charged, in the node's context when a node gets the kernel. Kernels that are captured
+ * come with a launch. What the launch of the graph may load elsewhere: graph_kernels.c. */
 #include "memory/kernel_nodes.h"
 
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_memory.h"
 #include "memory/function.h"
+#include "memory/graph_kernels.h"
 
 #include "cuda_abi.h"
 
@@ -33,6 +34,14 @@ static CUresult used(const CUDA_KERNEL_NODE_PARAMS *p, bool has_kernel)
 
 static CUresult any_used(const CUgraphNodeParams *p) { return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used(&p->kernel, true) : CUDA_SUCCESS; }
 
+/* An executable graph may be launched in other contexts too. */
+static CUresult used_by(CUgraphExec e, const CUDA_KERNEL_NODE_PARAMS *p, bool has_kernel)
+{
+    CUresult r = used(p, has_kernel);
+    if (!r && p) fr_graph_add_kernel(e, p->func || !has_kernel ? p->func : (CUfunction)p->kern);
+    return r;
+}
+
 #define KERNEL(name, check, parameters, arguments)      \
     CUresult name parameters;                           \
     HOOK CUresult name parameters                       \
@@ -54,8 +63,11 @@ KERNEL(cuGraphKernelNodeSetParams, used(p, false), (CUgraphNode node, const CUDA
 KERNEL(cuGraphKernelNodeSetParams_v2, used(p, true), (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (node, p))
 KERNEL(cuGraphNodeSetParams, any_used(p), (CUgraphNode node, CUgraphNodeParams *p), (node, p))
 KERNEL(cuGraphNodeSetParams_v2, any_used(p), (CUgraphNode node, CUgraphNodeParams *p), (node, p))
-KERNEL(cuGraphExecKernelNodeSetParams, used(p, false), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
-KERNEL(cuGraphExecKernelNodeSetParams_v2, used(p, true), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
+KERNEL(cuGraphExecKernelNodeSetParams, used_by(e, p, false), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
+KERNEL(cuGraphExecKernelNodeSetParams_v2, used_by(e, p, true), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
 
 /* cuGraphExecNodeSetParams: graph.c, which counts child graphs there as well. */
-CUresult fr_node_used(const CUgraphNodeParams *p) { return any_used(p); }
+CUresult fr_node_used(CUgraphExec e, const CUgraphNodeParams *p)
+{
+    return p && p->type == CU_GRAPH_NODE_TYPE_KERNEL ? used_by(e, &p->kernel, true) : CUDA_SUCCESS;
+}

@@ -4,6 +4,6 @@
 
 #include "cuda_abi.h"
 
-CUresult fr_node_used(const CUgraphNodeParams *p); /* before a node gets these; NULL is harmless */
+CUresult fr_node_used(CUgraphExec e, const CUgraphNodeParams *p); /* before a node of it gets these; NULL is harmless */
 
 #endif

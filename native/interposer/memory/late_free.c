@@ -25,6 +25,7 @@ struct wait {
     uint64_t number, stream;
     CUstream handle; /* of the stream; NULL: a default stream, or one that was destroyed */
     CUcontext context;
+    int card;
 };
 
 _Atomic uint32_t fr_late_frees; /* how many wait */
@@ -62,13 +63,14 @@ void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext co
     uint32_t count = atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
     uint64_t number = ++numbers;
     /* Without room for it the charge stays until the context goes. */
-    bool known = (count < room || grow()) && fr_linear_keep(f, number);
+    bool known = (count < room || grow()) && fr_linear_keep(f, number, context);
     if (known) {
-        waits[count] = (struct wait){number, stream, (uintptr_t)s > 2 ? s : NULL, context};
+        waits[count] = (struct wait){number, stream, (uintptr_t)s > 2 ? s : NULL, context, f->op.card};
         atomic_store(&fr_late_frees, count + 1);
     }
     fr_unlock(&lock);
     fr_free_end(&f->op, 0);
+    fr_user_end(&f->user);
 }
 
 uint64_t fr_late_frees_so_far(void)
@@ -79,6 +81,22 @@ uint64_t fr_late_frees_so_far(void)
     return so_far;
 }
 
+static bool waits_for(const struct wait *w, uint64_t stream, CUcontext context)
+{
+    return (stream != FR_NO_STREAM && w->stream == stream) || (context && w->context == context);
+}
+
+void fr_late_frees_coming(struct fr_shrinking *s, uint64_t stream, CUcontext context)
+{
+    uint64_t cards = 0;
+    if (!atomic_load_explicit(&fr_late_frees, memory_order_relaxed)) return;
+    enter();
+    for (uint32_t i = 0; i < atomic_load_explicit(&fr_late_frees, memory_order_relaxed); i++)
+        if (waits[i].card >= 0 && waits_for(&waits[i], stream, context)) cards |= 1ull << waits[i].card;
+    fr_unlock(&lock);
+    for (cards &= ~s->cards; cards; cards &= cards - 1) fr_shrinking_announce(s, __builtin_ctzll(cards));
+}
+
 /* Takes one that waited for this out of the list. */
 static bool take(uint64_t stream, CUcontext context, uint64_t until, uint64_t *number)
 {
@@ -86,8 +104,7 @@ static bool take(uint64_t stream, CUcontext context, uint64_t until, uint64_t *n
     enter();
     uint32_t count = atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
     for (uint32_t i = 0; i < count && !found; i++) {
-        bool waited = (stream != FR_NO_STREAM && waits[i].stream == stream) || (context && waits[i].context == context);
-        found = waited && waits[i].number <= until;
+        found = waits_for(&waits[i], stream, context) && waits[i].number <= until;
         if (!found) continue;
         *number = waits[i].number;
         waits[i] = waits[count - 1];
@@ -110,9 +127,10 @@ bool fr_synchronised(CUstream s)
     if (atomic_load_explicit(&fr_capture_count, memory_order_relaxed) || REAL(cuStreamQuery)(s)) return false;
     uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_BRIEF);
+    fr_late_frees_coming(&shrinking, fr_stream_id(s), NULL);
     CUresult r = REAL(cuStreamSynchronize)(s);
-    fr_pools_shrunk(&shrinking);
     if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
+    fr_pools_shrunk(&shrinking);
     return !r;
 }
 

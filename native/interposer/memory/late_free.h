@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct fr_linear;
+struct fr_shrinking;
 
 bool fr_synchronised(CUstream s); /* the stream is idle, and was waited for */
 
@@ -16,6 +17,7 @@ extern _Atomic uint32_t fr_late_frees;
 /* The driver was told to free it when the stream, which is of this context, gets there. */
 void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext context);
 uint64_t fr_late_frees_so_far(void); /* before a call that waits: it says nothing of frees that come later */
+void fr_late_frees_coming(struct fr_shrinking *s, uint64_t stream, CUcontext context); /* and it will give back what waits for that: announces it */
 void fr_late_frees_done(uint64_t stream, CUcontext context, uint64_t until); /* this stream, or this context, was waited for */
 
 void fr_late_frees_look(void);           /* is one of the streams done? */

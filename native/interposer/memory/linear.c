@@ -13,6 +13,7 @@
 #include "ledger/process.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/context_users.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"
@@ -51,27 +52,37 @@ static bool remember(const struct fr_request *q, const struct fr_place *at, uint
 {
     struct fr_record r = {.class = FR_POINTER, .card = at->card, .object = FR_NO_OBJECT, .key = q->address, .bytes = bytes,
                           .context = at->context, .a = q->size, .b = kind};
-    return fr_record_put(r);
+    return fr_linear_put(r);
+}
+
+static CUresult whole_now(struct fr_request *q, const struct fr_place *at, struct fr_op *op)
+{
+    CUresult r = q->call(q);
+    if (r) {
+        fr_op_end(op, 0);
+        return r;
+    }
+    uint64_t took = fr_round_to_granules(q->size);
+    bool kept = took <= op->reserved || at->card == FR_NO_CARD || fr_op_more(op, took - op->reserved);
+    if (kept && remember(q, at, took, FR_LINEAR_WHOLE)) {
+        fr_op_end(op, took);
+        return CUDA_SUCCESS;
+    }
+    undo(q->address);
+    fr_op_end(op, 0);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult whole(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;
+    struct fr_user user;
     CUresult r = begin(&op, at, fr_round_to_granules(q->worst));
     if (r) return r;
-    if ((r = q->call(q))) {
-        fr_op_end(&op, 0);
-        return r;
-    }
-    uint64_t took = fr_round_to_granules(q->size);
-    bool kept = took <= op.reserved || at->card == FR_NO_CARD || fr_op_more(&op, took - op.reserved);
-    if (kept && remember(q, at, took, FR_LINEAR_WHOLE)) {
-        fr_op_end(&op, took);
-        return CUDA_SUCCESS;
-    }
-    undo(q->address);
-    fr_op_end(&op, 0);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    fr_user_begin(&user, at->card);
+    r = whole_now(q, at, &op);
+    fr_user_end(&user);
+    return r;
 }
 
 /* ---- small ---- */
@@ -105,13 +116,16 @@ static bool last_granule(int card)
 static CUresult piece(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;
+    struct fr_user user;
     if (unlikely(last_granule(at->card)) && q->plain && fr_margin_small(&q->address, q->size, at)) return CUDA_SUCCESS;
     CUresult r = begin(&op, at, FR_GRANULE);
     if (r) return r;
+    fr_user_begin(&user, at->card);
     r = q->call(q);
-    if (!r && book(q, at, &op)) return CUDA_SUCCESS;
+    if (!r && !book(q, at, &op)) r = CUDA_ERROR_OUT_OF_MEMORY;
+    fr_user_end(&user);
     fr_op_end(&op, 0);
-    return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
+    return r;
 }
 
 CUresult fr_linear_request(struct fr_request *q)

@@ -37,8 +37,13 @@ enum { SERIAL_SHIFT = PLACES_BITS + EACH_BITS };
 static struct fr_lock lock;
 static _Atomic uint64_t serials;
 
+void fr_loads_lock(void) { fr_lock(&lock); }
+void fr_loads_unlock(void) { fr_unlock(&lock); }
+
 /* A call loaded one function of an image that has others: this driver loads them one by one. */
 static _Atomic bool one_by_one;
+
+static uint64_t loads_begun, loads_ended; /* calls that may load code, under the lock */
 
 /* ---- sizes ---- */
 
@@ -132,11 +137,16 @@ bool fr_module_is_library(uint64_t handle)
     return find_module(handle, &module) && !module.context;
 }
 
+static _Atomic bool libraries;
+
+bool fr_libraries_known(void) { return atomic_load_explicit(&libraries, memory_order_relaxed); }
+
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image)
 {
     struct fr_record module = {.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = handle, .context = context,
                                .b = atomic_fetch_add(&serials, 1) << SERIAL_SHIFT};
     pack(&module, image);
+    if (!context) atomic_store_explicit(&libraries, true, memory_order_relaxed);
     return fr_record_put(module);
 }
 
@@ -165,11 +175,13 @@ static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own)
         uint64_t missing = fr_room_missing(l->at.context, more), needed = missing + own;
         bool enough = begun && (l->op.card == FR_NO_CARD || l->op.reserved >= needed);
         if (enough && !fr_room_promise(&l->at, more, missing)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        if (enough && !r) l->ended = loads_ended, loads_begun++;
         fr_unlock(&lock);
         if (enough) l->promised = more, l->granted = missing, l->counts = true;
         else if (!begun) r = fr_op_begin_at(&l->op, &l->at, needed);
         else if (!fr_op_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
         if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
+        if (!r && enough) fr_user_begin(&l->user, l->at.card);
         if (r || enough) return r;
     }
 }
@@ -214,8 +226,19 @@ struct change {
     uint64_t bytes; /* beside the blocks */
 };
 
+/* A call loads its own function or all of the image. So where more functions came than calls were on their way meanwhile, one of
+ * them loaded all of it, as one piece, and the others a function each at most, if this driver does that. Who comes after it has
+ * nothing to add. */
+static struct fr_count loaded_now(struct fr_count was, struct fr_count loaded, uint64_t calls)
+{
+    if (was.whole && loaded.whole) return was;
+    if (loaded.whole && loaded.functions > was.functions + calls) return (struct fr_count){was.functions + (one_by_one ? (uint32_t)calls - 1 : 0), true};
+    /* Where functions came one by one before, the last of them is one more, and not all of the image. */
+    return (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, was.whole || (loaded.whole && !was.functions)};
+}
+
 /* Under the lock. */
-static struct change note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded, CUfunction function)
+static struct change note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded, uint64_t calls, CUfunction function)
 {
     struct fr_record module, part;
     uint64_t place;
@@ -224,9 +247,7 @@ static struct change note(uint64_t handle, const struct fr_place *at, int parts,
     struct fr_image image = image_of(&module);
     find_part(&module, at->context, &part, &place);
     struct fr_count was = count_of(&part), now = was;
-    /* Where functions came one by one before, the last of them is one more, and not all of the image. */
-    bool whole = was.whole || (loaded.whole && !was.functions);
-    if (parts & FR_CODE) now = (struct fr_count){loaded.functions > was.functions ? loaded.functions : was.functions, whole};
+    if (parts & FR_CODE) now = loaded_now(was, loaded, calls);
     change.code = fr_code_more(fr_code_of(&image, was), fr_code_of(&image, now));
     change.bytes = change.code.own + (parts & ~(int)part.a & FR_GLOBALS ? image.globals : 0);
     part.a = (part.a & FR_GLOBALS) | (uint64_t)parts | (now.whole ? WHOLE : 0) | (uint64_t)now.functions << FUNCTIONS_SHIFT;
@@ -251,18 +272,20 @@ void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
     if (!l->counts) return;
     if (parts & FR_CODE && loaded.functions && !loaded.whole) atomic_store_explicit(&one_by_one, true, memory_order_relaxed);
     fr_lock(&lock);
-    struct change c = note(l->handle, &l->at, parts, loaded, l->function);
+    struct change c = note(l->handle, &l->at, parts, loaded, loads_begun - l->ended, l->function);
+    loads_ended++;
     int64_t blocks = fr_room_keep(l->at.context, l->promised, c.code, l->granted);
     fr_unlock(&lock);
     fr_op_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
     if (blocks < 0) give_back(l->at.card, (uint64_t)-blocks);
+    fr_user_end(&l->user);
     if (parts & FR_CODE) fr_context_audit_soon(l->at.card);
 }
 
 uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded)
 {
     fr_lock(&lock);
-    struct change c = note(handle, at, parts, loaded, NULL);
+    struct change c = note(handle, at, parts, loaded, UINT32_MAX, NULL);
     fr_room_promise(at, (struct fr_code){0}, 0);
     int64_t blocks = fr_room_keep(at->context, (struct fr_code){0}, c.code, 0);
     fr_unlock(&lock);
@@ -304,6 +327,14 @@ static void take_parts(struct fr_unload *u)
     }
 }
 
+/* Their handles may come back for others. */
+static void forget_kernels(uint64_t library)
+{
+    struct fr_record used = {.key = 0};
+    while (fr_record_next(FR_KERNEL_USED, used.key, &used))
+        if (used.a == library) fr_record_take(FR_KERNEL_USED, used.key, &used);
+}
+
 void fr_unload_end(struct fr_unload *u, CUresult r)
 {
     if (!u->known) return;
@@ -311,5 +342,8 @@ void fr_unload_end(struct fr_unload *u, CUresult r)
     else if (!(u->module.a & ALIAS)) take_parts(u);
     for (int i = 0; i < FR_UNLOAD_CARDS; i++)
         if (u->part[i].announced) fr_free_end(&u->part[i].op, u->part[i].bytes);
-    if (!r) fr_functions_forget();
+    if (!r) {
+        forget_kernels(u->module.key);
+        fr_functions_forget();
+    }
 }

@@ -5,6 +5,7 @@
 #include "ledger/ledger.h"
 #include "ledger/records.h"
 #include "memory/code_room.h"
+#include "memory/context_users.h"
 #include "memory/devices.h"
 
 #include "cuda_abi.h"
@@ -20,9 +21,10 @@ enum { FR_CODE = 1, FR_GLOBALS = 2 };
 struct fr_load {
     struct fr_op op;
     struct fr_place at;
-    uint64_t handle, granted;
+    uint64_t handle, granted, ended; /* ended: loads of this process that had ended when it began */
     CUfunction function;
     struct fr_code promised;
+    struct fr_user user;
     bool counts;
 };
 enum fr_load_what {
@@ -34,6 +36,11 @@ CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
 uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */
 
+/* While records of a context are moved or taken: a load of another thread may be about to change them. Never across a driver call. */
+void fr_loads_lock(void);
+void fr_loads_unlock(void);
+
+bool fr_libraries_known(void); /* was any loaded so far? */
 bool fr_module_known(uint64_t handle);
 bool fr_module_is_library(uint64_t handle);
 bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *image); /* NULL: a library. Nothing is loaded yet */

@@ -150,8 +150,11 @@ void fr_margin_tidy(CUdevice d)
         struct fr_pool *p = *place(d, i) ? hold(d, i) : NULL;
         if (!p) continue;
         if (p->charged && fr_pool_unused(p) >= p->charged) {
+            struct fr_op back;
+            fr_free_begin(&back, p->card);
             REAL(cuMemPoolTrimTo)(p->handle, 0);
             fr_pool_settle(p);
+            fr_free_end(&back, 0);
         }
         fr_pool_done(p);
     }
@@ -212,9 +215,11 @@ bool fr_margin_piece_gone(CUdeviceptr p)
 void fr_margin_piece_free(CUdeviceptr p)
 {
     struct fr_pool *pool = pool_at(p);
+    struct fr_op back;
+    fr_free_begin(&back, pool ? pool->card : FR_NO_CARD);
     REAL(cuMemFree_v2)(p);
     atomic_fetch_sub(&fr_margin_pieces, 1);
-    if (!pool) return;
-    fr_pool_settle(pool);
-    fr_pool_done(pool);
+    if (pool) fr_pool_settle(pool);
+    fr_free_end(&back, 0);
+    if (pool) fr_pool_done(pool);
 }

@@ -2,12 +2,13 @@
  *
  * The addresses of a graph's allocations are fixed from the node's creation on. Two of them have the same address only where
  * the driver puts both into the same memory, one after the other; so what the graph needs is at most the memory behind all
- * its addresses, each granule counted once. Child graphs count with their parent, however deep they are nested. Bodies of
+ * its addresses, each granule counted once. Each allocation names its device, wherever the graph is launched. Child graphs count with their parent, however deep they are nested. Bodies of
  * conditional nodes may not allocate. Where a look at the nodes finds no memory of the host, the need is more than any quota. */
 #include "memory/nodes.h"
 
 #include "resolve/real.h"
 #include "memory/api_pool.h"
+#include "memory/devices.h"
 #include "memory/granules.h"
 
 #include "cuda_abi.h"
@@ -23,6 +24,7 @@
 
 struct range { /* of granules */
     uint64_t from, end;
+    CUdevice device;
 };
 
 struct list {
@@ -31,9 +33,8 @@ struct list {
 };
 
 struct search {
-    struct list ranges, graphs; /* graphs: those to look at */
+    struct list ranges;
     bool failed;
-    CUdevice device;
 };
 
 static void *from_system(size_t bytes)
@@ -62,26 +63,22 @@ static void drop(struct list *l, size_t each)
     if (l->room) munmap(l->at, l->room * each);
 }
 
-static void add_range(struct search *s, uint64_t address, uint64_t size)
+static void add_range(struct search *s, CUdevice device, uint64_t address, uint64_t size)
 {
-    struct range new = {address / FR_GRANULE, (address + size + FR_GRANULE - 1) / FR_GRANULE};
+    struct range new = {address / FR_GRANULE, (address + size + FR_GRANULE - 1) / FR_GRANULE, device};
     if (make_room(&s->ranges, sizeof new)) ((struct range *)s->ranges.at)[s->ranges.count++] = new;
     else s->failed = true;
 }
 
-static void add_graph(struct search *s, CUgraph g)
-{
-    if (make_room(&s->graphs, sizeof g)) ((CUgraph *)s->graphs.at)[s->graphs.count++] = g;
-    else s->failed = true;
-}
+/* ---- sorted by device and address, in place ---- */
 
-/* ---- sorted by address, in place ---- */
+static bool is_behind(const struct range *a, const struct range *b) { return a->device != b->device ? a->device > b->device : a->from > b->from; }
 
 static void sift(struct range *at, size_t from, size_t count)
 {
     for (size_t child; (child = 2 * from + 1) < count; from = child) {
-        if (child + 1 < count && at[child + 1].from > at[child].from) child++;
-        if (at[from].from >= at[child].from) return;
+        if (child + 1 < count && is_behind(&at[child + 1], &at[child])) child++;
+        if (!is_behind(&at[child], &at[from])) return;
         struct range swap = at[from];
         at[from] = at[child];
         at[child] = swap;
@@ -99,54 +96,72 @@ static void sort(struct range *at, size_t count)
     }
 }
 
-static uint64_t covered(const struct list *ranges)
+/* What lies on the device of the first of these ranges; *seen: how many of them do. */
+static uint64_t covered(const struct range *at, size_t count, size_t *seen)
 {
-    struct range *at = ranges->at;
     uint64_t granules = 0, end = 0;
-    sort(at, ranges->count);
-    for (size_t i = 0; i < ranges->count; i++) {
+    size_t i = 0;
+    for (; i < count && at[i].device == at->device; i++) {
         uint64_t from = at[i].from > end ? at[i].from : end;
         if (at[i].end <= from) continue;
         granules += at[i].end - from;
         end = at[i].end;
     }
+    *seen = i;
     return granules * FR_GRANULE;
 }
 
 /* ---- the nodes ---- */
 
-static void look_at_node(struct search *s, CUgraphNode node)
-{
-    CUDA_MEM_ALLOC_NODE_PARAMS p = {0};
-    CUgraph child;
-    int type = -1;
-    if (REAL(cuGraphNodeGetType)(node, &type)) return;
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH && !REAL(cuGraphChildGraphNodeGetGraph)(node, &child)) add_graph(s, child);
-    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || REAL(cuGraphMemAllocNodeGetParams)(node, &p)) return;
-    add_range(s, p.dptr, p.bytesize);
-    s->device = p.poolProps.location.id;
-}
-
-static void look_at_graph(struct search *s, CUgraph g)
+static bool look_at_graph(struct list *graphs, CUgraph g, void (*look)(void *, CUgraphNode, int), void *searcher)
 {
     size_t count = 0;
-    if (REAL(cuGraphGetNodes)(g, NULL, &count) || !count) return;
+    if (REAL(cuGraphGetNodes)(g, NULL, &count) || !count) return true;
     size_t bytes = count * sizeof(CUgraphNode);
     CUgraphNode *nodes = from_system(bytes);
-    if (!nodes) s->failed = true;
-    else if (!REAL(cuGraphGetNodes)(g, nodes, &count))
-        for (size_t i = 0; i < count; i++) look_at_node(s, nodes[i]);
+    bool all = nodes != NULL;
+    if (!nodes || REAL(cuGraphGetNodes)(g, nodes, &count)) count = 0;
+    for (size_t i = 0; i < count; i++) {
+        CUgraph child;
+        int type = -1;
+        if (REAL(cuGraphNodeGetType)(nodes[i], &type)) continue;
+        look(searcher, nodes[i], type);
+        if (type != CU_GRAPH_NODE_TYPE_GRAPH || REAL(cuGraphChildGraphNodeGetGraph)(nodes[i], &child)) continue;
+        if (make_room(graphs, sizeof child)) ((CUgraph *)graphs->at)[graphs->count++] = child;
+        else all = false;
+    }
     if (nodes) munmap(nodes, bytes);
+    return all;
 }
 
-struct fr_need fr_graph_need(CUgraph graph)
+bool fr_graph_walk(CUgraph graph, void (*look)(void *, CUgraphNode, int), void *searcher)
 {
-    struct search s = {.device = -1};
-    add_graph(&s, graph);
-    while (s.graphs.count) look_at_graph(&s, ((CUgraph *)s.graphs.at)[--s.graphs.count]);
-    struct fr_need need = {s.failed ? UNKNOWN : covered(&s.ranges), s.device};
-    if (s.failed && need.device < 0) need.device = 0;
+    struct list graphs = {0}; /* those to look at */
+    bool all = look_at_graph(&graphs, graph, look, searcher);
+    while (graphs.count) all &= look_at_graph(&graphs, ((CUgraph *)graphs.at)[--graphs.count], look, searcher);
+    drop(&graphs, sizeof graph);
+    return all;
+}
+
+static void look_at_node(void *searcher, CUgraphNode node, int type)
+{
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {0};
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC || REAL(cuGraphMemAllocNodeGetParams)(node, &p)) return;
+    add_range(searcher, fr_device_of_location(&p.poolProps.location), p.dptr, p.bytesize);
+}
+
+void fr_graph_needs(CUgraph graph, struct fr_needs *out)
+{
+    struct search s = {0};
+    size_t seen = 0;
+    out->count = 0;
+    s.failed |= !fr_graph_walk(graph, look_at_node, &s);
+    struct range *at = s.ranges.at;
+    sort(at, s.ranges.count);
+    for (size_t i = 0; i < s.ranges.count && !s.failed; i += seen) {
+        struct fr_need need = {at[i].device, covered(&at[i], s.ranges.count - i, &seen)};
+        if (need.bytes && need.device >= 0 && need.device < FR_GRAPH_DEVICES) out->on[out->count++] = need;
+    }
+    if (s.failed) out->on[out->count++] = (struct fr_need){0, UNKNOWN};
     drop(&s.ranges, sizeof(struct range));
-    drop(&s.graphs, sizeof graph);
-    return need;
 }

@@ -4,12 +4,22 @@
 
 #include "cuda_abi.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#define FR_GRAPH_DEVICES 64
+
 struct fr_need {
-    uint64_t bytes; /* of card memory behind all addresses of the graph's allocations */
     CUdevice device;
+    uint64_t bytes; /* of its memory behind all addresses of the graph's allocations there */
 };
-struct fr_need fr_graph_need(CUgraph graph);
+struct fr_needs {
+    int count; /* in ascending order of their devices; none for a graph without memory */
+    struct fr_need on[FR_GRAPH_DEVICES];
+};
+void fr_graph_needs(CUgraph graph, struct fr_needs *out);
+
+/* Shows all nodes of a graph and of its child graphs; not the bodies of conditional nodes. False: there was no memory for it. */
+bool fr_graph_walk(CUgraph graph, void (*look)(void *searcher, CUgraphNode node, int type), void *searcher);
 
 #endif

@@ -13,15 +13,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+void fr_shrinking_announce(struct fr_shrinking *s, int card)
+{
+    s->cards |= 1ull << card;
+    fr_free_begin(&s->op[card], card);
+}
+
 void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
 {
     s->cards = 0;
     if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
     for (struct fr_pool *p = fr_pool_next(NULL, FR_NO_CARD); p; p = fr_pool_next(p, FR_NO_CARD)) {
         bool may_come = __atomic_load_n(&p->charged, __ATOMIC_RELAXED) && !(s->cards >> p->card & 1) && (how_long == FR_BRIEF || fr_pool_could_shrink(p));
-        if (!may_come) continue;
-        s->cards |= 1ull << p->card;
-        fr_free_begin(&s->op[p->card], p->card);
+        if (may_come) fr_shrinking_announce(s, p->card);
     }
 }
 

@@ -12,6 +12,7 @@ struct fr_shrinking {
 };
 enum fr_how_long { FR_BRIEF, FR_WAITS }; /* others who are short wait for a brief call; for one that waits only where memory may come back */
 void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long);
+void fr_shrinking_announce(struct fr_shrinking *s, int card); /* something else of that card comes back in the call too; once a card */
 void fr_pools_shrunk(struct fr_shrinking *s);
 
 void fr_pools_trim(int card); /* pools of this process give the driver back what lies unused, also below their threshold */

@@ -15,6 +15,7 @@
 #include "memory/context.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
+#include "memory/context_users.h"
 #include "memory/eager.h"
 #include "memory/loaded.h"
 
@@ -277,8 +278,13 @@ static CUresult leave(struct fr_context_call *c, bool all)
     bool gone = !r && died(c->device, &bytes);
     bool another = !r && !gone && l.number && number_of(l.context) != l.number; /* died, and was made anew meanwhile */
     if (gone && !l.doomed) l.doomed = fr_context_retire(l.context);
-    if (gone || (another && l.doomed)) bytes += fr_context_reclaim(l.doomed, l.card);
-    else if (l.doomed) fr_context_restore(l.doomed, l.context);
+    if (gone || (another && l.doomed)) {
+        fr_users_wait(l.card);
+        if (gone) fr_context_follow(l.context, l.doomed);
+        bytes += fr_context_reclaim(l.doomed, l.card);
+    } else if (l.doomed) {
+        fr_context_restore(l.doomed, l.context);
+    }
     if (gone) bytes += fr_unseen_take(l.card), fr_contexts_add(l.card, -1);
     fr_free_end(&l.op, bytes);
     call_ends(c->device);

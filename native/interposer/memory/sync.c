@@ -29,9 +29,10 @@ static CUresult stream(CUresult (*real)(CUstream), CUstream given, CUstream s)
     if (nothing_to_come()) return real(given);
     uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_WAITS);
+    fr_late_frees_coming(&shrinking, fr_stream_id(s), NULL);
     CUresult r = real(given);
-    fr_pools_shrunk(&shrinking);
     if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(fr_stream_id(s), NULL, so_far);
+    fr_pools_shrunk(&shrinking);
     return r;
 }
 
@@ -64,32 +65,26 @@ static CUresult event(CUresult (*real)(CUevent), CUevent e, enum fr_how_long how
 HOOK CUresult cuEventSynchronize(CUevent e) { return event(REAL(cuEventSynchronize), e, FR_WAITS); }
 HOOK CUresult cuEventQuery(CUevent e) { return event(REAL(cuEventQuery), e, FR_BRIEF); }
 
-/* Waiting for a context is waiting for each of its streams. */
-static void waited_for(CUcontext c, uint64_t so_far)
+static CUresult current(CUcontext none)
 {
-    if (atomic_load(&fr_late_frees) && (c || !REAL(cuCtxGetCurrent)(&c)) && c) fr_late_frees_done(FR_NO_STREAM, c, so_far);
+    (void)none;
+    return REAL(cuCtxSynchronize)();
 }
 
-HOOK CUresult cuCtxSynchronize(void)
+/* Waiting for a context is waiting for each of its streams. NULL: the current one. */
+static CUresult context(CUresult (*real)(CUcontext), CUcontext given)
 {
     struct fr_shrinking shrinking;
-    if (nothing_to_come()) return REAL(cuCtxSynchronize)();
+    CUcontext c = given;
+    if (nothing_to_come() || (!c && (REAL(cuCtxGetCurrent)(&c) || !c))) return real(given);
     uint64_t so_far = fr_late_frees_so_far();
     fr_pools_shrinking(&shrinking, FR_WAITS);
-    CUresult r = REAL(cuCtxSynchronize)();
+    fr_late_frees_coming(&shrinking, FR_NO_STREAM, c);
+    CUresult r = real(given);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(FR_NO_STREAM, c, so_far);
     fr_pools_shrunk(&shrinking);
-    if (!r) waited_for(NULL, so_far);
     return r;
 }
 
-HOOK CUresult cuCtxSynchronize_v2(CUcontext c)
-{
-    struct fr_shrinking shrinking;
-    if (nothing_to_come()) return REAL(cuCtxSynchronize_v2)(c);
-    uint64_t so_far = fr_late_frees_so_far();
-    fr_pools_shrinking(&shrinking, FR_WAITS);
-    CUresult r = REAL(cuCtxSynchronize_v2)(c);
-    fr_pools_shrunk(&shrinking);
-    if (!r) waited_for(c, so_far);
-    return r;
-}
+HOOK CUresult cuCtxSynchronize(void) { return context(current, NULL); }
+HOOK CUresult cuCtxSynchronize_v2(CUcontext c) { return context(REAL(cuCtxSynchronize_v2), c); }

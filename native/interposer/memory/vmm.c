@@ -8,7 +8,6 @@
 #include "ledger/process.h"
 #include "memory/api_vmm.h"
 #include "memory/devices.h"
-#include "memory/handles.h"
 #include "memory/holding.h"
 
 #include "cuda_abi.h"
@@ -94,15 +93,9 @@ static CUresult map(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllo
 
 HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllocationHandle number, unsigned long long flags)
 {
-    struct fr_op op;
     struct fr_memory *m = fr_memory_pin(number);
     if (!m) return REAL(cuMemMap)(va, size, offset, number, flags);
-    bool unpaid = m->unpaid;
-    CUresult r = unpaid ? fr_op_begin(&op, m->card, size) : CUDA_SUCCESS;
-    if (!r) {
-        r = map(va, size, offset, number, flags, m);
-        if (unpaid) fr_op_end(&op, r ? 0 : fr_pay_for_import(m, size));
-    }
+    CUresult r = map(va, size, offset, number, flags, m);
     fr_memory_unpin(m);
     return r;
 }

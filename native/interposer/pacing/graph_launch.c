@@ -15,10 +15,10 @@
 #define LAUNCH(name, stream, own)                                                                                                  \
     HOOK CUresult name(CUgraphExec e, CUstream s)                                                                                  \
     {                                                                                                                              \
-        if (fr_unpaced()) return likely(!fr_graph_may_have_memory(e)) ? REAL(name)(e, s) : fr_graph_run(e, stream, s, REAL(name)); \
+        if (fr_unpaced()) return likely(fr_graph_is_plain(e)) ? REAL(name)(e, s) : fr_graph_run(e, stream, s, REAL(name));          \
         struct fr_ticket t;                                                                                                        \
         fr_gate_enter(&t, &(struct fr_work){(uintptr_t)e, 0, s, own, 0});                                                          \
-        CUresult r = !fr_graph_may_have_memory(e) ? REAL(name)(e, s) : fr_graph_run(e, stream, s, REAL(name));                     \
+        CUresult r = fr_graph_is_plain(e) ? REAL(name)(e, s) : fr_graph_run(e, stream, s, REAL(name));                              \
         fr_gate_leave(&t, r);                                                                                                      \
         return r;                                                                                                                  \
     }

@@ -60,7 +60,7 @@ static CUresult alloc_address(CUgraphNodeParams *p, struct sim_graph *g, struct 
     int device = p->alloc.poolProps.location.id;
     if (g->owner) return CUDA_ERROR_NOT_SUPPORTED; /* a graph that a node owns gets no memory nodes */
     if (p->alloc.poolProps.location.type != CU_MEM_LOCATION_DEVICE || !sim_device_valid(device) || !p->alloc.bytesize) return CUDA_ERROR_INVALID_VALUE;
-    p->alloc.dptr = sim_graph_reused_address(g, before, count, p->alloc.bytesize);
+    p->alloc.dptr = sim_graph_reused_address(g, before, count, &p->alloc);
     if (!p->alloc.dptr) p->alloc.dptr = sim_reserve_address(p->alloc.bytesize);
     return CUDA_SUCCESS;
 }
@@ -192,6 +192,17 @@ API CUresult cuGraphMemAllocNodeGetParams(CUgraphNode n, CUDA_MEM_ALLOC_NODE_PAR
     return CUDA_SUCCESS;
 }
 
+static CUresult kernel_params(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *out, bool v2)
+{
+    if (!out || !SIM_VALID(n, NODE) || n->p.type != N_KERNEL) return CUDA_ERROR_INVALID_VALUE;
+    CUDA_KERNEL_NODE_PARAMS p = n->p.kernel;
+    if (v2 && !p.func->ctx) p.kern = p.func, p.func = NULL; /* a library's */
+    memcpy(out, &p, v2 ? sizeof p : offsetof(CUDA_KERNEL_NODE_PARAMS, kern));
+    return CUDA_SUCCESS;
+}
+API CUresult cuGraphKernelNodeGetParams(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *out) { return kernel_params(n, out, false); }
+API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode n, CUDA_KERNEL_NODE_PARAMS *out) { return kernel_params(n, out, true); }
+
 API CUresult cuGraphMemFreeNodeGetParams(CUgraphNode n, CUdeviceptr *out)
 {
     if (!out || !SIM_VALID(n, NODE) || n->p.type != N_FREE) return CUDA_ERROR_INVALID_VALUE;
@@ -284,10 +295,10 @@ CUresult sim_capture_node(struct sim_stream *st, const CUgraphNodeParams *p)
     return CUDA_SUCCESS;
 }
 
-CUresult sim_capture_alloc(struct sim_stream *st, size_t size, CUdeviceptr *out)
+CUresult sim_capture_alloc(struct sim_stream *st, int device, size_t size, CUdeviceptr *out)
 {
     CUgraphNodeParams p = {.type = N_ALLOC};
-    p.alloc.poolProps.location = (CUmemLocation){CU_MEM_LOCATION_DEVICE, st->ctx->device};
+    p.alloc.poolProps.location = (CUmemLocation){CU_MEM_LOCATION_DEVICE, device};
     p.alloc.bytesize = size;
     struct tip *t = tip_of(st->capture, st);
     CUresult r = alloc_address(&p, st->capture->graph, t ? t->nodes : NULL, t ? t->count : 0);
@@ -527,8 +538,8 @@ static CUresult instantiate(CUgraphExec *out, CUgraph g, uint64_t flags)
     e->magic = MAGIC_EXEC;
     e->flags = flags;
     sim_exec_measure(e);
-    int device = sim.policy.graph_when == SIM_GRAPH_AT_INSTANTIATE ? sim_graph_device(e->graph) : -1;
-    if (device >= 0 && (r = sim_exec_reserve(e, device))) return drop_exec(e), sim_leave(r);
+    bool now = sim.policy.graph_when == SIM_GRAPH_AT_INSTANTIATE;
+    if (now && (r = sim_exec_reserve(e))) return drop_exec(e), sim_leave(r);
     *out = e;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -669,13 +680,12 @@ static CUresult launch(CUgraphExec e, CUstream handle)
     if (sim_capturing(st)) return sim_leave(capture_child(st, e->graph));
     struct launch l = {st->ctx, st, 1};
     if (e->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) free_left(e->graph);
-    int device = st->ctx->device;
-    uint64_t used = sim.devices[device].graph_used;
-    r = sim_exec_reserve(e, device);
+    uint64_t used[SIM_CARDS];
+    for (int device = 0; device < SIM_CARDS; device++) used[device] = sim.devices[device].graph_used;
+    r = sim_exec_reserve(e);
     if (!r) {
         r = run_graph(e->graph, &l, 0, &time);
-        uint64_t live = sim.devices[device].graph_used > used ? sim.devices[device].graph_used - used : 0;
-        sim_exec_keep(e, device, live < e->need ? e->need - live : 0);
+        sim_exec_launched(e, used);
     }
     struct sim_item item = {.kind = SIM_KERNEL, .left_ns = r ? 0 : time, .share = (uint16_t)l.share};
     if (!r) r = sim_submit(st, item, NULL);
@@ -691,7 +701,7 @@ static CUresult upload(CUgraphExec e, CUstream handle)
     CUresult r = enter_stream(handle, &st);
     if (r) return r;
     if (!SIM_VALID(e, EXEC)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(sim.policy.graph_when == SIM_GRAPH_AT_LAUNCH ? CUDA_SUCCESS : sim_exec_reserve(e, st->ctx->device));
+    return sim_leave(sim.policy.graph_when == SIM_GRAPH_AT_LAUNCH ? CUDA_SUCCESS : sim_exec_reserve(e));
 }
 
 API CUresult cuGraphUpload(CUgraphExec e, CUstream s) { return upload(e, s); }

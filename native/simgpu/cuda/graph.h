@@ -30,9 +30,10 @@ struct sim_graph {
 struct sim_exec {
     uint32_t magic;
     struct sim_graph *graph; /* own copy */
-    uint64_t need, sum;      /* bytes that a launch needs; of all allocation nodes */
-    uint64_t kept, epoch;    /* of what is reserved on the device, when graphs share nothing; no longer after a trim */
-    int device;
+    struct {
+        uint64_t need, sum;   /* bytes that a launch needs; of all allocation nodes */
+        uint64_t kept, epoch; /* of what is reserved on the device, when graphs share nothing; no longer after a trim */
+    } on[SIM_CARDS];          /* devices: an allocation node names its own */
     uint64_t flags;
 };
 
@@ -81,11 +82,10 @@ void sim_user_objects_destroy(void); /* those that nobody holds; without the loc
 
 /* graph_memory.c */
 void sim_exec_measure(struct sim_exec *e);
-CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const *before, size_t count, size_t size);
-CUresult sim_exec_reserve(struct sim_exec *e, int device);
-void sim_exec_keep(struct sim_exec *e, int device, uint64_t bytes);
+CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const *before, size_t count, const CUDA_MEM_ALLOC_NODE_PARAMS *p);
+CUresult sim_exec_reserve(struct sim_exec *e); /* room for a launch, on all its devices */
+void sim_exec_launched(struct sim_exec *e, const uint64_t *used); /* graph_used of each device before */
 void sim_exec_yield(struct sim_exec *e);
-int sim_graph_device(const struct sim_graph *g);
 CUresult sim_graph_alloc(struct sim_node *n, struct sim_ctx *ctx);
 
 #endif

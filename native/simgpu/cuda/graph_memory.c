@@ -1,5 +1,5 @@
-/* The card's memory behind allocation nodes. What a process and device has reserved for graphs grows at instantiation, upload
- * or launch, by policy, and stays until it is trimmed. A graph needs as much as it holds at its fullest or, where nothing is used
+/* The card's memory behind allocation nodes, on the device that a node names, wherever the graph is launched. What a process and
+ * device has reserved for graphs grows at instantiation, upload or launch, by policy, and stays until it is trimmed. A graph needs as much as it holds at its fullest or, where nothing is used
  * again, the sum of its nodes. Executable graphs share what is reserved, or each keeps its own:
  *
  *      reserved >= used by live allocations + kept by executable graphs        at a launch: + what the graph needs
@@ -12,6 +12,8 @@
 static size_t granules(size_t bytes) { return (size_t)sim_round(bytes, SIM_GRANULE); }
 
 /* ---- what a graph needs ---- */
+
+static bool is_on(const struct sim_node *n, int device) { return n->p.type == N_ALLOC && n->p.alloc.poolProps.location.id == device; }
 
 /* Several allocations of a graph may have one address, one after the other: it is the next free of it. */
 static struct sim_node *free_of(const struct sim_node *alloc)
@@ -48,7 +50,7 @@ static bool free_before(const struct sim_graph *g, CUdeviceptr at)
 }
 
 /* The address of an allocation that is freed before a node with these dependencies runs, or 0. */
-CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const *before, size_t count, size_t size)
+CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const *before, size_t count, const CUDA_MEM_ALLOC_NODE_PARAMS *p)
 {
     if (!sim.policy.graph_reuse) return 0;
     for (struct sim_node *n = g->first; n; n = n->next) n->is_before = false;
@@ -58,17 +60,18 @@ CUdeviceptr sim_graph_reused_address(struct sim_graph *g, struct sim_node *const
         mark_before(before[i]);
     }
     for (const struct sim_node *n = g->first; n; n = n->next)
-        if (n->p.type == N_ALLOC && granules(n->p.alloc.bytesize) >= granules(size) && free_before(g, n->p.alloc.dptr)) return n->p.alloc.dptr;
+        if (is_on(n, p->poolProps.location.id) && granules(n->p.alloc.bytesize) >= granules(p->bytesize) && free_before(g, n->p.alloc.dptr))
+            return n->p.alloc.dptr;
     return 0;
 }
 
-static uint64_t fullest(struct sim_graph *g, uint64_t *rest);
+static uint64_t fullest(struct sim_graph *g, int device, uint64_t *rest);
 
 /* Once for every node, children before their parents. */
-static void measure(struct sim_node *n)
+static void measure(struct sim_node *n, int device)
 {
-    n->held = n->left = n->p.type == N_ALLOC ? granules(n->p.alloc.bytesize) : 0;
-    if (n->p.type == N_GRAPH) n->held = fullest(n->p.child.graph, &n->left);
+    n->held = n->left = is_on(n, device) ? granules(n->p.alloc.bytesize) : 0;
+    if (n->p.type == N_GRAPH) n->held = fullest(n->p.child.graph, device, &n->left);
 }
 
 /* Memory is used again only where the edges put the free first; so everything else may be held when node a runs. */
@@ -86,11 +89,11 @@ static uint64_t held_with(struct sim_graph *g, struct sim_node *a)
     return sum;
 }
 
-static uint64_t fullest(struct sim_graph *g, uint64_t *rest)
+static uint64_t fullest(struct sim_graph *g, int device, uint64_t *rest)
 {
     uint64_t most = 0;
     *rest = 0;
-    for (struct sim_node *n = g->first; n; n = n->next) measure(n);
+    for (struct sim_node *n = g->first; n; n = n->next) measure(n, device);
     for (struct sim_node *n = g->first; n; n = n->next) {
         if (!n->held) continue;
         if (n->p.type == N_GRAPH || !free_of(n)) *rest += n->left;
@@ -100,29 +103,22 @@ static uint64_t fullest(struct sim_graph *g, uint64_t *rest)
     return most;
 }
 
-static uint64_t sum_of(const struct sim_graph *g)
+static uint64_t sum_of(const struct sim_graph *g, int device)
 {
     uint64_t sum = 0;
     for (const struct sim_node *n = g->first; n; n = n->next)
-        sum += n->p.type == N_GRAPH ? sum_of(n->p.child.graph) : n->p.type == N_ALLOC ? granules(n->p.alloc.bytesize) : 0;
+        sum += n->p.type == N_GRAPH ? sum_of(n->p.child.graph, device) : is_on(n, device) ? granules(n->p.alloc.bytesize) : 0;
     return sum;
 }
 
 void sim_exec_measure(struct sim_exec *e)
 {
     uint64_t rest;
-    e->sum = sum_of(e->graph);
-    e->need = sim.policy.graph_reuse ? fullest(e->graph, &rest) : e->sum;
-}
-
-/* The device of the graph's first allocation node, or -1. */
-int sim_graph_device(const struct sim_graph *g)
-{
-    for (const struct sim_node *n = g->first; n; n = n->next) {
-        int device = n->p.type == N_GRAPH ? sim_graph_device(n->p.child.graph) : n->p.type == N_ALLOC ? n->p.alloc.poolProps.location.id : -1;
-        if (device >= 0) return device;
+    for (int device = 0; device < SIM_CARDS; device++) {
+        uint64_t sum = sum_of(e->graph, device);
+        e->on[device].sum = sum;
+        e->on[device].need = sum && sim.policy.graph_reuse ? fullest(e->graph, device, &rest) : sum;
     }
-    return -1;
 }
 
 /* ---- what is reserved ---- */
@@ -174,31 +170,53 @@ static CUresult reserve(struct sim_device *d, uint64_t bytes, uint64_t sum)
 }
 
 /* What the graph kept of earlier launches is everyone's now. */
-void sim_exec_yield(struct sim_exec *e)
+static void yield_on(struct sim_exec *e, int device)
 {
-    struct sim_device *d = &sim.devices[e->device];
-    if (e->epoch == d->graph_epoch) d->graph_kept -= e->kept;
-    e->kept = 0;
+    struct sim_device *d = &sim.devices[device];
+    if (e->on[device].epoch == d->graph_epoch) d->graph_kept -= e->on[device].kept;
+    e->on[device].kept = 0;
 }
 
-void sim_exec_keep(struct sim_exec *e, int device, uint64_t bytes)
+void sim_exec_yield(struct sim_exec *e)
 {
-    sim_exec_yield(e);
+    for (int device = 0; device < SIM_CARDS; device++) yield_on(e, device);
+}
+
+static void keep(struct sim_exec *e, int device, uint64_t bytes)
+{
+    yield_on(e, device);
     if (sim.policy.graph_shared) return;
-    e->device = device;
-    e->epoch = sim.devices[device].graph_epoch;
-    e->kept = bytes;
+    e->on[device].epoch = sim.devices[device].graph_epoch;
+    e->on[device].kept = bytes;
     sim.devices[device].graph_kept += bytes;
 }
 
-/* Room for a launch; with graphs that share nothing it is the graph's from then on. */
-CUresult sim_exec_reserve(struct sim_exec *e, int device)
+/* With graphs that share nothing it is the graph's from then on. */
+static CUresult reserve_on(struct sim_exec *e, int device)
 {
     struct sim_device *d = &sim.devices[device];
-    uint64_t kept = e->device == device && e->epoch == d->graph_epoch ? e->kept : 0;
-    CUresult r = reserve(d, d->graph_used + d->graph_kept - kept + e->need, e->sum);
-    if (!r) sim_exec_keep(e, device, e->need);
+    uint64_t kept = e->on[device].epoch == d->graph_epoch ? e->on[device].kept : 0;
+    CUresult r = reserve(d, d->graph_used + d->graph_kept - kept + e->on[device].need, e->on[device].sum);
+    if (!r) keep(e, device, e->on[device].need);
     return r;
+}
+
+/* Where one device has no room, the others keep what they have taken. */
+CUresult sim_exec_reserve(struct sim_exec *e)
+{
+    CUresult r = CUDA_SUCCESS;
+    for (int device = 0; device < SIM_CARDS && !r; device++)
+        if (e->on[device].sum) r = reserve_on(e, device);
+    return r;
+}
+
+/* What is allocated now is no longer the graph's. */
+void sim_exec_launched(struct sim_exec *e, const uint64_t *used)
+{
+    for (int device = 0; device < SIM_CARDS; device++) {
+        uint64_t now = sim.devices[device].graph_used, live = now > used[device] ? now - used[device] : 0, need = e->on[device].need;
+        if (e->on[device].sum) keep(e, device, live < need ? need - live : 0);
+    }
 }
 
 API CUresult cuDeviceGraphMemTrim(CUdevice device)
@@ -239,9 +257,10 @@ API CUresult cuDeviceSetGraphMemAttribute(CUdevice device, int what, void *value
 
 CUresult sim_graph_alloc(struct sim_node *n, struct sim_ctx *ctx)
 {
-    struct sim_device *d = &sim.devices[ctx->device];
+    int device = n->p.alloc.poolProps.location.id;
+    struct sim_device *d = &sim.devices[device];
     if (sim_region_at(n->p.alloc.dptr)) return CUDA_ERROR_INVALID_VALUE; /* still allocated by an earlier launch */
-    struct sim_region r = {.va = n->p.alloc.dptr, .size = n->p.alloc.bytesize, .kind = R_GRAPH, .ctx = ctx, .device = ctx->device,
+    struct sim_region r = {.va = n->p.alloc.dptr, .size = n->p.alloc.bytesize, .kind = R_GRAPH, .ctx = ctx, .device = device,
                            .bytes = sim_bytes_new(n->p.alloc.bytesize)};
     if (!r.bytes || !sim_region_add(r)) return CUDA_ERROR_OUT_OF_MEMORY;
     d->graph_used += granules(r.size);

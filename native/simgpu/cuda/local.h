@@ -219,7 +219,7 @@ void sim_pools_between_calls(void);
 bool sim_capturing(struct sim_stream *st);
 bool sim_any_capture(void);
 CUresult sim_capture_node(struct sim_stream *st, const CUgraphNodeParams *p);
-CUresult sim_capture_alloc(struct sim_stream *st, size_t size, CUdeviceptr *out);
+CUresult sim_capture_alloc(struct sim_stream *st, int device, size_t size, CUdeviceptr *out);
 void sim_capture_event(struct sim_stream *st, struct sim_ev *e);
 CUresult sim_capture_wait(struct sim_stream *st, struct sim_ev *e);
 CUresult sim_graph_free(struct sim_region *r);

@@ -37,7 +37,7 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, bo
     struct sim_stream *st = sim_stream_of(c, handle);
     if (!out || !size) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (!st || (given && !SIM_VALID(pool, POOL))) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    if (sim_capturing(st)) return sim_leave(sim_capture_alloc(st, size, out));
+    if (sim_capturing(st)) return sim_leave(sim_capture_alloc(st, given ? pool->device : st->ctx->device, size, out));
     return sim_leave(sim_pool_alloc(given ? pool : current_pool(st->ctx->device), size, st, out));
 }
 

@@ -166,6 +166,22 @@ static void a_driver_that_loads_images_as_a_whole_is_charged_for_all_of_it(void)
     charged_covers_held();
 }
 
+/* That all functions are loaded after the first was used says that they came as one piece, which counts as such: not one piece for
+ * each of them (which would be three blocks more here). */
+static void what_came_as_a_whole_is_not_counted_by_its_functions(void)
+{
+    CUmodule m;
+    choose_policy("", (const char *[]){"\"module_functions\": false", "\"module_loading\": \"lazy\"", "\"module_percent\": 100", NULL});
+    context_on(0);
+    uint64_t before = used();
+    EXPECT_EQ(cuModuleLoadData(&m, machine_code(4, 528 * KIB, 0)), CUDA_SUCCESS);
+    EXPECT_EQ(launch(function_of(m, 0)), CUDA_SUCCESS);
+    EXPECT_EQ(used() - before, 2 * GRANULE);
+    for (unsigned i = 1; i < 4; i++) EXPECT_EQ(launch(function_of(m, i)), CUDA_SUCCESS);
+    EXPECT_EQ(used() - before, 2 * GRANULE);
+    charged_covers_held();
+}
+
 /* A kernel of a library in two contexts, launched again after its stream is gone and nearly nothing is left of the quota. */
 static void a_kernel_that_is_loaded_needs_no_room(void)
 {
@@ -439,6 +455,7 @@ int main(void)
     IN(quota, functions_of_an_image_count_one_by_one);
     IN(quota, a_further_function_needs_room_for_itself_only);
     IN(quota, a_driver_that_loads_images_as_a_whole_is_charged_for_all_of_it);
+    IN(quota, what_came_as_a_whole_is_not_counted_by_its_functions);
     IN(quota, a_kernel_that_is_loaded_needs_no_room);
     IN(many, eager_libraries_count_in_all_contexts_also_later_ones);
     IN(few, a_context_that_has_no_room_for_eager_libraries_is_not_made);

@@ -1,0 +1,67 @@
+/* Calls that allocate or free in a context while another thread may end it.
+ *
+ * A primary context may be reset while other threads work in it. What such a thread got from the driver just before went with the
+ * context, but its record comes after all others were moved away (context.c), and nobody would ever give back what it says. So who
+ * ended a primary context waits for the calls that were on their way, and then takes what they have written. Nobody makes the
+ * context anew meanwhile, since that needs the same turn (primary.c).
+ *
+ * Calls are counted on one of two sides. Who waits turns new ones to the other side, so that he does not wait for those. A call that
+ * hangs in the driver is not waited for longer than a while: then what it wrote stays charged until the process ends. */
+#include "memory/context_users.h"
+
+#include "base/compiler.h"
+#include "base/kernel.h"
+#include "base/lock.h"
+#include "ledger/ledger.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CARDS 64
+#define NAP_US 50
+#define A_WHILE_MS 1000
+
+struct users {
+    _Atomic uint32_t side, count[2];
+    uint8_t apart[52]; /* each card has a cache line */
+};
+static FR_LARGE struct users users[CARDS];
+static _Atomic uint32_t known_in;
+
+static void look_at_era(void)
+{
+    uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed);
+    if (likely(atomic_load_explicit(&known_in, memory_order_relaxed) == era)) return;
+    for (int i = 0; i < CARDS; i++) atomic_store(&users[i].count[0], 0), atomic_store(&users[i].count[1], 0);
+    atomic_store(&known_in, era); /* a forked child has none of its parent's threads */
+}
+
+void fr_user_begin(struct fr_user *u, int card)
+{
+    u->card = card >= 0 && card < CARDS ? card : FR_NO_CARD;
+    if (u->card == FR_NO_CARD) return;
+    look_at_era();
+    for (;;) {
+        u->side = atomic_load(&users[card].side) & 1;
+        atomic_fetch_add(&users[card].count[u->side], 1);
+        if (likely((atomic_load(&users[card].side) & 1) == u->side)) return;
+        atomic_fetch_sub(&users[card].count[u->side], 1);
+    }
+}
+
+void fr_user_end(struct fr_user *u)
+{
+    if (u->card == FR_NO_CARD) return;
+    atomic_fetch_sub_explicit(&users[u->card].count[u->side], 1, memory_order_release);
+    u->card = FR_NO_CARD;
+}
+
+void fr_users_wait(int card)
+{
+    if (card < 0 || card >= CARDS) return;
+    uint32_t until = fr_coarse_ms() + A_WHILE_MS;
+    look_at_era();
+    uint32_t side = atomic_fetch_add(&users[card].side, 1) & 1;
+    while (atomic_load_explicit(&users[card].count[side], memory_order_acquire) && (int32_t)(until - fr_coarse_ms()) > 0) fr_sleep_us(NAP_US);
+}
