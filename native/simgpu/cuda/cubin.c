@@ -65,23 +65,25 @@ static void read_symbols(const struct elf *e, struct sim_image *image)
     }
 }
 
-static const Elf64_Shdr *section_named(const struct elf *e, const char *name)
+static const Elf64_Shdr *text_of(const struct elf *e, const char *kernel)
 {
-    for (unsigned i = 0; i < e->head->e_shnum; i++)
-        if (!strcmp(text_at(e, e->head->e_shstrndx, e->sections[i].sh_name), name)) return &e->sections[i];
+    static const char text[] = ".text.";
+    for (unsigned i = 0; i < e->head->e_shnum; i++) {
+        const char *name = text_at(e, e->head->e_shstrndx, e->sections[i].sh_name);
+        if (!strncmp(name, text, sizeof text - 1) && !strcmp(name + sizeof text - 1, kernel)) return &e->sections[i];
+    }
     return NULL;
 }
 
 /* A kernel has code, and a bank for its parameters. */
 static bool add_kernel(const struct elf *e, struct sim_image *image, const Elf64_Shdr *bank, const char *name, uint64_t *sum)
 {
-    char text[300];
-    struct sim_kernel *k = calloc(1, sizeof *k);
-    snprintf(text, sizeof text, ".text.%.255s", name);
-    const Elf64_Shdr *code = section_named(e, text);
-    if (!k || !code || code->sh_type == SHT_NOBITS) return free(k), true;
+    size_t length = strlen(name) + 1;
+    const Elf64_Shdr *code = text_of(e, name);
+    struct sim_kernel *k = code && code->sh_type != SHT_NOBITS && length <= SIM_NAME ? calloc(1, sizeof *k + length) : NULL;
+    if (!k) return true;
     k->bytes = code->sh_size + (bank->sh_type == SHT_NOBITS ? 0 : bank->sh_size);
-    snprintf(k->name, sizeof k->name, "%s", name);
+    memcpy(k->name, name, length);
     k->next = image->kernels;
     image->kernels = k;
     *sum += k->bytes;

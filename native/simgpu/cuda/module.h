@@ -15,11 +15,13 @@ struct sim_timing {
     double meet;          /* so many kernels with the same number, parameter 1, wait for each other; 0: none */
 };
 
+#define SIM_NAME 4096 /* mangled names of templates are that long */
+
 struct sim_function {
     uint32_t magic;
     struct sim_module *module;
     struct sim_ctx *ctx; /* a library's function of this context; NULL: a kernel, or a module's function */
-    char name[256];
+    char name[SIM_NAME];
     bool opaque; /* machine code: parameters unknown */
     unsigned param_count;
     uint32_t param_size[MAX_PARAMS], param_offset[MAX_PARAMS];
@@ -37,9 +39,9 @@ struct sim_global {
 
 /* A function of machine code with sections of its own. */
 struct sim_kernel {
-    char name[256];
     size_t bytes;
     struct sim_kernel *next;
+    char name[];
 };
 
 /* One program for some cards: a module has one, or as many as its fat binary has entries. */

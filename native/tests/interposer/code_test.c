@@ -31,12 +31,14 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, CUgraphNodeParams *)
 
 /* ---- programs ---- */
 
+static int digits = 1; /* of a kernel's number: names may be long */
+
 /* Machine code with kernels k0, k1, ...: each has so many bytes and a bank of 512 bytes for its parameters; and so many bytes that
  * belong to none. */
 static void *machine_code(unsigned kernels, size_t bytes, size_t common)
 {
     unsigned sections = 2 * kernels + 3;
-    size_t names = 64 + kernels * 64, size = sizeof(Elf64_Ehdr) + names + kernels * (bytes + 512) + common + sections * sizeof(Elf64_Shdr);
+    size_t names = 64 + kernels * (64 + 2 * (size_t)digits), size = sizeof(Elf64_Ehdr) + names + kernels * (bytes + 512) + common + sections * sizeof(Elf64_Shdr);
     unsigned char *image = calloc(1, size);
     Elf64_Ehdr *h = (void *)image;
     *h = (Elf64_Ehdr){.e_ident = ELFMAG, .e_shoff = size - sections * sizeof(Elf64_Shdr), .e_shnum = (Elf64_Half)sections,
@@ -49,10 +51,10 @@ static void *machine_code(unsigned kernels, size_t bytes, size_t common)
     at += common;
     for (unsigned i = 0; i < kernels; i++) {
         s[3 + i] = (Elf64_Shdr){.sh_type = SHT_PROGBITS, .sh_name = (Elf64_Word)(name - text), .sh_flags = SHF_ALLOC, .sh_offset = at, .sh_size = bytes};
-        name += sprintf(name, ".text.k%u", i) + 1;
+        name += sprintf(name, ".text.k%0*u", digits, i) + 1;
         at += bytes;
         s[3 + kernels + i] = (Elf64_Shdr){.sh_type = SHT_PROGBITS, .sh_name = (Elf64_Word)(name - text), .sh_offset = at, .sh_size = 512};
-        name += sprintf(name, ".nv.constant0.k%u", i) + 1;
+        name += sprintf(name, ".nv.constant0.k%0*u", digits, i) + 1;
         at += 512;
     }
     return image;
@@ -60,9 +62,9 @@ static void *machine_code(unsigned kernels, size_t bytes, size_t common)
 
 static CUfunction function_of(CUmodule m, unsigned number)
 {
-    char name[16];
+    char name[4000];
     CUfunction f = NULL;
-    snprintf(name, sizeof name, "k%u", number);
+    snprintf(name, sizeof name, "k%0*u", digits, number);
     EXPECT_EQ(cuModuleGetFunction(&f, m, name), CUDA_SUCCESS);
     return f;
 }
@@ -135,6 +137,18 @@ static void functions_of_an_image_count_one_by_one(void)
     EXPECT_EQ(cuModuleUnload(m), CUDA_SUCCESS);
     EXPECT_EQ(used(), CONTEXT);
     EXPECT_EQ(held(CARD_A), CONTEXT);
+}
+
+/* As those of templates are: simgpu once took kernels with names of more than 255 characters for code that all have in common. */
+static void names_of_kernels_may_be_long(void)
+{
+    CUmodule m;
+    context_on(0);
+    digits = 1000;
+    EXPECT_EQ(cuModuleLoadData(&m, machine_code(100, 100 * KIB, 200 * KIB)), CUDA_SUCCESS);
+    for (unsigned i = 0; i < 10; i++) EXPECT_EQ(launch(function_of(m, i)), CUDA_SUCCESS);
+    charged_covers_held();
+    EXPECT_EQ(held(CARD_A), CONTEXT + GRANULE);
 }
 
 /* Its driver has shown with the first function that it does not load whole images. */
@@ -453,6 +467,7 @@ int main(void)
     static const char quota[] = CARD_A "=512MiB,context=256MiB", many[] = CARD_B "=800MiB,context=100MiB", few[] = CARD_B "=400MiB,context=100MiB";
     IN(quota, sixty_five_small_images_share_blocks);
     IN(quota, functions_of_an_image_count_one_by_one);
+    IN(quota, names_of_kernels_may_be_long);
     IN(quota, a_further_function_needs_room_for_itself_only);
     IN(quota, a_driver_that_loads_images_as_a_whole_is_charged_for_all_of_it);
     IN(quota, what_came_as_a_whole_is_not_counted_by_its_functions);
