@@ -100,8 +100,10 @@ static bool publish(const struct fr_memory *m, void *out, int type, struct fr_ke
 
 HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
 {
+    fr_numbers_enter();
     struct fr_memory *m = out ? fr_memory_pin(number) : NULL;
     CUresult r = REAL(cuMemExportToShareableHandle)(out, number, type, flags);
+    fr_numbers_leave();
     if (!m) return r;
     if (!r) {
         struct fr_key key = name(m);
@@ -146,18 +148,16 @@ HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, 
 {
     struct fr_key key = out ? key_of(from, type) : (struct fr_key){0, 0};
     int object = key.a ? fr_object_join(key) : FR_NO_OBJECT;
+    fr_numbers_enter();
     CUresult r = REAL(cuMemImportFromShareableHandle)(out, from, type);
     if (!r && !key.a) key = mark(from, type);
     struct fr_memory *m = r ? NULL : describe(*out, key, object);
-    if (!m) {
-        fr_object_release(object);
-        if (!r) REAL(cuMemRelease)(*out);
-        return r ? r : CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (!fr_handle_add(*out, &m)) {
+    if (!r && (!m || !fr_handle_add(*out, &m))) {
         REAL(cuMemRelease)(*out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    fr_numbers_leave();
+    if (!m) fr_object_release(object);
     fr_memory_unpin(m);
     return r;
 }

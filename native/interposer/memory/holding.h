@@ -20,6 +20,7 @@ struct fr_memory {
     struct fr_key key;   /* a is 0 until it is exported or imported */
     _Atomic bool unpaid; /* from outside the container and of unknown size: paid for when it is mapped */
     uint32_t holds;      /* references, mappings, binds, tiles */
+    CUmemGenericAllocationHandle number; /* by which it was made or imported */
     uint32_t calls;      /* on their way, that may add one or drop one */
     struct fr_memory *next;
 };
@@ -42,6 +43,11 @@ struct fr_release {
 };
 void fr_release_begin(struct fr_release *g);
 void fr_release_end(struct fr_release *g);
+
+/* Around each driver call that makes a number, takes one or drops one, from the look at the table until the table says what
+ * the driver did: see holding.c. Nobody waits for room in between. */
+void fr_numbers_enter(void);
+void fr_numbers_leave(void);
 
 /* A new allocation, and one found by its number or by an address, comes with a call on its way: until it is unpinned it does
  * not die. NULL: no memory for the table; not ours. */

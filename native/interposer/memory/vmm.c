@@ -49,11 +49,13 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const 
     struct fr_op op;
     int card = fr_card_of(fr_device_of_location(&prop->location));
     if (fr_op_begin(&op, card, size)) return refuse(out, size, prop, flags);
+    fr_numbers_enter();
     CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
     if (!r && !remember(*out, card, size)) {
         REAL(cuMemRelease)(*out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    fr_numbers_leave();
     fr_op_end(&op, r ? 0 : size);
     return r;
 }
@@ -62,22 +64,40 @@ HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle number)
 {
     struct fr_release g;
     fr_release_begin(&g);
+    fr_numbers_enter();
     struct fr_memory *m = fr_handle_remove(&g, number);
     CUresult r = REAL(cuMemRelease)(number);
     fr_handle_removed(&g, number, m, r == CUDA_SUCCESS);
+    fr_numbers_leave();
     fr_release_end(&g);
     return r;
 }
 
+/* The driver knows memory on a card there, or other memory than we do: it is being unmapped, or was mapped past us. */
+static bool is_strange(CUmemGenericAllocationHandle number, const struct fr_memory *m)
+{
+    CUmemAllocationProp prop;
+    if (m) return m->number != number;
+    return !REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, number) && fr_is_on_a_card(&prop.location);
+}
+
+static CUresult retain(CUmemGenericAllocationHandle *out, void *address, struct fr_memory **m)
+{
+    CUresult r = REAL(cuMemRetainAllocationHandle)(out, address);
+    if (r) return r;
+    bool strange = is_strange(*out, *m);
+    if (!strange && (!*m || fr_handle_add(*out, m))) return CUDA_SUCCESS;
+    REAL(cuMemRelease)(*out);
+    return strange ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 HOOK CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
-    struct fr_memory *m = out ? fr_memory_pin_at((CUdeviceptr)(uintptr_t)address) : NULL;
-    CUresult r = REAL(cuMemRetainAllocationHandle)(out, address);
-    if (!m) return r;
-    if (!r && !fr_handle_add(*out, &m)) {
-        REAL(cuMemRelease)(*out);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (!out) return REAL(cuMemRetainAllocationHandle)(out, address);
+    fr_numbers_enter();
+    struct fr_memory *m = fr_memory_pin_at((CUdeviceptr)(uintptr_t)address);
+    CUresult r = retain(out, address, &m);
+    fr_numbers_leave();
     fr_memory_unpin(m);
     return r;
 }
@@ -92,17 +112,31 @@ static CUresult map(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllo
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+enum { PAID = -3 };
+
+/* The card of an import that its first mapping pays for. */
+static int unpaid_on(CUmemGenericAllocationHandle number)
+{
+    struct fr_memory *m = fr_memory_pin(number);
+    int card = m && m->unpaid ? m->card : PAID;
+    fr_memory_unpin(m);
+    return card;
+}
+
 HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllocationHandle number, unsigned long long flags)
 {
     struct fr_op op;
+    int card = unpaid_on(number);
+    bool pays = card != PAID;
+    CUresult r = pays ? fr_op_begin(&op, card, size) : CUDA_SUCCESS;
+    if (r) return r;
+    fr_numbers_enter();
     struct fr_memory *m = fr_memory_pin(number);
-    if (!m) return REAL(cuMemMap)(va, size, offset, number, flags);
-    bool unpaid = m->unpaid;
-    CUresult r = unpaid ? fr_op_begin(&op, m->card, size) : CUDA_SUCCESS;
-    if (!r) {
-        r = map(va, size, offset, number, flags, m);
-        if (unpaid) fr_op_end(&op, r ? 0 : fr_pay_for_import(m, size));
-    }
+    if (!m) r = REAL(cuMemMap)(va, size, offset, number, flags);
+    else if (m->unpaid && (!pays || m->card != card)) r = CUDA_ERROR_INVALID_VALUE; /* the number stands for another import since */
+    else r = map(va, size, offset, number, flags, m);
+    fr_numbers_leave();
+    if (pays) fr_op_end(&op, m && m->unpaid && !r ? fr_pay_for_import(m, size) : 0);
     fr_memory_unpin(m);
     return r;
 }

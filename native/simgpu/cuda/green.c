@@ -100,6 +100,7 @@ API CUresult cuGreenCtxDestroy(CUgreenCtx g)
     if (!SIM_VALID(g, GREEN)) return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
     CUdevice device = g->ctx->device;
     g->magic = 0; /* the handle stays, as other contexts' do */
+    if (!SIM_VALID(g->ctx, CTX)) return sim_leave(CUDA_SUCCESS); /* it went when the primary context was reset */
     to_parent(g->ctx);
     if (sim_current() == g->ctx) sim_set_current(NULL);
     sim_context_free(g->ctx);
