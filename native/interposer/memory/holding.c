@@ -306,6 +306,32 @@ void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64
     fr_memory_unlock();
 }
 
+bool fr_mapping_next(uint64_t place, uint64_t size, uint64_t from, struct fr_mapping *out)
+{
+    bool found = false;
+    fr_memory_lock();
+    for (size_t i = first(0, 0, from); in_range(i, 0, 0, place, size) && !found; i++) {
+        found = !bonds[i].ticket && bonds[i].size <= size - (bonds[i].place - place);
+        *out = bonds[i];
+    }
+    fr_memory_unlock();
+    return found;
+}
+
+void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond)
+{
+    fr_memory_lock();
+    for (size_t i = first(0, 0, bond->place); i < count && !bonds[i].owner && bonds[i].place == bond->place; i++) {
+        if (bonds[i].ticket || bonds[i].size != bond->size || bonds[i].memory != bond->memory) continue;
+        announce(g, bond->memory);
+        remove_bond(i);
+        bond->memory->holds--;
+        bury(g, bond->memory);
+        break;
+    }
+    fr_memory_unlock();
+}
+
 void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done)
 {
     fr_memory_lock();

@@ -141,6 +141,17 @@ HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericA
     return r;
 }
 
+/* What another thread mapped while this call was on its way: did the call end it, or is it newer? */
+static void end_what_is_gone(struct fr_release *g, CUdeviceptr va, size_t size)
+{
+    struct fr_mapping b;
+    CUmemGenericAllocationHandle number;
+    for (uint64_t from = va; fr_mapping_next(va, size, from, &b); from = b.place + 1) {
+        if (REAL(cuMemRetainAllocationHandle)(&number, (void *)(uintptr_t)b.place)) fr_mapping_drop(g, &b);
+        else REAL(cuMemRelease)(number);
+    }
+}
+
 HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
 {
     struct fr_release g;
@@ -148,6 +159,9 @@ HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
     fr_mappings_remove(&g, 0, 0, va, size);
     CUresult r = REAL(cuMemUnmap)(va, size);
     fr_mappings_removed(&g, 0, 0, va, size, r == CUDA_SUCCESS);
+    fr_numbers_enter(); /* what was mapped so far stands in the table */
+    end_what_is_gone(&g, va, size);
+    fr_numbers_leave();
     fr_release_end(&g);
     return r;
 }
