@@ -21,7 +21,7 @@ struct peer {
     int next; /* of the same slice; of the free ones */
     uint32_t slice;
     pid_t pid;                /* as the kernel says, in our namespace */
-    uint64_t wants, granted;  /* bit sets of the slice's cards */
+    uint64_t wants, granted, ending; /* bit sets of the slice's cards; ending: of those granted */
     uint64_t second, heard;   /* messages heard in this second */
 };
 
@@ -38,6 +38,7 @@ struct slice {
     int16_t card[FR_MAX_CARDS];          /* number at the node; -1: not arbitrated */
     uint64_t lease[FR_MAX_CARDS];        /* number of the last lease */
     uint64_t until[FR_MAX_CARDS];        /* its end, 0: open */
+    uint64_t ends[FR_MAX_CARDS];         /* the last of what those who say that they are ending have said */
     uint32_t outstanding[FR_MAX_CARDS];  /* processes that hold it */
     bool recalled[FR_MAX_CARDS], shared[FR_MAX_CARDS];
     uint64_t throttled[FR_MAX_CARDS];    /* of its seat, as far as it was told; and what it is told with this lease */

@@ -72,13 +72,23 @@ static bool anybody_wants(const struct node *n, const struct slice *s, uint32_t 
     return false;
 }
 
+/* A container's turn is ending when all processes that have it say so. */
+static void end_if_all(struct node *n, uint32_t slice, uint32_t card)
+{
+    struct slice *s = &n->slices[slice];
+    for (int i = s->peers; i >= 0; i = n->peers[i].next)
+        if ((n->peers[i].granted & ~n->peers[i].ending) >> card & 1) return;
+    schedule_ending(&n->schedule, (uint32_t)s->card[card], slice, s->ends[card], clock_now());
+}
+
 /* One process has nothing more on the card. */
 static void give_back(struct node *n, struct peer *p, uint32_t card)
 {
     struct slice *s = slice_of(n, p);
     if (!(p->granted >> card & 1)) return;
     p->granted &= ~(1ull << card);
-    if (--s->outstanding[card]) return;
+    p->ending &= ~(1ull << card);
+    if (--s->outstanding[card]) return end_if_all(n, p->slice, card);
     s->recalled[card] = false;
     schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
 }
@@ -118,7 +128,7 @@ static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_
 {
     struct slice *s = slice_of(n, p);
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = card, .lease = s->lease[card], .length_ns = length};
-    if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card], m.more = s->shared[card];
+    if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card], m.more = s->shared[card], m.gang = 1;
     clock_send(p->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not read loses its own grant */
 }
 
@@ -127,6 +137,7 @@ static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
     struct slice *s = slice_of(n, p);
     p->granted |= 1ull << card;
     s->outstanding[card]++;
+    schedule_ending(&n->schedule, (uint32_t)s->card[card], p->slice, 0, now);
     tell(n, p, ARBITER_GRANT, card, s->until[card] ? s->until[card] - now : 0);
 }
 
@@ -145,9 +156,19 @@ static void want(struct node *n, struct peer *p, uint32_t card, uint64_t gang)
     uint64_t now = clock_now();
     p->wants |= 1ull << card;
     if (p->granted >> card & 1) return;
-    bool open = s->outstanding[card] && !s->recalled[card] && (!s->until[card] || s->until[card] > now);
+    bool draining = n->schedule.seats[s->card[card]][p->slice].draining;
+    bool open = s->outstanding[card] && !s->recalled[card] && !draining && (!s->until[card] || s->until[card] > now);
     if (open) grant(n, p, card, now); /* its container has the lease */
     else schedule_want(&n->schedule, (uint32_t)s->card[card], p->slice, gang_of(s, gang), now);
+}
+
+static void ending(struct node *n, struct peer *p, const struct arbiter_message *m)
+{
+    if (!(p->granted >> m->card & 1) || m->lease != slice_of(n, p)->lease[m->card]) return;
+    p->ending |= 1ull << m->card;
+    uint64_t when = clock_now() + (m->length_ns < SCHEDULE_LONG_GRACE ? m->length_ns : SCHEDULE_LONG_GRACE);
+    if (when > slice_of(n, p)->ends[m->card]) slice_of(n, p)->ends[m->card] = when;
+    end_if_all(n, p->slice, m->card);
 }
 
 /* False: nonsense. */
@@ -156,6 +177,7 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
     struct slice *s = slice_of(n, p);
     if (m->version != ARBITER_VERSION || m->card >= s->cards || s->card[m->card] < 0) return false;
     if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), true;
+    if (m->kind == ARBITER_ENDING) return ending(n, p, m), true;
     if (m->kind != ARBITER_DONE) return false;
     if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* of an earlier lease: it crossed ours on the way */
     if (m->more) p->wants |= 1ull << m->card;
@@ -208,11 +230,13 @@ static void begin_lease(struct node *n, struct slice *s, uint32_t card, const st
     s->recalled[card] = false;
     s->shared[card] = d->shared;
     s->outstanding[card] = 0;
+    s->ends[card] = 0;
     uint64_t throttled = n->schedule.seats[d->card][d->tenant].throttled_ns;
     s->held_back[card] = throttled - s->throttled[card];
     s->throttled[card] = throttled;
     for (int i = s->peers; i >= 0; i = n->peers[i].next) {
         n->peers[i].granted &= ~(1ull << card);
+        n->peers[i].ending &= ~(1ull << card);
         if (n->peers[i].wants >> card & 1) grant(n, &n->peers[i], card, now);
     }
     if (!s->outstanding[card]) schedule_done(&n->schedule, d->card, d->tenant, false, now);

@@ -7,6 +7,7 @@
  *        feeds the card, at most until the length is over
  *                            <--   SHARED card, lease                   others have the card too, from now on
  *                            <--   RECALL card, lease
+ *        ENDING card, lease, length -->     nothing is added; after that length the next may be let in, a moment before all is done
  *        DONE card, lease, more -->            nothing of this process is left on the card
  *
  * All processes of a container share its lease: each that wants the card gets the GRANT, and the lease is over when each
@@ -19,15 +20,15 @@
 #define ARBITER_VERSION 1u
 #define ARBITER_SOCKET "arbiter.sock" /* in the slice's directory */
 
-enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5 };
+enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5, ARBITER_ENDING = 6 };
 
 struct arbiter_message {
     uint32_t version, kind;
     uint32_t card;
     uint32_t more;      /* of DONE: wants the card again; of GRANT: others may have it too */
     uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
-    uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together */
-    uint64_t length_ns; /* of GRANT */
+    uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together; of GRANT: ENDING is understood */
+    uint64_t length_ns; /* of GRANT and ENDING */
     uint64_t held_back_ns; /* of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
 };
 

@@ -30,15 +30,24 @@ static int64_t overrun(const struct schedule_seat *t, uint64_t now)
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* Brings a seat's account up to now; `users` feed the card at present; `front`: nobody who has or may have it is before that. */
-static void charge(struct schedule_seat *t, uint32_t users, int64_t front, uint64_t now)
+/* The time since the last charge: had by who drains, by the others, by all alike. */
+struct parts { uint64_t drained, next, both; uint32_t users; };
+
+static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
+{
+    uint64_t alike = p->both / p->users, others = p->users > 1 ? p->users - 1 : 1;
+    return alike + (t->draining ? p->drained : p->next / others);
+}
+
+/* Brings a seat's account up to now; `front`: nobody who has or may have it is before that. */
+static void charge(struct schedule_seat *t, const struct parts *parts, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
     bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
     t->credit_at = t->charged_at = now;
     if (t->holds || t->late) {
-        uint64_t part = since / users;
+        uint64_t part = part_of(t, parts);
         t->held_ns += part;
         t->virtual_time += (int64_t)(part * SCALE / t->terms.weight);
         if (limited(t)) t->credit -= (int64_t)part;
@@ -49,22 +58,44 @@ static void charge(struct schedule_seat *t, uint32_t users, int64_t front, uint6
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
 }
 
+/* So much of the time since the last charge was before `until`. */
+static uint64_t before(const struct schedule_seat *t, uint64_t until, uint64_t now)
+{
+    if (until <= t->charged_at) return 0;
+    return (until < now ? until : now) - t->charged_at;
+}
+
+/* What is left of a turn that was passed on goes first. If that takes longer, it is because the driver gave a slice to who is
+ * next; only after some of these the turn was not as good as done, and both have the card. */
+static void divide(const struct schedule_seat *draining, struct parts *p, uint64_t now)
+{
+    uint64_t rest = before(draining, draining->ends_at + SCHEDULE_PASSED_ON, now);
+    uint64_t slices = before(draining, draining->ends_at + SCHEDULE_PASSED_ON + SCHEDULE_SLICES, now);
+    *p = (struct parts){rest, slices - rest, now - draining->charged_at - slices, p->users};
+}
+
 /* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
 static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
 {
-    uint32_t users = 0;
+    struct parts parts = {0};
+    const struct schedule_seat *draining = NULL;
     int64_t front = INT64_MAX;
     schedule_count_spare(s, card, now);
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct schedule_seat *t = &s->seats[card][i];
-        users += t->present && (t->holds || t->late);
+        if (!t->present) continue;
+        parts.users += t->holds || t->late;
+        parts.both = now - t->charged_at;
+        if (t->draining) draining = t;
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
+    if (!parts.users) parts.users = 1;
+    if (draining && parts.users > 1) divide(draining, &parts, now);
     for (uint32_t i = 0; i < s->tenants; i++) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         bool in_time = (s->holder[card] == (int)i || (s->open[card] && t->holds)) && (!t->over_at || t->charged_at < t->over_at);
-        charge(t, users ? users : 1, front, now);
+        charge(t, &parts, front, now);
         if (in_time && t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time - overrun(t, now);
     }
 }
@@ -168,8 +199,8 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
         t->overruns++;
         t->longest_overrun = over > t->longest_overrun ? over : t->longest_overrun - t->longest_overrun / 16;
     }
-    t->holds = t->late = t->recalled = t->told = false;
-    t->over_at = 0;
+    t->holds = t->late = t->draining = t->recalled = t->told = false;
+    t->over_at = t->ends_at = 0;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
     t->wants = wants_more;
     t->wanted_at = now;
@@ -191,7 +222,7 @@ static bool is_gang(const struct schedule_seat *t) { return (t->gang & (t->gang 
 static bool somebody_waits(const struct schedule *s, uint32_t card, uint32_t but)
 {
     for (uint32_t i = 0; i < s->tenants; i++)
-        if (i != but && may_hold(&s->seats[card][i])) return true;
+        if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* who drains comes back */
     return false;
 }
 
@@ -317,6 +348,63 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     return true;
 }
 
+/* Taken for half a turn ahead: else two with equal claims would often have two turns in a row, and the other wait for both. */
+static bool is_next(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
+{
+    struct schedule_seat *t = &s->seats[card][tenant], before = *t;
+    s->holder[card] = NOBODY;
+    t->holds = false;
+    t->wants = true;
+    t->virtual_time += (int64_t)(lease_of(s, card, t) / 2 * SCALE / t->terms.weight);
+    int next = next_of(s, card, now);
+    *t = before;
+    s->holder[card] = (int16_t)tenant;
+    return next == NOBODY || next == (int)tenant;
+}
+
+void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now)
+{
+    struct schedule_seat *t = &s->seats[card][tenant];
+    charge_all(s, card, now);
+    if (t->present && s->holder[card] == (int)tenant) t->ends_at = when;
+}
+
+/* A gang's turns, and those before one, end together on all cards: not early. */
+static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *again)
+{
+    struct schedule_seat *t = &s->seats[card][s->holder[card]];
+    if (!t->ends_at) return;
+    if (t->ends_at > now) {
+        *again = sooner(*again, t->ends_at);
+        return;
+    }
+    bool alone = is_gang(t) || s->reserved[card] != NOBODY || is_next(s, card, (uint32_t)s->holder[card], now);
+    t->ends_at = alone ? 0 : now;
+    if (alone) return;
+    t->holds = false;
+    t->late = t->draining = true;
+    s->holder[card] = NOBODY;
+}
+
+/* It was not: from now on it is to blame. */
+static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
+{
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        struct schedule_seat *t = &s->seats[card][i];
+        if (!t->draining) continue;
+        uint64_t patience = t->ends_at + schedule_grace(t);
+        if (patience > now) {
+            *again = sooner(*again, patience);
+            continue;
+        }
+        t->draining = false;
+        t->lates++;
+        *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, false};
+        return true;
+    }
+    return false;
+}
+
 /* ---- for people ---- */
 
 void schedule_settle(struct schedule *s, uint64_t now)
@@ -348,6 +436,7 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
     t->granted_at = now;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
+    t->ends_at = 0;
     t->leases++;
     s->holder[card] = (int16_t)tenant;
     *out = (struct schedule_decision){SCHEDULE_GRANT, card, tenant, until, false};
@@ -390,7 +479,8 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
     uint64_t next = NEVER;
     schedule_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
-        if (schedule_together(s, card, now, out, &next)) return true;
+        if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
+        if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && !s->open[card] && !schedule_drains(s, card) && seat_next(s, card, now, out)) return true;
         next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));

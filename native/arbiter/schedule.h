@@ -4,6 +4,7 @@
  *
  *      AWAY --want--> WAITING --grant--> HOLDING --done--> AWAY or WAITING
  *                        ^                  |
+ *                        |                  |--ending, somebody else is next--> LATE (draining) --done--> AWAY or WAITING
  *                        |                  '--lease over and not back in time--> LATE --done--> AWAY or WAITING
  *                        '-- limit used up: waits until its credit has grown
  *
@@ -23,13 +24,15 @@
 
 #define SCHEDULE_CARDS 64
 #define SCHEDULE_TENANTS 256
-#define SCHEDULE_LONGEST 20000000ull  /* ns: a lease is this, times the tenant's share of the weights present ... */
+#define SCHEDULE_LONGEST 10000000ull  /* ns: a lease is this, times the tenant's share of the weights present ... */
 #define SCHEDULE_SHORTEST 5000000ull  /* ... but not below this, unless a limit cuts it to ... */
 #define SCHEDULE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
 #define SCHEDULE_GRACE 100000000ull   /* after the end of a lease, before the next tenant is let in all the same ... */
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for one of whose kernels nothing is known yet ... */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
+#define SCHEDULE_PASSED_ON 400000ull /* a turn is passed on so long before it is over; if that takes longer, both have the card */
+#define SCHEDULE_SLICES 5000000ull   /* ... but not before the driver has given the next one a slice or two */
 #define SCHEDULE_TOGETHER 5000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
 
 #define SCHEDULE_SPARE 500000000ull  /* of idle time: for so long several may have the card together, see shared_turns.c */
@@ -51,10 +54,11 @@ struct schedule_seat {
     struct schedule_terms terms;
     bool present, wants, holds, recalled, late;
     bool told; /* that it shares its turn */
+    bool draining; /* late, but not to blame: it has said that it is as good as done */
     uint64_t gang;        /* bit set of cards that it wants together, this one among them */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
-    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, longest_overrun;
+    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at, longest_overrun; /* ends_at: as it has said, or began to drain; 0: it has not */
     /* for people */
     uint64_t held_ns, waited_ns;
     uint64_t throttled_ns; /* of waited: it was first in line, and only its limit held it back */
@@ -84,6 +88,10 @@ void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct sc
 void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now);
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now);
 void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now);
+
+/* Shortly after `when` the holder will be done: who is next, if that is another, begins then, and finds its first kernels
+ * behind the holder's last ones. 0: it is not known when. */
+void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now);
 
 /* The next thing to do, if any; call until false. Then nothing is due before *again (0: nothing until an event). */
 bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision *out, uint64_t *again);

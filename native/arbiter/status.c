@@ -101,7 +101,7 @@ static void number(FILE *f, const char *key, uint64_t value) { fprintf(f, ",\"%s
 static const char *state_of(const struct schedule_seat *t)
 {
     bool limited = t->terms.limit > 0 && t->terms.limit < 100;
-    if (t->late || t->holds) return t->late ? "late" : "holds";
+    if (t->late || t->holds) return t->late && !t->draining ? "late" : "holds";
     return !t->wants ? "away" : limited && t->credit < (int64_t)SCHEDULE_LEAST ? "throttled" : "waits";
 }
 

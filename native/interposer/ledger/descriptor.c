@@ -6,6 +6,9 @@
  * last copy is closed. /proc/self/fdinfo shows an importer the locks of the open file that it got; /proc/locks shows
  * everybody which are left. Numbers are random and 62 bits long, so no other lock of the machine is taken for one of these.
  *
+ * A descriptor that was opened again, through /proc/self/fd, is another open file: it carries no number, and who imports what is behind it
+ * is charged as for a stranger's memory (memory/foreign.c).
+ *
  * Where /proc/locks cannot be read, no descriptor is believed to be open: memory that only a descriptor keeps is then not
  * counted, which is what the node agent's audit is for. */
 #include "ledger/descriptor.h"

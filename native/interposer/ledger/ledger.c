@@ -5,6 +5,7 @@
 #include "base/compiler.h"
 #include "base/point.h"
 #include "ledger/account.h"
+#include "ledger/frees.h"
 #include "ledger/limits_page.h"
 #include "ledger/oom_retry.h"
 #include "ledger/own_account.h"
@@ -82,7 +83,7 @@ void fr_free_begin(struct fr_op *op, int card)
 {
     op->reserved = 0;
     op->card = counts(card) ? card : FR_NO_CARD;
-    if (op->card >= 0) atomic_fetch_add_explicit(&fr_own_account(card)->frees, 1, memory_order_relaxed);
+    if (op->card >= 0) op->epoch = fr_frees_begin(fr_own_account(card));
 }
 
 void fr_free_end(struct fr_op *op, uint64_t bytes)
@@ -92,7 +93,7 @@ void fr_free_end(struct fr_op *op, uint64_t bytes)
     op->card = FR_NO_CARD;
     if (bytes) fr_own_account_add(card, -(int64_t)units_of(bytes), 0);
     FR_POINT();
-    atomic_fetch_add_explicit(&fr_own_account(card)->frees, (1u << 16) - 1, memory_order_release);
+    fr_frees_end(fr_own_account(card), op->epoch);
 }
 
 void fr_charge(int card, uint64_t bytes)

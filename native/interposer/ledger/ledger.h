@@ -21,6 +21,7 @@
 
 struct fr_op {
     int card;
+    uint32_t epoch;    /* of a free: see frees.c */
     uint64_t reserved; /* bytes, whole units */
 };
 CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst);

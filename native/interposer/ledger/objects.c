@@ -186,3 +186,21 @@ void fr_object_resize(int object, uint64_t bytes)
         fr_object_at((uint32_t)object)->units = (bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES;
     fr_objects_unlock();
 }
+
+/* An object that nobody covers has an account of its own, which only who has the lock writes. */
+bool fr_object_charge(int object, struct fr_key key, uint64_t bytes)
+{
+    int64_t units = (int64_t)((bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES);
+    if (object < 0 || object >= (int)fr_shared.object_count) return false;
+    struct fr_object *o = fr_object_at((uint32_t)object);
+    if (!lock_table()) { /* the bytes stay with this process until it ends: too much is counted, not too little */
+        if (units && fr_object_card_is_sound(o)) fr_own_account_add((int)o->card, units, FR_UNITS_MOST);
+        return true;
+    }
+    bool held = fr_object_is_live((uint32_t)object) && o->key[0] == key.a && o->key[1] == key.b;
+    bool ours = held && fr_object_is_covered_by(o, fr_shared.slot);
+    if (ours && units && fr_own_account_add((int)o->card, units, FR_UNITS_MOST)) o->units += (uint64_t)units;
+    if (held && !ours && units) fr_object_add_own((uint32_t)object, units);
+    fr_objects_unlock();
+    return held;
+}

@@ -27,6 +27,8 @@ uint64_t fr_object_leave(int object);                /* what now leaves this pro
 int fr_object_card(int object);
 bool fr_object_covers(int object);                   /* are the bytes in this process's account? */
 void fr_object_resize(int object, uint64_t bytes);
+bool fr_object_charge(int object, struct fr_key key, uint64_t bytes); /* so many more bytes are held by who holds it, also above the quota;
+                                                        false: nobody does any more. 0 bytes: only asks */
 bool fr_object_also(int object, struct fr_key key);  /* a second name of it: another kind of handle, another small piece of a shared granule.
                                                         Goes with the object; false: table full, importers by this name pay */
 

@@ -63,6 +63,12 @@ void fr_object_free(uint32_t n)
     fr_object_set_state(fr_object_at(n), FR_OBJECT_FREE);
 }
 
+void fr_object_add_own(uint32_t n, int64_t units)
+{
+    fr_account_recover(FR_OBJECT_ACCOUNT + n, fr_object_at(n)->card);
+    fr_account_add(FR_OBJECT_ACCOUNT + n, fr_object_at(n)->card, units, FR_UNITS_MOST);
+}
+
 /* The last holder is gone. */
 void fr_object_release_own(uint32_t n)
 {

@@ -26,6 +26,7 @@ bool fr_object_descriptor_is_open(const struct fr_object *o);
 void fr_object_set_holder(struct fr_object *o, uint32_t slot, bool holds);
 void fr_object_set_state(struct fr_object *o, enum fr_object_state state);
 void fr_object_free(uint32_t n);
+void fr_object_add_own(uint32_t n, int64_t units); /* to one that nobody covers */
 void fr_object_release_own(uint32_t n);
 void fr_objects_drop(uint32_t slot); /* what becomes of the objects of a dead slot, whose byte the caller has locked */
 

@@ -6,6 +6,7 @@
 
 #include "base/kernel.h"
 #include "ledger/account.h"
+#include "ledger/frees.h"
 #include "ledger/limits.h"
 #include "ledger/limits_page.h"
 #include "ledger/own_account.h"
@@ -32,6 +33,7 @@
 
 struct frees { /* of one card when the request came: what each slot's account said */
     uint32_t seen[FR_MAX_SLOTS];
+    bool waits[FR_MAX_SLOTS]; /* some of those are on their way still */
     uint32_t count; /* slots from here on were not in use */
     bool any;
 };
@@ -48,22 +50,16 @@ static void note_frees(struct frees *f, int card)
     for (uint32_t n = 0; n < f->count; n++) {
         uint32_t word = lives(n) ? atomic_load_explicit(&fr_slot_account(n, (uint32_t)card)->frees, memory_order_acquire) : 0;
         f->seen[n] = word;
-        f->any |= (word & 0xFFFF) != 0;
+        f->any |= f->waits[n] = fr_frees_any(word);
     }
 }
 
-/* Forgets those that have ended: nobody frees there now, or as many ended since as were on their way. */
 static bool frees_ended(struct frees *f, int card)
 {
     if (!f->any) return true;
     f->any = false;
-    for (uint32_t n = 0; n < f->count; n++) {
-        if (!(f->seen[n] & 0xFFFF)) continue;
-        uint32_t now = atomic_load_explicit(&fr_slot_account(n, (uint32_t)card)->frees, memory_order_acquire);
-        uint16_t ended = (uint16_t)((now >> 16) - (f->seen[n] >> 16));
-        if (!lives(n) || (now & 0xFFFF) == 0 || ended >= (f->seen[n] & 0xFFFF)) f->seen[n] = 0;
-        else f->any = true;
-    }
+    for (uint32_t n = 0; n < f->count; n++)
+        if (f->waits[n]) f->any |= f->waits[n] = lives(n) && !fr_frees_ended(fr_slot_account(n, (uint32_t)card), f->seen[n]);
     return !f->any;
 }
 

@@ -33,6 +33,7 @@ CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr, CUstream);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *, size_t *, CUdeviceptr);
 CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
+#define CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL 9
 #define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
 CUresult cuStreamCreate(CUstream *, unsigned);
 #define CU_STREAM_NON_BLOCKING 1
@@ -46,6 +47,10 @@ CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, unsigned);
 CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, unsigned);
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, unsigned);
+CUresult cuStreamBeginCaptureToCig(CUstream, void *);
+CUresult cuStreamBeginCaptureToCig_ptsz(CUstream, void *);
+CUresult cuStreamEndCaptureToCig(CUstream);
+CUresult cuStreamEndCaptureToCig_ptsz(CUstream);
 CUresult cuStreamEndCapture(CUstream, CUgraph *);
 CUresult cuStreamEndCapture_ptsz(CUstream, CUgraph *);
 CUresult cuStreamIsCapturing(CUstream, int *);

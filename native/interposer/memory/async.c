@@ -24,6 +24,7 @@
 #include "memory/margin_pool.h"
 #include "memory/place.h"
 #include "memory/pool.h"
+#include "memory/pool_pieces.h"
 #include "memory/pool_shrink.h"
 #include "memory/streams.h"
 
@@ -187,6 +188,7 @@ static CUresult free_to_pool(CUdeviceptr p, CUstream s)
     struct fr_shrinking shrinking;
     if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return REAL(cuMemFreeAsync)(p, s);
     fr_margin_piece_gone(p);
+    if (unlikely(atomic_load_explicit(&fr_pieces_any, memory_order_relaxed))) fr_piece_freed(p);
     enum fr_kept kept = fr_kept_block_put(p, s);
     if (unlikely(kept)) return kept == FR_KEPT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     fr_pools_shrinking(&shrinking, FR_BRIEF);

@@ -27,6 +27,9 @@ BEGIN(cuStreamBeginCapture_v2, (CUstream s, unsigned mode), s, mode)
 BEGIN(cuStreamBeginCapture_v2_ptsz, (CUstream s, unsigned mode), s, mode)
 BEGIN(cuStreamBeginCaptureToGraph, TO_GRAPH, s, g, from, edges, n, mode)
 BEGIN(cuStreamBeginCaptureToGraph_ptsz, TO_GRAPH, s, g, from, edges, n, mode)
+/* Into a command list of the graphics driver: what is launched runs with that, not now. */
+BEGIN(cuStreamBeginCaptureToCig, (CUstream s, void *list), s, list)
+BEGIN(cuStreamBeginCaptureToCig_ptsz, (CUstream s, void *list), s, list)
 
 /* A capture that was broken is over as well, with an error; the stream then captures no more. */
 static CUresult ended(CUstream s, CUresult r)
@@ -39,3 +42,5 @@ static CUresult ended(CUstream s, CUresult r)
 
 HOOK CUresult cuStreamEndCapture(CUstream s, CUgraph *out) { return ended(s, REAL(cuStreamEndCapture)(s, out)); }
 HOOK CUresult cuStreamEndCapture_ptsz(CUstream s, CUgraph *out) { return ended(fr_per_thread(s), REAL(cuStreamEndCapture_ptsz)(s, out)); }
+HOOK CUresult cuStreamEndCaptureToCig(CUstream s) { return ended(s, REAL(cuStreamEndCaptureToCig)(s)); }
+HOOK CUresult cuStreamEndCaptureToCig_ptsz(CUstream s) { return ended(fr_per_thread(s), REAL(cuStreamEndCaptureToCig_ptsz)(s)); }

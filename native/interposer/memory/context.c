@@ -15,6 +15,7 @@
 #include "memory/function_table.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"
+#include "memory/linear_records.h"
 #include "memory/loaded.h"
 #include "memory/margin_pool.h"
 #include "memory/pool_shrink.h"
@@ -86,7 +87,11 @@ void fr_context_follow(CUcontext context, CUcontext doomed) { move(context, doom
 
 void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, false); }
 
-static uint64_t bytes_of(const struct fr_record *r) { return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object); }
+static uint64_t bytes_of(const struct fr_record *r)
+{
+    fr_linear_leave_pool(r);
+    return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object);
+}
 
 static bool take(CUcontext doomed, struct fr_record *r)
 {

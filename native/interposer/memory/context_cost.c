@@ -64,8 +64,11 @@ static bool used_on_card(int card, uint64_t *bytes)
     return true;
 }
 
+_Atomic uint32_t fr_contexts_made;
+
 CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device)
 {
+    atomic_fetch_add_explicit(&fr_contexts_made, 1, memory_order_relaxed);
     struct fr_place at = {.card = fr_card_of(device), .device = device};
     *cost = (struct fr_cost){0};
     if (at.card != FR_NO_CARD) cost->bytes = known_size(at.card);

@@ -7,6 +7,7 @@
 
 #include "cuda_abi.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,5 +22,7 @@ uint64_t fr_context_size(int card); /* as far as it is known, or the most that i
 bool fr_device_exists(CUdevice device);
 CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device);
 bool fr_context_measure(struct fr_cost *cost);
+
+extern _Atomic uint32_t fr_contexts_made; /* or tried, ever: with one, every stream belongs to it */
 
 #endif

@@ -2,8 +2,7 @@
  *
  * Exported memory is an object of the container: its importers pay nothing while somebody in the container does. Joined
  * before the driver imports, so that the maker cannot let go of the bytes in between. What nobody here made, or what came
- * by a descriptor that nobody marked, is charged to its first importer, in full; how much it is the driver says only when it
- * is mapped. */
+ * by a descriptor that nobody marked, or that was opened again and lost its mark, is charged to its first importer, in full (foreign.c). */
 #include "memory/handles.h"
 
 #include "base/compiler.h"
@@ -16,6 +15,8 @@
 #include "ledger/process.h"
 #include "memory/api_vmm.h"
 #include "memory/devices.h"
+#include "memory/foreign.h"
+#include "memory/handle_size.h"
 #include "memory/holding.h"
 
 #include "cuda_abi.h"
@@ -62,7 +63,7 @@ static void say_full(void)
 /* What leaves the process uncounted could be held by others after it is refunded here: rather it does not leave. */
 static bool is_counted(const struct fr_memory *m)
 {
-    if (m->object != FR_NO_OBJECT || m->unpaid || fr_process_state() != FR_ENFORCE) return true;
+    if (m->object != FR_NO_OBJECT || fr_process_state() != FR_ENFORCE) return true;
     say_full();
     return false;
 }
@@ -74,7 +75,7 @@ static struct fr_key name(struct fr_memory *m)
     fr_memory_lock();
     if (m->key.a) key = m->key;
     else m->key = key;
-    bool share = m->object == FR_NO_OBJECT && !m->unpaid;
+    bool share = m->object == FR_NO_OBJECT;
     fr_memory_unlock();
     if (!share) return key;
     bool counted = m->card != FR_NO_CARD; /* a multicast object is none of any card's memory */
@@ -132,50 +133,94 @@ static struct fr_key mark(void *from, int type)
     return marked ? key : (struct fr_key){0, 0};
 }
 
-/* The driver tells where it is, if it is plain memory. What is not on a card, and a multicast object, costs nothing. */
-static struct fr_memory *describe(CUmemGenericAllocationHandle number, struct fr_key key, int object)
+/* From now on the handle stands for it. What is charged for it goes back if that fails. */
+static CUresult keep(CUmemGenericAllocationHandle number, int card, uint64_t bytes, int object, struct fr_key key)
 {
+    struct fr_op op;
+    struct fr_memory *m = fr_memory_new(card, bytes, object);
+    if (m) m->key = key;
+    bool ok = m && fr_handle_add(number, &m);
+    if (!ok) REAL(cuMemRelease)(number);
+    if (m) fr_memory_unpin(m);
+    else {
+        fr_free_begin(&op, card);
+        fr_free_end(&op, object == FR_NO_OBJECT ? bytes : fr_object_leave(object));
+    }
+    return ok ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The driver tells where it is, if it is plain memory. What is not on a card, and a multicast object, costs nothing. */
+static bool is_on_a_card(CUmemGenericAllocationHandle number, CUmemAllocationProp *prop, int *card)
+{
+    bool plain = !REAL(cuMemGetAllocationPropertiesFromHandle)(prop, number);
+    *card = plain ? fr_card_of_location(&prop->location) : FR_NO_CARD;
+    return plain && (prop->location.type == CU_MEM_LOCATION_DEVICE || *card != FR_NO_CARD);
+}
+
+struct arrival {
+    struct fr_foreign foreign; /* first */
+    CUmemGenericAllocationHandle *out;
+    void *from;
+    int type;
+};
+
+/* While it is imported, and only then, nobody else may use numbers: nobody waits for room meanwhile. */
+static CUresult import_foreign(struct fr_foreign *f)
+{
+    struct arrival *a = (struct arrival *)f;
+    fr_numbers_enter();
+    CUresult r = REAL(cuMemImportFromShareableHandle)(a->out, a->from, a->type);
+    if (r) fr_numbers_leave();
+    return r;
+}
+
+static void release_foreign(struct fr_foreign *f)
+{
+    REAL(cuMemRelease)(*((struct arrival *)f)->out);
+    fr_numbers_leave();
+}
+
+static bool measure_foreign(struct fr_foreign *f)
+{
+    CUmemGenericAllocationHandle number = *((struct arrival *)f)->out;
     CUmemAllocationProp prop;
-    bool plain = !REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, number);
-    struct fr_memory *m = fr_memory_new(plain ? fr_card_of_location(&prop.location) : FR_NO_CARD, 0, object);
-    if (!m) return NULL;
-    m->key = key;
-    m->unpaid = object == FR_NO_OBJECT && plain && (prop.location.type == CU_MEM_LOCATION_DEVICE || m->card != FR_NO_CARD);
-    return m;
+    f->is_free = !is_on_a_card(number, &prop, &f->card);
+    f->bytes = 0;
+    return f->is_free || fr_handle_size(number, &prop, &f->bytes);
+}
+
+static CUresult pay(struct arrival *a, struct fr_key key)
+{
+    struct fr_op op;
+    bool made = true;
+    a->foreign = (struct fr_foreign){.import = import_foreign, .drop = release_foreign, .measure = measure_foreign};
+    CUresult r = fr_foreign_import(&a->foreign, &op);
+    if (r) return r;
+    const struct fr_foreign *f = &a->foreign;
+    if (!key.a) key = mark(a->from, a->type);
+    int object = key.a && !f->is_free ? fr_object_claim(f->card, f->bytes, key, &made) : FR_NO_OBJECT;
+    uint64_t kept = object == FR_NO_OBJECT || made ? f->bytes : 0;
+    fr_op_end(&op, kept);
+    r = keep(*a->out, f->card, kept, object, key);
+    fr_numbers_leave();
+    return r;
 }
 
 HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
 {
+    CUmemAllocationProp prop;
+    int card;
     struct fr_key key = out ? key_of(from, type) : (struct fr_key){0, 0};
     int object = key.a ? fr_object_join(key) : FR_NO_OBJECT;
+    if (out && object == FR_NO_OBJECT) return pay(&(struct arrival){.out = out, .from = from, .type = type}, key);
     fr_numbers_enter();
     CUresult r = REAL(cuMemImportFromShareableHandle)(out, from, type);
-    if (!r && !key.a) key = mark(from, type);
-    struct fr_memory *m = r ? NULL : describe(*out, key, object);
-    if (!r && (!m || !fr_handle_add(*out, &m))) {
-        REAL(cuMemRelease)(*out);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
+    if (r) {
+        fr_object_release(object);
+    } else {
+        is_on_a_card(*out, &prop, &card);
+        r = keep(*out, card, 0, object, key);
     }
     fr_numbers_leave();
-    if (!m) fr_object_release(object);
-    fr_memory_unpin(m);
     return r;
-}
-
-uint64_t fr_pay_for_import(struct fr_memory *m, uint64_t bytes)
-{
-    bool made = true;
-    int object = m->key.a ? fr_object_claim(m->card, bytes, m->key, &made) : FR_NO_OBJECT;
-    uint64_t kept = object == FR_NO_OBJECT || made ? bytes : 0;
-    fr_memory_lock();
-    bool first = m->unpaid;
-    if (first) {
-        m->unpaid = false;
-        m->bytes = kept;
-        m->object = object;
-    }
-    fr_memory_unlock();
-    if (first) return kept;
-    fr_object_release(object); /* another thread mapped it, and paid */
-    return 0;
 }

@@ -6,9 +6,6 @@
 
 #include <stdint.h>
 
-struct fr_memory;
-
-uint64_t fr_pay_for_import(struct fr_memory *m, uint64_t bytes); /* what is to be kept: 0 when somebody in the container pays already */
 struct fr_key fr_key_of_bytes(const void *handle64);             /* of a fabric or IPC handle */
 void fr_object_release(int object);                              /* one hold of it, and the bytes if it was the last */
 

@@ -18,7 +18,6 @@ struct fr_memory {
     _Atomic int object;
     uint64_t bytes;      /* charged for it; with an object, what the object says counts */
     struct fr_key key;   /* a is 0 until it is exported or imported */
-    _Atomic bool unpaid; /* from outside the container and of unknown size: paid for when it is mapped */
     uint32_t holds;      /* references, mappings, binds, tiles */
     CUmemGenericAllocationHandle number; /* by which it was made or imported */
     uint32_t calls;      /* on their way, that may add one or drop one */

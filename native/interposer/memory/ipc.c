@@ -1,5 +1,5 @@
 /* IPC handles: 64 bytes that stand for linear memory in other processes. An opened one costs nothing while its maker, or another
- * process of the container, pays; what nobody in the container made is charged to who opens it, in full.
+ * process of the container, pays; what nobody in the container made is charged to who opens it, in full (foreign.c).
  *
  * What is shared is what the driver shares. Of a small piece that is its whole granule: the importer keeps all of it, so the
  * granule is the object, and each handle to one of its pieces is one more name of it. */
@@ -10,12 +10,12 @@
 #include "ledger/descriptor.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
-#include "ledger/own_account.h"
 #include "ledger/process.h"
 #include "ledger/records.h"
 #include "memory/api_pool.h"
 #include "memory/api_vmm.h"
 #include "memory/devices.h"
+#include "memory/foreign.h"
 #include "memory/granules.h"
 #include "memory/handles.h"
 #include "memory/holding.h"
@@ -62,6 +62,13 @@ HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 
 /* ---- import: FR_IPC, by address; b counts how often it was opened, as a driver may give one address twice ---- */
 
+static void give_back(const struct fr_record *record)
+{
+    struct fr_op op;
+    fr_free_begin(&op, record->card);
+    fr_free_end(&op, record->object == FR_NO_OBJECT ? record->bytes : fr_object_leave(record->object));
+}
+
 static bool remember(const struct fr_record *fresh)
 {
     struct fr_record r;
@@ -71,7 +78,7 @@ static bool remember(const struct fr_record *fresh)
     r.b++;
     bool ok = fr_record_put(r);
     fr_memory_unlock();
-    if (ok && known) fr_object_release(fresh->object); /* held once for the address */
+    if (ok && known) give_back(fresh); /* held once for the address */
     return ok;
 }
 
@@ -85,64 +92,78 @@ static bool leave(CUdeviceptr p, struct fr_record *r)
     return known && !r->b;
 }
 
-/* Its size is what the driver says of the address; 0 when it does not. */
-static uint64_t size_of(CUdeviceptr p)
+typedef CUresult (*open_call)(CUdeviceptr *, CUipcMemHandle, unsigned);
+
+struct opening {
+    struct fr_foreign foreign; /* first */
+    open_call call;
+    CUdeviceptr *out;
+    CUipcMemHandle handle;
+    unsigned flags;
+};
+
+static CUresult open_foreign(struct fr_foreign *f)
 {
-    CUdeviceptr base;
-    size_t size = 0;
-    if (REAL(cuMemGetAddressRange_v2)(&base, &size, p)) fr_escape();
-    return size;
+    struct opening *o = (struct opening *)f;
+    return o->call(o->out, o->handle, o->flags);
 }
 
-static CUresult pay(CUdeviceptr p, const struct fr_place *at, struct fr_record *record, struct fr_key key)
+static void close_foreign(struct fr_foreign *f) { REAL(cuIpcCloseMemHandle)(*((struct opening *)f)->out); }
+
+/* The card that it lies on need not be the one that is current. */
+static bool measure_foreign(struct fr_foreign *f)
+{
+    CUdeviceptr p = *((struct opening *)f)->out, base;
+    CUdevice device;
+    size_t size = 0;
+    bool known = !REAL(cuMemGetAddressRange_v2)(&base, &size, p) && !REAL(cuPointerGetAttribute)(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p);
+    f->card = known ? fr_card_of(device) : FR_NO_CARD;
+    f->bytes = fr_round_to_granules(size);
+    return known;
+}
+
+static CUresult pay(struct opening *o, struct fr_record *record, struct fr_key key)
 {
     struct fr_op op;
-    uint64_t bytes = fr_round_to_granules(size_of(p));
-    CUresult r = fr_op_begin_at(&op, at, bytes);
-    if (r) return r;
     bool made = true;
-    record->object = fr_object_claim(at->card, bytes, key, &made);
-    record->bytes = record->object == FR_NO_OBJECT || made ? bytes : 0;
+    o->foreign = (struct fr_foreign){.import = open_foreign, .drop = close_foreign, .measure = measure_foreign};
+    CUresult r = fr_foreign_import(&o->foreign, &op);
+    if (r) return r;
+    record->card = o->foreign.card;
+    record->object = fr_object_claim(record->card, o->foreign.bytes, key, &made);
+    record->bytes = record->object == FR_NO_OBJECT || made ? o->foreign.bytes : 0;
     fr_op_end(&op, record->bytes);
     return CUDA_SUCCESS;
 }
 
-static void give_back(const struct fr_record *record)
-{
-    struct fr_op op;
-    fr_free_begin(&op, record->card);
-    fr_free_end(&op, record->object == FR_NO_OBJECT ? record->bytes : fr_object_leave(record->object));
-}
-
-typedef CUresult (*open_call)(CUdeviceptr *, CUipcMemHandle, unsigned);
-
-static CUresult open_handle(open_call call, CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
+static CUresult open_handle(struct opening *o)
 {
     struct fr_place at;
-    if (!out || !fr_place_here(&at)) return call(out, handle, flags);
-    struct fr_key key = fr_key_of_bytes(&handle);
-    struct fr_record record = {.class = FR_IPC, .card = at.card, .context = at.context, .object = fr_object_join(key)};
-    CUresult r = call(out, handle, flags);
+    if (!o->out || !fr_place_here(&at)) return o->call(o->out, o->handle, o->flags);
+    struct fr_key key = fr_key_of_bytes(&o->handle);
+    struct fr_record record = {.class = FR_IPC, .context = at.context, .object = fr_object_join(key)};
+    bool paid = record.object != FR_NO_OBJECT;
+    if (paid) record.card = fr_object_card(record.object);
+    CUresult r = paid ? o->call(o->out, o->handle, o->flags) : pay(o, &record, key);
     if (r) {
         fr_object_release(record.object);
         return r;
     }
-    record.key = *out;
-    if (record.object == FR_NO_OBJECT) r = pay(*out, &at, &record, key);
-    if (!r && remember(&record)) return CUDA_SUCCESS;
-    REAL(cuIpcCloseMemHandle)(*out);
-    if (!r) give_back(&record);
+    record.key = *o->out;
+    if (remember(&record)) return CUDA_SUCCESS;
+    REAL(cuIpcCloseMemHandle)(*o->out);
+    give_back(&record);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 HOOK CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle h, unsigned flags)
 {
-    return open_handle(REAL(cuIpcOpenMemHandle), out, h, flags);
+    return open_handle(&(struct opening){.call = REAL(cuIpcOpenMemHandle), .out = out, .handle = h, .flags = flags});
 }
 
 HOOK CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle h, unsigned flags)
 {
-    return open_handle(REAL(cuIpcOpenMemHandle_v2), out, h, flags);
+    return open_handle(&(struct opening){.call = REAL(cuIpcOpenMemHandle_v2), .out = out, .handle = h, .flags = flags});
 }
 
 HOOK CUresult cuIpcCloseMemHandle(CUdeviceptr p)

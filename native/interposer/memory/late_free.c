@@ -63,7 +63,7 @@ void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext co
     uint32_t count = atomic_load_explicit(&fr_late_frees, memory_order_relaxed);
     uint64_t number = ++numbers;
     /* Without room for it the charge stays until the context goes. */
-    bool known = (count < room || grow()) && fr_linear_keep(f, number);
+    bool known = (count < room || grow()) && fr_linear_keep(f, number, context);
     if (known) {
         waits[count] = (struct wait){number, stream, (uintptr_t)s > 2 ? s : NULL, context, f->op.card};
         atomic_store(&fr_late_frees, count + 1);

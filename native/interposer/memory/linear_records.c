@@ -22,6 +22,17 @@ bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
     return f->known;
 }
 
+bool fr_linear_imported(CUdeviceptr p, int piece, int pool)
+{
+    return fr_record_put((struct fr_record){.class = FR_POINTER, .card = fr_object_card(piece), .object = piece, .key = p, .bytes = (uint64_t)pool, .b = FR_LINEAR_IMPORTED});
+}
+
+void fr_linear_leave_pool(const struct fr_record *r)
+{
+    bool imported = (r->class == FR_POINTER || r->class == FR_LATE) && r->b & FR_LINEAR_IMPORTED;
+    if (imported) fr_object_leave((int)r->bytes);
+}
+
 /* What goes back to the ledger when the driver has taken the memory back. */
 static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
 {
@@ -32,6 +43,7 @@ static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
         fr_granules_remove(r->card, p, r->a, &emptied, &object);
         bytes = emptied * FR_GRANULE;
     }
+    fr_linear_leave_pool(r);
     return object == FR_NO_OBJECT ? bytes : fr_object_leave(object);
 }
 
@@ -58,10 +70,11 @@ void fr_linear_free_end(struct fr_linear *f, CUresult result)
 }
 
 /* A late free: the record waits under a number; b: address and kind. */
-bool fr_linear_keep(const struct fr_linear *f, uint64_t number)
+bool fr_linear_keep(const struct fr_linear *f, uint64_t number, CUcontext context)
 {
     struct fr_record r = f->record;
     r.class = FR_LATE;
+    if (!r.context) r.context = context; /* of a pool: only the stream ends with a context */
     r.b = r.key | r.b;
     r.key = number;
     return fr_record_put(r);
@@ -73,7 +86,7 @@ void fr_linear_release(uint64_t number)
     struct fr_op op;
     if (!fr_record_take(FR_LATE, number, &r)) return; /* it went with its context */
     fr_free_begin(&op, r.card);
-    fr_free_end(&op, refund(&r, r.b & ~1ull, r.b & 1));
+    fr_free_end(&op, refund(&r, r.b & ~3ull, r.b & 3));
 }
 
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { FR_LINEAR_WHOLE = 0, FR_LINEAR_PIECE = 1 }; /* b of its record */
+enum { FR_LINEAR_WHOLE = 0, FR_LINEAR_PIECE = 1, FR_LINEAR_IMPORTED = 2 /* a pool's, another process's */ }; /* b of its record */
 
 struct fr_linear { /* a free on its way */
     struct fr_op op;
@@ -26,8 +26,12 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /
                                                                        of a small one; false: p is not ours */
 bool fr_linear_set_object(CUdeviceptr p, int object);               /* from now on its last free leaves this object */
 
+/* A pointer of another process's pool, until it is freed: it holds on to the piece and to the pool. */
+bool fr_linear_imported(CUdeviceptr p, int piece, int pool);
+void fr_linear_leave_pool(const struct fr_record *r); /* of any record that is given back: what it holds beside its object */
+
 /* For late_free.c: the free has begun and stays charged under this number, until it is released. */
-bool fr_linear_keep(const struct fr_linear *f, uint64_t number);
+bool fr_linear_keep(const struct fr_linear *f, uint64_t number, CUcontext context);
 void fr_linear_release(uint64_t number);
 
 #endif

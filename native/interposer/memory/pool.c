@@ -18,8 +18,8 @@
  *
  * A pool shrinks in calls that wait for work, at a trim, and at others. After those the charge follows if the turn is free;
  * else the call that has it looks once more (`stale`). A pool that the application destroyed while memory of it is in use lives on until
- * it is empty: only so can its size be seen. A pool is charged to the process that made it; processes that import it hold on
- * to its object (objects.c). */
+ * it is empty: only so can its size be seen. A pool is charged to the process that made it; processes that import pointers of it hold
+ * on to its object (objects.c), and what it gives back although they hold it stays charged (pool_pieces.c). */
 #include "memory/pool.h"
 
 #include "base/compiler.h"
@@ -30,6 +30,7 @@
 #include "ledger/objects.h"
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/pool_pieces.h"
 
 #include "cuda_abi.h"
 
@@ -137,6 +138,7 @@ static void bury(struct fr_pool *p)
     fr_mutex_unlock(&p->turn);
     if (!last) return;
     if (object != FR_NO_OBJECT) fr_object_leave(object); /* it has no bytes any more */
+    fr_pieces_forget(handle);
     REAL(cuMemPoolDestroy)(handle);
 }
 
@@ -165,6 +167,7 @@ static void grown(struct fr_pool *p, struct fr_op *op, uint64_t now)
 {
     uint64_t more = now - p->charged, kept = more < op->reserved ? more : op->reserved;
     p->charged = now;
+    if (more > p->chunk) p->chunk = more;
     if (unlikely(p->object != FR_NO_OBJECT)) fr_object_resize(p->object, now);
     fr_op_end(op, kept);
     if (unlikely(more > kept)) fr_charge(p->card, more - kept);
@@ -178,18 +181,22 @@ static void shrunk(struct fr_pool *p, struct fr_op *op, uint64_t now)
     if (!less) return;
     fr_free_begin(&back, p->card);
     p->charged = now;
-    if (unlikely(p->object != FR_NO_OBJECT)) fr_object_resize(p->object, now);
+    if (unlikely(p->object != FR_NO_OBJECT)) {
+        fr_pieces_stay(p->handle, less);
+        fr_object_resize(p->object, now);
+    }
     fr_free_end(&back, less);
 }
 
 /* Makes the charge what the pool has, and ends the reservation. */
-static void compare(struct fr_pool *p, struct fr_op *op)
+static void compare_with(struct fr_pool *p, struct fr_op *op, uint64_t now)
 {
-    uint64_t now = reserved_by(p);
     p->seen = true;
     if (now > p->charged) grown(p, op, now);
     else shrunk(p, op, now);
 }
+
+static void compare(struct fr_pool *p, struct fr_op *op) { compare_with(p, op, reserved_by(p)); }
 
 /* Whoever looks at a pool may learn that it has become smaller, and so may somebody who finds the turn taken and leaves that to us.
  * From before the turn is taken until the charge says so a free is announced: who is out of memory waits for it. */
@@ -230,13 +237,35 @@ bool fr_pool_make_object(struct fr_pool *p, struct fr_key key)
     return object != FR_NO_OBJECT;
 }
 
+uint64_t fr_pool_chunk(struct fr_pool *p)
+{
+    struct fr_op back;
+    take_turn(p, &back);
+    uint64_t chunk = p->chunk;
+    leave_turn(p, &back);
+    return chunk;
+}
+
 /* ---- an allocation ---- */
+
+static uint64_t steps_of(size_t size)
+{
+    return size > UINT64_MAX - FR_POOL_STEP ? UINT64_MAX / FR_POOL_STEP * FR_POOL_STEP : ((uint64_t)size + FR_POOL_STEP - 1) / FR_POOL_STEP * FR_POOL_STEP;
+}
 
 uint64_t fr_pool_worst(const struct fr_pool *p, size_t size)
 {
-    uint64_t steps = size > UINT64_MAX - FR_POOL_STEP ? UINT64_MAX / FR_POOL_STEP * FR_POOL_STEP : ((uint64_t)size + FR_POOL_STEP - 1) / FR_POOL_STEP * FR_POOL_STEP;
+    uint64_t steps = steps_of(size);
     uint64_t charged = __atomic_load_n(&p->charged, __ATOMIC_RELAXED), room = p->most > charged ? p->most - charged : 0;
-    return p->most && room < steps ? room : steps;
+    return p->most && room < steps && p->object == FR_NO_OBJECT ? room : steps;
+}
+
+/* In one call the driver may give back the block of a piece that others hold, and take a new one: by how much the size has changed does
+ * not show that. But the new one is no larger than the steps of the request. */
+static void stay_unseen(struct fr_pool *p, size_t size, uint64_t now)
+{
+    uint64_t more = now > p->charged ? now - p->charged : 0, steps = steps_of(size);
+    if (steps > more) fr_pieces_stay(p->handle, steps - more);
 }
 
 bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
@@ -248,9 +277,12 @@ bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
     if (unlikely(!p->seen)) compare(p, &none);
     bool enough = op->card == FR_NO_CARD || op->reserved >= fr_pool_worst(p, q->size);
     if (enough) {
+        if (steps_of(q->size) > p->chunk) p->chunk = steps_of(q->size);
         q->result = REAL(cuMemAllocFromPoolAsync)(&at, q->size, p->handle, q->stream);
         if (!q->result) *q->out = at;
-        compare(p, op);
+        uint64_t now = reserved_by(p);
+        if (unlikely(p->object != FR_NO_OBJECT)) stay_unseen(p, q->size, now);
+        compare_with(p, op, now);
     } else fr_op_end(op, 0);
     leave_turn(p, &back);
     return enough;

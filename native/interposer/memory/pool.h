@@ -23,6 +23,7 @@ struct fr_pool {
     _Atomic int object;        /* of a pool that others use */
     struct fr_mutex turn;      /* held around every call that can make the pool grow, and wherever `charged` changes */
     uint64_t charged;          /* what of its reserved memory is in the ledger; under `turn` */
+    uint64_t chunk;            /* no piece of it lies in a larger block of the driver's; under `turn` */
     uint64_t most;             /* the driver lets it grow to this size and no further; 0: without end */
     _Atomic bool stale;        /* the pool may be smaller than `charged` */
     bool seen;                 /* `charged` was compared with the driver's figure at least once; under `turn` */
@@ -45,6 +46,7 @@ struct fr_pool *fr_pool_adopt(CUmemoryPool handle, CUdevice device, int card);
 void fr_pool_done(struct fr_pool *p);
 void fr_pool_leave(struct fr_pool *p); /* ... and its place is free */
 bool fr_pool_make_object(struct fr_pool *p, struct fr_key key); /* others may hold the pool by this key; false: the table is full */
+uint64_t fr_pool_chunk(struct fr_pool *p);
 void fr_pool_settle(struct fr_pool *p); /* the charge becomes what the pool has */
 uint64_t fr_pool_worst(const struct fr_pool *p, size_t size); /* by how much an allocation can make the charge grow */
 

@@ -1,6 +1,7 @@
-/* Pools in several processes. The maker pays; a process that imports a pointer of it holds on to the pool's object, all of
- * its size, so when the maker is gone the container goes on paying for what is still in use. Exporter and importer know
- * the pool by the number that the exported descriptor carries. A descriptor alone keeps no memory of a pool. */
+/* Pools in several processes. The maker pays. Each pointer that another process imported holds on to the pool's object, all of its
+ * size, so when the maker is gone the container goes on paying for what is still in use; and to the piece's, which pays when the
+ * maker has freed the piece and the pool has given it back (pool_pieces.c). Exporter and importer know the pool by the number that
+ * the exported descriptor carries, the piece by the bytes that stand for the pointer. A descriptor alone keeps no memory of a pool. */
 #include "memory/pool_share.h"
 
 #include "base/compiler.h"
@@ -10,14 +11,20 @@
 #include "ledger/descriptor.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
+#include "ledger/process.h"
+#include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/handles.h"
+#include "memory/linear_records.h"
 #include "memory/pool.h"
+#include "memory/pool_pieces.h"
 
 #include "cuda_abi.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define POOL_KEY 0x706f6f6c00000002ull
 
@@ -62,42 +69,58 @@ HOOK CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *from, 
     return r;
 }
 
-static void let_go(int object)
+/* ---- pointers ---- */
+
+static struct fr_key piece_key(const CUmemPoolPtrExportData *data)
 {
-    struct fr_op op;
-    if (object == FR_NO_OBJECT) return;
-    fr_free_begin(&op, fr_object_card(object));
-    fr_free_end(&op, fr_object_leave(object));
+    struct fr_key key = fr_key_of_bytes(data);
+    key.a = FR_KEY_PIECE;
+    return key;
 }
 
-/* Held from the first pointer on, and before the driver imports it: the maker cannot let go in between. */
-static void hold(struct fr_pool *p)
+/* What leaves the process uncounted could be held by others after the pool gave it back: rather it does not leave. */
+HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at)
 {
-    if (!p->imported || !p->key.a || p->object != FR_NO_OBJECT) return;
-    int object = fr_object_join(object_key(p->key));
-    fr_pools_enter();
-    bool twice = p->object != FR_NO_OBJECT;
-    if (!twice) p->object = object;
-    fr_unlock(&fr_pools_lock);
-    if (twice) let_go(object);
+    CUmemoryPool handle = NULL;
+    CUresult r = REAL(cuMemPoolExportPointer)(out, at);
+    if (r) return r;
+    struct fr_pool *p = REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at) ? NULL : fr_pool_use(handle);
+    bool counted = p && (p->card == FR_NO_CARD || fr_piece_exported(at, handle, p->card, fr_pool_chunk(p), piece_key(out)));
+    if (p) fr_pool_done(p);
+    if (counted || fr_process_state() == FR_OFF) return CUDA_SUCCESS;
+    memset(out, 0, sizeof *out);
+    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: no more pointers of pools can be exported");
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-HOOK CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+/* Held before the driver imports, so that nobody lets go in between. What nobody in the container pays for cannot be counted
+ * here: a pointer keeps the block that the piece lies in, and only the pool's maker knows how large blocks of it can be. */
+HOOK CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool handle, CUmemPoolPtrExportData *data)
 {
-    struct fr_pool *p = out && data ? fr_pool_use(pool) : NULL;
-    if (!p) return REAL(cuMemPoolImportPointer)(out, pool, data);
-    hold(p);
-    CUresult r = REAL(cuMemPoolImportPointer)(out, pool, data);
+    struct fr_pool *p = out && data ? fr_pool_use(handle) : NULL;
+    if (!p || !p->imported) {
+        if (p) fr_pool_done(p);
+        return REAL(cuMemPoolImportPointer)(out, handle, data);
+    }
+    int pool = p->key.a ? fr_object_join(object_key(p->key)) : FR_NO_OBJECT, piece = fr_object_join(piece_key(data));
+    bool paid = pool != FR_NO_OBJECT && piece != FR_NO_OBJECT;
+    CUresult r = paid || fr_process_state() == FR_OFF ? REAL(cuMemPoolImportPointer)(out, handle, data) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (!paid && r) fr_say(FR_SAY_FOREIGN, "a pointer of a pool that nobody in this container pays for cannot be imported");
+    if (!r && paid && fr_linear_imported(*out, piece, pool)) pool = piece = FR_NO_OBJECT; /* the pointer's now */
+    else if (!r && paid) r = REAL(cuMemFree_v2)(*out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (r || !paid) {
+        fr_object_release(piece);
+        fr_object_release(pool);
+    }
     fr_pool_done(p);
     return r;
 }
 
+/* Pointers of it that are open stay so. */
 CUresult fr_pool_import_ends(struct fr_pool *p)
 {
-    int object = p->object;
     CUresult r = REAL(cuMemPoolDestroy)(p->handle);
-    if (r) return fr_pool_done(p), r;
-    fr_pool_leave(p);
-    let_go(object);
+    if (r) fr_pool_done(p);
+    else fr_pool_leave(p);
     return r;
 }

@@ -8,7 +8,6 @@
 #include "ledger/process.h"
 #include "memory/api_vmm.h"
 #include "memory/devices.h"
-#include "memory/handles.h"
 #include "memory/holding.h"
 
 #include "cuda_abi.h"
@@ -112,31 +111,12 @@ static CUresult map(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllo
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-enum { PAID = -3 };
-
-/* The card of an import that its first mapping pays for. */
-static int unpaid_on(CUmemGenericAllocationHandle number)
-{
-    struct fr_memory *m = fr_memory_pin(number);
-    int card = m && m->unpaid ? m->card : PAID;
-    fr_memory_unpin(m);
-    return card;
-}
-
 HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllocationHandle number, unsigned long long flags)
 {
-    struct fr_op op;
-    int card = unpaid_on(number);
-    bool pays = card != PAID;
-    CUresult r = pays ? fr_op_begin(&op, card, size) : CUDA_SUCCESS;
-    if (r) return r;
     fr_numbers_enter();
     struct fr_memory *m = fr_memory_pin(number);
-    if (!m) r = REAL(cuMemMap)(va, size, offset, number, flags);
-    else if (m->unpaid && (!pays || m->card != card)) r = CUDA_ERROR_INVALID_VALUE; /* the number stands for another import since */
-    else r = map(va, size, offset, number, flags, m);
+    CUresult r = m ? map(va, size, offset, number, flags, m) : REAL(cuMemMap)(va, size, offset, number, flags);
     fr_numbers_leave();
-    if (pays) fr_op_end(&op, m && m->unpaid && !r ? fr_pay_for_import(m, size) : 0);
     fr_memory_unpin(m);
     return r;
 }

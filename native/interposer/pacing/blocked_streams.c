@@ -83,11 +83,12 @@ static bool is_blocked(struct fr_stream_state *st, struct watch *v, uint64_t now
     return false;
 }
 
-/* Not later than by a part of what was waited, nor when it should be done. */
-static uint64_t next_look(const struct watch *v, uint64_t due, uint64_t now)
+/* Not later than by a part of what was waited, nor when it should be done; where lengths are known, after half of what is left. */
+static uint64_t next_look(const struct watch *v, uint64_t due, bool known, uint64_t now)
 {
     uint64_t waited = now - v->began, nap = waited / 64;
     if (nap < NAP_NS) nap = NAP_NS;
+    if (known && due > now && nap < (due - now) / 2) nap = (due - now) / 2;
     if (due > now && nap > due - now) nap = due - now;
     return now + (nap < LONG_NAP_NS ? nap : LONG_NAP_NS);
 }
@@ -106,7 +107,7 @@ void fr_blocked_wait(struct fr_stream_state *st)
             fr_stream_state_unlock(st);
             if (none) return;
         }
-        if (atomic_load(&st->finished) == finished) clock_sleep_until(next_look(&v, due, now));
+        if (atomic_load(&st->finished) == finished) clock_sleep_until(next_look(&v, due, !atomic_load(&st->card->guessed), now));
     }
 }
 

@@ -5,12 +5,18 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "resolve/real.h"
 #include "ledger/limits.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
+#include "memory/api_memory.h"
+#include "memory/api_pool.h"
 #include "memory/context.h"
 #include "memory/context_audit.h"
+#include "memory/context_cost.h"
 #include "memory/place.h"
+#include "memory/streams.h"
+#include "pacing/api_launch.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/lease_client.h"
 #include "pacing/paced_card.h"
@@ -29,6 +35,7 @@
 #include <stdint.h>
 
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
+#define STEADY 4u /* batches that took what was thought, more than those that did not: a turn may end by that */
 #define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
@@ -121,15 +128,26 @@ static enum answer may_begin(const struct fr_paced_card *p, uint64_t ns, uint64_
     return ns <= BESIDE_NS || !fr_stream_states_in_flight(p) ? GO : OVER;
 }
 
-static enum answer may_go(const struct fr_paced_card *p, const struct fr_ticket *t, uint64_t now)
+/* The lease client passes the turn on when what is in flight is nearly done. */
+static void note_full(struct fr_paced_card *p)
+{
+    if (atomic_load_explicit(&p->full, memory_order_relaxed) || atomic_exchange(&p->full, 1)) return;
+    fr_lease_wake((int)(p - fr_paced_cards));
+}
+
+static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, uint64_t now)
 {
     struct fr_backlog a = fr_stream_state_backlog(t->state, now);
     uint64_t end = atomic_load(&p->end);
     if (!a.in_flight) return may_begin(p, t->ns, now);
     if (unlikely(fr_blocked_may_launch(t->state))) return GO;
-    if (end && now + a.left + t->ns > end) return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
+    if (end && now + a.left + t->ns > end) {
+        note_full(p);
+        return a.left > LITTLE_NS && now < end ? ROOM : OVER; /* less may be left than was thought */
+    }
     bool seen = atomic_load_explicit(&t->prediction->pending, memory_order_relaxed) < atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
-    return !a.full && seen && a.in_flight + t->ns <= FR_WINDOW_NS ? GO : ROOM;
+    uint64_t window = unlikely(atomic_load_explicit(&p->shared, memory_order_relaxed)) ? FR_BESIDE_WINDOW_NS : FR_WINDOW_NS;
+    return !a.full && seen && a.in_flight + t->ns <= window ? GO : ROOM;
 }
 
 /* A stream may wait for a word that the program writes, or a kernel for one: then it is never done while launches wait for that.
@@ -185,6 +203,11 @@ static void go_unpaced(struct fr_ticket *t)
     t->card = NULL;
 }
 
+static bool is_known(const struct fr_prediction *g)
+{
+    return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
+}
+
 /* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
 static uint64_t pass(struct fr_ticket *t)
 {
@@ -197,6 +220,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
+            if (unlikely(!is_known(t->prediction))) atomic_store(&p->guessed, 1);
             if (unlikely(!atomic_load_explicit(&p->launched_now, memory_order_relaxed))) atomic_store(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_lease_client(p, now);
             return now;
@@ -209,13 +233,26 @@ static uint64_t pass(struct fr_ticket *t)
     }
 }
 
+/* A launch runs on its stream's card, in the stream's context, which need not be the current one: a stream of a green context, or
+ * of another card with a kernel that belongs to no context. Events are recorded there, too. */
+CUcontext fr_gate_context_of(CUstream stream)
+{
+    CUcontext of = NULL, current = NULL;
+    bool several = atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) > 1 || atomic_load_explicit(&fr_unseen_why, memory_order_relaxed);
+    if (likely(!several)) return NULL;
+    bool made = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
+    if (!made || fr_stream_is_capturing(stream) || REAL(cuStreamGetCtx)(stream, &of)) return NULL;
+    REAL(cuCtxGetCurrent)(&current);
+    return of != current ? of : NULL;
+}
+
 /* Where contexts may come and go unseen, the stream's card is looked up with every batch. */
 static void look_up_again(struct fr_stream_state *st)
 {
     if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed)) && fr_paced_card_here() != st->card) st->looked_up_at = FR_NEVER;
 }
 
-void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
+static void enter(struct fr_ticket *t, const struct fr_work *w)
 {
     t->card = NULL;
     if (!(t->state = fr_gate_stream(w))) return;
@@ -231,10 +268,27 @@ void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
     if (unlikely(begins)) look_up_again(t->state);
 }
 
+void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w)
+{
+    CUcontext before = NULL;
+    t->context = fr_gate_context_of(w->stream);
+    if (likely(!t->context)) return enter(t, w);
+    t->card = NULL;
+    REAL(cuCtxGetCurrent)(&before);
+    if (REAL(cuCtxSetCurrent)(t->context)) return;
+    enter(t, w);
+    REAL(cuCtxSetCurrent)(before);
+}
+
 void fr_gate_leave(struct fr_ticket *t, CUresult result)
 {
     struct fr_paced_card *p = t->card;
     if (!p) return;
+    CUcontext before = NULL;
+    if (unlikely(t->context != NULL)) {
+        REAL(cuCtxGetCurrent)(&before);
+        REAL(cuCtxSetCurrent)(t->context);
+    }
     /* A call that was seen before comes back at once, or when a kernel of a full queue is done. Only the first one, in which the
      * driver may load code, takes long enough to ask for the time again. */
     bool seen = atomic_load_explicit(&t->prediction->samples, memory_order_relaxed);
@@ -242,6 +296,9 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result)
     atomic_store_explicit(&p->last_launch, now, memory_order_relaxed);
     if (result) fr_stream_state_completed(t->state, t->ns);
     else fr_timing_after_launch(t->state, t->prediction, now, t->ns);
+    uint64_t end = atomic_load_explicit(&p->end, memory_order_relaxed);
+    if (end && atomic_load_explicit(&p->queue_end, memory_order_relaxed) + t->ns > end) note_full(p); /* another of these will not be done in time */
     fr_stream_state_done(t->state);
     atomic_fetch_sub(&p->inside, 1);
+    if (unlikely(t->context != NULL)) REAL(cuCtxSetCurrent)(before);
 }

@@ -30,6 +30,7 @@ struct fr_ticket {
     struct fr_stream_state *state;
     struct fr_prediction *prediction;
     uint64_t ns, entered; /* predicted; when it went */
+    CUcontext context;    /* of the stream, where another one is current; else NULL */
 };
 void fr_gate_enter(struct fr_ticket *t, const struct fr_work *w);
 void fr_gate_leave(struct fr_ticket *t, CUresult result);
@@ -45,6 +46,7 @@ void fr_gate_leave(struct fr_ticket *t, CUresult result);
     } while (0)
 
 struct fr_stream_state *fr_gate_stream(const struct fr_work *w); /* on the current context's card; NULL: it is not paced, or nothing runs */
+CUcontext fr_gate_context_of(CUstream stream); /* where another one is current; else NULL */
 struct fr_paced_card *fr_paced_card_here(void); /* of the current context's card; NULL: it is not paced */
 bool fr_card_is_paced(int card);
 

@@ -31,6 +31,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -38,6 +39,7 @@
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
 #define BLOCKED_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
+#define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
 
 struct socket {
     int fd;
@@ -50,6 +52,7 @@ struct client {
     uint64_t again;
     bool asked; /* WANT was said for this turn */
     bool idle;  /* this turn ends because there is nothing to do */
+    bool may_pass_on; /* the arbiter lets the next begin before we are done */
     uint64_t noted;     /* this turn is counted as held up to then */
     uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
     uint64_t waited;    /* of our account, as far as that was looked at */
@@ -142,9 +145,11 @@ static void lose_arbiter(struct client *me)
     set_gate(paced_card_of(me), FR_GATE_FREE);
 }
 
-static void say(struct client *me, enum arbiter_kind kind, bool more)
+static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
 {
-    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me), .more = more};
+    struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me)};
+    if (kind == ARBITER_ENDING) m.length_ns = what;
+    else m.more = what != 0;
     m.lease = atomic_load(&paced_card_of(me)->lease);
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (!still(&me->arbiter) || clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) != sizeof m) lose_arbiter(me);
@@ -163,6 +168,11 @@ static void take_grant(struct client *me, const struct arbiter_message *m)
     atomic_store(&p->end, m->length_ns ? now + m->length_ns : 0);
     atomic_store(&p->launched_now, 0);
     atomic_store(&p->shared, m->more);
+    atomic_store(&p->full, 0);
+    atomic_store(&p->guessed, 0);
+    atomic_store(&p->passes_at, 0);
+    atomic_store(&p->alone_at, now + FR_HANDOVER_NS);
+    me->may_pass_on = m->gang;
     set_gate(p, FR_GATE_OPEN);
 }
 
@@ -213,6 +223,7 @@ static uint64_t turn_is_idle(const struct fr_paced_card *p)
 static uint64_t turn_ends(const struct fr_paced_card *p)
 {
     uint64_t end = atomic_load(&p->end), quiet = turn_is_idle(p);
+    if (atomic_load(&p->passes_at) && atomic_load(&p->passes_at) < end) end = atomic_load(&p->passes_at);
     return end && end < quiet ? end : quiet;
 }
 
@@ -237,11 +248,24 @@ static bool is_rallied(const struct client *me)
     return false;
 }
 
+/* Says when the next container may be let in: just before our last kernel is done, so that the card does not stand idle while one
+ * thread after the other wakes up. The arbiter keeps that time, not we: it is sooner awake. Only where all lengths are known. */
+static void pass_on(struct client *me, uint64_t now)
+{
+    struct fr_paced_card *p = paced_card_of(me);
+    uint64_t queue = atomic_load(&p->queue_end), when = queue > now + FR_HANDOVER_NS ? queue - FR_HANDOVER_NS : now;
+    bool known = !atomic_load(&p->guessed) && !atomic_load(&p->shared) && !fr_blocked_any(p);
+    if (!me->may_pass_on || !known || queue <= now || atomic_load(&p->passes_at)) return;
+    atomic_store(&p->passes_at, when);
+    say(me, ARBITER_ENDING, when - now);
+}
+
 static void give_back(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
     uint64_t from = clock_now();
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
+    pass_on(me, clock_now());
     fr_stream_states_drain(p);
     note_held(me);
     note_waits(me);
@@ -270,6 +294,7 @@ static uint64_t see_to_gate(struct client *me)
     see_to_blocked(p);
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
+    if (atomic_load(&p->gate) == FR_GATE_OPEN && atomic_load(&p->full)) pass_on(me, now);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && now >= turn_ends(p)) fr_lease_close(p);
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) give_back(me);
     if (atomic_load(&p->gate) == FR_GATE_ASKED && !me->asked) {
@@ -306,6 +331,7 @@ static void *work(void *of)
     char byte[8];
     clock_now();
     atomic_store(&me->present, 1);
+    prctl(PR_SET_TIMERSLACK, SLACK_NS);
     int mode = 2; /* relaxed: what this thread asks the driver disturbs no capture */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (;;) {

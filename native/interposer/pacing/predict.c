@@ -14,6 +14,8 @@
 
 #define PREDICTIONS 8192
 #define PROBES 16
+#define STEADIEST 16u /* one right prediction counts 1, up to that; a wrong one takes UNSTEADY: one in ten may be, as on a busy host */
+#define UNSTEADY 5u
 #define MEMORY 256.0 /* launches that the slow mean remembers */
 
 static FR_LARGE struct fr_prediction predictions[PREDICTIONS];
@@ -44,6 +46,15 @@ uint64_t fr_prediction_ns(const struct fr_prediction *g)
     if (unlikely(!atomic_load_explicit(&g->samples, memory_order_relaxed))) return FR_UNKNOWN_NS;
     uint32_t lately = atomic_load_explicit(&g->ns, memory_order_relaxed), slow = atomic_load_explicit(&g->slow, memory_order_relaxed);
     return lately > slow ? lately : slow;
+}
+
+void fr_prediction_check(struct fr_prediction *g, uint64_t thought, uint64_t measured)
+{
+    uint64_t off = thought > measured ? thought - measured : measured - thought;
+    uint32_t steady = atomic_load_explicit(&g->steady, memory_order_relaxed);
+    if (off < measured / 8 + 50000) steady += steady < STEADIEST;
+    else steady -= steady < UNSTEADY ? steady : UNSTEADY;
+    atomic_store_explicit(&g->steady, steady, memory_order_relaxed);
 }
 
 static double towards(double from, double to, double part)

@@ -31,6 +31,7 @@ struct batch {
     struct fr_prediction *prediction[KERNELS];
     bool gap;    /* the stream ran dry in it: its length says nothing */
     bool shared; /* others had the card too meanwhile */
+    bool beside; /* the turn before or the one after may have had a part of FR_HANDOVER_NS in it */
     bool behind; /* a wait that the program put into the stream */
     bool single; /* began on a dry stream: ends with its first launch, before it can */
 };

@@ -37,9 +37,18 @@ static void landed(struct fr_stream_state *st, struct batch *b)
     for (uint32_t i = 0; i < b->kernels; i++) atomic_fetch_sub_explicit(&b->prediction[i]->pending, b->of_kernel[i], memory_order_relaxed);
 }
 
+/* Up to FR_HANDOVER_NS of it may be another's: it took so much less, as far as that is nearer to what was thought. */
+static uint64_t less_the_others(uint64_t thought, uint64_t measured)
+{
+    if (thought >= measured) return measured;
+    return thought + FR_HANDOVER_NS > measured ? thought : measured - FR_HANDOVER_NS;
+}
+
 static void learn(const struct batch *b, uint64_t measured)
 {
     if (b->gap || !b->kernels) return;
+    if (b->beside) measured = less_the_others(b->ns, measured);
+    for (uint32_t i = 0; i < b->kernels; i++) fr_prediction_check(b->prediction[i], b->ns, measured);
     if (b->shared && b->kernels == 1) return fr_prediction_bound(b->prediction[0], b->of_kernel[0], measured / b->of_kernel[0] + 1);
     if (b->shared && measured > b->ns) measured = b->ns;
     if (b->kernels == 1) return fr_prediction_learn(b->prediction[0], b->of_kernel[0], measured / b->of_kernel[0] + 1);
@@ -82,6 +91,8 @@ static void finish(struct fr_stream_state *st)
     float ms = 0;
     bool timed = !REAL(cuEventElapsedTime)(&ms, b->from, b->to) && ms >= 0;
     b->shared |= atomic_load_explicit(&st->card->shared, memory_order_relaxed);
+    uint64_t passes = atomic_load_explicit(&st->card->passes_at, memory_order_relaxed);
+    b->beside |= passes && clock_now() >= passes;
     if (timed) learn(b, (uint64_t)((double)ms * 1e6));
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
@@ -146,6 +157,7 @@ static void begin(struct fr_stream_state *st, bool dry)
     b->ns = b->launches = b->kernels = 0;
     b->gap = false;
     b->shared = atomic_load_explicit(&st->card->shared, memory_order_relaxed);
+    b->beside = clock_now() < atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
     b->behind = st->told;
     st->told = false;
     b->single = dry;

@@ -2,6 +2,7 @@
  * for stalled. */
 #include "base/compiler.h"
 #include "resolve/real.h"
+#include "memory/api_memory.h"
 #include "memory/streams.h"
 #include "pacing/api_launch.h"
 #include "pacing/gate.h"
@@ -29,9 +30,15 @@ static void cut(CUstream s, bool own)
 /* What is launched into the stream NULL later waits for this one. */
 static void cut_here(CUstream s, bool own, bool by_host)
 {
+    CUcontext of = fr_gate_context_of(s), before = NULL;
     if (by_host) atomic_store(&fr_blocked_by_host, 1);
+    if (unlikely(of != NULL)) {
+        REAL(cuCtxGetCurrent)(&before);
+        if (REAL(cuCtxSetCurrent)(of)) return;
+    }
     cut(s, own);
     if ((s || own) && !atomic_load(&fr_capture_count)) cut(NULL, false);
+    if (unlikely(of != NULL)) REAL(cuCtxSetCurrent)(before);
 }
 
 #define WAITS(name, own, by_host, parameters, arguments) \

@@ -436,6 +436,22 @@ static CUresult end(CUstream handle, CUgraph *out)
 API CUresult cuStreamEndCapture(CUstream s, CUgraph *out) { return end(s, out); }
 API CUresult cuStreamEndCapture_ptsz(CUstream s, CUgraph *out) { return end(SIM_PER_THREAD(s), out); }
 
+/* Into a command list of the graphics driver, which is not simulated: what was captured never runs. */
+static CUresult begin_to_list(CUstream s, const void *list) { return list ? begin(s, 2) : CUDA_ERROR_INVALID_VALUE; }
+
+static CUresult end_to_list(CUstream s)
+{
+    CUgraph captured = NULL;
+    CUresult r = end(s, &captured);
+    if (captured) cuGraphDestroy(captured);
+    return r;
+}
+
+API CUresult cuStreamBeginCaptureToCig(CUstream s, const void *list) { return begin_to_list(s, list); }
+API CUresult cuStreamBeginCaptureToCig_ptsz(CUstream s, const void *list) { return begin_to_list(SIM_PER_THREAD(s), list); }
+API CUresult cuStreamEndCaptureToCig(CUstream s) { return end_to_list(s); }
+API CUresult cuStreamEndCaptureToCig_ptsz(CUstream s) { return end_to_list(SIM_PER_THREAD(s)); }
+
 static CUresult status(CUstream handle, int *out, uint64_t *id)
 {
     struct sim_stream *st;

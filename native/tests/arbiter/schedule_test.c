@@ -492,6 +492,62 @@ static void who_shared_and_does_not_let_go_is_late_and_the_others_go_on(void)
     EXPECT_EQ(s.holder[0], !gone);
 }
 
+/* Two of equal weight in turns of their own: the first one holds, the second waits. */
+static void in_turns(void)
+{
+    schedule_init(&s);
+    s.exclusive = true;
+    now = SECOND;
+    for (uint32_t i = 0; i < 2; i++) schedule_seat(&s, 0, i, (struct schedule_terms){50, 0, 0}, now);
+    for (uint32_t i = 0; i < 2; i++) schedule_want(&s, 0, i, 1, now);
+    decide_at(now);
+    EXPECT_EQ(s.holder[0], 0);
+}
+
+static void who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(void)
+{
+    in_turns();
+    uint64_t began = now;
+    schedule_ending(&s, 0, 0, began + 4 * MS, began + MS);
+    decide_at(began + 3 * MS);
+    EXPECT_EQ(s.holder[0], 0);
+    decide_at(began + 4 * MS);
+    EXPECT_EQ(s.holder[0], 1);
+    EXPECT(s.seats[0][0].draining && !s.seats[0][0].holds);
+    EXPECT(s.seats[0][1].over_at > now); /* who drains comes back: this turn has an end, too */
+    now = began + 4 * MS + 300000;
+    schedule_done(&s, 0, 0, true, now);
+    EXPECT_EQ(s.seats[0][0].held_ns, 4 * MS + 300000);
+    EXPECT_EQ(s.seats[0][1].held_ns, 0);
+    decide_at(now);
+    EXPECT_EQ(s.holder[0], 1);
+    EXPECT(!s.seats[0][0].draining && s.seats[0][0].lates == 0);
+}
+
+static void who_is_next_itself_keeps_its_turn_until_it_is_done(void)
+{
+    in_turns();
+    schedule_done(&s, 0, 1, false, now);
+    schedule_ending(&s, 0, 0, now + MS, now);
+    decide_at(now + 2 * MS);
+    EXPECT_EQ(s.holder[0], 0);
+    EXPECT(!s.seats[0][0].draining);
+}
+
+static void who_says_that_it_ends_and_does_not_shares_the_card_and_is_late(void)
+{
+    in_turns();
+    uint64_t began = now;
+    schedule_ending(&s, 0, 0, began, began);
+    decide_at(began);
+    EXPECT_EQ(s.holder[0], 1);
+    decide_at(began + SCHEDULE_FIRST_GRACE + MS);
+    EXPECT_EQ(s.seats[0][0].lates, 1);
+    EXPECT(s.seats[0][0].late && !s.seats[0][0].draining);
+    uint64_t first = s.seats[0][0].held_ns, second = s.seats[0][1].held_ns;
+    EXPECT(first < second + MS && second < first + SCHEDULE_SLICES + MS);
+}
+
 static void nonsense_in_any_order_breaks_nothing(void)
 {
     schedule_init(&s);
@@ -500,7 +556,8 @@ static void nonsense_in_any_order_breaks_nothing(void)
         uint32_t card = chance(3), tenant = chance(6);
         struct schedule_decision d;
         uint64_t again;
-        switch (chance(6)) {
+        switch (chance(7)) {
+        case 6: schedule_ending(&s, card, tenant, chance(3) ? now + chance(20) * MS : 0, now); break;
         case 0: schedule_seat(&s, card, tenant, (struct schedule_terms){chance(120), chance(130), chance(3)}, now); break;
         case 1: schedule_leave(&s, card, tenant, now); break;
         case 2:
@@ -548,6 +605,9 @@ int main(void)
     RUN(who_gets_more_than_its_weight_ends_it_at_once);
     RUN(who_has_a_hard_limit_or_another_priority_or_several_cards_shares_with_nobody);
     RUN(who_shared_and_does_not_let_go_is_late_and_the_others_go_on);
+    RUN(who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done);
+    RUN(who_is_next_itself_keeps_its_turn_until_it_is_done);
+    RUN(who_says_that_it_ends_and_does_not_shares_the_card_and_is_late);
     RUN(nonsense_in_any_order_breaks_nothing);
     FINISH;
 }

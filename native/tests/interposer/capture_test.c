@@ -76,6 +76,22 @@ static void a_launch_into_a_capture_charges_nothing(void)
     clean(inner);
 }
 
+CUresult cuStreamBeginCaptureToCig(CUstream, void *);
+CUresult cuStreamEndCaptureToCig(CUstream);
+
+/* Into a command list of the graphics driver. */
+static void a_capture_for_graphics_is_one_too(void)
+{
+    char list[64] = {0};
+    CUdeviceptr p = 0;
+    EXPECT_EQ(cuStreamBeginCaptureToCig(stream, list), 0);
+    EXPECT_EQ(cuMemAllocAsync(&p, 8 * QUOTA, stream), 0);
+    EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
+    EXPECT_EQ(cuStreamEndCaptureToCig(stream), 0);
+    EXPECT_BOTH(0);
+    EXPECT_EQ(cuMemAllocAsync(&p, 8 * QUOTA, stream), OOM); /* no longer */
+}
+
 static void a_capture_outlives_a_refusal_in_another_stream(void)
 {
     CUdeviceptr held, p, rest;
@@ -174,6 +190,7 @@ int main(void)
     RUN(what_is_captured_is_charged_when_it_is_launched);
     RUN(a_capture_with_no_quota_left_succeeds_and_its_launch_does_not);
     RUN(a_launch_into_a_capture_charges_nothing);
+    RUN(a_capture_for_graphics_is_one_too);
     RUN(a_capture_outlives_a_refusal_in_another_stream);
     RUN(a_forbidden_synchronisation_gets_the_drivers_error);
     RUN(a_stream_drawn_into_a_capture_allocates_for_the_graph);

@@ -9,7 +9,7 @@
 CUresult cuLaunchKernelEx(const CUlaunchConfig *, CUfunction, void **, void **);
 CUresult cuLaunchCooperativeKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **);
 
-#define LIMITED CARD_A "=900MiB,context=256MiB,cores=20,cores-limit=20"
+#define LIMITED CARD_A "=900MiB,context=256MiB,cores=20,cores-limit=20 " CARD_B "=900MiB,context=100MiB"
 #define KERNELS 20
 #define KERNEL_US 5000
 #define ALONE (KERNELS * KERNEL_US / 1e6)
@@ -123,6 +123,52 @@ static void large_fills_count(void)
     EXPECT(seconds() - from > 3 * 400 * 64.0 * MIB / 1500e9 / 1.2); /* the card's memory: at most 1500 GB/s */
 }
 
+/* ---- the stream's card counts, whatever context is current ---- */
+
+typedef struct { int type; unsigned char padding[92]; unsigned sms; unsigned char rest[44]; } resource;
+CUresult cuDeviceGetDevResource(CUdevice, resource *, int);
+CUresult cuDevResourceGenerateDesc(void **, const resource *, unsigned);
+CUresult cuGreenCtxCreate(CUgreenCtx *, void *, CUdevice, unsigned);
+CUresult cuGreenCtxStreamCreate(CUstream *, CUgreenCtx, unsigned, int);
+
+static CUstream of_green;
+
+static CUresult in_a_stream_of_a_green_context(void)
+{
+    resource all;
+    void *description;
+    CUgreenCtx g;
+    if (!of_green) {
+        EXPECT_EQ(cuDeviceGetDevResource(0, &all, 1), CUDA_SUCCESS);
+        EXPECT_EQ(cuDevResourceGenerateDesc(&description, &all, 1), CUDA_SUCCESS);
+        EXPECT_EQ(cuGreenCtxCreate(&g, description, 0, 1), CUDA_SUCCESS);
+        EXPECT_EQ(cuGreenCtxStreamCreate(&of_green, g, 1, 0), CUDA_SUCCESS);
+    }
+    return spin_in(spin, KERNEL_US, of_green);
+}
+
+static double time_in_green_streams(void)
+{
+    double from = seconds();
+    for (int i = 0; i < KERNELS; i++) EXPECT_EQ(in_a_stream_of_a_green_context(), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamSynchronize(of_green), CUDA_SUCCESS);
+    return seconds() - from;
+}
+
+static void streams_of_green_contexts_count(void)
+{
+    get_ready();
+    EXPECT(time_in_green_streams() > LONG_ENOUGH);
+}
+
+static void a_stream_of_one_card_counts_there_while_another_card_is_current(void)
+{
+    get_ready();
+    EXPECT_EQ(in_a_stream_of_a_green_context(), CUDA_SUCCESS);
+    context_on(1); /* has no limit */
+    EXPECT(time_in_green_streams() > LONG_ENOUGH);
+}
+
 /* Nothing runs while a stream captures, so nothing waits, and what is captured is what was launched. */
 static void captured_launches_neither_wait_nor_count(void)
 {
@@ -136,6 +182,26 @@ static void captured_launches_neither_wait_nor_count(void)
     EXPECT(seconds() - from < 200 * KERNEL_US / 1e6);
     EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
     EXPECT(graph != NULL);
+}
+
+CUresult cuStreamBeginCaptureToCig(CUstream, void *);
+CUresult cuStreamEndCaptureToCig(CUstream);
+
+/* Captured for a command list of the graphics driver: they run with that. */
+static void launches_captured_for_graphics_neither_wait_nor_count(void)
+{
+    get_ready();
+    CUstream s;
+    char list[64] = {0};
+    EXPECT_EQ(cuStreamCreate(&s, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamBeginCaptureToCig(s, list), CUDA_SUCCESS);
+    double from = seconds();
+    for (int i = 0; i < 200; i++) EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+    EXPECT(seconds() - from < 200 * KERNEL_US / 1e6 / 2);
+    EXPECT_EQ(cuStreamEndCaptureToCig(s), CUDA_SUCCESS);
+    EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT(time_of(by_kernel) > LONG_ENOUGH); /* from then on they count again */
 }
 
 static void a_kernel_longer_than_a_lease_goes_and_is_paid_for(void)
@@ -288,10 +354,13 @@ int main(void)
     UNDER_AN_ARBITER(per_thread_counts);
     UNDER_AN_ARBITER(by_address_counts);
     UNDER_AN_ARBITER(in_many_streams_counts);
+    UNDER_AN_ARBITER(streams_of_green_contexts_count);
+    UNDER_AN_ARBITER(a_stream_of_one_card_counts_there_while_another_card_is_current);
     UNDER_AN_ARBITER(by_graph_counts);
     UNDER_AN_ARBITER(with_a_wait_counts);
     UNDER_AN_ARBITER(large_fills_count);
     UNDER_AN_ARBITER(captured_launches_neither_wait_nor_count);
+    UNDER_AN_ARBITER(launches_captured_for_graphics_neither_wait_nor_count);
     UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
     UNDER_AN_ARBITER(threads_on_one_stream_and_on_several_are_limited_as_one);
     UNDER_AN_ARBITER(a_stream_that_waits_for_what_is_launched_later_hangs_nobody);

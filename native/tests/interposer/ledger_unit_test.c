@@ -3,6 +3,7 @@
 
 #include "ledger/account.h"
 #include "ledger/descriptor.h"
+#include "ledger/frees.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "ledger/oom_retry.h"
@@ -223,6 +224,39 @@ static void a_refusal_waits_for_a_free_that_had_begun(void)
     pthread_join(t, NULL);
 }
 
+static _Atomic bool done;
+
+static void *free_nothing_again_and_again(void *none)
+{
+    struct fr_op op;
+    while (!atomic_load(&done)) {
+        fr_free_begin(&op, 0);
+        fr_free_end(&op, 0);
+    }
+    return none;
+}
+
+/* Frees that begin and end meanwhile are not the one that is waited for, and need not be waited for either. */
+static void a_refusal_waits_for_that_free_and_not_for_later_ones(void)
+{
+    pthread_t t, others[2];
+    make_container(64 * MIB, 1, 16);
+    EXPECT(take(0, 64 * MIB));
+    for (int i = 0; i < 2; i++) pthread_create(&others[i], NULL, free_nothing_again_and_again, NULL);
+    for (int i = 0; i < 20; i++) {
+        fr_free_begin(&on_its_way, 0);
+        pthread_create(&t, NULL, free_soon, (void *)(uintptr_t)(64 * MIB));
+        EXPECT(take(0, 64 * MIB));
+        pthread_join(t, NULL);
+    }
+    double start = seconds();
+    EXPECT(!take(0, MIB));
+    EXPECT(seconds() - start < 1);
+    atomic_store(&done, true);
+    for (int i = 0; i < 2; i++) pthread_join(others[i], NULL);
+    EXPECT(!fr_frees_any(atomic_load(&fr_own_account(0)->frees)));
+}
+
 static void a_refusal_waits_no_longer_than_that(void)
 {
     make_container(64 * MIB, 1, 16);
@@ -386,7 +420,7 @@ static void *churn_thread(void *seed)
         uint64_t bytes = ((uint64_t)rand_r(&s) % 16 + 1) * MIB;
         if (rand_r(&s) % 2 && held >= bytes) give((int)(s % 2), 0), give(0, bytes), held -= bytes;
         else if (fr_reserve(0, bytes / FR_UNIT_BYTES)) {
-            struct fr_op op = {0, bytes};
+            struct fr_op op = {.card = 0, .reserved = bytes};
             fr_op_end(&op, bytes);
             held += bytes;
         }
@@ -406,7 +440,7 @@ static void threads_of_a_process_lose_no_charge(void)
     EXPECT_EQ(fr_used(0), 0);
     EXPECT_EQ(sum_of_charges(0), 0);
     EXPECT_EQ(atomic_load(&fr_own_account(0)->slack), 0);
-    EXPECT_EQ(atomic_load(&fr_own_account(0)->frees) & 0xFFFF, 0);
+    EXPECT(!fr_frees_any(atomic_load(&fr_own_account(0)->frees)));
 }
 
 static double nanoseconds_each(double start, unsigned times)
@@ -453,6 +487,7 @@ static int tests(void)
     RUN_ALONE(the_peak_is_what_was_kept);
     RUN_ALONE(a_refusal_waits_for_what_a_call_on_its_way_will_not_need);
     RUN_ALONE(a_refusal_waits_for_a_free_that_had_begun);
+    RUN_ALONE(a_refusal_waits_for_that_free_and_not_for_later_ones);
     RUN_ALONE(a_refusal_waits_no_longer_than_that);
     RUN_ALONE(patience_outlasts_a_wait_for_a_processor_and_ends);
     RUN_ALONE(a_refusal_that_nothing_on_its_way_can_change_comes_at_once);

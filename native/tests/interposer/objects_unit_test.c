@@ -240,6 +240,34 @@ static void an_object_has_as_many_names_as_are_given_to_it(void)
     EXPECT_EQ(fr_object_join(OTHER), FR_NO_OBJECT);
 }
 
+static void what_a_holder_is_charged_more_goes_with_the_last_one(void)
+{
+    begin();
+    int o = fr_object_share(0, 0, KEY);
+    struct partner importer = start();
+    EXPECT_EQ(ask(importer, 'j'), o);
+    EXPECT(fr_object_charge(o, KEY, 2 * MIB)); /* while its maker holds it, in the maker's account */
+    EXPECT_EQ(fr_used_here(0), 2 * MIB);
+    EXPECT_EQ(fr_object_leave(o), 0);
+    EXPECT_EQ(own_bytes(o), 2 * MIB);
+    EXPECT(fr_object_charge(o, KEY, 128 * MIB)); /* above the quota, too */
+    EXPECT(!fr_object_charge(o, OTHER, MIB));
+    EXPECT_EQ(fr_used_here(0), 0);
+    EXPECT_EQ(fr_used(0), 130 * MIB);
+    killed(importer);
+    EXPECT_EQ(fr_used(0), 0);
+    EXPECT(!fr_object_charge(o, KEY, 8 * MIB));
+    EXPECT_EQ(fr_used(0), 0);
+}
+
+static void what_its_maker_alone_is_charged_more_comes_back_to_it(void)
+{
+    begin();
+    int o = fr_object_share(0, 0, KEY);
+    EXPECT(fr_object_charge(o, KEY, 8 * MIB));
+    EXPECT_EQ(fr_object_leave(o), 8 * MIB);
+}
+
 static void a_forked_child_holds_none_of_its_parents_objects(void)
 {
     begin();
@@ -293,6 +321,8 @@ static int tests(void)
     RUN_ALONE(of_two_importers_from_elsewhere_one_pays);
     RUN_ALONE(an_object_that_grows_moves_with_its_new_size);
     RUN_ALONE(an_object_has_as_many_names_as_are_given_to_it);
+    RUN_ALONE(what_a_holder_is_charged_more_goes_with_the_last_one);
+    RUN_ALONE(what_its_maker_alone_is_charged_more_comes_back_to_it);
     RUN_ALONE(a_forked_child_holds_none_of_its_parents_objects);
     RUN_ALONE(a_full_table_says_so);
     RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_hangs_nobody);

@@ -236,6 +236,71 @@ static void foreign_memory_beyond_the_quota_is_out_of_memory(void)
     end(c, false), end(stranger, false);
 }
 
+/* It has lost its number, so it is charged beside its maker: twice, and never not at all. */
+static void a_descriptor_that_was_opened_again_is_charged_to_who_imports_it(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0);
+    EXPECT_EQ(import_reopened_fd(b, 0, 0, fd), CUDA_SUCCESS);
+    close(fd);
+    EXPECT_EQ(seen_by(c), 3 * CONTEXT + 128 * MIB);
+    end(a, true);
+    HOLDS(2, 64);
+    rest_is_exact(2, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+static void copies_of_a_descriptor_keep_its_number(void)
+{
+    three();
+    EXPECT_EQ(order(a, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(a, 0), copy = dup(fd); /* and each comes to b through a socket */
+    EXPECT_EQ(import_fd(b, 0, 0, fd) + import_fd(b, 1, 64 * MIB, copy), CUDA_SUCCESS);
+    close(fd), close(copy);
+    HOLDS(3, 64);
+    end(a, true);
+    HOLDS(2, 64);
+    end(b, true), end(c, false);
+}
+
+/* A stranger's memory: of a handle that is never mapped, of one whose maker dies, and where another card is current. */
+static void foreign_memory_is_charged_on_its_own_card_before_anybody_maps_it(void)
+{
+    char ours[512], name[128];
+    snprintf(ours, sizeof ours, "%s", container_directory);
+    snprintf(name, sizeof name, "%s", getenv("SIMGPU_CONTAINER"));
+    new_container(CARDS);
+    struct worker stranger = start(0);
+    begin(stranger);
+    EXPECT_EQ(order(stranger, MAKE, 0, 64 * MIB), CUDA_SUCCESS);
+    int fd = export_fd(stranger, 0);
+    struct message fabric = handle_of(stranger, FABRIC, 0, 0), ipc = handle_of(stranger, IPC, 1, 32 * MIB);
+    setenv("FRACTILE_DIR", ours, 1);
+    setenv("SIMGPU_CONTAINER", name, 1);
+    a = start(1), b = start(0), c = start(0);
+    begin(a), begin(b), begin(c);
+    EXPECT_EQ(import_fd(b, 0, 0, fd) + open_handle(b, IMPORT_FABRIC, 1, 0, &fabric), CUDA_SUCCESS); /* two names, and charged twice */
+    close(fd);
+    EXPECT_EQ(seen_by(c), 2 * CONTEXT + 128 * MIB);
+    EXPECT_EQ(order(b, CLOSE, 1, 0), CUDA_SUCCESS);
+    EXPECT_EQ(seen_by(c), 2 * CONTEXT + 64 * MIB);
+    unsigned long long second = seen_by(a);
+    EXPECT_EQ(open_handle(a, IPC_OPEN, 0, 0, &ipc), CUDA_SUCCESS);
+    EXPECT_EQ(seen_by(a), second);
+    EXPECT_EQ(seen_by(c), 2 * CONTEXT + 96 * MIB);
+    end(stranger, true);
+    HOLDS(2, 96);
+    rest_is_exact(2, 96);
+    EXPECT_EQ(order(a, IPC_CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 64);
+    EXPECT_EQ(order(b, CLOSE, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 0);
+    end(a, false), end(b, false), end(c, false);
+}
+
 /* The kernel's list of locks is what tells that a descriptor is still open: nothing else of the machine is taken for one. */
 static void a_program_that_closes_all_descriptors_after_exporting_loses_nothing(void)
 {
@@ -286,6 +351,9 @@ int main(void)
     IN(CARDS, an_import_that_is_not_mapped_holds_the_memory_too);
     IN(CARD_A "=2GiB,context=256MiB", memory_of_another_container_is_charged_in_full_and_once);
     IN(CARD_A "=300MiB,context=256MiB", foreign_memory_beyond_the_quota_is_out_of_memory);
+    IN(CARDS, a_descriptor_that_was_opened_again_is_charged_to_who_imports_it);
+    IN(CARDS, copies_of_a_descriptor_keep_its_number);
+    IN(CARDS " " CARD_B "=1GiB,context=100MiB", foreign_memory_is_charged_on_its_own_card_before_anybody_maps_it);
     IN(CARDS, a_program_that_closes_all_descriptors_after_exporting_loses_nothing);
     IN(CARDS, what_the_full_table_cannot_count_is_not_exported);
     FINISH;

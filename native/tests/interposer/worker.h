@@ -13,11 +13,19 @@
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle, CUdevice);
 CUresult cuMulticastBindMem(CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, size_t, unsigned long long);
+CUresult cuMemPoolExportToShareableHandle(void *, CUmemoryPool, int, unsigned long long);
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *, void *, int, unsigned long long);
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *, CUdeviceptr);
+CUresult cuMemPoolImportPointer(CUdeviceptr *, CUmemoryPool, CUmemPoolPtrExportData *);
 
 /* MAKE gives a handle of `size`; EXPORT its descriptor, FABRIC its fabric handle; IPC allocates `size` and gives its IPC handle.
+ * REOPEN imports a descriptor that it opens once more by /proc/self/fd. POOL makes a pool, PIECE takes `size` from it and gives the
+ * pool's descriptor and the piece's pointer; TRIM frees the piece and empties the pool. POOL_IN imports the pool and a pointer of it, PIECE_IN
+ * one more pointer, PIECE_OUT frees one, POOL_OUT destroys the imported pool.
  * TEAM makes a multicast object; JOIN adds the process's card to one that it imported, BIND binds `size` of its first handle. */
 enum what { MAKE = 'm', EXPORT = 'e', FABRIC = 'f', FREE = 'r', IMPORT = 'i', IMPORT_FABRIC = 'F', CLOSE = 'c', IPC = 'I', IPC_OPEN = 'O',
             IPC_CLOSE = 'C', IPC_FREE = 'R', DROP_FD = 'd', ALLOC = 'a', GIVE = 'g', USED = 'u', END = 'q',
+            REOPEN = 'o', POOL = 'p', PIECE = 'P', PIECE_FREE = 'k', TRIM = 't', POOL_IN = 'x', PIECE_IN = 'X', PIECE_OUT = 'y', POOL_OUT = 'Y',
             TEAM = 'T', JOIN = 'J', BIND = 'B' };
 
 struct message {
@@ -57,6 +65,8 @@ static inline int talk(int socket, struct message *m, int fd, bool send)
 struct things {
     CUmemGenericAllocationHandle made[MOST], imported[MOST];
     CUdeviceptr mapped[MOST], linear[MOST], opened[MOST], plain[MOST];
+    CUdeviceptr piece[MOST], piece_in[MOST];
+    CUmemoryPool pool, pool_in; /* one of each is enough */
     size_t size[MOST];
     int fd[MOST], device;
 };
@@ -76,6 +86,40 @@ static inline CUresult drop_import(struct things *t, int n)
     CUresult r = t->mapped[n] ? cuMemUnmap(t->mapped[n], t->size[n]) : CUDA_SUCCESS;
     t->mapped[n] = 0;
     return r ? r : cuMemRelease(t->imported[n]);
+}
+
+static inline CUresult import_reopened(struct things *t, struct message *m, int fd)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int again = open(path, O_RDWR | O_CLOEXEC);
+    CUresult r = import_one(t, m, (void *)(intptr_t)again, 1);
+    close(again);
+    close(fd);
+    return r;
+}
+
+static inline CUresult give_piece(struct things *t, struct message *m, int *answer)
+{
+    CUmemPoolPtrExportData pointer;
+    CUresult r = cuMemAllocFromPoolAsync(&t->piece[m->number], m->size, t->pool, NULL);
+    if (!r) r = cuMemPoolExportToShareableHandle(&t->fd[m->number], t->pool, 1, 0);
+    if (!r) r = cuMemPoolExportPointer(&pointer, t->piece[m->number]);
+    if (!r) memcpy(m->handle, &pointer, sizeof pointer), *answer = t->fd[m->number];
+    return r;
+}
+
+static inline CUresult take_piece(struct things *t, struct message *m)
+{
+    CUmemPoolPtrExportData pointer;
+    memcpy(&pointer, m->handle, sizeof pointer);
+    return cuMemPoolImportPointer(&t->piece_in[m->number], t->pool_in, &pointer);
+}
+
+static inline CUresult free_and_wait(CUdeviceptr p)
+{
+    CUresult r = cuMemFreeAsync(p, NULL);
+    return r ? r : cuCtxSynchronize();
 }
 
 static inline CUresult obey(struct things *t, struct message *m, int fd, int *answer)
@@ -110,6 +154,18 @@ static inline CUresult obey(struct things *t, struct message *m, int fd, int *an
     case DROP_FD: return close(t->fd[n]) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
     case ALLOC: return cuMemAlloc_v2(&t->plain[n], m->size);
     case GIVE: return cuMemFree_v2(t->plain[n]);
+    case REOPEN: return import_reopened(t, m, fd);
+    case POOL: return cuMemPoolCreate(&t->pool, &(CUmemPoolProps){.allocType = 1, .handleTypes = 1, .location = {1, t->device}});
+    case PIECE: return give_piece(t, m, answer);
+    case PIECE_FREE: return free_and_wait(t->piece[n]);
+    case TRIM: return cuMemPoolTrimTo(t->pool, 0);
+    case POOL_IN:
+        r = cuMemPoolImportFromShareableHandle(&t->pool_in, (void *)(intptr_t)fd, 1, 0);
+        close(fd);
+        return r ? r : take_piece(t, m);
+    case PIECE_IN: return take_piece(t, m);
+    case PIECE_OUT: return free_and_wait(t->piece_in[n]);
+    case POOL_OUT: return cuMemPoolDestroy(t->pool_in);
     case TEAM: return cuMulticastCreate(&t->made[n], &(CUmulticastObjectProp){.numDevices = 2, .size = m->size, .handleTypes = 1});
     case JOIN: return cuMulticastAddDevice(t->imported[n], t->device);
     case BIND: return cuMulticastBindMem(t->imported[n], 0, t->made[0], 0, m->size, 0);
@@ -176,6 +232,29 @@ static inline int export_fd(struct worker w, int number)
 static inline CUresult import_fd(struct worker w, int number, unsigned long long size, int fd)
 {
     struct message m = {.what = IMPORT, .number = number, .size = size};
+    return tell(w, &m, fd, NULL);
+}
+
+static inline CUresult import_reopened_fd(struct worker w, int number, unsigned long long size, int fd)
+{
+    struct message m = {.what = REOPEN, .number = number, .size = size};
+    return tell(w, &m, fd, NULL);
+}
+
+/* A piece of its pool: the pointer, and the pool's descriptor, which it closed itself. */
+static inline struct message piece_of(struct worker w, int number, unsigned long long size, int *fd)
+{
+    struct message m = {.what = PIECE, .number = number, .size = size};
+    EXPECT_EQ(tell(w, &m, -1, fd), CUDA_SUCCESS);
+    EXPECT_EQ(order(w, DROP_FD, number, 0), CUDA_SUCCESS);
+    return m;
+}
+
+static inline CUresult import_piece(struct worker w, int number, const struct message *piece, int fd)
+{
+    struct message m = *piece;
+    m.what = fd < 0 ? PIECE_IN : POOL_IN;
+    m.number = number;
     return tell(w, &m, fd, NULL);
 }
 

@@ -1,0 +1,22 @@
+/* Frees that are on their way in one process on one card, so that somebody else can wait for those that had begun when it looked,
+ * however many begin meanwhile.
+ *
+ *      epoch (4 bits) | frees of odd epochs on their way (14) | frees of even epochs on their way (14)
+ *
+ * A free belongs to the epoch in which it begins. Who waits ends the epoch: later frees count for the next one, and the old
+ * count can only fall. An epoch begins only when the last but one has no frees left, so that each count belongs to one. */
+#include "ledger/frees.h"
+
+#define EPOCHS 16
+
+bool fr_frees_ended(struct fr_account *a, uint32_t then)
+{
+    uint32_t word = atomic_load_explicit(&a->frees, memory_order_acquire), epoch = word >> FR_EPOCH_SHIFT;
+    uint32_t since = (epoch - (then >> FR_EPOCH_SHIFT)) % EPOCHS;
+    if (since > 1 || !fr_frees_any(word)) return true;
+    if (since == 1) return !fr_frees_in(word, epoch - 1);
+    uint32_t next = (epoch + 1) % EPOCHS;
+    if (!fr_frees_in(word, next))
+        atomic_compare_exchange_strong_explicit(&a->frees, &word, (word & ((1u << FR_EPOCH_SHIFT) - 1)) | next << FR_EPOCH_SHIFT, memory_order_acq_rel, memory_order_relaxed);
+    return false;
+}

@@ -1,0 +1,39 @@
+/* Memory that no living process of the container is charged for: another container made it, or what would say whose it is was lost. Who
+ * imports it may be all that keeps it alive a moment later, so the importer is charged for all of it, on the memory's own card.
+ *
+ * How large it is, and where, the driver says only of what is imported. So it is imported for a look, and let go of; then room is
+ * reserved, and it is imported again. For the time of the look it is not counted. */
+#include "memory/foreign.h"
+
+#include "ledger/ledger.h"
+#include "ledger/process.h"
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+static CUresult look(struct fr_foreign *f)
+{
+    CUresult r = f->import(f);
+    if (r || f->measure(f) || fr_process_state() == FR_OFF) return r;
+    f->drop(f);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult fr_foreign_import(struct fr_foreign *f, struct fr_op *op)
+{
+    *op = (struct fr_op){.card = FR_NO_CARD};
+    CUresult r = look(f);
+    while (!r && !f->is_free) {
+        int card = f->card;
+        uint64_t bytes = f->bytes;
+        f->drop(f);
+        r = fr_op_begin(op, card, bytes);
+        if (r) break;
+        r = look(f);
+        if (!r && f->card == card && f->bytes <= bytes) return CUDA_SUCCESS; /* the application may have changed what is behind the handle */
+        fr_op_end(op, 0);
+    }
+    return r;
+}

@@ -1,0 +1,215 @@
+/* Pointers of a pool in other processes: counted once, in the pool, as long as its maker has the memory; and for as long as somebody
+ * holds a pointer after that, whoever frees, trims, destroys or dies when. The judge is simgpu's ledger. */
+#include "trio.h"
+
+static struct message piece;
+
+/* a has made a pool and 128 MiB of it, and b holds a pointer of that. */
+static void shared(void)
+{
+    int fd = -1;
+    three();
+    EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+    piece = piece_of(a, 0, 128 * MIB, &fd);
+    EXPECT_EQ(import_piece(b, 0, &piece, fd), CUDA_SUCCESS);
+    close(fd);
+    HOLDS(3, 128);
+}
+
+static void a_pointer_costs_nothing_while_the_pool_has_its_memory(void)
+{
+    shared();
+    EXPECT_EQ(import_piece(b, 1, &piece, -1), CUDA_SUCCESS); /* and once more */
+    HOLDS(3, 128);
+    rest_is_exact(3, 128);
+    EXPECT_EQ(order(b, PIECE_OUT, 0, 0) + order(b, PIECE_OUT, 1, 0), CUDA_SUCCESS);
+    HOLDS(3, 128);
+    EXPECT_EQ(order(a, PIECE_FREE, 0, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    EXPECT_EQ(order(b, POOL_OUT, 0, 0), CUDA_SUCCESS);
+    end(a, false), end(b, false), end(c, false);
+}
+
+static void what_the_maker_frees_and_trims_stays_charged_while_an_importer_holds_it(void)
+{
+    shared();
+    EXPECT_EQ(order(a, PIECE_FREE, 0, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 128);
+    rest_is_exact(3, 128);
+    EXPECT_EQ(order(a, PIECE, 1, 64 * MIB), CUDA_SUCCESS); /* new memory of the pool comes on top */
+    HOLDS(3, 192);
+    EXPECT_EQ(order(b, PIECE_OUT, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 64);
+    end(a, false);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+static void two_importers_of_one_piece_hold_it_until_the_last_is_done(void)
+{
+    shared();
+    int fd = -1;
+    struct message other = piece_of(a, 1, 2 * MIB, &fd);
+    EXPECT_EQ(import_piece(c, 0, &piece, fd) + import_piece(c, 1, &other, -1), CUDA_SUCCESS);
+    close(fd);
+    HOLDS(3, 160);
+    EXPECT_EQ(order(a, PIECE_FREE, 0, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 160);
+    end(b, true);
+    HOLDS(2, 160);
+    EXPECT_EQ(order(c, PIECE_OUT, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 32);
+    EXPECT_EQ(order(c, PIECE_OUT, 1, 0), CUDA_SUCCESS);
+    HOLDS(2, 32);
+    end(a, true);
+    HOLDS(1, 0);
+    end(c, false);
+}
+
+static void a_destroyed_import_keeps_its_open_pointers(void)
+{
+    shared();
+    EXPECT_EQ(order(b, POOL_OUT, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 128);
+    end(a, true);
+    HOLDS(2, 128);
+    rest_is_exact(2, 128);
+    EXPECT_EQ(order(b, PIECE_OUT, 0, 0), CUDA_SUCCESS);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+/* Which of two pieces lay in the block that the pool gives back first, nothing tells. */
+static void who_lets_go_first_takes_nothing_of_another_along(void)
+{
+    for (int first = 0; first < 2; first++) {
+        int fd = -1;
+        three();
+        EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+        struct message some = piece_of(a, 0, 32 * MIB, &fd), other = piece_of(a, 1, 16 * MIB, &fd);
+        struct message rest = piece_of(a, 2, 16 * MIB, &fd); /* keeps the other one's block in the pool */
+        EXPECT_EQ(import_piece(b, 0, first ? &other : &some, fd) + import_piece(b, 1, first ? &some : &other, -1), CUDA_SUCCESS);
+        close(fd);
+        (void)rest;
+        HOLDS(3, 64);
+        EXPECT_EQ(order(a, PIECE_FREE, first, 0) + order(a, PIECE_FREE, 1 - first, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+        EXPECT_EQ(order(b, PIECE_OUT, first ? 0 : 1, 0), CUDA_SUCCESS); /* that one still has its block in the pool */
+        HOLDS(3, 64);
+        EXPECT_EQ(order(b, PIECE_OUT, first ? 1 : 0, 0), CUDA_SUCCESS);
+        HOLDS(3, 32);
+        end(a, false), end(b, false);
+        HOLDS(1, 0);
+        end(c, false);
+    }
+}
+
+/* All orders in which maker and importer let go. */
+static void nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte(void)
+{
+    enum { FREES, ENDS, KILLED, WAYS };
+    c = start(0);
+    begin(c);
+    for (int way = 0; way < WAYS * WAYS * 2; way++) {
+        int how_a = way % WAYS, how_b = way / WAYS % WAYS, fd = -1;
+        bool a_first = way / WAYS / WAYS;
+        a = start(0), b = start(0);
+        begin(a), begin(b);
+        EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+        piece = piece_of(a, 0, 64 * MIB, &fd);
+        EXPECT_EQ(import_piece(b, 0, &piece, fd), CUDA_SUCCESS);
+        close(fd);
+        unsigned alive = 3;
+        for (int step = 0; step < 2; step++) {
+            bool is_a = a_first == (step == 0);
+            int how = is_a ? how_a : how_b;
+            if (how != FREES) end(is_a ? a : b, how == KILLED), alive--;
+            else if (is_a) EXPECT_EQ(order(a, PIECE_FREE, 0, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+            else EXPECT_EQ(order(b, PIECE_OUT, 0, 0), CUDA_SUCCESS);
+            HOLDS(alive, step == 0 ? 64 : 0);
+        }
+        if (how_a == FREES) end(a, false);
+        if (how_b == FREES) end(b, false);
+        if (!ok_so_far) fprintf(stderr, "maker %d, importer %d, %s first\n", how_a, how_b, a_first ? "maker" : "importer");
+        HOLDS(1, 0);
+    }
+    rest_is_exact(1, 0);
+    end(c, false);
+}
+
+/* An importer that always holds one of them: what it has let go of may not add up. */
+static void pieces_that_go_through_an_importer_leave_nothing_behind(void)
+{
+    int fd = -1;
+    three();
+    EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+    piece = piece_of(a, 0, 32 * MIB, &fd);
+    EXPECT_EQ(import_piece(b, 0, &piece, fd), CUDA_SUCCESS);
+    close(fd);
+    for (int i = 1; i < 40; i++) {
+        piece = piece_of(a, i % 2, 32 * MIB, &fd);
+        close(fd);
+        EXPECT_EQ(import_piece(b, i % 2, &piece, -1), CUDA_SUCCESS);
+        EXPECT_EQ(order(i % 4 < 2 ? a : b, i % 4 < 2 ? PIECE_FREE : PIECE_OUT, 1 - i % 2, 0), CUDA_SUCCESS);
+        EXPECT_EQ(order(i % 4 < 2 ? b : a, i % 4 < 2 ? PIECE_OUT : PIECE_FREE, 1 - i % 2, 0), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 32);
+    EXPECT_EQ(order(b, PIECE_OUT, 1, 0) + order(a, PIECE_FREE, 1, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    EXPECT(peak(CARD_A) <= 3 * CONTEXT + 64 * MIB);
+    end(a, false), end(b, false), end(c, false);
+}
+
+/* How much of a pool a pointer keeps only its maker knows: one of another container cannot be counted, so it is refused. */
+static void a_pointer_of_another_containers_pool_is_out_of_memory(void)
+{
+    char ours[512], name[128];
+    int fd = -1;
+    snprintf(ours, sizeof ours, "%s", container_directory);
+    snprintf(name, sizeof name, "%s", getenv("SIMGPU_CONTAINER"));
+    new_container(CARDS);
+    a = start(0);
+    begin(a);
+    EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+    piece = piece_of(a, 0, 128 * MIB, &fd);
+    setenv("FRACTILE_DIR", ours, 1);
+    setenv("SIMGPU_CONTAINER", name, 1);
+    c = start(0);
+    begin(c);
+    EXPECT_EQ(import_piece(c, 0, &piece, fd), CUDA_ERROR_OUT_OF_MEMORY);
+    close(fd);
+    end(a, true);
+    HOLDS(1, 0);
+    rest_is_exact(1, 0);
+    end(c, false);
+}
+
+static void what_the_full_table_cannot_count_is_not_exported(void)
+{
+    int fd = -1;
+    shell("rm -r %s && LD_PRELOAD= %s create %s --objects 3 --card " CARDS " >/dev/null", container_directory, getenv("SLICE"), container_directory);
+    three();
+    EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) close((piece_of(a, i, 8 * MIB, &fd), fd));
+    EXPECT_EQ(order(a, PIECE, 2, 8 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    HOLDS(3, 32);
+    for (int i = 0; i < 3; i++) EXPECT_EQ(order(a, PIECE_FREE, i, 0), CUDA_SUCCESS);
+    close((piece_of(a, 0, 8 * MIB, &fd), fd)); /* they have left their places */
+    end(a, true);
+    HOLDS(2, 0);
+    end(b, false), end(c, false);
+}
+
+int main(void)
+{
+    IN(CARDS, a_pointer_costs_nothing_while_the_pool_has_its_memory);
+    IN(CARDS, what_the_maker_frees_and_trims_stays_charged_while_an_importer_holds_it);
+    IN(CARDS, two_importers_of_one_piece_hold_it_until_the_last_is_done);
+    IN(CARDS, a_destroyed_import_keeps_its_open_pointers);
+    IN(CARDS, who_lets_go_first_takes_nothing_of_another_along);
+    IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
+    IN(CARDS, pieces_that_go_through_an_importer_leave_nothing_behind);
+    IN(CARDS, a_pointer_of_another_containers_pool_is_out_of_memory);
+    IN(CARDS, what_the_full_table_cannot_count_is_not_exported);
+    FINISH;
+}
