@@ -10,6 +10,7 @@
 #include "memory/context_audit.h"
 #include "memory/context_buffers.h"
 #include "memory/context_cost.h"
+#include "memory/green_records.h"
 #include "memory/primary.h"
 
 #include "cuda_abi.h"
@@ -45,31 +46,36 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
 /* Which context its work is done in: what is allocated there stands under that one. */
 HOOK CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
 {
-    struct fr_record record;
     CUresult r = REAL(cuCtxFromGreenCtx)(out, green);
-    if (r || !out || !fr_record_find(FR_CONTEXT, (uintptr_t)green, &record)) return r;
-    record.b = (uintptr_t)*out;
-    fr_record_put(record);
-    fr_context_known(*out);
+    if (!r && out && fr_green_has(green, *out)) fr_context_known(*out);
+    return r;
+}
+
+/* In the turn of calls that let go of the primary context: it takes over what was allocated here, or it is gone already, and all
+ * that with it. */
+static CUresult destroy_in_turn(struct fr_context_call *c)
+{
+    struct fr_record record;
+    struct fr_op op;
+    if (!fr_green_take(c->green, &record)) return destroy(c);
+    fr_free_begin(&op, record.card);
+    CUcontext context = (CUcontext)(uintptr_t)record.b;
+    if (context) {
+        record.bytes += fr_buffers_take(context);
+        fr_context_forget(context);
+        fr_context_restore(context, fr_primary_context(c->device));
+    }
+    CUresult r = destroy(c);
+    if (r) fr_record_put(record);
+    fr_free_end(&op, r ? 0 : record.bytes);
     return r;
 }
 
 HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     struct fr_record record;
-    struct fr_op op;
-    struct fr_context_call c = {.go = destroy, .green = green};
-    if (!green || !fr_record_take(FR_CONTEXT, (uintptr_t)green, &record)) return destroy(&c);
+    struct fr_context_call c = {.go = destroy_in_turn, .green = green};
+    if (!green || !fr_record_find(FR_CONTEXT, (uintptr_t)green, &record)) return destroy(&c);
     c.device = (CUdevice)(uint32_t)record.a;
-    fr_free_begin(&op, record.card);
-    CUcontext context = (CUcontext)(uintptr_t)record.b;
-    if (context) {
-        record.bytes += fr_buffers_take(context);
-        fr_context_forget(context);
-        fr_context_restore(context, fr_primary_context(c.device));
-    }
-    CUresult r = fr_primary_leave(&c, false);
-    if (r) fr_record_put(record);
-    fr_free_end(&op, r ? 0 : record.bytes);
-    return r;
+    return fr_primary_leave(&c, false);
 }

@@ -101,8 +101,10 @@ static bool publish(const struct fr_memory *m, void *out, int type, struct fr_ke
 
 HOOK CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle number, int type, unsigned long long flags)
 {
+    fr_numbers_enter();
     struct fr_memory *m = out ? fr_memory_pin(number) : NULL;
     CUresult r = REAL(cuMemExportToShareableHandle)(out, number, type, flags);
+    fr_numbers_leave();
     if (!m) return r;
     if (!r) {
         struct fr_key key = name(m);
@@ -162,13 +164,21 @@ struct arrival {
     int type;
 };
 
+/* While it is imported, and only then, nobody else may use numbers: nobody waits for room meanwhile. */
 static CUresult import_foreign(struct fr_foreign *f)
 {
     struct arrival *a = (struct arrival *)f;
-    return REAL(cuMemImportFromShareableHandle)(a->out, a->from, a->type);
+    fr_numbers_enter();
+    CUresult r = REAL(cuMemImportFromShareableHandle)(a->out, a->from, a->type);
+    if (r) fr_numbers_leave();
+    return r;
 }
 
-static void release_foreign(struct fr_foreign *f) { REAL(cuMemRelease)(*((struct arrival *)f)->out); }
+static void release_foreign(struct fr_foreign *f)
+{
+    REAL(cuMemRelease)(*((struct arrival *)f)->out);
+    fr_numbers_leave();
+}
 
 static bool measure_foreign(struct fr_foreign *f)
 {
@@ -191,7 +201,9 @@ static CUresult pay(struct arrival *a, struct fr_key key)
     int object = key.a && !f->is_free ? fr_object_claim(f->card, f->bytes, key, &made) : FR_NO_OBJECT;
     uint64_t kept = object == FR_NO_OBJECT || made ? f->bytes : 0;
     fr_op_end(&op, kept);
-    return keep(*a->out, f->card, kept, object, key);
+    r = keep(*a->out, f->card, kept, object, key);
+    fr_numbers_leave();
+    return r;
 }
 
 HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
@@ -201,11 +213,14 @@ HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, 
     struct fr_key key = out ? key_of(from, type) : (struct fr_key){0, 0};
     int object = key.a ? fr_object_join(key) : FR_NO_OBJECT;
     if (out && object == FR_NO_OBJECT) return pay(&(struct arrival){.out = out, .from = from, .type = type}, key);
+    fr_numbers_enter();
     CUresult r = REAL(cuMemImportFromShareableHandle)(out, from, type);
     if (r) {
         fr_object_release(object);
-        return r;
+    } else {
+        is_on_a_card(*out, &prop, &card);
+        r = keep(*out, card, 0, object, key);
     }
-    is_on_a_card(*out, &prop, &card);
-    return keep(*out, card, 0, object, key);
+    fr_numbers_leave();
+    return r;
 }

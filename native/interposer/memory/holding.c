@@ -2,10 +2,13 @@
  * cuMemRetainAllocationHandle), mappings, binds to a multicast object, tiles of a sparse array. It is paid for until the last
  * one is gone, and not a moment less.
  *
- * The driver's calls are made without a lock, and a number or an address may be given to another thread the moment that the
- * driver has let go of it. So what a call is about to drop is taken off the tables before the call, or marked with the
- * call's ticket; and a call on its way holds the allocation too, so that of two threads that drop the last two references
- * the one that ends last gives back the bytes. */
+ * Calls by a number are made one at a time. The driver gives a number out again as soon as it has let go of it, and programs
+ * use numbers that others have released: between the driver's call and the table's change the same number would stand for
+ * one allocation there and for another one, or none, here.
+ *
+ * Mappings end without that lock, because cuMemUnmap may wait for kernels; an address may be given to another thread the moment
+ * that the driver has let go of it. So what is about to end is marked with the call's ticket before the call; and a call
+ * on its way holds the allocation too, so that of two that drop the last two holds the one that ends last gives back the bytes. */
 #include "memory/holding.h"
 
 #include "base/lock.h"
@@ -25,6 +28,7 @@
 #define ARENA (64 * 1024)
 
 static struct fr_lock lock;
+static struct fr_mutex numbers;
 static uint32_t era, tickets;
 static struct fr_memory *unused;
 static struct fr_mapping *bonds;
@@ -60,6 +64,9 @@ static void put_entry(struct fr_memory *m)
     m->next = unused;
     unused = m;
 }
+
+void fr_numbers_enter(void) { fr_mutex_lock(&numbers); }
+void fr_numbers_leave(void) { fr_mutex_unlock(&numbers); }
 
 /* ---- bonds ---- */
 
@@ -199,10 +206,12 @@ struct fr_memory *fr_memory_pin(CUmemGenericAllocationHandle number)
 struct fr_memory *fr_memory_pin_at(CUdeviceptr address)
 {
     struct fr_memory *m = NULL;
+    bool ending = true;
     fr_memory_lock();
-    for (size_t i = first(0, 0, address + 1); i-- > 0 && !m;) {
+    for (size_t i = first(0, 0, address + 1); i-- > 0 && ending;) {
         if (bonds[i].owner || address - bonds[i].place >= bonds[i].size) break;
-        if (!bonds[i].ticket) m = bonds[i].memory; /* beside it may stand one that is being unmapped */
+        ending = bonds[i].ticket; /* the driver may have it still; beside it may stand one that took its place */
+        if (!m || !ending) m = bonds[i].memory;
     }
     if (m) m->calls++;
     fr_memory_unlock();
@@ -231,6 +240,7 @@ bool fr_handle_add(CUmemGenericAllocationHandle number, struct fr_memory **m)
     if (!known) r = (struct fr_record){.class = FR_HANDLE, .card = (*m)->card, .object = FR_NO_OBJECT, .key = number, .a = (uint64_t)(uintptr_t)*m};
     r.b++;
     bool ok = fr_record_put(r);
+    if (!known) (*m)->number = number;
     if (ok && known && known != *m) {
         known->calls++;
         known->holds++;
@@ -292,6 +302,32 @@ void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64
         b->ticket = g->ticket;
         b->memory->calls++;
         announce(g, b->memory);
+    }
+    fr_memory_unlock();
+}
+
+bool fr_mapping_next(uint64_t place, uint64_t size, uint64_t from, struct fr_mapping *out)
+{
+    bool found = false;
+    fr_memory_lock();
+    for (size_t i = first(0, 0, from); in_range(i, 0, 0, place, size) && !found; i++) {
+        found = !bonds[i].ticket && bonds[i].size <= size - (bonds[i].place - place);
+        *out = bonds[i];
+    }
+    fr_memory_unlock();
+    return found;
+}
+
+void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond)
+{
+    fr_memory_lock();
+    for (size_t i = first(0, 0, bond->place); i < count && !bonds[i].owner && bonds[i].place == bond->place; i++) {
+        if (bonds[i].ticket || bonds[i].size != bond->size || bonds[i].memory != bond->memory) continue;
+        announce(g, bond->memory);
+        remove_bond(i);
+        bond->memory->holds--;
+        bury(g, bond->memory);
+        break;
     }
     fr_memory_unlock();
 }

@@ -19,6 +19,7 @@ struct fr_memory {
     uint64_t bytes;      /* charged for it; with an object, what the object says counts */
     struct fr_key key;   /* a is 0 until it is exported or imported */
     uint32_t holds;      /* references, mappings, binds, tiles */
+    CUmemGenericAllocationHandle number; /* by which it was made or imported */
     uint32_t calls;      /* on their way, that may add one or drop one */
     struct fr_memory *next;
 };
@@ -42,6 +43,11 @@ struct fr_release {
 void fr_release_begin(struct fr_release *g);
 void fr_release_end(struct fr_release *g);
 
+/* Around each driver call that makes a number, takes one or drops one, from the look at the table until the table says what
+ * the driver did: see holding.c. Nobody waits for room in between. */
+void fr_numbers_enter(void);
+void fr_numbers_leave(void);
+
 /* A new allocation, and one found by its number or by an address, comes with a call on its way: until it is unpinned it does
  * not die. NULL: no memory for the table; not ours. */
 struct fr_memory *fr_memory_new(int card, uint64_t bytes, int object);
@@ -55,6 +61,9 @@ struct fr_memory *fr_handle_remove(struct fr_release *g, CUmemGenericAllocationH
 void fr_handle_removed(struct fr_release *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done);
 
 bool fr_mapping_add(struct fr_mapping bond);
+/* The next one to an address of this range, not before `from`, that nobody is ending; and its end, where the driver has it no more. */
+bool fr_mapping_next(uint64_t place, uint64_t size, uint64_t from, struct fr_mapping *out);
+void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond);
 void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it whole */
 void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
 

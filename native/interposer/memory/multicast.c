@@ -23,13 +23,15 @@ static uint64_t owner_of(const struct fr_memory *team) { return (uint64_t)(uintp
 
 HOOK CUresult cuMulticastCreate(CUmemGenericAllocationHandle *out, const CUmulticastObjectProp *prop)
 {
+    struct fr_memory *team = NULL;
+    fr_numbers_enter();
     CUresult r = REAL(cuMulticastCreate)(out, prop);
-    if (r) return r;
-    struct fr_memory *team = fr_memory_new(FR_NO_CARD, 0, FR_NO_OBJECT);
-    if (!team || !fr_handle_add(*out, &team)) {
+    if (!r) team = fr_memory_new(FR_NO_CARD, 0, FR_NO_OBJECT);
+    if (!r && (!team || !fr_handle_add(*out, &team))) {
         REAL(cuMemRelease)(*out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    fr_numbers_leave();
     fr_memory_unpin(team);
     return r;
 }
@@ -40,16 +42,21 @@ static bool hold(struct fr_memory *team, int device, uint64_t place, uint64_t si
     return fr_mapping_add((struct fr_mapping){.owner = owner_of(team), .device = device, .place = place, .size = size, .memory = m});
 }
 
-static CUresult join(struct fr_memory *team, CUmemGenericAllocationHandle number, CUdevice device)
+static CUresult join(CUmemGenericAllocationHandle number, CUdevice device)
 {
     struct fr_op op;
     int card = fr_card_of(device);
     if (fr_op_begin(&op, card, FR_GRANULE)) return CUDA_ERROR_OUT_OF_MEMORY;
     struct fr_memory *cost = fr_memory_new(card, FR_GRANULE, FR_NO_OBJECT);
+    fr_numbers_enter();
+    struct fr_memory *team = fr_memory_pin(number);
     CUresult r = cost ? REAL(cuMulticastAddDevice)(number, device) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (!r && !hold(team, device, MEMBER, 0, cost)) r = CUDA_ERROR_OUT_OF_MEMORY;
-    if (r && cost) cost->bytes = 0; /* given back here */
-    fr_op_end(&op, r ? 0 : FR_GRANULE);
+    bool held = !r && team && hold(team, device, MEMBER, 0, cost);
+    fr_numbers_leave();
+    if (!r && team && !held) r = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!held && cost) cost->bytes = 0; /* given back here */
+    fr_op_end(&op, held ? FR_GRANULE : 0);
+    fr_memory_unpin(team);
     fr_memory_unpin(cost);
     return r;
 }
@@ -57,15 +64,7 @@ static CUresult join(struct fr_memory *team, CUmemGenericAllocationHandle number
 HOOK CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle number, CUdevice device)
 {
     CUuuid uuid;
-    struct fr_memory *team = fr_memory_pin(number);
-    if (!team || REAL(cuDeviceGetUuid)(&uuid, device)) {
-        CUresult r = REAL(cuMulticastAddDevice)(number, device);
-        fr_memory_unpin(team);
-        return r;
-    }
-    CUresult r = join(team, number, device);
-    fr_memory_unpin(team);
-    return r;
+    return REAL(cuDeviceGetUuid)(&uuid, device) ? REAL(cuMulticastAddDevice)(number, device) : join(number, device);
 }
 
 /* ---- bind ---- */
@@ -88,6 +87,7 @@ static CUresult bind_address_2(const struct bind *b) { return REAL(cuMulticastBi
 
 static CUresult run(struct bind *b, bool by_address)
 {
+    fr_numbers_enter();
     struct fr_memory *team = fr_memory_pin(b->object);
     struct fr_memory *m = by_address ? fr_memory_pin_at(b->address) : fr_memory_pin(b->memory);
     CUresult r = b->call(b);
@@ -95,6 +95,7 @@ static CUresult run(struct bind *b, bool by_address)
         REAL(cuMulticastUnbind)(b->object, b->device, b->at, b->size);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    fr_numbers_leave();
     fr_memory_unpin(m);
     fr_memory_unpin(team);
     return r;
@@ -144,11 +145,13 @@ HOOK CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle o, CUdevice de
 HOOK CUresult cuMulticastUnbind(CUmemGenericAllocationHandle number, CUdevice device, size_t at, size_t size)
 {
     struct fr_release g;
-    struct fr_memory *team = fr_memory_pin(number);
     fr_release_begin(&g);
+    fr_numbers_enter();
+    struct fr_memory *team = fr_memory_pin(number);
     if (team) fr_mappings_remove(&g, owner_of(team), device, at, size);
     CUresult r = REAL(cuMulticastUnbind)(number, device, at, size);
     if (team) fr_mappings_removed(&g, owner_of(team), device, at, size, r == CUDA_SUCCESS);
+    fr_numbers_leave();
     fr_release_end(&g);
     fr_memory_unpin(team);
     return r;

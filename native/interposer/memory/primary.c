@@ -17,6 +17,7 @@
 #include "memory/context_cost.h"
 #include "memory/context_users.h"
 #include "memory/eager.h"
+#include "memory/green_records.h"
 #include "memory/loaded.h"
 
 #include "cuda_abi.h"
@@ -252,7 +253,10 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     if (!charged) return false;
     fr_free_begin(&l->op, l->card);
     l->number = number_of(l->context);
-    if (last && l->context) l->doomed = fr_context_retire(l->context);
+    if (last && l->context) {
+        l->doomed = fr_context_retire(l->context);
+        fr_greens_follow(device, l->doomed, false);
+    }
     return true;
 }
 
@@ -281,6 +285,7 @@ static CUresult leave(struct fr_context_call *c, bool all)
     if (gone || (another && l.doomed)) {
         fr_users_wait(l.card);
         if (gone) fr_context_follow(l.context, l.doomed);
+        fr_greens_follow(c->device, l.doomed, true);
         bytes += fr_context_reclaim(l.doomed, l.card);
     } else if (l.doomed) {
         fr_context_restore(l.doomed, l.context);

@@ -48,6 +48,7 @@ static void note(const CUarrayMapInfo *i)
 static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUarrayMapInfo *i, CUstream stream)
 {
     struct fr_release g;
+    fr_numbers_enter();
     struct fr_memory *m = i->memOperationType == CU_MEM_OPERATION_TYPE_MAP ? fr_memory_pin(i->memHandle.memHandle) : NULL;
     fr_release_begin(&g);
     fr_mappings_remove(&g, array_of(i), 0, place_of(i), 0);
@@ -55,6 +56,7 @@ static CUresult map(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), CUar
     if (!r && m && !fr_mapping_add((struct fr_mapping){.owner = array_of(i), .place = place_of(i), .memory = m})) fr_escape();
     if (!r && m) note(i);
     fr_mappings_removed(&g, array_of(i), 0, place_of(i), 0, r == CUDA_SUCCESS);
+    fr_numbers_leave();
     fr_release_end(&g);
     fr_memory_unpin(m);
     return r;

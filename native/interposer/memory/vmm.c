@@ -48,11 +48,13 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const 
     struct fr_op op;
     int card = fr_card_of(fr_device_of_location(&prop->location));
     if (fr_op_begin(&op, card, size)) return refuse(out, size, prop, flags);
+    fr_numbers_enter();
     CUresult r = REAL(cuMemCreate)(out, size, prop, flags);
     if (!r && !remember(*out, card, size)) {
         REAL(cuMemRelease)(*out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    fr_numbers_leave();
     fr_op_end(&op, r ? 0 : size);
     return r;
 }
@@ -61,22 +63,40 @@ HOOK CUresult cuMemRelease(CUmemGenericAllocationHandle number)
 {
     struct fr_release g;
     fr_release_begin(&g);
+    fr_numbers_enter();
     struct fr_memory *m = fr_handle_remove(&g, number);
     CUresult r = REAL(cuMemRelease)(number);
     fr_handle_removed(&g, number, m, r == CUDA_SUCCESS);
+    fr_numbers_leave();
     fr_release_end(&g);
     return r;
 }
 
+/* The driver knows memory on a card there, or other memory than we do: it is being unmapped, or was mapped past us. */
+static bool is_strange(CUmemGenericAllocationHandle number, const struct fr_memory *m)
+{
+    CUmemAllocationProp prop;
+    if (m) return m->number != number;
+    return !REAL(cuMemGetAllocationPropertiesFromHandle)(&prop, number) && fr_is_on_a_card(&prop.location);
+}
+
+static CUresult retain(CUmemGenericAllocationHandle *out, void *address, struct fr_memory **m)
+{
+    CUresult r = REAL(cuMemRetainAllocationHandle)(out, address);
+    if (r) return r;
+    bool strange = is_strange(*out, *m);
+    if (!strange && (!*m || fr_handle_add(*out, m))) return CUDA_SUCCESS;
+    REAL(cuMemRelease)(*out);
+    return strange ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 HOOK CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
-    struct fr_memory *m = out ? fr_memory_pin_at((CUdeviceptr)(uintptr_t)address) : NULL;
-    CUresult r = REAL(cuMemRetainAllocationHandle)(out, address);
-    if (!m) return r;
-    if (!r && !fr_handle_add(*out, &m)) {
-        REAL(cuMemRelease)(*out);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (!out) return REAL(cuMemRetainAllocationHandle)(out, address);
+    fr_numbers_enter();
+    struct fr_memory *m = fr_memory_pin_at((CUdeviceptr)(uintptr_t)address);
+    CUresult r = retain(out, address, &m);
+    fr_numbers_leave();
     fr_memory_unpin(m);
     return r;
 }
@@ -93,11 +113,23 @@ static CUresult map(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllo
 
 HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericAllocationHandle number, unsigned long long flags)
 {
+    fr_numbers_enter();
     struct fr_memory *m = fr_memory_pin(number);
-    if (!m) return REAL(cuMemMap)(va, size, offset, number, flags);
-    CUresult r = map(va, size, offset, number, flags, m);
+    CUresult r = m ? map(va, size, offset, number, flags, m) : REAL(cuMemMap)(va, size, offset, number, flags);
+    fr_numbers_leave();
     fr_memory_unpin(m);
     return r;
+}
+
+/* What another thread mapped while this call was on its way: did the call end it, or is it newer? */
+static void end_what_is_gone(struct fr_release *g, CUdeviceptr va, size_t size)
+{
+    struct fr_mapping b;
+    CUmemGenericAllocationHandle number;
+    for (uint64_t from = va; fr_mapping_next(va, size, from, &b); from = b.place + 1) {
+        if (REAL(cuMemRetainAllocationHandle)(&number, (void *)(uintptr_t)b.place)) fr_mapping_drop(g, &b);
+        else REAL(cuMemRelease)(number);
+    }
 }
 
 HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
@@ -107,6 +139,9 @@ HOOK CUresult cuMemUnmap(CUdeviceptr va, size_t size)
     fr_mappings_remove(&g, 0, 0, va, size);
     CUresult r = REAL(cuMemUnmap)(va, size);
     fr_mappings_removed(&g, 0, 0, va, size, r == CUDA_SUCCESS);
+    fr_numbers_enter(); /* what was mapped so far stands in the table */
+    end_what_is_gone(&g, va, size);
+    fr_numbers_leave();
     fr_release_end(&g);
     return r;
 }

@@ -81,9 +81,19 @@ static void free_memory_of(struct sim_ctx *c)
     }
 }
 
+/* Green contexts are part of the primary one: where a reset ends that, what they hold ends too. */
+static void free_children(const struct sim_ctx *c)
+{
+    for (struct sim_ctx *child = sim.contexts, *next; child; child = next) {
+        next = child->next;
+        if (child->parent == c) sim_context_free(child);
+    }
+}
+
 /* The handle itself is not given back: programs do use contexts that they destroyed, and must get an error. */
 void sim_context_free(struct sim_ctx *c)
 {
+    free_children(c);
     sim_modules_forget(c);
     sim_arrays_forget(c);
     sim_late_forget(c);

@@ -1,5 +1,6 @@
 /* Green contexts: parts of a device's SMs, each with a context of its own that costs as much as any other. What is allocated
- * in one belongs to the device's primary context, which every green context holds, and stays when the green one goes. That it
+ * in one belongs to the device's primary context, which every green context holds, and stays when the green one goes; where a reset
+ * ends the primary one before, the green ones end with all that was made in them, and only their handles are left. That it
  * has fewer SMs is told, and not modelled: its kernels run as in any context. */
 #include "local.h"
 
@@ -100,6 +101,7 @@ API CUresult cuGreenCtxDestroy(CUgreenCtx g)
     if (!SIM_VALID(g, GREEN)) return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
     CUdevice device = g->ctx->device;
     g->magic = 0; /* the handle stays, as other contexts' do */
+    if (!SIM_VALID(g->ctx, CTX)) return sim_leave(CUDA_SUCCESS); /* it went when the primary context was reset */
     to_parent(g->ctx);
     if (sim_current() == g->ctx) sim_set_current(NULL);
     sim_context_free(g->ctx);
@@ -111,6 +113,7 @@ API CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx g)
 {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!SIM_VALID(g, GREEN)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!SIM_VALID(g->ctx, CTX)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *out = g->ctx;
     return CUDA_SUCCESS;
 }

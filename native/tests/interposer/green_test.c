@@ -1,6 +1,9 @@
 /* Green contexts: each is charged as a context beside the primary one that it holds, and all goes back in the end. */
 #include "container.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 typedef struct { int type; unsigned char padding[92]; unsigned sms; unsigned char rest[44]; } resource;
 CUresult cuDeviceGetDevResource(CUdevice, resource *, int);
 CUresult cuDevSmResourceSplitByCount(resource *, unsigned *, const resource *, resource *, unsigned, unsigned);
@@ -99,11 +102,87 @@ static void by_every_policy_it_stays_within_the_quota(void)
     EXPECT_EQ(held(CARD_A), 0);
 }
 
+/* ---- a reset of the primary one ---- */
+
+static void with_the_primary_one_all_of_it_ends(void)
+{
+    CUgreenCtx g;
+    CUdeviceptr p;
+    CUcontext c = green(&g), again;
+    EXPECT_EQ(cuMemAlloc_v2(&p, 100 * MIB) + cuMemAlloc_v2(&p, 1000), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 2 * CONTEXT + 102 * MIB);
+    EXPECT_EQ(cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    EXPECT(cuMemAlloc_v2(&p, 2 * MIB) != CUDA_SUCCESS);
+    EXPECT(cuCtxFromGreenCtx(&again, g) != CUDA_SUCCESS);
+    EXPECT(cuCtxSetCurrent(c) != CUDA_SUCCESS);
+    EXPECT_EQ(cuGreenCtxDestroy(g), CUDA_SUCCESS);
+    EXPECT(cuGreenCtxDestroy(g) != CUDA_SUCCESS);
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+/* What is charged for the green one stays until it is destroyed; what the new primary one has is not touched by that. */
+static void a_primary_one_made_after_the_reset_is_another(void)
+{
+    CUgreenCtx g;
+    CUdeviceptr p;
+    CUcontext primary;
+    green(&g);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 100 * MIB) + cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&primary, 0) + cuCtxSetCurrent(primary) + cuMemAlloc_v2(&p, 50 * MIB), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), CONTEXT + 50 * MIB);
+    EXPECT_EQ(used(), 2 * CONTEXT + 50 * MIB);
+    EXPECT_EQ(cuGreenCtxDestroy(g), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 50 * MIB);
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
+static _Atomic bool enough;
+
+static void *allocate_in_green_ones(void *description)
+{
+    CUgreenCtx g;
+    while (!enough) {
+        CUcontext c;
+        CUdeviceptr p;
+        if (cuGreenCtxCreate(&g, description, 0, 1) != CUDA_SUCCESS) continue;
+        if (cuCtxFromGreenCtx(&c, g) == CUDA_SUCCESS && cuCtxSetCurrent(c) == CUDA_SUCCESS)
+            for (int i = 0; i < 4; i++) cuMemAlloc_v2(&p, 2 * MIB);
+        cuGreenCtxDestroy(g);
+    }
+    return NULL;
+}
+
+static void whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leaves_nothing(void)
+{
+    pthread_t threads[2];
+    void *description = half_of_the_card();
+    for (int i = 0; i < 2; i++) EXPECT_EQ(pthread_create(&threads[i], NULL, allocate_in_green_ones, description), 0);
+    for (int i = 0; i < 3000; i++) {
+        cuDevicePrimaryCtxReset_v2(0);
+        usleep(300);
+    }
+    enough = true;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    cuDevicePrimaryCtxReset_v2(0);
+    EXPECT(peak(CARD_A) <= 1200 * MIB);
+    EXPECT_EQ(held(CARD_A), 0);
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
 int main(void)
 {
     IN(CARD_A "=900MiB,context=256MiB", a_green_context_is_charged_as_one_beside_the_primary_one);
     IN(CARD_A "=700MiB,context=256MiB", what_is_allocated_in_it_stays_with_the_primary_one);
     IN(CARD_A "=400MiB,context=256MiB", without_room_for_both_it_is_refused_and_nothing_stays);
+    IN(CARD_A "=700MiB,context=256MiB", with_the_primary_one_all_of_it_ends);
+    IN(CARD_A "=700MiB,context=256MiB", a_primary_one_made_after_the_reset_is_another);
+    IN(CARD_A "=1200MiB,context=256MiB", whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leaves_nothing);
     for (int seed = 0; seed <= 20; seed += 4) {
         char text[16];
         snprintf(text, sizeof text, "%d", seed);

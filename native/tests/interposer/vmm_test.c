@@ -3,6 +3,7 @@
 #include "container.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *, const CUmulticastObjectProp *);
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle, CUdevice);
@@ -233,6 +234,100 @@ static void a_forked_child_holds_nothing_of_its_parents(void)
     HOLDS(0);
 }
 
+/* ---- numbers of handles that other threads release, and that the driver gives out again ---- */
+
+enum { PLACES = 24 };
+static _Atomic handle number;
+static _Atomic bool enough;
+static CUdeviceptr places;
+
+static void *create_and_release(void *unused)
+{
+    for (unsigned i = 0; !enough; i++) {
+        handle h;
+        if (cuMemCreate(&h, (i % 2 ? 4 : 8) * MIB, &on_card, 0)) continue;
+        number = h;
+        cuMemRelease(h);
+    }
+    return unused;
+}
+
+static void *map_what_others_release(void *unused)
+{
+    for (unsigned n = 0, i = 0; n < PLACES; i++)
+        if (cuMemMap(places + n * 8 * MIB, (i % 2 ? 4 : 8) * MIB, 0, number, 0) == CUDA_SUCCESS) n++;
+    return unused;
+}
+
+static void *release_what_others_create(void *unused)
+{
+    while (!enough) cuMemRelease(number);
+    return unused;
+}
+
+static void *export_what_others_release(void *unused)
+{
+    for (unsigned n = 0; n < PLACES;) {
+        int fd;
+        handle h;
+        if (cuMemExportToShareableHandle(&fd, number, 1, 0)) continue;
+        if (cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd, 1) == CUDA_SUCCESS) {
+            unsigned long long at = places + n * 8 * MIB;
+            if (cuMemMap(at, 4 * MIB, 0, h, 0) == CUDA_SUCCESS || cuMemMap(at, 8 * MIB, 0, h, 0) == CUDA_SUCCESS) n++;
+            cuMemRelease(h);
+        }
+        close(fd);
+    }
+    return unused;
+}
+
+static void race(void *(*user)(void *), void *(*other)(void *))
+{
+    pthread_t t[4];
+    context_on(0);
+    places = reserve(PLACES * 8 * MIB);
+    for (int i = 1; i < 4; i++) EXPECT_EQ(pthread_create(&t[i], NULL, i == 3 ? other : create_and_release, NULL), 0);
+    EXPECT_EQ(pthread_create(&t[0], NULL, user, NULL), 0);
+    pthread_join(t[0], NULL);
+    enough = true;
+    for (int i = 1; i < 4; i++) pthread_join(t[i], NULL);
+    EXPECT_EQ(1024 * MIB - free_bytes(), held(CARD_A));
+    EXPECT_EQ(cuMemUnmap(places, PLACES * 8 * MIB), CUDA_SUCCESS);
+    HOLDS(0);
+}
+
+static void what_is_mapped_while_another_thread_releases_it_is_counted(void) { race(map_what_others_release, release_what_others_create); }
+static void what_is_exported_while_another_thread_releases_it_is_counted(void) { race(export_what_others_release, create_and_release); }
+
+/* Of a handle that was released, while another thread unmaps the last that holds the memory. */
+static void *unmap(void *unused)
+{
+    while (!enough) cuMemUnmap(places, 8 * MIB);
+    return unused;
+}
+
+static void what_is_retained_while_another_thread_unmaps_it_is_counted(void)
+{
+    pthread_t t;
+    handle h, kept[PLACES];
+    unsigned n = 0;
+    context_on(0);
+    places = reserve(8 * MIB);
+    EXPECT_EQ(pthread_create(&t, NULL, unmap, NULL), 0);
+    for (int i = 0; i < 20000 && n < PLACES; i++) {
+        if (cuMemCreate(&h, 8 * MIB, &on_card, 0)) continue;
+        bool mapped = cuMemMap(places, 8 * MIB, 0, h, 0) == CUDA_SUCCESS;
+        cuMemRelease(h);
+        if (mapped && cuMemRetainAllocationHandle(&kept[n], (void *)(uintptr_t)places) == CUDA_SUCCESS) n++;
+    }
+    enough = true;
+    pthread_join(t, NULL);
+    cuMemUnmap(places, 8 * MIB);
+    EXPECT_EQ(1024 * MIB - free_bytes(), held(CARD_A));
+    while (n > 0) EXPECT_EQ(cuMemRelease(kept[--n]), CUDA_SUCCESS);
+    HOLDS(0);
+}
+
 /* ---- multicast, tiles ---- */
 
 static void a_multicast_team_is_charged_as_the_driver_charges_it(void)
@@ -343,6 +438,9 @@ int main(void)
     IN(A_GIGABYTE, wrong_arguments_get_the_drivers_own_answer);
     IN(A_GIGABYTE, segments_that_grow_and_shrink_cost_what_is_mapped);
     IN(A_GIGABYTE, threads_that_are_given_each_others_handle_numbers_lose_no_byte);
+    IN(A_GIGABYTE, what_is_mapped_while_another_thread_releases_it_is_counted);
+    IN(A_GIGABYTE, what_is_exported_while_another_thread_releases_it_is_counted);
+    IN(A_GIGABYTE, what_is_retained_while_another_thread_unmaps_it_is_counted);
     IN(A_GIGABYTE, a_forked_child_holds_nothing_of_its_parents);
     IN(A_GIGABYTE " " CARD_B "=150MiB,context=100MiB", a_multicast_team_is_charged_as_the_driver_charges_it);
     IN(A_GIGABYTE, a_team_that_would_pass_the_quota_is_not_joined);
