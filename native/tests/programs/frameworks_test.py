@@ -85,7 +85,10 @@ say("ran", total=total, free=free)
     )
     busy = h.kernels_ns()
     said = p.then("ran")
-    assert said["total"] == QUOTA and said["free"] == QUOTA - h.now() and h.kernels_ns() > busy, (said, h.now())
+    counted = said["total"] - said["free"]
+    assert said["total"] == QUOTA and h.kernels_ns() > busy, said
+    # What the blocks of code may take at most is counted (docs/isolation.md, "Blocks"), not what they take.
+    assert 0 <= counted - h.now() <= 8 * MIB, (counted, h.now())
     held = h.now()
     p.finish()
     assert h.now() == 0
