@@ -45,6 +45,13 @@ struct fr_key fr_descriptor_key(void)
     return (struct fr_key){FR_KEY_DESCRIPTOR, FIRST | (random_number() >> 2)};
 }
 
+int fr_descriptor_copy(int fd)
+{
+    int before = errno, copy = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
+    errno = before;
+    return copy;
+}
+
 bool fr_descriptor_mark(int fd, struct fr_key key)
 {
     int before = errno;
@@ -58,6 +65,7 @@ bool fr_descriptor_mark(int fd, struct fr_key key)
 
 struct lines {
     int fd;
+    unsigned pages; /* read so far */
     size_t at, end;
     char text[4096];
 };
@@ -69,6 +77,7 @@ static bool next_line(struct lines *in, char out[LINE])
         if (in->at == in->end) {
             long got = syscall(SYS_read, in->fd, in->text, sizeof in->text);
             if (got <= 0) return false;
+            in->pages++;
             in->at = 0;
             in->end = (size_t)got;
         }
@@ -101,38 +110,61 @@ static bool number_of(char *line, uint64_t *out)
     return from && parse(from + 1, out) && *out == to && to >= FIRST;
 }
 
-/* The first number of the list; with a key, whether it is among them. */
-static bool search(const char *path, const struct fr_key *wanted, uint64_t *found)
-{
-    int before = errno;
-    char line[LINE];
-    struct lines in = {.fd = fr_open(path, O_RDONLY)};
-    bool ok = false;
-    while (in.fd >= 0 && !ok && next_line(&in, line)) ok = number_of(line, found) && (!wanted || *found == wanted->b);
-    if (in.fd >= 0) fr_close(in.fd);
-    errno = before;
-    return ok;
-}
-
 bool fr_descriptor_read(int fd, struct fr_key *key)
 {
-    char path[40] = "/proc/self/fdinfo/", digits[12];
+    int before = errno;
+    char path[40] = "/proc/self/fdinfo/", digits[12], line[LINE];
     int n = 0, at = (int)strlen(path);
     if (fd < 0) return false;
     for (int v = fd; v || !n; v /= 10) digits[n++] = (char)('0' + v % 10);
     while (n) path[at++] = digits[--n];
     path[at] = 0;
     key->a = FR_KEY_DESCRIPTOR;
-    return search(path, NULL, &key->b);
+    struct lines in = {.fd = fr_open(path, O_RDONLY)};
+    bool found = false;
+    while (in.fd >= 0 && !found && next_line(&in, line)) found = number_of(line, &key->b);
+    if (in.fd >= 0) fr_close(in.fd);
+    errno = before;
+    return found;
+}
+
+/* True: the kernel gave all of the list at once, so who is not seen is not there. */
+static bool look(const struct fr_key *keys, bool *open, uint32_t count)
+{
+    char line[LINE];
+    uint64_t number;
+    struct lines in = {.fd = fr_open("/proc/locks", O_RDONLY)};
+    while (in.fd >= 0 && next_line(&in, line)) {
+        if (!number_of(line, &number)) continue;
+        for (uint32_t i = 0; i < count; i++) open[i] |= keys[i].a == FR_KEY_DESCRIPTOR && keys[i].b == number;
+    }
+    if (in.fd >= 0) fr_close(in.fd);
+    return in.pages <= 1;
 }
 
 /* The kernel gives the list a page at a time, and by position: where a lock goes from the front between two pages, another is
  * passed over. On a machine where locks come and go all the time one look in eight missed what was there, so a descriptor
- * is closed when many looks have missed it. One that is open is seen by the first, nearly always. */
+ * is closed when many looks have missed it, or one that got all of the list at once. One that is open is seen by the first, nearly
+ * always. */
+void fr_descriptors_open(const struct fr_key *keys, bool *open, uint32_t count)
+{
+    int before = errno;
+    bool unseen = false;
+    for (uint32_t i = 0; i < count; i++) {
+        open[i] = false;
+        unseen |= keys[i].a == FR_KEY_DESCRIPTOR;
+    }
+    for (int n = 0; n < LOOKS && unseen; n++) {
+        if (look(keys, open, count)) break;
+        unseen = false;
+        for (uint32_t i = 0; i < count; i++) unseen |= keys[i].a == FR_KEY_DESCRIPTOR && !open[i];
+    }
+    errno = before;
+}
+
 bool fr_descriptor_open(struct fr_key key)
 {
-    uint64_t seen;
-    for (int look = 0; look < LOOKS && key.a == FR_KEY_DESCRIPTOR; look++)
-        if (search("/proc/locks", &key, &seen)) return true;
-    return false;
+    bool open;
+    fr_descriptors_open(&key, &open, 1);
+    return open;
 }

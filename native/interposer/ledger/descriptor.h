@@ -9,9 +9,13 @@ struct fr_key { uint64_t a, b; };
 
 #define FR_KEY_DESCRIPTOR 0x66642d6f626a6563ull      /* key.a of an object that descriptors keep alive */
 struct fr_key fr_descriptor_key(void);               /* a new one */
+int fr_descriptor_copy(int fd);                      /* of the same open file, for us alone; -1: there is none */
 bool fr_descriptor_mark(int fd, struct fr_key key);  /* until its last copy is closed */
 bool fr_descriptor_read(int fd, struct fr_key *key); /* false: nobody marked it */
 bool fr_descriptor_open(struct fr_key key);          /* is a marked one still open in any process, or in a message on its way? The driver keeps the
                                                         memory while it is, so objects.c asks before the last bytes of an object go */
+
+#define FR_DESCRIPTORS_AT_ONCE 64
+void fr_descriptors_open(const struct fr_key *keys, bool *open, uint32_t count); /* the same for several, with as many looks as for one */
 
 #endif

@@ -206,7 +206,7 @@ static CUresult pay(struct arrival *a, struct fr_key key)
     return r;
 }
 
-HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
+static CUresult import(CUmemGenericAllocationHandle *out, void *from, int type)
 {
     CUmemAllocationProp prop;
     int card;
@@ -222,5 +222,16 @@ HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, 
         r = keep(*out, card, 0, object, key);
     }
     fr_numbers_leave();
+    return r;
+}
+
+/* A descriptor's number may stand for another file from one moment to the next. What is looked at and marked here is what the driver imports:
+ * a copy that nobody else knows. */
+HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
+{
+    int copy = type == CU_MEM_HANDLE_TYPE_POSIX_FD ? fr_descriptor_copy((int)(intptr_t)from) : -1;
+    if (copy < 0) return import(out, from, type);
+    CUresult r = import(out, (void *)(intptr_t)copy, type);
+    fr_close(copy);
     return r;
 }

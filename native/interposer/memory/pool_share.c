@@ -5,6 +5,7 @@
 #include "memory/pool_share.h"
 
 #include "base/compiler.h"
+#include "base/kernel.h"
 #include "base/lock.h"
 #include "base/message.h"
 #include "resolve/real.h"
@@ -56,7 +57,7 @@ HOOK CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, int
     return r;
 }
 
-HOOK CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *from, int type, unsigned long long flags)
+static CUresult import(CUmemoryPool *out, void *from, int type, unsigned long long flags)
 {
     struct fr_key key = {0, 0};
     bool known = type == CU_MEM_HANDLE_TYPE_POSIX_FD && fr_descriptor_read((int)(intptr_t)from, &key);
@@ -66,6 +67,16 @@ HOOK CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *from, 
     p->imported = true;
     if (known) named(p, key);
     fr_pool_done(p);
+    return r;
+}
+
+/* By a copy, as with handles (handles.c). */
+HOOK CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *from, int type, unsigned long long flags)
+{
+    int copy = type == CU_MEM_HANDLE_TYPE_POSIX_FD ? fr_descriptor_copy((int)(intptr_t)from) : -1;
+    if (copy < 0) return import(out, from, type, flags);
+    CUresult r = import(out, (void *)(intptr_t)copy, type, flags);
+    fr_close(copy);
     return r;
 }
 
