@@ -80,6 +80,10 @@ def main() -> int:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--limit", type=int, help="runs at most, spread over all")
     arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.kinds.split(",")) - set(KINDS)):
+        parser.error(f"--kinds {','.join(unknown)}: there are {','.join(KINDS)}")
+    if arguments.ops < 1:
+        parser.error("--ops is at least 1")
     todo = list(enumerate(runs(tuple(arguments.kinds.split(",")))))
     if arguments.limit and arguments.limit < len(todo):
         todo = todo[:: len(todo) // arguments.limit]
@@ -92,6 +96,8 @@ def main() -> int:
         worst = {name: max(worst[name], found.get(name, 0)) for name in FIGURES}
         if sys.stderr.isatty():
             print(f"\r{number + 1} of {len(todo)}", end="", file=sys.stderr)
+        elif (number + 1) % 50 == 0:
+            print(f"{number + 1} of {len(todo)}", file=sys.stderr, flush=True)
     figures = " ".join(f"{name}={worst[name]}" for name in FIGURES)
     seconds = time.monotonic() - began
     print(f"{figures} runs={len(todo)} bad={bad} ops={operations} seconds={seconds:.0f} seed={arguments.seed}")

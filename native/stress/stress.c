@@ -2,7 +2,8 @@
  * driver's own ledger is the judge. The last line says what was found; status 0 means nothing.
  *
  *     stress WORKER-PROGRAM [LIBRARY]         PROCS, OPS, SEED, QUOTA (MiB per card and container), THREADS (of a process at a time), CONTAINERS, KILLS and
- *                                             POLICY (of the driver: a number, wild, wild:NUMBER; else one drawn from SEED) from the environment
+ *                                             POLICY (of the driver: a number, wild, wild:NUMBER; else one drawn from SEED) and KINDS
+ *                                             (of memory and work, with commas between; else all) from the environment
  *
  * overcommit_bytes  the most by which a container's peak, context overhead included, was above its quota on a card
  * false_oom         refusals of what would have fitted (judge.c), and wrong answers at quiet points
@@ -34,7 +35,26 @@
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
-    return text && *text ? strtoull(text, NULL, 10) : otherwise;
+    if (!text || !*text) return otherwise;
+    if (strspn(text, "0123456789") == strlen(text) && strlen(text) < 19) return strtoull(text, NULL, 10);
+    fprintf(stderr, "stress: %s=%s is no number\n", name, text);
+    exit(2);
+}
+
+static const char memory_kinds[] = ",small,large,pitched,managed,array,mipmap,module,kernels,async,pooled,graph,nested,handle,";
+static const char work_kinds[] = ",info,settle,share,ipc,churn,threads,child,reset,";
+
+static void check_kinds(const char *list)
+{
+    char word[42];
+    bool memory = !list || !*list;
+    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        snprintf(word, sizeof word, ",%.*s,", (int)strcspn(at, ","), at);
+        bool known = word[1] != ',' && (strstr(memory_kinds, word) || strstr(work_kinds, word));
+        memory |= known && strstr(memory_kinds, word);
+        if (!known) fprintf(stderr, "stress: KINDS=%s: %.*s is none of %s %s\n", list, (int)strlen(word) - 2, word + 1, memory_kinds, work_kinds), exit(2);
+    }
+    if (!memory) fprintf(stderr, "stress: KINDS=%s has no kind of memory: one of %s is needed\n", list, memory_kinds), exit(2);
 }
 
 static void settle(struct board *b)
@@ -43,7 +63,9 @@ static void settle(struct board *b)
     b->containers = (uint32_t)setting("CONTAINERS", 1);
     b->ops_wanted = setting("OPS", 1000000);
     b->threads = (uint32_t)setting("THREADS", 0);
-    if (b->threads > THREADS_MOST) b->threads = THREADS_MOST;
+    if (b->threads > THREADS_MOST) fprintf(stderr, "stress: THREADS goes to %d\n", THREADS_MOST), exit(2);
+    if (!b->ops_wanted) fprintf(stderr, "stress: OPS is at least 1\n"), exit(2);
+    check_kinds(getenv("KINDS"));
     b->seed = setting("SEED", 1);
     if (b->workers < 1 || b->workers > WORKERS || b->containers < 1 || b->containers > CONTAINERS_MOST || b->containers > b->workers ||
         b->workers % b->containers) {
@@ -51,6 +73,7 @@ static void settle(struct board *b)
         exit(2);
     }
     uint64_t each = b->workers / b->containers, quota = setting("QUOTA", 16 * each + 64) * MIB;
+    if (quota < 32 * MIB) fprintf(stderr, "stress: QUOTA is at least 32 (MiB): with less there is no room for contexts, and nothing is ever done\n"), exit(2);
     for (int card = 0; card < CARDS; card++) b->quota[card] = quota + (uint64_t)card * 32 * MIB;
 }
 
@@ -125,9 +148,11 @@ int main(int argc, char **argv)
     static struct herd herd = {.place = &place};
     static struct watch watch;
     static struct sim_host sim;
-    if (argc < 2) return 2;
+    if (argc < 2) return fprintf(stderr, "usage: stress WORKER-PROGRAM [LIBRARY], with settings in the environment: see stress.c\n"), 2;
     herd.program = argv[1];
     place.library = argc > 2 && *argv[2] ? argv[2] : NULL;
+    for (int i = 1; i < argc && *argv[i]; i++)
+        if (access(argv[i], R_OK)) return fprintf(stderr, "stress: %s cannot be read\n", argv[i]), 2;
     settle(&settings);
     choose_policy(&place);
     uint64_t quotas = settings.quota[CARDS - 1] * settings.containers;

@@ -39,7 +39,7 @@ static _Atomic uint32_t stuck; /* the odd sequence that did not end */
 
 static bool failed(const char *path, const char *what)
 {
-    fr_say(FR_SAY_LIMITS, "%s %s: this container may hold no GPU memory until it is put right", path, what);
+    fr_say(FR_SAY_LIMITS, "%s %s: this container may hold no GPU memory until it is put right (the node's agent writes it; by hand: fractile-slice create)", path, what);
     return false;
 }
 
@@ -49,7 +49,7 @@ static bool find_directory(void)
     const char *set = "/etc/fractile";
     if (syscall(SYS_faccessat, AT_FDCWD, "/etc/fractile/.", F_OK) != 0 && errno != EACCES) set = secure_getenv("FRACTILE_DIR");
     if (!set || !*set) return failed("/etc/fractile", "is not there, and FRACTILE_DIR is not set");
-    if (*set != '/' || strlen(set) > sizeof fr_shared.directory - 32) return failed(set, "is no absolute path of a usual length");
+    if (*set != '/' || strlen(set) > sizeof fr_shared.directory - 32) return failed(set, "(FRACTILE_DIR) is not an absolute path, or is too long");
     strcpy(fr_shared.directory, set);
     return true;
 }

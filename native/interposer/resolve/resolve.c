@@ -25,7 +25,7 @@ static const char *no_text(void) { return "the NVIDIA management library is not 
 static void *missing(int symbol)
 {
     bool nvml = symbol >= FR_CUDA_SYMBOLS;
-    if (!fr_driver_found(nvml)) fr_say(FR_SAY_DRIVER, "lib%s.so.1 of the NVIDIA driver is not there; its functions answer so", nvml ? "nvidia-ml" : "cuda");
+    if (!fr_driver_found(nvml)) fr_say(FR_SAY_DRIVER, "lib%s.so.1 of the NVIDIA driver was not found: every call of it answers %s", nvml ? "nvidia-ml" : "cuda", nvml ? "NVML_ERROR_LIBRARY_NOT_FOUND" : "CUDA_ERROR_NO_DEVICE");
     if (symbol == FR_nvmlErrorString) return (void *)no_text;
     if (nvml) return fr_driver_found(nvml) ? (void *)nvml_function_not_found : (void *)nvml_library_not_found;
     return fr_driver_found(nvml) ? (void *)cuda_not_found : (void *)no_device;
