@@ -152,6 +152,16 @@ static int parse_option(int count, char **arguments, int *at, struct slice_reque
     return parse_count(value, 1024, where) && *where ? 0 : slice_complain("%s takes a number from 1 to 1024, not %s", option, value);
 }
 
+/* What is allowed, and hardly meant. */
+static void warn(const struct slice_card *c)
+{
+    uint64_t left = c->memory > c->unaccounted ? c->memory - c->unaccounted : 0;
+    if (!c->memory) slice_complain("card %s: with a quota of 0 not even a context fits", c->uuid);
+    else if (!left) slice_complain("card %s: unaccounted takes all of the quota: nothing fits", c->uuid);
+    else if (c->context > left) slice_complain("card %s: a context takes more than the quota: none fits", c->uuid);
+    if (c->cores_limit && c->cores > c->cores_limit) slice_complain("card %s: cores=%u is above cores-limit=%u, which holds", c->uuid, c->cores, c->cores_limit);
+}
+
 static bool is_there(const char *directory)
 {
     char path[4096];
@@ -178,5 +188,6 @@ int main(int count, char **arguments)
         if (!(r.cards[i].given & GIVEN_MEMORY)) return slice_complain("card %s: how much memory? expected --card %s=AMOUNT", r.cards[i].uuid, r.cards[i].uuid), 2;
     if (creating && !r.replace && is_there(r.directory))
         return slice_complain("%s has limits already; change them with fractile-slice set, or put new ones there with --replace", r.directory);
+    for (uint32_t i = 0; creating && i < r.card_count; i++) warn(&r.cards[i]);
     return creating ? slice_create(&r) : setting ? slice_set(&r) : slice_show(r.directory, json);
 }
