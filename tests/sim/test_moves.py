@@ -12,7 +12,7 @@ from fractile.sim.snapshot import Budget, Demand, Snapshot, Task
 from fractile.sim.stock import Held, Stock
 from fractile.wire.plan import Defragmentation
 from tests.sim.replay import Books, replay
-from tests.sim.worlds import machine, part, question, snapshots, task, whole
+from tests.sim.worlds import CARD, machine, part, question, snapshots, task, whole
 
 
 def planned(snapshot: Snapshot) -> Defragmentation:
@@ -51,6 +51,14 @@ def with_cards(snapshot: Snapshot) -> Snapshot:
         assert books.settle(t)
         bound.append(task(t.name, t.demand, on=t.node, fixed=t.fixed, cards=books.on[t.node, t.key]))
     return Snapshot(snapshot.machines, tuple(bound), snapshot.pending, snapshot.budgets)
+
+
+def test_parts_that_fill_a_card_are_no_more_than_all_of_it() -> None:
+    """On a card each they count as 334 and 667 thousandths; together they are one card, and the other is let in."""
+    some = CARD * 3335 // 10000
+    bound = (task("a", part(some), on="n0", cards=[0]), task("b", part(CARD - some), on="n1", cards=[0]))
+    found = planned(Snapshot((machine("n0", 1), machine("n1", 1)), bound, (task("c", whole()),), ()))
+    assert (found.moves, found.pods, found.allocation_after) == (1, 1, 100)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -146,6 +146,11 @@ def _growth(rest: Wanted | None, question: Question, tell: Tell) -> tuple[Growth
 # ── moves ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _percent(milli: int, capacity: int) -> float:
+    """Parts count in whole thousandths of their card: moved together they may come to more than it has."""
+    return min(100.0, round(100 * milli / capacity, 4))
+
+
 def _defragmentation(
     placer: Placer, pods: tuple[list[Placed], list[Placed], list[Task]], snapshot: Snapshot, before: int, tell: Tell
 ) -> Defragmentation:
@@ -163,8 +168,8 @@ def _defragmentation(
         moves=sum(len(s.steps) for s in stages),
         pods=len(admitted),
         gpus=_gpus(placer, (p.task.demand for p in admitted)),
-        allocation_before=round(100 * had / capacity, 4),
-        allocation_after=round(100 * (had + sum(placer.weight(p.task.demand) for p in admitted)) / capacity, 4),
+        allocation_before=_percent(had, capacity),
+        allocation_after=_percent(had + sum(placer.weight(p.task.demand) for p in admitted), capacity),
         stages=tuple(_stage(placer.stock, number, s) for number, s in enumerate(stages, 1)),
         still_waiting=still,
     )
