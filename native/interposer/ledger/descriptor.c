@@ -65,7 +65,7 @@ bool fr_descriptor_mark(int fd, struct fr_key key)
 
 struct lines {
     int fd;
-    unsigned pages; /* read so far */
+    unsigned pages; /* read so far, or begun */
     size_t at, end;
     char text[4096];
 };
@@ -77,7 +77,7 @@ static bool next_line(struct lines *in, char out[LINE])
         if (in->at == in->end) {
             long got = syscall(SYS_read, in->fd, in->text, sizeof in->text);
             if (got <= 0) return false;
-            in->pages++;
+            in->pages += 1 + ((size_t)got > sizeof in->text - LINE); /* nearly full: more may have followed */
             in->at = 0;
             in->end = (size_t)got;
         }
