@@ -136,7 +136,7 @@ def test_without_a_driver_programs_are_told_so() -> None:
     assert first.startswith("none:"), first
     assert "libcuda" in first, first
     assert second.split()[:2] == ["100", "12"], second
-    assert len([line for line in result.stderr.splitlines() if "NVIDIA driver is not there" in line]) == 1, (
+    assert len([line for line in result.stderr.splitlines() if "of the NVIDIA driver was not found" in line]) == 1, (
         result.stderr
     )
 
