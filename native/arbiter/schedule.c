@@ -39,7 +39,7 @@ static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
     return alike + (t->draining ? p->drained : p->next / others);
 }
 
-/* Brings a seat's account up to now; `front`: nobody who has or may have it is before that. */
+/* Charges a seat for the time since it was charged last. `front` is the least virtual time of those that have the card or may have it. */
 static void charge(struct schedule_seat *t, const struct parts *parts, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;

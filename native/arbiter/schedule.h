@@ -4,7 +4,7 @@
  *
  *      AWAY --want--> WAITING --grant--> HOLDING --done--> AWAY or WAITING
  *                        ^                  |
- *                        |                  |--ending, somebody else is next--> LATE (draining) --done--> AWAY or WAITING
+ *                        |                  |--its work ends soon, another seat is next--> LATE (draining) --done--> AWAY or WAITING
  *                        |                  '--lease over and not back in time--> LATE --done--> AWAY or WAITING
  *                        '-- limit used up: waits until its credit has grown
  *

@@ -1,10 +1,10 @@
-/* Frees that are on their way in one process on one card, so that somebody else can wait for those that had begun when it looked,
- * however many begin meanwhile.
+/* Counts the frees of one process on one card that have begun and not ended. A process that is out of memory waits for those that had
+ * begun when it looked; frees that begin later do not make it wait longer.
  *
  *      epoch (4 bits) | frees of odd epochs on their way (14) | frees of even epochs on their way (14)
  *
- * A free belongs to the epoch in which it begins. Who waits ends the epoch: later frees count for the next one, and the old
- * count can only fall. An epoch begins only when the last but one has no frees left, so that each count belongs to one. */
+ * A free belongs to the epoch in which it begins. Whoever waits ends the epoch: later frees count in the next one, so the count of the
+ * old one can only fall. An epoch begins only when the one before the last has no frees left, because the two share a count. */
 #include "ledger/frees.h"
 
 #define EPOCHS 16

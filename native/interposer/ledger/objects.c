@@ -187,7 +187,7 @@ void fr_object_resize(int object, uint64_t bytes)
     fr_objects_unlock();
 }
 
-/* An object that nobody covers has an account of its own, which only who has the lock writes. */
+/* While no process is charged for an object, the object has an account of its own. It is written only under the table's lock. */
 bool fr_object_charge(int object, struct fr_key key, uint64_t bytes)
 {
     int64_t units = (int64_t)((bytes + FR_UNIT_BYTES - 1) / FR_UNIT_BYTES);

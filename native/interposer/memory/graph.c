@@ -14,7 +14,6 @@
 #include "memory/graph.h"
 
 #include "base/compiler.h"
-#include "base/lock.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
@@ -27,6 +26,7 @@
 #include "memory/nodes.h"
 #include "memory/pool_shrink.h"
 #include "memory/streams.h"
+#include "memory/turn.h"
 
 #include "cuda_abi.h"
 
@@ -39,12 +39,11 @@
 #define AT_THE_MARGIN 3
 
 struct store {
-    struct fr_mutex turn;
+    struct fr_turn turn;
     uint64_t charged; /* all under `turn` */
     uint64_t kept;    /* needs of graphs that ran since the last trim */
-    struct fr_op back; /* announced by whoever has the turn */
     uint32_t trims, era;
-    _Atomic bool any, stale;
+    _Atomic bool any;
 };
 
 static FR_LARGE struct store stores[DEVICES];
@@ -83,42 +82,26 @@ static void compare(CUdevice d, struct fr_op *op)
     fr_free_end(&back, before - now);
 }
 
-/* As with pools (pool.c), a free is announced from before the turn is taken until the charge says what the driver has. */
-static void enter(CUdevice d)
+static void look(void *store)
 {
-    struct fr_op back;
-    fr_free_begin(&back, fr_card_of(d));
-    fr_mutex_lock(&stores[d].turn);
-    take_over(&stores[d]);
-    stores[d].any = true;
-    stores[d].back = back;
+    struct store *s = store;
+    struct fr_op none = {.card = FR_NO_CARD};
+    take_over(s);
+    compare((CUdevice)(s - stores), &none);
 }
 
-static void leave(CUdevice d)
+static void enter(CUdevice d)
 {
-    struct store *s = &stores[d];
-    struct fr_op none = {.card = FR_NO_CARD}, back = s->back;
-    while (true) {
-        while (atomic_exchange(&s->stale, false)) compare(d, &none);
-        fr_mutex_unlock(&s->turn);
-        if (likely(!atomic_load(&s->stale)) || !fr_mutex_try(&s->turn)) break;
-    }
-    fr_free_end(&back, 0);
+    fr_turn_take(&stores[d].turn, fr_card_of(d));
+    take_over(&stores[d]);
+    stores[d].any = true;
 }
+
+static void leave(CUdevice d) { fr_turn_give(&stores[d].turn, look, &stores[d]); }
 
 static void settle(CUdevice d)
 {
-    struct fr_op back;
-    if (d < 0 || d >= DEVICES) return;
-    fr_free_begin(&back, fr_card_of(d));
-    atomic_store(&stores[d].stale, true);
-    if (!fr_mutex_try(&stores[d].turn)) {
-        fr_free_end(&back, 0); /* whoever has the turn has announced it too */
-        return;
-    }
-    take_over(&stores[d]);
-    stores[d].back = back;
-    leave(d);
+    if (d >= 0 && d < DEVICES) fr_turn_settle(&stores[d].turn, fr_card_of(d), look, &stores[d]);
 }
 
 static CUresult trim(CUdevice d)

@@ -17,7 +17,7 @@
  * Where a pool grows by more than the most that is known, the excess is charged at once, above the quota if need be.
  *
  * A pool shrinks in calls that wait for work, at a trim, and at others. After those the charge follows if the turn is free;
- * else the call that has it looks once more (`stale`). A pool that the application destroyed while memory of it is in use lives on until
+ * else the call that has it looks once more (turn.h). A pool that the application destroyed while memory of it is in use lives on until
  * it is empty: only so can its size be seen. A pool is charged to the process that made it; processes that import pointers of it hold
  * on to its object (objects.c), and what it gives back although they hold it stays charged (pool_pieces.c). */
 #include "memory/pool.h"
@@ -31,6 +31,7 @@
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/pool_pieces.h"
+#include "memory/turn.h"
 
 #include "cuda_abi.h"
 
@@ -126,7 +127,7 @@ static uint64_t reserved_by(const struct fr_pool *p)
 /* The last user of a doomed pool that is empty destroys it. */
 static void bury(struct fr_pool *p)
 {
-    fr_mutex_lock(&p->turn);
+    fr_mutex_lock(&p->turn.lock);
     bool empty = !p->charged && !attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && !reserved_by(p);
     fr_pools_enter();
     bool last = empty && p->users == 1 && p->used;
@@ -135,7 +136,7 @@ static void bury(struct fr_pool *p)
     if (last) p->used = false;
     p->users--;
     fr_unlock(&fr_pools_lock);
-    fr_mutex_unlock(&p->turn);
+    fr_mutex_unlock(&p->turn.lock);
     if (!last) return;
     if (object != FR_NO_OBJECT) fr_object_leave(object); /* it has no bytes any more */
     fr_pieces_forget(handle);
@@ -198,51 +199,30 @@ static void compare_with(struct fr_pool *p, struct fr_op *op, uint64_t now)
 
 static void compare(struct fr_pool *p, struct fr_op *op) { compare_with(p, op, reserved_by(p)); }
 
-/* Whoever looks at a pool may learn that it has become smaller, and so may somebody who finds the turn taken and leaves that to us.
- * From before the turn is taken until the charge says so a free is announced: who is out of memory waits for it. */
-static void take_turn(struct fr_pool *p, struct fr_op *back)
-{
-    fr_free_begin(back, p->card);
-    fr_mutex_lock(&p->turn);
-}
-
-static void leave_turn(struct fr_pool *p, struct fr_op *back)
+static void look(void *pool)
 {
     struct fr_op none = {.card = FR_NO_CARD};
-    while (true) {
-        while (atomic_exchange(&p->stale, false)) compare(p, &none);
-        fr_mutex_unlock(&p->turn);
-        /* Who found the turn taken after our last look has left its word. */
-        if (likely(!atomic_load(&p->stale)) || !fr_mutex_try(&p->turn)) break;
-    }
-    fr_free_end(back, 0);
+    compare(pool, &none);
 }
 
-void fr_pool_settle(struct fr_pool *p)
-{
-    struct fr_op back;
-    fr_free_begin(&back, p->card);
-    atomic_store(&p->stale, true);
-    if (fr_mutex_try(&p->turn)) leave_turn(p, &back);
-    else fr_free_end(&back, 0); /* whoever has the turn has announced it too */
-}
+static void take_turn(struct fr_pool *p) { fr_turn_take(&p->turn, p->card); }
+static void give_turn(struct fr_pool *p) { fr_turn_give(&p->turn, look, p); }
+void fr_pool_settle(struct fr_pool *p) { fr_turn_settle(&p->turn, p->card, look, p); }
 
 bool fr_pool_make_object(struct fr_pool *p, struct fr_key key)
 {
-    struct fr_op back;
-    take_turn(p, &back);
+    take_turn(p);
     int object = fr_object_share(p->card, p->charged, key);
     p->object = object;
-    leave_turn(p, &back);
+    give_turn(p);
     return object != FR_NO_OBJECT;
 }
 
 uint64_t fr_pool_chunk(struct fr_pool *p)
 {
-    struct fr_op back;
-    take_turn(p, &back);
+    take_turn(p);
     uint64_t chunk = p->chunk;
-    leave_turn(p, &back);
+    give_turn(p);
     return chunk;
 }
 
@@ -271,10 +251,9 @@ static void stay_unseen(struct fr_pool *p, size_t size, uint64_t now)
 bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
 {
     struct fr_pool *p = q->pool;
-    struct fr_op none = {.card = FR_NO_CARD}, back;
     CUdeviceptr at = 0;
-    take_turn(p, &back); /* some drivers give unused memory back in an allocation */
-    if (unlikely(!p->seen)) compare(p, &none);
+    take_turn(p); /* some drivers give unused memory back in an allocation */
+    if (unlikely(!p->seen)) look(p);
     bool enough = op->card == FR_NO_CARD || op->reserved >= fr_pool_worst(p, q->size);
     if (enough) {
         if (steps_of(q->size) > p->chunk) p->chunk = steps_of(q->size);
@@ -284,7 +263,7 @@ bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op)
         if (unlikely(p->object != FR_NO_OBJECT)) stay_unseen(p, q->size, now);
         compare_with(p, op, now);
     } else fr_op_end(op, 0);
-    leave_turn(p, &back);
+    give_turn(p);
     return enough;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/lock.h"
 #include "ledger/descriptor.h"
+#include "memory/turn.h"
 
 #include "cuda_abi.h"
 
@@ -12,8 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct fr_op;
-
 #define FR_POOL_STEP (32ull << 20) /* one allocation makes a pool grow by at most its size, rounded up to this */
 
 struct fr_pool {
@@ -21,11 +20,10 @@ struct fr_pool {
     CUdevice device;
     int card;                  /* FR_NO_CARD: its memory is the host's, or another process's */
     _Atomic int object;        /* of a pool that others use */
-    struct fr_mutex turn;      /* held around every call that can make the pool grow, and wherever `charged` changes */
+    struct fr_turn turn;       /* held around every call that can make the pool grow, and wherever `charged` changes */
     uint64_t charged;          /* what of its reserved memory is in the ledger; under `turn` */
     uint64_t chunk;            /* no piece of it lies in a larger block of the driver's; under `turn` */
     uint64_t most;             /* the driver lets it grow to this size and no further; 0: without end */
-    _Atomic bool stale;        /* the pool may be smaller than `charged` */
     bool seen;                 /* `charged` was compared with the driver's figure at least once; under `turn` */
     uint32_t users;            /* threads that use the handle */
     bool used;                 /* the place is taken */

@@ -42,4 +42,49 @@ static void rest_is_exact(unsigned contexts, unsigned long long mib)
     EXPECT_EQ(peak(CARD_A), QUOTA);
 }
 
+/* A process of another container. */
+static __attribute__((unused)) struct worker start_stranger(void)
+{
+    char ours[sizeof container_directory], name[128];
+    memcpy(ours, container_directory, sizeof ours);
+    snprintf(name, sizeof name, "%s", getenv("SIMGPU_CONTAINER"));
+    new_container(CARDS);
+    struct worker stranger = start(0);
+    memcpy(container_directory, ours, sizeof ours);
+    setenv("FRACTILE_DIR", ours, 1);
+    setenv("SIMGPU_CONTAINER", name, 1);
+    begin(stranger);
+    return stranger;
+}
+
+/* a makes memory, b imports it, and both let go of it: each of them frees it, ends or is killed, in every order. `share` is given the
+ * number of the round; the driver holds `mib` until the second of them has let go. */
+static __attribute__((unused)) void leave_in_all_orders(unsigned mib, void (*share)(int), CUresult (*free_made)(void), CUresult (*free_imported)(void))
+{
+    enum { FREES, ENDS, KILLED, WAYS };
+    c = start(0);
+    begin(c);
+    for (int way = 0; way < WAYS * WAYS * 2; way++) {
+        int how_a = way % WAYS, how_b = way / WAYS % WAYS;
+        bool a_first = way / WAYS / WAYS;
+        a = start(0), b = start(0);
+        begin(a), begin(b);
+        share(way);
+        unsigned alive = 3;
+        for (int step = 0; step < 2; step++) {
+            bool is_a = a_first == (step == 0);
+            int how = is_a ? how_a : how_b;
+            if (how == FREES) EXPECT_EQ(is_a ? free_made() : free_imported(), CUDA_SUCCESS);
+            else end(is_a ? a : b, how == KILLED), alive--;
+            HOLDS(alive, step == 0 ? mib : 0);
+        }
+        if (how_a == FREES) end(a, false);
+        if (how_b == FREES) end(b, false);
+        if (!ok_so_far) fprintf(stderr, "maker %d, importer %d, %s first\n", how_a, how_b, a_first ? "maker" : "importer");
+        HOLDS(1, 0);
+    }
+    rest_is_exact(1, 0);
+    end(c, false);
+}
+
 #endif

@@ -1,0 +1,40 @@
+#include "memory/turn.h"
+
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "ledger/ledger.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+void fr_turn_take(struct fr_turn *t, int card)
+{
+    struct fr_op back;
+    fr_free_begin(&back, card);
+    fr_mutex_lock(&t->lock);
+    t->back = back;
+}
+
+void fr_turn_give(struct fr_turn *t, fr_turn_compare *compare, void *memory)
+{
+    struct fr_op back = t->back;
+    do {
+        while (atomic_exchange(&t->stale, false)) compare(memory);
+        fr_mutex_unlock(&t->lock);
+        /* Somebody may have found the turn taken after the last comparison, and left it to us. */
+    } while (unlikely(atomic_load(&t->stale)) && fr_mutex_try(&t->lock));
+    fr_free_end(&back, 0);
+}
+
+void fr_turn_settle(struct fr_turn *t, int card, fr_turn_compare *compare, void *memory)
+{
+    struct fr_op back;
+    fr_free_begin(&back, card);
+    atomic_store(&t->stale, true);
+    if (!fr_mutex_try(&t->lock)) {
+        fr_free_end(&back, 0); /* whoever has the turn has announced one, too */
+        return;
+    }
+    t->back = back;
+    fr_turn_give(t, compare, memory);
+}

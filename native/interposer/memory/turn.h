@@ -1,0 +1,27 @@
+/* Turns at memory whose size only the driver knows: a pool's (pool.c), or that of a device's graphs (graph.c). Whoever has the turn
+ * makes the driver change the size, and the charge says what the driver has before the turn goes on.
+ *
+ * Whoever has the turn may learn that the driver has given memory back, and does so for others, who find the turn taken. So a free is
+ * announced from before the turn is taken until the charge is right: a process that is out of memory waits for it. */
+#ifndef FRACTILE_MEMORY_TURN_H
+#define FRACTILE_MEMORY_TURN_H
+
+#include "base/lock.h"
+#include "ledger/ledger.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct fr_turn {
+    struct fr_mutex lock;
+    struct fr_op back;  /* the free that whoever has the turn announced */
+    _Atomic bool stale; /* the memory may have become smaller than the charge says */
+};
+
+typedef void fr_turn_compare(void *memory); /* makes the charge what the driver has; called with the turn */
+
+void fr_turn_take(struct fr_turn *t, int card);
+void fr_turn_give(struct fr_turn *t, fr_turn_compare *compare, void *memory);
+void fr_turn_settle(struct fr_turn *t, int card, fr_turn_compare *compare, void *memory); /* compares, or leaves that to whoever has the turn */
+
+#endif
