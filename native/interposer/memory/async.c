@@ -26,6 +26,7 @@
 #include "memory/pool.h"
 #include "memory/pool_pieces.h"
 #include "memory/pool_shrink.h"
+#include "memory/pool_waits.h"
 #include "memory/streams.h"
 
 #include "cuda_abi.h"
@@ -192,6 +193,7 @@ static CUresult free_to_pool(CUdeviceptr p, CUstream s)
     enum fr_kept kept = fr_kept_block_put(p, s);
     if (unlikely(kept)) return kept == FR_KEPT ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     fr_pools_shrinking(&shrinking, FR_BRIEF);
+    fr_pools_free_beside_waits();
     CUresult r = REAL(cuMemFreeAsync)(p, s);
     fr_pools_shrunk(&shrinking);
     return r;

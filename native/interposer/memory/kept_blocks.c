@@ -15,6 +15,7 @@
 #include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/pool.h"
+#include "memory/pool_waits.h"
 #include "memory/streams.h"
 
 #include "cuda_abi.h"
@@ -128,6 +129,7 @@ static void give(const struct block *b)
     struct fr_op back;
     struct fr_pool *p = fr_pool_use(b->pool);
     fr_free_begin(&back, p ? p->card : FR_NO_CARD);
+    fr_pools_free_beside_waits();
     if (enter_context(b)) {
         REAL(cuMemFreeAsync)(b->at, b->stream);
         leave_context(b);

@@ -10,6 +10,7 @@
 #include "memory/pool.h"
 #include "memory/pool_pieces.h"
 #include "memory/pool_shrink.h"
+#include "memory/pool_waits.h"
 
 #include "cuda_abi.h"
 
@@ -123,6 +124,7 @@ static CUresult free_of_pool(CUdeviceptr p)
     if (!atomic_load_explicit(&fr_pools_any, memory_order_relaxed)) return REAL(cuMemFree_v2)(p);
     fr_margin_piece_gone(p);
     if (unlikely(atomic_load_explicit(&fr_pieces_any, memory_order_relaxed))) fr_piece_freed(p);
+    fr_pools_free_beside_waits();
     fr_pools_shrinking(&s, FR_WAITS);
     CUresult r = REAL(cuMemFree_v2)(p);
     if (!r && !REAL(cuCtxGetDevice)(&device)) fr_margin_tidy(device);

@@ -8,6 +8,7 @@
 #include "memory/pool.h"
 #include "memory/pool_share.h"
 #include "memory/pool_shrink.h"
+#include "memory/pool_waits.h"
 
 #include "cuda_abi.h"
 
@@ -73,6 +74,7 @@ HOOK CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int what, void *value)
     struct fr_shrinking s;
     if (what != CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) return REAL(cuMemPoolSetAttribute)(pool, what, value);
     fr_pools_shrinking(&s, FR_BRIEF);
+    fr_pools_free_beside_waits();
     CUresult r = REAL(cuMemPoolSetAttribute)(pool, what, value);
     fr_pools_shrunk(&s);
     return r;

@@ -7,6 +7,7 @@
 #include "memory/api_pool.h"
 #include "memory/kept_blocks.h"
 #include "memory/pool.h"
+#include "memory/pool_waits.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,6 +24,7 @@ void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
 {
     s->cards = 0;
     if (how_long == FR_WAITS && unlikely(atomic_load_explicit(&fr_kept_block_count, memory_order_relaxed))) fr_kept_blocks_free();
+    s->wait = how_long == FR_WAITS ? fr_pool_wait_begin() : -1; /* before the pools are looked at: nothing is freed in between */
     for (struct fr_pool *p = fr_pool_next(NULL, FR_NO_CARD); p; p = fr_pool_next(p, FR_NO_CARD)) {
         bool may_come = __atomic_load_n(&p->charged, __ATOMIC_RELAXED) && !(s->cards >> p->card & 1) && (how_long == FR_BRIEF || fr_pool_could_shrink(p));
         if (may_come) fr_shrinking_announce(s, p->card);
@@ -32,6 +34,7 @@ void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long)
 void fr_pools_shrunk(struct fr_shrinking *s)
 {
     for (struct fr_pool *p = fr_pool_next(NULL, FR_NO_CARD); p; p = fr_pool_next(p, FR_NO_CARD)) fr_pool_settle(p);
+    if (s->wait >= 0) fr_pool_wait_end(s->wait);
     for (uint64_t left = s->cards; left; left &= left - 1) fr_free_end(&s->op[__builtin_ctzll(left)], 0);
 }
 

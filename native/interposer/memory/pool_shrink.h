@@ -4,11 +4,14 @@
 
 #include "ledger/ledger.h"
 
+#include "region.h"
+
 #include <stdint.h>
 
 struct fr_shrinking {
     uint64_t cards;
-    struct fr_op op[64];
+    struct fr_op op[FR_MAX_CARDS];
+    int wait; /* its place among the calls that wait; -1: none */
 };
 enum fr_how_long { FR_BRIEF, FR_WAITS }; /* others who are short wait for a brief call; for one that waits only where memory may come back */
 void fr_pools_shrinking(struct fr_shrinking *s, enum fr_how_long how_long);

@@ -1,6 +1,7 @@
 /* Pools: made, chosen, kept, trimmed, destroyed and shared, under a quota of 1 GiB, 256 MiB of which are the context's. */
 #include "judge.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -245,6 +246,55 @@ static void share_the_last_chunks(void)
     EXPECT(judged_on(CARD_B, "peak") <= QUOTA);
 }
 
+static void ask_when_told(int go)
+{
+    char word;
+    CUdeviceptr p;
+    start(0);
+    if (write(go, "s", 1) != 1 || read(go, &word, 1) != 1) _exit(2);
+    _exit(cuMemAlloc_v2(&p, 16 * MIB) != CUDA_SUCCESS);
+}
+
+static void work_for_a_while(void *unused)
+{
+    (void)unused;
+    usleep(300000);
+}
+
+static void *wait_for_the_stream(void *context)
+{
+    EXPECT_EQ(cuCtxSetCurrent(context), 0);
+    EXPECT_EQ(cuStreamSynchronize(stream), 0);
+    return NULL;
+}
+
+/* The pool is full when the call that waits begins, and gives its chunk back when it ends. */
+static void free_beside_a_call_that_waits(void)
+{
+    int pair[2], status;
+    char word;
+    pthread_t thread;
+    CUdeviceptr p;
+    CUcontext context = NULL;
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    pid_t other = fork();
+    if (!other) ask_when_told(pair[1]);
+    start(0);
+    EXPECT_EQ(read(pair[0], &word, 1), 1);
+    EXPECT_EQ(cuMemAllocAsync(&p, CHUNK, stream), 0);
+    EXPECT(leave_only(8 * MIB) != 0);
+    EXPECT_EQ(cuLaunchHostFunc(stream, work_for_a_while, NULL), 0);
+    cuCtxGetCurrent(&context);
+    EXPECT_EQ(pthread_create(&thread, NULL, wait_for_the_stream, context), 0);
+    usleep(100000);
+    EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
+    EXPECT_EQ(write(pair[0], "g", 1), 1);
+    waitpid(other, &status, 0);
+    EXPECT_EQ(status, 0);
+    pthread_join(thread, NULL);
+}
+
+static void what_is_freed_beside_a_call_that_waits_is_waited_for(void) { EXPECT(in_a_process(free_beside_a_call_that_waits)); }
 static void an_importer_that_outlives_the_exporter_inherits(void) { EXPECT(in_a_process(import_from_a_maker_that_dies)); }
 
 static void hold_and_be_killed(void)
@@ -270,6 +320,8 @@ int main(void)
 {
     /* before this process uses a card: its children can use one */
     RUN(an_importer_that_outlives_the_exporter_inherits);
+    RUN(what_is_freed_beside_a_call_that_waits_is_waited_for);
+    usleep(100000);
     RUN(processes_that_share_the_last_chunks_are_not_refused);
     RUN(what_a_killed_process_had_in_pools_is_free_again);
     start(0);
