@@ -3,6 +3,7 @@ and the conductor, which prints what simgpu's books say. Everything under the vi
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -68,6 +69,14 @@ class CaseFailed(Exception):
 
 
 _busy: dict[Path, subprocess.Popen[bytes] | None] = {}
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers of a list such as 0,3,5; an option's type."""
+    found = text.split(",")
+    if not all(n.strip().isdigit() for n in found):
+        raise argparse.ArgumentTypeError(f"not a list of numbers, such as 0,3,5: '{text}'")
+    return [int(n) for n in found]
 
 
 def end_all(number: int, _frame: object) -> None:

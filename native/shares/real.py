@@ -228,17 +228,21 @@ def main() -> int:
     p.add_argument("--window", type=int, default=4000, help="ms of each case")
     p.add_argument("--seed", type=int, default=5)
     p.add_argument("--only", default="", help="only cases whose group begins so")
-    p.add_argument("--cases", default="", help="only these, by their place among those: 0,3,5")
+    p.add_argument("--cases", type=host.numbers, default=[], help="only these, by their place among those: 0,3,5")
     a = p.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, host.end_all)
+    chosen = [c for c in table(a.seed) if c.group.startswith(a.only)]
+    if not chosen:
+        p.error(f"no group begins with '{a.only}'; there are: " + ", ".join(sorted({c.group for c in table(a.seed)})))
+    if a.cases and max(a.cases) >= len(chosen):
+        p.error(f"--cases names case {max(a.cases)}; there are 0 to {len(chosen) - 1}")
     cores = os.cpu_count() or 1
     print(f"real time, {cores} cores, load average before: {_load()}", flush=True)
     hogs = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(2 * cores if a.busy else 0)]
     bench, rows, failed, began = Bench(a.build, a.window), [], 0, time.monotonic()
     try:
-        chosen = [c for c in table(a.seed) if c.group.startswith(a.only)]
-        for case in [chosen[int(n)] for n in a.cases.split(",")] if a.cases else chosen:
+        for case in [chosen[n] for n in a.cases] or chosen:
             if a.minutes and time.monotonic() - began > a.minutes * 60:
                 break
             try:

@@ -192,7 +192,7 @@ def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", type=Path, required=True, help="where make put the programs")
     p.add_argument("--quick", action="store_true", help="a part of the cases, without the baseline")
-    p.add_argument("--only", default="", help="comma-separated numbers of cases")
+    p.add_argument("--only", type=host.numbers, default=[], help="comma-separated numbers of cases, as in the table")
     p.add_argument("--seed", type=int, default=5)
     p.add_argument("--jobs", type=int, default=2, help="cases at a time")
     p.add_argument("--no-baseline", action="store_true")
@@ -204,7 +204,10 @@ def main() -> int:
     if a.quick:
         table = cases.quick(table)
     if a.only:
-        table = [c for c in table if str(c.number) in a.only.split(",")]
+        table = [c for c in table if c.number in a.only]
+        if len(table) < len(set(a.only)):
+            known = ", ".join(str(c.number) for c in table) or "none"
+            p.error(f"--only names cases that are not there; of these, there are: {known}")
     done = measure_all(a.build, table, a.jobs, baseline)
     for place in [a.build / "shares"] + ([a.results] if a.results else []):
         place.mkdir(parents=True, exist_ok=True)

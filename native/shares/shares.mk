@@ -28,6 +28,7 @@ check: $(SHARES_PROGRAMS)
 
 .PHONY: shares shares-quick density
 shares: all $(SHARES_PROGRAMS)
+	@case "$(CLOCK)" in real | virtual) ;; *) echo "shares: CLOCK is real or virtual, not '$(CLOCK)'" >&2; exit 2 ;; esac
 ifeq ($(CLOCK),real)
 	@$(PYTHON) shares/real.py --build $(abspath $(OUT)) $(if $(BUSY),--busy) $(SHARES)
 else
