@@ -69,6 +69,6 @@ def matrix(place: Path, results: list[tuple[Case, Verdict, Verdict | None]]) -> 
         dots.dots(
             [(t * 100, s * 100) for targets, shares in pairs for t, s in zip(targets, shares, strict=False)], colour
         )
-    for frame, name in ((errors, "errors.svg"), (dots, "shares.svg")):
+    for frame, name in ((errors, "shares-errors.svg"), (dots, "shares-due.svg")):
         frame.legend([(text, colour) for text, colour, verdicts in both if verdicts])
         frame.write(place / name)
