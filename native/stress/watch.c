@@ -67,7 +67,8 @@ void watch_hangs(struct watch *w)
 static bool worker_is_still(const struct watch *w, int worker)
 {
     const struct lane *lanes = &board_of(w)->lanes[worker * LANES_EACH];
-    if (!w->herd->pids[worker] || atomic_load(&lanes[LANE_MAIN].state) == LANE_OFF) return false;
+    bool dying = !w->herd->pids[worker] || w->herd->expected[worker]; /* its lanes may say that they are paused all the same */
+    if (dying || atomic_load(&lanes[LANE_MAIN].state) == LANE_OFF) return false;
     for (int i = 0; i < LANES_EACH; i++)
         if (atomic_load(&lanes[i].state) == LANE_RUNS) return false;
     /* It waits for a child that has not said a word yet, or has said its last. */
