@@ -1,6 +1,6 @@
 /* probe: what a container may use of its first card, as a CUDA program sees it. Needs no CUDA toolkit:
  *
- *     cc -O2 -o probe probe.c -lcuda -ldl
+ *     cc -O2 -o probe probe.c -lcuda -ldl      (on simgpu with -Lnative/build/simgpu)
  *
  *     probe info               what the driver and NVML say of the card, in bytes
  *     probe cards              the cards that NVML shows, and whether NVLink joins the first two

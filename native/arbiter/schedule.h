@@ -37,7 +37,7 @@
 
 #define SCHEDULE_SPARE 500000000ull  /* of idle time: for so long several may have the card together, see shared_turns.c */
 #define SCHEDULE_REOPEN 20000000ull  /* of it, before they may again */
-#define SCHEDULE_STINT 215000000ull  /* who is at work for longer without a break has no part in it */
+#define SCHEDULE_STINT 215000000ull  /* a tenant that works for longer without a break has no part in it */
 #define SCHEDULE_LAG 30000000ll      /* who is behind another by more, of the card's time, has been overreached */
 #define SCHEDULE_LOOK 10000000ull    /* how often that is looked at */
 #define SCHEDULE_ALONE 1000000000ull /* no other container at work for this long */

@@ -1,22 +1,22 @@
 /* Turns that several tenants have at once, as long as the card has time to spare.
  *
- * Where a card is idle from time to time, everybody got all that it asked for: there is nothing to share out, and a turn of
- * one's own would only make the others wait. So all who want the card have it together, and the driver's time slicing decides
+ * Where a card is idle from time to time, every tenant got all that it asked for: there is nothing to share out, and a turn of
+ * one's own would only make the others wait. So all tenants that want the card have it together, and the driver's time slicing decides
  * from slice to slice. While several containers run, their use cannot be told
  * apart; this rests only on the arbiter's knowledge of when the card was idle.
  *
  *      spare   time in which the card was idle, at most SCHEDULE_SPARE of it. While two or more are at work it is used up, as fast
  *
- *      one by one --somebody waits, spare >= SCHEDULE_REOPEN, all may share--> together
- *      together   --spare is used up, somebody overreaches or may not share--> all are recalled but the one that has had least,
- *                   and it goes on as in turns of its own: from then on everybody gets its weight
+ *      one by one --a tenant waits, spare >= SCHEDULE_REOPEN, all may share--> together
+ *      together   --spare is used up, a tenant overreaches or may not share--> all are recalled but the one that has had least,
+ *                   and it goes on as in turns of its own: from then on every tenant gets its weight
  *
- * Who is at work for SCHEDULE_STINT without a break takes all that it can get: then everybody gets turns, and as much as is due.
- * Each is charged an equal part of what they had together, as the driver's slices are equal. Who is ahead of another by more
- * than SCHEDULE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one
+ * A tenant that works for SCHEDULE_STINT without a break takes all that it can get: then every tenant gets turns, and as much as is due.
+ * Each is charged an equal part of what they had together, as the driver's slices are equal. A tenant that is ahead of another by more
+ * than SCHEDULE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one tenant
  * leaves most of its slices early: that is not seen, and ends with the spare time. Tenants with a hard limit or of different
  * priority never share: their promises need turns of their own. Nor do those that may use several cards: kernels that wait for
- * their peers on another card need both cards at once, and who shares the one may be recalled from it before it has the other. */
+ * their peers on another card need both cards at once, and a tenant that shares the one may be recalled from it before it has the other. */
 #include "schedule_parts.h"
 
 #include <stddef.h>

@@ -3,7 +3,7 @@
  *      thread:  OUT --first use--> RUNNING <--wait / wake, deadline--> WAITING
  *                                     '-- found asleep elsewhere (a join, a pipe) --> PARKED --next use--> RUNNING
  *
- * `running` counts the threads that compute. Who goes to wait as the last one moves the clock. A waker counts the woken as
+ * `running` counts the threads that compute. The last thread that begins to wait moves the clock. A waker counts the woken as
  * running before it returns, so the clock cannot run ahead of a wake; the same goes for who sends a message and whoever of the
  * receiving process polls.
  *
@@ -284,7 +284,7 @@ static void look_after(struct thread *t)
 
 static void say_stuck(void)
 {
-    fprintf(stderr, "virtual clock: nobody computes and nobody has a deadline; waiting:");
+    fprintf(stderr, "virtual clock: deadlock: all threads wait and none has a deadline; waiting:");
     for (uint32_t i = 0; i < page->high; i++)
         if (atomic_load(&page->threads[i].state) != OUT)
             fprintf(stderr, " %d/%d(%u)", page->threads[i].pid, page->threads[i].tid, atomic_load(&page->threads[i].state));

@@ -206,8 +206,7 @@ def main() -> int:
     if a.only:
         table = [c for c in table if c.number in a.only]
         if len(table) < len(set(a.only)):
-            known = ", ".join(str(c.number) for c in table) or "none"
-            p.error(f"--only names cases that are not there; of these, there are: {known}")
+            p.error(f"--only names a case that is not there; there are 1 to {len(cases.table(a.seed))}")
     done = measure_all(a.build, table, a.jobs, baseline)
     for place in [a.build / "shares"] + ([a.results] if a.results else []):
         place.mkdir(parents=True, exist_ok=True)

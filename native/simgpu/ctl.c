@@ -26,7 +26,7 @@ static const char help[] =
     "  simgpu-ctl heal CARD                 a lost card is back, counters are zero, it is cool and sound\n"
     "  simgpu-ctl policy SEED               what a driver does under SIMGPU_POLICY=SEED (a number, wild, wild:NUMBER), as JSON\n"
     "  simgpu-ctl peaks                     peaks become what is held now\n"
-    "  simgpu-ctl reset [--force]           forget everything; refused while a process uses a card, but with --force\n"
+    "  simgpu-ctl reset [--force]           forget everything; refused while a process uses a card, unless --force is given\n"
     "\n"
     "CARD is a UUID or an index, as `show` prints them. The cards live in the directory SIMGPU_DIR; docs/simgpu.md says more.\n"
     "Status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"

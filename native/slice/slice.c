@@ -20,10 +20,10 @@ static const char help[] =
     "\n"
     "AMOUNT is a number of bytes, or one with KiB, MiB, GiB or TiB: 512MiB. Keys:\n"
     "  context=AMOUNT      what a CUDA context costs on the card (0: the library measures it)\n"
-    "  unaccounted=AMOUNT  held beyond the ledger: taken off what may be held\n"
+    "  unaccounted=AMOUNT  held beyond the ledger: subtracted from what may be held\n"
     "  cores=N             percent of the card's time that is guaranteed\n"
-    "  cores-limit=N       percent of the card's time that is never passed (0: no limit)\n"
-    "  weight=N            share of what is left over (default 1)\n"
+    "  cores-limit=N       percent of the card's time that is never exceeded (0: no limit)\n"
+    "  weight=N            share of the time that is guaranteed to nobody (default 1)\n"
     "Options of create and set:\n"
     "  --off, --on         count only, refuse nothing; or refuse again\n"
     "Options of create:\n"
@@ -157,6 +157,7 @@ static void warn(const struct slice_card *c)
 {
     uint64_t left = c->memory > c->unaccounted ? c->memory - c->unaccounted : 0;
     if (!c->memory) slice_complain("card %s: with a quota of 0 not even a context fits", c->uuid);
+    else if (c->memory < 2u << 20) slice_complain("card %s: %llu bytes are less than the driver gives out at a time; was a unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
     else if (!left) slice_complain("card %s: unaccounted takes all of the quota: nothing fits", c->uuid);
     else if (c->context > left) slice_complain("card %s: a context takes more than the quota: none fits", c->uuid);
     if (c->cores_limit && c->cores > c->cores_limit) slice_complain("card %s: cores=%u is above cores-limit=%u, which holds", c->uuid, c->cores, c->cores_limit);
@@ -177,6 +178,7 @@ int main(int count, char **arguments)
     bool creating = !strcmp(command, "create"), setting = !strcmp(command, "set"), json = !strcmp(command, "json");
     if (!creating && !setting && !json && strcmp(command, "show") != 0)
         return slice_complain("expected create, set, show or json; see fractile-slice --help"), 2;
+    if (count > 2 && (!strcmp(arguments[2], "--help") || !strcmp(arguments[2], "-h"))) return fputs(help, stdout) == EOF;
     if (count < 3 || !arguments[2][0] || arguments[2][0] == '-') return slice_complain("%s needs a directory; see fractile-slice --help", command), 2;
     r.directory = arguments[2];
     for (int i = 3; i < count; i++)

@@ -1,4 +1,4 @@
-/* While everybody stands still one worker asks for exactly what is left, which it must get, and for a granule more, which
+/* While all workers are paused one worker asks for exactly what is left, which it must get, and for a granule more, which
  * it must not. What cuMemGetInfo shows must be what is left. Where a library may count more than is held, what is left lies between
  * two figures: it must get the smaller one, and not a granule more than the larger one. */
 #include "lane.h"

@@ -1,4 +1,4 @@
-/* Starts the workers, kills them at random moments, buries them, starts them again. */
+/* Starts the workers, kills them at random moments, reaps them, starts them again. */
 #include "herd.h"
 #include "judge.h"
 
@@ -117,7 +117,7 @@ void herd_end(struct herd *h)
         nanosleep(&(struct timespec){0, 10000000}, NULL);
     }
     for (int i = 0; i < (int)h->place->board->workers; i++)
-        if (h->pids[i]) fprintf(stderr, "worker %d does not end\n", i), kill(h->pids[i], SIGKILL);
+        if (h->pids[i]) fprintf(stderr, "worker %d did not end when asked to: it is killed\n", i), kill(h->pids[i], SIGKILL);
     while (any_left(h)) {
         herd_tend(h, false);
         nanosleep(&(struct timespec){0, 1000000}, NULL);

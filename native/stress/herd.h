@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-/* The workers' processes, seen by who starts, kills and buries them. */
+/* The workers' processes, as the supervisor sees them: it starts, kills and reaps them. */
 struct herd {
     struct place *place;
     const char *program;
@@ -16,7 +16,7 @@ struct herd {
 };
 
 void herd_start_all(struct herd *h);
-void herd_tend(struct herd *h, bool restart);        /* buries the dead, and starts others in their place */
+void herd_tend(struct herd *h, bool restart);        /* reaps the dead, and starts others in their place */
 void herd_kill_some(struct herd *h);
 void herd_end(struct herd *h);                       /* asks all to end, then insists; all are gone when it returns */
 pid_t herd_auditor(struct herd *h, int container);

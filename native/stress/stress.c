@@ -37,12 +37,14 @@ static uint64_t setting(const char *name, uint64_t otherwise)
     const char *text = getenv(name);
     if (!text || !*text) return otherwise;
     if (strspn(text, "0123456789") == strlen(text) && strlen(text) < 19) return strtoull(text, NULL, 10);
-    fprintf(stderr, "stress: %s=%s is no number\n", name, text);
+    fprintf(stderr, "stress: %s=%s is not a number of 0 or more%s\n", name, text, strcmp(name, "QUOTA") ? "" : " (of MiB, without a unit)");
     exit(2);
 }
 
 static const char memory_kinds[] = ",small,large,pitched,managed,array,mipmap,module,kernels,async,pooled,graph,nested,handle,";
 static const char work_kinds[] = ",info,settle,share,ipc,churn,threads,child,reset,";
+
+#define INNER(list) (int)sizeof list - 3, list + 1 /* without the commas around */
 
 static void check_kinds(const char *list)
 {
@@ -52,9 +54,10 @@ static void check_kinds(const char *list)
         snprintf(word, sizeof word, ",%.*s,", (int)strcspn(at, ","), at);
         bool known = word[1] != ',' && (strstr(memory_kinds, word) || strstr(work_kinds, word));
         memory |= known && strstr(memory_kinds, word);
-        if (!known) fprintf(stderr, "stress: KINDS=%s: %.*s is none of %s %s\n", list, (int)strlen(word) - 2, word + 1, memory_kinds, work_kinds), exit(2);
+        if (!known) fprintf(stderr, "stress: KINDS=%s: unknown kind %.*s; of memory: %.*s; other: %.*s\n", list, (int)strlen(word) - 2, word + 1,
+                            INNER(memory_kinds), INNER(work_kinds)), exit(2);
     }
-    if (!memory) fprintf(stderr, "stress: KINDS=%s has no kind of memory: one of %s is needed\n", list, memory_kinds), exit(2);
+    if (!memory) fprintf(stderr, "stress: KINDS=%s has no kind of memory: one of %.*s is needed\n", list, INNER(memory_kinds)), exit(2);
 }
 
 static void settle(struct board *b)
@@ -63,17 +66,18 @@ static void settle(struct board *b)
     b->containers = (uint32_t)setting("CONTAINERS", 1);
     b->ops_wanted = setting("OPS", 1000000);
     b->threads = (uint32_t)setting("THREADS", 0);
-    if (b->threads > THREADS_MOST) fprintf(stderr, "stress: THREADS goes to %d\n", THREADS_MOST), exit(2);
+    if (b->threads > THREADS_MOST) fprintf(stderr, "stress: THREADS=%u: from 1 to %d threads a process, or 0 for a number by chance\n", b->threads, THREADS_MOST), exit(2);
     if (!b->ops_wanted) fprintf(stderr, "stress: OPS is at least 1\n"), exit(2);
     check_kinds(getenv("KINDS"));
     b->seed = setting("SEED", 1);
     if (b->workers < 1 || b->workers > WORKERS || b->containers < 1 || b->containers > CONTAINERS_MOST || b->containers > b->workers ||
         b->workers % b->containers) {
-        fprintf(stderr, "stress: PROCS from 1 to %d, a multiple of CONTAINERS, which goes to %d\n", WORKERS, CONTAINERS_MOST);
+        fprintf(stderr, "stress: PROCS=%u CONTAINERS=%u: PROCS is from 1 to %d and a multiple of CONTAINERS, which is from 1 to %d\n", b->workers, b->containers,
+                WORKERS, CONTAINERS_MOST);
         exit(2);
     }
     uint64_t each = b->workers / b->containers, quota = setting("QUOTA", 16 * each + 64) * MIB;
-    if (quota < 32 * MIB) fprintf(stderr, "stress: QUOTA is at least 32 (MiB): with less there is no room for contexts, and nothing is ever done\n"), exit(2);
+    if (quota < 32 * MIB) fprintf(stderr, "stress: QUOTA is at least 32 (MiB): with less there is no room for contexts, and no operation can succeed\n"), exit(2);
     for (int card = 0; card < CARDS; card++) b->quota[card] = quota + (uint64_t)card * 32 * MIB;
 }
 
@@ -84,7 +88,7 @@ static void choose_policy(struct place *p)
     const char *text = getenv("POLICY");
     if (text && *text) snprintf(p->policy, sizeof p->policy, "%s", text);
     else snprintf(p->policy, sizeof p->policy, "%llu", 1 + (unsigned long long)(sim_policy_hash(p->board->seed, 0) % 1000));
-    if (!sim_policy_read(p->policy, &policy)) fprintf(stderr, "stress: POLICY is a number, wild or wild:NUMBER\n"), exit(2);
+    if (!sim_policy_read(p->policy, &policy)) fprintf(stderr, "stress: POLICY=%s: it is a number, wild or wild:NUMBER\n", text), exit(2);
     p->board->wild = policy.wild;
     sim_policy_print(&policy, stderr);
 }
@@ -137,7 +141,7 @@ static int verdict(struct watch *w)
            (unsigned long long)w->herd->kills, (unsigned long long)herd_ops(w->herd), (unsigned long long)b->seed, w->herd->place->policy);
     bool strange = atomic_load(&b->unexpected) || w->herd->crashes;
     if (strange) fprintf(stderr, "%llu unexpected answers, %llu crashes\n", (unsigned long long)atomic_load(&b->unexpected), (unsigned long long)w->herd->crashes);
-    if (f->let_through) fprintf(stderr, "%llu times more was granted than was left\n", (unsigned long long)f->let_through);
+    if (f->let_through) fprintf(stderr, "in %llu cases more was granted than was left\n", (unsigned long long)f->let_through);
     return (f->overcommit && !b->wild) || f->let_through || f->false_oom || f->leaked || f->hangs || strange;
 }
 

@@ -1,4 +1,4 @@
-/* Compares what the library counts with what the driver holds: peaks always, all of it while everybody stands still. */
+/* Compares what the library counts with what the driver holds: peaks always, all of it while all workers are paused. */
 #include "watch.h"
 
 #include <signal.h>
@@ -236,7 +236,7 @@ void watch_quiet_point(struct watch *w)
     atomic_store(&b->exam.step, EXAM_NONE);
     atomic_store(&b->pause, 1);
     if (all_still(w)) inspect(w);
-    else fprintf(stderr, "no quiet point: somebody does not stand still\n");
+    else fprintf(stderr, "no quiet point: a worker did not pause within 10 s\n");
     atomic_store(&b->exam.step, EXAM_NONE);
     atomic_store(&b->pause, 0);
     for (int i = 0; i < WORKERS; i++) w->since_ns[i] = 0;

@@ -25,7 +25,7 @@ count() { # from the last line of the test's output
     f=$(expr "$line" : '.* \([0-9]*\) failed') || f=0
     [ "$1" -eq 0 ] || [ "$f" -gt 0 ] || { echo "$2 ended with status $1"; f=1; }
     # Also one of a child, of which the test knows nothing.
-    ! grep -qE 'Sanitizer|: runtime error: ' "$work/log" || { echo "$2: the sanitizer has something to say"; f=$((f + 1)); }
+    ! grep -qE 'Sanitizer|: runtime error: ' "$work/log" || { echo "$2: the sanitizer reported an error, above"; f=$((f + 1)); }
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
@@ -123,5 +123,6 @@ for test in "$OUT"/tests/runtime/*_test; do ! chosen "$test" || contained "$(bas
 
 for test in "$here"/interposer/*_test.py; do ! script "$test" || contained "$(basename "$test")" "$PYTHON" "$test"; done
 
+[ -z "$ONLY" ] || [ $((passed + failed + skipped)) -gt 0 ] || { echo "check: ONLY=\"$ONLY\" names no test; a test is named by its file, without .c: pool_test nvml_test.py" >&2; exit 2; }
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -8,7 +8,7 @@
  *
  * An operation: 1. intent = (change, q)   2. compare-and-swap used from (v, s', q') to (v + change, me, q)
  *               3. charged = (value + change, q)
- * Before 2, who is about to wipe out the mark (s', q') makes sure that the fact is on record with s': it has done step 3,
+ * Before 2, the process that is about to overwrite the mark (s', q') makes sure that the fact is on record with s': it has done step 3,
  * or applied says q'. So when the owner of an account is dead: charged's sequence is intent's, nothing was begun; else
  * the operation q took place exactly if used carries the mark (account, q), or applied says q. Its successor may die as
  * well: recovery is itself a single store.

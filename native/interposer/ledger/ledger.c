@@ -38,7 +38,7 @@ CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst)
     op->card = FR_NO_CARD;
     op->reserved = 0;
     if (unlikely(!counts(card))) return fr_isolation_is_off() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    /* Nothing is there for everybody, also above the quota; who asks for more inside the call may hold what others wait for. */
+    /* A request for nothing is always granted, also above the quota: its caller may ask for more inside the call, and hold what others wait for. */
     if (units && unlikely(!fr_reserve(card, units)) && !fr_reserve_with_retry(card, units)) {
         atomic_fetch_add_explicit(&fr_shared.cards[card].refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -11,6 +11,7 @@
 #include "ledger/ledger.h"
 #include "ledger/limits.h"
 #include "ledger/process.h"
+#include "ledger/shared.h"
 #include "memory/api_memory.h"
 
 #include "cuda_abi.h"
@@ -116,6 +117,7 @@ HOOK CUresult cuDeviceGetCount(int *out)
         CUdevice device;
         mine += !REAL(cuDeviceGet)(&device, i) && shown(device);
     }
+    if (!mine && all) fr_say(FR_SAY_CARD, "none of the container's cards is on this machine, and the %d that are there are hidden from it: fractile-slice show %s lists its cards", all, fr_shared.directory);
     *out = mine;
     return CUDA_SUCCESS;
 }

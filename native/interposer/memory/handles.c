@@ -57,7 +57,7 @@ void fr_object_release(int object)
 
 static void say_full(void)
 {
-    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: no more handles can be exported");
+    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full (fractile-slice create --objects): no more handles can be exported");
 }
 
 /* What leaves the process uncounted could be held by others after it is refunded here: rather it does not leave. */
@@ -125,7 +125,7 @@ static struct fr_key key_of(void *from, int type)
     return (struct fr_key){0, 0};
 }
 
-/* It came from where nobody marks them; who else here gets a copy of it shall know it again. */
+/* It came from a process without this library, which does not mark descriptors. Other processes of the container recognise copies of it by the mark. */
 static struct fr_key mark(void *from, int type)
 {
     struct fr_key key = fr_descriptor_key();

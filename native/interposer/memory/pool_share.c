@@ -43,7 +43,7 @@ static bool named(struct fr_pool *p, struct fr_key key)
 static void name(struct fr_pool *p)
 {
     if (!named(p, fr_descriptor_key()) || p->card == FR_NO_CARD) return;
-    if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: a pool's memory is not counted when its maker is gone");
+    if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, "the container's table of shared allocations is full (fractile-slice create --objects): a pool's memory is not counted when its maker is gone");
 }
 
 HOOK CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, int type, unsigned long long flags)
@@ -100,7 +100,7 @@ HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at
     if (p) fr_pool_done(p);
     if (counted || fr_process_state() == FR_OFF) return CUDA_SUCCESS;
     memset(out, 0, sizeof *out);
-    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full: no more pointers of pools can be exported");
+    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full (fractile-slice create --objects): no more pointers of pools can be exported");
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -116,7 +116,7 @@ HOOK CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool handle, CUme
     int pool = p->key.a ? fr_object_join(object_key(p->key)) : FR_NO_OBJECT, piece = fr_object_join(piece_key(data));
     bool paid = pool != FR_NO_OBJECT && piece != FR_NO_OBJECT;
     CUresult r = paid || fr_process_state() == FR_OFF ? REAL(cuMemPoolImportPointer)(out, handle, data) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (!paid && r) fr_say(FR_SAY_FOREIGN, "a pointer of a pool that nobody in this container pays for cannot be imported");
+    if (!paid && r) fr_say(FR_SAY_FOREIGN, "a pointer of another container's pool cannot be imported, nor one of a pool whose descriptor was opened again");
     if (!r && paid && fr_linear_imported(*out, piece, pool)) pool = piece = FR_NO_OBJECT; /* the pointer's now */
     else if (!r && paid) r = REAL(cuMemFree_v2)(*out) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (r || !paid) {

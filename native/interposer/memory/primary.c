@@ -54,7 +54,7 @@ static struct primary *enter(CUdevice device)
     return &primaries[device];
 }
 
-/* It lives whatever others do: somebody holds it who is not about to let go. */
+/* It lives whatever others do: a thread holds it and is not releasing it. */
 static bool lives(CUdevice device)
 {
     struct primary *p = enter(device);

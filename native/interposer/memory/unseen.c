@@ -1,7 +1,7 @@
 /* What the driver made past our functions. The runtime library makes primary contexts and, before CUDA 12, loads modules through
  * private tables (cuGetExportTable). Those are handed on as they are: the runtime proves by a hash over their addresses that the
  * driver is the vendor's, so a table of ours in their place would end it. Instead, from the first table that was handed out on,
- * calls that allocate, load or ask look whether something is there that is not charged, and charge it, also above the quota:
+ * calls that allocate, load or query look whether something is there that is not charged, and charge it, also above the quota:
  *
  *   the current context    known by one look into a small table; one that is not known is charged at once
  *   primary contexts       of devices where none is charged, asked for once in every tick of the coarse clock (4 ms)

@@ -27,6 +27,7 @@ import judge  # noqa: E402
 from cases import Case, Workload  # noqa: E402
 from gpu_host import Host, NoCard  # noqa: E402
 from host import Books, CaseFailed, Tenant  # noqa: E402
+from host import numbers as host_numbers  # noqa: E402
 from judge import Verdict  # noqa: E402
 
 NO_CARD = 77
@@ -183,7 +184,7 @@ def options() -> argparse.Namespace:
     p.add_argument("--build", type=Path, required=True, help="where make put the programs")
     p.add_argument("--results", type=Path, help="where a table and figures of a real card are kept")
     p.add_argument("--window", type=float, default=1.5 if SIMULATED else 10.0, help="seconds of each run")
-    p.add_argument("--only", default="", help="comma-separated numbers of cases")
+    p.add_argument("--only", type=host_numbers, default=[], help="comma-separated numbers of cases")
     p.add_argument("--driver-only", action="store_true", help="without the library; not kept")
     return p.parse_args()
 
@@ -197,7 +198,14 @@ def main() -> int:
         print(f"{host.card['name']}, driver {host.card['driver']}")
         table = gpu_cases.trial() if SIMULATED else gpu_cases.table()
         if a.only:
-            table = [c for c in gpu_cases.table() if str(c.number) in a.only.split(",")]
+            table = [c for c in gpu_cases.table() if c.number in a.only]
+            if len(table) < len(set(a.only)):
+                known = [c.number for c in gpu_cases.table()]
+                print(
+                    f"gpu-shares: --only names a case that is not there; there are {min(known)} to {max(known)}",
+                    file=sys.stderr,
+                )
+                return 2
         window = int(a.window * 1000)
         done = Matrix(host, window, not a.driver_only, table).all()
         if a.results and not SIMULATED and not a.driver_only and not a.only:

@@ -12,6 +12,7 @@ A_CARD := [{"uuid": "GPU-8a1b", "index": 0, "model": "A100", "memoryMiB": 40960,
 
 .PHONY: fuzz
 fuzz:
+	@[ "$(SECONDS)" -gt 0 ] 2>/dev/null || { echo "fuzz: SECONDS is how long each fuzzer runs, 1 or more, not '$(SECONDS)'" >&2; exit 2; }
 	@[ -n "$(FUZZ_CC)" ] || { echo "fuzz: clang is not there; install clang and libclang-rt-dev, or set FUZZ_CC" >&2; exit 1; }
 	@$(MAKE) --no-print-directory $(FUZZERS)
 	@mkdir -p $(OUT)/fuzz/limits_fuzz.inputs $(OUT)/fuzz/cards_fuzz.inputs
