@@ -156,15 +156,24 @@ static bool is_held(int object)
     return object >= 0 && object < (int)fr_shared.object_count && times_held[object] > 0 && fr_object_card_is_sound(fr_object_at((uint32_t)object));
 }
 
+/* Asked after the driver let go: a look that begins later finds nothing that only this process kept. */
+static bool may_be_open(const struct fr_object *o)
+{
+    return (o->key[0] == FR_KEY_DESCRIPTOR && fr_objects_are_looked_at()) || fr_object_descriptor_is_open(o);
+}
+
 uint64_t fr_object_leave(int object)
 {
     uint64_t bytes = 0;
-    bool open = object >= 0 && object < (int)fr_shared.object_count && fr_object_descriptor_is_open(fr_object_at((uint32_t)object));
+    bool open = object >= 0 && object < (int)fr_shared.object_count && may_be_open(fr_object_at((uint32_t)object));
     if (!lock_table()) return 0;
     if (is_held(object) && --times_held[object] == 0) bytes = let_go((uint32_t)object, open);
     fr_objects_unlock();
     return bytes;
 }
+
+int fr_look_begin(void) { return fr_object_share(0, 0, (struct fr_key){FR_KEY_LOOK, fr_shared.slot}); }
+void fr_look_end(int look) { fr_object_leave(look); }
 
 int fr_object_card(int object)
 {

@@ -29,6 +29,11 @@ bool fr_object_covers(int object);                   /* are the bytes in this pr
 void fr_object_resize(int object, uint64_t bytes);
 bool fr_object_charge(int object, struct fr_key key, uint64_t bytes); /* so many more bytes are held by who holds it, also above the quota;
                                                         false: nobody does any more. 0 bytes: only asks */
+/* An import whose owner is not known is under way: the memory may be the container's own, and is held by the import although no account says
+ * so. Until it ends no exported memory's charge goes back. FR_NO_OBJECT: the table is full, so it may not be begun. */
+int fr_look_begin(void);
+void fr_look_end(int look);
+
 bool fr_object_also(int object, struct fr_key key);  /* a second name of it: another kind of handle, another small piece of a shared granule.
                                                         Goes with the object; false: table full, importers by this name pay */
 

@@ -49,6 +49,13 @@ bool fr_object_descriptor_is_open(const struct fr_object *o)
     return fr_descriptor_open((struct fr_key){o->key[0], o->key[1]});
 }
 
+bool fr_objects_are_looked_at(void)
+{
+    for (uint32_t n = 0, high = fr_objects_in_use(); n < high; n++)
+        if (fr_object_at(n)->key[0] == FR_KEY_LOOK && fr_object_is_live(n)) return true;
+    return false;
+}
+
 void fr_object_set_state(struct fr_object *o, enum fr_object_state state)
 {
     atomic_store(&o->state, state);

@@ -22,6 +22,9 @@ bool fr_object_is_left(uint32_t n); /* nobody holds it, and it has an account of
 bool fr_object_card_is_sound(const struct fr_object *o);
 bool fr_object_descriptor_is_open(const struct fr_object *o);
 
+#define FR_KEY_LOOK 0x6c6f6f6b5f6f626aull /* key.a of the object that a process holds during a look (fr_look_begin) */
+bool fr_objects_are_looked_at(void);
+
 /* With the lock of objects: */
 void fr_object_set_holder(struct fr_object *o, uint32_t slot, bool holds);
 void fr_object_set_state(struct fr_object *o, enum fr_object_state state);

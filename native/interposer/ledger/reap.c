@@ -118,7 +118,8 @@ struct left { /* objects that nobody holds */
 static void free_closed(struct left *l)
 {
     fr_descriptors_open(l->key, l->open, l->count);
-    for (uint32_t i = 0; i < l->count; i++) {
+    bool looked_at = fr_objects_are_looked_at();
+    for (uint32_t i = 0; i < l->count && !looked_at; i++) {
         if (l->open[i] || !fr_objects_lock_as(fr_shared.slot)) continue;
         if (fr_object_is_left(l->at[i]) && fr_object_at(l->at[i])->key[1] == l->key[i].b) fr_object_release_own(l->at[i]); /* nobody joined it meanwhile, and it is still the same */
         fr_objects_unlock();

@@ -69,21 +69,29 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
     fr_granules_rename(from, to);
 }
 
-CUcontext fr_context_retire(CUcontext context)
+/* Pieces of our pools do not end with the context, so they are freed while it is there. */
+static void move_to_doomed(CUcontext context, CUcontext doomed)
 {
-    static _Atomic uintptr_t names = 1; /* odd: no handle is */
-    CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2), popped;
-    void (*before)(CUcontext) = atomic_load(&fr_before_context_ends);
-    if (before) before(context);
-    fr_kept_blocks_free();
-    fr_context_forget(context);
+    CUcontext popped;
     bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);
     move(context, doomed, true, inside);
     if (inside) REAL(cuCtxPopCurrent_v2)(&popped);
+}
+
+CUcontext fr_context_retire(CUcontext context)
+{
+    static _Atomic uintptr_t names = 1; /* odd: no handle is */
+    CUcontext doomed = (CUcontext)atomic_fetch_add(&names, 2);
+    void (*before)(CUcontext) = atomic_load(&fr_before_context_ends);
+    if (before) before(context);
+    fr_kept_blocks_free();
+    fr_functions_forget(); /* before the driver can give their handles away again, and in fr_context_reclaim once more */
+    fr_context_forget(context);
+    move_to_doomed(context, doomed);
     return doomed;
 }
 
-void fr_context_follow(CUcontext context, CUcontext doomed) { move(context, doomed, true, false); }
+void fr_context_follow(CUcontext context, CUcontext doomed) { move_to_doomed(context, doomed); }
 
 void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, false); }
 

@@ -2,10 +2,12 @@
  * imports it may be all that keeps it alive a moment later, so the importer is charged for all of it, on the memory's own card.
  *
  * How large it is, and where, the driver says only of what is imported. So it is imported for a look, and let go of; then room is
- * reserved, and it is imported again. For the time of the look it is not counted. */
+ * reserved, and it is imported again. For the time of the look it is not counted for this process. If another process of the container
+ * made it, that one's charge stays until the look has ended (fr_look_begin). */
 #include "memory/foreign.h"
 
 #include "ledger/ledger.h"
+#include "ledger/objects.h"
 #include "ledger/process.h"
 
 #include "cuda_abi.h"
@@ -24,16 +26,18 @@ static CUresult look(struct fr_foreign *f)
 CUresult fr_foreign_import(struct fr_foreign *f, struct fr_op *op)
 {
     *op = (struct fr_op){.card = FR_NO_CARD};
-    CUresult r = look(f);
-    while (!r && !f->is_free) {
-        int card = f->card;
+    for (bool reserved = false;; reserved = true) {
+        int card = f->card, watch = fr_look_begin();
         uint64_t bytes = f->bytes;
-        f->drop(f);
-        r = fr_op_begin(op, card, bytes);
-        if (r) break;
-        r = look(f);
-        if (!r && f->card == card && f->bytes <= bytes) return CUDA_SUCCESS; /* the application may have changed what is behind the handle */
+        CUresult r = watch == FR_NO_OBJECT && fr_process_state() == FR_ENFORCE ? CUDA_ERROR_OUT_OF_MEMORY : look(f);
+        /* The application may have changed what is behind the handle. */
+        bool covered = !r && !f->is_free && reserved && f->card == card && f->bytes <= bytes;
+        if (!r && !f->is_free && !covered) f->drop(f);
+        fr_look_end(watch);
+        if (covered) return r;
         fr_op_end(op, 0);
+        if (r || f->is_free) return r;
+        r = fr_op_begin(op, f->card, f->bytes);
+        if (r) return r;
     }
-    return r;
 }

@@ -10,7 +10,9 @@
 #include "memory/context_audit.h"
 #include "memory/context_buffers.h"
 #include "memory/context_cost.h"
+#include "memory/function_table.h"
 #include "memory/green_records.h"
+#include "memory/kept_blocks.h"
 #include "memory/primary.h"
 
 #include "cuda_abi.h"
@@ -59,6 +61,7 @@ static CUresult destroy_in_turn(struct fr_context_call *c)
     struct fr_op op;
     if (!fr_green_take(c->green, &record)) return destroy(c);
     fr_free_begin(&op, record.card);
+    fr_functions_forget(); /* its modules go with it, and another may get their functions' handles */
     CUcontext context = (CUcontext)(uintptr_t)record.b;
     if (context) {
         record.bytes += fr_buffers_take(context);
@@ -77,5 +80,6 @@ HOOK CUresult cuGreenCtxDestroy(CUgreenCtx green)
     struct fr_context_call c = {.go = destroy_in_turn, .green = green};
     if (!green || !fr_record_find(FR_CONTEXT, (uintptr_t)green, &record)) return destroy(&c);
     c.device = (CUdevice)(uint32_t)record.a;
+    fr_kept_blocks_free(); /* its streams end with it */
     return fr_primary_leave(&c, false);
 }

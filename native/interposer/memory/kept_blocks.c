@@ -34,7 +34,7 @@ struct block {
     CUmemoryPool pool;
     CUstream stream;
     uint64_t number; /* of the stream */
-    CUcontext context; /* of a default stream */
+    CUcontext context; /* the stream's: when the block is given back, another may be current, or none */
 };
 
 _Atomic uint32_t fr_room_is_tight;
@@ -78,9 +78,10 @@ static bool ordinary(CUmemoryPool handle)
 static bool describe(struct block *b, CUdeviceptr p, CUstream s)
 {
     CUdeviceptr base = 0;
+    if (s == CU_STREAM_PER_THREAD) return false; /* any other thread would mean its own stream by it */
     *b = (struct block){.at = p, .stream = s, .number = fr_stream_id(s)};
     if (b->number == FR_NO_STREAM || REAL(cuPointerGetAttribute)(&b->pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, p) || !b->pool || !ordinary(b->pool)) return false;
-    if ((uintptr_t)s <= 2 && REAL(cuCtxGetCurrent)(&b->context)) return false;
+    if ((uintptr_t)s > 2 ? REAL(cuStreamGetCtx)(s, &b->context) : REAL(cuCtxGetCurrent)(&b->context)) return false;
     return !REAL(cuMemGetAddressRange_v2)(&base, &b->size, p) && base == p;
 }
 
@@ -114,7 +115,7 @@ static int best(const struct fr_pool_request *q, uint64_t number, bool same_stre
     return found;
 }
 
-/* Its stream, in the context in which it was freed. False: that context is gone, and what was in it. */
+/* Its stream, in the context in which it was freed. False: that context is gone. */
 static bool enter_context(const struct block *b) { return !b->context || !REAL(cuCtxPushCurrent_v2)(b->context); }
 
 static void leave_context(const struct block *b)
@@ -123,17 +124,22 @@ static void leave_context(const struct block *b)
     if (b->context) REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
-/* The pool may be smaller afterwards. */
+static bool give_in_stream(const struct block *b)
+{
+    if (!enter_context(b)) return false;
+    CUresult r = REAL(cuMemFreeAsync)(b->at, b->stream);
+    leave_context(b);
+    return !r;
+}
+
+/* The pool may be smaller afterwards. It outlives the stream and its context, so where these are gone the memory is freed without them. */
 static void give(const struct block *b)
 {
     struct fr_op back;
     struct fr_pool *p = fr_pool_use(b->pool);
     fr_free_begin(&back, p ? p->card : FR_NO_CARD);
     fr_pools_free_beside_waits();
-    if (enter_context(b)) {
-        REAL(cuMemFreeAsync)(b->at, b->stream);
-        leave_context(b);
-    }
+    if (!give_in_stream(b)) REAL(cuMemFree_v2)(b->at);
     if (p) fr_pool_settle(p);
     fr_free_end(&back, 0);
     if (p) fr_pool_done(p);

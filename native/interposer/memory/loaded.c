@@ -307,6 +307,7 @@ void fr_unload_begin(struct fr_unload *u, uint64_t handle)
     struct fr_record part;
     u->known = handle && fr_record_take(FR_MODULE, handle, &u->module);
     for (int i = 0; i < FR_UNLOAD_CARDS; i++) u->part[i].announced = false, u->part[i].bytes = 0;
+    if (u->known) fr_functions_forget(); /* before the driver can give their handles away again */
     if (!u->known || u->module.a & ALIAS) return;
     for (uint64_t i = 0; i < places(&u->module); i++)
         if (fr_record_find(FR_MODULE, key_of(&u->module, i), &part)) announce(u, part.card);

@@ -116,6 +116,8 @@ static void in_the_default_stream_too(void)
     cuCtxSetCurrent(a);
     EXPECT_EQ(cuGraphLaunch(e, NULL), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphUpload(e, in_b), OOM);
+    cuCtxSetCurrent(b);
+    EXPECT_EQ(cuGraphLaunch(e, NULL), OOM); /* loaded for the default stream of a is not loaded for that of b */
     charged_covers_held();
 }
 
@@ -209,6 +211,7 @@ static void the_function_of_a_module_stays_in_its_context(void)
     CUgraphNode n;
     static const char stack[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() { .local .align 4 .b8 buf[2048]; ret; }\n";
     two_contexts();
+    kernel(nothing); /* while no library is known nobody looks at kernels of graphs */
     EXPECT_EQ(cuModuleLoadData(&m, stack), CUDA_SUCCESS);
     EXPECT_EQ(cuModuleGetFunction(&f, m, "k"), CUDA_SUCCESS);
     CUDA_KERNEL_NODE_PARAMS p = once(NULL);

@@ -30,6 +30,8 @@ static void obey(int from, int to)
         if (order == 'l') answer = fr_object_leave(object), give(0, answer);
         if (order == 'h') answer = fr_used_here(0);
         if (order == 'c') answer = fr_object_covers(object);
+        if (order == 'w') answer = (uint64_t)(object = fr_look_begin());
+        if (order == 'e') fr_look_end(object), answer = 0;
         if (write(to, &answer, sizeof answer) != sizeof answer) break;
     }
     _exit(0);
@@ -326,7 +328,32 @@ static int tests(void)
     RUN_ALONE(a_forked_child_holds_none_of_its_parents_objects);
     RUN_ALONE(a_full_table_says_so);
     RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_hangs_nobody);
+    RUN_ALONE(what_was_exported_stays_charged_while_an_import_is_looked_at);
     FINISH;
+}
+
+/* While an import is looked at whose owner is not known, it may hold what was exported, even if no descriptor says so. */
+static void what_was_exported_stays_charged_while_an_import_is_looked_at(void)
+{
+    for (int end = 0; end < 2; end++) {
+        begin();
+        struct partner importer = start();
+        EXPECT(take(0, 8 * MIB));
+        int o = fr_object_share(0, 8 * MIB, fr_descriptor_key());
+        EXPECT(ask(importer, 'w') >= 0);
+        give(0, fr_object_leave(o));
+        EXPECT_EQ(fr_used(0), 8 * MIB);
+        fr_reap();
+        EXPECT_EQ(fr_used(0), 8 * MIB);
+        if (end) killed(importer);
+        else EXPECT_EQ(ask(importer, 'e'), 0);
+        fr_reap();
+        EXPECT_EQ(fr_used(0), 0);
+        EXPECT(take(0, 8 * MIB));
+        o = fr_object_share(0, 8 * MIB, fr_descriptor_key());
+        EXPECT_EQ(fr_object_leave(o), 8 * MIB); /* nobody looks any more */
+        give(0, 8 * MIB);
+    }
 }
 
 int main(void)

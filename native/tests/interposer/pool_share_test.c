@@ -103,6 +103,28 @@ static void who_lets_go_first_takes_nothing_of_another_along(void)
     }
 }
 
+/* The pool gives back a larger block than that of the piece, then that one, and others later: b holds one block, and that is charged once. */
+static void a_piece_stays_charged_for_its_own_block_and_once(void)
+{
+    int fd = -1;
+    three();
+    EXPECT_EQ(order(a, POOL, 0, 0), CUDA_SUCCESS);
+    piece = piece_of(a, 0, 16 * MIB, &fd);
+    EXPECT_EQ(order(a, PIECE, 1, 16 * MIB) + order(a, PIECE, 2, 64 * MIB), CUDA_SUCCESS); /* 1 keeps the block of 0 in the pool */
+    EXPECT_EQ(import_piece(b, 0, &piece, fd), CUDA_SUCCESS);
+    close(fd);
+    HOLDS(3, 96);
+    EXPECT_EQ(order(a, PIECE_FREE, 0, 0) + order(a, PIECE_FREE, 2, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    EXPECT(seen_by(c) <= 3 * CONTEXT + 64 * MIB); /* it may have been the piece's: so much of it is charged, and not all of it */
+    EXPECT_EQ(order(a, PIECE_FREE, 1, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 32);
+    EXPECT_EQ(order(a, PIECE, 1, 64 * MIB) + order(a, PIECE_FREE, 1, 0) + order(a, TRIM, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 32);
+    EXPECT_EQ(order(b, PIECE_OUT, 0, 0), CUDA_SUCCESS);
+    HOLDS(3, 0);
+    end(a, false), end(b, false), end(c, false);
+}
+
 static void share_one(int way)
 {
     int fd = -1;
@@ -182,6 +204,7 @@ int main(void)
     IN(CARDS, two_importers_of_one_piece_hold_it_until_the_last_is_done);
     IN(CARDS, a_destroyed_import_keeps_its_open_pointers);
     IN(CARDS, who_lets_go_first_takes_nothing_of_another_along);
+    IN(CARDS, a_piece_stays_charged_for_its_own_block_and_once);
     IN(CARDS, nobody_can_leave_in_an_order_that_loses_or_keeps_a_byte);
     IN(CARDS, pieces_that_go_through_an_importer_leave_nothing_behind);
     IN(CARDS, a_pointer_of_another_containers_pool_is_out_of_memory);
