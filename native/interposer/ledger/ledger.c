@@ -60,6 +60,15 @@ bool fr_op_more(struct fr_op *op, uint64_t bytes)
     return true;
 }
 
+uint64_t fr_op_bytes(uint64_t bytes) { return units_of(bytes) * FR_UNIT_BYTES; }
+
+void fr_op_split(struct fr_op *op, struct fr_op *part, uint64_t bytes)
+{
+    uint64_t units = units_of(bytes), all = op->reserved / FR_UNIT_BYTES;
+    *part = (struct fr_op){.card = op->card, .reserved = (units < all ? units : all) * FR_UNIT_BYTES};
+    op->reserved -= part->reserved;
+}
+
 static void raise_peak(int card)
 {
     struct fr_region_card *c = &fr_shared.cards[card];

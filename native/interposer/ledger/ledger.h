@@ -7,6 +7,9 @@
  *      CUresult r = fr_op_begin(&op, card, worst);      0, or the error that the application gets
  *      if (!r) { r = REAL(cuMemAlloc_v2)(out, n); fr_op_end(&op, r ? 0 : took); }
  *
+ * Whoever holds a reservation never waits for room with fr_op_begin: it would wait for itself, and others for it. What a call
+ * needs in several parts is reserved at once and split, or asked for with fr_op_more, which does not wait.
+ *
  * fr_op_begin says CUDA_ERROR_OUT_OF_MEMORY only after the dead were reaped, and after calls that were on their way (of any
  * process of the container) and may still give back what is missing were given time to end (oom_retry.c). */
 #ifndef FRACTILE_LEDGER_LEDGER_H
@@ -26,6 +29,9 @@ struct fr_op {
 };
 CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst);
 bool fr_op_more(struct fr_op *op, uint64_t bytes);  /* reserve more inside the operation; false: does not fit now */
+/* So much of what it has reserved becomes an operation of its own. A reservation for several is the sum of their fr_op_bytes. */
+void fr_op_split(struct fr_op *op, struct fr_op *part, uint64_t bytes);
+uint64_t fr_op_bytes(uint64_t bytes); /* in whole units */
 void fr_op_end(struct fr_op *op, uint64_t kept);    /* kept <= reserved; the rest goes back */
 void fr_free_begin(struct fr_op *op, int card);     /* before the driver is told to free: card FR_NO_CARD is harmless */
 void fr_free_end(struct fr_op *op, uint64_t bytes); /* it did: bytes go back; 0 when it refused */

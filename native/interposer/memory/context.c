@@ -137,11 +137,14 @@ static CUresult make(struct fr_context_call *c)
     struct fr_cost cost;
     struct fr_load libraries;
     if (!c->out || !fr_device_exists(c->device)) return c->go(c);
-    CUresult r = fr_context_reserve(&cost, c->device);
-    if (r) return r;
-    r = fr_eager_begin(&libraries, c->device);
-    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
+    CUresult r;
+    do {
+        r = fr_context_reserve(&cost, 1, c->device, fr_eager_bytes(c->device));
+        if (r) return r;
+    } while (!fr_eager_begin(&libraries, c->device, &cost));
+    r = c->go(c);
     if (r) {
+        fr_eager_end(&libraries, NULL);
         fr_op_end(&cost.op, 0);
         return r;
     }

@@ -66,22 +66,36 @@ static bool used_on_card(int card, uint64_t *bytes)
 
 _Atomic uint32_t fr_contexts_made;
 
-CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device)
+/* All at once: whoever waits for the second part while he holds the first one waits for himself. */
+static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, unsigned contexts)
 {
-    atomic_fetch_add_explicit(&fr_contexts_made, 1, memory_order_relaxed);
-    struct fr_place at = {.card = fr_card_of(device), .device = device};
-    *cost = (struct fr_cost){0};
-    if (at.card != FR_NO_CARD) cost->bytes = known_size(at.card);
-    CUresult r = fr_op_begin_at(&cost->op, &at, cost->bytes);
-    if (r || cost->bytes || at.card == FR_NO_CARD) return r;
-    for (uint64_t hold = MOST; hold >= FR_GRANULE && cost->op.reserved < MOST; hold /= 2) fr_op_more(&cost->op, hold);
-    if (!cost->op.reserved) {
+    CUresult r = fr_op_begin_at(&cost->op, at, contexts * cost->bytes + cost->libraries);
+    if (r || cost->bytes || at->card == FR_NO_CARD) return r;
+    uint64_t most = contexts * MOST + cost->libraries;
+    for (uint64_t hold = contexts * MOST; hold >= FR_GRANULE && cost->op.reserved < most; hold /= 2) fr_op_more(&cost->op, hold);
+    if (cost->op.reserved <= cost->libraries) {
         fr_op_end(&cost->op, 0);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    fr_neighbours_note(at.card, &cost->neighbours);
-    cost->measured = used_on_card(at.card, &cost->before);
+    fr_neighbours_note(at->card, &cost->neighbours);
+    cost->measured = used_on_card(at->card, &cost->before);
     return CUDA_SUCCESS;
+}
+
+CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries)
+{
+    atomic_fetch_add_explicit(&fr_contexts_made, 1, memory_order_relaxed);
+    struct fr_place at = {.card = fr_card_of(device), .device = device};
+    struct fr_cost *first = &costs[0];
+    *first = (struct fr_cost){.libraries = fr_op_bytes(libraries)};
+    if (at.card != FR_NO_CARD) first->bytes = fr_op_bytes(known_size(at.card));
+    CUresult r = reserve_all(first, &at, contexts);
+    for (unsigned i = 1; !r && i < contexts; i++) {
+        costs[i] = *first;
+        costs[i].libraries = 0;
+        fr_op_split(&first->op, &costs[i].op, (first->op.reserved - first->libraries) / (contexts - i + 1));
+    }
+    return r;
 }
 
 /* The first context of this process on the card: nothing else is charged for it there. */

@@ -11,16 +11,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reserves what a context costs on the card; after the call, what it does cost, or false when the quota cannot bear it. */
+/* Reserves what a context costs on the card, or several together, and the libraries that the driver loads into it (eager.c takes
+ * over that part); after the call, what it does cost, or false when the quota cannot bear it. */
 struct fr_cost {
     struct fr_op op;
     uint64_t bytes, before; /* bytes: as the agent says, or 0: measured */
+    uint64_t libraries;     /* of what is reserved */
     bool measured;
     struct fr_neighbours neighbours;
 };
 uint64_t fr_context_size(int card); /* as far as it is known, or the most that it is taken for */
 bool fr_device_exists(CUdevice device);
-CUresult fr_context_reserve(struct fr_cost *cost, CUdevice device);
+CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries); /* costs[0] has the libraries */
 bool fr_context_measure(struct fr_cost *cost);
 
 extern _Atomic uint32_t fr_contexts_made; /* or tried, ever: with one, every stream belongs to it */

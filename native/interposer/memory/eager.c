@@ -1,7 +1,8 @@
 /* Libraries that are loaded into every context: a list of them, for contexts that are made later.
  *
  * A library that is being loaded and a context that is being made would each miss the other, and one that is on its way out still
- * holds what the driver loads into it. So such calls take turns. */
+ * holds what the driver loads into it. So such calls take turns. Whoever makes a context does not wait for room in his turn: those
+ * that make room may be waiting for it. */
 #include "memory/eager.h"
 
 #include "base/lock.h"
@@ -9,6 +10,7 @@
 #include "ledger/ledger.h"
 #include "memory/api_memory.h"
 #include "memory/code_room.h"
+#include "memory/context_cost.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
 #include "memory/image.h"
@@ -88,25 +90,34 @@ void fr_eager_ended(bool taken)
     if (taken) fr_eager_leave();
 }
 
-CUresult fr_eager_begin(struct fr_load *l, CUdevice device)
+uint64_t fr_eager_bytes(CUdevice device)
 {
-    struct fr_image image, all = {0};
-    struct fr_place at = {.card = fr_card_of(device), .device = device};
-    uint64_t own = 0, library;
-    *l = (struct fr_load){.op.card = FR_NO_CARD};
-    fr_eager_enter();
-    for (size_t i = 0; at.card != FR_NO_CARD && (library = library_number(i)); i++) {
+    struct fr_image image;
+    uint64_t bytes = 0, library;
+    for (size_t i = 0; (library = library_number(i)) && fr_card_of(device) != FR_NO_CARD; i++) {
         if (!fr_module_image(library, &image)) continue;
         struct fr_code code = fr_code_of(&image, everything);
-        all.code += code.pieces * FR_GRANULE; /* however they are packed */
-        own += code.own + image.globals;
+        bytes += code.pieces * FR_GRANULE + code.own + image.globals; /* however the pieces are packed */
     }
-    if (!own && !all.code) return CUDA_SUCCESS;
-    l->at = at;
+    return bytes;
+}
+
+bool fr_eager_begin(struct fr_load *l, CUdevice device, struct fr_cost *context)
+{
+    *l = (struct fr_load){.op.card = FR_NO_CARD};
+    fr_eager_enter();
+    uint64_t bytes = fr_eager_bytes(device), reserved = context->libraries;
+    if (bytes > reserved && !fr_op_more(&context->op, bytes - reserved)) {
+        fr_eager_leave();
+        fr_op_end(&context->op, 0);
+        return false;
+    }
+    if (bytes < reserved) bytes = reserved;
+    if (!bytes) return true;
+    l->at = (struct fr_place){.card = fr_card_of(device), .device = device};
     l->counts = true;
-    CUresult r = fr_op_begin_at(&l->op, &at, own + all.code);
-    if (r) fr_eager_leave();
-    return r;
+    fr_op_split(&context->op, &l->op, bytes);
+    return true;
 }
 
 void fr_eager_end(struct fr_load *l, CUcontext made)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct fr_cost;
 struct fr_load;
 
 bool fr_eager_remember(uint64_t library); /* false: no memory for it */
@@ -22,8 +23,11 @@ void fr_eager_leave(void);
 bool fr_eager_ends(void);
 void fr_eager_ended(bool taken);
 
-/* Around the making of a context, in turn with the above. An end belongs to each begin that did not fail. */
-CUresult fr_eager_begin(struct fr_load *l, CUdevice device);
+/* Around the making of a context, in turn with the above. First, before the turn, what a context there needs for libraries: it is
+ * reserved with the context, and the load takes that over. False: it has become more meanwhile, which does not fit at once; then
+ * all of the reservation was given back, and the caller begins anew. An end belongs to each begin that did not fail. */
+uint64_t fr_eager_bytes(CUdevice device);
+bool fr_eager_begin(struct fr_load *l, CUdevice device, struct fr_cost *context);
 void fr_eager_end(struct fr_load *l, CUcontext made); /* NULL: none was made */
 
 #endif

@@ -30,10 +30,8 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
     struct fr_context_call c = {.go = create, .green_out = out, .params = description, .device = device, .flags = flags};
     struct fr_cost cost;
     if (!out || !description || !fr_device_exists(device)) return create(&c);
-    CUresult r = fr_context_reserve(&cost, device);
+    CUresult r = fr_primary_hold(&c, destroy, &cost);
     if (r) return r;
-    r = fr_primary_hold(&c, destroy);
-    if (r) return fr_op_end(&cost.op, 0), r;
     bool kept = fr_context_measure(&cost);
     struct fr_record record = {.class = FR_CONTEXT, .card = cost.op.card, .object = FR_NO_OBJECT, .key = (uintptr_t)*out,
                                .bytes = cost.bytes, .a = (uint64_t)(unsigned)device | FR_GREEN};

@@ -4,6 +4,7 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
+#include "ledger/oom_retry.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/code_room.h"
@@ -71,14 +72,39 @@ static void end(struct everywhere *e, uint64_t library, CUresult r)
     }
 }
 
-static CUresult begin(struct everywhere *e, const struct fr_image *image)
+/* What all contexts on a card need together. */
+static uint64_t bytes_on(const struct fr_place *at, unsigned count, int card, const struct fr_image *image)
 {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (at[i].card == card) bytes += fr_op_bytes(fr_load_bytes(&at[i], image));
+    return bytes;
+}
+
+static CUresult begin_one(struct everywhere *e, const struct fr_image *image, struct fr_op *room)
+{
+    struct fr_place *at = &e->at[e->count];
+    struct fr_op op;
+    CUresult r = CUDA_SUCCESS;
+    if (at->card == room->card) fr_op_split(room, &op, fr_load_bytes(at, image));
+    else r = fr_op_begin(&op, at->card, 0);
+    return r ? r : fr_load_begin_image(&e->load[e->count], at, image, FR_CODE | FR_GLOBALS, &op);
+}
+
+/* Takes what it needs out of the room on one card; more is not waited for. Where that is too little, nothing is held in the end,
+ * and the card and the bytes that are missing there are said. */
+static CUresult begin(struct everywhere *e, const struct fr_image *image, struct fr_op *room, struct fr_op *missing)
+{
+    CUresult r = CUDA_SUCCESS;
     unsigned count = find_contexts(e->at);
-    for (e->count = 0; e->count < count; e->count++) {
-        CUresult r = fr_load_begin_image(&e->load[e->count], &e->at[e->count], image, FR_CODE | FR_GLOBALS);
-        if (r) return end(e, 0, r), r;
+    for (e->count = 0; e->count < count && !(r = begin_one(e, image, room)); e->count++) {}
+    if (r) {
+        int card = e->at[e->count].card;
+        end(e, 0, r);
+        *missing = (struct fr_op){.card = card, .reserved = bytes_on(e->at, count, card, image)};
     }
-    return CUDA_SUCCESS;
+    fr_op_end(room, 0);
+    return r;
 }
 
 static CUresult load_it(struct fr_loading *call, const struct fr_image *image, bool eagerly)
@@ -91,18 +117,26 @@ static CUresult load_it(struct fr_loading *call, const struct fr_image *image, b
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* In turn with contexts that are being made: each of them is there for the other, or not yet. */
+/* In turn with contexts that are being made: each of them is there for the other, or not yet. Room is waited for out of turn and
+ * while nothing is held, on the card that had too little: those that hold it may be waiting for the turn. */
 static CUresult load_everywhere(struct fr_loading *call, const struct fr_image *image)
 {
     struct everywhere e;
-    fr_eager_enter();
-    CUresult r = begin(&e, image);
-    if (!r) {
-        r = load_it(call, image, true);
-        end(&e, r ? 0 : (uintptr_t)*call->module_out, r);
+    struct fr_op room = {.card = FR_NO_CARD}, missing;
+    struct fr_retry patience = {0};
+    for (;;) {
+        fr_eager_enter();
+        CUresult begun = begin(&e, image, &room, &missing), r = begun;
+        if (!begun) {
+            r = load_it(call, image, true);
+            end(&e, r ? 0 : (uintptr_t)*call->module_out, r);
+        }
+        fr_eager_leave();
+        if (!begun) return r;
+        if (!fr_retry_wait(&patience)) return begun;
+        r = fr_op_begin(&room, missing.card, missing.reserved);
+        if (r) return r;
     }
-    fr_eager_leave();
-    return r;
 }
 
 static CUresult load(struct fr_loading *call)

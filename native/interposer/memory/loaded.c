@@ -167,10 +167,11 @@ bool fr_module_image(uint64_t handle, struct fr_image *out)
 /* ---- before a call ---- */
 
 /* Calls of other threads may take the room that was there for this one, so it is asked for until what is reserved suffices. */
-static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own)
+static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own, const struct fr_op *reserved)
 {
     CUresult r = CUDA_SUCCESS;
-    for (bool begun = false;; begun = true) {
+    if (reserved) l->op = *reserved;
+    for (bool begun = reserved;; begun = true) {
         fr_lock(&lock);
         uint64_t missing = fr_room_missing(l->at.context, more), needed = missing + own;
         bool enough = begun && (l->op.card == FR_NO_CARD || l->op.reserved >= needed);
@@ -186,12 +187,21 @@ static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own)
     }
 }
 
-CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts)
+CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts, const struct fr_op *reserved)
 {
     *l = (struct fr_load){.op.card = FR_NO_CARD, .at = *at};
     struct fr_code code = {0};
     if (parts & FR_CODE) code = fr_code_of(image, (struct fr_count){0, true});
-    return promise(l, code, code.own + (parts & FR_GLOBALS ? fr_round_to_granules(image->globals) : 0));
+    return promise(l, code, code.own + (parts & FR_GLOBALS ? fr_round_to_granules(image->globals) : 0), reserved);
+}
+
+uint64_t fr_load_bytes(const struct fr_place *at, const struct fr_image *image)
+{
+    struct fr_code code = fr_code_of(image, (struct fr_count){0, true});
+    fr_lock(&lock);
+    uint64_t missing = fr_room_missing(at->context, code);
+    fr_unlock(&lock);
+    return missing + code.own + fr_round_to_granules(image->globals);
 }
 
 /* With the first function a driver may load the whole image, unless it has shown that it does not. */
@@ -216,7 +226,7 @@ CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t
     if (loaded) return CUDA_SUCCESS;
     struct fr_image image = image_of(&module);
     struct fr_code more = fr_code_more(fr_code_of(&image, count_of(&part)), most_of(&image, count_of(&part), what));
-    return promise(l, more, more.own + (part.a & FR_GLOBALS ? 0 : image.globals));
+    return promise(l, more, more.own + (part.a & FR_GLOBALS ? 0 : image.globals), NULL);
 }
 
 /* ---- and after it ---- */

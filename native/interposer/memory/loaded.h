@@ -32,7 +32,9 @@ enum fr_load_what {
     FR_LOAD_FUNCTION, /* a function of it */
 };
 CUresult fr_load_begin_at(struct fr_load *l, const struct fr_place *at, uint64_t handle, enum fr_load_what what, CUfunction function); /* NULL: not known which */
-CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts);
+/* reserved: NULL, or what the load takes over; what is missing then is not waited for. */
+CUresult fr_load_begin_image(struct fr_load *l, const struct fr_place *at, const struct fr_image *image, int parts, const struct fr_op *reserved);
+uint64_t fr_load_bytes(const struct fr_place *at, const struct fr_image *image); /* all that it reserves, as things are */
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded); /* what is loaded now; no parts: nothing new */
 uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, struct fr_count loaded); /* it is loaded there: bytes for the ledger */
 

@@ -115,7 +115,7 @@ static CUresult load(struct fr_loading *call)
     if (!call->module_out || (!call->image && !call->path) || !fr_place_here(&at)) return call->go(call);
     struct fr_image image = fr_module_read_image(call);
     if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS);
+    CUresult r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS, NULL);
     if (r) return r;
     r = call->go(call);
     if (!r && !fr_module_add((uintptr_t)*call->module_out, at.context, &image)) {

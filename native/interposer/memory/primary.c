@@ -64,6 +64,14 @@ static bool lives(CUdevice device)
     return sure;
 }
 
+static bool is_held(CUdevice device)
+{
+    struct primary *p = enter(device);
+    bool sure = p->charged && p->holders > p->leaving;
+    fr_unlock(&lock);
+    return sure;
+}
+
 static void not_held(CUdevice device)
 {
     enter(device)->holders--;
@@ -149,20 +157,21 @@ static bool may_change(CUdevice device, uint32_t ended)
     return yes;
 }
 
-static CUresult make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost)
+/* False: more libraries are to be loaded into it than was reserved, and the reservation was given back. */
+static bool make(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost, CUresult *r)
 {
     struct fr_load libraries;
-    CUresult r = fr_eager_begin(&libraries, c->device);
-    if (!r && (r = c->go(c))) fr_eager_end(&libraries, NULL);
-    if (!r && !fr_context_measure(cost)) {
+    if (!fr_eager_begin(&libraries, c->device, cost)) return false;
+    if ((*r = c->go(c))) fr_eager_end(&libraries, NULL);
+    if (!*r && !fr_context_measure(cost)) {
         undo(c);
         fr_eager_end(&libraries, NULL);
-        r = CUDA_ERROR_OUT_OF_MEMORY;
+        *r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t booked = r ? 0 : book(c->device, c->out ? *c->out : NULL, cost);
+    uint64_t booked = *r ? 0 : book(c->device, c->out ? *c->out : NULL, cost);
     fr_op_end(&cost->op, booked);
-    if (!r) fr_eager_end(&libraries, booked ? fr_primary_context(c->device) : NULL);
-    return r;
+    if (!*r) fr_eager_end(&libraries, booked ? fr_primary_context(c->device) : NULL);
+    return true;
 }
 
 /* With the turn. False: it is to be made, which has to be paid for first. */
@@ -173,35 +182,50 @@ static bool hold_living(struct fr_context_call *c, CUresult *r)
     return living;
 }
 
-static CUresult make_or_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *cost)
+/* What the call takes, as long as the primary context is as it was found: `costs` is for that one and for a green one. */
+static CUresult reserve(struct fr_cost costs[2], CUdevice device, bool living, bool green)
 {
-    CUresult r;
-    if (!hold_living(c, &r)) return make(c, undo, cost);
-    fr_op_end(&cost->op, 0);
-    return r;
+    costs[0] = costs[1] = (struct fr_cost){.op.card = FR_NO_CARD};
+    if (living) return fr_context_reserve(&costs[1], 1, device, 0);
+    return fr_context_reserve(costs, green ? 2 : 1, device, fr_eager_bytes(device));
 }
 
-CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *))
+/* With the turn, and with what reserve got. False: the context is not as it was found, and that does not suffice. */
+static bool make_or_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost costs[2], bool was_living, CUresult *r)
 {
-    struct fr_cost cost;
+    if (!hold_living(c, r)) return !was_living && make(c, undo, &costs[0], r);
+    fr_op_end(&costs[0].op, 0);
+    return true;
+}
+
+/* A green one needs no room for the primary one while that lives, so whether it does is asked before room is waited for. Nothing
+ * is held meanwhile: what did not suffice is given back first. */
+CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_context_call *), struct fr_cost *green)
+{
+    struct fr_cost costs[2];
     struct fr_retry patience = {0};
     CUresult r;
+    if (green) *green = (struct fr_cost){.op.card = FR_NO_CARD};
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
     struct fr_mutex *turn = &turns[c->device];
-    for (;;) {
+    for (bool done = false; !done;) {
         uint32_t ended = ended_so_far(c->device);
         fr_mutex_lock(turn);
-        bool held = hold_living(c, &r);
+        bool living = green ? is_held(c->device) : hold_living(c, &r);
         fr_mutex_unlock(turn);
-        if (held) return r;
-        if (!(r = fr_context_reserve(&cost, c->device))) break;
-        if (r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || !fr_retry_wait(&patience)) return r;
+        if (living && !green) return r;
+        if ((r = reserve(costs, c->device, living, green))) {
+            if (living || r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || !fr_retry_wait(&patience)) return r;
+            continue;
+        }
+        call_begins(c->device);
+        fr_mutex_lock(turn);
+        done = make_or_hold(c, undo, costs, living, &r);
+        fr_mutex_unlock(turn);
+        call_ends(c->device);
+        if (!done || r) fr_op_end(&costs[1].op, 0);
     }
-    call_begins(c->device);
-    fr_mutex_lock(turn);
-    r = make_or_hold(c, undo, &cost);
-    fr_mutex_unlock(turn);
-    call_ends(c->device);
+    if (green) *green = costs[1];
     return r;
 }
 
@@ -356,7 +380,7 @@ static CUresult reset_v2(struct fr_context_call *c) { return REAL(cuDevicePrimar
 HOOK CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
     struct fr_context_call c = {.go = retain, .out = out, .device = device};
-    return out ? fr_primary_hold(&c, release_v2) : retain(&c);
+    return out ? fr_primary_hold(&c, release_v2, NULL) : retain(&c);
 }
 HOOK CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = release, .device = device}, false); }
 HOOK CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = release_v2, .device = device}, false); }

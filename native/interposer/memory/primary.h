@@ -8,8 +8,11 @@
 #include <stdint.h>
 
 struct fr_context_call;
+struct fr_cost;
 
-CUresult fr_primary_hold(struct fr_context_call *call, CUresult (*undo)(struct fr_context_call *)); /* around a call that retains it */
+/* Around a call that retains it. Where the call makes a green context in it too, `green` gets the reservation for that one, which the
+ * caller ends after a success. */
+CUresult fr_primary_hold(struct fr_context_call *call, CUresult (*undo)(struct fr_context_call *), struct fr_cost *green);
 CUresult fr_primary_leave(struct fr_context_call *call, bool all);                                  /* and one that lets go of it */
 CUcontext fr_primary_context(CUdevice device);                                                      /* NULL: none, or not known */
 bool fr_primary_is(CUdevice device, CUcontext context);                                             /* charged, and this one */

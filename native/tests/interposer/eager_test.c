@@ -61,8 +61,94 @@ static void contexts_and_libraries_that_come_and_go_at_once_stay_below_the_quota
     EXPECT(peak(CARD_A) > 500 * MIB); /* how near it comes is the machine's doing */
 }
 
+/* ---- a refusal that nothing can change comes at once ---- */
+
+#define REFUSED_AT_ONCE(call)                            \
+    do {                                                 \
+        double start = seconds();                        \
+        EXPECT_EQ(call, CUDA_ERROR_OUT_OF_MEMORY);       \
+        EXPECT(seconds() - start < 0.5);                 \
+    } while (0)
+
+static const char large[] = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 4 .b8 big[209715200];\n.visible .entry k() { ret; }\n";
+
+static CUlibrary load_large(void)
+{
+    CUlibrary library = NULL;
+    EXPECT_EQ(cuLibraryLoadData(&library, large, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+    return library;
+}
+
+/* There would be room for the context without its libraries. */
+static void a_context_whose_libraries_do_not_fit_is_refused_at_once(void)
+{
+    CUcontext c;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    context_on(0);
+    CUlibrary library = load_large();
+    uint64_t before = used();
+    REFUSED_AT_ONCE(cuCtxCreate_v2(&c, 0, 0));
+    REFUSED_AT_ONCE(cuDevicePrimaryCtxRetain(&c, 0));
+    EXPECT_EQ(used(), before);
+    EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), 2 * CONTEXT);
+}
+
+/* There would be room for it in one of the two contexts. */
+static void a_library_that_does_not_fit_into_all_contexts_is_refused_at_once(void)
+{
+    CUcontext c, first;
+    CUlibrary library;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    first = context_on(0);
+    EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+    REFUSED_AT_ONCE(cuLibraryLoadData(&library, large, NULL, NULL, 0, NULL, NULL, 0));
+    EXPECT_EQ(used(), 2 * CONTEXT);
+    EXPECT_EQ(cuCtxDestroy_v2(c) + cuCtxSetCurrent(first), CUDA_SUCCESS);
+    load_large();
+    EXPECT(used() > CONTEXT + 200 * MIB);
+    EXPECT(peak(CARD_A) <= 800 * MIB);
+}
+
+static void ask_for_contexts(double end)
+{
+    CUcontext c;
+    usleep(500000); /* the other one has its own then */
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    load_large();
+    while (seconds() < end) EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    fflush(NULL);
+    _exit(ok_so_far ? 0 : 1);
+}
+
+static void one_that_cannot_have_its_libraries_holds_up_nobody(void)
+{
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    CUdeviceptr p;
+    int status, refused = 0;
+    double longest = 0, end = seconds() + 3;
+    pid_t child = fork();
+    if (child == 0) ask_for_contexts(end);
+    context_on(0);
+    while (seconds() < end) {
+        double start = seconds();
+        CUresult r = cuMemAlloc_v2(&p, 100 * MIB);
+        if (seconds() - start > longest) longest = seconds() - start;
+        if (r || cuMemFree_v2(p)) refused++;
+        usleep(1000);
+    }
+    EXPECT_EQ(refused, 0);
+    EXPECT(longest < 1);
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
 int main(void)
 {
+    IN(CARD_A "=800MiB,context=256MiB", a_context_whose_libraries_do_not_fit_is_refused_at_once);
+    IN(CARD_A "=800MiB,context=256MiB", a_library_that_does_not_fit_into_all_contexts_is_refused_at_once);
+    IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_its_libraries_holds_up_nobody);
     IN(CARD_A "=900MiB,context=256MiB", contexts_and_libraries_that_come_and_go_at_once_stay_below_the_quota);
     FINISH;
 }

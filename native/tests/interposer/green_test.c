@@ -81,10 +81,99 @@ static void without_room_for_both_it_is_refused_and_nothing_stays(void)
 {
     CUgreenCtx g;
     void *half = half_of_the_card();
+    double start = seconds();
     EXPECT_EQ(cuGreenCtxCreate(&g, half, 0, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(seconds() - start < 0.5); /* there is nobody to wait for */
     EXPECT_EQ(peak(CARD_A), 0);
     context_on(0);
     EXPECT_EQ(used(), CONTEXT);
+}
+
+/* ---- several processes ---- */
+
+static void ask_until(double end)
+{
+    CUgreenCtx g;
+    usleep(500000); /* the other one has its context then */
+    void *half = half_of_the_card();
+    while (seconds() < end) EXPECT_EQ(cuGreenCtxCreate(&g, half, 0, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    fflush(NULL);
+    _exit(ok_so_far ? 0 : 1);
+}
+
+/* There would be room for the green one, but not for the primary one beside it. */
+static void one_that_cannot_have_both_holds_up_nobody(void)
+{
+    CUdeviceptr p;
+    int status, refused = 0;
+    double longest = 0, end = seconds() + 3;
+    pid_t child = fork();
+    if (child == 0) ask_until(end);
+    context_on(0);
+    while (seconds() < end) {
+        double start = seconds();
+        CUresult r = cuMemAlloc_v2(&p, 100 * MIB);
+        if (seconds() - start > longest) longest = seconds() - start;
+        if (r || cuMemFree_v2(p)) refused++;
+        usleep(1000);
+    }
+    EXPECT_EQ(refused, 0);
+    EXPECT(longest < 1);
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+#define OFTEN 30
+
+static void make_often(double end)
+{
+    CUgreenCtx g;
+    void *half = half_of_the_card();
+    double longest = 0;
+    int made = 0;
+    while (made < OFTEN && seconds() < end) {
+        double start = seconds();
+        CUresult r = cuGreenCtxCreate(&g, half, 0, 1);
+        if (seconds() - start > longest) longest = seconds() - start;
+        if (!r && cuGreenCtxDestroy(g) == CUDA_SUCCESS) made++;
+        usleep(500);
+    }
+    EXPECT_EQ(made, OFTEN);
+    EXPECT(longest < 1);
+    fflush(NULL);
+    _exit(ok_so_far ? 0 : 1);
+}
+
+/* Room for both contexts of one of them at a time: were each to wait with one of its two, neither would get the other. */
+static void processes_that_both_need_both_take_turns(void)
+{
+    int status, failed_ones = 0;
+    double end = seconds() + 20;
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) make_often(end);
+    for (int i = 0; i < 2; i++) {
+        EXPECT(wait(&status) > 0);
+        failed_ones += status != 0;
+    }
+    EXPECT_EQ(failed_ones, 0);
+    EXPECT(peak(CARD_A) <= 600 * MIB);
+}
+
+static void in_a_quota_for_two_of_them_neither_is_ever_refused(void)
+{
+    CUgreenCtx g;
+    int status;
+    pid_t child = fork();
+    void *half = half_of_the_card();
+    for (int i = 0; i < 200; i++) {
+        EXPECT_EQ(cuGreenCtxCreate(&g, half, 0, 1), CUDA_SUCCESS);
+        EXPECT_EQ(cuGreenCtxDestroy(g), CUDA_SUCCESS);
+    }
+    fflush(NULL);
+    if (child == 0) _exit(ok_so_far ? 0 : 1);
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT(peak(CARD_A) <= 4 * CONTEXT);
 }
 
 static void by_every_policy_it_stays_within_the_quota(void)
@@ -180,6 +269,9 @@ int main(void)
     IN(CARD_A "=900MiB,context=256MiB", a_green_context_is_charged_as_one_beside_the_primary_one);
     IN(CARD_A "=700MiB,context=256MiB", what_is_allocated_in_it_stays_with_the_primary_one);
     IN(CARD_A "=400MiB,context=256MiB", without_room_for_both_it_is_refused_and_nothing_stays);
+    IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_both_holds_up_nobody);
+    IN(CARD_A "=600MiB,context=256MiB", processes_that_both_need_both_take_turns);
+    IN(CARD_A "=1024MiB,context=256MiB", in_a_quota_for_two_of_them_neither_is_ever_refused);
     IN(CARD_A "=700MiB,context=256MiB", with_the_primary_one_all_of_it_ends);
     IN(CARD_A "=700MiB,context=256MiB", a_primary_one_made_after_the_reset_is_another);
     IN(CARD_A "=1200MiB,context=256MiB", whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leaves_nothing);

@@ -58,6 +58,29 @@ static void more_can_be_reserved_inside_an_operation(void)
     EXPECT_EQ(fr_used(0), 40 * MIB);
 }
 
+static void a_reservation_is_split_into_operations_of_their_own(void)
+{
+    struct fr_op op, part, rest;
+    make_container(64 * MIB, 1, 16);
+    EXPECT_EQ(fr_op_bytes(0), 0);
+    EXPECT_EQ(fr_op_bytes(513), 1024);
+    EXPECT_EQ(fr_op_begin(&op, 0, 48 * MIB), CUDA_SUCCESS);
+    fr_op_split(&op, &part, 16 * MIB - 1);
+    EXPECT_EQ(part.reserved, 16 * MIB);
+    EXPECT_EQ(op.reserved, 32 * MIB);
+    EXPECT_EQ(fr_used(0), 48 * MIB);
+    fr_op_split(&op, &rest, 40 * MIB); /* no more than there is */
+    EXPECT_EQ(rest.reserved, 32 * MIB);
+    EXPECT_EQ(op.reserved, 0);
+    fr_op_end(&part, 10 * MIB);
+    EXPECT_EQ(fr_used(0), 42 * MIB);
+    EXPECT(fr_op_more(&op, 22 * MIB));
+    fr_op_end(&rest, 0);
+    fr_op_end(&op, 22 * MIB);
+    EXPECT_EQ(fr_used(0), 32 * MIB);
+    EXPECT_EQ(atomic_load(&fr_own_account(0)->slack), 0);
+}
+
 static void bytes_are_rounded_up_to_units(void)
 {
     make_container(4 * KIB, 1, 16);
@@ -479,6 +502,7 @@ static int tests(void)
     RUN_ALONE(what_fits_exactly_is_granted_and_one_byte_more_is_not);
     RUN_ALONE(what_was_reserved_and_not_taken_goes_back);
     RUN_ALONE(more_can_be_reserved_inside_an_operation);
+    RUN_ALONE(a_reservation_is_split_into_operations_of_their_own);
     RUN_ALONE(bytes_are_rounded_up_to_units);
     RUN_ALONE(a_request_beyond_every_card_is_refused_at_once);
     RUN_ALONE(giving_back_what_was_never_taken_makes_no_sum_negative);
