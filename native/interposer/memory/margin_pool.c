@@ -219,7 +219,7 @@ void fr_margin_piece_free(CUdeviceptr p)
     fr_free_begin(&back, pool ? pool->card : FR_NO_CARD);
     REAL(cuMemFree_v2)(p);
     atomic_fetch_sub(&fr_margin_pieces, 1);
-    if (pool) fr_pool_settle(pool);
+    if (pool) fr_pool_settle(pool), fr_margin_tidy(pool->device); /* some drivers keep what an empty pool has until they are asked for it */
     fr_free_end(&back, 0);
     if (pool) fr_pool_done(pool);
 }

@@ -264,6 +264,44 @@ static void whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leave
     EXPECT_EQ(used(), CONTEXT);
 }
 
+/* The driver may give its functions' handles to those of the next one, where their stack is not there yet. */
+static void functions_of_one_that_has_ended_are_charged_anew_in_the_next(void)
+{
+    static const char deep[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() { .local .align 4 .b8 buf[2048]; ret; }\n";
+    CUcontext primary;
+    CUgreenCtx g;
+    CUmodule m;
+    CUfunction f;
+    EXPECT_EQ(cuInit(0) + cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    for (int round = 0; round < 8; round++) {
+        green(&g);
+        EXPECT_EQ(cuModuleLoadData(&m, deep) + cuModuleGetFunction(&f, m, "k"), CUDA_SUCCESS);
+        EXPECT_EQ(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_SUCCESS);
+        EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
+        EXPECT(used() >= held(CARD_A));
+        EXPECT_EQ(cuCtxSetCurrent(primary) + cuGreenCtxDestroy(g), CUDA_SUCCESS); /* with its module */
+    }
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    EXPECT_EQ(held(CARD_A), 0);
+}
+
+/* The last small pieces of the quota lie in pools, which do not end with a context. */
+static void the_last_small_pieces_of_one_go_with_it(void)
+{
+    CUgreenCtx g;
+    CUdeviceptr p;
+    for (int round = 0; round < 3; round++) {
+        green(&g);
+        unsigned pieces = 0;
+        while (!cuMemAlloc_v2(&p, 300000)) pieces++;
+        EXPECT(pieces > 60);
+        EXPECT_EQ(cuGreenCtxDestroy(g), CUDA_SUCCESS);
+        EXPECT_EQ(held(CARD_A), 0);
+    }
+    context_on(0);
+    EXPECT_EQ(used(), CONTEXT);
+}
+
 int main(void)
 {
     IN(CARD_A "=900MiB,context=256MiB", a_green_context_is_charged_as_one_beside_the_primary_one);
@@ -274,6 +312,8 @@ int main(void)
     IN(CARD_A "=1024MiB,context=256MiB", in_a_quota_for_two_of_them_neither_is_ever_refused);
     IN(CARD_A "=700MiB,context=256MiB", with_the_primary_one_all_of_it_ends);
     IN(CARD_A "=700MiB,context=256MiB", a_primary_one_made_after_the_reset_is_another);
+    IN(CARD_A "=3GiB,context=256MiB", functions_of_one_that_has_ended_are_charged_anew_in_the_next);
+    IN(CARD_A "=600MiB,context=256MiB", the_last_small_pieces_of_one_go_with_it);
     IN(CARD_A "=1200MiB,context=256MiB", whoever_resets_it_meanwhile_takes_no_more_than_was_charged_and_leaves_nothing);
     for (int seed = 0; seed <= 20; seed += 4) {
         char text[16];

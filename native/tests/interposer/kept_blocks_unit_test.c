@@ -16,9 +16,12 @@
 #define STREAM ((CUstream)(uintptr_t)0x2000)
 #define BLOCK 0x200000000000ull
 #define SIZE (4 * MIB)
+#define CONTEXT_OF_STREAM ((CUcontext)(uintptr_t)0x3000)
 
 static _Atomic bool slow, inside;
-static _Atomic uint32_t given;
+static _Atomic uint32_t given, freed_without_stream;
+static _Thread_local CUcontext current;
+static _Atomic bool gone; /* the stream's context */
 
 static CUresult pointer_attribute(void *out, int what, CUdeviceptr p) { return (void)what, (void)p, *(CUmemoryPool *)out = POOL, CUDA_SUCCESS; }
 static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr p) { return *base = p, *size = SIZE, CUDA_SUCCESS; }
@@ -26,8 +29,18 @@ static CUresult stream_id(CUstream s, unsigned long long *id) { return *id = (ui
 static CUresult pool_attribute(CUmemoryPool p, int what, void *out) { return (void)p, (void)what, *(uint64_t *)out = 0, CUDA_SUCCESS; }
 static CUresult stream_query(CUstream s) { return (void)s, CUDA_SUCCESS; }
 
+static CUresult stream_context(CUstream s, CUcontext *out) { return *out = CONTEXT_OF_STREAM, s == STREAM ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
+static CUresult push(CUcontext c) { return gone ? CUDA_ERROR_INVALID_CONTEXT : (current = c, CUDA_SUCCESS); }
+static CUresult pop(CUcontext *out) { return *out = current, current = NULL, CUDA_SUCCESS; }
+static CUresult free_now(CUdeviceptr p)
+{
+    if (p == BLOCK) freed_without_stream++;
+    return p == BLOCK ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult free_async(CUdeviceptr p, CUstream s)
 {
+    if (current != CONTEXT_OF_STREAM) return CUDA_ERROR_INVALID_CONTEXT;
     inside = true;
     if (slow) usleep(30000);
     given++;
@@ -43,6 +56,10 @@ static void be_the_driver(void)
     FAKE(cuMemPoolGetAttribute, pool_attribute);
     FAKE(cuStreamQuery, stream_query);
     FAKE(cuMemFreeAsync, free_async);
+    FAKE(cuStreamGetCtx, stream_context);
+    FAKE(cuCtxPushCurrent_v2, push);
+    FAKE(cuCtxPopCurrent_v2, pop);
+    FAKE(cuMemFree_v2, free_now);
 }
 
 static void keep(CUdeviceptr p)
@@ -78,6 +95,25 @@ static void all_go_to_the_driver_when_somebody_asks_for_it(void)
     EXPECT_EQ(fr_kept_block_count, 0);
 }
 
+static void what_is_freed_in_a_threads_own_stream_is_not_kept(void)
+{
+    fr_room_was_short();
+    EXPECT_EQ(fr_kept_block_put(BLOCK, CU_STREAM_PER_THREAD), FR_NOT_KEPT);
+    EXPECT_EQ(fr_kept_block_count, 0);
+}
+
+/* The pool outlives the stream. */
+static void a_block_whose_context_has_gone_is_freed_all_the_same(void)
+{
+    given = freed_without_stream = 0;
+    keep(BLOCK);
+    gone = true;
+    fr_kept_blocks_free();
+    EXPECT_EQ(given, 0);
+    EXPECT_EQ(freed_without_stream, 1);
+    gone = false;
+}
+
 static void *gives(void *unused)
 {
     fr_kept_blocks_free();
@@ -107,6 +143,8 @@ int main(void)
     pool = fr_pool_adopt(POOL, 0, 0);
     RUN(a_block_is_kept_once_and_used_again);
     RUN(all_go_to_the_driver_when_somebody_asks_for_it);
+    RUN(what_is_freed_in_a_threads_own_stream_is_not_kept);
+    RUN(a_block_whose_context_has_gone_is_freed_all_the_same);
     RUN(who_asks_while_another_thread_gives_a_block_waits_for_it);
     FINISH;
 }

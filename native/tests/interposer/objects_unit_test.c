@@ -309,29 +309,6 @@ static void a_process_stopped_in_the_middle_of_a_change_hangs_nobody(void)
     EXPECT(fr_object_share(0, 8 * MIB, KEY) >= 0);
 }
 
-static int tests(void)
-{
-    RUN_ALONE(what_nobody_made_cannot_be_joined);
-    RUN_ALONE(the_last_one_frees_what_it_made);
-    RUN_ALONE(one_that_is_held_twice_is_freed_at_the_second_time);
-    RUN_ALONE(an_importer_pays_nothing_while_the_maker_holds_on);
-    RUN_ALONE(when_the_maker_lets_go_first_the_object_has_its_own_account);
-    RUN_ALONE(when_the_maker_dies_it_is_the_same);
-    RUN_ALONE(when_the_last_importer_dies_the_bytes_are_back);
-    RUN_ALONE(when_importers_die_the_maker_goes_on_paying);
-    RUN_ALONE(when_maker_and_importer_die_together_nothing_is_left);
-    RUN_ALONE(of_two_importers_from_elsewhere_one_pays);
-    RUN_ALONE(an_object_that_grows_moves_with_its_new_size);
-    RUN_ALONE(an_object_has_as_many_names_as_are_given_to_it);
-    RUN_ALONE(what_a_holder_is_charged_more_goes_with_the_last_one);
-    RUN_ALONE(what_its_maker_alone_is_charged_more_comes_back_to_it);
-    RUN_ALONE(a_forked_child_holds_none_of_its_parents_objects);
-    RUN_ALONE(a_full_table_says_so);
-    RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_hangs_nobody);
-    RUN_ALONE(what_was_exported_stays_charged_while_an_import_is_looked_at);
-    FINISH;
-}
-
 /* While an import is looked at whose owner is not known, it may hold what was exported, even if no descriptor says so. */
 static void what_was_exported_stays_charged_while_an_import_is_looked_at(void)
 {
@@ -354,6 +331,29 @@ static void what_was_exported_stays_charged_while_an_import_is_looked_at(void)
         EXPECT_EQ(fr_object_leave(o), 8 * MIB); /* nobody looks any more */
         give(0, 8 * MIB);
     }
+}
+
+static int tests(void)
+{
+    RUN_ALONE(what_nobody_made_cannot_be_joined);
+    RUN_ALONE(the_last_one_frees_what_it_made);
+    RUN_ALONE(one_that_is_held_twice_is_freed_at_the_second_time);
+    RUN_ALONE(an_importer_pays_nothing_while_the_maker_holds_on);
+    RUN_ALONE(when_the_maker_lets_go_first_the_object_has_its_own_account);
+    RUN_ALONE(when_the_maker_dies_it_is_the_same);
+    RUN_ALONE(when_the_last_importer_dies_the_bytes_are_back);
+    RUN_ALONE(when_importers_die_the_maker_goes_on_paying);
+    RUN_ALONE(when_maker_and_importer_die_together_nothing_is_left);
+    RUN_ALONE(of_two_importers_from_elsewhere_one_pays);
+    RUN_ALONE(an_object_that_grows_moves_with_its_new_size);
+    RUN_ALONE(an_object_has_as_many_names_as_are_given_to_it);
+    RUN_ALONE(what_a_holder_is_charged_more_goes_with_the_last_one);
+    RUN_ALONE(what_its_maker_alone_is_charged_more_comes_back_to_it);
+    RUN_ALONE(a_forked_child_holds_none_of_its_parents_objects);
+    RUN_ALONE(a_full_table_says_so);
+    RUN_ALONE(a_process_stopped_in_the_middle_of_a_change_hangs_nobody);
+    RUN_ALONE(what_was_exported_stays_charged_while_an_import_is_looked_at);
+    FINISH;
 }
 
 int main(void)
