@@ -64,13 +64,24 @@ static CUresult from_elsewhere(struct fr_pool_request *q)
     return fr_margin_allocate(q) ? CUDA_SUCCESS : fr_linear_alloc(q->out, q->size);
 }
 
+/* Then the pool can give all back. Else this process would hold that and memory from elsewhere too, and another one would be refused. */
+static bool only_kept_blocks_lie_in(struct fr_pool *p)
+{
+    uint64_t reserved = __atomic_load_n(&p->charged, __ATOMIC_RELAXED);
+    return reserved && fr_pool_unused(p) + fr_kept_block_bytes(p->handle) >= reserved;
+}
+
 static CUresult persist(struct fr_pool_request *q)
 {
     uint64_t end = fr_clock_ns(CLOCK_MONOTONIC) + WORK_NS;
     if (fr_kept_block_take(q)) return CUDA_SUCCESS;
+    if (only_kept_blocks_lie_in(q->pool)) {
+        fr_kept_blocks_free();
+        make_room(q);
+        if (fr_pool_attempt(q, false)) return q->result;
+    }
     CUresult r = from_elsewhere(q);
     if (r != CUDA_ERROR_OUT_OF_MEMORY) return r;
-    fr_kept_blocks_free();
     for (unsigned nap = LEAST_NAP_US;;) {
         bool more = make_room(q);
         if (fr_pool_attempt(q, !more)) return q->result;

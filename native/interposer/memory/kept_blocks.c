@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #define BLOCKS 256
+#define ROUND 512 /* bytes */
 #define TIGHT 256 /* allocations for which it is remembered that there was no room */
 
 struct block {
@@ -182,6 +183,16 @@ bool fr_kept_block_take(const struct fr_pool_request *q)
 }
 
 /* ---- giving them to the driver ---- */
+
+uint64_t fr_kept_block_bytes(CUmemoryPool pool)
+{
+    uint64_t bytes = 0;
+    enter();
+    for (uint32_t i = 0; i < count; i++)
+        if (blocks[i].pool == pool) bytes += (blocks[i].size + ROUND - 1) / ROUND * ROUND;
+    fr_unlock(&lock);
+    return bytes;
+}
 
 static bool take_last(struct block *b)
 {

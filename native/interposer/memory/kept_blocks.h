@@ -15,6 +15,7 @@ extern _Atomic uint32_t fr_kept_block_count; /* how many are kept */
 enum fr_kept { FR_NOT_KEPT, FR_KEPT, FR_KEPT_BEFORE /* it was freed twice */ };
 enum fr_kept fr_kept_block_put(CUdeviceptr p, CUstream s); /* instead of the driver's free */
 bool fr_kept_block_take(const struct fr_pool_request *q);  /* instead of the driver's allocation */
+uint64_t fr_kept_block_bytes(CUmemoryPool pool); /* of the pool, each rounded up as the driver does */
 void fr_kept_blocks_free(void);                            /* all of them are freed by the driver now */
 void fr_room_was_short(void);
 
