@@ -29,7 +29,8 @@ CUresult fr_foreign_import(struct fr_foreign *f, struct fr_op *op)
     for (bool reserved = false;; reserved = true) {
         int card = f->card, watch = fr_look_begin();
         uint64_t bytes = f->bytes;
-        CUresult r = watch == FR_NO_OBJECT && fr_process_state() == FR_ENFORCE ? CUDA_ERROR_OUT_OF_MEMORY : look(f);
+        bool unseen = f->may_be_ours && watch == FR_NO_OBJECT && fr_process_state() == FR_ENFORCE;
+        CUresult r = unseen ? CUDA_ERROR_OUT_OF_MEMORY : look(f);
         /* The application may have changed what is behind the handle. */
         bool covered = !r && !f->is_free && reserved && f->card == card && f->bytes <= bytes;
         if (!r && !f->is_free && !covered) f->drop(f);

@@ -14,8 +14,9 @@ struct fr_foreign {
     CUresult (*import)(struct fr_foreign *f);
     void (*drop)(struct fr_foreign *f);
     bool (*measure)(struct fr_foreign *f); /* sets what follows; false: the driver does not say */
-    bool is_free;   /* it lies on no card */
-    int card;       /* FR_NO_CARD: on one that is not the container's */
+    bool may_be_ours; /* another process of the container may have exported it, and nothing says so any more */
+    bool is_free;     /* it lies on no card */
+    int card;         /* FR_NO_CARD: on one that is not the container's */
     uint64_t bytes;
 };
 CUresult fr_foreign_import(struct fr_foreign *f, struct fr_op *op); /* on success `op` has reserved f->bytes on f->card: the caller ends it */

@@ -8,6 +8,8 @@
  *
  *      in use + what the other graphs needed since the last trim + what this graph needs (nodes.c)
  *
+ * where what was in use at the last trim counts as in use still: a trim leaves it with its graph, also when it is freed later.
+ *
  * Near the quota the store is trimmed first, and then what the others needed is not there any more. What a graph needs is read and
  * written with the store's turn only; while it changes, the larger need holds. A graph without memory nodes costs a look at one
  * bit. */
@@ -42,6 +44,7 @@ struct store {
     struct fr_turn turn;
     uint64_t charged; /* all under `turn` */
     uint64_t kept;    /* needs of graphs that ran since the last trim */
+    uint64_t in_use;  /* at the last trim */
     uint32_t trims, era;
     _Atomic bool any;
 };
@@ -55,7 +58,7 @@ static void take_over(struct store *s)
     uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed);
     if (likely(s->era == era)) return;
     s->era = era;
-    s->charged = s->kept = 0;
+    s->charged = s->kept = s->in_use = 0;
 }
 
 /* ---- the charge: with the store's turn ---- */
@@ -111,6 +114,7 @@ static CUresult trim(CUdevice d)
     CUresult r = REAL(cuDeviceGraphMemTrim)(d);
     if (!r) {
         stores[d].kept = 0;
+        stores[d].in_use = attribute(d, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, stores[d].charged);
         stores[d].trims++;
     }
     compare(d, &none);
@@ -143,7 +147,7 @@ static uint64_t growth(const struct part *p)
 {
     const struct store *s = &stores[p->device];
     uint64_t used = attribute(p->device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, s->charged);
-    uint64_t others = s->kept - (p->trims == s->trims ? p->kept : 0), most = used + others + p->need;
+    uint64_t others = s->kept - (p->trims == s->trims ? p->kept : 0), most = (used > s->in_use ? used : s->in_use) + others + p->need;
     return most > s->charged ? most - s->charged : 0;
 }
 

@@ -193,7 +193,7 @@ static CUresult pay(struct arrival *a, struct fr_key key)
 {
     struct fr_op op;
     bool made = true;
-    a->foreign = (struct fr_foreign){.import = import_foreign, .drop = release_foreign, .measure = measure_foreign};
+    a->foreign = (struct fr_foreign){.import = import_foreign, .drop = release_foreign, .measure = measure_foreign, .may_be_ours = true};
     CUresult r = fr_foreign_import(&a->foreign, &op);
     if (r) return r;
     const struct fr_foreign *f = &a->foreign;

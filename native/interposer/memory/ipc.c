@@ -166,7 +166,7 @@ HOOK CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle h, unsigned
     return open_handle(&(struct opening){.call = REAL(cuIpcOpenMemHandle_v2), .out = out, .handle = h, .flags = flags});
 }
 
-HOOK CUresult cuIpcCloseMemHandle(CUdeviceptr p)
+static CUresult close_handle(CUdeviceptr p)
 {
     struct fr_record r;
     struct fr_op op;
@@ -178,4 +178,14 @@ HOOK CUresult cuIpcCloseMemHandle(CUdeviceptr p)
     else bytes = r.object != FR_NO_OBJECT ? fr_object_leave(r.object) : r.bytes;
     fr_free_end(&op, bytes);
     return result;
+}
+
+/* One at a time: of two threads that close what was opened twice, the one that is last here must be the last for the driver, too. */
+HOOK CUresult cuIpcCloseMemHandle(CUdeviceptr p)
+{
+    static struct fr_mutex turn;
+    fr_mutex_lock(&turn);
+    CUresult r = close_handle(p);
+    fr_mutex_unlock(&turn);
+    return r;
 }
