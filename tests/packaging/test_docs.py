@@ -1,6 +1,7 @@
 """The pages name only files, commands and targets that exist."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,15 @@ def test_every_command_is_documented() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
 
     assert [name for name in COMMANDS if f"`fractile {name}" not in text] == []
+
+
+def test_the_c_tree_lists_its_targets() -> None:
+    listed = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT / "native"), "help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert listed.returncode == 0, listed.stderr
+    wanted = ("check", "programs", "frameworks", "stress", "stress-matrix", "kills", "bench", "shares", "fuzz")
+    assert [t for t in wanted if f"make {t}" not in listed.stdout] == []

@@ -109,7 +109,7 @@ static void reap_if_dead(int fd, uint32_t slot)
     fr_byte_lock(fd, slot, F_UNLCK);
 }
 
-struct left { /* objects that nobody holds */
+struct left { /* objects without a holder */
     uint32_t count, at[FR_DESCRIPTORS_AT_ONCE];
     struct fr_key key[FR_DESCRIPTORS_AT_ONCE];
     bool open[FR_DESCRIPTORS_AT_ONCE];
@@ -121,7 +121,8 @@ static void free_closed(struct left *l)
     bool looked_at = fr_objects_are_looked_at();
     for (uint32_t i = 0; i < l->count && !looked_at; i++) {
         if (l->open[i] || !fr_objects_lock_as(fr_shared.slot)) continue;
-        if (fr_object_is_left(l->at[i]) && fr_object_at(l->at[i])->key[1] == l->key[i].b) fr_object_release_own(l->at[i]); /* nobody joined it meanwhile, and it is still the same */
+        bool same = fr_object_at(l->at[i])->key[1] == l->key[i].b; /* another object may be in its place by now */
+        if (same && fr_object_is_left(l->at[i])) fr_object_release_own(l->at[i]);
         fr_objects_unlock();
     }
     l->count = 0;

@@ -82,6 +82,7 @@ static CUresult persist(struct fr_pool_request *q)
     }
     CUresult r = from_elsewhere(q);
     if (r != CUDA_ERROR_OUT_OF_MEMORY) return r;
+    fr_kept_blocks_free();
     for (unsigned nap = LEAST_NAP_US;;) {
         bool more = make_room(q);
         if (fr_pool_attempt(q, !more)) return q->result;

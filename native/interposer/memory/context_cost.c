@@ -66,7 +66,7 @@ static bool used_on_card(int card, uint64_t *bytes)
 
 _Atomic uint32_t fr_contexts_made;
 
-/* All at once: whoever waits for the second part while he holds the first one waits for himself. */
+/* All at once: a call that held one part and waited for the other would wait for its own reservation. */
 static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, unsigned contexts)
 {
     CUresult r = fr_op_begin_at(&cost->op, at, contexts * cost->bytes + cost->libraries);

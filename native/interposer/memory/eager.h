@@ -24,8 +24,8 @@ bool fr_eager_ends(void);
 void fr_eager_ended(bool taken);
 
 /* Around the making of a context, in turn with the above. First, before the turn, what a context there needs for libraries: it is
- * reserved with the context, and the load takes that over. False: it has become more meanwhile, which does not fit at once; then
- * all of the reservation was given back, and the caller begins anew. An end belongs to each begin that did not fail. */
+ * reserved with the context, and the load takes that over. False: the libraries need more by now, and there is no room for it; all of
+ * the reservation has been given back, and the caller must reserve again. Call fr_eager_end after each fr_eager_begin that was true. */
 uint64_t fr_eager_bytes(CUdevice device);
 bool fr_eager_begin(struct fr_load *l, CUdevice device, struct fr_cost *context);
 void fr_eager_end(struct fr_load *l, CUcontext made); /* NULL: none was made */

@@ -225,8 +225,8 @@ static CUresult import(CUmemGenericAllocationHandle *out, void *from, int type)
     return r;
 }
 
-/* A descriptor's number may stand for another file from one moment to the next. What is looked at and marked here is what the driver imports:
- * a copy that nobody else knows. */
+/* A descriptor's number may stand for another file from one moment to the next. So the driver imports the same copy that is
+ * looked at and marked here, and the program does not have its number. */
 HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
 {
     int copy = type == CU_MEM_HANDLE_TYPE_POSIX_FD ? fr_descriptor_copy((int)(intptr_t)from) : -1;

@@ -19,7 +19,7 @@
 
 struct wait {
     bool used;
-    uint64_t cards; /* on which somebody has announced a free for it */
+    uint64_t cards; /* on which another thread has announced a free for this call */
     struct fr_op op[FR_MAX_CARDS];
 };
 

@@ -54,11 +54,13 @@ static struct primary *enter(CUdevice device)
     return &primaries[device];
 }
 
-/* It lives whatever others do: a thread holds it and is not releasing it. */
+/* It lives whatever other threads do: one holds it and is not releasing it. */
+static bool is_sure(const struct primary *p) { return p->charged && p->holders > p->leaving; }
+
 static bool lives(CUdevice device)
 {
     struct primary *p = enter(device);
-    bool sure = p->charged && p->holders > p->leaving;
+    bool sure = is_sure(p);
     if (sure) p->holders++;
     fr_unlock(&lock);
     return sure;
@@ -66,8 +68,7 @@ static bool lives(CUdevice device)
 
 static bool is_held(CUdevice device)
 {
-    struct primary *p = enter(device);
-    bool sure = p->charged && p->holders > p->leaving;
+    bool sure = is_sure(enter(device));
     fr_unlock(&lock);
     return sure;
 }

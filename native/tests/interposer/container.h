@@ -103,4 +103,26 @@ static inline CUcontext context_on(CUdevice device)
     return c;
 }
 
+/* A child asks for what it cannot have until a moment comes, and ends; this process gets its 100 MiB all the time, and at once. */
+static inline void allocate_beside(void (*ask_until)(double))
+{
+    CUdeviceptr p;
+    int status, refused = 0;
+    double longest = 0, end = seconds() + 3;
+    pid_t child = fork();
+    if (child == 0) ask_until(end);
+    context_on(0);
+    while (seconds() < end) {
+        double start = seconds();
+        CUresult r = cuMemAlloc_v2(&p, 100 * MIB);
+        if (seconds() - start > longest) longest = seconds() - start;
+        if (r || cuMemFree_v2(p)) refused++;
+        usleep(1000);
+    }
+    EXPECT_EQ(refused, 0);
+    EXPECT(longest < 1);
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
 #endif

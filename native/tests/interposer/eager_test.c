@@ -125,23 +125,7 @@ static void ask_for_contexts(double end)
 static void one_that_cannot_have_its_libraries_holds_up_nobody(void)
 {
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-    CUdeviceptr p;
-    int status, refused = 0;
-    double longest = 0, end = seconds() + 3;
-    pid_t child = fork();
-    if (child == 0) ask_for_contexts(end);
-    context_on(0);
-    while (seconds() < end) {
-        double start = seconds();
-        CUresult r = cuMemAlloc_v2(&p, 100 * MIB);
-        if (seconds() - start > longest) longest = seconds() - start;
-        if (r || cuMemFree_v2(p)) refused++;
-        usleep(1000);
-    }
-    EXPECT_EQ(refused, 0);
-    EXPECT(longest < 1);
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    allocate_beside(ask_for_contexts);
 }
 
 int main(void)
