@@ -100,15 +100,18 @@ struct creation {
     uint64_t handle;
 };
 
-static CUresult create_now(struct creation *c, const struct fr_place *at, struct fr_op *op, uint64_t size)
+static CUresult create_now(struct creation *c, const struct fr_place *at, struct fr_op *op, uint64_t size, const struct fr_user *user)
 {
     CUresult r = c->go(c);
     if (r) {
         fr_op_end(op, 0);
         return r;
     }
-    uint64_t said;
-    if (c->requirements(c->handle, at->device, &said) && said) size = said;
+    uint64_t said = 0;
+    if (fr_user_asks(user)) {
+        if (c->requirements(c->handle, at->device, &said) && said) size = said;
+        fr_user_asked(user);
+    }
     uint64_t took = fr_round_to_granules(size);
     bool kept = at->card == FR_NO_CARD || took <= op->reserved || fr_op_more(op, took - op->reserved);
     struct fr_record record = {.class = c->class, .card = at->card, .object = FR_NO_OBJECT, .key = c->handle, .bytes = took, .context = at->context};
@@ -131,7 +134,7 @@ static CUresult create(struct creation *c, struct shape shape, bool backed)
     CUresult r = fr_op_begin_at(&op, &at, fr_round_to_granules(size));
     if (r) return r;
     fr_user_begin(&user, at.card);
-    r = create_now(c, &at, &op, size);
+    r = create_now(c, &at, &op, size, &user);
     fr_user_end(&user);
     return r;
 }

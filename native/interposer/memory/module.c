@@ -122,8 +122,9 @@ static CUresult load(struct fr_loading *call)
         REAL(cuModuleUnload)(*call->module_out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct fr_count loaded = {0};
-    if (!r) l.handle = (uintptr_t)*call->module_out, loaded = fr_functions_in(*call->module_out);
+    struct fr_count loaded = everything;
+    if (!r) l.handle = (uintptr_t)*call->module_out;
+    if (!r && fr_user_asks(&l.user)) loaded = fr_functions_in(*call->module_out), fr_user_asked(&l.user);
     fr_load_end(&l, r ? 0 : FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded);
     return r;
 }

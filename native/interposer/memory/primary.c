@@ -281,6 +281,7 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     if (last && l->context) {
         l->doomed = fr_context_retire(l->context);
         fr_greens_follow(device, l->doomed, false);
+        fr_context_end_begins(l->card);
     }
     return true;
 }
@@ -299,6 +300,7 @@ static CUresult leave(struct fr_context_call *c, bool all)
     uint64_t bytes = 0;
     bool known = leave_begin(&l, c->device, all);
     CUresult r = c->go(c);
+    if (known && l.doomed) fr_context_end_is_over(l.card);
     left(c->device, !r);
     if (!known) {
         call_ends(c->device);
