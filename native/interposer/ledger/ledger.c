@@ -32,20 +32,26 @@ static bool counts(int card) /* is there an account for it? */
     return fr_process_join() && card >= 0 && card < (int)fr_shared.card_count;
 }
 
-CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst)
+CUresult fr_op_begin_within(struct fr_op *op, int card, uint64_t worst, struct fr_retry *patience)
 {
     uint64_t units = units_of(worst);
     op->card = FR_NO_CARD;
     op->reserved = 0;
     if (unlikely(!counts(card))) return fr_isolation_is_off() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     /* A request for nothing is always granted, also above the quota: its caller may ask for more inside the call, and hold what others wait for. */
-    if (units && unlikely(!fr_reserve(card, units)) && !fr_reserve_with_retry(card, units)) {
+    if (units && unlikely(!fr_reserve(card, units)) && !fr_reserve_with_retry(card, units, patience)) {
         atomic_fetch_add_explicit(&fr_shared.cards[card].refusals, 1, memory_order_relaxed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     op->card = card;
     op->reserved = units * FR_UNIT_BYTES;
     return CUDA_SUCCESS;
+}
+
+CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst)
+{
+    struct fr_retry patience = {0};
+    return fr_op_begin_within(op, card, worst, &patience);
 }
 
 bool fr_op_more(struct fr_op *op, uint64_t bytes)

@@ -27,6 +27,12 @@
  * milliseconds until it runs again, while we wake at once; only of one that was stopped is there nothing to wait for. */
 #define PATIENCE_NS 2000000000ull
 
+/* Hundreds of threads that look every millisecond keep the processors from those that they wait for. So a nap is a part of what
+ * was waited already, which is also the most by which the answer can be late. */
+#define NAP_PART 8
+#define LEAST_NAP_US 1000u
+#define MOST_NAP_US 20000u
+
 /* A look for the dead takes two system calls for every slot. Done by all that wait every few milliseconds, it would keep the
  * processors from those that they wait for, so one looks for all. */
 #define REAP_AGAIN_MS 4
@@ -92,14 +98,16 @@ bool fr_retry_wait(struct fr_retry *p)
     uint64_t now = fr_clock_ns(CLOCK_MONOTONIC);
     if (!p->round) p->start = now;
     if (now - p->start >= PATIENCE_NS) return false;
+    uint64_t nap = (now - p->start) / (1000 * NAP_PART);
     if (p->round < 4) syscall(SYS_sched_yield);
-    else fr_sleep_us(p->round < 8 ? 50 : p->round < 16 ? 200 : 1000);
+    else if (p->round < 16) fr_sleep_us(p->round < 8 ? 50 : 200);
+    else fr_sleep_us(nap < LEAST_NAP_US ? LEAST_NAP_US : nap < MOST_NAP_US ? (unsigned)nap : MOST_NAP_US);
     p->round++;
     errno = before;
     return true;
 }
 
-bool fr_reserve_with_retry(int card, uint64_t units)
+bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience)
 {
     struct fr_quota quota;
     struct frees frees;
@@ -109,10 +117,9 @@ bool fr_reserve_with_retry(int card, uint64_t units)
     note_frees(&frees, card);
     fr_reap();
     bool fits = false;
-    struct fr_retry patience = {0};
     while (!(fits = fr_reserve(card, units))) {
         if (frees_ended(&frees, card) && cannot_fit(card, units)) break;
-        if (!fr_retry_wait(&patience)) break;
+        if (!fr_retry_wait(patience)) break;
         fr_reap_when_due(REAP_AGAIN_MS);
     }
     errno = before;

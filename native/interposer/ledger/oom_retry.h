@@ -5,9 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-bool fr_reserve_with_retry(int card, uint64_t units); /* false: it does not fit, and nothing on its way would make it fit */
-
-struct fr_retry { uint64_t start; unsigned round; };
+struct fr_retry { uint64_t start; unsigned round; }; /* zero: nothing was waited yet. One for all that an allocation tries */
+bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience); /* false: it does not fit, and nothing on its way would make it fit */
 bool fr_retry_wait(struct fr_retry *retry); /* for others on their way, a little longer each time; false: 2 s are over */
 
 #endif

@@ -42,7 +42,7 @@
 
 #define WORK_NS 1000000000ull /* for work in the stream that may free memory */
 #define LEAST_NAP_US 20
-#define MOST_NAP_US 1000
+#define MOST_NAP_US 10000 /* hundreds of threads that look every millisecond would keep the processors from those that free */
 
 /* ---- at the margin ---- */
 
@@ -61,7 +61,7 @@ static CUresult from_elsewhere(struct fr_pool_request *q)
 {
     CUdevice device;
     if (q->pool->exported || q->pool->peers || fr_card_here(&device) != q->pool->card) return CUDA_ERROR_OUT_OF_MEMORY;
-    return fr_margin_allocate(q) ? CUDA_SUCCESS : fr_linear_alloc(q->out, q->size);
+    return fr_margin_allocate(q) ? CUDA_SUCCESS : fr_linear_alloc(q->out, q->size, &q->patience);
 }
 
 /* Then the pool can give all back. Else this process would hold that and memory from elsewhere too, and another one would be refused. */
@@ -89,7 +89,7 @@ static CUresult persist(struct fr_pool_request *q)
         r = from_elsewhere(q);
         if (r != CUDA_ERROR_OUT_OF_MEMORY || !more || fr_clock_ns(CLOCK_MONOTONIC) > end) return r;
         fr_sleep_us(nap);
-        if (nap < MOST_NAP_US) nap *= 2;
+        if (nap < MOST_NAP_US) nap += nap / 4; /* each a fifth of what was waited before it */
     }
 }
 

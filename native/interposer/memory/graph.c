@@ -18,6 +18,7 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
+#include "ledger/oom_retry.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_pool.h"
@@ -214,6 +215,7 @@ static int begin_at_once(struct call *c)
 /* Launches of other threads that end make the growth smaller, so it is asked for again. */
 static bool begin(struct call *c)
 {
+    struct fr_retry patience = {0};
     for (int i = 0; i < c->count; i++) c->on[i].op = (struct fr_op){.card = FR_NO_CARD};
     int lacking = begin_at_once(c);
     for (int i = 0; i < AT_THE_MARGIN * c->count && lacking < c->count; i++) {
@@ -222,7 +224,7 @@ static bool begin(struct call *c)
         trim(p->device);
         fr_kept_blocks_free();
         fr_pools_trim(card);
-        if (fr_op_begin(&p->op, card, p->need)) p->op = (struct fr_op){.card = FR_NO_CARD};
+        if (fr_op_begin_within(&p->op, card, p->need, &patience)) p->op = (struct fr_op){.card = FR_NO_CARD};
         lacking = begin_at_once(c);
     }
     return lacking == c->count;

@@ -134,7 +134,7 @@ static CUresult load_everywhere(struct fr_loading *call, const struct fr_image *
         fr_eager_leave();
         if (!begun) return r;
         if (!fr_retry_wait(&patience)) return begun;
-        r = fr_op_begin(&room, missing.card, missing.reserved);
+        r = fr_op_begin_within(&room, missing.card, missing.reserved, &patience);
         if (r) return r;
     }
 }

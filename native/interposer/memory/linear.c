@@ -33,15 +33,16 @@
 #include <stdint.h>
 
 /* What pools of this process keep unused goes back before anything is refused. */
-static CUresult begin(struct fr_op *op, const struct fr_place *at, uint64_t worst)
+static CUresult begin(struct fr_op *op, const struct fr_place *at, uint64_t worst, struct fr_retry *patience)
 {
-    CUresult r = fr_op_begin_at(op, at, worst);
+    if (unlikely(at->card == FR_NO_CARD)) return fr_op_begin_at(op, at, worst);
+    CUresult r = fr_op_begin_within(op, at->card, worst, patience);
     bool something = atomic_load(&fr_pools_any) || atomic_load(&fr_late_frees);
-    if (likely(r != CUDA_ERROR_OUT_OF_MEMORY) || !something || at->card == FR_NO_CARD || atomic_load(&fr_capture_count)) return r;
+    if (likely(r != CUDA_ERROR_OUT_OF_MEMORY) || !something || atomic_load(&fr_capture_count)) return r;
     fr_kept_blocks_free();
     fr_late_frees_look();
     fr_pools_trim(at->card);
-    return fr_op_begin_at(op, at, worst);
+    return fr_op_begin_within(op, at->card, worst, patience);
 }
 
 /* ---- large ---- */
@@ -77,7 +78,7 @@ static CUresult whole(struct fr_request *q, const struct fr_place *at)
 {
     struct fr_op op;
     struct fr_user user;
-    CUresult r = begin(&op, at, fr_round_to_granules(q->worst));
+    CUresult r = begin(&op, at, fr_round_to_granules(q->worst), &q->patience);
     if (r) return r;
     fr_user_begin(&user, at->card);
     r = whole_now(q, at, &op);
@@ -118,7 +119,7 @@ static CUresult piece(struct fr_request *q, const struct fr_place *at)
     struct fr_op op;
     struct fr_user user;
     if (unlikely(last_granule(at->card)) && q->plain && fr_margin_small(&q->address, q->size, at)) return CUDA_SUCCESS;
-    CUresult r = begin(&op, at, FR_GRANULE);
+    CUresult r = begin(&op, at, FR_GRANULE, &q->patience);
     if (r) return r;
     fr_user_begin(&user, at->card);
     r = q->call(q);
@@ -138,10 +139,11 @@ CUresult fr_linear_request(struct fr_request *q)
 
 static CUresult alloc(struct fr_request *q) { return REAL(cuMemAlloc_v2)(&q->address, (size_t)q->size); }
 
-CUresult fr_linear_alloc(CUdeviceptr *out, size_t size)
+CUresult fr_linear_alloc(CUdeviceptr *out, size_t size, struct fr_retry *patience)
 {
-    struct fr_request q = {.call = alloc, .size = size, .worst = size, .plain = true};
+    struct fr_request q = {.call = alloc, .size = size, .worst = size, .plain = true, .patience = *patience};
     CUresult r = fr_linear_request(&q);
+    *patience = q.patience;
     if (!r) *out = q.address;
     return r;
 }

@@ -2,6 +2,8 @@
 #ifndef FRACTILE_MEMORY_LINEAR_H
 #define FRACTILE_MEMORY_LINEAR_H
 
+#include "ledger/oom_retry.h"
+
 #include "cuda_abi.h"
 
 #include <stdbool.h>
@@ -15,6 +17,7 @@ struct fr_request {
     uint64_t worst; /* the most that it can be */
     bool whole;     /* never packed with others, however small */
     bool plain;     /* any device memory of that size will do */
+    struct fr_retry patience;
     CUdeviceptr address;
     /* arguments of the calls */
     size_t width, height, pitch;
@@ -22,6 +25,6 @@ struct fr_request {
 };
 CUresult fr_linear_request(struct fr_request *request);
 
-CUresult fr_linear_alloc(CUdeviceptr *out, size_t size); /* what cuMemAlloc_v2 does, in the current context; also the last resort of pools */
+CUresult fr_linear_alloc(CUdeviceptr *out, size_t size, struct fr_retry *patience); /* what cuMemAlloc_v2 does, in the current context; also the last resort of pools, which have waited already */
 
 #endif

@@ -36,7 +36,7 @@ static uint64_t pitch_of(uint64_t width)
 
 HOOK CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
-    return out && size ? fr_linear_alloc(out, size) : REAL(cuMemAlloc_v2)(out, size);
+    return out && size ? fr_linear_alloc(out, size, &(struct fr_retry){0}) : REAL(cuMemAlloc_v2)(out, size);
 }
 
 static CUresult alloc_v1(struct fr_request *q)

@@ -4,6 +4,7 @@
 
 #include "base/lock.h"
 #include "ledger/descriptor.h"
+#include "ledger/oom_retry.h"
 #include "memory/turn.h"
 
 #include "cuda_abi.h"
@@ -56,6 +57,7 @@ struct fr_pool_request {
     CUstream stream;
     CUdeviceptr *out;
     CUresult result; /* the driver's */
+    struct fr_retry patience; /* for all attempts */
 };
 bool fr_pool_allocate(struct fr_pool_request *q, struct fr_op *op);
 
