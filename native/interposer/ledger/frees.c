@@ -1,4 +1,4 @@
-/* Counts the frees of one process on one card that have begun and not ended. A process that is out of memory waits for those that had
+/* Counts the frees of one process on one card that have begun and not ended, and in the same way its looks for the dead. A process that is out of memory waits for those that had
  * begun when it looked; frees that begin later do not make it wait longer.
  *
  *      epoch (4 bits) | frees of odd epochs on their way (14) | frees of even epochs on their way (14)
@@ -9,14 +9,14 @@
 
 #define EPOCHS 16
 
-bool fr_frees_ended(struct fr_account *a, uint32_t then)
+bool fr_frees_ended(_Atomic uint32_t *frees, uint32_t then)
 {
-    uint32_t word = atomic_load_explicit(&a->frees, memory_order_acquire), epoch = word >> FR_EPOCH_SHIFT;
+    uint32_t word = atomic_load_explicit(frees, memory_order_acquire), epoch = word >> FR_EPOCH_SHIFT;
     uint32_t since = (epoch - (then >> FR_EPOCH_SHIFT)) % EPOCHS;
     if (since > 1 || !fr_frees_any(word)) return true;
     if (since == 1) return !fr_frees_in(word, epoch - 1);
     uint32_t next = (epoch + 1) % EPOCHS;
     if (!fr_frees_in(word, next))
-        atomic_compare_exchange_strong_explicit(&a->frees, &word, (word & ((1u << FR_EPOCH_SHIFT) - 1)) | next << FR_EPOCH_SHIFT, memory_order_acq_rel, memory_order_relaxed);
+        atomic_compare_exchange_strong_explicit(frees, &word, (word & ((1u << FR_EPOCH_SHIFT) - 1)) | next << FR_EPOCH_SHIFT, memory_order_acq_rel, memory_order_relaxed);
     return false;
 }

@@ -1,8 +1,6 @@
-/* Frees on their way, by epochs: see frees.c. */
+/* Frees on their way, and looks for the dead, by epochs: see frees.c. */
 #ifndef FRACTILE_LEDGER_FREES_H
 #define FRACTILE_LEDGER_FREES_H
-
-#include "region.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,19 +14,19 @@ static inline uint32_t fr_frees_in(uint32_t word, uint32_t epoch) { return word 
 static inline bool fr_frees_any(uint32_t word) { return word << (32 - FR_EPOCH_SHIFT) != 0; }
 
 /* The epoch in which it began, for its end. */
-static inline uint32_t fr_frees_begin(struct fr_account *a)
+static inline uint32_t fr_frees_begin(_Atomic uint32_t *frees)
 {
-    uint32_t word = atomic_load_explicit(&a->frees, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&a->frees, &word, word + (1u << (word >> FR_EPOCH_SHIFT & 1) * FR_FREES_BITS), memory_order_acq_rel, memory_order_relaxed)) {}
+    uint32_t word = atomic_load_explicit(frees, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(frees, &word, word + (1u << (word >> FR_EPOCH_SHIFT & 1) * FR_FREES_BITS), memory_order_acq_rel, memory_order_relaxed)) {}
     return word >> FR_EPOCH_SHIFT;
 }
 
-static inline void fr_frees_end(struct fr_account *a, uint32_t epoch)
+static inline void fr_frees_end(_Atomic uint32_t *frees, uint32_t epoch)
 {
-    atomic_fetch_sub_explicit(&a->frees, 1u << (epoch & 1) * FR_FREES_BITS, memory_order_release);
+    atomic_fetch_sub_explicit(frees, 1u << (epoch & 1) * FR_FREES_BITS, memory_order_release);
 }
 
 /* Have all frees ended that had begun when the word was `then`? Asked again and again, it comes to an end. */
-bool fr_frees_ended(struct fr_account *a, uint32_t then);
+bool fr_frees_ended(_Atomic uint32_t *frees, uint32_t then);
 
 #endif

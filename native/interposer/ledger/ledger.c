@@ -59,7 +59,7 @@ bool fr_op_more(struct fr_op *op, uint64_t bytes)
     uint64_t units = units_of(bytes);
     if (op->card < 0) return true;
     if (!fr_reserve(op->card, units)) {
-        fr_reap();
+        fr_reap_when_due(1); /* a call near the quota may ask a dozen pools in turn */
         if (!fr_reserve(op->card, units)) return false;
     }
     op->reserved += units * FR_UNIT_BYTES;
@@ -99,7 +99,7 @@ void fr_free_begin(struct fr_op *op, int card)
 {
     op->reserved = 0;
     op->card = counts(card) ? card : FR_NO_CARD;
-    if (op->card >= 0) op->epoch = fr_frees_begin(fr_own_account(card));
+    if (op->card >= 0) op->epoch = fr_frees_begin(&fr_own_account(card)->frees);
 }
 
 void fr_free_end(struct fr_op *op, uint64_t bytes)
@@ -109,7 +109,7 @@ void fr_free_end(struct fr_op *op, uint64_t bytes)
     op->card = FR_NO_CARD;
     if (bytes) fr_own_account_add(card, -(int64_t)units_of(bytes), 0);
     FR_POINT();
-    fr_frees_end(fr_own_account(card), op->epoch);
+    fr_frees_end(&fr_own_account(card)->frees, op->epoch);
 }
 
 void fr_charge(int card, uint64_t bytes)

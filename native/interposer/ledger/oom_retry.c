@@ -1,12 +1,14 @@
 /* Is it really out of memory? The sum may contain what the dead held, what calls on their way have reserved and will not
  * need, and what frees on their way have given back to the driver but not yet to the ledger. A refusal is just when none
  * of that can change it: at one instant (the sum's word unchanged while we look) even without all slack the request does
- * not fit, and every free that had begun before the request has ended. */
+ * not fit, and every free that had begun before the request has ended, and whoever
+ * was looking for the dead then. */
 #include "ledger/oom_retry.h"
 
 #include "base/kernel.h"
 #include "ledger/account.h"
 #include "ledger/frees.h"
+#include "ledger/ledger.h"
 #include "ledger/limits.h"
 #include "ledger/limits_page.h"
 #include "ledger/own_account.h"
@@ -37,11 +39,12 @@
  * processors from those that they wait for, so one looks for all. */
 #define REAP_AGAIN_MS 4
 
-struct frees { /* of one card when the request came: what each slot's account said */
+struct begun { /* frees on one card, or looks for the dead: what each slot's word said */
     uint32_t seen[FR_MAX_SLOTS];
     bool waits[FR_MAX_SLOTS]; /* some of those are on their way still */
     uint32_t count; /* slots from here on were not in use */
     bool any;
+    int card; /* FR_NO_CARD: looks for the dead */
 };
 
 static bool lives(uint32_t slot)
@@ -49,24 +52,30 @@ static bool lives(uint32_t slot)
     return atomic_load_explicit(&fr_slot(slot)->state, memory_order_acquire) == FR_SLOT_LIVE;
 }
 
-static void note_frees(struct frees *f, int card)
+static _Atomic uint32_t *word_of(uint32_t slot, int card)
 {
-    f->any = false;
-    f->count = fr_slots_in_use();
-    for (uint32_t n = 0; n < f->count; n++) {
-        uint32_t word = lives(n) ? atomic_load_explicit(&fr_slot_account(n, (uint32_t)card)->frees, memory_order_acquire) : 0;
-        f->seen[n] = word;
-        f->any |= f->waits[n] = fr_frees_any(word);
+    return card == FR_NO_CARD ? &fr_slot(slot)->reaping : &fr_slot_account(slot, (uint32_t)card)->frees;
+}
+
+static void note(struct begun *b, int card)
+{
+    b->any = false;
+    b->card = card;
+    b->count = fr_slots_in_use();
+    for (uint32_t n = 0; n < b->count; n++) {
+        uint32_t word = lives(n) ? atomic_load_explicit(word_of(n, card), memory_order_acquire) : 0;
+        b->seen[n] = word;
+        b->any |= b->waits[n] = fr_frees_any(word);
     }
 }
 
-static bool frees_ended(struct frees *f, int card)
+static bool ended(struct begun *b)
 {
-    if (!f->any) return true;
-    f->any = false;
-    for (uint32_t n = 0; n < f->count; n++)
-        if (f->waits[n]) f->any |= f->waits[n] = lives(n) && !fr_frees_ended(fr_slot_account(n, (uint32_t)card), f->seen[n]);
-    return !f->any;
+    if (!b->any) return true;
+    b->any = false;
+    for (uint32_t n = 0; n < b->count; n++)
+        if (b->waits[n]) b->any |= b->waits[n] = lives(n) && !fr_frees_ended(word_of(n, b->card), b->seen[n]);
+    return !b->any;
 }
 
 /* What calls on their way may give back at most; false: somebody is about to give back what a dead process held. */
@@ -75,7 +84,7 @@ static bool sum_slack(int card, uint64_t *units)
     *units = 0;
     for (uint32_t n = 0, high = fr_slots_in_use(); n < high; n++) {
         uint32_t state = atomic_load_explicit(&fr_slot(n)->state, memory_order_acquire);
-        if (state == FR_SLOT_REAPED || (state == FR_SLOT_LIVE && atomic_load_explicit(&fr_slot(n)->reaping, memory_order_acquire))) return false;
+        if (state == FR_SLOT_REAPED) return false;
         if (state == FR_SLOT_LIVE) *units += atomic_load_explicit(&fr_slot_account(n, (uint32_t)card)->slack, memory_order_acquire);
     }
     return true;
@@ -110,15 +119,17 @@ bool fr_retry_wait(struct fr_retry *p)
 bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience)
 {
     struct fr_quota quota;
-    struct frees frees;
+    struct begun frees, looks;
     fr_quota(card, &quota);
     if (!fr_isolation_is_off() && units > quota.may_hold / FR_UNIT_BYTES) return false;
     int before = errno;
-    note_frees(&frees, card);
+    note(&frees, card);
     fr_reap();
+    note(&looks, FR_NO_CARD); /* of others: one may have just found a dead process that ours could not take */
     bool fits = false;
     while (!(fits = fr_reserve(card, units))) {
-        if (frees_ended(&frees, card) && cannot_fit(card, units)) break;
+        bool settled = ended(&frees);
+        if (ended(&looks) && settled && cannot_fit(card, units)) break;
         if (!fr_retry_wait(patience)) break;
         fr_reap_when_due(REAP_AGAIN_MS);
     }

@@ -9,6 +9,7 @@
 #include "ledger/account.h"
 #include "ledger/attach.h"
 #include "ledger/descriptor.h"
+#include "ledger/frees.h"
 #include "ledger/objects_table.h"
 #include "ledger/shared.h"
 #include "ledger/slot_owner.h"
@@ -142,22 +143,24 @@ static void settle_objects(void)
 }
 
 /* While it looks, its own slot says so: others do not call themselves out of memory meanwhile. */
-static void announce(bool joined, uint32_t change)
+static uint32_t announce(bool joined) { return joined ? fr_frees_begin(&fr_slot(fr_shared.slot)->reaping) : 0; }
+
+static void looked(bool joined, uint32_t epoch)
 {
-    if (joined) atomic_fetch_add(&fr_slot(fr_shared.slot)->reaping, change);
+    if (joined) fr_frees_end(&fr_slot(fr_shared.slot)->reaping, epoch);
 }
 
 void fr_reap(void)
 {
     int before = errno;
     bool joined = fr_process_is_joined();
-    announce(joined, 1);
+    uint32_t epoch = announce(joined);
     int fd = fr_region_open();
     for (uint32_t n = 0, high = fd < 0 ? 0 : fr_slots_in_use(); n < high; n++)
         if (!(joined && n == fr_shared.slot) && atomic_load(&fr_slot(n)->state) != FR_SLOT_FREE) reap_if_dead(fd, n);
     if (fd >= 0) fr_close(fd);
     if (joined) settle_objects();
-    announce(joined, (uint32_t)-1);
+    looked(joined, epoch);
     errno = before;
 }
 
