@@ -66,7 +66,7 @@ static void move(CUcontext from, CUcontext to, bool ends, bool inside)
     CUdeviceptr margin_piece;
     while (move_one(from, to, ends, inside, &margin_piece))
         if (margin_piece) fr_margin_piece_free(margin_piece);
-    fr_granules_rename(from, to);
+    fr_granules_rename(from, to, ends);
 }
 
 /* Pieces of our pools do not end with the context, so they are freed while it is there. */
@@ -98,6 +98,7 @@ void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, fa
 static uint64_t bytes_of(const struct fr_record *r)
 {
     fr_linear_leave_pool(r);
+    if (fr_linear_is_piece(r)) return 0; /* its granules come last */
     return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object);
 }
 

@@ -3,7 +3,11 @@
  *
  * A piece is booked after the driver gave it, out of a granule that the call had reserved, and unbooked after the driver took
  * it back. So whatever threads do at the same time, the granules that are booked or reserved contain all that the driver
- * holds, wherever it puts the pieces: the next piece may be booked at a place before the last one there is unbooked. */
+ * holds, wherever it puts the pieces: the next piece may be booked at a place before the last one there is unbooked.
+ *
+ * Two granules may have one address, and are told apart by their numbers. One is that of a context which is being destroyed.
+ * Another one is shared with other processes, and all of its pieces are being freed: the others keep that memory and its charge, so
+ * a piece that comes now is booked in a granule of its own. */
 #include "memory/granules.h"
 
 #include "base/compiler.h"
@@ -26,7 +30,8 @@ struct granule {
     uint64_t base;
     CUcontext context;
     int card, object;
-    uint32_t pieces;
+    uint32_t number, pieces, leaving; /* of the pieces, those that are being freed */
+    bool past;                        /* what is booked at its address from now on lies in another one */
     struct granule *next, *next_of; /* in the bucket; in the list of all */
     struct granule **at_of;
 };
@@ -35,6 +40,7 @@ static struct fr_lock lock;
 static uint32_t era;
 static FR_LARGE struct granule *buckets[BUCKETS];
 static struct granule *all, *unused;
+static uint32_t numbers;
 
 static void enter(void)
 {
@@ -51,11 +57,21 @@ static void leave(void) { fr_unlock(&lock); }
 static struct granule **bucket_of(uint64_t base) { return &buckets[(base / FR_GRANULE) % BUCKETS]; }
 
 /* While one card's context is being destroyed, another card may get its addresses already. */
-static struct granule *find(uint64_t base, int card)
+static struct granule *find(uint64_t base, int card, uint32_t number)
 {
     struct granule *g = *bucket_of(base);
-    while (g && (g->base != base || g->card != card)) g = g->next;
+    while (g && (g->number != number || g->base != base || g->card != card)) g = g->next;
     return g;
+}
+
+/* In which a new piece at this address lies. */
+static struct granule *find_present(uint64_t base, int card)
+{
+    struct granule *g = *bucket_of(base);
+    while (g && (g->past || g->base != base || g->card != card)) g = g->next;
+    if (!g || g->object == FR_NO_OBJECT || g->leaving < g->pieces) return g;
+    g->past = true;
+    return NULL;
 }
 
 static struct granule *take_entry(void)
@@ -74,7 +90,8 @@ static struct granule *add(uint64_t base, CUcontext context, int card)
 {
     struct granule *g = take_entry();
     if (!g) return NULL;
-    *g = (struct granule){.base = base, .context = context, .card = card, .object = FR_NO_OBJECT, .next = *bucket_of(base),
+    if (!++numbers) numbers = 1;
+    *g = (struct granule){.base = base, .context = context, .card = card, .object = FR_NO_OBJECT, .number = numbers, .next = *bucket_of(base),
                           .next_of = all, .at_of = &all};
     *bucket_of(base) = g;
     if (all) all->at_of = &g->next_of;
@@ -94,6 +111,18 @@ static void drop(struct granule *g)
 
 /* ---- pieces ---- */
 
+/* Of its first and second granule; 0: it has no second one. */
+static uint64_t base_of(const struct fr_piece *piece, unsigned i)
+{
+    uint64_t base = (piece->p & ~(FR_GRANULE - 1)) + i * FR_GRANULE;
+    return base < piece->p + piece->size ? base : 0;
+}
+
+static struct granule *granule_of(const struct fr_piece *piece, unsigned i)
+{
+    return piece->in[i] ? find(base_of(piece, i), piece->card, piece->in[i]) : NULL;
+}
+
 static void remove_piece(struct granule *g, uint32_t *emptied, int *object)
 {
     if (--g->pieces) return;
@@ -102,60 +131,78 @@ static void remove_piece(struct granule *g, uint32_t *emptied, int *object)
     drop(g);
 }
 
-bool fr_granules_add(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added)
+bool fr_granules_add(CUcontext context, struct fr_piece *piece, uint32_t *added)
 {
-    bool ok = true;
     *added = 0;
+    piece->in[0] = piece->in[1] = 0;
     enter();
-    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size && ok; base += FR_GRANULE) {
-        struct granule *g = find(base, card);
-        if (!g && (g = add(base, context, card))) ++*added;
-        ok = g != NULL;
-        if (!ok) break;
+    for (unsigned i = 0; i < 2 && base_of(piece, i); i++) {
+        uint64_t base = base_of(piece, i);
+        struct granule *g = find_present(base, piece->card);
+        if (!g && (g = add(base, context, piece->card))) ++*added;
+        if (!g) break;
         g->context = context; /* at the address of one that is being freed, another context may get one */
         g->pieces++;
+        piece->in[i] = g->number;
     }
     leave();
+    uint32_t emptied;
+    int object;
+    bool ok = piece->in[0] && (piece->in[1] || !base_of(piece, 1));
+    if (!ok) fr_granules_remove(piece, false, &emptied, &object);
     return ok;
 }
 
-void fr_granules_remove(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object)
+static void change_leaving(const struct fr_piece *piece, uint32_t change)
+{
+    enter();
+    for (unsigned i = 0; i < 2; i++) {
+        struct granule *g = granule_of(piece, i);
+        if (g) g->leaving += change;
+    }
+    leave();
+}
+
+void fr_granules_leaving(const struct fr_piece *piece) { change_leaving(piece, 1); }
+void fr_granules_stay(const struct fr_piece *piece) { change_leaving(piece, (uint32_t)-1); }
+
+void fr_granules_remove(const struct fr_piece *piece, bool was_leaving, uint32_t *emptied, int *object)
 {
     *emptied = 0;
     *object = FR_NO_OBJECT;
     enter();
-    for (uint64_t base = p & ~(FR_GRANULE - 1); base < p + size; base += FR_GRANULE) {
-        struct granule *g = find(base, card);
-        if (g) remove_piece(g, emptied, object);
+    for (unsigned i = 0; i < 2; i++) {
+        struct granule *g = granule_of(piece, i);
+        if (g) g->leaving -= was_leaving, remove_piece(g, emptied, object);
     }
     leave();
 }
 
 /* ---- sharing, and the end of a context ---- */
 
-bool fr_granule_object(int card, CUdeviceptr p, int *object)
+bool fr_granule_object(const struct fr_piece *piece, int *object)
 {
     enter();
-    struct granule *g = find(p & ~(FR_GRANULE - 1), card);
+    struct granule *g = granule_of(piece, 0);
     if (g) *object = g->object;
     leave();
     return g != NULL;
 }
 
-bool fr_granule_set_object(int card, CUdeviceptr p, int object)
+bool fr_granule_set_object(const struct fr_piece *piece, int object)
 {
     enter();
-    struct granule *g = find(p & ~(FR_GRANULE - 1), card);
+    struct granule *g = granule_of(piece, 0);
     if (g) g->object = object;
     leave();
     return g != NULL;
 }
 
-void fr_granules_rename(CUcontext from, CUcontext to)
+void fr_granules_rename(CUcontext from, CUcontext to, bool ends)
 {
     enter();
     for (struct granule *g = all; g; g = g->next_of)
-        if (g->context == from) g->context = to;
+        if (g->context == from) g->context = to, g->past = ends;
     leave();
 }
 

@@ -15,19 +15,31 @@ static inline uint64_t fr_round_to_granules(uint64_t bytes)
     return bytes > UINT64_MAX - FR_GRANULE ? UINT64_MAX / FR_GRANULE * FR_GRANULE : (bytes + FR_GRANULE - 1) / FR_GRANULE * FR_GRANULE;
 }
 
-/* After the driver's call: books a piece where it landed. `added`: granules that held no piece before and are to be charged.
- * False: no memory for the table, and nothing is booked. */
-bool fr_granules_add(CUcontext context, int card, CUdeviceptr p, uint64_t size, uint32_t *added);
+/* A piece below 1 MiB, and the granules in which it lies: the numbers of the first and of the second, 0 where there is none. */
+struct fr_piece {
+    int card;
+    CUdeviceptr p;
+    uint64_t size;
+    uint32_t in[2];
+};
+
+/* After the driver's call: books a piece where it landed, and tells the granules. `added`: those that held no piece before and are
+ * to be charged. False: no memory for the table, and nothing is booked. */
+bool fr_granules_add(CUcontext context, struct fr_piece *piece, uint32_t *added);
+
+/* Before the driver is told to free a piece; it is removed afterwards, or stays. */
+void fr_granules_leaving(const struct fr_piece *piece);
+void fr_granules_stay(const struct fr_piece *piece);
 
 /* After the driver freed a piece: how many granules hold none any more, and the object that its granule was. */
-void fr_granules_remove(int card, CUdeviceptr p, uint64_t size, uint32_t *emptied, int *object);
+void fr_granules_remove(const struct fr_piece *piece, bool was_leaving, uint32_t *emptied, int *object);
 
-bool fr_granule_object(int card, CUdeviceptr p, int *object);
-bool fr_granule_set_object(int card, CUdeviceptr p, int object);
+bool fr_granule_object(const struct fr_piece *piece, int *object);
+bool fr_granule_set_object(const struct fr_piece *piece, int object);
 
 /* Granules that die with a context take another name before it is destroyed, so that a new context at the same address is not
- * taken for it; in the end they are dropped one by one. */
-void fr_granules_rename(CUcontext from, CUcontext to);
+ * taken for it, nor a new granule for one of them; in the end they are dropped one by one. */
+void fr_granules_rename(CUcontext from, CUcontext to, bool ends);
 bool fr_granules_drop(CUcontext context, int *object);
 
 #endif

@@ -93,15 +93,16 @@ static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *
 {
     uint32_t added, emptied;
     int object;
-    if (!fr_granules_add(at->context, at->card, q->address, q->size, &added)) return false;
+    struct fr_piece piece = {at->card, q->address, q->size, {0}};
+    if (!fr_granules_add(at->context, &piece, &added)) return false;
     uint64_t bytes = added * FR_GRANULE;
     bool kept = bytes <= op->reserved || op->card == FR_NO_CARD || fr_op_more(op, bytes - op->reserved);
-    if (kept && remember(q, at, 0, FR_LINEAR_PIECE)) {
+    if (kept && remember(q, at, fr_linear_granules(&piece), FR_LINEAR_PIECE)) {
         fr_op_end(op, bytes);
         return true;
     }
     undo(q->address);
-    fr_granules_remove(at->card, q->address, q->size, &emptied, &object);
+    fr_granules_remove(&piece, false, &emptied, &object);
     return false;
 }
 

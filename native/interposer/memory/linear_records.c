@@ -11,15 +11,30 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A piece's record has no bytes of its own; there stand its granules. */
+static struct fr_piece piece_of(const struct fr_record *r, CUdeviceptr p)
+{
+    return (struct fr_piece){r->card, p, r->a, {(uint32_t)r->bytes, (uint32_t)(r->bytes >> 32)}};
+}
+
+uint64_t fr_linear_granules(const struct fr_piece *piece) { return piece->in[0] | (uint64_t)piece->in[1] << 32; }
+
+bool fr_linear_is_piece(const struct fr_record *r)
+{
+    return (r->class == FR_POINTER && r->b == FR_LINEAR_PIECE) || (r->class == FR_LATE && (r->b & 3) == FR_LINEAR_PIECE);
+}
+
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
 {
     struct fr_record there;
     if (!(f->known = p && fr_record_find(FR_POINTER, p, &there))) return false;
     fr_user_begin(&f->user, there.card);
     f->known = fr_record_take(FR_POINTER, p, &f->record);
-    if (f->known) fr_free_begin(&f->op, f->record.card);
-    else fr_user_end(&f->user);
-    return f->known;
+    if (!f->known) return fr_user_end(&f->user), false;
+    struct fr_piece piece = piece_of(&f->record, p);
+    if (fr_linear_is_piece(&f->record)) fr_granules_leaving(&piece);
+    fr_free_begin(&f->op, f->record.card);
+    return true;
 }
 
 bool fr_linear_imported(CUdeviceptr p, int piece, int pool)
@@ -34,13 +49,14 @@ void fr_linear_leave_pool(const struct fr_record *r)
 }
 
 /* What goes back to the ledger when the driver has taken the memory back. */
-static uint64_t refund(const struct fr_record *r, CUdeviceptr p, uint64_t kind)
+static uint64_t refund(const struct fr_record *r, CUdeviceptr p, bool was_leaving)
 {
     uint64_t bytes = r->bytes;
     int object = r->object;
-    if (kind == FR_LINEAR_PIECE) {
+    if (fr_linear_is_piece(r)) {
         uint32_t emptied;
-        fr_granules_remove(r->card, p, r->a, &emptied, &object);
+        struct fr_piece piece = piece_of(r, p);
+        fr_granules_remove(&piece, was_leaving, &emptied, &object);
         bytes = emptied * FR_GRANULE;
     }
     fr_linear_leave_pool(r);
@@ -57,15 +73,17 @@ bool fr_linear_put(struct fr_record r)
     bool same = old.class && old.card == r.card && old.bytes == r.bytes && old.a == r.a && old.b == r.b && old.object == FR_NO_OBJECT && r.object == FR_NO_OBJECT;
     if (!same) return true;
     fr_free_begin(&op, old.card);
-    fr_free_end(&op, refund(&old, old.key, old.b));
+    fr_free_end(&op, refund(&old, old.key, false));
     return true;
 }
 
 void fr_linear_free_end(struct fr_linear *f, CUresult result)
 {
     if (!f->known) return;
+    struct fr_piece piece = piece_of(&f->record, f->record.key);
+    if (result && fr_linear_is_piece(&f->record)) fr_granules_stay(&piece);
     if (result) fr_linear_put(f->record);
-    fr_free_end(&f->op, result ? 0 : refund(&f->record, f->record.key, f->record.b));
+    fr_free_end(&f->op, result ? 0 : refund(&f->record, f->record.key, true));
     fr_user_end(&f->user);
 }
 
@@ -86,7 +104,7 @@ void fr_linear_release(uint64_t number)
     struct fr_op op;
     if (!fr_record_take(FR_LATE, number, &r)) return; /* it went with its context */
     fr_free_begin(&op, r.card);
-    fr_free_end(&op, refund(&r, r.b & ~3ull, r.b & 3));
+    fr_free_end(&op, refund(&r, r.b & ~3ull, true));
 }
 
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)
@@ -96,14 +114,16 @@ bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object)
     *card = r.card;
     *bytes = r.b == FR_LINEAR_PIECE ? FR_GRANULE : r.bytes;
     *object = r.object;
-    return r.b != FR_LINEAR_PIECE || fr_granule_object(*card, p, object);
+    struct fr_piece piece = piece_of(&r, r.key);
+    return r.b != FR_LINEAR_PIECE || fr_granule_object(&piece, object);
 }
 
 bool fr_linear_set_object(CUdeviceptr p, int object)
 {
     struct fr_record r;
     if (!fr_record_find(FR_POINTER, p, &r) && !fr_record_covering(FR_POINTER, p, &r)) return false;
-    if (r.b == FR_LINEAR_PIECE) return fr_granule_set_object(r.card, p, object);
+    struct fr_piece piece = piece_of(&r, r.key);
+    if (r.b == FR_LINEAR_PIECE) return fr_granule_set_object(&piece, object);
     r.object = object;
     return fr_record_put(r);
 }

@@ -310,6 +310,7 @@ CUresult sim_capture_alloc(struct sim_stream *st, int device, size_t size, CUdev
 void sim_capture_event(struct sim_stream *st, struct sim_ev *e)
 {
     struct tip *t = tip_of(st->capture, st);
+    e->in_capture = true;
     struct sim_node **copy = t ? realloc(e->captured, (t->count + 1) * sizeof *copy) : NULL;
     if (!copy) return;
     if (t->count) memcpy(copy, t->nodes, t->count * sizeof *copy);

@@ -338,6 +338,7 @@ static CUresult record(CUevent e, CUstream handle)
     if (sim_capturing(st)) return sim_capture_event(st, e), sim_leave(CUDA_SUCCESS);
     struct sim_item item = {.kind = SIM_MARK, .event = e->slot, .event_generation = e->generation};
     e->recorded = true;
+    e->in_capture = false;
     e->capture = NULL;
     return sim_leave(sim_submit(st, item, NULL));
 }
@@ -362,6 +363,7 @@ API CUresult cuEventQuery(CUevent e)
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (e->in_capture) return sim_leave(CUDA_ERROR_CAPTURED_EVENT);
     return sim_leave(event_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
@@ -370,6 +372,7 @@ API CUresult cuEventSynchronize(CUevent e)
     CUresult r = sim_enter();
     if (r) return r;
     if (!SIM_VALID(e, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (e->in_capture) return sim_leave(CUDA_ERROR_CAPTURED_EVENT);
     struct sim_event *shared = shared_event(e);
     if (!event_done(e)) sim_wait(shared->context, shared->context_generation, shared->seq);
     sim_pools_at_sync();
@@ -383,6 +386,7 @@ static CUresult elapsed(float *out, CUevent a, CUevent b)
     if (!out) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (!SIM_VALID(a, EVENT) || !SIM_VALID(b, EVENT)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
     if (!a->recorded || !b->recorded || ((a->flags | b->flags) & EVENT_NO_TIMING)) return sim_leave(CUDA_ERROR_INVALID_HANDLE);
+    if (a->in_capture || b->in_capture) return sim_leave(CUDA_ERROR_CAPTURED_EVENT);
     if (!event_done(a) || !event_done(b)) return sim_leave(CUDA_ERROR_NOT_READY);
     int64_t ns = (int64_t)(shared_event(b)->end_ns - shared_event(a)->end_ns);
     *out = (float)((double)ns / 1e6);

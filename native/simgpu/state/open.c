@@ -187,6 +187,8 @@ bool sim_open(struct sim_host *host, bool nvml)
 {
     char path[256];
     memset(host, 0, sizeof *host);
+    host->fd = -1;
+    if (!sim_settings_mean_something(host->error, sizeof host->error)) return false;
     snprintf(host->directory, sizeof host->directory, "%s", sim_directory());
     if (mkdir(host->directory, 0777) == 0) chmod(host->directory, 01777);
     snprintf(path, sizeof path, "%s/state", host->directory);

@@ -224,6 +224,7 @@ void sim_point(void);
 #endif
 
 /* open.c */
+bool sim_settings_mean_something(char *error, size_t error_size); /* those in the environment; error: which does not */
 bool sim_open(struct sim_host *host, bool nvml);
 void sim_close(struct sim_host *host);
 void sim_after_fork(struct sim_host *host);

@@ -85,7 +85,7 @@ static void *keep_asking(void *unused)
     return unused;
 }
 
-static void a_driver_that_hangs_holds_an_end_up_for_a_second_only(void)
+static void a_driver_that_hangs_holds_an_end_up_for_seconds_only(void)
 {
     pthread_t t;
     pthread_create(&t, NULL, keep_asking, NULL);
@@ -93,7 +93,7 @@ static void a_driver_that_hangs_holds_an_end_up_for_a_second_only(void)
     double from = seconds();
     fr_context_end_begins(CARD);
     double waited = seconds() - from;
-    EXPECT(waited > 0.9 && waited < 5);
+    EXPECT(waited > 3.9 && waited < 10);
     fr_context_end_is_over(CARD);
     enough = true;
     pthread_join(t, NULL);
@@ -105,6 +105,6 @@ int main(void)
     RUN(an_end_waits_for_those_that_ask);
     RUN(what_was_made_before_an_end_is_not_asked_about_after_it);
     RUN(a_call_that_begins_amid_an_end_does_not_ask);
-    RUN(a_driver_that_hangs_holds_an_end_up_for_a_second_only);
+    RUN(a_driver_that_hangs_holds_an_end_up_for_seconds_only);
     FINISH;
 }

@@ -118,6 +118,53 @@ static void a_full_table_of_shared_allocations_never_lets_a_byte_through(void)
     end(c, false);
 }
 
+CUresult cuLaunchHostFunc(CUstream, void (*)(void *), void *);
+
+static _Atomic bool let_go_on;
+static void hold_up(void *unused)
+{
+    while (!let_go_on) usleep(1000);
+    (void)unused;
+}
+
+/* This driver gives linear memory back while work of the stream runs, and its address to the next one. What the other process has
+ * open is there still. */
+static void at_the_address_of_what_another_process_has_open_there_is_more(void)
+{
+    int go[2], done[2];
+    char byte = 0;
+    CUipcMemHandle h;
+    CUdeviceptr p, q;
+    CUstream s;
+    setenv("SIMGPU_POLICY", "3", 1);
+    EXPECT_EQ(pipe(go) + pipe(done), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        context_on(0);
+        bool ok = read(go[0], &h, sizeof h) == sizeof h && !cuIpcOpenMemHandle_v2(&p, h, 1);
+        if (write(done[1], "o", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(1);
+        _exit(ok && !cuIpcCloseMemHandle(p) ? 0 : 1);
+    }
+    context_on(0);
+    EXPECT_EQ(cuStreamCreate(&s, 1) + cuMemAlloc_v2(&p, 1000) + cuIpcGetMemHandle(&h, p), CUDA_SUCCESS);
+    EXPECT_EQ(write(go[1], &h, sizeof h), (long)sizeof h);
+    EXPECT_EQ(read(done[0], &byte, 1), 1);
+    EXPECT_EQ(QUOTA - free_bytes(), 2 * CONTEXT + 2 * MIB);
+    EXPECT_EQ(cuLaunchHostFunc(s, hold_up, NULL) + cuMemFreeAsync(p, s) + cuMemAlloc_v2(&q, 1000), CUDA_SUCCESS);
+    EXPECT_EQ(q, p);
+    EXPECT_EQ(QUOTA - free_bytes(), 2 * CONTEXT + 4 * MIB);
+    let_go_on = true;
+    EXPECT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT_EQ(QUOTA - free_bytes(), 2 * CONTEXT + 4 * MIB);
+    EXPECT_EQ(cuMemFree_v2(q), CUDA_SUCCESS);
+    EXPECT_EQ(QUOTA - free_bytes(), 2 * CONTEXT + 2 * MIB);
+    int status = write(go[1], "x", 1) != 1;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(status, 0);
+    usleep(100000); /* the dead are looked for every 50 ms */
+    EXPECT_EQ(QUOTA - free_bytes(), CONTEXT);
+}
+
 static void wrong_arguments_get_the_drivers_own_answer(void)
 {
     CUipcMemHandle h = {{1, 2, 3}};
@@ -143,6 +190,7 @@ int main(void)
     IN(CARDS, a_granule_lives_on_with_its_maker_when_one_piece_is_closed_and_freed);
     IN(CARDS, an_importers_context_takes_what_it_opened_along);
     IN(CARDS, a_full_table_of_shared_allocations_never_lets_a_byte_through);
+    IN(CARDS, at_the_address_of_what_another_process_has_open_there_is_more);
     IN(CARDS, wrong_arguments_get_the_drivers_own_answer);
     FINISH;
 }

@@ -25,6 +25,19 @@ def refused(host: Path, *words: str, status: int = 2) -> str:
     return lines[0]
 
 
+def settings_that_mean_nothing_are_told(host: Path) -> None:
+    for name, text, said in (
+        ("SIMGPU_CLOCK", "vitual", "it is real or virtual"),
+        ("SIMGPU_CONTEXT_MIB", "256MiB", "it is a number"),
+        ("SIMGPU_DRIVER_VERSION", "13.0.1", "it is a number"),
+        ("SIMGPU_NOISE", "-1", "it is a number"),
+        ("SIMGPU_SWITCH_US", "fast", "it is a number"),
+    ):
+        environment = {**os.environ, "SIMGPU_DIR": str(host), name: text}
+        done = subprocess.run([CTL, "show"], env=environment, capture_output=True, text=True, timeout=20)
+        assert done.returncode != 0 and f"{name}={text}: {said}" in done.stderr, (name, done)
+
+
 def wrong_words_are_told_and_change_nothing(host: Path) -> None:
     before = json.loads(run(host, "json").stdout)["cards"]
     for words, said in (

@@ -1,0 +1,30 @@
+/* Settings in the environment. One that means nothing is refused by name: taken for a default, it would measure something else. */
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const numbers[] = {"SIMGPU_GRANULE",   "SIMGPU_CONTEXT_MIB",  "SIMGPU_TIMESLICE_US",   "SIMGPU_SWITCH_US",
+                                      "SIMGPU_KERNEL_US", "SIMGPU_CONTENTS_MIB", "SIMGPU_DRIVER_VERSION", "SIMGPU_NOISE"};
+
+static bool is_number(const char *text)
+{
+    char *end;
+    strtod(text, &end);
+    return *end == 0 && strspn(text, "0123456789.") == strlen(text);
+}
+
+bool sim_settings_mean_something(char *error, size_t size)
+{
+    const char *clock = getenv("SIMGPU_CLOCK");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        const char *text = getenv(numbers[i]);
+        if (!text || !*text || is_number(text)) continue;
+        snprintf(error, size, "%s=%.64s: it is a number, 0 or more (docs/simgpu.md)", numbers[i], text);
+        return false;
+    }
+    if (!clock || !*clock || !strcmp(clock, "real") || !strcmp(clock, "virtual")) return true;
+    snprintf(error, size, "SIMGPU_CLOCK=%.64s: it is real or virtual (docs/simgpu.md)", clock);
+    return false;
+}
