@@ -9,10 +9,10 @@
 
 #define EPOCHS 16
 
-bool fr_frees_ended(_Atomic uint32_t *frees, uint32_t then)
+bool fr_frees_ended(_Atomic uint32_t *frees, uint32_t epoch_then)
 {
     uint32_t word = atomic_load_explicit(frees, memory_order_acquire), epoch = word >> FR_EPOCH_SHIFT;
-    uint32_t since = (epoch - (then >> FR_EPOCH_SHIFT)) % EPOCHS;
+    uint32_t since = (epoch - epoch_then) % EPOCHS;
     if (since > 1 || !fr_frees_any(word)) return true;
     if (since == 1) return !fr_frees_in(word, epoch - 1);
     uint32_t next = (epoch + 1) % EPOCHS;

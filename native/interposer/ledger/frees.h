@@ -26,7 +26,7 @@ static inline void fr_frees_end(_Atomic uint32_t *frees, uint32_t epoch)
     atomic_fetch_sub_explicit(frees, 1u << (epoch & 1) * FR_FREES_BITS, memory_order_release);
 }
 
-/* Have all frees ended that had begun when the word was `then`? Asked again and again, it comes to an end. */
-bool fr_frees_ended(_Atomic uint32_t *frees, uint32_t then);
+/* Have all frees ended that had begun in this epoch of the word, or before? Asked again and again, it comes to an end. */
+bool fr_frees_ended(_Atomic uint32_t *frees, uint32_t epoch_then);
 
 #endif

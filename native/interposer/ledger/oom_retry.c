@@ -35,13 +35,14 @@
 #define LEAST_NAP_US 1000u
 #define MOST_NAP_US 20000u
 
+#define NONE UINT8_MAX /* no epoch is */
+
 /* A look for the dead takes two system calls for every slot. Done by all that wait every few milliseconds, it would keep the
  * processors from those that they wait for, so one looks for all. */
 #define REAP_AGAIN_MS 4
 
-struct begun { /* frees on one card, or looks for the dead: what each slot's word said */
-    uint32_t seen[FR_MAX_SLOTS];
-    bool waits[FR_MAX_SLOTS]; /* some of those are on their way still */
+struct begun { /* frees on one card, or looks for the dead. Threads may have small stacks */
+    uint8_t epoch[FR_MAX_SLOTS]; /* in which they have begun, or NONE */
     uint32_t count; /* slots from here on were not in use */
     bool any;
     int card; /* FR_NO_CARD: looks for the dead */
@@ -64,8 +65,8 @@ static void note(struct begun *b, int card)
     b->count = fr_slots_in_use();
     for (uint32_t n = 0; n < b->count; n++) {
         uint32_t word = lives(n) ? atomic_load_explicit(word_of(n, card), memory_order_acquire) : 0;
-        b->seen[n] = word;
-        b->any |= b->waits[n] = fr_frees_any(word);
+        b->epoch[n] = fr_frees_any(word) ? (uint8_t)(word >> FR_EPOCH_SHIFT) : NONE;
+        b->any |= b->epoch[n] != NONE;
     }
 }
 
@@ -74,7 +75,8 @@ static bool ended(struct begun *b)
     if (!b->any) return true;
     b->any = false;
     for (uint32_t n = 0; n < b->count; n++)
-        if (b->waits[n]) b->any |= b->waits[n] = lives(n) && !fr_frees_ended(word_of(n, b->card), b->seen[n]);
+        if (b->epoch[n] != NONE && lives(n) && !fr_frees_ended(word_of(n, b->card), b->epoch[n])) b->any = true;
+        else b->epoch[n] = NONE;
     return !b->any;
 }
 

@@ -7,6 +7,7 @@
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/context_ends.h"
 #include "memory/context_users.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
@@ -100,7 +101,7 @@ struct creation {
     uint64_t handle;
 };
 
-static CUresult create_now(struct creation *c, const struct fr_place *at, struct fr_op *op, uint64_t size, const struct fr_user *user)
+static CUresult create_now(struct creation *c, const struct fr_place *at, struct fr_op *op, uint64_t size, const struct fr_question *q)
 {
     CUresult r = c->go(c);
     if (r) {
@@ -108,9 +109,9 @@ static CUresult create_now(struct creation *c, const struct fr_place *at, struct
         return r;
     }
     uint64_t said = 0;
-    if (fr_user_asks(user)) {
+    if (fr_may_ask(q)) {
         if (c->requirements(c->handle, at->device, &said) && said) size = said;
-        fr_user_asked(user);
+        fr_asked(q);
     }
     uint64_t took = fr_round_to_granules(size);
     bool kept = at->card == FR_NO_CARD || took <= op->reserved || fr_op_more(op, took - op->reserved);
@@ -129,12 +130,14 @@ static CUresult create(struct creation *c, struct shape shape, bool backed)
     struct fr_place at;
     struct fr_op op;
     struct fr_user user;
+    struct fr_question question;
     uint64_t size = bytes_of(shape, c->levels);
     if (!backed || !fr_place_here(&at)) return c->go(c);
     CUresult r = fr_op_begin_at(&op, &at, fr_round_to_granules(size));
     if (r) return r;
     fr_user_begin(&user, at.card);
-    r = create_now(c, &at, &op, size, &user);
+    fr_question_prepare(&question, at.context);
+    r = create_now(c, &at, &op, size, &question);
     fr_user_end(&user);
     return r;
 }

@@ -6,10 +6,12 @@
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
+#include "ledger/oom_retry.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
 #include "memory/code_room.h"
 #include "memory/context_audit.h"
+#include "memory/context_buffers.h"
 #include "memory/context_cost.h"
 #include "memory/eager.h"
 #include "memory/function_table.h"
@@ -35,13 +37,22 @@ void (*_Atomic fr_before_context_ends)(CUcontext context);
 static void change_key(struct fr_record *r, bool ends)
 {
     static _Atomic uint64_t keys = 1ull << 63; /* no address and no handle */
-    if (r->class != FR_POINTER && r->class != FR_ARRAY && r->class != FR_MIPMAP) return;
+    bool by_address = r->class == FR_POINTER || r->class == FR_ARRAY || r->class == FR_MIPMAP;
+    if (!by_address && !fr_is_buffer(r)) return;
     if (ends) {
         r->key_before = r->key;
         r->key = atomic_fetch_add(&keys, 1);
     } else if (r->key >> 63) {
         r->key = r->key_before; /* those of a green context, which its primary one takes over, were not changed */
     }
+}
+
+/* A limit may have been set while its record was away: both charges stay until the context ends. */
+static void put(struct fr_record r)
+{
+    struct fr_record other = {.bytes = 0};
+    if (fr_is_buffer(&r) && fr_record_find(r.class, r.key, &other) && other.context == r.context) r.bytes += other.bytes;
+    fr_record_put(r);
 }
 
 static bool move_one(CUcontext from, CUcontext to, bool ends, bool inside, CUdeviceptr *margin_piece)
@@ -55,7 +66,7 @@ static bool move_one(CUcontext from, CUcontext to, bool ends, bool inside, CUdev
     } else if (found && !fr_room_moves(&r, to)) {
         r.context = to;
         change_key(&r, ends);
-        fr_record_put(r);
+        put(r);
     }
     fr_loads_unlock();
     return found;
@@ -138,9 +149,10 @@ static CUresult make(struct fr_context_call *c)
     struct fr_cost cost;
     struct fr_load libraries;
     if (!c->out || !fr_device_exists(c->device)) return c->go(c);
+    struct fr_retry patience = {0};
     CUresult r;
     do {
-        r = fr_context_reserve(&cost, 1, c->device, fr_eager_bytes(c->device));
+        r = fr_context_reserve(&cost, 1, c->device, fr_eager_bytes(c->device), &patience);
         if (r) return r;
     } while (!fr_eager_begin(&libraries, c->device, &cost));
     r = c->go(c);

@@ -13,14 +13,16 @@
 
 #include "base/compiler.h"
 #include "base/kernel.h"
-#include "base/lock.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/context_ends.h"
+#include "memory/context_users.h"
 #include "memory/devices.h"
 #include "memory/granules.h"
+#include "memory/loaded.h"
 #include "memory/place.h"
 
 #include "cuda_abi.h"
@@ -40,8 +42,6 @@ enum { LOCAL_SIZE = 3 };                     /* function attribute */
 CUresult cuDeviceGetAttribute(int *, int, CUdevice);
 CUresult cuFuncGetAttribute(int *, int, CUfunction);
 CUresult cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
-
-static struct fr_lock lock;
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -82,31 +82,78 @@ static bool find(const struct fr_place *at, int limit, struct fr_record *out)
     return true;
 }
 
-/* What is charged in addition, when the limit needs `bytes`. */
-static uint64_t book(const struct fr_place *at, const struct fr_record *seen, uint64_t bytes)
+/* Writes what the limit needs into its record, unless that is more than the operation has reserved: then how much is missing. Where the
+ * record went with the context, which goes in a moment, there is a fresh one: too much is counted for so long, and not too little. */
+static uint64_t note(const struct fr_place *at, const struct fr_record *seen, uint64_t bytes, uint64_t reserved, uint64_t *more)
 {
     struct fr_record r;
-    fr_lock(&lock);
-    if (!fr_record_find(FR_CONTEXT, seen->key, &r) || r.context != at->context) r = *seen;
-    uint64_t more = bytes > r.bytes ? bytes - r.bytes : 0;
-    r.bytes += more;
-    fr_record_put(r); /* without memory for the table it is never given back, rather than not counted */
-    fr_unlock(&lock);
-    return more;
+    fr_loads_lock();
+    if (!fr_record_find(FR_CONTEXT, seen->key, &r) || r.context != at->context) r = *seen, r.bytes = 0;
+    *more = bytes > r.bytes ? bytes - r.bytes : 0;
+    uint64_t missing = *more > reserved ? *more - reserved : 0;
+    r.bytes += *more;
+    if (!missing) fr_record_put(r); /* without memory for the table it is never given back, rather than not counted */
+    fr_loads_unlock();
+    return missing;
+}
+
+/* Between fr_user_begin and fr_user_end. What the record says is charged before it stands there, since another thread that ends the
+ * context gives it back at once. In a context that has ended already there is nothing to charge. */
+static void book(struct fr_op *op, const struct fr_place *at, const struct fr_record *seen, uint64_t bytes)
+{
+    struct fr_op back;
+    uint64_t more = 0, missing = 1, charged = 0; /* beyond what could be reserved */
+    int card = op->card;
+    while (card >= 0 && missing && fr_current_context_lives()) {
+        missing = note(at, seen, bytes, op->reserved + charged, &more);
+        if (missing && !fr_op_more(op, missing)) fr_charge(card, missing), charged += missing;
+    }
+    if (missing) more = 0;
+    fr_op_end(op, more > charged ? more - charged : 0);
+    if (charged <= more) return;
+    fr_free_begin(&back, card);
+    fr_free_end(&back, charged - more);
+}
+
+static uint64_t needed(const struct fr_place *at, int limit, size_t value, const struct fr_record *seen)
+{
+    return value > seen->a ? most(at->device, limit, value) : 0;
+}
+
+/* Room is waited for before fr_user_begin. Until then the context may have ended and been made anew: then `again`. */
+static CUresult reserve(const struct fr_place *at, int limit, size_t value, struct fr_record *seen, struct fr_op *op, struct fr_user *user, bool *again)
+{
+    struct fr_record now;
+    size_t size;
+    *again = true;
+    CUresult r = REAL(cuCtxGetLimit)(&size, limit);
+    if (r || !find(at, limit, seen)) return r ? r : CUDA_ERROR_INVALID_CONTEXT;
+    uint64_t bytes = needed(at, limit, value, seen);
+    r = fr_op_begin_at(op, at, value > size || bytes > seen->bytes ? bytes : 0);
+    if (r) return r;
+    fr_user_begin(user, at->card);
+    *again = !find(at, limit, &now) || now.a != seen->a || now.bytes != seen->bytes;
+    if (*again) fr_user_end(user), fr_op_end(op, 0);
+    return CUDA_SUCCESS;
 }
 
 static CUresult set(const struct fr_place *at, int limit, size_t value)
 {
     struct fr_record seen;
     struct fr_op op;
+    struct fr_user user;
     size_t now;
-    if (REAL(cuCtxGetLimit)(&now, limit) || !find(at, limit, &seen)) return REAL(cuCtxSetLimit)(limit, value);
-    uint64_t bytes = value > seen.a ? most(at->device, limit, value) : 0;
-    CUresult r = fr_op_begin_at(&op, at, value > now ? bytes : 0);
-    if (r) return r;
+    CUresult r;
+    for (bool again = true; again;) {
+        r = reserve(at, limit, value, &seen, &op, &user, &again);
+        if (r) return r == CUDA_ERROR_OUT_OF_MEMORY ? r : REAL(cuCtxSetLimit)(limit, value); /* the driver will say what is wrong */
+    }
+    uint64_t bytes = needed(at, limit, value, &seen);
     r = REAL(cuCtxSetLimit)(limit, value);
     if (!r && !REAL(cuCtxGetLimit)(&now, limit) && now > value && now > seen.a) bytes = most(at->device, limit, now); /* the driver rounds */
-    fr_op_end(&op, r ? 0 : book(at, &seen, bytes));
+    if (r) fr_op_end(&op, 0);
+    else book(&op, at, &seen, bytes);
+    fr_user_end(&user);
     return r;
 }
 
@@ -141,13 +188,17 @@ CUresult fr_stack_for(CUfunction f)
     struct fr_place at;
     struct fr_record seen;
     struct fr_op op;
+    struct fr_user user;
     uint64_t local = local_of(f);
     if (local <= STACK_UNIT || !fr_place_here(&at) || at.card == FR_NO_CARD || !find(&at, STACK, &seen) || local <= seen.a) return CUDA_SUCCESS;
     uint64_t bytes = most(at.device, STACK, local);
     if (bytes <= seen.bytes) return CUDA_SUCCESS;
     CUresult r = fr_op_begin_at(&op, &at, bytes - seen.bytes);
-    if (!r) fr_op_end(&op, book(&at, &seen, bytes));
-    return r;
+    if (r) return r;
+    fr_user_begin(&user, at.card);
+    book(&op, &at, &seen, bytes);
+    fr_user_end(&user);
+    return CUDA_SUCCESS;
 }
 
 /* Of a green context, whose memory goes on under its primary one: what is given back. */

@@ -67,9 +67,9 @@ static bool used_on_card(int card, uint64_t *bytes)
 _Atomic uint32_t fr_contexts_made;
 
 /* All at once: a call that held one part and waited for the other would wait for its own reservation. */
-static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, unsigned contexts)
+static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, unsigned contexts, struct fr_retry *patience)
 {
-    CUresult r = fr_op_begin_at(&cost->op, at, contexts * cost->bytes + cost->libraries);
+    CUresult r = fr_op_begin_at_within(&cost->op, at, contexts * cost->bytes + cost->libraries, patience);
     if (r || cost->bytes || at->card == FR_NO_CARD) return r;
     uint64_t most = contexts * MOST + cost->libraries;
     for (uint64_t hold = contexts * MOST; hold >= FR_GRANULE && cost->op.reserved < most; hold /= 2) fr_op_more(&cost->op, hold);
@@ -82,14 +82,14 @@ static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, uns
     return CUDA_SUCCESS;
 }
 
-CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries)
+CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries, struct fr_retry *patience)
 {
     atomic_fetch_add_explicit(&fr_contexts_made, 1, memory_order_relaxed);
     struct fr_place at = {.card = fr_card_of(device), .device = device};
     struct fr_cost *first = &costs[0];
     *first = (struct fr_cost){.libraries = fr_op_bytes(libraries)};
     if (at.card != FR_NO_CARD) first->bytes = fr_op_bytes(known_size(at.card));
-    CUresult r = reserve_all(first, &at, contexts);
+    CUresult r = reserve_all(first, &at, contexts, patience);
     for (unsigned i = 1; !r && i < contexts; i++) {
         costs[i] = *first;
         costs[i].libraries = 0;

@@ -3,6 +3,7 @@
 #define FRACTILE_MEMORY_CONTEXT_COST_H
 
 #include "ledger/ledger.h"
+#include "ledger/oom_retry.h"
 #include "memory/own_figure.h"
 
 #include "cuda_abi.h"
@@ -22,7 +23,7 @@ struct fr_cost {
 };
 uint64_t fr_context_size(int card); /* as far as it is known, or the most that it is taken for */
 bool fr_device_exists(CUdevice device);
-CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries); /* costs[0] has the libraries */
+CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries, struct fr_retry *patience); /* costs[0] has the libraries */
 bool fr_context_measure(struct fr_cost *cost);
 
 extern _Atomic uint32_t fr_contexts_made; /* or tried, ever: with one, every stream belongs to it */

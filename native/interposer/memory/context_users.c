@@ -5,9 +5,6 @@
  * ended a primary context waits for the calls that were on their way, and then takes what they have written. Nobody makes the
  * context anew meanwhile, since that needs the same turn (primary.c).
  *
- * Nor may such a thread ask the driver about what it has just got, since the handle may be dead. So whoever is about to end the
- * context says so, and waits for those that are asking. Who has begun since, or before, does not ask.
- *
  * Calls are counted on one of two sides. Who waits turns new ones to the other side, so that he does not wait for those. A call that
  * hangs in the driver is not waited for longer than a while: then what it wrote stays charged until the process ends. */
 #include "memory/context_users.h"
@@ -27,8 +24,7 @@
 
 struct users {
     _Atomic uint32_t side, count[2];
-    _Atomic uint32_t ends, ending, asking;
-    uint8_t apart[40]; /* each card has a cache line */
+    uint8_t apart[52]; /* each card has a cache line */
 };
 static FR_LARGE struct users users[CARDS];
 static _Atomic uint32_t known_in;
@@ -37,10 +33,7 @@ static void look_at_era(void)
 {
     uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed);
     if (likely(atomic_load_explicit(&known_in, memory_order_relaxed) == era)) return;
-    for (int i = 0; i < CARDS; i++) {
-        atomic_store(&users[i].count[0], 0), atomic_store(&users[i].count[1], 0);
-        atomic_store(&users[i].ending, 0), atomic_store(&users[i].asking, 0);
-    }
+    for (int i = 0; i < CARDS; i++) atomic_store(&users[i].count[0], 0), atomic_store(&users[i].count[1], 0);
     atomic_store(&known_in, era); /* a forked child has none of its parent's threads */
 }
 
@@ -52,8 +45,6 @@ void fr_user_begin(struct fr_user *u, int card)
     for (;;) {
         u->side = atomic_load(&users[card].side) & 1;
         atomic_fetch_add(&users[card].count[u->side], 1);
-        u->ends = atomic_load(&users[card].ends); /* before `ending`: it is raised first */
-        if (unlikely(atomic_load(&users[card].ending))) u->ends--; /* which makes it differ for good */
         if (likely((atomic_load(&users[card].side) & 1) == u->side)) return;
         atomic_fetch_sub(&users[card].count[u->side], 1);
     }
@@ -66,44 +57,11 @@ void fr_user_end(struct fr_user *u)
     u->card = FR_NO_CARD;
 }
 
-static void wait_for(_Atomic uint32_t *count)
-{
-    uint32_t until = fr_coarse_ms() + A_WHILE_MS;
-    while (atomic_load(count) && (int32_t)(until - fr_coarse_ms()) > 0) fr_sleep_us(NAP_US);
-}
-
 void fr_users_wait(int card)
 {
     if (card < 0 || card >= CARDS) return;
+    uint32_t until = fr_coarse_ms() + A_WHILE_MS;
     look_at_era();
     uint32_t side = atomic_fetch_add(&users[card].side, 1) & 1;
-    wait_for(&users[card].count[side]);
-}
-
-bool fr_user_asks(const struct fr_user *u)
-{
-    if (u->card == FR_NO_CARD) return true;
-    atomic_fetch_add(&users[u->card].asking, 1);
-    if (likely(atomic_load(&users[u->card].ends) == u->ends)) return true;
-    atomic_fetch_sub(&users[u->card].asking, 1);
-    return false;
-}
-
-void fr_user_asked(const struct fr_user *u)
-{
-    if (u->card != FR_NO_CARD) atomic_fetch_sub(&users[u->card].asking, 1);
-}
-
-void fr_context_end_begins(int card)
-{
-    if (card < 0 || card >= CARDS) return;
-    look_at_era();
-    atomic_fetch_add(&users[card].ending, 1);
-    atomic_fetch_add(&users[card].ends, 1);
-    wait_for(&users[card].asking);
-}
-
-void fr_context_end_is_over(int card)
-{
-    if (card >= 0 && card < CARDS) atomic_fetch_sub(&users[card].ending, 1);
+    while (atomic_load_explicit(&users[card].count[side], memory_order_acquire) && (int32_t)(until - fr_coarse_ms()) > 0) fr_sleep_us(NAP_US);
 }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
+#include "ledger/oom_retry.h"
 #include "ledger/limits.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
@@ -76,13 +77,19 @@ int fr_card_of(CUdevice device)
 }
 
 /* A card that the limits do not name has no quota. */
-CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst)
+CUresult fr_op_begin_at_within(struct fr_op *op, const struct fr_place *at, uint64_t worst, struct fr_retry *patience)
 {
-    if (likely(at->card != FR_NO_CARD)) return fr_op_begin(op, at->card, worst);
+    if (likely(at->card != FR_NO_CARD)) return fr_op_begin_within(op, at->card, worst, patience);
     *op = (struct fr_op){.card = FR_NO_CARD};
     if (fr_process_state() == FR_OFF) return CUDA_SUCCESS;
     if (fr_process_state() != FR_CLOSED) fr_say(FR_SAY_CARD, "device %d is not among this container's cards: nothing can be allocated on it", at->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst)
+{
+    struct fr_retry patience = {0};
+    return fr_op_begin_at_within(op, at, worst, &patience);
 }
 
 bool fr_is_on_a_card(const CUmemLocation *l)

@@ -22,6 +22,8 @@ struct fr_place {
 };
 
 /* fr_op_begin, for a place that may be on a card of others. */
+struct fr_retry;
+CUresult fr_op_begin_at_within(struct fr_op *op, const struct fr_place *at, uint64_t worst, struct fr_retry *patience);
 CUresult fr_op_begin_at(struct fr_op *op, const struct fr_place *at, uint64_t worst);
 
 #endif

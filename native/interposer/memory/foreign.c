@@ -8,6 +8,7 @@
 
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
+#include "ledger/oom_retry.h"
 #include "ledger/process.h"
 
 #include "cuda_abi.h"
@@ -25,6 +26,7 @@ static CUresult look(struct fr_foreign *f)
 
 CUresult fr_foreign_import(struct fr_foreign *f, struct fr_op *op)
 {
+    struct fr_retry patience = {0};
     *op = (struct fr_op){.card = FR_NO_CARD};
     for (bool reserved = false;; reserved = true) {
         int card = f->card, watch = fr_look_begin();
@@ -38,7 +40,7 @@ CUresult fr_foreign_import(struct fr_foreign *f, struct fr_op *op)
         if (covered) return r;
         fr_op_end(op, 0);
         if (r || f->is_free) return r;
-        r = fr_op_begin(op, f->card, f->bytes);
+        r = fr_op_begin_within(op, f->card, f->bytes, &patience);
         if (r) return r;
     }
 }

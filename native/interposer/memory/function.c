@@ -61,7 +61,7 @@ static CUresult load_code(CUfunction f, struct fr_home home)
     CUresult r = fr_load_begin(&l, home.handle, FR_LOAD_FUNCTION, f);
     if (r) return r;
     r = load_now(f, home.kernel);
-    if (l.counts) fr_load_end(&l, r ? 0 : FR_CODE | FR_GLOBALS, fr_loaded_of(home.handle, home.kernel ? NULL : f));
+    if (l.counts) fr_load_end(&l, r ? 0 : FR_CODE | FR_GLOBALS, fr_loaded_of(home.handle, home.kernel ? NULL : f, &l.question));
     return r;
 }
 

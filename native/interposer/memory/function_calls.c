@@ -34,10 +34,10 @@ static bool is_loaded(CUfunction f)
 /* A call that gave this function, which is loaded now or is not. */
 static void got(struct fr_load *l, CUresult r, CUfunction f)
 {
-    bool loaded = !r && is_loaded(f);
-    if (!l->counts) return;
+    bool loaded = !r;
     l->function = f;
-    fr_load_end(l, r ? 0 : FR_GLOBALS | (loaded ? FR_CODE : 0), loaded ? fr_loaded_of(l->handle, f) : (struct fr_count){0});
+    if (!r && fr_may_ask(&l->question)) loaded = is_loaded(f), fr_asked(&l->question);
+    fr_load_end(l, r ? 0 : FR_GLOBALS | (loaded ? FR_CODE : 0), loaded ? fr_loaded_of(l->handle, f, &l->question) : (struct fr_count){0});
 }
 
 HOOK CUresult cuFuncLoad(CUfunction f)
@@ -46,7 +46,7 @@ HOOK CUresult cuFuncLoad(CUfunction f)
     CUresult r = fr_load_begin(&l, f ? fr_home_of(f).handle : 0, FR_LOAD_FUNCTION, f);
     if (r) return r;
     r = REAL(cuFuncLoad)(f);
-    if (l.counts) fr_load_end(&l, r ? 0 : FR_CODE | FR_GLOBALS, fr_loaded_of(l.handle, f));
+    if (l.counts) fr_load_end(&l, r ? 0 : FR_CODE | FR_GLOBALS, fr_loaded_of(l.handle, f, &l.question));
     return r;
 }
 
@@ -98,8 +98,10 @@ static CUresult end(struct fr_load *l, CUfunction f, CUresult r)
     if (!l->counts) return r;
     CUmodule here = (CUmodule)(uintptr_t)l->handle;
     struct fr_count loaded = {0};
+    if (!fr_may_ask(&l->question)) return fr_load_end(l, FR_CODE | FR_GLOBALS, (struct fr_count){0, true}), r;
     bool library = fr_module_is_library(l->handle), made = !library || !REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)l->handle);
-    if (l->function ? is_loaded(f) : made) loaded = fr_functions_in(here);
+    if (l->function ? is_loaded(f) : made) loaded = fr_functions_in(here, &l->question);
+    fr_asked(&l->question);
     fr_load_end(l, FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded); /* an error does not mean that it did not load */
     return r;
 }

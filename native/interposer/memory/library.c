@@ -174,7 +174,10 @@ static void used(struct fr_load *l, CUresult r)
     CUmodule here;
     struct fr_count loaded = everything;
     if (!l->counts) return;
-    if (!r && !REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)l->handle)) loaded = fr_functions_in(here);
+    if (!r && fr_may_ask(&l->question)) {
+        if (!REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)l->handle)) loaded = fr_functions_in(here, &l->question);
+        fr_asked(&l->question);
+    }
     fr_load_end(l, r ? 0 : FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded);
 }
 

@@ -35,14 +35,13 @@
 /* What pools of this process keep unused goes back before anything is refused. */
 static CUresult begin(struct fr_op *op, const struct fr_place *at, uint64_t worst, struct fr_retry *patience)
 {
-    if (unlikely(at->card == FR_NO_CARD)) return fr_op_begin_at(op, at, worst);
-    CUresult r = fr_op_begin_within(op, at->card, worst, patience);
+    CUresult r = fr_op_begin_at_within(op, at, worst, patience);
     bool something = atomic_load(&fr_pools_any) || atomic_load(&fr_late_frees);
-    if (likely(r != CUDA_ERROR_OUT_OF_MEMORY) || !something || atomic_load(&fr_capture_count)) return r;
+    if (likely(r != CUDA_ERROR_OUT_OF_MEMORY) || !something || at->card == FR_NO_CARD || atomic_load(&fr_capture_count)) return r;
     fr_kept_blocks_free();
     fr_late_frees_look();
     fr_pools_trim(at->card);
-    return fr_op_begin_within(op, at->card, worst, patience);
+    return fr_op_begin_at_within(op, at, worst, patience);
 }
 
 /* ---- large ---- */

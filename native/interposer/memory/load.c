@@ -16,5 +16,7 @@ CUresult fr_load_begin(struct fr_load *l, uint64_t handle, enum fr_load_what wha
     struct fr_place at;
     *l = (struct fr_load){.op.card = FR_NO_CARD};
     if (!fr_module_known(handle) || !fr_place_here(&at)) return CUDA_SUCCESS;
-    return fr_load_begin_at(l, &at, handle, what, function);
+    CUresult r = fr_load_begin_at(l, &at, handle, what, function);
+    l->here = true;
+    return r;
 }

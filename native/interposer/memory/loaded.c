@@ -182,7 +182,7 @@ static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own, co
         else if (!begun) r = fr_op_begin_at(&l->op, &l->at, needed);
         else if (!fr_op_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
         if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
-        if (!r && enough) fr_user_begin(&l->user, l->at.card);
+        if (!r && enough) fr_user_begin(&l->user, l->at.card), fr_question_prepare(&l->question, l->at.context);
         if (r || enough) return r;
     }
 }
@@ -280,6 +280,7 @@ static void give_back(int card, uint64_t bytes)
 void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
 {
     if (!l->counts) return;
+    if (parts && l->here && !fr_current_context_lives()) parts = 0; /* it ended, and what was loaded in it went with it */
     if (parts & FR_CODE && loaded.functions && !loaded.whole) atomic_store_explicit(&one_by_one, true, memory_order_relaxed);
     fr_lock(&lock);
     struct change c = note(l->handle, &l->at, parts, loaded, loads_begun - l->ended, l->function);

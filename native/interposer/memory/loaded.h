@@ -5,6 +5,7 @@
 #include "ledger/ledger.h"
 #include "ledger/records.h"
 #include "memory/code_room.h"
+#include "memory/context_ends.h"
 #include "memory/context_users.h"
 #include "memory/devices.h"
 
@@ -25,7 +26,9 @@ struct fr_load {
     CUfunction function;
     struct fr_code promised;
     struct fr_user user;
+    struct fr_question question;
     bool counts;
+    bool here; /* the context is the current one */
 };
 enum fr_load_what {
     FR_LOAD_FIRST,    /* the first use of a library in a context, as a whole */

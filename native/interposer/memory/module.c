@@ -10,6 +10,7 @@
 #include "ledger/process.h"
 #include "memory/api_memory.h"
 #include "memory/code_room.h"
+#include "memory/context_ends.h"
 #include "memory/devices.h"
 #include "memory/eager.h"
 #include "memory/image.h"
@@ -83,7 +84,7 @@ static struct fr_count count_loaded(const CUfunction *list, unsigned count)
 }
 
 /* Without such a word it cannot be told what is loaded, so all of it is. */
-struct fr_count fr_functions_in(CUmodule module)
+static struct fr_count functions_in(CUmodule module)
 {
     unsigned count = 0;
     CUfunction few[256], *list = few;
@@ -97,14 +98,30 @@ struct fr_count fr_functions_in(CUmodule module)
     return loaded;
 }
 
-struct fr_count fr_loaded_of(uint64_t handle, CUfunction function)
+struct fr_count fr_functions_in(CUmodule module, const struct fr_question *q)
+{
+    if (!fr_may_ask(q)) return everything;
+    struct fr_count loaded = functions_in(module);
+    fr_asked(q);
+    return loaded;
+}
+
+static struct fr_count loaded_of(uint64_t handle, CUfunction function)
 {
     CUmodule here = (CUmodule)(uintptr_t)handle;
     int state = 1;
     if (fr_module_is_library(handle) && REAL(cuLibraryGetModule)(&here, (CUlibrary)(uintptr_t)handle)) return everything;
-    struct fr_count loaded = fr_functions_in(here);
+    struct fr_count loaded = functions_in(here);
     if (function && fr_driver_has(FR_cuFuncIsLoaded) && !REAL(cuFuncIsLoaded)(&state, function) && !state) loaded.functions++; /* it may be at any time */
     if (!loaded.functions) loaded.whole = true;
+    return loaded;
+}
+
+struct fr_count fr_loaded_of(uint64_t handle, CUfunction function, const struct fr_question *q)
+{
+    if (!fr_may_ask(q)) return everything;
+    struct fr_count loaded = loaded_of(handle, function);
+    fr_asked(q);
     return loaded;
 }
 
@@ -117,14 +134,14 @@ static CUresult load(struct fr_loading *call)
     if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS, NULL);
     if (r) return r;
+    l.here = true;
     r = call->go(call);
     if (!r && !fr_module_add((uintptr_t)*call->module_out, at.context, &image)) {
         REAL(cuModuleUnload)(*call->module_out);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct fr_count loaded = everything;
-    if (!r) l.handle = (uintptr_t)*call->module_out;
-    if (!r && fr_user_asks(&l.user)) loaded = fr_functions_in(*call->module_out), fr_user_asked(&l.user);
+    struct fr_count loaded = {0};
+    if (!r) l.handle = (uintptr_t)*call->module_out, loaded = fr_functions_in(*call->module_out, &l.question);
     fr_load_end(&l, r ? 0 : FR_GLOBALS | (loaded.functions || loaded.whole ? FR_CODE : 0), loaded);
     return r;
 }

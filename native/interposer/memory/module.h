@@ -21,8 +21,10 @@ struct fr_loading {
     void **values, **library_values;
 };
 
-struct fr_count fr_functions_in(CUmodule module); /* by the driver's word, in the current context; whole where it has none */
-struct fr_count fr_loaded_of(uint64_t handle, CUfunction function); /* of a module or library, here, after a call that loaded the function */
+struct fr_question;
+/* By the driver's word, in the current context; whole where it has none, or may not be asked any more. */
+struct fr_count fr_functions_in(CUmodule module, const struct fr_question *q);
+struct fr_count fr_loaded_of(uint64_t handle, CUfunction function, const struct fr_question *q); /* of a module or library, here, after a call that loaded the function */
 struct fr_image fr_module_read_image(struct fr_loading *l); /* the image of a load, for the cards of this process */
 bool fr_image_is_refused(const struct fr_image *image); /* it cannot be told what it takes: says so */
 

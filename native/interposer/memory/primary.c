@@ -15,6 +15,7 @@
 #include "memory/context.h"
 #include "memory/context_audit.h"
 #include "memory/context_cost.h"
+#include "memory/context_ends.h"
 #include "memory/context_users.h"
 #include "memory/eager.h"
 #include "memory/green_records.h"
@@ -184,11 +185,11 @@ static bool hold_living(struct fr_context_call *c, CUresult *r)
 }
 
 /* What the call takes, as long as the primary context is as it was found: `costs` is for that one and for a green one. */
-static CUresult reserve(struct fr_cost costs[2], CUdevice device, bool living, bool green)
+static CUresult reserve(struct fr_cost costs[2], CUdevice device, bool living, bool green, struct fr_retry *patience)
 {
     costs[0] = costs[1] = (struct fr_cost){.op.card = FR_NO_CARD};
-    if (living) return fr_context_reserve(&costs[1], 1, device, 0);
-    return fr_context_reserve(costs, green ? 2 : 1, device, fr_eager_bytes(device));
+    if (living) return fr_context_reserve(&costs[1], 1, device, 0, patience);
+    return fr_context_reserve(costs, green ? 2 : 1, device, fr_eager_bytes(device), patience);
 }
 
 /* With the turn, and with what reserve got. False: the context is not as it was found, and that does not suffice. */
@@ -209,14 +210,15 @@ CUresult fr_primary_hold(struct fr_context_call *c, CUresult (*undo)(struct fr_c
     if (green) *green = (struct fr_cost){.op.card = FR_NO_CARD};
     if (c->device < 0 || c->device >= DEVICES || !fr_device_exists(c->device)) return c->go(c);
     struct fr_mutex *turn = &turns[c->device];
-    for (bool done = false; !done;) {
+    for (bool done = false, last = false; !done;) {
         uint32_t ended = ended_so_far(c->device);
         fr_mutex_lock(turn);
         bool living = green ? is_held(c->device) : hold_living(c, &r);
         fr_mutex_unlock(turn);
         if (living && !green) return r;
-        if ((r = reserve(costs, c->device, living, green))) {
-            if (living || r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || !fr_retry_wait(&patience)) return r;
+        if ((r = reserve(costs, c->device, living, green, &patience))) {
+            if (living || r != CUDA_ERROR_OUT_OF_MEMORY || !may_change(c->device, ended) || last) return r;
+            last = !fr_retry_wait(&patience); /* looks once more whether it is there now */
             continue;
         }
         call_begins(c->device);
@@ -281,7 +283,7 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     if (last && l->context) {
         l->doomed = fr_context_retire(l->context);
         fr_greens_follow(device, l->doomed, false);
-        fr_context_end_begins(l->card);
+        fr_context_end_begins(l->context);
     }
     return true;
 }
@@ -300,7 +302,7 @@ static CUresult leave(struct fr_context_call *c, bool all)
     uint64_t bytes = 0;
     bool known = leave_begin(&l, c->device, all);
     CUresult r = c->go(c);
-    if (known && l.doomed) fr_context_end_is_over(l.card);
+    if (known && l.doomed) fr_context_end_is_over(l.context);
     left(c->device, !r);
     if (!known) {
         call_ends(c->device);

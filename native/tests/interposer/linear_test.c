@@ -253,6 +253,27 @@ static void memory_of_a_stopped_process_is_there_for_the_next_one(void)
 
 #define FULL CARD_A "=512MiB,context=256MiB"
 
+static void *fill_card(void *unused)
+{
+    CUdeviceptr p;
+    CUcontext c = context_on(0);
+    while (!cuMemAlloc_v2(&p, 16 * MIB)) {}
+    while (!cuMemAllocAsync(&p, 100000, NULL)) {}
+    EXPECT_EQ(cuCtxDestroy_v2(c), CUDA_SUCCESS);
+    return unused;
+}
+
+/* A refusal looks at all processes of the container. */
+static void a_thread_with_the_smallest_stack_is_refused_as_any_other(void)
+{
+    pthread_attr_t small;
+    pthread_t thread;
+    EXPECT_EQ(pthread_attr_init(&small) + pthread_attr_setstacksize(&small, 16384), 0);
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    EXPECT_EQ(pthread_create(&thread, &small, fill_card, NULL), 0);
+    EXPECT_EQ(pthread_join(thread, NULL), 0);
+}
+
 int main(void)
 {
     IN(FULL, a_quota_holds_to_the_granule);
@@ -266,5 +287,6 @@ int main(void)
     IN(FULL, pitched_memory_is_charged_by_the_pitch_that_comes_back);
     IN(FULL, managed_memory_counts_in_full_and_host_memory_never);
     IN(FULL, memory_of_a_stopped_process_is_there_for_the_next_one);
+    IN(FULL, a_thread_with_the_smallest_stack_is_refused_as_any_other);
     FINISH;
 }

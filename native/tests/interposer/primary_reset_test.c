@@ -7,6 +7,10 @@
 CUresult cuArrayCreate_v2(CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
 CUresult cuArrayDestroy(CUarray);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+CUresult cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
+CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuLibraryGetKernel(CUkernel *, CUlibrary, const char *);
+CUresult cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
 
 #define QUOTA (1024 * MIB)
 
@@ -21,9 +25,23 @@ static CUresult take_array(CUdeviceptr *p)
     CUDA_ARRAY_DESCRIPTOR d = {.Width = 1024, .Height = 1024, .Format = 0x20, .NumChannels = 1};
     return cuArrayCreate_v2((CUarray *)p, &d);
 }
-static CUresult take_module(CUdeviceptr *p)
+static const char TEXT[] = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 4 .b8 big[4000000];\n.visible .entry k() { ret; }\n";
+static CUresult take_module(CUdeviceptr *p) { return cuModuleLoadData((CUmodule *)p, TEXT); }
+
+static CUresult take_limit(CUdeviceptr *unused) { return (void)unused, cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048); }
+
+static CUlibrary library;
+static CUkernel kernel;
+static CUresult take_kernel(CUdeviceptr *unused) { return (void)unused, cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL); }
+static CUresult take_attribute(CUdeviceptr *unused)
 {
-    return cuModuleLoadData((CUmodule *)p, ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 4 .b8 big[4000000];\n.visible .entry k() { ret; }\n");
+    int value;
+    (void)unused;
+    return cuKernelGetAttribute(&value, 0, kernel, 0);
+}
+static void load_library(void)
+{
+    EXPECT_EQ(cuInit(0) + cuLibraryLoadData(&library, TEXT, NULL, NULL, 0, NULL, NULL, 0) + cuLibraryGetKernel(&kernel, library, "k"), CUDA_SUCCESS);
 }
 
 static void *work(void *unused)
@@ -45,6 +63,15 @@ static void *reset(void *unused)
         cuDevicePrimaryCtxReset_v2(0);
         usleep(200);
     }
+    return unused;
+}
+
+/* Makes the primary context anew each time. */
+static void *reset_for_a_while(void *unused)
+{
+    CUcontext c;
+    while (!enough)
+        if (!cuDevicePrimaryCtxRetain(&c, 0)) cuDevicePrimaryCtxReset_v2(0), cuDevicePrimaryCtxRelease_v2(0);
     return unused;
 }
 
@@ -75,6 +102,50 @@ static void small_pieces_that_go_with_a_reset(void) { take = take_small, race();
 static void arrays_that_go_with_a_reset(void) { take = take_array, race(); }
 static void modules_that_go_with_a_reset(void) { take = take_module, race(); }
 
+static void limits_that_are_set_in_one_that_is_reset(void) { take = take_limit, race(); }
+static void kernels_of_a_library_that_are_launched_in_one_that_is_reset(void) { load_library(), take = take_kernel, race(); }
+static void kernels_of_a_library_that_are_asked_about_in_one_that_is_reset(void) { load_library(), take = take_attribute, race(); }
+
+static CUcontext doomed;
+static void *destroy(void *unused) { return cuCtxDestroy_v2(doomed), unused; }
+
+static void in_a_context_that_another_thread_has_destroyed_nothing_is_charged(void)
+{
+    pthread_t thread;
+    load_library();
+    for (int i = 0; i < 8; i++) {
+        EXPECT_EQ(cuCtxCreate_v2(&doomed, 0, 0), CUDA_SUCCESS);
+        pthread_create(&thread, NULL, destroy, NULL);
+        pthread_join(thread, NULL);
+        take_attribute(NULL);
+        EXPECT_EQ(cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+        context_on(0);
+        EXPECT_EQ(QUOTA - free_bytes(), CONTEXT);
+        CUcontext c;
+        EXPECT_EQ(cuCtxGetCurrent(&c) + cuCtxDestroy_v2(c), CUDA_SUCCESS);
+    }
+}
+
+/* Nothing is loaded of them yet: the driver loads code with the first use of it. */
+static void modules_in_another_context_are_charged_as_without_it(void)
+{
+    static const char head[] = ".version 7.0\n.target sm_50\n.address_size 64\n.visible .entry k() {", tail[] = "ret; }\n";
+    static char text[3000000];
+    pthread_t thread;
+    CUmodule modules[20];
+    memset(text, ' ', sizeof text - 1);
+    memcpy(text, head, sizeof head - 1);
+    memcpy(text + sizeof text - sizeof tail, tail, sizeof tail);
+    context_on(0);
+    EXPECT_EQ(cuModuleLoadData(&modules[0], text), CUDA_SUCCESS);
+    unsigned long long one = QUOTA - free_bytes() - CONTEXT;
+    pthread_create(&thread, NULL, reset_for_a_while, NULL);
+    for (int i = 1; i < 20; i++) EXPECT_EQ(cuModuleLoadData(&modules[i], text), CUDA_SUCCESS);
+    enough = true;
+    pthread_join(thread, NULL);
+    EXPECT_EQ(QUOTA - free_bytes(), CONTEXT + one);
+}
+
 #define CARDS CARD_A "=1024MiB,context=256MiB"
 
 int main(void)
@@ -84,5 +155,10 @@ int main(void)
     IN(CARDS, small_pieces_that_go_with_a_reset);
     IN(CARDS, arrays_that_go_with_a_reset);
     IN(CARDS, modules_that_go_with_a_reset);
+    IN(CARDS, limits_that_are_set_in_one_that_is_reset);
+    IN(CARDS, kernels_of_a_library_that_are_launched_in_one_that_is_reset);
+    IN(CARDS, kernels_of_a_library_that_are_asked_about_in_one_that_is_reset);
+    IN(CARDS, in_a_context_that_another_thread_has_destroyed_nothing_is_charged);
+    IN(CARDS, modules_in_another_context_are_charged_as_without_it);
     FINISH;
 }

@@ -1,0 +1,23 @@
+/* Questions to the driver about what a call has made, while another thread may end the context. See context_ends.c. */
+#ifndef FRACTILE_MEMORY_CONTEXT_ENDS_H
+#define FRACTILE_MEMORY_CONTEXT_ENDS_H
+
+#include "cuda_abi.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fr_question {
+    CUcontext context;
+    uint32_t ends; /* of this context that had begun before the call */
+};
+void fr_question_prepare(struct fr_question *q, CUcontext context); /* before the call that makes something */
+bool fr_may_ask(const struct fr_question *q); /* true: until fr_asked it is there. False: it may be gone, and its handle may not be used */
+void fr_asked(const struct fr_question *q);
+
+void fr_context_end_begins(CUcontext context); /* around the driver's call that ends it */
+void fr_context_end_is_over(CUcontext context);
+
+bool fr_current_context_lives(void); /* by the driver's word; true where it has none */
+
+#endif
