@@ -128,10 +128,15 @@ bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience)
     note(&frees, card);
     fr_reap();
     note(&looks, FR_NO_CARD); /* of others: one may have just found a dead process that ours could not take */
-    bool fits = false;
+    bool fits = false, sure = false;
     while (!(fits = fr_reserve(card, units))) {
         bool settled = ended(&frees);
-        if (ended(&looks) && settled && cannot_fit(card, units)) break;
+        if (ended(&looks) && settled && cannot_fit(card, units)) {
+            if (sure) break;
+            fr_reap(); /* once more: a dead process that somebody was just busy with is free by now */
+            sure = true;
+            continue;
+        }
         if (!fr_retry_wait(patience)) break;
         fr_reap_when_due(REAP_AGAIN_MS);
     }

@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
+#include "ledger/oom_retry.h"
 #include "ledger/records.h"
 #include "memory/code_room.h"
 #include "memory/context_audit.h"
@@ -170,17 +171,24 @@ bool fr_module_image(uint64_t handle, struct fr_image *out)
 static CUresult promise(struct fr_load *l, struct fr_code more, uint64_t own, const struct fr_op *reserved)
 {
     CUresult r = CUDA_SUCCESS;
+    struct fr_retry patience = {0};
     if (reserved) l->op = *reserved;
-    for (bool begun = reserved;; begun = true) {
+    for (bool begun = reserved;;) {
         fr_lock(&lock);
         uint64_t missing = fr_room_missing(l->at.context, more), needed = missing + own;
         bool enough = begun && (l->op.card == FR_NO_CARD || l->op.reserved >= needed);
         if (enough && !fr_room_promise(&l->at, more, missing)) r = CUDA_ERROR_OUT_OF_MEMORY;
         if (enough && !r) l->ended = loads_ended, loads_begun++;
         fr_unlock(&lock);
-        if (enough) l->promised = more, l->granted = missing, l->counts = true;
-        else if (!begun) r = fr_op_begin_at(&l->op, &l->at, needed);
-        else if (!fr_op_more(&l->op, needed - l->op.reserved)) r = CUDA_ERROR_OUT_OF_MEMORY;
+        if (enough) {
+            l->promised = more, l->granted = missing, l->counts = true;
+        } else if (!begun) {
+            r = fr_op_begin_at_within(&l->op, &l->at, needed, &patience);
+            begun = !r;
+        } else if (!fr_op_more(&l->op, needed - l->op.reserved)) {
+            if (reserved || !fr_retry_wait(&patience)) r = CUDA_ERROR_OUT_OF_MEMORY;
+            else fr_op_end(&l->op, 0), begun = false; /* nothing is held while room is waited for */
+        }
         if (r && begun) fr_op_end(&l->op, 0), l->counts = false;
         if (!r && enough) fr_user_begin(&l->user, l->at.card), fr_question_prepare(&l->question, l->at.context);
         if (r || enough) return r;
