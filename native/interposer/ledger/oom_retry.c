@@ -1,8 +1,7 @@
 /* Is it really out of memory? The sum may contain what the dead held, what calls on their way have reserved and will not
  * need, and what frees on their way have given back to the driver but not yet to the ledger. A refusal is just when none
  * of that can change it: at one instant (the sum's word unchanged while we look) even without all slack the request does
- * not fit, and every free that had begun before the request has ended, and whoever
- * was looking for the dead then. */
+ * not fit. By then every free that had begun before the request has ended, and so has every look for the dead. */
 #include "ledger/oom_retry.h"
 
 #include "base/kernel.h"
@@ -133,7 +132,7 @@ bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience)
         bool settled = ended(&frees);
         if (ended(&looks) && settled && cannot_fit(card, units)) {
             if (sure) break;
-            fr_reap(); /* once more: a dead process that somebody was just busy with is free by now */
+            fr_reap(); /* once more: the first look passed over what another process was just giving back */
             sure = true;
             continue;
         }

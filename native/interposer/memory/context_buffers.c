@@ -120,7 +120,7 @@ static uint64_t needed(const struct fr_place *at, int limit, size_t value, const
     return value > seen->a ? most(at->device, limit, value) : 0;
 }
 
-/* Room is waited for before fr_user_begin. Until then the context may have ended and been made anew: then `again`. */
+/* Waits for room, then calls fr_user_begin. If the context ended during the wait and was made anew, all is undone: `again`. */
 static CUresult reserve(const struct fr_place *at, int limit, size_t value, struct fr_record *seen, struct fr_op *op, struct fr_user *user, bool *again)
 {
     struct fr_record now;

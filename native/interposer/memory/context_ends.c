@@ -1,7 +1,7 @@
 /* Questions to the driver about what a call has made, while another thread may end the context.
  *
  * A primary context may be reset while other threads work in it. What such a thread has just got from the driver may be dead, and the
- * driver may crash when it is asked about it. So whoever is about to end a context says so, and waits for those that are asking. A
+ * driver may crash when it is asked about it. So a call that is about to end a context announces it, and waits for the threads that are asking. A
  * call that began before that, or before the driver has ended the context, asks no more.
  *
  * Contexts are counted by a hash of their handles. Where two have the same one, a call may not ask though it could. */

@@ -62,7 +62,7 @@ struct sim_ev {
     struct sim_ctx *ctx;
     unsigned flags;
     bool recorded, imported;
-    bool in_capture;             /* last recorded in a capture: nobody can ask whether it is done */
+    bool in_capture;             /* last recorded in a capture: queries answer CUDA_ERROR_CAPTURED_EVENT */
     struct sim_capture *capture; /* recorded while capturing: stands for these nodes */
     struct sim_node **captured;
     size_t captured_count;

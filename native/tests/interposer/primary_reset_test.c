@@ -66,7 +66,7 @@ static void *reset(void *unused)
     return unused;
 }
 
-/* Makes the primary context anew each time. */
+/* Each round creates the primary context and resets it. */
 static void *reset_for_a_while(void *unused)
 {
     CUcontext c;
