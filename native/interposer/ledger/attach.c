@@ -22,7 +22,7 @@ struct fr_shared fr_shared;
 
 static bool failed(const char *path, const char *what)
 {
-    fr_say(FR_SAY_REGION, "%s %s: this container may hold no GPU memory until it is put right (the node's agent writes it; by hand: fractile-slice create)", path, what);
+    fr_say(FR_SAY_REGION, "%s %s" FR_NOTHING_IS_HELD, path, what);
     return false;
 }
 

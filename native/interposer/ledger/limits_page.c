@@ -39,7 +39,7 @@ static _Atomic uint32_t stuck; /* the odd sequence that did not end */
 
 static bool failed(const char *path, const char *what)
 {
-    fr_say(FR_SAY_LIMITS, "%s %s: this container may hold no GPU memory until it is put right (the node's agent writes it; by hand: fractile-slice create)", path, what);
+    fr_say(FR_SAY_LIMITS, "%s %s" FR_NOTHING_IS_HELD, path, what);
     return false;
 }
 

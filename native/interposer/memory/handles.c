@@ -57,7 +57,7 @@ void fr_object_release(int object)
 
 static void say_full(void)
 {
-    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full (fractile-slice create --objects): no more handles can be exported");
+    fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": no more handles can be exported");
 }
 
 /* What leaves the process uncounted could be held by others after it is refunded here: rather it does not leave. */

@@ -43,7 +43,7 @@ static bool named(struct fr_pool *p, struct fr_key key)
 static void name(struct fr_pool *p)
 {
     if (!named(p, fr_descriptor_key()) || p->card == FR_NO_CARD) return;
-    if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, "the container's table of shared allocations is full (fractile-slice create --objects): a pool's memory is not counted when its maker is gone");
+    if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": a pool's memory is not counted when its maker is gone");
 }
 
 HOOK CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, int type, unsigned long long flags)
@@ -100,7 +100,7 @@ HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at
     if (p) fr_pool_done(p);
     if (counted || fr_process_state() == FR_OFF) return CUDA_SUCCESS;
     memset(out, 0, sizeof *out);
-    fr_say(FR_SAY_FULL, "the container's table of shared allocations is full (fractile-slice create --objects): no more pointers of pools can be exported");
+    fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": no more pointers of pools can be exported");
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

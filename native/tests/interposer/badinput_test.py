@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import suite
-from card_program import CARD, CONTEXT, OOM, OUT, PROGRAM, QUOTA, USUAL, WORK, environment, expect_refusal, made, run
+from card_program import CARD, OOM, OUT, PROGRAM, QUOTA, USUAL, WORK, environment, expect_refusal, made, run
 from container import SCHEMA, C, Container, put, size
 
 SLICE = OUT / "slice" / "fractile-slice"
@@ -154,7 +154,7 @@ def test_the_advice_to_a_person_mends_a_container_whatever_was_wrong_with_its_fi
         spoil(container)
         advice = re.search(r"by hand: fractile-slice ([^)]*)", run(container.directory).said)
         assert advice, name
-        words = advice[1].replace("UUID=AMOUNT", f"{CARD}={QUOTA},context={CONTEXT}").split()
+        words = advice[1].replace("DIR", str(container.directory)).replace("UUID=AMOUNT", f"{CARD}={QUOTA}").split()
         subprocess.run([SLICE, *words], check=True, capture_output=True)
         assert run(container.directory).told["alloc"] == 0, name
 
