@@ -1,0 +1,22 @@
+# What is given on the command line is checked before anything is built: misspelt, it would change nothing.
+
+# Under another make, which hands its own variables down, they are not looked at.
+GIVEN := AWK CC CFLAGS PYTHON OUT SANITIZE POINTS VERSION ONLY ROWS SECONDS FUZZ_CC KILLS PROCS OPS SEED POLICY KINDS QUOTA THREADS CONTAINERS CONTEXT AUDIT LIBRARY \
+    CLOCK BUSY SHARES GPU_SHARES GPU_SHARES_SIMULATED GPU_CHECK_SIMULATED ZIG_CACHE XDG_CACHE_HOME HOME TMPDIR SHELL FRACTILE_% SIMGPU_%
+ifeq ($(MAKELEVEL),0)
+UNKNOWN := $(strip $(foreach v,$(filter-out $(GIVEN),$(.VARIABLES)),$(if $(filter command,$(origin $v)),$v)))
+$(if $(UNKNOWN),$(error no variable is named $(UNKNOWN) here; there are $(GIVEN)))
+endif
+
+NAMES := $(filter-out runtime_test,$(basename $(notdir $(wildcard tests/*/*_test.c)))) runtime12_test runtime13_test $(notdir $(filter-out tests/programs/%,$(wildcard tests/*/*_test.py)))
+NO_NAMES := $(filter-out $(NAMES),$(ONLY))
+NEAR := $(strip $(foreach n,$(NO_NAMES),$(filter $(firstword $(subst _, ,$n))%,$(NAMES))))
+$(if $(NO_NAMES),$(error ONLY: there is no test $(NO_NAMES); a test is named by its file, without .c: $(or $(NEAR),pool_test nvml_test.py)))
+
+CLOCK ?= virtual
+BUSY ?=
+ifneq ($(filter shares shares-quick density,$(MAKECMDGOALS)),)
+$(if $(filter-out real virtual,$(CLOCK)),$(error CLOCK is real or virtual, not $(CLOCK)))
+$(if $(filter real,$(CLOCK)),$(if $(filter shares-quick density,$(MAKECMDGOALS)),$(error CLOCK=real goes with shares only: shares-quick and density are always virtual)))
+$(if $(BUSY),$(if $(filter virtual,$(CLOCK)),$(error BUSY=1 goes with CLOCK=real only: the virtual clock stands while the host is busy)))
+endif
