@@ -15,6 +15,7 @@
  *                   back in a call that is neither on that pool nor a synchronisation, those bytes until the next such call; for
  *                   modules, the sum of their rounded sizes less what packing saves. The ledger of the driver keeps it (state.h).
  * hangs             workers without progress for ten seconds
+ * kills             processes that were killed; KILLS is how often, not how many (stress.mk)
  *
  * A wild policy makes the driver take more than any bound. Memory whose size the driver tells (pools, graphs) is counted all the same.
  * What it does not tell, only the node sees: the run then does what the node's audit does, and writes into the page of limits what is held
