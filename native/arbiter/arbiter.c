@@ -38,6 +38,7 @@ static const char usage[] =
     "       fractile-arbiter [--control SOCKET] SLICE...              serve these slice directories\n"
     "       fractile-arbiter status [--json] DIR                      what the arbiter that serves DIR knows\n"
     "       fractile-arbiter status [--json] --control SOCKET         what the arbiter with this control socket knows\n"
+    "       fractile-arbiter --version\n"
     "\n"
     "Shares out the time of the cards of this node between containers. One per node is enough, for all cards.\n"
     "\n"
@@ -280,13 +281,14 @@ static bool beside(const char *directory, char *socket, size_t size)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"json", 0, NULL, 'j'}, {"exclusive", 0, NULL, 'e'}, {"help", 0, NULL, 'h'}, {0}};
+    static const struct option options[] = {{"slices", 1, NULL, 's'}, {"control", 1, NULL, 'c'}, {"parent", 1, NULL, 'p'}, {"json", 0, NULL, 'j'}, {"exclusive", 0, NULL, 'e'}, {"help", 0, NULL, 'h'}, {"version", 0, NULL, 'v'}, {0}};
     bool json = false;
     char control[256] = "";
     const char *root = "";
     opterr = 0;
     for (int o; (o = getopt_long(argc, argv, ":h", options, NULL)) != -1;) {
         if (o == 'h') return fputs(usage, stdout), 0;
+        if (o == 'v') return puts("fractile-arbiter " FRACTILE_VERSION), 0;
         if (o == '?') return wrong("there is no option ", argv[optind - 1]);
         if (o == ':') return wrong("a value is missing after ", argv[optind - 1]);
         if (o == 's') root = optarg;

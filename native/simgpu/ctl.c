@@ -27,6 +27,7 @@ static const char help[] =
     "  simgpu-ctl policy SEED               what a driver does under SIMGPU_POLICY=SEED (a number, wild, wild:NUMBER), as JSON\n"
     "  simgpu-ctl peaks                     peaks become what is held now\n"
     "  simgpu-ctl reset [--force]           forget everything; refused while a process uses a card, unless --force is given\n"
+    "  simgpu-ctl --version\n"
     "\n"
     "CARD is a UUID or an index, as `show` prints them. The cards live in the directory SIMGPU_DIR; docs/simgpu.md says more.\n"
     "Status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
@@ -382,6 +383,7 @@ int main(int argc, char **argv)
     const struct command *c = NULL;
     int count = argc > 2 ? argc - 2 : 0;
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) return fputs(help, stdout) == EOF;
+    if (!strcmp(name, "--version")) return puts("simgpu-ctl " FRACTILE_VERSION) == EOF;
     for (size_t i = 0; i < COUNT(commands); i++)
         if (!strcmp(commands[i].name, name)) c = &commands[i];
     if (!c) return complain(2, "there is no command %s", name);

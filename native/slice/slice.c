@@ -17,6 +17,7 @@ static const char help[] =
     "  fractile-slice set DIR --card UUID=[AMOUNT][,KEY=VALUE...] ...    change limits while programs run; the rest stays\n"
     "  fractile-slice show DIR                                          quota and use, by card and by process\n"
     "  fractile-slice json DIR                                          the same for programs, amounts in bytes\n"
+    "  fractile-slice --version\n"
     "\n"
     "AMOUNT is a number of bytes, or one with KiB, MiB, GiB or TiB: 512MiB. Keys:\n"
     "  context=AMOUNT      what a CUDA context costs on the card (0: the library measures it)\n"
@@ -152,17 +153,6 @@ static int parse_option(int count, char **arguments, int *at, struct slice_reque
     return parse_count(value, 1024, where) && *where ? 0 : slice_complain("%s takes a number from 1 to 1024, not %s", option, value);
 }
 
-/* What is allowed, and hardly meant. */
-static void warn(const struct slice_card *c)
-{
-    uint64_t left = c->memory > c->unaccounted ? c->memory - c->unaccounted : 0;
-    if (!c->memory) slice_complain("card %s: with a quota of 0 not even a context fits", c->uuid);
-    else if (c->memory < 2u << 20) slice_complain("card %s: %llu bytes are less than the driver gives out at a time; was a unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
-    else if (!left) slice_complain("card %s: unaccounted takes all of the quota: nothing fits", c->uuid);
-    else if (c->context > left) slice_complain("card %s: a context takes more than the quota: none fits", c->uuid);
-    if (c->cores_limit && c->cores > c->cores_limit) slice_complain("card %s: cores=%u is above cores-limit=%u, which holds", c->uuid, c->cores, c->cores_limit);
-}
-
 static bool is_there(const char *directory)
 {
     char path[4096];
@@ -175,6 +165,7 @@ int main(int count, char **arguments)
     struct slice_request r = {.slots = FR_MAX_SLOTS, .objects = FR_MAX_OBJECTS, .off = -1};
     const char *command = count > 1 ? arguments[1] : "";
     if (!strcmp(command, "--help") || !strcmp(command, "-h") || !strcmp(command, "help")) return fputs(help, stdout) == EOF;
+    if (!strcmp(command, "--version")) return puts("fractile-slice " FRACTILE_VERSION) == EOF;
     bool creating = !strcmp(command, "create"), setting = !strcmp(command, "set"), json = !strcmp(command, "json");
     if (!creating && !setting && !json && strcmp(command, "show") != 0)
         return slice_complain("expected create, set, show or json; see fractile-slice --help"), 2;
@@ -190,6 +181,5 @@ int main(int count, char **arguments)
         if (!(r.cards[i].given & GIVEN_MEMORY)) return slice_complain("card %s: how much memory? expected --card %s=AMOUNT", r.cards[i].uuid, r.cards[i].uuid), 2;
     if (creating && !r.replace && is_there(r.directory))
         return slice_complain("%s has limits already; change them with fractile-slice set, or put new ones there with --replace", r.directory);
-    for (uint32_t i = 0; creating && i < r.card_count; i++) warn(&r.cards[i]);
     return creating ? slice_create(&r) : setting ? slice_set(&r) : slice_show(r.directory, json);
 }

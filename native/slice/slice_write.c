@@ -64,6 +64,17 @@ static void put_off(struct fr_limits *page, int off)
     __atomic_store_n(&page->flags, others | (off ? FR_FLAG_ISOLATION_OFF : 0), __ATOMIC_RELAXED);
 }
 
+/* What is allowed, and hardly meant. */
+static void warn(const struct fr_limits_card *c)
+{
+    uint64_t left = c->memory > c->unaccounted ? c->memory - c->unaccounted : 0;
+    if (!c->memory) slice_complain("warning: card %.95s: with a quota of 0 not even a context fits", c->uuid);
+    else if (c->memory < 2u << 20) slice_complain("warning: card %.95s: %llu bytes are less than the driver gives out at a time; was a unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
+    else if (!left) slice_complain("warning: card %.95s: unaccounted takes all of the quota: nothing fits", c->uuid);
+    else if (c->context > left) slice_complain("warning: card %.95s: a context takes more than the quota: none fits", c->uuid);
+    if (c->cores_limit && c->cores > c->cores_limit) slice_complain("warning: card %.95s: cores=%u is above cores-limit=%u, which holds", c->uuid, c->cores, c->cores_limit);
+}
+
 static int make_region(const struct slice_request *r, uint64_t generation)
 {
     char path[4096];
@@ -86,6 +97,7 @@ static int make_limits(const struct slice_request *r, uint64_t generation)
         memcpy(page.cards[i].uuid, r->cards[i].uuid, sizeof r->cards[i].uuid);
         page.cards[i].weight = 1;
         put_card(&page.cards[i], &r->cards[i]);
+        warn(&page.cards[i]);
     }
     put_off(&page, r->off);
     snprintf(path, sizeof path, "%s/limits", r->directory);
@@ -139,6 +151,7 @@ int slice_set(const struct slice_request *r)
     put_off(page, r->off);
     atomic_store(&page->sequence, sequence + 1);
     flock(fd, LOCK_UN);
+    for (uint32_t i = 0; i < r->card_count; i++) warn(card_named(page, r->cards[i].uuid));
     munmap(page, sizeof *page);
     close(fd);
     return 0;

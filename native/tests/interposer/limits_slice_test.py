@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -116,6 +117,43 @@ def mistakes_are_told_in_one_sentence(directory: Path) -> None:
     assert "takes no options, but was given --off" in refused("show", place, "--off")
 
 
+def what_is_hardly_meant_is_made_and_warned_of(directory: Path) -> None:
+    for number, (card, said) in enumerate(
+        (
+            ("100MiB,context=256MiB", "a context takes more than the quota"),
+            ("0", "with a quota of 0"),
+            ("512", "512 bytes are less than the driver gives out"),
+            ("1GiB,unaccounted=2GiB", "unaccounted takes all of the quota"),
+            ("1GiB,cores=50,cores-limit=30", "cores=50 is above cores-limit=30"),
+        )
+    ):
+        done = run("create", directory / str(number), "--card", f"GPU-1={card}")
+        lines = done.stderr.splitlines()
+        assert done.returncode == 0 and len(lines) == 1, done
+        assert lines[0].startswith("fractile-slice: warning: card GPU-1: ") and said in lines[0], lines
+        assert json.loads(ok("json", directory / str(number)))["cards"][0]["uuid"] == "GPU-1"
+    assert not run("create", directory / "right", "--card", "GPU-1=1GiB,context=256MiB").stderr
+
+
+def set_warns_of_a_quota_below_the_context_that_was_said_before(directory: Path) -> None:
+    ok("create", directory, "--card", "GPU-1=1GiB,context=256MiB", "--card", "GPU-2=1GiB")
+    done = run("set", directory, "--card", "GPU-1=100MiB")
+    assert done.returncode == 0 and "warning: card GPU-1: a context takes more" in done.stderr, done
+    assert json.loads(ok("json", directory))["cards"][0]["quota"] == 100 * MIB
+    assert not run("set", directory, "--card", "GPU-1=1GiB", "--card", "GPU-2=cores=3").stderr
+
+
+def every_program_tells_the_version_of_the_package(directory: Path) -> None:
+    init = (Path(__file__).parents[3] / "src/fractile/__init__.py").read_text()
+    version = re.search(r'__version__ = "(.*)"', init)
+    assert version
+    for program in ("slice/fractile-slice", "arbiter/fractile-arbiter", "simgpu/simgpu-ctl"):
+        command = Path(SLICE).parents[1] / program
+        said = subprocess.run([command, "--version"], cwd=directory, capture_output=True, text=True, timeout=20)
+        assert (said.returncode, said.stdout) == (0, f"{command.name} {version[1]}\n"), said
+        assert "--version" in subprocess.run([command, "--help"], capture_output=True, text=True, timeout=20).stdout
+
+
 def damaged_files_are_told_and_crash_nothing(directory: Path) -> None:
     ok("create", directory, "--card", "GPU-1=1GiB")
     region = directory / "shared/region"
@@ -163,6 +201,9 @@ TESTS: list[Callable[[Path], None]] = [
     a_new_container_has_a_new_region,
     show_is_a_table_of_cards_and_processes,
     mistakes_are_told_in_one_sentence,
+    what_is_hardly_meant_is_made_and_warned_of,
+    set_warns_of_a_quota_below_the_context_that_was_said_before,
+    every_program_tells_the_version_of_the_package,
     damaged_files_are_told_and_crash_nothing,
     help_names_every_command_and_key,
 ]

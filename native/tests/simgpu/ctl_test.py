@@ -55,7 +55,7 @@ def wrong_words_are_told_and_change_nothing(host: Path) -> None:
         (["show", "extra"], "takes nothing more, but was given extra"),
         (["policy", "tame"], "wild or wild:NUMBER, not tame"),
         (["shew"], "there is no command shew"),
-        (["--version"], "there is no command --version"),
+        (["--verbose"], "there is no command --verbose"),
     ):
         answer = refused(host, *words)
         assert said in answer and "--help" in answer, answer

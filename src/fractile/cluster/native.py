@@ -19,11 +19,12 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from fractile import __version__
 from fractile.cluster.progress import Progress
 from fractile.errors import SetupError
 
 PREBUILT = "FRACTILE_NATIVE"  # a folder with all of it, instead of a build
-_SOURCES = ("abi", "arbiter", "clock", "interposer", "region", "simgpu", "symbols")
+_SOURCES = ("abi", "arbiter", "clock", "interposer", "region", "simgpu", "slice", "symbols")
 _TARGETS = {
     "interposer/libfractile.so": "libfractile.so",
     "slice/fractile-slice": "fractile-slice",
@@ -73,7 +74,7 @@ def fingerprint(root: Path) -> str:
     files += sorted(
         p for name in _SOURCES for p in (native / name).rglob("*") if p.is_file() and "__pycache__" not in p.parts
     )
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(__version__.encode())
     for path in files:
         data = path.read_bytes()
         digest.update(f"{path.relative_to(root)} {len(data)}\n".encode())
@@ -112,7 +113,7 @@ def _built(root: Path, cache: Path, env: Mapping[str, str]) -> Path:
 def _build(root: Path, work: Path, env: Mapping[str, str]) -> Path:
     out, ready = work / "out", work / "ready"
     jobs = str(os.cpu_count() or 1)
-    options = [f"OUT={out}", f"PYTHON={sys.executable}", "SANITIZE=", "POINTS="]
+    options = [f"OUT={out}", f"PYTHON={sys.executable}", "SANITIZE=", "POINTS=", f"FRACTILE_VERSION={__version__}"]
     _run(["make", "-s", "-j", jobs, "-C", str(root / "native"), *options, *(f"{out}/{t}" for t in _TARGETS)], env)
     (ready / "simgpu").mkdir(parents=True)
     for target, name in _TARGETS.items():
