@@ -68,6 +68,11 @@ static void json_usage(const struct sim_usage *usage)
     printf("}");
 }
 
+static const struct sim_fault *last_fault(const struct sim_card *c)
+{
+    return c->fault_count ? &c->faults[(c->fault_count - 1) % SIM_FAULTS] : NULL;
+}
+
 static void json_card(const struct sim_card *c, uint64_t now)
 {
     printf("{\"uuid\": ");
@@ -76,12 +81,14 @@ static void json_card(const struct sim_card *c, uint64_t now)
     quoted(c->model);
     printf(", \"present\": %s, \"lost\": %s, \"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, \"free\": %llu, "
            "\"busyPercent\": %u, \"busyNs\": %llu, \"switches\": %llu, \"contexts\": %u, \"xidEvents\": %llu, \"eccCorrected\": %llu, "
-           "\"eccUncorrected\": %llu, \"temperature\": %d, \"repair\": \"%s\", \"recovery\": \"%s\"}",
+           "\"eccUncorrected\": %llu, \"temperature\": %d, \"repair\": \"%s\", \"recovery\": \"%s\", \"lastXid\": ",
            c->present ? "true" : "false", c->lost ? "true" : "false", (unsigned long long)c->total, (unsigned long long)c->reserved,
            (unsigned long long)c->used, (unsigned long long)c->peak, (unsigned long long)sim_free_bytes(c),
            sim_busy_percent(c, now, 1000000000ull), (unsigned long long)c->busy_ns, (unsigned long long)c->switches, c->context_count,
            (unsigned long long)c->fault_count, (unsigned long long)c->ecc_corrected, (unsigned long long)c->ecc_uncorrected,
            c->degrees, repairs[c->repair % COUNT(repairs)], recoveries[c->recovery % COUNT(recoveries)]);
+    if (last_fault(c)) printf("%u}", last_fault(c)->xid);
+    else printf("null}");
 }
 
 static uint64_t gpu_ns(const struct sim_process *p)
@@ -146,14 +153,28 @@ static void print_json(uint64_t now)
 
 #define MIB(bytes) ((double)(bytes) / SIM_MIB)
 
+/* In a word, and what faults have left. */
+static void print_health(const struct sim_card *c)
+{
+    printf("%s", c->lost ? "lost" : c->present ? "ok" : "absent");
+    if (c->fault_count) printf(", XID %u (%llu event%s)", last_fault(c)->xid, (unsigned long long)c->fault_count, c->fault_count > 1 ? "s" : "");
+    if (c->ecc_corrected || c->ecc_uncorrected)
+        printf(", ECC errors %llu corrected %llu uncorrected", (unsigned long long)c->ecc_corrected, (unsigned long long)c->ecc_uncorrected);
+    if (c->degrees != SIM_DEGREES) printf(", %d C", c->degrees);
+    if (c->repair) printf(", repair %s", repairs[c->repair % COUNT(repairs)]);
+    if (c->recovery) printf(", recovery %s", recoveries[c->recovery % COUNT(recoveries)]);
+    putchar('\n');
+}
+
 static void print_table(uint64_t now)
 {
     const struct sim_state *s = host.state;
     printf("%-44s %-24s %10s %10s %10s %5s %s\n", "CARD", "MODEL", "TOTAL MiB", "USED MiB", "PEAK MiB", "BUSY", "STATE");
     for (uint32_t i = 0; i < s->card_count; i++) {
         const struct sim_card *c = &s->cards[i];
-        printf("%-44s %-24s %10.0f %10.1f %10.1f %4u%% %s\n", c->uuid, c->model, MIB(c->total), MIB(c->used), MIB(c->peak),
-               sim_busy_percent(c, now, 1000000000ull), c->lost ? "lost" : c->present ? "ok" : "absent");
+        printf("%-44s %-24s %10.0f %10.1f %10.1f %4u%% ", c->uuid, c->model, MIB(c->total), MIB(c->used), MIB(c->peak),
+               sim_busy_percent(c, now, 1000000000ull));
+        print_health(c);
     }
     printf("\n%-32s %7s %-16s %-44s %10s %10s %s\n", "CONTAINER", "PID", "COMMAND", "CARD", "NOW MiB", "PEAK MiB", "");
     for (uint32_t i = 0; i < s->process_high; i++) {

@@ -9,6 +9,7 @@
 #include "state.h"
 #include "json.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,6 +184,7 @@ static char *slurp(const char *path, struct stat *st)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     char *text = NULL;
     if (fd < 0) return NULL;
+    errno = EFBIG;
     if (fstat(fd, st) == 0 && st->st_size < MAX_FILE) text = calloc(1, (size_t)st->st_size + 1);
     if (text && read(fd, text, (size_t)st->st_size) < 0) {
         free(text);
@@ -213,6 +215,7 @@ bool sim_read_cards(struct sim_host *host, char *error, size_t error_size)
     const char *path = cards_path(host, buffer, sizeof buffer);
     char *text = slurp(path, &st);
     if (!text) {
+        if (path != buffer) return snprintf(error, error_size, "SIMGPU_CARDS=%s cannot be read: %s", path, strerror(errno)), false;
         if (s->card_count) return true; /* a container that sees the state but not the file */
         snprintf(error, error_size, "no cards: %s cannot be read; write one there (docs/simgpu.md), or name one in SIMGPU_CARDS", path);
         return false;

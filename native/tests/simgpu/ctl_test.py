@@ -74,6 +74,43 @@ def right_words_do_what_they_say(host: Path) -> None:
     assert json.loads(run(host, "policy", "wild:3").stdout)["wild"]
 
 
+def show_tells_what_faults_left_and_heal_takes_it_away(host: Path) -> None:
+    def state(card: int) -> str:
+        line = run(host, "show").stdout.splitlines()[1 + card]
+        return line.split("%", 1)[1].strip()
+
+    assert (state(0), state(1)) == ("ok", "ok")
+    assert json.loads(run(host, "json").stdout)["cards"][0]["lastXid"] is None
+    for words in (["xid", "0", "31"], ["ecc", "0", "corrected", "3"], ["temperature", "0", "92"]):
+        assert run(host, *words).returncode == 0
+    assert state(0) == "ok, XID 31 (1 event), ECC errors 3 corrected 0 uncorrected, 92 C"
+    for words in (["repair", "0", "pending"], ["recovery", "0", "drain-reset"], ["xid", "0", "79"]):
+        assert run(host, *words).returncode == 0
+    assert state(0) == (
+        "lost, XID 79 (2 events), ECC errors 3 corrected 0 uncorrected, 92 C, repair pending, recovery drain-reset"
+    )
+    assert json.loads(run(host, "json").stdout)["cards"][0]["lastXid"] == 79
+    assert state(1) == "ok"
+    assert run(host, "heal", "0").returncode == 0
+    assert state(0) == "ok, XID 79 (2 events)", "events have happened"
+
+
+def a_cards_file_that_is_named_must_be_readable_also_on_a_host_that_has_its_cards(host: Path) -> None:
+    def named(path: Path) -> "subprocess.CompletedProcess[str]":
+        environment = {**os.environ, "SIMGPU_DIR": str(host), "SIMGPU_CARDS": str(path)}
+        return subprocess.run([CTL, "show"], env=environment, capture_output=True, text=True, timeout=20)
+
+    assert run(host, "show").returncode == 0
+    done = named(host / "nowhere.json")
+    assert done.returncode == 1 and not done.stdout, done
+    assert done.stderr == f"simgpu-ctl: SIMGPU_CARDS={host}/nowhere.json cannot be read: No such file or directory\n", (
+        done
+    )
+    assert named(host / "cards.json").returncode == 0
+    (host / "cards.json").unlink()
+    assert run(host, "show").returncode == 0, "a container need not see the file that made its host"
+
+
 def looking_makes_no_directory(host: Path) -> None:
     nowhere = host / "nowhere"
     for words in ([], ["show"], ["json"], ["peaks"]):
@@ -90,8 +127,11 @@ def help_names_every_command(host: Path) -> None:
 
 
 TESTS: list[Callable[[Path], None]] = [
+    settings_that_mean_nothing_are_told,
     wrong_words_are_told_and_change_nothing,
     right_words_do_what_they_say,
+    show_tells_what_faults_left_and_heal_takes_it_away,
+    a_cards_file_that_is_named_must_be_readable_also_on_a_host_that_has_its_cards,
     looking_makes_no_directory,
     help_names_every_command,
 ]
