@@ -47,7 +47,7 @@ static void publish(CUdeviceptr p, struct fr_key key)
     }
     fr_unlock(&exporting);
     if (ours && object == FR_NO_OBJECT && fr_process_state() == FR_ENFORCE)
-        fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": importers pay for what they import");
+        fr_say(FR_SAY_FULL, "warning: " FR_OBJECTS_FULL ": importers pay for what they import");
 }
 
 /* A small piece from the last granule of the quota lies in a pool, and memory of pools has no handle of this kind: there was

@@ -43,7 +43,7 @@ static bool named(struct fr_pool *p, struct fr_key key)
 static void name(struct fr_pool *p)
 {
     if (!named(p, fr_descriptor_key()) || p->card == FR_NO_CARD) return;
-    if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": a pool's memory is not counted when its maker is gone");
+    if (!fr_pool_make_object(p, object_key(p->key))) fr_say(FR_SAY_FULL, "warning: " FR_OBJECTS_FULL ": a pool's memory is not counted when its maker is gone");
 }
 
 HOOK CUresult cuMemPoolExportToShareableHandle(void *out, CUmemoryPool pool, int type, unsigned long long flags)

@@ -134,7 +134,7 @@ static void connect_to_arbiter(struct client *me)
     if (fd >= 0 && directory >= 0) close(directory);
     if (found) me->arbiter = own(fd);
     else if (fd >= 0) close(fd);
-    if (!found) fr_say(FR_SAY_ARBITER, "no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
+    if (!found) fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
 }
 
 static void lose_arbiter(struct client *me)

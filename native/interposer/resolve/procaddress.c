@@ -146,7 +146,7 @@ static void *ours(const struct question *q, uint64_t flags, void *found)
     if (named < 0 || fr_symbol_class(named) == FR_PASS) return found;
     if (still_the_newest(q, flags, found)) return fr_symbol_function(named);
     if (fr_symbol_class(named) != FR_ACCOUNT) return found;
-    fr_say(FR_SAY_SYMBOL, "the driver has a newer form of %s than this library knows: programs do not get it", q->name);
+    fr_say(FR_SAY_SYMBOL, "warning: the driver has a newer form of %s than this library knows: programs do not get it", q->name);
     return NULL;
 }
 
