@@ -58,3 +58,20 @@ def test_the_c_tree_lists_its_targets() -> None:
     assert listed.returncode == 0, listed.stderr
     wanted = ("check", "programs", "frameworks", "stress", "stress-matrix", "kills", "bench", "shares", "fuzz")
     assert [t for t in wanted if f"make {t}" not in listed.stdout] == []
+
+
+def test_every_message_of_the_library_is_explained() -> None:
+    page = (ROOT / "docs" / "messages.md").read_text()
+    macros = (ROOT / "native/interposer/base/message.h").read_text()
+    texts = dict(re.findall(r'#define (FR_\w+) (".*")', macros))
+    said: list[str] = []
+    for file in (ROOT / "native/interposer").glob("*/*.c"):
+        for call in re.findall(r"fr_say\(FR_SAY_\w+, (.*)\);", file.read_text()):
+            whole = re.sub("|".join(texts), lambda m: texts[m[0]], call)
+            said += [max(re.split(r"%\w", part), key=len) for part in re.findall(r'"([^"]{12,})"', whole)]
+    assert len(said) > 15
+    assert [piece for piece in said if _without_advice(piece) not in page] == []
+
+
+def _without_advice(text: str) -> str:
+    return re.sub(r"(^warning: )|( \((the node's agent writes|a larger one).*)", "", text).strip()
