@@ -15,65 +15,10 @@ from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.lease import LeaderElector, Timing
 from fractile.kube.reflector import INITIAL_EVENTS_END, Gone, Reflector
 from fractile.kube.tokens import StaticToken
-from fractile.wire import queued
-from fractile.wire.objects import Gate, KubeStruct, Lease, ObjectMeta, Pod
+from fractile.wire.objects import Lease, Pod
+from tests.contract.api_objects import WAIT, ConfigMap, Event, config_map, lease, pod, take
 from tests.contract.conftest import Api
 from tests.contract.real_apiserver import RealApiServer
-
-_WAIT = 10.0
-
-
-class ConfigMap(KubeStruct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    data: dict[str, str] | None = None
-
-
-class Event(KubeStruct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    involved_object: dict[str, str] | None = None
-    reason: str = ""
-    message: str = ""
-    type: str = ""
-    count: int = 0
-
-
-def config_map(name: str, **data: str) -> dict[str, object]:
-    return {"metadata": {"name": name}, "data": data}
-
-
-def pod(name: str, **metadata: object) -> dict[str, object]:
-    return {"metadata": {"name": name, **metadata}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-
-
-def gated_pod(name: str, *others: str) -> dict[str, object]:
-    gates = [{"name": gate} for gate in (queued.GATE, *others)]
-    return {
-        "metadata": {"name": name},
-        "spec": {"containers": [{"name": "c", "image": "i"}], "schedulingGates": gates},
-    }
-
-
-def lease(name: str, holder: str, **metadata: object) -> dict[str, object]:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, **metadata},
-        "spec": {"holderIdentity": holder},
-    }
-
-
-async def take(
-    api: Api, path: str, count: int, *, version: str = "", field_selector: str = ""
-) -> list[tuple[str, str]]:
-    """The first events of a watch, as (type, name)."""
-    found: list[tuple[str, str]] = []
-    watch = api.client.watch(path, ConfigMap, resource_version=version, field_selector=field_selector)
-    async with asyncio.timeout(_WAIT), aclosing(watch) as events:
-        async for event in events:
-            found.append((event.type.value, event.metadata.name))
-            if len(found) == count:
-                return found
-    raise AssertionError(f"the watch ended after {found}")
 
 
 async def test_a_list_of_several_pages_has_every_object_once_and_one_version(api: Api) -> None:
@@ -150,7 +95,7 @@ async def test_initial_events_end_with_a_marked_bookmark(api: Api) -> None:
     await api.client.create(api.config_maps, config_map("b"))
     seen: list[WatchEvent[ConfigMap]] = []
     async with (
-        asyncio.timeout(_WAIT),
+        asyncio.timeout(WAIT),
         aclosing(api.client.watch(api.config_maps, ConfigMap, initial_events=True)) as events,
     ):
         async for event in events:
@@ -198,7 +143,7 @@ async def test_a_reflector_loses_no_deletion_to_a_compaction(api: Api) -> None:
         gone=told.put_nowait,
     )
     uid = (await api.client.get(api.config_map("a"), ConfigMap)).metadata.uid
-    async with asyncio.timeout(_WAIT):
+    async with asyncio.timeout(WAIT):
         running = asyncio.create_task(reflector.run())
         await reflector.synced.wait()
         running.cancel()
@@ -225,7 +170,7 @@ async def test_a_reflector_follows(api: Api, streaming: bool) -> None:
         gone=lambda g: told.put_nowait(f"gone {g.name}"),
         streaming=streaming,
     )
-    async with asyncio.timeout(_WAIT):
+    async with asyncio.timeout(WAIT):
         running = asyncio.create_task(reflector.run())
         await reflector.synced.wait()
         await api.client.merge_patch(api.config_map("a"), {"data": {"k": "v"}})
@@ -284,166 +229,6 @@ async def test_a_binding_of_a_missing_pod_is_a_404(api: Api) -> None:
     assert error.value.code == 404
 
 
-async def test_apply_creates_then_changes_and_an_equal_apply_writes_nothing(api: Api) -> None:
-    path = paths.lease(api.namespace, "l")
-    await api.client.apply(path, lease("l", "a"), field_manager="test")
-    first = await api.client.get(path, Lease)
-    await api.client.apply(path, lease("l", "a"), field_manager="test")
-    assert await api.client.get(path, Lease) == first
-    await api.client.apply(path, lease("l", "b"), field_manager="test")
-    second = await api.client.get(path, Lease)
-    assert (first.spec.holder_identity, second.spec.holder_identity) == ("a", "b")
-    assert second.metadata.uid == first.metadata.uid
-
-
-def applied(name: str, **data: str) -> dict[str, object]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-async def test_what_an_apply_names_no_more_goes_unless_somebody_else_wants_it(api: Api) -> None:
-    path = api.config_map("a")
-    await api.client.apply(path, applied("a", mine="1", both="2", old="3"), field_manager="me")
-    await api.client.apply(path, applied("a", both="2", yours="4"), field_manager="you")
-    await api.client.apply(path, applied("a", mine="1"), field_manager="me")
-    assert (await api.client.get(path, ConfigMap)).data == {"mine": "1", "both": "2", "yours": "4"}
-    await api.client.merge_patch(path, {"data": {"mine": "5"}})
-    await api.client.apply(path, applied("a", other="6"), field_manager="me")
-    assert (await api.client.get(path, ConfigMap)).data == {"mine": "5", "both": "2", "yours": "4", "other": "6"}
-
-
-@pytest.mark.parametrize("by", ["apply", "patch"])
-async def test_an_apply_without_force_changes_nothing_that_somebody_else_said_otherwise(api: Api, by: str) -> None:
-    path = api.config_map("a")
-    await api.client.apply(path, applied("a", k="1", other="2"), field_manager="me")
-    if by == "apply":
-        await api.client.apply(path, applied("a", k="you"), field_manager="you")
-    else:
-        await api.client.merge_patch(path, {"data": {"k": "you"}})
-    with pytest.raises(ApiError) as error:
-        await api.client.apply(path, applied("a", k="me", other="3"), field_manager="me", force=False)
-    assert error.value.code == 409
-    assert (await api.client.get(path, ConfigMap)).data == {"k": "you", "other": "2"}
-    await api.client.apply(path, applied("a", k="you", other="3"), field_manager="me", force=False)  # agrees
-    await api.client.apply(path, applied("a", k="me"), field_manager="me")
-    assert (await api.client.get(path, ConfigMap)).data == {"k": "me"}
-
-
-async def test_apply_without_a_field_manager_is_a_422(api: Api) -> None:
-    with pytest.raises(ApiError) as error:
-        await api.client.apply(paths.lease(api.namespace, "l"), lease("l", "a"), field_manager="")
-    assert error.value.code == 422
-
-
-async def test_a_merge_patch_adds_and_a_null_removes(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), pod("p", annotations={"a": "1", "b": "2"}))
-    path = paths.pod(api.namespace, "p")
-    await api.client.merge_patch(path, {"metadata": {"annotations": {"a": None, "c": "3"}}})
-    assert (await api.client.get(path, Pod)).metadata.annotations == {"b": "2", "c": "3"}
-
-
-async def test_a_merge_patch_with_the_version_of_before_is_a_409(api: Api) -> None:
-    await api.client.create(api.config_maps, config_map("a"))
-    old = (await api.client.get(api.config_map("a"), ConfigMap)).metadata.resource_version
-    await api.client.merge_patch(api.config_map("a"), {"data": {"k": "v"}})
-    with pytest.raises(ApiError) as error:
-        await api.client.merge_patch(api.config_map("a"), {"metadata": {"resourceVersion": old}, "data": {"k": "w"}})
-    assert error.value.code == 409
-
-
-async def test_a_patch_that_changes_nothing_is_no_write(api: Api) -> None:
-    await api.client.create(api.config_maps, config_map("a", k="v"))
-    before = await api.client.get(api.config_map("a"), ConfigMap)
-    await api.client.merge_patch(api.config_map("a"), {"data": {"k": "v"}})
-    assert await api.client.get(api.config_map("a"), ConfigMap) == before
-
-
-async def test_a_patch_of_another_uid_is_refused(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), pod("p"))
-    with pytest.raises(ApiError) as error:
-        await api.client.merge_patch(
-            paths.pod(api.namespace, "p"), {"metadata": {"uid": "other", "annotations": {"a": "1"}}}
-        )
-    assert error.value.code == 422
-
-
-async def test_the_status_is_a_subresource_of_its_own(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), pod("p"))
-    path = paths.pod(api.namespace, "p")
-    await api.client.merge_patch(path, {"status": {"phase": "Running"}})
-    assert (await api.client.get(path, Pod)).status.phase == "Pending"
-    await api.client.merge_patch(f"{path}/status", {"status": {"phase": "Running"}})
-    assert (await api.client.get(path, Pod)).status.phase == "Running"
-
-
-async def test_a_nomination_and_its_annotation_are_one_write_of_the_status(api: Api) -> None:
-    """Also on a pod that is gated."""
-    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
-    path = paths.pod(api.namespace, "p")
-    before = await api.client.get(path, Pod)
-    await api.client.merge_patch(f"{path}/status", queued.nomination(before, "n1"))
-    after = await api.client.get(path, Pod)
-    assert queued.nominated_by_us(after) == "n1"
-    assert queued.gated(after)
-    await api.client.merge_patch(f"{path}/status", queued.no_nomination(after))
-    assert queued.nominated_by_us(await api.client.get(path, Pod)) == ""
-
-
-async def test_a_nomination_for_an_older_state_of_a_pod_is_a_409(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), pod("p"))
-    path = paths.pod(api.namespace, "p")
-    before = await api.client.get(path, Pod)
-    await api.client.bind(namespace=api.namespace, name="p", uid=before.metadata.uid, node="n2", annotations={})
-    with pytest.raises(ApiError) as error:
-        await api.client.merge_patch(f"{path}/status", queued.nomination(before, "n1"))
-    assert error.value.code == 409
-
-
-async def test_our_gate_is_taken_away_and_those_of_others_stay(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), gated_pod("p", "example.com/other"))
-    path = paths.pod(api.namespace, "p")
-    for _ in range(2):  # twice changes nothing
-        await api.client.strategic_patch(path, queued.without_gate(await api.client.get(path, Pod)))
-        assert (await api.client.get(path, Pod)).spec.scheduling_gates == [Gate(name="example.com/other")]
-
-
-async def test_a_gate_of_another_pod_of_that_name_stays(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
-    path = paths.pod(api.namespace, "p")
-    other = msgspec.structs.replace(await api.client.get(path, Pod), metadata=ObjectMeta(name="p", uid="other"))
-    with pytest.raises(ApiError) as error:
-        await api.client.strategic_patch(path, queued.without_gate(other))
-    assert error.value.code in (409, 422)
-    with pytest.raises(ApiError) as error:
-        await api.client.merge_patch(path, queued.without_gates(other))
-    assert error.value.code in (409, 422)
-    assert queued.gated(await api.client.get(path, Pod))
-
-
-async def test_our_gate_alone_is_taken_away_with_the_list(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
-    path = paths.pod(api.namespace, "p")
-    for _ in range(2):  # twice changes nothing
-        await api.client.merge_patch(path, queued.without_gates(await api.client.get(path, Pod)))
-        assert not (await api.client.get(path, Pod)).spec.scheduling_gates
-
-
-async def test_a_gated_pod_cannot_be_bound(api: Api) -> None:
-    await api.client.create(paths.pods(api.namespace), gated_pod("p"))
-    uid = (await api.client.get(paths.pod(api.namespace, "p"), Pod)).metadata.uid
-    with pytest.raises(ApiError, match="schedulingGates") as error:
-        await api.client.bind(namespace=api.namespace, name="p", uid=uid, node="n1", annotations={})
-    assert error.value.code == 409
-
-
-async def test_a_patch_of_a_pod_that_is_not_there_is_a_404(api: Api) -> None:
-    path = paths.pod(api.namespace, "nobody")
-    with pytest.raises(ApiError) as of_status:
-        await api.client.merge_patch(f"{path}/status", {"metadata": {}})
-    with pytest.raises(ApiError) as of_pod:
-        await api.client.strategic_patch(path, {"metadata": {}})
-    assert (of_status.value.code, of_pod.value.code) == (404, 404)
-
-
 async def test_creating_twice_is_a_409(api: Api) -> None:
     await api.client.create(api.config_maps, config_map("a"))
     with pytest.raises(ApiError) as error:
@@ -500,9 +285,9 @@ async def test_repeated_events_are_one_object_with_a_count(api: Api) -> None:
     running = asyncio.create_task(recorder.run())
     recorder.emit(about, "Refused", "no room")
     recorder.emit(about, "Refused", "no room")
-    await recorder.flush(_WAIT)
+    await recorder.flush(WAIT)
     recorder.emit(about, "Refused", "no room")
-    await recorder.flush(_WAIT)
+    await recorder.flush(WAIT)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     found, _ = await api.client.list(paths.events(api.namespace), Event, field_selector="involvedObject.name=p")
@@ -516,7 +301,7 @@ async def test_the_lead_passes_on_when_it_is_released(api: Api) -> None:
     first, second = (
         LeaderElector(api.client, namespace=api.namespace, name="lead", identity=name, timing=timing) for name in "ab"
     )
-    async with asyncio.timeout(_WAIT):
+    async with asyncio.timeout(WAIT):
         await first.acquire()
         waiting = asyncio.create_task(second.acquire())
         await asyncio.sleep(0.2)

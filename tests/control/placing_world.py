@@ -1,5 +1,6 @@
 """A control plane that chooses nodes itself, on a fake API server: the real objects, as main/placing.py wires them."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -177,3 +178,20 @@ async def world(
         for name in nodes:
             made.node(name)
         yield made
+
+
+@asynccontextmanager
+async def running(w: World) -> AsyncGenerator[None, None]:
+    task = asyncio.create_task(w.placing.run())
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled(), task.exception()
+
+
+def delete(w: World, name: str) -> None:
+    uid = w.uid(name)
+    w.p.server.delete(paths.pod("default", name))
+    w.p.feed.gone(uid)
+    w.nodes.pod_gone(uid)
+    w.placing.pod_gone(uid)

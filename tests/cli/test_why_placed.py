@@ -1,0 +1,245 @@
+"""``fractile why`` of pods that are placed; names that are wrong; the forms of its answer."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from fractile.cli.why import command
+from fractile.errors import FractileError
+from fractile.kube import paths
+from fractile.main.cli import kubectl_main
+from fractile.wire.node_usage import ContainerUsage, NodeUsage, SliceUsage, encode
+from fractile.wire.why import Holding, Use, Why
+from tests.cli.objects import MODEL, card, container, placed, pod, uuid
+from tests.cli.why_cluster import fill, machine, refused, run, submit, text, waiting, why
+from tests.fakes.apiserver import FakeApiServer, Fault
+
+
+@pytest.fixture
+def filled(server: FakeApiServer) -> FakeApiServer:
+    return fill(server)
+
+
+# ── pods that are placed ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def usage(server: FakeApiServer, *, status: int = 200, scheme: str = "") -> None:
+    part = SliceUsage(
+        uuid=uuid("n1", 0), index=0, limit_bytes=8138 << 20, cores=0, cores_limit=0, used_bytes=600 << 20, refusals=2
+    )
+    held = ContainerUsage(
+        pod_uid=server.get(paths.pod("default", "on-n1"))["metadata"]["uid"],
+        namespace="default",
+        pod="on-n1",
+        container="main",
+        enforced=True,
+        processes=1,
+        cards=(part,),
+    )
+    body = encode(NodeUsage(node="n1", time=0.0, containers=(held,))) if status == 200 else b""
+    server.inject(Fault(path=f"/api/v1/nodes/{scheme}n1:5678/proxy/v1/usage", status=status, body=body))
+
+
+async def test_a_running_pod_is_told_with_what_it_holds_and_uses(filled: FakeApiServer, tmp_path: Path) -> None:
+    usage(filled)
+    found = await why(filled, tmp_path, "on-n1")
+
+    assert (found.state, found.verdict) == ("running", "runs on n1")
+    assert found.holds == (
+        Holding(
+            container="main",
+            role="app",
+            card=uuid("n1", 0),
+            index=0,
+            model=MODEL,
+            memory_mib=8138,
+            cores_percent=0,
+            use=Use(used_mib=600, peak_mib=None, busy_percent=None, refusals=2),
+        ),
+    )
+    assert (found.fits, found.groups, found.changes) == ((), (), ())
+
+
+async def test_an_agent_that_answers_over_tls_is_asked_so(filled: FakeApiServer, tmp_path: Path) -> None:
+    usage(filled, status=502)
+    usage(filled, scheme="https:")
+    found = await why(filled, tmp_path, "on-n1")
+
+    assert [h.use is not None for h in found.holds] == [True]
+    assert found.notes == ()
+
+
+async def test_an_agent_that_does_not_answer_costs_only_the_use(filled: FakeApiServer, tmp_path: Path) -> None:
+    usage(filled, status=403)
+    found = await why(filled, tmp_path, "on-n1")
+
+    assert [h.use for h in found.holds] == [None]
+    assert found.notes[0].startswith("what it uses is not known, the agent of n1 does not say: ")
+
+
+async def test_a_pod_that_does_not_start_says_what_kubelet_waits_for(filled: FakeApiServer, tmp_path: Path) -> None:
+    body = pod("slow", container("main", 100), on="n1", placed=placed("n1", main=(0, 100)), phase="Pending")
+    stuck = {"reason": "ImagePullBackOff", "message": "no such image"}
+    body["status"]["containerStatuses"] = [{"name": "main", "state": {"waiting": stuck}}]
+    submit(filled, body)
+    found = await why(filled, tmp_path, "slow")
+
+    assert found.state == "starting"
+    assert found.verdict == ("bound to n1, not running yet: container main waits: ImagePullBackOff (no such image)")
+
+
+async def test_a_placement_that_is_not_believed_is_a_note(filled: FakeApiServer, tmp_path: Path) -> None:
+    submit(filled, pod("liar", container("main", 4069), on="n1", placed=placed("n1", main=(0, 1))))
+    found = await why(filled, tmp_path, "liar")
+
+    assert found.holds == ()
+    assert any("does not believe" in note for note in found.notes)
+
+
+async def test_a_pod_that_is_over_holds_nothing(filled: FakeApiServer, tmp_path: Path) -> None:
+    body = pod("old", container("main", 100), on="n1", placed=placed("n1", main=(0, 100)), phase="Failed")
+    body["status"] |= {"reason": "UnexpectedAdmissionError", "message": "no card"}
+    submit(filled, body)
+    found = await why(filled, tmp_path, "old")
+
+    assert found.verdict == "it is over (Failed: UnexpectedAdmissionError: no card) and holds nothing"
+    assert found.holds == ()
+
+
+async def test_a_pod_that_leaves_keeps_its_cards(filled: FakeApiServer, tmp_path: Path) -> None:
+    body = pod("old", container("main", 100), on="n1", placed=placed("n1", main=(0, 100)))
+    body["metadata"]["deletionTimestamp"] = "2026-11-21T05:00:00Z"
+    submit(filled, body)
+
+    assert (await why(filled, tmp_path, "old")).verdict == (
+        "it is being deleted on n1; until it is gone it keeps its cards"
+    )
+
+
+# ── what it is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_events_of_this_pod_are_shown_the_newest_first(filled: FakeApiServer, tmp_path: Path) -> None:
+    uid = submit(filled, waiting("large", container("main", 10_000)))
+    for name, about, last, message in (
+        ("e1", uid, "2026-11-21T04:00:01Z", "first"),
+        ("e2", uid, "2026-11-21T04:05:00Z", "second"),
+        ("e3", "uid-of-an-earlier-pod", "2026-11-21T04:06:00Z", "not ours"),
+    ):
+        event = {
+            "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"name": "large", "uid": about},
+            "reason": "FailedScheduling",
+            "type": "Warning",
+            "message": message,
+            "count": 3,
+            "lastTimestamp": last,
+            "source": {"component": "default-scheduler"},
+        }
+        filled.create(paths.events("default"), event)
+    found = await why(filled, tmp_path, "large")
+
+    assert [(e.message, e.count, e.source) for e in found.events] == [
+        ("second", 3, "default-scheduler"),
+        ("first", 3, "default-scheduler"),
+    ]
+    assert (await text(filled, tmp_path, "large")).splitlines()[-1].endswith("default-scheduler  first")
+
+
+async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApiServer, tmp_path: Path) -> None:
+    assert await refused(filled, tmp_path, "nobody") == "there is no pod 'nobody' in namespace default"
+    assert await refused(filled, tmp_path, "on-n1", "-n", "team") == (
+        "there is no pod 'on-n1' in namespace team; there is one in default (-n)"
+    )
+
+
+async def test_a_pod_that_asks_for_no_gpu_is_told_so(filled: FakeApiServer, tmp_path: Path) -> None:
+    submit(filled, pod("plain", {"name": "main"}))
+
+    assert "asks for no GPU" in await refused(filled, tmp_path, "plain")
+
+
+async def test_a_pod_of_a_family_that_nobody_serves_is_somebody_elses(server: FakeApiServer, tmp_path: Path) -> None:
+    server.create(paths.nodes(), machine("n1"))
+    server.create(paths.extended_resources(), card("n1", 0, dialects="aliyun"))
+    server.create(paths.pods("default"), waiting("other", container("main", 1, resource="nvidia.com/gpu")))
+
+    assert "family nvidia, which no agent of this cluster serves" in await refused(server, tmp_path, "other")
+
+
+async def test_a_cluster_without_cards_is_told(server: FakeApiServer, tmp_path: Path) -> None:
+    server.create(paths.nodes(), machine("n1"))
+    server.create(paths.pods("default"), waiting("any", container("main", 1)))
+
+    assert "the cluster has no cards" in await refused(server, tmp_path, "any")
+
+
+async def test_the_namespace_may_stand_before_the_name(filled: FakeApiServer, tmp_path: Path) -> None:
+    assert (await why(filled, tmp_path, "default/on-n1")).pod == "on-n1"
+    assert (await why(filled, tmp_path, "pod/on-n1")).pod == "on-n1"
+    result = await run(filled, tmp_path, "default/on-n1", "-n", "team")
+
+    assert result.exit_code == 2
+    assert "name two namespaces" in result.output
+
+
+async def test_the_namespace_is_the_contexts_when_none_is_given(filled: FakeApiServer, tmp_path: Path) -> None:
+    file = filled.write_kubeconfig(tmp_path / "kubeconfig")
+    config = yaml.safe_load(file.read_text())
+    for each in config["contexts"]:
+        each["context"]["namespace"] = "team"
+    file.write_text(yaml.safe_dump(config))
+    result = await asyncio.to_thread(CliRunner().invoke, command, ["--kubeconfig", str(file), "on-n1"])
+
+    assert str(result.exception) == "there is no pod 'on-n1' in namespace team; there is one in default (-n)"
+
+
+@pytest.mark.parametrize("name", ["../nodes/n1", "A", "a b", "a/b/c", ""])
+async def test_what_is_no_name_is_refused(filled: FakeApiServer, tmp_path: Path, name: str) -> None:
+    result = await run(filled, tmp_path, name)
+
+    assert isinstance(result.exception, FractileError), result.output
+    assert "is not a Kubernetes name" in str(result.exception)
+
+
+async def test_pods_are_completed_with_their_namespace(
+    filled: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(filled.write_kubeconfig(tmp_path / "kubeconfig")))
+    ctx = click.Context(command)
+    (argument,) = [p for p in command.params if p.name == "pod"]
+    found = await asyncio.to_thread(argument.shell_complete, ctx, "default/on")
+
+    assert [item.value for item in found] == ["default/on-n1", "default/on-n2"]
+
+
+async def test_nothing_is_written(filled: FakeApiServer, tmp_path: Path) -> None:
+    submit(filled, waiting("large", container("main", 10_000)))
+    await text(filled, tmp_path, "large")
+
+    assert filled.writes() == []
+
+
+async def test_the_json_has_its_schema_first(filled: FakeApiServer, tmp_path: Path) -> None:
+    body = json.loads(await text(filled, tmp_path, "on-n1", "-o", "json"))
+
+    assert next(iter(body.items())) == ("schema", "fractile.dev/why/v1")
+    assert set(body) == {f.encode_name for f in msgspec.structs.fields(Why)}
+
+
+async def test_kubectl_fractile_why_is_the_same(
+    filled: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = str(filled.write_kubeconfig(tmp_path / "kubeconfig"))
+    monkeypatch.setattr("sys.argv", ["kubectl-fractile", "why", "on-n1", "--kubeconfig", kubeconfig])
+    with pytest.raises(SystemExit) as end:
+        await asyncio.to_thread(kubectl_main)
+
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("default/on-n1: running for ")
