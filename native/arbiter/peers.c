@@ -128,7 +128,8 @@ static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_
 {
     struct slice *s = slice_of(n, p);
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = card, .lease = s->lease[card], .length_ns = length};
-    if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card], m.more = s->shared[card], m.gang = 1;
+    bool behind = s->card[card] >= 0 && schedule_is_behind_another(&n->schedule, (uint32_t)s->card[card], p->slice);
+    if (kind == ARBITER_GRANT) m.held_back_ns = s->held_back[card], m.more = s->shared[card], m.gang = ARBITER_MAY_END | (behind ? ARBITER_BEHIND : 0);
     clock_send(p->fd, &m, sizeof m, MSG_NOSIGNAL | MSG_DONTWAIT); /* who does not read loses its own grant */
 }
 

@@ -22,12 +22,15 @@
 
 enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5, ARBITER_ENDING = 6 };
 
+#define ARBITER_MAY_END 1u /* ENDING is understood */
+#define ARBITER_BEHIND 2u  /* the turn before was passed on: its last kernels may still be on the card */
+
 struct arbiter_message {
     uint32_t version, kind;
     uint32_t card;
     uint32_t more;      /* of DONE: wants the card again; of GRANT: others may have it too */
     uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
-    uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together; of GRANT: ENDING is understood */
+    uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together; of GRANT: what follows */
     uint64_t length_ns; /* of GRANT and ENDING */
     uint64_t held_back_ns; /* of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
 };

@@ -386,6 +386,13 @@ static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *a
     s->holder[card] = NOBODY;
 }
 
+bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_t tenant)
+{
+    for (uint32_t i = 0; i < s->tenants; i++)
+        if (i != tenant && s->seats[card][i].late) return true;
+    return false;
+}
+
 /* It was not: from now on it is to blame. */
 static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {

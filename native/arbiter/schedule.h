@@ -93,6 +93,9 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
  * behind the holder's last ones. 0: it is not known when. */
 void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now);
 
+/* Another seat has something on the card that is not done: a turn that was passed on, or one whose holder is late. */
+bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_t tenant);
+
 /* The next thing to do, if any; call until false. Then nothing is due before *again (0: nothing until an event). */
 bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision *out, uint64_t *again);
 

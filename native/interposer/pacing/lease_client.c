@@ -171,8 +171,8 @@ static void take_grant(struct client *me, const struct arbiter_message *m)
     atomic_store(&p->full, 0);
     atomic_store(&p->guessed, 0);
     atomic_store(&p->passes_at, 0);
-    atomic_store(&p->alone_at, now + FR_HANDOVER_NS);
-    me->may_pass_on = m->gang;
+    atomic_store(&p->alone_at, m->gang & ARBITER_BEHIND ? now + FR_HANDOVER_NS : 0);
+    me->may_pass_on = m->gang & ARBITER_MAY_END;
     set_gate(p, FR_GATE_OPEN);
 }
 

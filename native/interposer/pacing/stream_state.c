@@ -182,7 +182,9 @@ static void raise_to(_Atomic uint64_t *what, uint64_t value)
 
 void fr_stream_state_queue(struct fr_stream_state *st, uint64_t now, uint64_t ns)
 {
-    uint64_t queue = atomic_load(&st->queue_end), end = (queue > now ? queue : now) + ns;
+    uint64_t queue = atomic_load(&st->queue_end), alone = atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
+    if (unlikely(now < alone)) now = alone; /* it begins behind what is left of the turn before */
+    uint64_t end = (queue > now ? queue : now) + ns;
     if (unlikely(atomic_load(&st->blocked))) return; /* when, is not known */
     atomic_store_explicit(&st->queue_end, end, memory_order_relaxed);
     raise_to(&st->card->queue_end, end);
