@@ -100,6 +100,13 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     }
 }
 
+/* By which turns are given out. A kernel cannot be taken back: half of it counts before it begins, so that a tenant with long ones
+ * is as far ahead of its due after one as it was behind before. */
+static int64_t claim(const struct schedule_seat *t)
+{
+    return t->virtual_time + (int64_t)(sooner(t->longest_overrun, SCHEDULE_LONG_GRACE) / 2 * SCALE / t->terms.weight);
+}
+
 /* The least virtual time of the others that are there to use the card; own when there is nobody. */
 static int64_t least_of_others(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
@@ -238,7 +245,7 @@ static bool is_behind_single(const struct schedule *s, uint32_t card, uint32_t t
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct schedule_seat *t = &s->seats[card][i];
-        if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && t->virtual_time < s->seats[card][tenant].virtual_time) return true;
+        if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && claim(t) < claim(&s->seats[card][tenant])) return true;
     }
     return false;
 }
@@ -282,7 +289,7 @@ static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
         const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !gang_may(s, card, i, now)) continue;
         uint32_t r = rank(s, card, i);
-        if (best < 0 || r > best_rank || (r == best_rank && t->virtual_time < s->seats[card][best].virtual_time)) best = (int)i, best_rank = r;
+        if (best < 0 || r > best_rank || (r == best_rank && claim(t) < claim(&s->seats[card][best]))) best = (int)i, best_rank = r;
     }
     return best;
 }
@@ -314,7 +321,7 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
     bool another_card_idles = s->reserved[card] != NOBODY; /* until the gang has this one too */
     if (rank(s, card, (uint32_t)next) > h->terms.priority) turn = now;
     else if (another_card_idles && turn > least) turn = least;
-    else if (n->virtual_time < h->virtual_time - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* long behind */
+    else if (claim(n) < claim(h) - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* long behind */
     return sooner(end, turn > now ? turn : now);
 }
 

@@ -19,7 +19,8 @@ import suite
 OUT = Path(os.environ.get("OUT", "build")).resolve()
 ARBITER, SLICE = OUT / "arbiter" / "fractile-arbiter", OUT / "slice" / "fractile-slice"
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
-WANT, DONE, GRANT, RECALL, SHARED = 1, 2, 3, 4, 5
+WANT, DONE, GRANT, RECALL, SHARED, ENDING = 1, 2, 3, 4, 5, 6
+MAY_END, BEHIND = 1, 2  # what a GRANT says in the place of the gang
 LAYOUT = "=IIIIQQQQ"
 
 
@@ -45,7 +46,7 @@ class Client:
         except TimeoutError:
             return None
         assert data, "the arbiter closed the connection"
-        _, kind, card, _, lease, _, length, _ = struct.unpack(LAYOUT, data)
+        _, kind, card, _, lease, self.gang, length, _ = struct.unpack(LAYOUT, data)
         return kind, card, lease, length
 
     def granted(self, patience: float = 2.0, card: int = 0) -> int:
@@ -135,6 +136,20 @@ def test_who_is_alone_gets_the_card_until_somebody_else_wants_it() -> None:
         assert 4e6 <= length <= 20e6, length
         other.say(DONE, lease=second)
         one.wait_for(GRANT)
+
+
+def test_who_begins_before_the_turn_before_is_over_is_told_so() -> None:
+    with two() as node:
+        one, other = node.client("one"), node.client("two")
+        lease = one.granted()
+        other.say(WANT)
+        one.wait_for(RECALL)
+        one.say(DONE, more=1, lease=lease)
+        lease = other.wait_for(GRANT)[2]
+        assert other.gang == MAY_END
+        other.say(ENDING, lease=lease)
+        one.wait_for(GRANT)
+        assert one.gang == MAY_END | BEHIND
 
 
 def test_while_there_is_time_to_spare_two_have_the_card_together_and_who_stays_is_recalled() -> None:

@@ -98,6 +98,24 @@ static void two_tenants_get_their_weights_whatever_the_length_of_their_kernels(v
             }
 }
 
+/* By what each was charged, over its weight. */
+static void a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind(void)
+{
+    struct schedule_terms terms[] = {{30, 0, 0}, {70, 0, 0}};
+    uint64_t kernels[] = {500 * MS, 500000};
+    int64_t most = 0, least = 0;
+    scene(2, terms, kernels);
+    play(10 * SECOND); /* by then it is known how long its kernels are */
+    for (int i = 0; i < 1000; i++) {
+        play(20 * MS);
+        schedule_settle(&s, now);
+        int64_t ahead = s.seats[0][0].virtual_time - s.seats[0][1].virtual_time;
+        most = ahead > most ? ahead : most;
+        least = ahead < least ? ahead : least;
+    }
+    EXPECT(most > 600 * (int64_t)MS && most < -5 * least / 4 && -least < 5 * most / 4);
+}
+
 static void a_hard_limit_holds_alone_and_beside_others(void)
 {
     static const uint32_t limits[] = {10, 30, 50, 90};
@@ -514,9 +532,11 @@ static void who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(
     decide_at(began + 4 * MS);
     EXPECT_EQ(s.holder[0], 1);
     EXPECT(s.seats[0][0].draining && !s.seats[0][0].holds);
+    EXPECT(schedule_is_behind_another(&s, 0, 1) && !schedule_is_behind_another(&s, 0, 0));
     EXPECT(s.seats[0][1].over_at > now); /* who drains comes back: this turn has an end, too */
     now = began + 4 * MS + 300000;
     schedule_done(&s, 0, 0, true, now);
+    EXPECT(!schedule_is_behind_another(&s, 0, 1));
     EXPECT_EQ(s.seats[0][0].held_ns, 4 * MS + 300000);
     EXPECT_EQ(s.seats[0][1].held_ns, 0);
     decide_at(now);
@@ -583,6 +603,7 @@ static void nonsense_in_any_order_breaks_nothing(void)
 int main(void)
 {
     RUN(two_tenants_get_their_weights_whatever_the_length_of_their_kernels);
+    RUN(a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind);
     RUN(a_hard_limit_holds_alone_and_beside_others);
     RUN(what_an_idle_tenant_leaves_is_used_by_the_others);
     RUN(who_was_away_gets_its_share_at_once_and_no_more);

@@ -150,6 +150,19 @@ static void the_time_between_two_events_teaches_how_long_a_kernel_takes(void)
     EXPECT(fr_prediction_ns(g) > 6900000 && fr_prediction_ns(g) < 7100000);
 }
 
+static void what_is_launched_behind_the_turn_before_begins_when_that_is_over(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_stream_state *st = state_of(s);
+    atomic_store(&card->queue_end, 0);
+    atomic_store(&card->alone_at, MS_NS);
+    fr_stream_state_queue(st, MS_NS / 2, 100);
+    EXPECT_EQ(atomic_load(&card->queue_end), MS_NS + 100);
+    fr_stream_state_queue(st, 2 * MS_NS, 100);
+    EXPECT_EQ(atomic_load(&card->queue_end), 2 * MS_NS + 100);
+    atomic_store(&card->alone_at, 0);
+}
+
 static void known_kernels_share_a_batch_of_about_a_millisecond(void)
 {
     CUstream s = fresh_stream();
@@ -297,6 +310,7 @@ int main(void)
     RUN(a_stream_has_one_state_and_another_stream_another);
     RUN(a_launch_is_in_flight_until_the_event_behind_it_is_reached);
     RUN(the_time_between_two_events_teaches_how_long_a_kernel_takes);
+    RUN(what_is_launched_behind_the_turn_before_begins_when_that_is_over);
     RUN(known_kernels_share_a_batch_of_about_a_millisecond);
     RUN(a_batch_in_which_the_stream_ran_dry_teaches_nothing);
     RUN(kernels_that_ran_together_are_corrected_by_what_all_took);
