@@ -15,13 +15,25 @@ void schedule_init(struct schedule *s)
 
 /* ---- accounts ---- */
 
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A kernel cannot be taken back: half of it counts before it begins, so that a tenant with long ones is as far ahead of its due
+ * after one as it was behind before. */
+static uint64_t half_a_kernel(const struct schedule_seat *t) { return sooner(t->longest_overrun, SCHEDULE_LONG_GRACE) / 2; }
+
+int64_t schedule_credit_to_begin(const struct schedule_seat *t)
+{
+    uint64_t half = sooner(half_a_kernel(t), SCHEDULE_LONGEST_DEBT * t->terms.limit / 200); /* it never has more than twice that */
+    return larger((int64_t)half, (int64_t)SCHEDULE_LEAST);
+}
+
 /* Who is kept from its limit by others may make up for it later; who is away may not. */
 static int64_t most_credit(const struct schedule_seat *t, uint64_t now)
 {
     bool here = t->wants || t->holds || now - t->left_at < SCHEDULE_LONGEST;
     if (here) return (int64_t)(SCHEDULE_LONGEST_DEBT * t->terms.limit / 100);
     int64_t lease = (int64_t)(SCHEDULE_LONGEST * t->terms.limit / 100);
-    return lease > 2 * (int64_t)SCHEDULE_LEAST ? lease : 2 * (int64_t)SCHEDULE_LEAST;
+    return larger(lease, larger(2 * (int64_t)SCHEDULE_LEAST, schedule_credit_to_begin(t)));
 }
 
 /* Virtual time since the end of its lease. */
@@ -39,16 +51,25 @@ static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
     return alike + (t->draining ? p->drained : p->next / others);
 }
 
+/* So much of `part`, its share of the time since the last charge, was after the end of its lease. */
+static uint64_t part_over(const struct schedule_seat *t, uint64_t part, uint64_t now)
+{
+    if (!t->over_at || now <= t->over_at) return 0;
+    uint64_t since = now - t->charged_at, over = now - t->over_at;
+    return over < since ? (uint64_t)((double)part * (double)over / (double)since) : part;
+}
+
 /* Charges a seat for the time since it was charged last. `front` is the least virtual time of those that have the card or may have it. */
 static void charge(struct schedule_seat *t, const struct parts *parts, int64_t front, uint64_t now)
 {
     uint64_t since = now - t->charged_at;
     bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
-    t->credit_at = t->charged_at = now;
+    t->credit_at = now;
     if (t->holds || t->late) {
         uint64_t part = part_of(t, parts);
         t->held_ns += part;
+        t->overrun_ns += part_over(t, part, now);
         t->virtual_time += (int64_t)(part * SCALE / t->terms.weight);
         if (limited(t)) t->credit -= (int64_t)part;
     } else if (t->wants) {
@@ -56,6 +77,7 @@ static void charge(struct schedule_seat *t, const struct parts *parts, int64_t f
         if (held_back) t->throttled_ns += since;
     }
     if (t->credit > most_credit(t, now)) t->credit = most_credit(t, now);
+    t->charged_at = now;
 }
 
 /* So much of the time since the last charge was before `until`. */
@@ -100,11 +122,10 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     }
 }
 
-/* By which turns are given out. A kernel cannot be taken back: half of it counts before it begins, so that a tenant with long ones
- * is as far ahead of its due after one as it was behind before. */
+/* By which turns are given out. */
 static int64_t claim(const struct schedule_seat *t)
 {
-    return t->virtual_time + (int64_t)(sooner(t->longest_overrun, SCHEDULE_LONG_GRACE) / 2 * SCALE / t->terms.weight);
+    return t->virtual_time + (int64_t)(half_a_kernel(t) * SCALE / t->terms.weight);
 }
 
 /* The least virtual time of the others that are there to use the card; own when there is nobody. */
@@ -175,7 +196,7 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
 /* For being away its right to the time of others passes, as fast as it could have used it at most. */
 static void come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now)
 {
-    int64_t floor = s->virtual_time[card] - BURST * SCALE / t->terms.weight;
+    int64_t floor = s->virtual_time[card] - (BURST + (int64_t)half_a_kernel(t)) * SCALE / t->terms.weight;
     int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
     if (floor > most && now - t->left_at < SCHEDULE_LONGEST) floor = most; /* who was away for longer has saved up nothing */
     if (t->virtual_time < floor) t->virtual_time = floor;
@@ -202,12 +223,11 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
     if (!t->present) return;
     charge_all(s, card, now);
     if (t->over_at && now > t->over_at) {
-        uint64_t over = now - t->over_at;
         t->overruns++;
-        t->longest_overrun = over > t->longest_overrun ? over : t->longest_overrun - t->longest_overrun / 16;
+        t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
     }
     t->holds = t->late = t->draining = t->recalled = t->told = false;
-    t->over_at = t->ends_at = 0;
+    t->over_at = t->ends_at = t->overrun_ns = 0;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
     t->wants = wants_more;
     t->wanted_at = now;
@@ -301,7 +321,7 @@ static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t no
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present || !t->wants || t->holds || t->late || may_hold(t)) continue;
-        uint64_t missing = (uint64_t)((int64_t)SCHEDULE_LEAST - t->credit);
+        uint64_t missing = (uint64_t)(schedule_credit_to_begin(t) - t->credit);
         when = sooner(when, now + missing * 100 / t->terms.limit + 1);
     }
     return when;

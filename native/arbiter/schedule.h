@@ -58,7 +58,8 @@ struct schedule_seat {
     uint64_t gang;        /* bit set of cards that it wants together, this one among them */
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
-    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at, longest_overrun; /* ends_at: as it has said, or began to drain; 0: it has not */
+    uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: as it has said, or began to drain; 0: it has not */
+    uint64_t overrun_ns, longest_overrun; /* charged since the end of this lease; the most of its leases, lately */
     /* for people */
     uint64_t held_ns, waited_ns;
     uint64_t throttled_ns; /* of waited: it was first in line, and only its limit held it back */

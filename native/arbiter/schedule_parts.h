@@ -6,8 +6,10 @@
 
 #define NOBODY (-1)
 
+int64_t schedule_credit_to_begin(const struct schedule_seat *t); /* of one with a limit */
+
 static inline bool limited(const struct schedule_seat *t) { return t->terms.limit > 0 && t->terms.limit < 100; }
-static inline bool has_credit(const struct schedule_seat *t) { return !limited(t) || t->credit >= (int64_t)SCHEDULE_LEAST; }
+static inline bool has_credit(const struct schedule_seat *t) { return !limited(t) || t->credit >= schedule_credit_to_begin(t); }
 static inline bool may_hold(const struct schedule_seat *t) { return t->present && t->wants && !t->holds && !t->late && has_credit(t); }
 static inline bool busy(const struct schedule_seat *t) { return t->present && (t->wants || t->holds || t->late); }
 static inline uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }

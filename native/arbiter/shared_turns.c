@@ -11,7 +11,7 @@
  *      together   --spare is used up, a tenant overreaches or may not share--> all are recalled but the one that has had least,
  *                   and it goes on as in turns of its own: from then on every tenant gets its weight
  *
- * A tenant that works for SCHEDULE_STINT without a break takes all that it can get: then every tenant gets turns, and as much as is due.
+ * A tenant that works for SCHEDULE_STINT without a break, or whose kernels are so long or not known yet, takes all that it can get: then every tenant gets turns, and as much as is due.
  * Each is charged an equal part of what they had together, as the driver's slices are equal. A tenant that is ahead of another by more
  * than SCHEDULE_LAG, by weight, overreaches; that ends it until the card was idle again. Equal slices are not equal use where one tenant
  * leaves most of its slices early: that is not seen, and ends with the spare time. Tenants with a hard limit or of different
@@ -49,7 +49,8 @@ static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now,
         if (!t->present) continue;
         lately += busy(t) || (t->left_at && now - t->left_at < SCHEDULE_ALONE);
         if (!busy(t)) continue;
-        if (now - t->stint_at > SCHEDULE_STINT || limited(t) || has_another_card(s, card, i) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
+        bool kernels_may_be_long = !t->leases || t->longest_overrun > SCHEDULE_STINT;
+        if (kernels_may_be_long || now - t->stint_at > SCHEDULE_STINT || limited(t) || has_another_card(s, card, i) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
         first = t;
     }
     *alone = lately < 2;

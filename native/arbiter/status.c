@@ -1,5 +1,6 @@
 /* What the arbiter shows: trouble, counted by container and kind, and the state of all as JSON (docs/compute.md). */
 #include "node.h"
+#include "schedule_parts.h"
 
 #include "clock.h"
 
@@ -100,9 +101,8 @@ static void number(FILE *f, const char *key, uint64_t value) { fprintf(f, ",\"%s
 
 static const char *state_of(const struct schedule_seat *t)
 {
-    bool limited = t->terms.limit > 0 && t->terms.limit < 100;
     if (t->late || t->holds) return t->late && !t->draining ? "late" : "holds";
-    return !t->wants ? "away" : limited && t->credit < (int64_t)SCHEDULE_LEAST ? "throttled" : "waits";
+    return !t->wants ? "away" : has_credit(t) ? "waits" : "throttled";
 }
 
 static void seat(FILE *f, const struct node *n, uint32_t tenant, uint32_t c, uint64_t now)

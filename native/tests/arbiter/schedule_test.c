@@ -132,6 +132,37 @@ static void a_hard_limit_holds_alone_and_beside_others(void)
             }
 }
 
+/* It is as far above its limit after a kernel as it was below before. */
+static void a_hard_limit_holds_for_kernels_of_half_a_second_within_half_of_one(void)
+{
+    struct schedule_terms terms[] = {{20, 20, 0}};
+    uint64_t kernels[] = {500 * MS};
+    scene(1, terms, kernels);
+    play(5 * SECOND);
+    for (int i = 0; i < 100; i++) {
+        play(200 * MS);
+        int64_t had = (int64_t)tenants[0].gpu - (tenants[0].busy_until > now ? (int64_t)(tenants[0].busy_until - now) : 0);
+        int64_t off = had - (int64_t)(now - SECOND) / 5;
+        EXPECT(off < 260 * (int64_t)MS && off > -260 * (int64_t)MS);
+    }
+}
+
+static void who_was_idle_begins_a_long_kernel_at_once(void)
+{
+    static const struct schedule_terms terms[][2] = {{{20, 20, 0}}, {{50, 0, 0}, {50, 0, 0}}};
+    for (int n = 1; n <= 2; n++) {
+        uint64_t kernels[] = {300 * MS, 100000};
+        scene(n, terms[n - 1], kernels);
+        play(10 * SECOND);
+        tenants[0].to = now; /* leaves after the kernel that it may have begun */
+        play(5 * SECOND);
+        tenants[0].to = UINT64_MAX;
+        uint64_t before = tenants[0].gpu;
+        play(20 * MS);
+        EXPECT(tenants[0].gpu > before);
+    }
+}
+
 static void what_an_idle_tenant_leaves_is_used_by_the_others(void)
 {
     struct schedule_terms terms[] = {{10, 0, 0}, {90, 0, 0}};
@@ -427,10 +458,11 @@ static void all_want(void)
     decide_at(now);
 }
 
-/* After an idle second. */
+/* After an idle second, each has had a turn before. */
 static void rested(int n, const struct schedule_terms *terms)
 {
     scene(n, terms, lengths);
+    for (int i = 0; i < n; i++) s.seats[0][i].leases = 1;
     schedule_settle(&s, now);
     now += SECOND;
     all_want();
@@ -491,9 +523,33 @@ static void who_has_a_hard_limit_or_another_priority_or_several_cards_shares_wit
     schedule_seat(&s, 1, 1, (struct schedule_terms){50, 0, 0}, now);
     schedule_settle(&s, now);
     now += SECOND;
+    s.seats[0][0].leases = s.seats[0][1].leases = 1;
     schedule_want(&s, 0, 0, 1, now);
     schedule_want(&s, 0, 1, 1, now); /* this one only, so far */
     decide_at(now);
+    EXPECT_EQ(holders(), 1);
+}
+
+static void who_is_new_or_has_long_kernels_has_turns_of_its_own(void)
+{
+    rested(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}});
+    EXPECT_EQ(holders(), 2);
+    scene(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}}, lengths);
+    schedule_settle(&s, now);
+    now += SECOND;
+    all_want();
+    EXPECT_EQ(holders(), 1); /* it is new */
+    uint32_t first = tenants[0].holds ? 0 : 1;
+    schedule_done(&s, 0, first, true, now + MS);
+    tenants[first].holds = false;
+    decide_at(now + MS);
+    EXPECT_EQ(holders(), 2); /* each has had a turn, or has one */
+    scene(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}}, lengths);
+    schedule_settle(&s, now);
+    for (int i = 0; i < 2; i++) s.seats[0][i].leases = 1;
+    s.seats[0][0].longest_overrun = SCHEDULE_STINT + MS;
+    now += SECOND;
+    all_want();
     EXPECT_EQ(holders(), 1);
 }
 
@@ -605,6 +661,8 @@ int main(void)
     RUN(two_tenants_get_their_weights_whatever_the_length_of_their_kernels);
     RUN(a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind);
     RUN(a_hard_limit_holds_alone_and_beside_others);
+    RUN(a_hard_limit_holds_for_kernels_of_half_a_second_within_half_of_one);
+    RUN(who_was_idle_begins_a_long_kernel_at_once);
     RUN(what_an_idle_tenant_leaves_is_used_by_the_others);
     RUN(who_was_away_gets_its_share_at_once_and_no_more);
     RUN(a_heavy_newcomer_gets_its_share_and_not_the_whole_card);
@@ -625,6 +683,7 @@ int main(void)
     RUN(who_comes_and_goes_uses_up_the_spare_time_and_no_more);
     RUN(who_gets_more_than_its_weight_ends_it_at_once);
     RUN(who_has_a_hard_limit_or_another_priority_or_several_cards_shares_with_nobody);
+    RUN(who_is_new_or_has_long_kernels_has_turns_of_its_own);
     RUN(who_shared_and_does_not_let_go_is_late_and_the_others_go_on);
     RUN(who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done);
     RUN(who_is_next_itself_keeps_its_turn_until_it_is_done);
