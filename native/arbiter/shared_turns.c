@@ -39,18 +39,19 @@ static bool has_another_card(const struct schedule *s, uint32_t card, uint32_t t
     return false;
 }
 
-/* Of those who are at work. Alone is who has been the only one for SCHEDULE_ALONE. */
-static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now, bool *alone)
+/* Of those who are at work. Alone is who has been the only one for SCHEDULE_ALONE. Of who is new it is not known how long its kernels are:
+ * its first turn is its own. */
+static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now, bool *alone, bool *new)
 {
     const struct schedule_seat *first = NULL;
     uint32_t lately = 0;
+    for (uint32_t i = 0; i < s->tenants; i++) *new |= busy(&s->seats[card][i]) && !s->seats[card][i].leases;
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         lately += busy(t) || (t->left_at && now - t->left_at < SCHEDULE_ALONE);
         if (!busy(t)) continue;
-        bool kernels_may_be_long = !t->leases || t->longest_overrun > SCHEDULE_STINT;
-        if (kernels_may_be_long || now - t->stint_at > SCHEDULE_STINT || limited(t) || has_another_card(s, card, i) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
+        if (t->longest_overrun > SCHEDULE_STINT || now - t->stint_at > SCHEDULE_STINT || limited(t) || has_another_card(s, card, i) || t->late || (first && first->terms.priority != t->terms.priority)) return false;
         first = t;
     }
     *alone = lately < 2;
@@ -178,17 +179,18 @@ static bool tell_one(struct schedule *s, uint32_t card, struct schedule_decision
 
 bool schedule_together(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
-    bool alone = false, fine = all_may_share(s, card, now, &alone);
+    bool alone = false, new = false, fine = all_may_share(s, card, now, &alone, &new);
     int holder = s->holder[card];
     if (!s->open[card]) {
         if (recall_one(s, card, now, out)) return true;
         uint32_t waiting = count(s, card, false);
         bool several = holder == NOBODY ? waiting > 1 : waiting && !s->seats[card][holder].recalled;
-        if (fine && several && s->spare[card] >= SCHEDULE_REOPEN && !schedule_drains(s, card)) open_card(s, card);
-    } else if (!fine || alone || !s->spare[card] || one_overreaches(s, card)) {
-        if (!alone) s->spare[card] = 0;
-        close_card(s, card, now);
-        if (recall_one(s, card, now, out)) return true;
+        if (fine && !new && several && s->spare[card] >= SCHEDULE_REOPEN && !schedule_drains(s, card)) open_card(s, card);
+    } else {
+        bool over = !fine || !s->spare[card] || one_overreaches(s, card);
+        if (over && !alone) s->spare[card] = 0;
+        if (over || alone || new) close_card(s, card, now);
+        if (!s->open[card] && recall_one(s, card, now, out)) return true;
     }
     if (s->open[card]) {
         if (let_in(s, card, now, out) || tell_one(s, card, out)) return true;

@@ -544,6 +544,11 @@ static void who_is_new_or_has_long_kernels_has_turns_of_its_own(void)
     tenants[first].holds = false;
     decide_at(now + MS);
     EXPECT_EQ(holders(), 2); /* each has had a turn, or has one */
+    uint64_t spare = s.spare[0];
+    schedule_seat(&s, 0, 2, (struct schedule_terms){50, 0, 0}, now);
+    schedule_want(&s, 0, 2, 1, now);
+    decide_at(now);
+    EXPECT(!s.open[0] && s.spare[0] == spare); /* for another new one they make room, and lose nothing by it */
     scene(2, (struct schedule_terms[]){{50, 0, 0}, {50, 0, 0}}, lengths);
     schedule_settle(&s, now);
     for (int i = 0; i < 2; i++) s.seats[0][i].leases = 1;
