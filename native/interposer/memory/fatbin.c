@@ -75,8 +75,7 @@ static struct fr_image read_contents(const struct entry *e, const unsigned char 
 {
     if (is_elf(p, size)) return fr_cubin_read(p, size);
     if (e->kind != PTX) return fr_one_piece(size, 0, false);
-    size_t length = strnlen((const char *)p, size);
-    return fr_one_piece(length, fr_ptx_globals((const char *)p, length), true);
+    return fr_ptx_read((const char *)p, size);
 }
 
 static size_t unpack(const struct entry *e, unsigned char *out, size_t room)

@@ -46,8 +46,7 @@ struct fr_image fr_image_read(const void *image, size_t size, const struct fr_ar
     }
     if (magic == FATBIN && size >= 16) return fr_fatbin_read(image, size, arches);
     if (!memcmp(&magic, ELFMAG, SELFMAG)) return fr_cubin_read(image, size);
-    size_t length = strnlen(image, size);
-    return fr_one_piece(length, fr_ptx_globals(image, length), true);
+    return fr_ptx_read(image, size);
 }
 
 struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arches)

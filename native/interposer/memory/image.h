@@ -25,7 +25,8 @@ struct fr_image fr_image_read(const void *image, size_t size, const struct fr_ar
 struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arches);
 
 /* The parts that it is read by. */
-uint64_t fr_ptx_globals(const char *text, size_t length);
+bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes); /* false: not understood */
+struct fr_image fr_ptx_read(const char *text, size_t most);
 struct fr_image fr_cubin_read(const unsigned char *image, size_t size); /* size: SIZE_MAX as above */
 struct fr_image fr_fatbin_read(const unsigned char *image, size_t size, const struct fr_arches *arches);
 

@@ -1,113 +1,318 @@
-/* Variables of a PTX text: what stands after .global outside of functions, in the order in which it is laid out. */
-#include <ctype.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+/* Variables of a PTX text: what .global declares, in functions too.
+ *
+ *      [.extern] .global [.align N] [.attribute(...)] [.v4] .type name[N][N] = value, name, ...;
+ *
+ * An instruction may have .global in it as well: it has no type behind it, or no list of names up to the semicolon. Only cvta
+ * looks the same. A declaration that is not understood makes the text unreadable.
+ *
+ * ptxas puts variables with a value in one section and the others in another, each sorted by alignment. Other compilers may
+ * keep the order of the text, so the larger of the two counts. */
+#include "memory/image.h"
+#include "memory/ptx_tokens.h"
+
 #include <string.h>
 
-struct text {
-    const char *at, *end;
+#define MOST (1ull << 50)        /* more than any card has; sums of it fit */
+#define MOST_ALIGN (1ull << 32)
+#define EXTERNS 64               /* so many are looked for in the rest of the text; further ones count */
+
+/* What the names of a declaration have in common. */
+struct head {
+    uint64_t element, align;
+    bool reference, unknown, aligned;
 };
 
-struct word {
-    const char *at;
-    size_t length;
+struct variable {
+    struct fr_ptx_token name;
+    uint64_t bytes, align;
+    bool array, valued, external, inner; /* inner: of a function */
 };
 
-static bool part_of_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.' || c == '%'; }
+struct reader {
+    struct fr_ptx_text text;
+    struct fr_ptx_token now;
+    struct fr_ptx_token word; /* that stands in front, perhaps with directives between */
+    int depth;
+    bool external, listed; /* listed: `now` is the next name of a declaration */
+    struct head head;
+};
 
-static void skip_comment(struct text *t)
+static uint64_t times(uint64_t a, uint64_t b)
 {
-    bool line = t->at[1] == '/';
-    for (t->at += 2; t->at < t->end; t->at++) {
-        if (line && *t->at == '\n') return;
-        if (!line && t->end - t->at > 1 && t->at[0] == '*' && t->at[1] == '/') {
-            t->at += 2;
-            return;
-        }
-    }
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) || product > MOST ? MOST : product;
 }
 
-/* A word, or one other character; of length 0 at the end. */
-static struct word next(struct text *t)
+static uint64_t plus(uint64_t a, uint64_t b) { return a + b > MOST ? MOST : a + b; }
+static uint64_t round_up(uint64_t n, uint64_t align) { return (n + align - 1) / align * align; }
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* ---- tokens ---- */
+
+static bool at_mark(const struct reader *r, char c) { return r->now.kind == FR_PTX_MARK && *r->now.at == c; }
+
+static void advance(struct reader *r)
 {
-    for (;;) {
-        while (t->at < t->end && isspace((unsigned char)*t->at)) t->at++;
-        if (t->end - t->at < 2 || t->at[0] != '/' || (t->at[1] != '/' && t->at[1] != '*')) break;
-        skip_comment(t);
-    }
-    struct word w = {t->at, 0};
-    if (t->at == t->end) return w;
-    if (!part_of_word(*t->at)) t->at++;
-    else
-        while (t->at < t->end && part_of_word(*t->at)) t->at++;
-    w.length = (size_t)(t->at - w.at);
-    return w;
+    if (r->now.kind != FR_PTX_DIRECTIVE) r->word = r->now;
+    if (at_mark(r, '{')) r->depth++;
+    if (at_mark(r, '}')) r->depth--;
+    if (at_mark(r, ';') || at_mark(r, '{') || at_mark(r, '}')) r->external = false;
+    if (r->now.kind == FR_PTX_DIRECTIVE && fr_ptx_is(r->now, ".extern")) r->external = true;
+    r->now = fr_ptx_next(&r->text);
 }
 
-static bool is(struct word w, const char *text) { return strlen(text) == w.length && !memcmp(w.at, text, w.length); }
+static bool accept(struct reader *r, char c)
+{
+    if (!at_mark(r, c)) return false;
+    advance(r);
+    return true;
+}
 
-static uint64_t number(struct word w)
+static bool accept_number(struct reader *r, uint64_t *n)
+{
+    if (!fr_ptx_number(r->now, n)) return false;
+    advance(r);
+    return true;
+}
+
+static struct reader reader_of(const char *text, size_t length)
+{
+    struct reader r = {.text = {text, text + length}};
+    advance(&r);
+    return r;
+}
+
+/* ---- what stands in front of the names ---- */
+
+static uint64_t digits(const char **at, const char *end)
 {
     uint64_t n = 0;
-    bool hex = w.length > 2 && w.at[0] == '0' && (w.at[1] | 0x20) == 'x';
-    for (size_t i = hex ? 2 : 0; i < w.length && isxdigit((unsigned char)w.at[i]); i++) {
-        int digit = isdigit((unsigned char)w.at[i]) ? w.at[i] - '0' : (w.at[i] | 0x20) - 'a' + 10;
-        if (digit > 9 && !hex) break;
-        if (n > UINT64_MAX / 32) return UINT64_MAX / 2;
-        n = n * (hex ? 16 : 10) + (uint64_t)digit;
-    }
+    for (; *at < end && **at >= '0' && **at <= '9'; ++*at) n = n > 4096 ? n : n * 10 + (uint64_t)(**at - '0');
     return n;
 }
 
-/* ".f32" is 4: the digits that end the name are its bits; ".f16x2" and ".v4" are factors of their own. */
-static uint64_t type_bytes(struct word w)
+/* ".f32" is 4 bytes, ".f16x2" too: the name says the bits and how many. 0: no such type. */
+static uint64_t type_bytes(struct fr_ptx_token t)
 {
-    static const char *const types[] = {".u8", ".s8", ".b8", ".u16", ".s16", ".b16", ".f16", ".bf16", ".u32", ".s32", ".b32", ".f32",
-                                        ".f16x2", ".bf16x2", ".u64", ".s64", ".b64", ".f64", ".b128"};
-    static const unsigned char bytes[] = {1, 1, 1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 4, 8, 8, 8, 8, 16};
-    for (size_t i = 0; i < sizeof bytes; i++)
-        if (is(w, types[i])) return bytes[i];
-    return 0;
+    const char *at = t.at + 1, *end = t.at + t.length;
+    if (end - at > 1 && at[0] == 'b' && at[1] == 'f') at++;
+    if (at == end || !strchr("busf", *at)) return 0;
+    uint64_t bits = (at++, digits(&at, end)), count = 1;
+    if (end - at > 1 && *at == 'x') at++, count = digits(&at, end);
+    return at == end ? (bits * count + 7) / 8 : 0;
 }
 
-/* An array without a size has as many elements as its value: at most one for every two characters up to the end. */
-static uint64_t values(const struct text *t)
+static uint64_t vector_of(struct fr_ptx_token t)
 {
-    const char *end = memchr(t->at, ';', (size_t)(t->end - t->at));
-    return (uint64_t)((end ? end : t->end) - t->at) / 2 + 1;
+    const char *at = t.at + 2, *end = t.at + t.length;
+    if (t.length < 3 || t.at[1] != 'v') return 0;
+    uint64_t n = digits(&at, end);
+    return at == end ? n : 0;
 }
 
-/* What stands after ".global", up to its value or its end. */
-static void variable(struct text *t, uint64_t *sum)
+/* Of textures and such: only arrays of them take memory. */
+static uint64_t reference_bytes(struct fr_ptx_token t)
 {
-    uint64_t element = 0, count = 1, align = 0, vector = 1, size;
-    for (struct word w = next(t); w.length && *w.at != '=' && *w.at != ';'; w = next(t)) {
-        if (is(w, ".align")) align = number(next(t));
-        else if (is(w, ".v2")) vector = 2;
-        else if (is(w, ".v4")) vector = 4;
-        else if (type_bytes(w)) element = type_bytes(w);
-        else if (*w.at == '[') {
-            w = next(t);
-            if (!w.length) break; /* the text ends here */
-            if (isdigit((unsigned char)*w.at) && __builtin_mul_overflow(count, number(w), &count)) count = UINT64_MAX >> 8;
-            if (*w.at == ']' && __builtin_mul_overflow(count, values(t), &count)) count = UINT64_MAX >> 8;
-        }
+    return fr_ptx_is(t, ".texref") ? 52 : fr_ptx_is(t, ".surfref") ? 28 : fr_ptx_is(t, ".samplerref") ? 20 : 0;
+}
+
+static void skip_parentheses(struct reader *r)
+{
+    int open = 0;
+    do {
+        open += at_mark(r, '(') - at_mark(r, ')');
+        if (open) advance(r);
+    } while (open && r->now.kind != FR_PTX_END);
+    accept(r, ')');
+}
+
+static struct head read_head(struct reader *r)
+{
+    struct head h = {.align = 1};
+    uint64_t vector = 1, n;
+    while (r->now.kind == FR_PTX_DIRECTIVE) {
+        struct fr_ptx_token t = r->now;
+        advance(r);
+        if (fr_ptx_is(t, ".align")) {
+            h.aligned = true;
+            if (accept_number(r, &n)) h.align = larger(h.align, n);
+        } else if (fr_ptx_is(t, ".attribute")) skip_parentheses(r);
+        else if (vector_of(t)) vector = vector_of(t);
+        else if (type_bytes(t)) h.element = type_bytes(t);
+        else if (reference_bytes(t)) h.element = reference_bytes(t), h.reference = true;
+        else h.unknown = true;
     }
-    if (!element || __builtin_mul_overflow(element * vector, count, &size) || size > UINT64_MAX >> 4) return;
-    if (!align || align > 1 << 20) align = element * vector;
-    *sum = (*sum + align - 1) / align * align + size;
+    h.element = times(h.element, vector);
+    h.align = larger(h.align, h.reference ? 4 : h.element); /* never less than the type needs */
+    if (h.align > MOST_ALIGN) h.align = MOST_ALIGN;
+    return h;
 }
 
-uint64_t fr_ptx_globals(const char *text, size_t length)
+/* ---- a name with what follows it ---- */
+
+/* [] may stand first: then the value says how many. */
+static bool read_dimensions(struct reader *r, uint64_t *count, bool *array, bool *open)
 {
-    struct text t = {text, text + length};
-    uint64_t sum = 0;
-    int depth = 0;
-    for (struct word w = next(&t); w.length; w = next(&t)) {
-        if (*w.at == '{') depth++;
-        if (*w.at == '}') depth--;
-        if (depth == 0 && is(w, ".global")) variable(&t, &sum);
+    uint64_t n;
+    while (at_mark(r, '[')) {
+        bool first = !*array;
+        *array = true;
+        advance(r);
+        if (first && at_mark(r, ']')) *open = true;
+        else if (accept_number(r, &n)) *count = times(*count, n);
+        else return false;
+        if (!accept(r, ']')) return false;
     }
-    return sum;
+    return true;
+}
+
+/* Elements of the outermost braces; 0 for {}. */
+static uint64_t read_value(struct reader *r)
+{
+    int open = 0;
+    uint64_t items = 0;
+    struct fr_ptx_token before = r->now;
+    for (; r->now.kind != FR_PTX_END; before = r->now, advance(r)) {
+        if (!open && (at_mark(r, ',') || at_mark(r, ';'))) break;
+        if (at_mark(r, '}') || at_mark(r, ')')) items += --open == 0 && !fr_ptx_is(before, "{");
+        else if (at_mark(r, '{') || at_mark(r, '(')) open++;
+        else if (open == 1 && at_mark(r, ',')) items++;
+    }
+    return items;
+}
+
+/* name<N> is N variables. */
+static bool read_copies(struct reader *r, const struct head *h, uint64_t *element, uint64_t *count)
+{
+    uint64_t n;
+    if (!accept(r, '<')) return true;
+    if (!accept_number(r, &n) || !accept(r, '>')) return false;
+    *element = round_up(*element, h->align);
+    *count = n;
+    return true;
+}
+
+static bool read_name(struct reader *r, struct variable *v)
+{
+    const struct head h = r->head;
+    uint64_t element = h.element, count = 1;
+    bool open = false;
+    *v = (struct variable){.name = r->now, .align = h.align, .external = r->external, .inner = r->depth > 0};
+    if (r->now.kind != FR_PTX_WORD) return false;
+    advance(r);
+    v->array = at_mark(r, '<');
+    if (!read_copies(r, &h, &element, &count) || !read_dimensions(r, &count, &v->array, &open)) return false;
+    uint64_t items = 0;
+    if (accept(r, '=')) v->valued = true, items = read_value(r);
+    if (open && !items && !v->external) return false;
+    if (!h.reference || v->array) v->bytes = times(element, open ? times(count, items) : count);
+    return at_mark(r, ',') || at_mark(r, ';');
+}
+
+/* ---- declarations ---- */
+
+enum found { NONE, VARIABLE, WRONG };
+
+/* The names up to the semicolon, read once in advance. */
+static enum found look_ahead(struct reader r, bool cvta)
+{
+    const struct head h = r.head;
+    struct variable v;
+    bool certain = h.aligned, good;
+    int names = 0;
+    if (!h.element && !h.unknown) return NONE;
+    do {
+        good = read_name(&r, &v);
+        certain |= v.array || v.valued;
+        names++;
+    } while (good && accept(&r, ','));
+    if (!good) return certain ? WRONG : NONE;
+    if (cvta && names == 2 && !certain) return NONE;
+    if (!h.element) return certain || r.depth == 0 ? WRONG : NONE;
+    return VARIABLE;
+}
+
+static enum found next_variable(struct reader *r, struct variable *v)
+{
+    for (; !r->listed; advance(r)) {
+        if (r->now.kind == FR_PTX_END) return NONE;
+        if (r->now.kind != FR_PTX_DIRECTIVE || !fr_ptx_is(r->now, ".global")) continue;
+        struct reader ahead = *r;
+        bool cvta = fr_ptx_is(r->word, "cvta");
+        advance(&ahead);
+        ahead.head = read_head(&ahead);
+        enum found found = look_ahead(ahead, cvta);
+        if (found == WRONG) return WRONG;
+        if (found == NONE) continue;
+        *r = ahead;
+        break;
+    }
+    read_name(r, v);
+    r->listed = accept(r, ',');
+    return VARIABLE;
+}
+
+static bool is_same(const struct variable *a, const struct variable *b)
+{
+    return !a->inner && a->name.length == b->name.length && !memcmp(a->name.at, b->name.at, a->name.length) && a->bytes >= b->bytes;
+}
+
+/* An external variable is there once: where it is defined, or else where it is first declared. */
+static bool is_elsewhere(const char *text, size_t length, const struct variable *external)
+{
+    struct reader r = reader_of(text, length);
+    struct variable v;
+    while (next_variable(&r, &v) == VARIABLE)
+        if (is_same(&v, external) && (!v.external || v.name.at < external->name.at)) return true;
+    return false;
+}
+
+/* ---- where they stand ---- */
+
+/* A section: bytes by the power of two that they are aligned to, each rounded up to it but for one, of which `slack` is more. */
+struct section {
+    struct {
+        uint64_t bytes, slack;
+    } of[33];
+};
+
+static void add(struct section *s, const struct variable *v)
+{
+    unsigned i = 0;
+    while (1ull << i < v->align) i++;
+    uint64_t bytes = round_up(v->bytes, 1ull << i), slack = bytes - v->bytes;
+    if (!s->of[i].bytes || slack < s->of[i].slack) s->of[i].slack = slack;
+    s->of[i].bytes = plus(s->of[i].bytes, bytes);
+}
+
+static uint64_t behind_section(const struct section *s, uint64_t at)
+{
+    for (int i = 32; i >= 0; i--)
+        if (s->of[i].bytes) at = plus(round_up(at, 1ull << i), s->of[i].bytes) - s->of[i].slack;
+    return at;
+}
+
+bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes)
+{
+    struct reader r = reader_of(text, length);
+    struct section valued = {0}, plain = {0};
+    struct variable v;
+    uint64_t in_order = 0;
+    int externs = 0;
+    enum found found;
+    while ((found = next_variable(&r, &v)) == VARIABLE) {
+        if (v.external && externs++ < EXTERNS && is_elsewhere(text, length, &v)) continue;
+        add(v.valued ? &valued : &plain, &v);
+        in_order = plus(round_up(in_order, v.align), v.bytes);
+    }
+    *bytes = larger(in_order, behind_section(&plain, behind_section(&valued, 0)));
+    return found == NONE;
+}
+
+struct fr_image fr_ptx_read(const char *text, size_t most)
+{
+    size_t length = strnlen(text, most);
+    uint64_t globals = 0;
+    bool understood = fr_ptx_globals(text, length, &globals);
+    return fr_one_piece(length, globals, understood);
 }

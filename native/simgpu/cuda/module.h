@@ -33,7 +33,8 @@ struct sim_function {
 
 struct sim_global {
     char name[256];
-    size_t size, offset;
+    size_t size, align, offset;
+    bool valued, external, inner; /* inner: of a function */
     struct sim_global *next;
 };
 
@@ -83,8 +84,9 @@ struct sim_module {
     struct sim_module *next;
 };
 
-/* ptx.c, cubin.c, fatbin.c: false: no such thing */
+/* ptx.c, ptx_globals.c, cubin.c, fatbin.c: false: no such thing */
 extern const struct sim_timing sim_no_timing;
+bool sim_parse_ptx_globals(struct sim_image *image, const char *text);
 bool sim_parse_ptx(struct sim_module *m, struct sim_image *image, const char *text);
 bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t size); /* size 0: as large as it says */
 bool sim_parse_fatbin(struct sim_module *m, const unsigned char *file);

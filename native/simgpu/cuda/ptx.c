@@ -1,4 +1,4 @@
-/* A reader of PTX that sees what the model needs: kernels, their parameters, global variables, and remarks of the form
+/* A reader of PTX that sees what the model needs: kernels, their parameters, and remarks of the form
  *     // simgpu: time_us=500 share=1.0          the next kernel takes 500 us and all SMs
  *     // simgpu: time_us=$1                     the number of microseconds is parameter 1
  *     // simgpu: per_wave_us=20 blocks_per_sm=4 as many waves as the grid needs, 20 us each
@@ -48,6 +48,13 @@ static void skip_comment(struct reader *r)
     r->at = end;
 }
 
+/* No escapes in it, as in ptxas. */
+static void skip_string(struct reader *r)
+{
+    const char *end = strchr(r->at + 1, '"');
+    r->at = end ? end + 1 : r->at + strlen(r->at);
+}
+
 static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '.' || c == '%'; }
 
 /* The next token: a word, or one other character; empty at the end. */
@@ -57,11 +64,12 @@ static void token(struct reader *r, char *out, size_t size)
     for (;;) {
         while (isspace((unsigned char)*r->at)) r->at++;
         if (r->at[0] == '/' && (r->at[1] == '/' || r->at[1] == '*')) skip_comment(r);
+        else if (*r->at == '"') skip_string(r);
         else break;
     }
     if (*r->at && !word_char(*r->at)) out[n++] = *r->at++;
     else
-        while (word_char(*r->at)) {
+        while (word_char(*r->at) && (*r->at != '.' || n == 0 || out[0] != '.')) { /* ".visible.entry" is two */
             if (n + 1 < size) out[n++] = *r->at;
             r->at++;
         }
@@ -140,18 +148,6 @@ static bool entry(struct reader *r, struct sim_module *m)
     return f->name[0] && (*r->at != '(' || parameters(r, f));
 }
 
-static bool global(struct reader *r, struct sim_image *m)
-{
-    struct sim_global *g = calloc(1, sizeof *g);
-    size_t align;
-    if (!g || !variable(r, "=;", g->name, sizeof g->name, &g->size, &align)) return free(g), true; /* textures and such */
-    g->offset = (size_t)sim_round(m->global_bytes, align);
-    m->global_bytes = g->offset + g->size;
-    g->next = m->globals;
-    m->globals = g;
-    return true;
-}
-
 /* Of the kernel that is being read: what its threads keep outside of registers. */
 static void local(struct reader *r, struct sim_module *m)
 {
@@ -171,7 +167,6 @@ bool sim_parse_ptx(struct sim_module *m, struct sim_image *image, const char *te
         if (word[0] == '}') r.depth--;
         if (r.depth > 0 && !strcmp(word, ".local")) local(&r, m);
         if (r.depth == 0 && !strcmp(word, ".entry") && !entry(&r, m)) return false;
-        if (r.depth == 0 && !strcmp(word, ".global") && !global(&r, image)) return false;
     }
-    return versioned && r.depth == 0;
+    return versioned && r.depth == 0 && sim_parse_ptx_globals(image, text);
 }

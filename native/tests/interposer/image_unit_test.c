@@ -49,13 +49,6 @@ static void a_container_that_claims_more_than_there_is_is_unreadable(void)
     EXPECT(!fr_image_read(&fat, sizeof fat, NULL).unreadable);
 }
 
-static void an_array_without_a_size_has_as_many_elements_as_values(void)
-{
-    static const char text[] = ".version 8.0\n.global .u64 a[] = {1,2,3,4,5,6,7,8};\n";
-    EXPECT(fr_ptx_globals(text, sizeof text - 1) >= 64);
-    EXPECT(fr_ptx_globals(text, sizeof text - 1) <= 128);
-}
-
 /* ---- for fatbin_test.py ---- */
 
 static uint8_t *file_of(const char *path, size_t *size)
@@ -107,6 +100,5 @@ int main(int count, char **arguments)
     RUN(a_match_from_before_the_beginning_is_bad);
     RUN(frames_of_plain_and_repeated_blocks_follow_each_other);
     RUN(a_container_that_claims_more_than_there_is_is_unreadable);
-    RUN(an_array_without_a_size_has_as_many_elements_as_values);
     FINISH;
 }

@@ -1,0 +1,271 @@
+/* Variables of .global, as ptxas lays them out (tests/interposer/ptx_compiler_test.py compares). It looks for the word in a copy
+ * of the text in which comments and strings are blank, descends into what stands behind it character by character, keeps a list,
+ * and gives out places at the end: first those with a value, then the others, those with the largest alignment first. A size
+ * is 32 bits, in ptxas too. */
+#include "module.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct declaration {
+    const char *at;
+    struct sim_image *image;
+    size_t element, natural, align;
+    bool reference, external, inner;
+};
+
+static bool name_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%'; }
+static const char *spaces(const char *p) { return p + strspn(p, " \t\n\r\f"); }
+
+static void blank(char *from, size_t n)
+{
+    for (; n; n--, from++)
+        if (*from != '\n') *from = ' ';
+}
+
+/* false: something does not end. */
+static bool blank_what_is_no_code(char *text)
+{
+    static const struct { const char *begin, *end; } kinds[] = {{"//", "\n"}, {"/*", "*/"}, {"\"", "\""}};
+    for (char *p = text; *p; p++)
+        for (size_t i = 0; i < 3; i++) {
+            size_t n = strlen(kinds[i].begin);
+            if (strncmp(p, kinds[i].begin, n) != 0) continue;
+            char *end = strstr(p + n, kinds[i].end);
+            if (!end && i) return false;
+            blank(p, end ? (size_t)(end - p) + strlen(kinds[i].end) : strlen(p));
+            break;
+        }
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ') *text = ' ';
+    return true;
+}
+
+static bool take(struct declaration *d, char c)
+{
+    d->at = spaces(d->at);
+    if (*d->at != c) return false;
+    d->at++;
+    return true;
+}
+
+static bool integer(struct declaration *d, size_t *n)
+{
+    char *end;
+    d->at = spaces(d->at);
+    if (!strncmp(d->at, "WARP_SZ", 7) && !name_char(d->at[7])) return d->at += 7, *n = 32, true;
+    if (!isdigit((unsigned char)*d->at)) return false;
+    bool binary = d->at[0] == '0' && (d->at[1] == 'b' || d->at[1] == 'B');
+    *n = strtoull(d->at + (binary ? 2 : 0), &end, binary ? 2 : 0);
+    if (*end == 'U') end++;
+    d->at = end;
+    return !name_char(*end);
+}
+
+static size_t size_of_type(const char *name, size_t length)
+{
+    static const struct { const char *names; size_t size; } types[] = {
+        {" u8 s8 b8 ", 1}, {" u16 s16 b16 f16 bf16 ", 2}, {" u32 s32 b32 f32 f16x2 bf16x2 ", 4}, {" u64 s64 b64 f64 ", 8}, {" b128 ", 16}};
+    char key[16];
+    if (length > sizeof key - 3) return 0;
+    key[0] = key[length + 1] = ' ', key[length + 2] = 0;
+    memcpy(key + 1, name, length);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strstr(types[i].names, key)) return types[i].size;
+    return 0;
+}
+
+static bool is_called(const char *name, size_t length, const char *other) { return strlen(other) == length && !strncmp(name, other, length); }
+
+/* ".align 8 .v2 .f32": one property after the other, up to the first name. */
+static bool properties(struct declaration *d)
+{
+    size_t vector = 1, n;
+    while (take(d, '.')) {
+        const char *name = d->at;
+        while (name_char(*d->at)) d->at++;
+        size_t length = (size_t)(d->at - name);
+        if (is_called(name, length, "align")) {
+            if (!integer(d, &n) || !n || n & (n - 1)) return false;
+            d->align = n;
+        } else if (is_called(name, length, "attribute")) d->at = strchrnul(d->at, ')'), d->at += *d->at == ')';
+        else if (is_called(name, length, "v2") || is_called(name, length, "v4")) vector = (size_t)(name[1] - '0');
+        else if (is_called(name, length, "texref")) d->element = 52, d->reference = true;
+        else if (is_called(name, length, "surfref")) d->element = 28, d->reference = true;
+        else if (is_called(name, length, "samplerref")) d->element = 20, d->reference = true;
+        else if (!(d->element = size_of_type(name, length))) return false;
+    }
+    d->element *= vector;
+    d->natural = d->reference ? 4 : d->element;
+    return d->element != 0;
+}
+
+static size_t list(struct declaration *d);
+
+/* One element of a list of values. */
+static void element(struct declaration *d)
+{
+    for (d->at = spaces(d->at); *d->at && !strchr(",;})", *d->at); d->at = spaces(d->at)) {
+        char c = *d->at++;
+        if (c == '{' || c == '(') list(d);
+    }
+}
+
+/* How many, behind the opening bracket; the closing one is passed. */
+static size_t list(struct declaration *d)
+{
+    size_t n = 1;
+    d->at = spaces(d->at);
+    if (*d->at == '}') return d->at++, 0;
+    for (element(d); *d->at == ','; element(d)) d->at++, n++;
+    if (*d->at == '}' || *d->at == ')') d->at++;
+    return n;
+}
+
+static bool value(struct declaration *d, size_t *elements)
+{
+    if (!take(d, '=')) return false;
+    if (take(d, '{')) return *elements = list(d), *elements > 0;
+    return element(d), *elements = 1, true;
+}
+
+static bool sizes(struct declaration *d, size_t *count, bool *array, bool *open)
+{
+    size_t n;
+    while (take(d, '[')) {
+        *open |= !*array && *spaces(d->at) == ']';
+        if (!*open || *array) {
+            if (!integer(d, &n)) return false;
+            *count *= n;
+        }
+        *array = true;
+        if (!take(d, ']')) return false;
+    }
+    return true;
+}
+
+static struct sim_global **end_of(struct sim_image *image)
+{
+    struct sim_global **last = &image->globals;
+    while (*last) last = &(*last)->next;
+    return last;
+}
+
+static bool variable(struct declaration *d)
+{
+    size_t count = 1, elements = 0;
+    bool array = false, open = false;
+    struct sim_global g = {.external = d->external, .inner = d->inner, .align = d->align > d->natural ? d->align : d->natural};
+    d->at = spaces(d->at);
+    for (size_t n = 0; name_char(*d->at); d->at++)
+        if (n + 1 < sizeof g.name) g.name[n++] = *d->at;
+    if (!g.name[0] || isdigit((unsigned char)g.name[0])) return false;
+    size_t each = d->element;
+    if (take(d, '<')) {
+        each = (size_t)sim_round(each, g.align);
+        if (!integer(d, &count) || !take(d, '>')) return false;
+    }
+    if (!sizes(d, &count, &array, &open)) return false;
+    g.valued = value(d, &elements) && !d->reference;
+    if (open && !elements && !d->external) return false;
+    g.size = d->reference && !array ? 0 : (uint32_t)(each * count * (open ? elements : 1));
+    struct sim_global *kept = malloc(sizeof *kept);
+    if (!kept) return false;
+    *kept = g;
+    *end_of(d->image) = kept;
+    return true;
+}
+
+/* The instruction in which .global is followed by what a declaration may have too: two names and a semicolon. */
+static bool is_cvta(const char *text, const char *at)
+{
+    const char *word = at;
+    do { /* back over ".to" and the like, to what is no directive */
+        while (word > text && isspace((unsigned char)word[-1])) word--;
+        while (word > text && (name_char(word[-1]) || word[-1] == '.')) word--;
+    } while (word > text && *word == '.' && isspace((unsigned char)word[-1]));
+    return !strncmp(word, "cvta", 4) && !name_char(word[4]);
+}
+
+static void drop_from(struct sim_global **from)
+{
+    for (struct sim_global *g = *from, *next; g; g = next) next = g->next, free(g);
+    *from = NULL;
+}
+
+/* A list of names up to the semicolon. false: there is a declaration that nobody can read. */
+static bool names(struct declaration *d)
+{
+    struct sim_global **last = end_of(d->image);
+    do
+        if (!variable(d)) return drop_from(last), d->inner || !strchr("[<=", *d->at);
+    while (take(d, ','));
+    if (!take(d, ';')) drop_from(last);
+    return true;
+}
+
+/* ---- places ---- */
+
+/* An external one is there once. Those before it in the list were kept. */
+static bool is_elsewhere(const struct sim_image *image, const struct sim_global *external)
+{
+    bool before = true;
+    for (const struct sim_global *g = image->globals; g; g = g->next) {
+        if (g == external) before = false;
+        if (g == external || g->inner || strcmp(g->name, external->name) != 0) continue;
+        if (!g->external || g->size > external->size || (before && g->size == external->size)) return true;
+    }
+    return false;
+}
+
+static void forget_externs(struct sim_image *image)
+{
+    for (struct sim_global **p = &image->globals; *p;) {
+        struct sim_global *g = *p;
+        if (!g->external || !is_elsewhere(image, g)) {
+            p = &g->next;
+            continue;
+        }
+        *p = g->next;
+        free(g);
+    }
+}
+
+static size_t place(struct sim_image *image, size_t at, bool valued)
+{
+    for (size_t align = 1ull << 32; align; align /= 2)
+        for (struct sim_global *g = image->globals; g; g = g->next) {
+            if (g->valued != valued || g->align != align) continue;
+            g->offset = (size_t)sim_round(at, align);
+            at = g->offset + g->size;
+        }
+    return at;
+}
+
+static bool read_all(struct sim_image *image, const char *text)
+{
+    int depth = 0;
+    bool external = false;
+    for (const char *p = text; *p; p++) {
+        depth += (*p == '{') - (*p == '}');
+        if (strchr(";{}", *p)) external = false;
+        if (*p != '.') continue;
+        if (!strncmp(p, ".extern", 7) && !name_char(p[7])) external = true;
+        if (strncmp(p, ".global", 7) != 0 || name_char(p[7])) continue;
+        struct declaration d = {.at = p + 7, .image = image, .external = external, .inner = depth > 0};
+        if (!is_cvta(text, p) && properties(&d) && !names(&d)) return false;
+    }
+    return true;
+}
+
+bool sim_parse_ptx_globals(struct sim_image *image, const char *text)
+{
+    char *code = strdup(text);
+    bool good = code && blank_what_is_no_code(code) && read_all(image, code);
+    free(code);
+    if (!good) return false;
+    forget_externs(image);
+    image->global_bytes = place(image, place(image, 0, true), false);
+    return true;
+}

@@ -1,0 +1,76 @@
+/* Variables of PTX texts, as the library reads them. With the argument "texts" it is the program that ptx_compiler_test.py asks:
+ * it prints the texts, the bytes and what the library reads, each up to a zero byte. */
+#include "check.h"
+#include "memory/image.h"
+#include "ptx_texts.h"
+
+/* In memory of its own, so that a sanitizer finds a byte read behind the end. */
+static bool globals_of(const char *text, size_t length, uint64_t *bytes)
+{
+    char *copy = malloc(length + 1);
+    if (!copy) exit(2);
+    memcpy(copy, text, length);
+    char *exact = realloc(copy, length ? length : 1);
+    bool understood = fr_ptx_globals(exact, length, bytes);
+    free(exact);
+    return understood;
+}
+
+static uint64_t read_text(const char *text)
+{
+    uint64_t bytes = 0;
+    const char *whole = ptx_whole(text);
+    return globals_of(whole, strlen(whole), &bytes) ? bytes : UINT64_MAX;
+}
+
+static void texts_are_read_as_ptxas_reads_them_or_as_more(void)
+{
+    for (size_t i = 0; i < PTX_TEXTS; i++) {
+        uint64_t found = read_text(ptx_texts[i].text);
+        if (found != ptx_most(&ptx_texts[i])) printf("%s\n", ptx_texts[i].name);
+        EXPECT_EQ(found, ptx_most(&ptx_texts[i]));
+    }
+}
+
+static void what_is_not_understood_is_unreadable(void)
+{
+    for (size_t i = 0; i < UNREADABLE_TEXTS; i++) {
+        const char *whole = ptx_whole(unreadable_texts[i]);
+        if (!fr_image_read(whole, strlen(whole), NULL).unreadable) printf("%s\n", unreadable_texts[i]);
+        EXPECT(fr_image_read(whole, strlen(whole), NULL).unreadable);
+    }
+}
+
+static void sums_end_at_more_than_any_card_has(void)
+{
+    char text[20000] = "";
+    for (int i = 0; i < 200; i++) sprintf(text + strlen(text), ".global .align 2147483648 .b8 x%d[18446744073709551615];\n", i);
+    uint64_t bytes = 0;
+    EXPECT(fr_ptx_globals(text, strlen(text), &bytes));
+    EXPECT_EQ(bytes, 1ull << 50);
+}
+
+static void a_text_may_end_anywhere(void)
+{
+    uint64_t bytes;
+    for (size_t i = 0; i < PTX_TEXTS; i++)
+        for (size_t n = 0; n <= strlen(ptx_texts[i].text); n++) globals_of(ptx_texts[i].text, n, &bytes);
+}
+
+static int print_texts(void)
+{
+    for (size_t i = 0; i < PTX_TEXTS; i++)
+        printf("%s%c%s%c%llu%c%llu%c", ptx_texts[i].name, 0, ptx_whole(ptx_texts[i].text), 0, ptx_texts[i].bytes, 0,
+               (unsigned long long)read_text(ptx_texts[i].text), 0);
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    if (count == 2 && !strcmp(arguments[1], "texts")) return print_texts();
+    RUN(texts_are_read_as_ptxas_reads_them_or_as_more);
+    RUN(what_is_not_understood_is_unreadable);
+    RUN(sums_end_at_more_than_any_card_has);
+    RUN(a_text_may_end_anywhere);
+    FINISH;
+}
