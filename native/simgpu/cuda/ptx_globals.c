@@ -1,7 +1,7 @@
-/* Variables of .global, as ptxas lays them out (tests/interposer/ptx_compiler_test.py compares). It looks for the word in a copy
- * of the text in which comments and strings are blank, descends into what stands behind it character by character, keeps a list,
- * and gives out places at the end: first those with a value, then the others, those with the largest alignment first. A size
- * is 32 bits, in ptxas too. */
+/* Variables of .global, about as ptxas lays them out: the order of those with one alignment is not known, so padding may differ.
+ * It looks for the word in a copy of the text in which comments and strings are blank, descends into what stands behind it
+ * character by character, keeps a list, and gives out places at the end: first those with a value, then the others, those with
+ * the largest alignment first. A size is 32 bits, in ptxas too. */
 #include "module.h"
 
 #include <ctype.h>
