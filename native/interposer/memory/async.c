@@ -144,7 +144,11 @@ static struct fr_pool *pool_of(CUstream s)
     int card = (uintptr_t)s > 2 && !REAL(cuStreamGetCtx)(s, &c) ? fr_card_of_context(c, &device) : fr_card_here(&device);
     if (device < 0 || REAL(cuDeviceGetMemPool)(&handle, device)) return NULL;
     struct fr_pool *p = fr_pool_use(handle);
-    return p ? p : fr_pool_adopt(handle, device, card);
+    if (likely(p)) return p;
+    fr_pool_handles_enter(); /* until here the device may have got another pool */
+    p = REAL(cuDeviceGetMemPool)(&handle, device) ? NULL : fr_pool_adopt(handle, device, card);
+    fr_pool_handles_leave();
+    return p;
 }
 
 static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream s)
@@ -160,14 +164,21 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream s)
 HOOK CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream s) { return alloc_async(out, size, s); }
 HOOK CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size, CUstream s) { return alloc_async(out, size, fr_per_thread(s)); }
 
-/* A handle that was never seen is none, or the driver knows better. */
+/* A handle that was never seen is none, or the driver knows better: but no pool of that number comes to be meanwhile. */
 static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream s)
 {
-    CUdevice device;
+    CUdevice device = -1;
     if (fr_process_state() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
-    struct fr_pool *p = r ? NULL : fr_pool_adopt(pool, -1, fr_card_here(&device));
-    if (p) {
+    fr_pool_handles_enter();
+    struct fr_pool *p = fr_pool_use(pool);
+    bool known = p != NULL;
+    CUresult r = known ? CUDA_SUCCESS : REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
+    if (!known && !r) p = fr_pool_adopt(pool, -1, fr_card_here(&device));
+    fr_pool_handles_leave();
+    if (known) {
+        r = alloc_from(p, out, size, s);
+        fr_pool_done(p);
+    } else if (p) {
         p->device = device;
         fr_pool_settle(p);
         fr_pool_done(p);

@@ -119,11 +119,14 @@ static struct fr_pool *make(const struct fr_pool_request *q, uint64_t size)
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_DEVICE, q->pool->device}, .maxSize = size};
     CUmemoryPool handle;
     int i = free_place(q->pool->device);
-    if (i < 0 || REAL(cuMemPoolCreate)(&handle, &props)) return NULL;
-    struct fr_pool *p = fr_pool_adopt(handle, q->pool->device, q->pool->card);
-    if (!p) return REAL(cuMemPoolDestroy)(handle), NULL;
-    p->most = size;
-    p->made = p->margin = true;
+    if (i < 0) return NULL;
+    fr_pool_handles_enter();
+    bool there = !REAL(cuMemPoolCreate)(&handle, &props);
+    struct fr_pool *p = there ? fr_pool_adopt_new(handle, q->pool->device, q->pool->card) : NULL;
+    if (p) p->most = size, p->made = p->margin = true;
+    else if (there) REAL(cuMemPoolDestroy)(handle);
+    fr_pool_handles_leave();
+    if (!p) return NULL;
     enter();
     p->doomed = *place(q->pool->device, i) != NULL; /* somebody was quicker */
     if (!p->doomed) *place(q->pool->device, i) = handle;

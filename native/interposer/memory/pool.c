@@ -62,6 +62,12 @@ void fr_pools_enter(void)
     atomic_store(&fr_pools_any, 0);
 }
 
+/* The driver uses a handle's number again as soon as its pool is destroyed. So calls that make or destroy pools, and those with a
+ * handle that is not in the list, are made one at a time, together with the change of the list. */
+static struct fr_mutex handles;
+void fr_pool_handles_enter(void) { fr_mutex_lock(&handles); }
+void fr_pool_handles_leave(void) { fr_mutex_unlock(&handles); }
+
 /* ---- places ---- */
 
 /* Only what was used once is in the list, which every free walks through. */
@@ -96,6 +102,15 @@ struct fr_pool *fr_pool_use(CUmemoryPool handle)
     return p;
 }
 
+struct fr_pool *fr_pool_adopt_new(CUmemoryPool handle, CUdevice device, int card)
+{
+    fr_pools_enter();
+    struct fr_pool *old = find(handle);
+    if (old) old->used = false;
+    fr_unlock(&fr_pools_lock);
+    return fr_pool_adopt(handle, device, card);
+}
+
 /* NULL: no memory for the place. */
 struct fr_pool *fr_pool_adopt(CUmemoryPool handle, CUdevice device, int card)
 {
@@ -124,11 +139,17 @@ static uint64_t reserved_by(const struct fr_pool *p)
     return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, p->charged);
 }
 
+static bool holds_nothing(const struct fr_pool *p)
+{
+    return p->card == FR_NO_CARD || (!p->charged && !attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && !reserved_by(p));
+}
+
 /* The last user of a doomed pool that is empty destroys it. */
 static void bury(struct fr_pool *p)
 {
+    fr_pool_handles_enter();
     fr_mutex_lock(&p->turn.lock);
-    bool empty = !p->charged && !attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 0) && !reserved_by(p);
+    bool empty = holds_nothing(p);
     fr_pools_enter();
     bool last = empty && p->users == 1 && p->used;
     CUmemoryPool handle = p->handle;
@@ -137,10 +158,10 @@ static void bury(struct fr_pool *p)
     p->users--;
     fr_unlock(&fr_pools_lock);
     fr_mutex_unlock(&p->turn.lock);
-    if (!last) return;
-    if (object != FR_NO_OBJECT) fr_object_leave(object); /* it has no bytes any more */
-    fr_pieces_forget(handle);
-    REAL(cuMemPoolDestroy)(handle);
+    if (last && object != FR_NO_OBJECT) fr_object_leave(object); /* it has no bytes any more */
+    if (last) fr_pieces_forget(handle);
+    if (last) REAL(cuMemPoolDestroy)(handle);
+    fr_pool_handles_leave();
 }
 
 void fr_pool_done(struct fr_pool *p)
@@ -154,10 +175,9 @@ void fr_pool_done(struct fr_pool *p)
     fr_unlock(&fr_pools_lock);
 }
 
-void fr_pool_leave(struct fr_pool *p)
+void fr_pool_gone(struct fr_pool *p)
 {
     fr_pools_enter();
-    p->users--;
     p->used = false;
     fr_unlock(&fr_pools_lock);
 }

@@ -32,7 +32,7 @@ struct fr_pool {
     bool made, imported;       /* by this process; from another one */
     bool margin;               /* ours, for the last of the quota (margin_pool.c) */
     bool exported;             /* can go to other processes */
-    bool peers;                /* other devices were given access to it */
+    bool peers;                /* other devices can use it, or the host: other memory would not do */
     struct fr_key key;         /* what exporter and importer know it by; a 0: it was never exported */
     struct fr_pool *next;
 };
@@ -41,9 +41,14 @@ extern struct fr_lock fr_pools_lock;              /* of the list of pools */
 extern _Atomic uint32_t fr_pools_any;             /* 0: this process has no pool that could hold memory */
 void fr_pools_enter(void);                        /* takes the lock; in a forked child drops what the parent knew */
 struct fr_pool *fr_pool_use(CUmemoryPool handle); /* NULL: unknown; else end with fr_pool_done */
+/* With the turn of the handles: */
+void fr_pool_handles_enter(void);
+void fr_pool_handles_leave(void); /* before fr_pool_done */
 struct fr_pool *fr_pool_adopt(CUmemoryPool handle, CUdevice device, int card);
+struct fr_pool *fr_pool_adopt_new(CUmemoryPool handle, CUdevice device, int card); /* the driver has just made it: an older entry is of another pool */
+void fr_pool_gone(struct fr_pool *p); /* the driver has destroyed it */
+
 void fr_pool_done(struct fr_pool *p);
-void fr_pool_leave(struct fr_pool *p); /* ... and its place is free */
 bool fr_pool_make_object(struct fr_pool *p, struct fr_key key); /* others may hold the pool by this key; false: the table is full */
 uint64_t fr_pool_chunk(struct fr_pool *p);
 void fr_pool_settle(struct fr_pool *p); /* the charge becomes what the pool has */

@@ -5,54 +5,124 @@
 #include "memory/api_pool.h"
 #include "memory/devices.h"
 #include "memory/kept_blocks.h"
+#include "memory/place.h"
 #include "memory/pool.h"
-#include "memory/pool_share.h"
 #include "memory/pool_shrink.h"
 #include "memory/pool_waits.h"
 
 #include "cuda_abi.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
-/* A card that the limits do not name has no quota; the host's memory needs none. */
-static int card_of(const CUmemLocation *l)
+#define DEVICES 64
+
+struct where {
+    CUdevice device;
+    int card;
+    bool plain; /* its memory is no better than other memory of the device */
+};
+
+static bool is_host(int type, const CUmemLocation *l)
 {
-    return l->type == CU_MEM_LOCATION_DEVICE ? fr_card_of(l->id) : FR_NO_CARD;
+    return type == CU_MEM_ALLOCATION_TYPE_PINNED && l->type >= CU_MEM_LOCATION_HOST && l->type <= CU_MEM_LOCATION_HOST_NUMA_CURRENT;
 }
 
-static struct fr_pool *adopt(CUmemoryPool handle, const CUmemLocation *l)
+/* Without a current device it is the first card. */
+static int card_here(CUdevice *device)
 {
-    return fr_pool_adopt(handle, l->type == CU_MEM_LOCATION_DEVICE ? l->id : -1, card_of(l));
+    int card = fr_card_here(device);
+    if (*device >= 0) return card;
+    for (*device = 0; *device < DEVICES; ++*device)
+        if ((card = fr_card_of(*device)) != FR_NO_CARD) return card;
+    *device = 0;
+    return FR_NO_CARD;
 }
 
-HOOK CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+/* Where its memory is charged. The host's needs no quota, a card that the limits do not name has none. Managed memory that prefers no
+ * device is charged to the current one, as cuMemAllocManaged is. */
+static struct where where_of(int type, const CUmemLocation *l)
 {
-    CUresult r = REAL(cuMemPoolCreate)(out, props);
-    struct fr_pool *p = r ? NULL : adopt(*out, &props->location);
-    if (r || !p) return r;
-    p->made = true;
-    p->exported = props->handleTypes != 0;
-    p->most = fr_pool_can_be_capped() ? props->maxSize : 0;
-    fr_pool_done(p);
+    struct where w = {-1, FR_NO_CARD, type == CU_MEM_ALLOCATION_TYPE_PINNED && l->type == CU_MEM_LOCATION_DEVICE};
+    if (fr_is_on_a_card(l)) w.card = fr_card_of(w.device = fr_device_of_location(l));
+    else if (!is_host(type, l)) w.card = card_here(&w.device);
+    return w;
+}
+
+HOOK CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *given)
+{
+    if (!out || !given) return REAL(cuMemPoolCreate)(out, given);
+    CUmemPoolProps props = *given; /* the program may change it meanwhile */
+    struct where w = where_of(props.allocType, &props.location);
+    fr_pool_handles_enter();
+    CUmemoryPool handle = NULL;
+    CUresult r = REAL(cuMemPoolCreate)(&handle, &props);
+    struct fr_pool *p = r ? NULL : fr_pool_adopt_new(handle, w.device, w.card);
+    if (p) {
+        p->made = true;
+        p->exported = props.handleTypes != 0;
+        p->peers = !w.plain;
+        p->most = fr_pool_can_be_capped() ? props.maxSize : 0;
+    } else if (!r) {
+        REAL(cuMemPoolDestroy)(handle);
+        r = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    fr_pool_handles_leave();
+    if (!r) *out = handle;
+    if (p) fr_pool_done(p);
     return r;
 }
 
 /* ---- pools that the driver made ---- */
 
-static CUresult seen(CUresult r, const CUmemoryPool *out, const CUmemLocation *l)
+static CUresult seen(CUresult r, CUmemoryPool *out, const CUmemoryPool *handle, struct where w)
 {
-    struct fr_pool *p = r || !l ? NULL : adopt(*out, l);
+    struct fr_pool *p = r ? NULL : fr_pool_adopt(*handle, w.device, w.card);
+    if (p && !w.plain) p->peers = true;
+    fr_pool_handles_leave();
+    if (!r) *out = *handle;
     if (p) fr_pool_done(p);
     return r;
 }
 
-#define ON(device) (&(CUmemLocation){CU_MEM_LOCATION_DEVICE, device})
-HOOK CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice d) { return seen(REAL(cuDeviceGetDefaultMemPool)(out, d), out, ON(d)); }
-HOOK CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d) { return seen(REAL(cuDeviceGetMemPool)(out, d), out, ON(d)); }
-HOOK CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *l, int type) { return seen(REAL(cuMemGetDefaultMemPool)(out, l, type), out, l); }
-HOOK CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *l, int type) { return seen(REAL(cuMemGetMemPool)(out, l, type), out, l); }
+static struct where on(CUdevice d) { return (struct where){d, fr_card_of(d), true}; }
+
+HOOK CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice d)
+{
+    CUmemoryPool handle = NULL;
+    struct where w = on(d);
+    fr_pool_handles_enter();
+    return seen(REAL(cuDeviceGetDefaultMemPool)(out ? &handle : NULL, d), out, &handle, w);
+}
+
+HOOK CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice d)
+{
+    CUmemoryPool handle = NULL;
+    struct where w = on(d);
+    fr_pool_handles_enter();
+    return seen(REAL(cuDeviceGetMemPool)(out ? &handle : NULL, d), out, &handle, w);
+}
+
+HOOK CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *given, int type)
+{
+    if (!given) return REAL(cuMemGetDefaultMemPool)(out, given, type);
+    CUmemoryPool handle = NULL;
+    CUmemLocation l = *given;
+    struct where w = where_of(type, &l);
+    fr_pool_handles_enter();
+    return seen(REAL(cuMemGetDefaultMemPool)(out ? &handle : NULL, &l, type), out, &handle, w);
+}
+
+HOOK CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *given, int type)
+{
+    if (!given) return REAL(cuMemGetMemPool)(out, given, type);
+    CUmemoryPool handle = NULL;
+    CUmemLocation l = *given;
+    struct where w = where_of(type, &l);
+    fr_pool_handles_enter();
+    return seen(REAL(cuMemGetMemPool)(out ? &handle : NULL, &l, type), out, &handle, w);
+}
 
 /* Choosing a pool, who may use it and what it keeps charge nothing: the next synchronisation shows what it did. */
 HOOK CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool pool) { return REAL(cuDeviceSetMemPool)(d, pool); }
@@ -98,21 +168,35 @@ static void leave_device(const struct fr_pool *p)
     if (!REAL(cuDeviceGetDefaultMemPool)(&other, p->device)) REAL(cuDeviceSetMemPool)(p->device, other);
 }
 
-/* Emptied here, and really destroyed by whoever finds it empty: a destroyed pool could not be asked for its size. */
+/* The driver's own, which it will not destroy, or one that was made past us. */
+static CUresult destroy_other(CUmemoryPool handle)
+{
+    fr_pool_handles_enter();
+    struct fr_pool *p = fr_pool_use(handle);
+    bool ours = p && (p->made || p->imported); /* made meanwhile, so it is not the one that was meant */
+    CUresult r = ours ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolDestroy)(handle);
+    if (!r && p) fr_pool_gone(p);
+    fr_pool_handles_leave();
+    if (p) fr_pool_done(p);
+    return r;
+}
+
+/* Emptied here, and really destroyed by whoever finds it empty: a destroyed pool could not be asked for its size. One that came from
+ * another process goes with its last user; pointers of it that are open stay so. */
 HOOK CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     uint64_t nothing = 0;
     fr_kept_blocks_free();
     struct fr_pool *p = fr_pool_use(pool);
-    if (p && p->imported) return fr_pool_import_ends(p);
-    if (!p || !p->made || p->doomed || p->card == FR_NO_CARD) {
+    if (!p || p->doomed || !(p->made || p->imported)) {
+        bool again = p && p->doomed;
         if (p) fr_pool_done(p);
-        return p && p->doomed ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolDestroy)(pool);
+        return again ? CUDA_ERROR_INVALID_VALUE : destroy_other(pool);
     }
     leave_device(p);
-    REAL(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &nothing);
+    if (p->card != FR_NO_CARD) REAL(cuMemPoolSetAttribute)(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &nothing);
     p->doomed = true;
-    cuMemPoolTrimTo(pool, 0);
+    if (p->card != FR_NO_CARD) cuMemPoolTrimTo(pool, 0);
     fr_pool_done(p);
     return CUDA_SUCCESS;
 }

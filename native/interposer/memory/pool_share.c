@@ -2,8 +2,6 @@
  * size, so when the maker is gone the container goes on paying for what is still in use; and to the piece's, which pays when the
  * maker has freed the piece and the pool has given it back (pool_pieces.c). Exporter and importer know the pool by the number that
  * the exported descriptor carries, the piece by the bytes that stand for the pointer. A descriptor alone keeps no memory of a pool. */
-#include "memory/pool_share.h"
-
 #include "base/compiler.h"
 #include "base/kernel.h"
 #include "base/lock.h"
@@ -61,10 +59,14 @@ static CUresult import(CUmemoryPool *out, void *from, int type, unsigned long lo
 {
     struct fr_key key = {0, 0};
     bool known = type == CU_MEM_HANDLE_TYPE_POSIX_FD && fr_descriptor_read((int)(intptr_t)from, &key);
-    CUresult r = REAL(cuMemPoolImportFromShareableHandle)(out, from, type, flags);
-    struct fr_pool *p = r ? NULL : fr_pool_adopt(*out, -1, FR_NO_CARD);
+    CUmemoryPool handle = NULL;
+    fr_pool_handles_enter();
+    CUresult r = REAL(cuMemPoolImportFromShareableHandle)(out ? &handle : NULL, from, type, flags);
+    struct fr_pool *p = r ? NULL : fr_pool_adopt(handle, -1, FR_NO_CARD);
+    if (p && !p->made) p->imported = true;
+    fr_pool_handles_leave();
+    if (!r) *out = handle;
     if (!p) return r;
-    p->imported = true;
     if (known) named(p, key);
     fr_pool_done(p);
     return r;
@@ -106,13 +108,10 @@ HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at
 
 /* Held before the driver imports, so that nobody lets go in between. What nobody in the container pays for cannot be counted
  * here: a pointer keeps the block that the piece lies in, and only the pool's maker knows how large blocks of it can be. */
-HOOK CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool handle, CUmemPoolPtrExportData *data)
+static CUresult import_pointer(CUdeviceptr *out, struct fr_pool *p, CUmemPoolPtrExportData *data)
 {
-    struct fr_pool *p = out && data ? fr_pool_use(handle) : NULL;
-    if (!p || !p->imported) {
-        if (p) fr_pool_done(p);
-        return REAL(cuMemPoolImportPointer)(out, handle, data);
-    }
+    CUmemoryPool handle = p->handle;
+    if (!p->imported) return REAL(cuMemPoolImportPointer)(out, handle, data);
     int pool = p->key.a ? fr_object_join(object_key(p->key)) : FR_NO_OBJECT, piece = fr_object_join(piece_key(data));
     bool paid = pool != FR_NO_OBJECT && piece != FR_NO_OBJECT;
     CUresult r = paid || fr_process_state() == FR_OFF ? REAL(cuMemPoolImportPointer)(out, handle, data) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -123,15 +122,25 @@ HOOK CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool handle, CUme
         fr_object_release(piece);
         fr_object_release(pool);
     }
-    fr_pool_done(p);
     return r;
 }
 
-/* Pointers of it that are open stay so. */
-CUresult fr_pool_import_ends(struct fr_pool *p)
+/* No pool that is known: the driver says so, and none comes to be meanwhile. */
+static CUresult import_unknown(CUdeviceptr *out, CUmemoryPool handle, CUmemPoolPtrExportData *data)
 {
-    CUresult r = REAL(cuMemPoolDestroy)(p->handle);
-    if (r) fr_pool_done(p);
-    else fr_pool_leave(p);
+    fr_pool_handles_enter();
+    struct fr_pool *p = fr_pool_use(handle);
+    CUresult r = p ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolImportPointer)(out, handle, data);
+    fr_pool_handles_leave();
+    if (p) fr_pool_done(p);
+    return r;
+}
+
+HOOK CUresult cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool handle, CUmemPoolPtrExportData *data)
+{
+    struct fr_pool *p = fr_pool_use(handle);
+    if (!p) return import_unknown(out, handle, data);
+    CUresult r = out && data ? import_pointer(out, p, data) : REAL(cuMemPoolImportPointer)(out, handle, data);
+    fr_pool_done(p);
     return r;
 }

@@ -71,15 +71,50 @@ static CUresult free_async(CUdeviceptr p, CUstream handle)
 API CUresult cuMemFreeAsync(CUdeviceptr p, CUstream s) { return free_async(p, s); }
 API CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { return free_async(p, SIM_PER_THREAD(s)); }
 
+/* ---- where a pool's memory lies: on a device, on the host, or, managed, on the current device wherever it is preferred ---- */
+
+static bool on_device(const CUmemLocation *l) { return l->type == CU_MEM_LOCATION_DEVICE || l->type == CU_MEM_LOCATION_DEVICE_LOCALITY_DOMAIN; }
+
+static bool kind_valid(int type, const CUmemLocation *l)
+{
+    bool host = l->type == CU_MEM_LOCATION_HOST || l->type == CU_MEM_LOCATION_HOST_NUMA;
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return host || l->type == CU_MEM_LOCATION_DEVICE || !l->type;
+    return type == CU_MEM_ALLOCATION_TYPE_PINNED && (host || on_device(l));
+}
+
+static int device_of(const CUmemLocation *l)
+{
+    struct sim_ctx *c = sim_current();
+    if (on_device(l)) return l->type == CU_MEM_LOCATION_DEVICE ? l->id : (l->id & 0xff);
+    return c ? c->device : 0;
+}
+
+static struct sim_pool *make_at(const CUmemPoolProps *props)
+{
+    struct sim_pool *p = sim_pool_make(device_of(&props->location), props);
+    if (p) p->on_host = props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED && !on_device(&props->location);
+    return p;
+}
+
+/* The pools of places that are no device: the default one, and the one that was chosen. */
+static struct place { struct sim_pool *usual, *chosen; } host_place, managed_place;
+
+static struct sim_pool *pool_of_place(int type, const CUmemLocation *l, bool current)
+{
+    struct place *at = type == CU_MEM_ALLOCATION_TYPE_MANAGED ? &managed_place : &host_place;
+    if (!at->usual && (at->usual = make_at(&(CUmemPoolProps){.allocType = type, .location = *l}))) at->usual->is_default = true;
+    return current && at->chosen ? at->chosen : at->usual;
+}
+
 API CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
     CUresult r = sim_enter();
     if (r) return r;
-    if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (props->location.type != CU_MEM_LOCATION_DEVICE) return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
-    if (!sim_device_valid(props->location.id)) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    *out = sim_pool_make(props->location.id, props);
-    return sim_leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+    if (!out || !props || !kind_valid(props->allocType, &props->location)) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!sim_device_valid(device_of(&props->location))) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    struct sim_pool *pool = make_at(props);
+    if (pool) *out = pool;
+    return sim_leave(pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 API CUresult cuMemPoolDestroy(CUmemoryPool pool)
@@ -88,6 +123,8 @@ API CUresult cuMemPoolDestroy(CUmemoryPool pool)
     if (r) return r;
     if (!SIM_VALID(pool, POOL) || pool->is_default) return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (sim.devices[pool->device].current_pool == pool) sim.devices[pool->device].current_pool = NULL;
+    if (host_place.chosen == pool) host_place.chosen = NULL;
+    if (managed_place.chosen == pool) managed_place.chosen = NULL;
     sim_pool_seen(pool);
     sim_pool_trim(pool, 0);
     pool->destroyed = true;
@@ -177,16 +214,29 @@ API CUresult cuDeviceSetMemPool(CUdevice d, CUmemoryPool pool)
     return sim_leave(CUDA_SUCCESS);
 }
 
+static bool is_plain(int type, const CUmemLocation *l) { return type == CU_MEM_ALLOCATION_TYPE_PINNED && on_device(l); }
+
 static CUresult pool_at(CUmemoryPool *out, const CUmemLocation *where, int type, bool current)
 {
-    if (!where || type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-    return where->type == CU_MEM_LOCATION_DEVICE ? get_pool(out, where->id, current) : CUDA_ERROR_NOT_SUPPORTED;
+    if (!out || !where || !kind_valid(type, where)) return CUDA_ERROR_INVALID_VALUE;
+    if (is_plain(type, where)) return get_pool(out, device_of(where), current);
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!sim_device_valid(device_of(where))) return sim_leave(CUDA_ERROR_INVALID_DEVICE);
+    struct sim_pool *pool = pool_of_place(type, where, current);
+    if (pool) *out = pool;
+    return sim_leave(pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 API CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *l, int type) { return pool_at(out, l, type, false); }
 API CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *l, int type) { return pool_at(out, l, type, true); }
 API CUresult cuMemSetMemPool(CUmemLocation *l, int type, CUmemoryPool pool)
 {
-    if (!l || type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-    return l->type == CU_MEM_LOCATION_DEVICE ? cuDeviceSetMemPool(l->id, pool) : CUDA_ERROR_NOT_SUPPORTED;
+    if (!l || !kind_valid(type, l)) return CUDA_ERROR_INVALID_VALUE;
+    if (is_plain(type, l)) return cuDeviceSetMemPool(device_of(l), pool);
+    CUresult r = sim_enter();
+    if (r) return r;
+    if (!SIM_VALID(pool, POOL) || pool->props.allocType != type) return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    *(type == CU_MEM_ALLOCATION_TYPE_MANAGED ? &managed_place.chosen : &host_place.chosen) = pool;
+    return sim_leave(CUDA_SUCCESS);
 }

@@ -26,7 +26,7 @@ struct sim_chunk {
 struct sim_pool {
     uint32_t magic;
     int device;
-    bool is_default, destroyed, imported;
+    bool is_default, destroyed, imported, on_host; /* on_host: it takes nothing of the card */
     uint32_t allowance; /* charge of no bytes for what went back in calls that did not show it */
     uint64_t unseen;    /* ... so many */
     uint32_t name; /* charge of no bytes whose object other processes know the pool by */

@@ -134,8 +134,8 @@ static void trim_unseen(struct sim_pool *pool, uint64_t keep)
 {
     uint64_t before = pool->reserved;
     sim_pool_trim(pool, keep);
+    if (before == pool->reserved || pool->on_host) return;
     pool->unseen += before - pool->reserved;
-    if (before == pool->reserved) return;
     sim_give(pool->allowance);
     pool->allowance = sim_allowance(sim.devices[pool->device].card, SIM_POOL, (size_t)pool->unseen);
 }
@@ -187,7 +187,7 @@ static struct sim_chunk *add_chunk(struct sim_pool *pool, size_t size)
     struct sim_chunk *c = calloc(1, sizeof *c);
     struct sim_piece *p = calloc(1, sizeof *p);
     struct sim_bytes *b = sim_bytes_new(size);
-    uint32_t charge = c && p && b ? sim_take(sim.devices[pool->device].card, SIM_POOL, size, 0) : 0;
+    uint32_t charge = c && p && b ? sim_take(sim.devices[pool->device].card, SIM_POOL, pool->on_host ? 0 : size, 0) : 0;
     if (!charge) {
         sim_bytes_drop(b);
         return free(c), free(p), NULL;

@@ -6,6 +6,10 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *, CUmemLocation *, int);
+CUresult cuMemGetMemPool(CUmemoryPool *, CUmemLocation *, int);
+CUresult cuMemSetMemPool(CUmemLocation *, int, CUmemoryPool);
+
 static CUstream stream;
 
 static CUmemoryPool new_pool(int handle_types, size_t most)
@@ -100,6 +104,51 @@ static void what_one_pool_leaves_unused_serves_another(void)
     cuMemPoolDestroy(b);
     cuStreamSynchronize(stream);
     EXPECT_BOTH(0);
+}
+
+static unsigned long long taken_by(CUmemoryPool pool)
+{
+    CUdeviceptr p = 0;
+    unsigned long long before = judged("now");
+    EXPECT_EQ(cuMemAllocFromPoolAsync(&p, 100 * MIB, pool, stream), 0);
+    unsigned long long took = judged("now") - before;
+    EXPECT_EQ(QUOTA - left(), judged("now"));
+    CUdeviceptr rest = leave_only(10 * MIB), q = 0;
+    EXPECT_EQ(cuMemAllocFromPoolAsync(&q, 100 * MIB, pool, stream), took ? OOM : CUDA_SUCCESS);
+    EXPECT_NEVER_OVER;
+    if (q) EXPECT_EQ(cuMemFreeAsync(q, stream), 0);
+    EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
+    EXPECT_EQ(cuStreamSynchronize(stream), 0);
+    EXPECT_EQ(cuMemFree_v2(rest), 0);
+    EXPECT_BOTH(0);
+    return took;
+}
+
+static void a_pool_is_charged_wherever_its_memory_can_lie_on_the_card(void)
+{
+    static const struct {
+        int type;
+        CUmemLocation where;
+        bool costs;
+    } kinds[] = {{CU_MEM_ALLOCATION_TYPE_PINNED, {CU_MEM_LOCATION_HOST, 0}, false},
+                 {CU_MEM_ALLOCATION_TYPE_PINNED, {CU_MEM_LOCATION_HOST_NUMA, 0}, false},
+                 {CU_MEM_ALLOCATION_TYPE_PINNED, {CU_MEM_LOCATION_DEVICE_LOCALITY_DOMAIN, 1 << 8}, true},
+                 {CU_MEM_ALLOCATION_TYPE_MANAGED, {CU_MEM_LOCATION_DEVICE, 0}, true},
+                 {CU_MEM_ALLOCATION_TYPE_MANAGED, {CU_MEM_LOCATION_HOST, 0}, true},
+                 {CU_MEM_ALLOCATION_TYPE_MANAGED, {0, 0}, true}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        CUmemPoolProps props = {.allocType = kinds[i].type, .location = kinds[i].where};
+        CUmemLocation where = kinds[i].where;
+        CUmemoryPool pool = NULL, usual = NULL;
+        EXPECT_EQ(cuMemPoolCreate(&pool, &props), 0);
+        EXPECT_EQ(taken_by(pool) != 0, kinds[i].costs);
+        EXPECT_EQ(cuMemSetMemPool(&where, kinds[i].type, pool), 0);
+        EXPECT_EQ(cuMemPoolDestroy(pool), 0);
+        EXPECT_EQ(cuMemGetDefaultMemPool(&usual, &where, kinds[i].type), 0);
+        EXPECT_EQ(taken_by(usual) != 0, kinds[i].costs);
+        EXPECT_EQ(cuMemGetMemPool(&usual, &where, kinds[i].type), 0);
+        EXPECT_EQ(taken_by(usual) != 0, kinds[i].costs);
+    }
 }
 
 static void a_pools_own_limit_is_the_drivers_to_enforce(void)
@@ -332,6 +381,7 @@ int main(void)
     RUN(a_destroyed_pool_is_charged_until_its_last_piece_is_freed);
     RUN(many_pools_are_charged_each_for_itself);
     RUN(what_one_pool_leaves_unused_serves_another);
+    RUN(a_pool_is_charged_wherever_its_memory_can_lie_on_the_card);
     RUN(a_pools_own_limit_is_the_drivers_to_enforce);
     EXPECT_NEVER_OVER;
     FINISH;
