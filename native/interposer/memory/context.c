@@ -17,6 +17,7 @@
 #include "memory/function_table.h"
 #include "memory/granules.h"
 #include "memory/kept_blocks.h"
+#include "memory/late_free.h"
 #include "memory/linear_records.h"
 #include "memory/loaded.h"
 #include "memory/margin_pool.h"
@@ -238,6 +239,7 @@ static CUresult end_in_turn(struct fr_context_call *c)
         fr_record_put(self);
         return c->go(c);
     }
+    fr_late_frees_context_ends(c->context);
     fr_free_begin(&op, self.card);
     CUcontext doomed = fr_context_retire(c->context);
     CUresult r = c->go(c);

@@ -13,6 +13,7 @@
 #include "memory/function_table.h"
 #include "memory/green_records.h"
 #include "memory/kept_blocks.h"
+#include "memory/late_free.h"
 #include "memory/primary.h"
 
 #include "cuda_abi.h"
@@ -58,6 +59,7 @@ static CUresult destroy_in_turn(struct fr_context_call *c)
     struct fr_record record;
     struct fr_op op;
     if (!fr_green_take(c->green, &record)) return destroy(c);
+    if (record.b) fr_late_frees_context_ends((CUcontext)(uintptr_t)record.b);
     fr_free_begin(&op, record.card);
     fr_functions_forget(); /* its modules go with it, and another may get their functions' handles */
     CUcontext context = (CUcontext)(uintptr_t)record.b;

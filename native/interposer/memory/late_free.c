@@ -8,6 +8,7 @@
 #include "base/lock.h"
 #include "resolve/real.h"
 #include "ledger/ledger.h"
+#include "memory/api_memory.h"
 #include "memory/api_pool.h"
 #include "memory/linear_records.h"
 #include "memory/pool_shrink.h"
@@ -25,6 +26,7 @@ struct wait {
     uint64_t number, stream;
     CUstream handle; /* of the stream; NULL: a default stream, or one that was destroyed */
     CUcontext context;
+    bool outlives; /* the memory is not the context's own */
     int card;
 };
 
@@ -65,7 +67,7 @@ void fr_late_free(struct fr_linear *f, CUstream s, uint64_t stream, CUcontext co
     /* Without room for it the charge stays until the context goes. */
     bool known = (count < room || grow()) && fr_linear_keep(f, number, context);
     if (known) {
-        waits[count] = (struct wait){number, stream, (uintptr_t)s > 2 ? s : NULL, context, f->op.card};
+        waits[count] = (struct wait){number, stream, (uintptr_t)s > 2 ? s : NULL, context, f->record.context != context, f->op.card};
         atomic_store(&fr_late_frees, count + 1);
     }
     fr_unlock(&lock);
@@ -134,6 +136,20 @@ bool fr_synchronised(CUstream s)
     return !r;
 }
 
+static struct fr_mutex asking; /* held while a stream of the list is asked: none of them ends meanwhile */
+
+CUresult fr_context_synchronised(CUcontext c, CUresult (*real)(CUcontext), CUcontext given)
+{
+    struct fr_shrinking shrinking;
+    uint64_t so_far = fr_late_frees_so_far();
+    fr_pools_shrinking(&shrinking, FR_WAITS);
+    fr_late_frees_coming(&shrinking, FR_NO_STREAM, c);
+    CUresult r = real(given);
+    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(FR_NO_STREAM, c, so_far);
+    fr_pools_shrunk(&shrinking);
+    return r;
+}
+
 static CUstream some_handle(uint32_t i)
 {
     enter();
@@ -148,17 +164,57 @@ void fr_late_frees_look(void)
 {
     for (uint32_t i = 0; i < atomic_load(&fr_late_frees);) {
         uint32_t before = atomic_load(&fr_late_frees);
+        fr_mutex_lock(&asking);
         CUstream s = some_handle(i);
         if (s) fr_synchronised(s);
+        fr_mutex_unlock(&asking);
         if (atomic_load(&fr_late_frees) >= before) i++;
     }
 }
 
-void fr_late_frees_without(CUstream s)
+/* Their streams are asked no more. */
+static void leave_to_context(CUstream s, CUcontext context)
 {
-    if (!atomic_load(&fr_late_frees)) return;
+    fr_mutex_lock(&asking);
     enter();
     for (uint32_t i = 0; i < atomic_load_explicit(&fr_late_frees, memory_order_relaxed); i++)
-        if (waits[i].handle == s) waits[i].handle = NULL;
+        if (waits[i].handle && (waits[i].handle == s || waits[i].context == context)) waits[i].handle = NULL;
     fr_unlock(&lock);
+    fr_mutex_unlock(&asking);
+}
+
+static bool any_waits(CUstream s, CUcontext context)
+{
+    bool found = false;
+    if (likely(!atomic_load(&fr_late_frees))) return false;
+    enter();
+    for (uint32_t i = 0; i < atomic_load_explicit(&fr_late_frees, memory_order_relaxed) && !found; i++)
+        found = s ? waits[i].handle == s : waits[i].context == context && waits[i].outlives;
+    fr_unlock(&lock);
+    return found;
+}
+
+/* What has not come back by now waits for the stream's context. */
+void fr_late_frees_stream_ends(CUstream s)
+{
+    if (!any_waits(s, NULL)) return;
+    fr_synchronised(s);
+    leave_to_context(s, NULL);
+}
+
+static CUresult synchronise_current(CUcontext none)
+{
+    (void)none;
+    return REAL(cuCtxSynchronize)();
+}
+
+/* After it nothing can be waited for. Memory of other contexts is not gone with this one, so it is waited for now. */
+void fr_late_frees_context_ends(CUcontext context)
+{
+    CUcontext popped;
+    if (any_waits(NULL, context) && !atomic_load(&fr_capture_count) && !REAL(cuCtxPushCurrent_v2)(context)) {
+        fr_context_synchronised(context, synchronise_current, NULL);
+        REAL(cuCtxPopCurrent_v2)(&popped);
+    }
+    if (atomic_load(&fr_late_frees)) leave_to_context(NULL, context);
 }

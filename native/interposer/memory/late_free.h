@@ -12,6 +12,7 @@ struct fr_linear;
 struct fr_shrinking;
 
 bool fr_synchronised(CUstream s); /* the stream is idle, and was waited for */
+CUresult fr_context_synchronised(CUcontext c, CUresult (*real)(CUcontext), CUcontext given); /* real(given) waits for it: what comes back is counted off */
 
 extern _Atomic uint32_t fr_late_frees;
 /* The driver was told to free it when the stream, which is of this context, gets there. */
@@ -21,6 +22,7 @@ void fr_late_frees_coming(struct fr_shrinking *s, uint64_t stream, CUcontext con
 void fr_late_frees_done(uint64_t stream, CUcontext context, uint64_t until); /* this stream, or this context, was waited for */
 
 void fr_late_frees_look(void);           /* is one of the streams done? */
-void fr_late_frees_without(CUstream s);  /* it is about to be destroyed */
+void fr_late_frees_stream_ends(CUstream s); /* it is about to be destroyed */
+void fr_late_frees_context_ends(CUcontext context);
 
 #endif

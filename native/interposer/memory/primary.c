@@ -19,6 +19,7 @@
 #include "memory/context_users.h"
 #include "memory/eager.h"
 #include "memory/green_records.h"
+#include "memory/late_free.h"
 #include "memory/loaded.h"
 
 #include "cuda_abi.h"
@@ -278,6 +279,7 @@ static bool leave_begin(struct leaving *l, CUdevice device, bool all)
     bool last = all || p->holders <= p->leaving;
     fr_unlock(&lock);
     if (!charged) return false;
+    if (last && l->context) fr_late_frees_context_ends(l->context);
     fr_free_begin(&l->op, l->card);
     l->number = number_of(l->context);
     if (last && l->context) {

@@ -11,7 +11,7 @@
 static void forget(CUstream s)
 {
     fr_kept_blocks_free();
-    fr_late_frees_without(s);
+    fr_late_frees_stream_ends(s);
     fr_functions_stream_gone();
 }
 

@@ -74,16 +74,9 @@ static CUresult current(CUcontext none)
 /* Waiting for a context is waiting for each of its streams. NULL: the current one. */
 static CUresult context(CUresult (*real)(CUcontext), CUcontext given)
 {
-    struct fr_shrinking shrinking;
     CUcontext c = given;
     if (nothing_to_come() || (!c && (REAL(cuCtxGetCurrent)(&c) || !c))) return real(given);
-    uint64_t so_far = fr_late_frees_so_far();
-    fr_pools_shrinking(&shrinking, FR_WAITS);
-    fr_late_frees_coming(&shrinking, FR_NO_STREAM, c);
-    CUresult r = real(given);
-    if (!r && atomic_load(&fr_late_frees)) fr_late_frees_done(FR_NO_STREAM, c, so_far);
-    fr_pools_shrunk(&shrinking);
-    return r;
+    return fr_context_synchronised(c, real, given);
 }
 
 HOOK CUresult cuCtxSynchronize(void) { return context(current, NULL); }
