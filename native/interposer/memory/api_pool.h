@@ -47,6 +47,8 @@ CUresult cuStreamBeginCapture_v2(CUstream, unsigned);
 CUresult cuStreamBeginCapture_v2_ptsz(CUstream, unsigned);
 CUresult cuStreamBeginCaptureToGraph(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, unsigned);
 CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, unsigned);
+CUresult cuStreamBeginRecaptureToGraph(CUstream, unsigned, CUgraph, void *, void *);
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream, unsigned, CUgraph, void *, void *);
 CUresult cuStreamBeginCaptureToCig(CUstream, void *);
 CUresult cuStreamBeginCaptureToCig_ptsz(CUstream, void *);
 CUresult cuStreamEndCaptureToCig(CUstream);

@@ -84,6 +84,11 @@ static CUresult begin(CUstream s, INTO)
 API CUresult cuStreamBeginCaptureToGraph(CUstream s, INTO) { return begin(s, g, after, edges, count, mode); }
 API CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream s, INTO) { return begin(SIM_PER_THREAD(s), g, after, edges, count, mode); }
 
+/* The nodes are added; those of before are not compared with them. */
+#define AGAIN unsigned mode, CUgraph g, void *callback, void *data
+API CUresult cuStreamBeginRecaptureToGraph(CUstream s, AGAIN) { return (void)callback, (void)data, begin(s, g, NULL, NULL, 0, mode); }
+API CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream s, AGAIN) { return (void)callback, (void)data, begin(SIM_PER_THREAD(s), g, NULL, NULL, 0, mode); }
+
 enum { ADD_DEPENDENCIES, SET_DEPENDENCIES };
 
 static CUresult update(CUstream s, const CUgraphNode *nodes, size_t count, unsigned how)

@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+CUresult cuStreamBeginRecaptureToGraph(CUstream, unsigned, CUgraph, void *, void *);
+
 enum { GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2 };
 
 static CUcontext context;
@@ -46,6 +48,20 @@ static void what_is_captured_is_charged_when_it_is_launched(void)
     EXPECT_EQ(cuGraphLaunch(e, stream), 0);
     EXPECT_BOTH(100 * MIB);
     clean(e);
+}
+
+static void a_stream_that_captures_into_a_graph_again_allocates_nothing(void)
+{
+    CUgraph g = captured(100 * MIB, 1), same = NULL;
+    CUdeviceptr p = 0, rest = leave_only(0);
+    EXPECT_EQ(cuStreamBeginRecaptureToGraph(stream, GLOBAL, g, NULL, NULL), 0);
+    EXPECT_EQ(cuMemAllocAsync(&p, 100 * MIB, stream), 0);
+    EXPECT_EQ(cuMemFreeAsync(p, stream), 0);
+    EXPECT_EQ(cuStreamEndCapture(stream, &same), 0);
+    EXPECT(same == g);
+    EXPECT_EQ(cuGraphDestroy(g), 0);
+    EXPECT_EQ(cuMemFree_v2(rest), 0);
+    EXPECT_BOTH(0);
 }
 
 static void a_capture_with_no_quota_left_succeeds_and_its_launch_does_not(void)
@@ -190,6 +206,7 @@ int main(void)
     cuStreamCreate(&stream, 1);
     cuStreamCreate(&other, 1);
     RUN(what_is_captured_is_charged_when_it_is_launched);
+    RUN(a_stream_that_captures_into_a_graph_again_allocates_nothing);
     RUN(a_capture_with_no_quota_left_succeeds_and_its_launch_does_not);
     RUN(a_launch_into_a_capture_charges_nothing);
     RUN(a_capture_for_graphics_is_one_too);
