@@ -88,7 +88,9 @@ static uint64_t bytes_of(struct shape s, unsigned levels)
     return (sum + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* ---- making ---- */
+/* ---- making ----
+ *
+ * Another thread may change the description, or what was returned, at any time: the driver reads and writes copies of ours. */
 
 struct creation {
     CUresult (*go)(struct creation *c);
@@ -176,42 +178,53 @@ static CUresult mipmap(struct creation *c) { return keep(c, REAL(cuMipmappedArra
 
 static CUresult plain(CUarray *out, const void *description, CUresult (*go)(struct creation *), struct shape shape, unsigned flags)
 {
-    struct creation c = {.go = go, .undo = undo_array, .requirements = array_requirements, .class = FR_ARRAY, .out = out,
+    CUarray made = NULL;
+    struct creation c = {.go = go, .undo = undo_array, .requirements = array_requirements, .class = FR_ARRAY, .out = &made,
                          .description = description, .levels = 1};
-    return create(&c, shape, !(flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)));
+    CUresult r = create(&c, shape, !(flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)));
+    if (!r) *out = made;
+    return r;
 }
 
-HOOK CUresult cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d)
+HOOK CUresult cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *given)
 {
-    if (!out || !d) return REAL(cuArrayCreate_v2)(out, d);
+    if (!out || !given) return REAL(cuArrayCreate_v2)(out, given);
+    const CUDA_ARRAY_DESCRIPTOR own = *given, *d = &own;
     return plain(out, d, array_v2, shape_of(d->Width, d->Height, 0, d->Format, d->NumChannels, 0), 0);
 }
 
-HOOK CUresult cuArrayCreate(CUarray *out, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
+HOOK CUresult cuArrayCreate(CUarray *out, const CUDA_ARRAY_DESCRIPTOR_v1 *given)
 {
-    if (!out || !d) return REAL(cuArrayCreate)(out, d);
+    if (!out || !given) return REAL(cuArrayCreate)(out, given);
+    const CUDA_ARRAY_DESCRIPTOR_v1 own = *given, *d = &own;
     return plain(out, d, array_v1, shape_of(d->Width, d->Height, 0, d->Format, d->NumChannels, 0), 0);
 }
 
-HOOK CUresult cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
+HOOK CUresult cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *given)
 {
-    if (!out || !d) return REAL(cuArray3DCreate_v2)(out, d);
+    if (!out || !given) return REAL(cuArray3DCreate_v2)(out, given);
+    const CUDA_ARRAY3D_DESCRIPTOR own = *given, *d = &own;
     return plain(out, d, array_3d_v2, shape_of(d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags), d->Flags);
 }
 
-HOOK CUresult cuArray3DCreate(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR_v1 *d)
+HOOK CUresult cuArray3DCreate(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR_v1 *given)
 {
-    if (!out || !d) return REAL(cuArray3DCreate)(out, d);
+    if (!out || !given) return REAL(cuArray3DCreate)(out, given);
+    const CUDA_ARRAY3D_DESCRIPTOR_v1 own = *given, *d = &own;
     return plain(out, d, array_3d_v1, shape_of(d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags), d->Flags);
 }
 
-HOOK CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
+HOOK CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *given, unsigned levels)
 {
-    struct creation c = {.go = mipmap, .undo = undo_mipmap, .requirements = mipmap_requirements, .class = FR_MIPMAP, .out = out,
+    if (!out || !given || !levels) return REAL(cuMipmappedArrayCreate)(out, given, levels);
+    const CUDA_ARRAY3D_DESCRIPTOR own = *given, *d = &own;
+    CUmipmappedArray made = NULL;
+    struct creation c = {.go = mipmap, .undo = undo_mipmap, .requirements = mipmap_requirements, .class = FR_MIPMAP, .out = &made,
                          .description = d, .levels = levels};
-    if (!out || !d || !levels) return REAL(cuMipmappedArrayCreate)(out, d, levels);
     struct shape shape = shape_of(d->Width, d->Height, d->Depth, d->Format, d->NumChannels, d->Flags);
-    return create(&c, shape, !(d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)));
+    CUresult r = create(&c, shape, !(d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)));
+    if (!r) *out = made;
+    return r;
 }
 
 /* ---- and back ---- */

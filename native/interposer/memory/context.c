@@ -145,7 +145,7 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
 
 /* ---- making ---- */
 
-static CUresult make(struct fr_context_call *c)
+static CUresult make_one(struct fr_context_call *c)
 {
     struct fr_cost cost;
     struct fr_load libraries;
@@ -175,6 +175,16 @@ static CUresult make(struct fr_context_call *c)
     fr_eager_end(&libraries, NULL);
     fr_op_end(&cost.op, 0);
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Another thread may change what is returned, so the driver writes it here. */
+static CUresult make(struct fr_context_call *c)
+{
+    CUcontext made = NULL, *out = c->out;
+    if (out) c->out = &made;
+    CUresult r = make_one(c);
+    if (!r && out) *out = made;
+    return r;
 }
 
 static CUresult create(struct fr_context_call *c) { return REAL(cuCtxCreate)(c->out, c->flags, c->device); }
@@ -274,8 +284,10 @@ HOOK CUresult cuCtxDetach(CUcontext context) { return end(&(struct fr_context_ca
 HOOK CUresult cuCtxAttach(CUcontext *out, unsigned flags)
 {
     struct fr_record self;
-    CUresult r = REAL(cuCtxAttach)(out, flags);
-    if (r || !out || !fr_record_take(FR_CONTEXT, (uintptr_t)*out, &self)) return r;
+    CUcontext context = NULL;
+    CUresult r = REAL(cuCtxAttach)(out ? &context : NULL, flags);
+    if (!r && out) *out = context;
+    if (r || !out || !fr_record_take(FR_CONTEXT, (uintptr_t)context, &self)) return r;
     self.a++;
     fr_record_put(self);
     return r;

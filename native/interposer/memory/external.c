@@ -20,17 +20,20 @@ HOOK CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_
 {
     struct fr_place at;
     struct fr_op op;
+    CUexternalMemory memory = NULL;
     if (!out || !description || !fr_place_here(&at)) return REAL(cuImportExternalMemory)(out, description);
-    uint64_t bytes = fr_round_to_granules(description->size);
+    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC own = *description; /* another thread may change it */
+    uint64_t bytes = fr_round_to_granules(own.size);
     CUresult r = fr_op_begin_at(&op, &at, bytes);
     if (r) return r;
-    r = REAL(cuImportExternalMemory)(out, description);
+    r = REAL(cuImportExternalMemory)(&memory, &own);
     struct fr_record record = {.class = FR_IMPORT, .card = at.card, .object = FR_NO_OBJECT, .bytes = bytes, .context = at.context};
-    if (!r) record.key = (uintptr_t)*out;
+    if (!r) record.key = (uintptr_t)memory;
     if (!r && !fr_record_put(record)) {
-        REAL(cuDestroyExternalMemory)(*out);
+        REAL(cuDestroyExternalMemory)(memory);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (!r) *out = memory;
     fr_op_end(&op, r ? 0 : bytes);
     return r;
 }

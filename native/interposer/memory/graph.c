@@ -323,7 +323,7 @@ static CUresult take_memory_and_go(struct instantiation *i)
 }
 
 /* With the flag for it, the call uploads the graph as well. */
-static CUresult instantiate(struct instantiation *i)
+static CUresult make(struct instantiation *i)
 {
     struct fr_kernels kernels;
     CUresult r = CUDA_SUCCESS;
@@ -333,6 +333,19 @@ static CUresult instantiate(struct instantiation *i)
     if (!r) r = take_memory_and_go(i);
     if (!r) fr_graph_add_kernels(*i->out, &kernels);
     fr_kernels_drop(&kernels);
+    return r;
+}
+
+/* Another thread may change the parameters and what is returned: the driver reads and writes copies of ours. */
+static CUresult instantiate(struct instantiation *i)
+{
+    CUgraphExec made = NULL, *out = i->out;
+    CUDA_GRAPH_INSTANTIATE_PARAMS own, *params = i->params;
+    if (out) i->out = &made;
+    if (params) own = *params, i->params = &own;
+    CUresult r = make(i);
+    if (params) *params = own;
+    if (!r && out) *out = made;
     return r;
 }
 
@@ -466,7 +479,7 @@ HOOK CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec e, CUgraphNode n, C
     change_end(&c, r);
     return r;
 }
-HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
+static CUresult set_params(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
 {
     struct change c;
     CUresult r = fr_node_used(e, p);
@@ -475,6 +488,16 @@ HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNode
     child_begin(&c, e, p->child.graph);
     r = REAL(cuGraphExecNodeSetParams)(e, n, p);
     change_end(&c, r);
+    return r;
+}
+
+/* Another thread may change the parameters, so the driver gets the copy that is looked at. */
+HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNodeParams *p)
+{
+    if (!p) return REAL(cuGraphExecNodeSetParams)(e, n, p);
+    CUgraphNodeParams own = *p;
+    CUresult r = set_params(e, n, &own);
+    if (!r) *p = own;
     return r;
 }
 

@@ -26,7 +26,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 static CUresult create(struct fr_context_call *c) { return REAL(cuGreenCtxCreate)(c->green_out, c->params, c->device, c->flags); }
 static CUresult destroy(struct fr_context_call *c) { return REAL(cuGreenCtxDestroy)(c->green_out ? *c->green_out : c->green); }
 
-HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned flags)
+static CUresult make(CUgreenCtx *out, void *description, CUdevice device, unsigned flags)
 {
     struct fr_context_call c = {.go = create, .green_out = out, .params = description, .device = device, .flags = flags};
     struct fr_cost cost;
@@ -44,11 +44,22 @@ HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice devi
     return r;
 }
 
+/* Another thread may change what is returned, so the driver writes it here. */
+HOOK CUresult cuGreenCtxCreate(CUgreenCtx *out, void *description, CUdevice device, unsigned flags)
+{
+    CUgreenCtx made = NULL;
+    CUresult r = make(out ? &made : NULL, description, device, flags);
+    if (!r && out) *out = made;
+    return r;
+}
+
 /* Which context its work is done in: what is allocated there stands under that one. */
 HOOK CUresult cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx green)
 {
-    CUresult r = REAL(cuCtxFromGreenCtx)(out, green);
-    if (!r && out && fr_green_has(green, *out)) fr_context_known(*out);
+    CUcontext context = NULL;
+    CUresult r = REAL(cuCtxFromGreenCtx)(out ? &context : NULL, green);
+    if (!r && out && fr_green_has(green, context)) fr_context_known(context);
+    if (!r && out) *out = context;
     return r;
 }
 

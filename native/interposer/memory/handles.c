@@ -225,13 +225,17 @@ static CUresult import(CUmemGenericAllocationHandle *out, void *from, int type)
     return r;
 }
 
-/* A descriptor's number may stand for another file from one moment to the next. So the driver imports the same copy that is
- * looked at and marked here, and the program does not have its number. */
+/* A descriptor's number may stand for another file from one moment to the next, as may the bytes of a handle. So the driver imports
+ * the same copy that is looked at and marked here, and the program does not have its number. */
 HOOK CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *from, int type)
 {
+    CUmemGenericAllocationHandle number = 0;
+    CUmemFabricHandle fabric;
     int copy = type == CU_MEM_HANDLE_TYPE_POSIX_FD ? fr_descriptor_copy((int)(intptr_t)from) : -1;
-    if (copy < 0) return import(out, from, type);
-    CUresult r = import(out, (void *)(intptr_t)copy, type);
-    fr_close(copy);
+    if (copy >= 0) from = (void *)(intptr_t)copy;
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC && from) memcpy(&fabric, from, sizeof fabric), from = &fabric;
+    CUresult r = import(out ? &number : NULL, from, type);
+    if (copy >= 0) fr_close(copy);
+    if (!r) *out = number;
     return r;
 }

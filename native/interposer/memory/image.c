@@ -3,12 +3,13 @@
 #include "memory/image.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define WRAPPER 0x466243b1u
@@ -49,16 +50,67 @@ struct fr_image fr_image_read(const void *image, size_t size, const struct fr_ar
     return fr_ptx_read(image, size);
 }
 
-struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arches)
+bool fr_image_is_text(const void *image)
 {
-    struct fr_image out = {0};
-    struct stat st;
+    uint32_t magic;
+    memcpy(&magic, image, sizeof magic);
+    return magic != WRAPPER && magic != FATBIN && memcmp(&magic, ELFMAG, SELFMAG) != 0;
+}
+
+bool fr_image_is_wrapper(const void *image)
+{
+    uint32_t magic;
+    memcpy(&magic, image, sizeof magic);
+    return magic == WRAPPER;
+}
+
+/* ---- copies ---- */
+
+#define ROOM 65536 /* at first; a fresh page is 0 */
+
+static bool make_room(struct fr_copy *c, size_t room)
+{
+    void *at = c->at ? mremap(c->at, c->room, room, MREMAP_MAYMOVE) : mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return false;
+    c->at = at;
+    c->room = room;
+    return true;
+}
+
+/* As a pipe may be read, too, its length is known at its end. */
+static bool read_all(struct fr_copy *c, int fd)
+{
+    for (;;) {
+        if (c->size + sizeof(uint32_t) >= c->room && !make_room(c, c->room ? c->room * 2 : ROOM)) return false;
+        ssize_t n = read(fd, c->at + c->size, c->room - c->size - sizeof(uint32_t));
+        if (n == 0) return true;
+        if (n < 0 && errno != EINTR) return false;
+        if (n > 0) c->size += (size_t)n;
+    }
+}
+
+bool fr_copy_of_file(struct fr_copy *c, const char *path)
+{
+    *c = (struct fr_copy){.at = NULL};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return out;
-    void *map = fstat(fd, &st) == 0 && st.st_size > 0 ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    if (fd < 0) return false;
+    bool done = read_all(c, fd);
     close(fd);
-    if (map == MAP_FAILED) return out;
-    out = fr_image_read(map, (size_t)st.st_size, arches);
-    munmap(map, (size_t)st.st_size);
-    return out;
+    if (!done) fr_copy_drop(c);
+    return done;
+}
+
+bool fr_copy_of_text(struct fr_copy *c, const char *text)
+{
+    size_t length = strlen(text);
+    *c = (struct fr_copy){.size = length};
+    if (!make_room(c, length + sizeof(uint32_t))) return false;
+    memcpy(c->at, text, length);
+    return true;
+}
+
+void fr_copy_drop(struct fr_copy *c)
+{
+    if (c->at) munmap(c->at, c->room);
+    c->at = NULL;
 }

@@ -22,7 +22,17 @@ struct fr_arches {
 
 /* size: SIZE_MAX for an image in memory, which says itself where it ends. */
 struct fr_image fr_image_read(const void *image, size_t size, const struct fr_arches *arches);
-struct fr_image fr_image_read_file(const char *path, const struct fr_arches *arches);
+bool fr_image_is_text(const void *image);
+bool fr_image_is_wrapper(const void *image);
+
+/* An image in memory of our own, with a 0 behind it. */
+struct fr_copy {
+    char *at; /* NULL: there is none */
+    size_t size, room;
+};
+bool fr_copy_of_file(struct fr_copy *c, const char *path); /* false: it cannot be read */
+bool fr_copy_of_text(struct fr_copy *c, const char *text);
+void fr_copy_drop(struct fr_copy *c);
 
 /* The parts that it is read by. */
 bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes); /* false: not understood */

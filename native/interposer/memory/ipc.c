@@ -54,9 +54,10 @@ static void publish(CUdeviceptr p, struct fr_key key)
  * no room for memory that has one. */
 HOOK CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr p)
 {
-    CUresult r = REAL(cuIpcGetMemHandle)(out, p);
+    CUipcMemHandle own;
+    CUresult r = REAL(cuIpcGetMemHandle)(out ? &own : NULL, p);
     if (unlikely(r == CUDA_ERROR_INVALID_VALUE) && fr_margin_holds(p)) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!r) publish(p, fr_key_of_bytes(out));
+    if (!r) publish(p, fr_key_of_bytes(&own)), *out = own;
     return r;
 }
 
@@ -158,12 +159,18 @@ static CUresult open_handle(struct opening *o)
 
 HOOK CUresult cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle h, unsigned flags)
 {
-    return open_handle(&(struct opening){.call = REAL(cuIpcOpenMemHandle), .out = out, .handle = h, .flags = flags});
+    CUdeviceptr at = 0;
+    CUresult r = open_handle(&(struct opening){.call = REAL(cuIpcOpenMemHandle), .out = out ? &at : NULL, .handle = h, .flags = flags});
+    if (!r) *out = at; /* another thread may change that */
+    return r;
 }
 
 HOOK CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle h, unsigned flags)
 {
-    return open_handle(&(struct opening){.call = REAL(cuIpcOpenMemHandle_v2), .out = out, .handle = h, .flags = flags});
+    CUdeviceptr at = 0;
+    CUresult r = open_handle(&(struct opening){.call = REAL(cuIpcOpenMemHandle_v2), .out = out ? &at : NULL, .handle = h, .flags = flags});
+    if (!r) *out = at; /* another thread may change that */
+    return r;
 }
 
 static CUresult close_handle(CUdeviceptr p)

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* A node may name the context in which it runs. */
 static CUresult used_in(CUfunction f, CUcontext context)
@@ -42,29 +43,46 @@ static CUresult used_by(CUgraphExec e, const CUDA_KERNEL_NODE_PARAMS *p, bool ha
     return r;
 }
 
-#define KERNEL(name, check, parameters, arguments)      \
-    CUresult name parameters;                           \
-    HOOK CUresult name parameters                       \
-    {                                                   \
-        CUresult r = check;                             \
-        return r ? r : REAL(name) arguments;            \
+/* Another thread may change the parameters, so the driver gets the copy that was looked at. */
+#define V1_SIZE offsetof(CUDA_KERNEL_NODE_PARAMS, kern)
+#define V2_SIZE sizeof(CUDA_KERNEL_NODE_PARAMS)
+#define KERNEL(name, size, check, parameters, arguments) \
+    CUresult name parameters;                            \
+    HOOK CUresult name parameters                        \
+    {                                                    \
+        CUDA_KERNEL_NODE_PARAMS own = {0};               \
+        if (p) memcpy(&own, p, size), p = &own;          \
+        CUresult r = check;                              \
+        return r ? r : REAL(name) arguments;             \
     }
 
-KERNEL(cuGraphAddKernelNode, used(p, false), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p),
+KERNEL(cuGraphAddKernelNode, V1_SIZE, used(p, false), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p),
        (out, g, after, n, p))
-KERNEL(cuGraphAddKernelNode_v2, used(p, true), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p),
+KERNEL(cuGraphAddKernelNode_v2, V2_SIZE, used(p, true), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p),
        (out, g, after, n, p))
-KERNEL(cuGraphAddNode, any_used(p), (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, CUgraphNodeParams *p), (out, g, after, n, p))
-KERNEL(cuGraphAddNode_v2, any_used(p),
-       (CUgraphNode *out, CUgraph g, const CUgraphNode *after, const void *edges, size_t n, CUgraphNodeParams *p), (out, g, after, edges, n, p))
-KERNEL(cuGraphAddNode_v3, any_used(p),
-       (CUgraphNode *out, CUgraph g, const CUgraphNode *after, const void *edges, size_t n, CUgraphNodeParams *p), (out, g, after, edges, n, p))
-KERNEL(cuGraphKernelNodeSetParams, used(p, false), (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (node, p))
-KERNEL(cuGraphKernelNodeSetParams_v2, used(p, true), (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (node, p))
-KERNEL(cuGraphNodeSetParams, any_used(p), (CUgraphNode node, CUgraphNodeParams *p), (node, p))
-KERNEL(cuGraphNodeSetParams_v2, any_used(p), (CUgraphNode node, CUgraphNodeParams *p), (node, p))
-KERNEL(cuGraphExecKernelNodeSetParams, used_by(e, p, false), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
-KERNEL(cuGraphExecKernelNodeSetParams_v2, used_by(e, p, true), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
+KERNEL(cuGraphKernelNodeSetParams, V1_SIZE, used(p, false), (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (node, p))
+KERNEL(cuGraphKernelNodeSetParams_v2, V2_SIZE, used(p, true), (CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (node, p))
+KERNEL(cuGraphExecKernelNodeSetParams, V1_SIZE, used_by(e, p, false), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
+KERNEL(cuGraphExecKernelNodeSetParams_v2, V2_SIZE, used_by(e, p, true), (CUgraphExec e, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p), (e, node, p))
+
+/* The driver answers in the parameters of some nodes. */
+#define NODE(name, parameters, arguments)             \
+    CUresult name parameters;                         \
+    HOOK CUresult name parameters                     \
+    {                                                 \
+        CUgraphNodeParams own, *given = p;            \
+        if (given) own = *given, p = &own;            \
+        CUresult r = any_used(p);                     \
+        if (!r) r = REAL(name) arguments;             \
+        if (!r && given) *given = own;                \
+        return r;                                     \
+    }
+
+NODE(cuGraphAddNode, (CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, CUgraphNodeParams *p), (out, g, after, n, p))
+NODE(cuGraphAddNode_v2, (CUgraphNode *out, CUgraph g, const CUgraphNode *after, const void *edges, size_t n, CUgraphNodeParams *p), (out, g, after, edges, n, p))
+NODE(cuGraphAddNode_v3, (CUgraphNode *out, CUgraph g, const CUgraphNode *after, const void *edges, size_t n, CUgraphNodeParams *p), (out, g, after, edges, n, p))
+NODE(cuGraphNodeSetParams, (CUgraphNode node, CUgraphNodeParams *p), (node, p))
+NODE(cuGraphNodeSetParams_v2, (CUgraphNode node, CUgraphNodeParams *p), (node, p))
 
 /* cuGraphExecNodeSetParams: graph.c, which counts child graphs there as well. */
 CUresult fr_node_used(CUgraphExec e, const CUgraphNodeParams *p)

@@ -27,6 +27,8 @@
 
 #define CONTEXTS 64 /* of a process, into which a library is loaded at once; what more there are is charged afterwards */
 #define DEVICES 64
+#define OPTIONS 8 /* CUlibraryOption has two */
+#define BINARY_IS_PRESERVED 1
 
 static const struct fr_count everything = {0, true};
 
@@ -142,29 +144,48 @@ static CUresult load_everywhere(struct fr_loading *call, const struct fr_image *
 static CUresult load(struct fr_loading *call)
 {
     if (!call->module_out || (!call->image && !call->path)) return call->go(call);
-    struct fr_image image = fr_module_read_image(call);
-    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct fr_image image;
+    CUresult r = fr_module_look(call, &image);
+    if (r) return r;
     return fr_loads_eagerly() ? load_everywhere(call, &image) : load_it(call, &image, false);
+}
+
+/* A copy of ours does not stay, whatever the program says of its image. */
+static CUresult load_copy(struct fr_loading *l)
+{
+    int options[OPTIONS];
+    void *values[OPTIONS];
+    unsigned count = 0;
+    for (unsigned i = 0; i < l->library_count && l->library_options; i++) {
+        int option = l->library_options[i];
+        if (option == BINARY_IS_PRESERVED && !l->path) continue;
+        if (option == BINARY_IS_PRESERVED || count == OPTIONS) return CUDA_ERROR_INVALID_VALUE;
+        options[count] = option;
+        values[count++] = l->library_values ? l->library_values[i] : NULL;
+    }
+    return REAL(cuLibraryLoadData)(l->module_out, l->copy.at, l->options, l->values, l->count, options, values, count);
 }
 
 static CUresult load_data(struct fr_loading *l)
 {
+    if (l->copy.at) return load_copy(l);
     return REAL(cuLibraryLoadData)(l->module_out, l->image, l->options, l->values, l->count, l->library_options, l->library_values, l->library_count);
 }
 static CUresult load_file(struct fr_loading *l)
 {
+    if (l->copy.at) return load_copy(l);
     return REAL(cuLibraryLoadFromFile)(l->module_out, l->path, l->options, l->values, l->count, l->library_options, l->library_values, l->library_count);
 }
 
 HOOK CUresult cuLibraryLoadData(CUlibrary *out, const void *image, int *jo, void **jv, unsigned jn, int *lo, void **lv, unsigned ln)
 {
-    return load(&(struct fr_loading){.go = load_data, .module_out = out, .image = image, .options = jo, .values = jv, .count = jn,
-                                     .library_options = lo, .library_values = lv, .library_count = ln});
+    return fr_module_load(&(struct fr_loading){.go = load_data, .module_out = out, .image = image, .options = jo, .values = jv, .count = jn,
+                                     .library_options = lo, .library_values = lv, .library_count = ln}, load);
 }
 HOOK CUresult cuLibraryLoadFromFile(CUlibrary *out, const char *path, int *jo, void **jv, unsigned jn, int *lo, void **lv, unsigned ln)
 {
-    return load(&(struct fr_loading){.go = load_file, .module_out = out, .path = path, .options = jo, .values = jv, .count = jn,
-                                     .library_options = lo, .library_values = lv, .library_count = ln});
+    return fr_module_load(&(struct fr_loading){.go = load_file, .module_out = out, .path = path, .options = jo, .values = jv, .count = jn,
+                                     .library_options = lo, .library_values = lv, .library_count = ln}, load);
 }
 
 /* ---- use: the driver makes the library's module in this context, and with it its variables ---- */
@@ -206,9 +227,11 @@ HOOK CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library)
     struct fr_load l;
     CUresult r = fr_load_begin(&l, (uintptr_t)library, FR_LOAD_FIRST, NULL);
     if (r) return r;
-    r = REAL(cuLibraryGetModule)(out, library);
+    CUmodule module = NULL;
+    r = REAL(cuLibraryGetModule)(out ? &module : NULL, library);
     used(&l, r);
-    if (!r && out && fr_module_known((uintptr_t)library) && fr_place_here(&at)) fr_module_alias((uintptr_t)*out, (uintptr_t)library, at.context);
+    if (!r && out && fr_module_known((uintptr_t)library) && fr_place_here(&at)) fr_module_alias((uintptr_t)module, (uintptr_t)library, at.context);
+    if (!r && out) *out = module;
     return r;
 }
 

@@ -51,20 +51,45 @@ static void find_arches(struct fr_arches *arches)
         if (!REAL(cuDeviceGet)(&device, i)) add_arch(arches, device);
 }
 
-struct fr_image fr_module_read_image(struct fr_loading *l)
-{
-    struct fr_arches arches;
-    find_arches(&arches);
-    return l->path ? fr_image_read_file(l->path, &arches) : fr_image_read(l->image, SIZE_MAX, &arches);
-}
-
-bool fr_image_is_refused(const struct fr_image *image)
+/* It cannot be told what it takes. */
+static bool is_refused(const struct fr_image *image)
 {
     if (image->unreadable && fr_process_state() != FR_OFF) {
         fr_say(FR_SAY_IMAGE, "a module is not loaded: its image is in no form known here, so what its variables take cannot be told");
         return true;
     }
     return false;
+}
+
+/* A file or a text may be changed after it was looked at. So the driver gets the copy that was looked at. Machine code and fat
+ * binaries in memory are too large for that. */
+static CUresult copy(struct fr_loading *l)
+{
+    if (l->path && !fr_copy_of_file(&l->copy, l->path)) return CUDA_ERROR_FILE_NOT_FOUND;
+    if (l->path && fr_image_is_wrapper(l->copy.at)) return CUDA_ERROR_INVALID_IMAGE; /* its pointers mean nothing in a file */
+    if (!l->path && fr_image_is_text(l->image) && !fr_copy_of_text(&l->copy, l->image)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (l->copy.at) l->image = l->copy.at;
+    return CUDA_SUCCESS;
+}
+
+CUresult fr_module_look(struct fr_loading *l, struct fr_image *image)
+{
+    struct fr_arches arches;
+    CUresult r = copy(l);
+    if (r) return r;
+    find_arches(&arches);
+    *image = fr_image_read(l->image, l->copy.at ? l->copy.size : SIZE_MAX, &arches);
+    return is_refused(image) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult fr_module_load(struct fr_loading *l, CUresult (*load)(struct fr_loading *l))
+{
+    CUmodule made = NULL, *out = l->module_out;
+    if (out) l->module_out = &made;
+    CUresult r = load(l);
+    if (!r && out) *out = made;
+    fr_copy_drop(&l->copy);
+    return r;
 }
 
 /* ---- loading ---- */
@@ -130,9 +155,9 @@ static CUresult load(struct fr_loading *call)
     struct fr_place at;
     struct fr_load l;
     if (!call->module_out || (!call->image && !call->path) || !fr_place_here(&at)) return call->go(call);
-    struct fr_image image = fr_module_read_image(call);
-    if (fr_image_is_refused(&image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS, NULL);
+    struct fr_image image;
+    CUresult r = fr_module_look(call, &image);
+    if (!r) r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS, NULL);
     if (r) return r;
     l.here = true;
     r = call->go(call);
@@ -146,7 +171,10 @@ static CUresult load(struct fr_loading *call)
     return r;
 }
 
-static CUresult load_path(struct fr_loading *l) { return REAL(cuModuleLoad)(l->module_out, l->path); }
+static CUresult load_path(struct fr_loading *l)
+{
+    return l->copy.at ? REAL(cuModuleLoadData)(l->module_out, l->copy.at) : REAL(cuModuleLoad)(l->module_out, l->path);
+}
 static CUresult load_data(struct fr_loading *l) { return REAL(cuModuleLoadData)(l->module_out, l->image); }
 static CUresult load_fat(struct fr_loading *l) { return REAL(cuModuleLoadFatBinary)(l->module_out, l->image); }
 static CUresult load_data_ex(struct fr_loading *l)
@@ -154,18 +182,18 @@ static CUresult load_data_ex(struct fr_loading *l)
     return REAL(cuModuleLoadDataEx)(l->module_out, l->image, l->count, l->options, l->values);
 }
 
-HOOK CUresult cuModuleLoad(CUmodule *out, const char *path) { return load(&(struct fr_loading){.go = load_path, .module_out = out, .path = path}); }
+HOOK CUresult cuModuleLoad(CUmodule *out, const char *path) { return fr_module_load(&(struct fr_loading){.go = load_path, .module_out = out, .path = path}, load); }
 HOOK CUresult cuModuleLoadData(CUmodule *out, const void *image)
 {
-    return load(&(struct fr_loading){.go = load_data, .module_out = out, .image = image});
+    return fr_module_load(&(struct fr_loading){.go = load_data, .module_out = out, .image = image}, load);
 }
 HOOK CUresult cuModuleLoadDataEx(CUmodule *out, const void *image, unsigned count, int *options, void **values)
 {
-    return load(&(struct fr_loading){.go = load_data_ex, .module_out = out, .image = image, .count = count, .options = options, .values = values});
+    return fr_module_load(&(struct fr_loading){.go = load_data_ex, .module_out = out, .image = image, .count = count, .options = options, .values = values}, load);
 }
 HOOK CUresult cuModuleLoadFatBinary(CUmodule *out, const void *image)
 {
-    return load(&(struct fr_loading){.go = load_fat, .module_out = out, .image = image});
+    return fr_module_load(&(struct fr_loading){.go = load_fat, .module_out = out, .image = image}, load);
 }
 
 /* ---- and back ---- */

@@ -16,6 +16,7 @@ struct fr_loading {
     CUmodule *module_out;
     const void *image;
     const char *path;
+    struct fr_copy copy; /* of the file or the text */
     unsigned count, library_count;
     int *options, *library_options;
     void **values, **library_values;
@@ -25,7 +26,7 @@ struct fr_question;
 /* By the driver's word, in the current context; whole where it has none, or may not be asked any more. */
 struct fr_count fr_functions_in(CUmodule module, const struct fr_question *q);
 struct fr_count fr_loaded_of(uint64_t handle, CUfunction function, const struct fr_question *q); /* of a module or library, here, after a call that loaded the function */
-struct fr_image fr_module_read_image(struct fr_loading *l); /* the image of a load, for the cards of this process */
-bool fr_image_is_refused(const struct fr_image *image); /* it cannot be told what it takes: says so */
+CUresult fr_module_look(struct fr_loading *l, struct fr_image *image); /* what its image takes on the cards of this process, or why it is not loaded */
+CUresult fr_module_load(struct fr_loading *l, CUresult (*load)(struct fr_loading *l)); /* load(l), after which what is returned is the caller's */
 
 #endif

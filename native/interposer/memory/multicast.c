@@ -24,14 +24,16 @@ static uint64_t owner_of(const struct fr_memory *team) { return (uint64_t)(uintp
 HOOK CUresult cuMulticastCreate(CUmemGenericAllocationHandle *out, const CUmulticastObjectProp *prop)
 {
     struct fr_memory *team = NULL;
+    CUmemGenericAllocationHandle number = 0;
     fr_numbers_enter();
-    CUresult r = REAL(cuMulticastCreate)(out, prop);
+    CUresult r = REAL(cuMulticastCreate)(out ? &number : NULL, prop);
     if (!r) team = fr_memory_new(FR_NO_CARD, 0, FR_NO_OBJECT);
-    if (!r && (!team || !fr_handle_add(*out, &team))) {
-        REAL(cuMemRelease)(*out);
+    if (!r && (!team || !fr_handle_add(number, &team))) {
+        REAL(cuMemRelease)(number);
         r = CUDA_ERROR_OUT_OF_MEMORY;
     }
     fr_numbers_leave();
+    if (!r) *out = number;
     fr_memory_unpin(team);
     return r;
 }

@@ -23,7 +23,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #define POOL_KEY 0x706f6f6c00000002ull
 
@@ -95,23 +94,28 @@ static struct fr_key piece_key(const CUmemPoolPtrExportData *data)
 HOOK CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *out, CUdeviceptr at)
 {
     CUmemoryPool handle = NULL;
-    CUresult r = REAL(cuMemPoolExportPointer)(out, at);
+    CUmemPoolPtrExportData own;
+    CUresult r = REAL(cuMemPoolExportPointer)(out ? &own : NULL, at);
     if (r) return r;
     struct fr_pool *p = REAL(cuPointerGetAttribute)(&handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at) ? NULL : fr_pool_use(handle);
-    bool counted = p && (p->card == FR_NO_CARD || fr_piece_exported(at, handle, p->card, fr_pool_chunk(p), piece_key(out)));
+    bool counted = p && (p->card == FR_NO_CARD || fr_piece_exported(at, handle, p->card, fr_pool_chunk(p), piece_key(&own)));
     if (p) fr_pool_done(p);
-    if (counted || fr_process_state() == FR_OFF) return CUDA_SUCCESS;
-    memset(out, 0, sizeof *out);
-    fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": no more pointers of pools can be exported");
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!counted && fr_process_state() != FR_OFF) {
+        fr_say(FR_SAY_FULL, FR_OBJECTS_FULL ": no more pointers of pools can be exported");
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = own;
+    return CUDA_SUCCESS;
 }
 
 /* Held before the driver imports, so that nobody lets go in between. What nobody in the container pays for cannot be counted
  * here: a pointer keeps the block that the piece lies in, and only the pool's maker knows how large blocks of it can be. */
-static CUresult import_pointer(CUdeviceptr *out, struct fr_pool *p, CUmemPoolPtrExportData *data)
+static CUresult import_pointer(CUdeviceptr *given, struct fr_pool *p, const CUmemPoolPtrExportData *bytes)
 {
+    CUdeviceptr at = 0, *out = &at;
+    CUmemPoolPtrExportData own = *bytes, *data = &own; /* another thread may change them */
     CUmemoryPool handle = p->handle;
-    if (!p->imported) return REAL(cuMemPoolImportPointer)(out, handle, data);
+    if (!p->imported) return REAL(cuMemPoolImportPointer)(given, handle, data);
     int pool = p->key.a ? fr_object_join(object_key(p->key)) : FR_NO_OBJECT, piece = fr_object_join(piece_key(data));
     bool paid = pool != FR_NO_OBJECT && piece != FR_NO_OBJECT;
     CUresult r = paid || fr_process_state() == FR_OFF ? REAL(cuMemPoolImportPointer)(out, handle, data) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -122,6 +126,7 @@ static CUresult import_pointer(CUdeviceptr *out, struct fr_pool *p, CUmemPoolPtr
         fr_object_release(piece);
         fr_object_release(pool);
     }
+    if (!r) *given = at;
     return r;
 }
 

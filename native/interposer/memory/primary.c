@@ -386,8 +386,11 @@ static CUresult reset_v2(struct fr_context_call *c) { return REAL(cuDevicePrimar
 
 HOOK CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
-    struct fr_context_call c = {.go = retain, .out = out, .device = device};
-    return out ? fr_primary_hold(&c, release_v2, NULL) : retain(&c);
+    CUcontext held = NULL;
+    struct fr_context_call c = {.go = retain, .out = out ? &held : NULL, .device = device};
+    CUresult r = out ? fr_primary_hold(&c, release_v2, NULL) : retain(&c);
+    if (!r && out) *out = held; /* another thread may change that */
+    return r;
 }
 HOOK CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = release, .device = device}, false); }
 HOOK CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) { return fr_primary_leave(&(struct fr_context_call){.go = release_v2, .device = device}, false); }

@@ -67,7 +67,10 @@ static CUresult map_all(CUresult (*call)(CUarrayMapInfo *, unsigned, CUstream), 
 {
     if (!list || count == 0) return call(list, count, stream);
     CUresult r = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && !r; i++) r = map(call, &list[i], stream);
+    for (unsigned i = 0; i < count && !r; i++) {
+        CUarrayMapInfo own = list[i]; /* another thread may change the list */
+        r = map(call, &own, stream);
+    }
     return r;
 }
 

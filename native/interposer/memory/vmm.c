@@ -42,9 +42,9 @@ static bool remember(CUmemGenericAllocationHandle number, int card, uint64_t byt
     return ok;
 }
 
-HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+static CUresult create(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    if (!out || !prop || !fr_is_on_a_card(&prop->location)) return REAL(cuMemCreate)(out, size, prop, flags);
+    if (!fr_is_on_a_card(&prop->location)) return REAL(cuMemCreate)(out, size, prop, flags);
     struct fr_op op;
     int card = fr_card_of(fr_device_of_location(&prop->location));
     if (fr_op_begin(&op, card, size)) return refuse(out, size, prop, flags);
@@ -56,6 +56,17 @@ HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const 
     }
     fr_numbers_leave();
     fr_op_end(&op, r ? 0 : size);
+    return r;
+}
+
+/* Another thread may change the properties, or the handle that was returned: the driver reads and writes copies of ours. */
+HOOK CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    if (!out || !prop) return REAL(cuMemCreate)(out, size, prop, flags);
+    CUmemAllocationProp own = *prop;
+    CUmemGenericAllocationHandle made = 0;
+    CUresult r = create(&made, size, &own, flags);
+    if (!r) *out = made;
     return r;
 }
 
@@ -93,10 +104,12 @@ static CUresult retain(CUmemGenericAllocationHandle *out, void *address, struct 
 HOOK CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
     if (!out) return REAL(cuMemRetainAllocationHandle)(out, address);
+    CUmemGenericAllocationHandle number = 0;
     fr_numbers_enter();
     struct fr_memory *m = fr_memory_pin_at((CUdeviceptr)(uintptr_t)address);
-    CUresult r = retain(out, address, &m);
+    CUresult r = retain(&number, address, &m);
     fr_numbers_leave();
+    if (!r) *out = number;
     fr_memory_unpin(m);
     return r;
 }
