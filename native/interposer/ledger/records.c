@@ -184,6 +184,17 @@ bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out)
     return found;
 }
 
+bool fr_record_take_if(enum fr_class class, uint64_t key, uint64_t a)
+{
+    struct fr_record gone;
+    enter();
+    uint32_t *link = find(class, key);
+    bool same = *link && at(*link)->record.a == a;
+    if (same) take(link, &gone);
+    leave();
+    return same;
+}
+
 bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out)
 {
     enter();

@@ -36,6 +36,8 @@ CUresult cuPointerGetAttribute(void *, int, CUdeviceptr);
 #define CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL 9
 #define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
 CUresult cuStreamCreate(CUstream *, unsigned);
+CUresult cuStreamCreateWithPriority(CUstream *, unsigned, int);
+CUresult cuGreenCtxStreamCreate(CUstream *, CUgreenCtx, unsigned, int);
 #define CU_STREAM_NON_BLOCKING 1
 CUresult cuStreamDestroy(CUstream);
 CUresult cuStreamDestroy_v2(CUstream);

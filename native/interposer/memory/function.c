@@ -89,12 +89,12 @@ static void remember(CUfunction f, struct fr_home home, uintptr_t where, uint32_
 {
     bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
     if (everywhere) fr_kernel_remember((uintptr_t)f, where, generation);
-    else fr_function_remember((uintptr_t)f);
+    else fr_function_remember((uintptr_t)f, generation);
 }
 
 static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream stream, uintptr_t where)
 {
-    uint32_t era = atomic_load(&fr_era), generation = atomic_load(&fr_stream_generation);
+    uint32_t era = atomic_load(&fr_era), generation = atomic_load(&fr_handle_generation);
     if (atomic_exchange(&known_in, era) != era) fr_functions_forget();
     struct fr_home home = fr_home_of(f);
     if (home.kernel) fr_record_put((struct fr_record){.class = FR_KERNEL_USED, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)f, .a = home.handle});

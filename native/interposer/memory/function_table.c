@@ -4,18 +4,20 @@
  *      fr_kernels_loaded     kernels of libraries, which run in every context: with the place where they are launched, a
  *                            stream, or the current context for the streams that every context has
  *
- * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. */
+ * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. Handles come
+ * back for others, so what a call found out is not remembered if a handle came or went since it began to look. */
 #include "memory/function_table.h"
 
 #include "base/compiler.h"
 #include "base/lock.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 FR_LARGE _Atomic uintptr_t fr_functions_loaded[FR_FUNCTION_PLACES];
 FR_LARGE struct fr_kernel_place fr_kernels_loaded[FR_KERNEL_PLACES];
-_Atomic uint32_t fr_stream_generation;
+_Atomic uint32_t fr_handle_generation;
 static struct fr_lock lock;
 
 static void write_place(struct fr_kernel_place *l, uintptr_t function, uintptr_t where, uint32_t generation)
@@ -28,10 +30,11 @@ static void write_place(struct fr_kernel_place *l, uintptr_t function, uintptr_t
     atomic_fetch_add_explicit(&l->writes, 1, memory_order_release);
 }
 
-void fr_function_remember(uintptr_t function)
+void fr_function_remember(uintptr_t function, uint32_t generation)
 {
     fr_lock(&lock);
-    atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(function)], function, memory_order_relaxed);
+    bool same = atomic_load(&fr_handle_generation) == generation;
+    if (same) atomic_store_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(function)], function, memory_order_relaxed);
     fr_unlock(&lock);
 }
 
@@ -45,10 +48,11 @@ void fr_kernel_remember(uintptr_t function, uintptr_t where, uint32_t generation
 void fr_functions_forget(void)
 {
     fr_lock(&lock);
+    atomic_fetch_add(&fr_handle_generation, 1);
     for (int i = 0; i < FR_FUNCTION_PLACES; i++) atomic_store_explicit(&fr_functions_loaded[i], 0, memory_order_relaxed);
     for (int i = 0; i < FR_KERNEL_PLACES; i++)
         if (atomic_load_explicit(&fr_kernels_loaded[i].function, memory_order_relaxed)) write_place(&fr_kernels_loaded[i], 0, 0, 0);
     fr_unlock(&lock);
 }
 
-void fr_functions_stream_gone(void) { atomic_fetch_add(&fr_stream_generation, 1); }
+void fr_functions_stream_changes(void) { atomic_fetch_add(&fr_handle_generation, 1); }

@@ -9,10 +9,10 @@
 extern _Atomic uintptr_t fr_functions_loaded[];
 #define FR_FUNCTION_PLACES 1024
 #define FR_FUNCTION_PLACE(f) (((uintptr_t)(f) >> 4 ^ (uintptr_t)(f) >> 14) % FR_FUNCTION_PLACES)
-void fr_function_remember(uintptr_t function);
+void fr_function_remember(uintptr_t function, uint32_t generation);
 void fr_kernel_remember(uintptr_t function, uintptr_t where, uint32_t generation);
 void fr_functions_forget(void);      /* handles may come back for others */
-void fr_functions_stream_gone(void); /* a stream's handle may come back for one of another context */
+void fr_functions_stream_changes(void); /* a stream ends, or was made: its handle may have been that of one in another context */
 
 /* Kernels of libraries, each with the place where it is launched: a stream, or a context. */
 #define FR_KERNEL_PLACES 4096
@@ -24,7 +24,7 @@ struct fr_kernel_place {
     _Atomic uintptr_t function, where;
 };
 extern struct fr_kernel_place fr_kernels_loaded[];
-extern _Atomic uint32_t fr_stream_generation;
+extern _Atomic uint32_t fr_handle_generation;
 
 static inline struct fr_kernel_place *fr_kernel_place(uintptr_t function, uintptr_t where)
 {
@@ -37,7 +37,7 @@ static inline bool fr_kernel_is_loaded(uintptr_t function, uintptr_t where)
     struct fr_kernel_place *l = fr_kernel_place(function, where);
     uint32_t before = atomic_load_explicit(&l->writes, memory_order_acquire);
     bool same = atomic_load_explicit(&l->function, memory_order_relaxed) == function && atomic_load_explicit(&l->where, memory_order_relaxed) == where &&
-                atomic_load_explicit(&l->streams, memory_order_relaxed) == atomic_load_explicit(&fr_stream_generation, memory_order_relaxed);
+                atomic_load_explicit(&l->streams, memory_order_relaxed) == atomic_load_explicit(&fr_handle_generation, memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
     return same && !(before & 1) && atomic_load_explicit(&l->writes, memory_order_relaxed) == before;
 }

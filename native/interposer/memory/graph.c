@@ -501,18 +501,24 @@ HOOK CUresult cuGraphExecNodeSetParams(CUgraphExec e, CUgraphNode n, CUgraphNode
     return r;
 }
 
-HOOK CUresult cuGraphExecDestroy(CUgraphExec e)
+/* With the turns of its devices: a launch beside this call finds what the graph needs, and a graph that gets its handle is made, where
+ * it has memory on the same devices, after what stood under the handle is gone. */
+static CUresult destroy(CUgraphExec e)
 {
     struct call c;
-    struct fr_record gone;
+    struct fr_record gone, kernels;
     recall(e, &c);
-    for (int i = 0; i < c.count; i++) fr_record_take(FR_GRAPH_EXEC, key_of(e, c.on[i].device), &gone);
-    if (!fr_graph_is_plain(e)) fr_graph_kernels_end(e);
+    bool has_kernels = fr_graph_kernels_ending(e, &kernels);
+    for (int i = 0; i < c.count; i++) enter(c.on[i].device);
     CUresult r = REAL(cuGraphExecDestroy)(e);
-    for (int i = 0; i < c.count && r; i++) remember(e, &c.on[i]);
+    for (int i = 0; i < c.count && !r; i++) fr_record_take(FR_GRAPH_EXEC, key_of(e, c.on[i].device), &gone);
+    for (int i = 0; i < c.count; i++) leave(c.on[i].device);
+    if (has_kernels && !r) fr_graph_kernels_ended(&kernels);
     for (int i = 0; i < c.count; i++) settle(c.on[i].device);
     return r;
 }
+
+HOOK CUresult cuGraphExecDestroy(CUgraphExec e) { return fr_graph_is_plain(e) ? REAL(cuGraphExecDestroy)(e) : destroy(e); }
 
 HOOK CUresult cuDeviceGraphMemTrim(CUdevice d)
 {

@@ -207,10 +207,13 @@ void fr_graph_add_kernel(CUgraphExec e, CUfunction f)
     fr_kernels_drop(&k);
 }
 
-void fr_graph_kernels_end(CUgraphExec e)
+bool fr_graph_kernels_ending(CUgraphExec e, struct fr_record *graph) { return fr_record_find(FR_GRAPH_KERNELS, (uintptr_t)e, graph); }
+
+/* The handle may stand for another graph by now, with kernels of its own. */
+void fr_graph_kernels_ended(const struct fr_record *graph)
 {
-    struct fr_record graph;
-    if (fr_record_take(FR_GRAPH_KERNELS, (uintptr_t)e, &graph)) forget(&graph);
+    fr_record_take_if(FR_GRAPH_KERNELS, graph->key, graph->a);
+    forget(graph);
 }
 
 static CUresult load_all(const struct fr_record *graph, CUstream stream)
@@ -236,7 +239,7 @@ CUresult fr_graph_kernels_used(CUgraphExec e, CUstream stream)
         where = (uintptr_t)current;
     }
     while (unlikely(!fr_kernel_is_loaded(name_of(&graph), where)) && !r && !fr_stream_is_capturing(stream)) {
-        uint32_t generation = atomic_load(&fr_stream_generation);
+        uint32_t generation = atomic_load(&fr_handle_generation);
         r = load_all(&graph, stream);
         bool same = fr_record_find(FR_GRAPH_KERNELS, (uintptr_t)e, &again) && again.a == graph.a;
         if (!r && same) fr_kernel_remember(name_of(&graph), where, generation);

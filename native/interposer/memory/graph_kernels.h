@@ -39,6 +39,8 @@ CUresult fr_kernels_load(const struct fr_kernels *k, CUstream stream);
 void fr_graph_add_kernels(CUgraphExec e, const struct fr_kernels *k); /* from now on, also */
 void fr_graph_add_kernel(CUgraphExec e, CUfunction f);
 CUresult fr_graph_kernels_used(CUgraphExec e, CUstream stream); /* before it runs there */
-void fr_graph_kernels_end(CUgraphExec e);
+struct fr_record;
+bool fr_graph_kernels_ending(CUgraphExec e, struct fr_record *graph); /* false: it has none */
+void fr_graph_kernels_ended(const struct fr_record *graph);
 
 #endif

@@ -148,13 +148,17 @@ bool fr_module_add(uint64_t handle, CUcontext context, const struct fr_image *im
                                .b = atomic_fetch_add(&serials, 1) << SERIAL_SHIFT};
     pack(&module, image);
     if (!context) atomic_store_explicit(&libraries, true, memory_order_relaxed);
+    fr_functions_forget(); /* its functions may have the handles of others that are gone */
     return fr_record_put(module);
 }
 
 bool fr_module_alias(uint64_t handle, uint64_t library, CUcontext context)
 {
     struct fr_record alias = {.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = handle, .context = context, .a = ALIAS, .b = library};
-    return handle == library || fr_record_put(alias);
+    struct fr_record known;
+    if (handle == library || (fr_record_find(FR_MODULE, handle, &known) && known.a == ALIAS && known.b == library && known.context == context)) return true;
+    fr_functions_forget();
+    return fr_record_put(alias);
 }
 
 bool fr_module_image(uint64_t handle, struct fr_image *out)
@@ -320,6 +324,14 @@ static void announce(struct fr_unload *u, int card)
     fr_free_begin(&u->part[card].op, card);
 }
 
+/* Their handles may come back for others. */
+static void forget_kernels(uint64_t library)
+{
+    struct fr_record used = {.key = 0};
+    while (fr_record_next(FR_KERNEL_USED, used.key, &used))
+        if (used.a == library) fr_record_take(FR_KERNEL_USED, used.key, &used);
+}
+
 /* From now on nobody finds it. */
 void fr_unload_begin(struct fr_unload *u, uint64_t handle)
 {
@@ -327,6 +339,7 @@ void fr_unload_begin(struct fr_unload *u, uint64_t handle)
     u->known = handle && fr_record_take(FR_MODULE, handle, &u->module);
     for (int i = 0; i < FR_UNLOAD_CARDS; i++) u->part[i].announced = false, u->part[i].bytes = 0;
     if (u->known) fr_functions_forget(); /* before the driver can give their handles away again */
+    if (u->known) forget_kernels(handle);
     if (!u->known || u->module.a & ALIAS) return;
     for (uint64_t i = 0; i < places(&u->module); i++)
         if (fr_record_find(FR_MODULE, key_of(&u->module, i), &part)) announce(u, part.card);
@@ -347,14 +360,6 @@ static void take_parts(struct fr_unload *u)
     }
 }
 
-/* Their handles may come back for others. */
-static void forget_kernels(uint64_t library)
-{
-    struct fr_record used = {.key = 0};
-    while (fr_record_next(FR_KERNEL_USED, used.key, &used))
-        if (used.a == library) fr_record_take(FR_KERNEL_USED, used.key, &used);
-}
-
 void fr_unload_end(struct fr_unload *u, CUresult r)
 {
     if (!u->known) return;
@@ -362,8 +367,5 @@ void fr_unload_end(struct fr_unload *u, CUresult r)
     else if (!(u->module.a & ALIAS)) take_parts(u);
     for (int i = 0; i < FR_UNLOAD_CARDS; i++)
         if (u->part[i].announced) fr_free_end(&u->part[i].op, u->part[i].bytes);
-    if (!r) {
-        forget_kernels(u->module.key);
-        fr_functions_forget();
-    }
+    if (!r) fr_functions_forget();
 }

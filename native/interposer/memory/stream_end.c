@@ -1,4 +1,4 @@
-/* A stream is about to be destroyed: what is remembered under its handle goes, since a new stream may get the same one. */
+/* A stream is made, or about to be destroyed: what is remembered under its handle goes, since a new stream may get that of an old one. */
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
@@ -12,7 +12,7 @@ static void forget(CUstream s)
 {
     fr_kept_blocks_free();
     fr_late_frees_stream_ends(s);
-    fr_functions_stream_gone();
+    fr_functions_stream_changes();
 }
 
 HOOK CUresult cuStreamDestroy(CUstream s)
@@ -25,4 +25,17 @@ HOOK CUresult cuStreamDestroy_v2(CUstream s)
 {
     forget(s);
     return REAL(cuStreamDestroy_v2)(s);
+}
+
+static CUresult made(CUresult r)
+{
+    fr_functions_stream_changes();
+    return r;
+}
+
+HOOK CUresult cuStreamCreate(CUstream *out, unsigned flags) { return made(REAL(cuStreamCreate)(out, flags)); }
+HOOK CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority) { return made(REAL(cuStreamCreateWithPriority)(out, flags, priority)); }
+HOOK CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx green, unsigned flags, int priority)
+{
+    return made(REAL(cuGreenCtxStreamCreate)(out, green, flags, priority));
 }

@@ -86,7 +86,7 @@ static CUresult params(CUgraphNode n, CUDA_MEM_ALLOC_NODE_PARAMS *out)
     *out = (CUDA_MEM_ALLOC_NODE_PARAMS){.poolProps.location = {CU_MEM_LOCATION_DEVICE, 0}, .bytesize = graph_size};
     return (void)n, CUDA_SUCCESS;
 }
-static CUresult destroy(CUgraphExec e) { return (void)e, CUDA_SUCCESS; }
+static CUresult destroy(CUgraphExec e) { return (void)e, others(), CUDA_SUCCESS; }
 
 #define FAKE(name, function) fr_real[FR_##name] = (void *)(function)
 static void be_the_driver(void)
@@ -279,6 +279,28 @@ static void a_trim_waits_for_a_launch_on_its_way(void)
     graphs_end();
 }
 
+static void *launches(void *e)
+{
+    EXPECT_EQ(cuGraphLaunch(e, NULL), 0); /* the driver expects that it is covered */
+    return NULL;
+}
+
+static void another_launches_at_that_time(void)
+{
+    EXPECT_EQ(pthread_create(&trimmer, NULL, launches, EXEC), 0);
+    usleep(10000);
+}
+
+static void a_launch_beside_the_end_of_its_graph_is_counted(void)
+{
+    CUgraphExec e = graph_of(10 * MIB);
+    meanwhile = another_launches_at_that_time;
+    EXPECT_EQ(cuGraphExecDestroy(e), 0);
+    pthread_join(trimmer, NULL);
+    EXPECT_EQ(fr_used_here(0), 10 * MIB);
+    graphs_end();
+}
+
 static void what_the_store_has_beyond_all_bounds_is_charged_at_the_next_call(void)
 {
     CUgraphExec e = graph_of(10 * MIB);
@@ -304,6 +326,7 @@ int main(void)
     RUN(who_asks_a_pool_that_another_has_emptied_takes_it_off_the_charge);
     RUN(only_one_call_at_a_time_can_make_the_pool_grow);
     RUN(a_trim_waits_for_a_launch_on_its_way);
+    RUN(a_launch_beside_the_end_of_its_graph_is_counted);
     RUN(what_the_store_has_beyond_all_bounds_is_charged_at_the_next_call);
     FINISH;
 }
