@@ -17,6 +17,7 @@
 
 #define ROUND 16 /* messages of one peer before the others are heard */
 #define SECOND 1000000000ull
+#define LONGEST_OUTSIDE (60 * SECOND) /* what a message may say of it */
 
 static struct slice *slice_of(struct node *n, const struct peer *p) { return &n->slices[p->slice]; }
 
@@ -180,6 +181,7 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
     if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), true;
     if (m->kind == ARBITER_ENDING) return ending(n, p, m), true;
     if (m->kind != ARBITER_DONE) return false;
+    schedule_used(&n->schedule, (uint32_t)s->card[m->card], p->slice, m->length_ns < LONGEST_OUTSIDE ? m->length_ns : LONGEST_OUTSIDE, clock_now());
     if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* of an earlier lease: it crossed ours on the way */
     if (m->more) p->wants |= 1ull << m->card;
     else p->wants &= ~(1ull << m->card);

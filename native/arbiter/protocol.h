@@ -31,7 +31,7 @@ struct arbiter_message {
     uint32_t more;      /* of DONE: wants the card again; of GRANT: others may have it too */
     uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
     uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together; of GRANT: what follows */
-    uint64_t length_ns; /* of GRANT and ENDING */
+    uint64_t length_ns; /* of GRANT and ENDING; of DONE: so long its work was on the card outside of turns */
     uint64_t held_back_ns; /* of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
 };
 

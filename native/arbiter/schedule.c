@@ -235,6 +235,16 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
     if (!wants_more) unreserve(s, tenant);
 }
 
+void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns, uint64_t now)
+{
+    struct schedule_seat *t = &s->seats[card][tenant];
+    if (!t->present || !ns) return;
+    charge_all(s, card, now);
+    t->held_ns += ns;
+    t->virtual_time += (int64_t)(ns * SCALE / t->terms.weight);
+    if (limited(t)) t->credit -= (int64_t)ns;
+}
+
 /* ---- who is next ---- */
 
 /* Priority counts only for who has not had more than its weight: else it would starve the rest. */

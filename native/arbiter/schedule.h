@@ -90,6 +90,8 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now);
 void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now);
 
+void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns, uint64_t now); /* without having held it */
+
 /* Shortly after `when` the holder will be done: who is next, if that is another, begins then, and finds its first kernels
  * behind the holder's last ones. 0: it is not known when. */
 void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now);

@@ -176,6 +176,7 @@ bool fr_blocked_resumed(struct fr_paced_card *card)
         if (atomic_load(&st->blocked) != FR_BLOCKED || !at_work(st)) continue;
         atomic_store(&st->blocked, 0);
         fr_stream_state_lock(st);
+        fr_timing_goes_on(st);
         fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
         fr_stream_state_unlock(st);
         any = true;

@@ -1,8 +1,8 @@
 /* Copies and fills. Within the card they run as kernels do, so they take turns as kernels do. Copies over the bus have engines
  * of their own and pass.
  *
- * Where both ends must be on a card the call says so (DtoD, arrays). Else the driver is asked for the type of each pointer, but
- * only where the card is paced: unpaced, a copy costs one load more. A copy is learned by its function and its size, rounded to
+ * Where both ends must be on a card the call says so (DtoD, arrays). Else, also where it names the host, the driver is asked for the
+ * type of each pointer, but only where the card is paced: unpaced, a copy costs one load more. A copy is learned by its function and its size, rounded to
  * an eighth; until the first is measured it is taken for BYTES_PER_NS. */
 #include "pacing/copies.h"
 
@@ -114,11 +114,28 @@ PEER(cuMemcpyPeer_ptds, true)
 PEER_ASYNC(cuMemcpyPeerAsync, false)
 PEER_ASYNC(cuMemcpyPeerAsync_ptsz, true)
 
-static bool end_on_card(int type, CUdeviceptr p)
+/* What is called the host's end may be a pointer to the card: the driver goes by the address. */
+#define HOST_END(name, own, host, bytes, stream, parameters, arguments) \
+    MAY_MOVE(name, own, is_on_card((CUdeviceptr)(uintptr_t)(host)), bytes, stream, parameters, arguments)
+#define HOSTS(sync, async, own)                                                                                                          \
+    HOST_END(cuMemcpyHtoD##sync, own, from, n, NULL, (CUdeviceptr to, const void *from, size_t n), (to, from, n))                            \
+    HOST_END(cuMemcpyDtoH##sync, own, to, n, NULL, (void *to, CUdeviceptr from, size_t n), (to, from, n))                                    \
+    HOST_END(cuMemcpyHtoA##sync, own, from, n, NULL, (CUarray to, size_t at, const void *from, size_t n), (to, at, from, n))                 \
+    HOST_END(cuMemcpyAtoH##sync, own, to, n, NULL, (void *to, CUarray from, size_t of, size_t n), (to, from, of, n))                         \
+    HOST_END(cuMemcpyHtoD##async, own, from, n, s, (CUdeviceptr to, const void *from, size_t n, CUstream s), (to, from, n, s))               \
+    HOST_END(cuMemcpyDtoH##async, own, to, n, s, (void *to, CUdeviceptr from, size_t n, CUstream s), (to, from, n, s))                       \
+    HOST_END(cuMemcpyHtoA##async, own, from, n, s, (CUarray to, size_t at, const void *from, size_t n, CUstream s), (to, at, from, n, s))    \
+    HOST_END(cuMemcpyAtoH##async, own, to, n, s, (void *to, CUarray from, size_t of, size_t n, CUstream s), (to, from, of, n, s))
+HOSTS(_v2, Async_v2, false)
+HOSTS(_v2_ptds, Async_v2_ptsz, true)
+
+static bool end_on_card(int type, CUdeviceptr p, const void *host)
 {
+    if (type == CU_MEMORYTYPE_HOST) return is_on_card((CUdeviceptr)(uintptr_t)host);
     return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY || (type == CU_MEMORYTYPE_UNIFIED && is_on_card(p));
 }
-#define WITHIN(p) ((p) && end_on_card((p)->srcMemoryType, (p)->srcDevice) && end_on_card((p)->dstMemoryType, (p)->dstDevice))
+#define WITHIN(p)                                                                                                                        \
+    ((p) && end_on_card((p)->srcMemoryType, (p)->srcDevice, (p)->srcHost) && end_on_card((p)->dstMemoryType, (p)->dstDevice, (p)->dstHost))
 
 #define PLANE(name, own) MAY_MOVE(name, own, WITHIN(p), p->WidthInBytes * p->Height, NULL, (const CUDA_MEMCPY2D *p), (p))
 #define PLANE_ASYNC(name, own) MAY_MOVE(name, own, WITHIN(p), p->WidthInBytes * p->Height, s, (const CUDA_MEMCPY2D *p, CUstream s), (p, s))

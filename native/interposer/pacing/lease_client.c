@@ -2,9 +2,14 @@
  *
  *      gate   IDLE --a launch knocks--> ASKED --GRANT--> OPEN --end, RECALL, nothing to do--> CLOSED --drained, DONE--> IDLE or ASKED
  *             any --the arbiter is gone--> FREE --it is back--> IDLE
+ *             any --it is there, but cannot be reached--> ASKED --it can--> IDLE
  *
- * Without an arbiter nobody waits: the driver's own time slicing then shares the card. The thread blocks all signals, is
- * gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open. */
+ * Without an arbiter nobody waits: the driver's own time slicing then shares the card. But a program that has no descriptor left,
+ * closes ours or takes all places of its container at the arbiter would be free of its limit: its launches wait. The thread blocks
+ * all signals, is gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open.
+ *
+ * Work may run outside of turns: in streams that the program held back and let go, or after the connection was lost. What was
+ * measured beyond the time held is said with the next DONE, and the arbiter charges it. */
 #include "pacing/lease_client.h"
 
 #include "base/compiler.h"
@@ -39,6 +44,8 @@
 
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
 #define BLOCKED_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
+#define OUTSIDE_NS 1000000ull /* measured beyond the time held: less is not worth a word */
+#define MUCH_OUTSIDE_NS 100000000ull /* said at once: the process may end */
 #define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
 
 struct socket {
@@ -54,10 +61,14 @@ struct client {
     bool idle;  /* this turn ends because there is nothing to do */
     bool may_pass_on; /* the arbiter lets the next begin before we are done */
     uint64_t noted;     /* this turn is counted as held up to then */
+    uint64_t done_at, held_ns, gpu_ns; /* the last DONE; turns since; measured up to it */
     uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
     uint64_t waited;    /* of our account, as far as that was looked at */
 };
 static FR_LARGE struct client clients[FR_MAX_CARDS];
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static struct socket own(int fd)
 {
@@ -126,23 +137,58 @@ static bool name_of_arbiter(struct sockaddr_un *name, int *directory)
     return *directory >= 0 && (size_t)snprintf(name->sun_path, room, "/proc/self/fd/%d/" ARBITER_SOCKET, *directory) < room;
 }
 
-static void connect_to_arbiter(struct client *me)
+enum found { NO_ARBITER, CANNOT_REACH, FOUND };
+
+static enum found connect_to_arbiter(struct client *me)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int directory, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int directory = -1, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool found = fd >= 0 && name_of_arbiter(&name, &directory) && connect(fd, (struct sockaddr *)&name, sizeof name) == 0;
-    if (fd >= 0 && directory >= 0) close(directory);
-    if (found) me->arbiter = own(fd);
-    else if (fd >= 0) close(fd);
-    if (!found) fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
+    int why = errno;
+    if (directory >= 0) close(directory);
+    if (found) return me->arbiter = own(fd), FOUND;
+    if (fd >= 0) close(fd);
+    if (fd >= 0 && (why == ENOENT || why == ECONNREFUSED || why == ENOTDIR)) {
+        fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
+        return NO_ARBITER;
+    }
+    fr_say(FR_SAY_REACH, "the arbiter at %s/" ARBITER_SOCKET " cannot be reached (error %d; 24: no file descriptor is free): launches wait until it can", fr_shared.directory, why);
+    return CANNOT_REACH;
 }
 
+/* What is in flight runs out. Streams that the program holds back stay as they are. */
+static void end_turn(struct client *me)
+{
+    struct fr_paced_card *p = paced_card_of(me);
+    fr_stream_states_drain(p);
+    note_held(me);
+    note_waits(me);
+    me->held_ns += clock_now() - atomic_load(&p->granted);
+}
+
+/* What has run outside of turns, since the last DONE. */
+static uint64_t take_outside(struct client *me)
+{
+    uint64_t gpu = atomic_load(&paced_card_of(me)->gpu_ns), now = clock_now(), passed = now - me->done_at;
+    uint64_t ran = sooner(gpu - me->gpu_ns, passed), held = me->held_ns;
+    me->gpu_ns = gpu;
+    me->done_at = now;
+    me->held_ns = 0;
+    return ran > held + OUTSIDE_NS ? ran - held : 0;
+}
+
+/* The gate stays closed until it is known whether there is one (connected()). */
 static void lose_arbiter(struct client *me)
 {
+    struct fr_paced_card *p = paced_card_of(me);
     drop(&me->arbiter);
-    me->again = clock_now() + AGAIN_NS;
     me->asked = false;
-    set_gate(paced_card_of(me), FR_GATE_FREE);
+    fr_lease_close(p);
+    if (atomic_load(&p->gate) == FR_GATE_CLOSED) {
+        while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
+        end_turn(me);
+    }
+    set_gate(p, FR_GATE_ASKED);
 }
 
 static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
@@ -150,9 +196,12 @@ static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me)};
     if (kind == ARBITER_ENDING) m.length_ns = what;
     else m.more = what != 0;
+    if (kind == ARBITER_DONE) m.length_ns = take_outside(me);
     m.lease = atomic_load(&paced_card_of(me)->lease);
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
-    if (!still(&me->arbiter) || clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) != sizeof m) lose_arbiter(me);
+    if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
+    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns; /* for the next one */
+    lose_arbiter(me);
 }
 
 static void take_grant(struct client *me, const struct arbiter_message *m)
@@ -205,8 +254,6 @@ static void hear(struct client *me)
 }
 
 /* ---- the turn ---- */
-
-static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* When nothing has been in flight for a while, here and on the cards that are used together with this one: who waits for one of
  * them will come back to this. */
@@ -266,9 +313,7 @@ static void give_back(struct client *me)
     uint64_t from = clock_now();
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
     pass_on(me, clock_now());
-    fr_stream_states_drain(p);
-    note_held(me);
-    note_waits(me);
+    end_turn(me);
     /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
     bool idle = me->idle && clock_now() < from + FR_IDLE_NS; /* else kernels were longer than was thought */
     bool at_work = atomic_load(&p->launched_now) && !idle;
@@ -287,11 +332,21 @@ static void see_to_blocked(struct fr_paced_card *p)
     if (fr_blocked_any(p) && fr_blocked_resumed(p)) atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED);
 }
 
+/* A DONE without a turn only says it. */
+static void see_to_outside(struct client *me)
+{
+    struct fr_paced_card *p = paced_card_of(me);
+    uint32_t gate = atomic_load(&p->gate);
+    bool turn = gate == FR_GATE_OPEN || gate == FR_GATE_CLOSED;
+    if (!turn && atomic_load(&p->gpu_ns) > me->gpu_ns + me->held_ns + MUCH_OUTSIDE_NS) say(me, ARBITER_DONE, me->asked);
+}
+
 static uint64_t see_to_gate(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
     uint64_t now = clock_now();
     see_to_blocked(p);
+    see_to_outside(me);
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
     if (atomic_load(&p->gate) == FR_GATE_OPEN && atomic_load(&p->full)) pass_on(me, now);
@@ -307,22 +362,34 @@ static uint64_t see_to_gate(struct client *me)
     return sooner ? now + BLOCKED_LOOK_NS : until;
 }
 
+/* By which launches wake this thread; without one it looks every AGAIN_NS. */
+static void own_pair(struct client *me)
+{
+    int ends[2];
+    bool made = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0;
+    drop(&me->theirs);
+    me->ours = own(made ? ends[0] : -1);
+    me->theirs = own(made ? ends[1] : -1);
+}
+
 static bool connected(struct client *me)
 {
     if (still(&me->arbiter)) return true;
     if (me->arbiter.fd >= 0) lose_arbiter(me);
     if (clock_now() < me->again) return false;
     me->again = clock_now() + AGAIN_NS;
-    connect_to_arbiter(me);
-    if (me->arbiter.fd < 0) return false;
-    set_gate(paced_card_of(me), FR_GATE_IDLE);
-    return true;
+    if (!still(&me->ours)) own_pair(me);
+    enum found found = connect_to_arbiter(me);
+    if (found == FOUND && atomic_load(&paced_card_of(me)->gate) == FR_GATE_FREE) take_outside(me); /* nobody's time */
+    set_gate(paced_card_of(me), found == FOUND ? FR_GATE_IDLE : found == NO_ARBITER ? FR_GATE_FREE : FR_GATE_ASKED);
+    return found == FOUND;
 }
 
 /* Without an arbiter and without launches there is nothing to do: the next launch wakes us (gate.c). */
 static bool quiet(const struct client *me)
 {
-    return still(&me->ours) && atomic_load(&fr_paced_cards[card_of(me)].last_launch) + FR_QUIET_NS < clock_now();
+    bool free = atomic_load(&paced_card_of(me)->gate) == FR_GATE_FREE; /* else launches wait for us */
+    return free && still(&me->ours) && atomic_load(&fr_paced_cards[card_of(me)].last_launch) + FR_QUIET_NS < clock_now();
 }
 
 static void *work(void *of)
@@ -351,23 +418,23 @@ static void *work(void *of)
 
 static void begin(struct client *me)
 {
-    int ends[2];
     pthread_t thread;
     sigset_t all, before;
-    me->arbiter.fd = -1;
+    me->arbiter.fd = me->ours.fd = me->theirs.fd = -1;
     me->again = 0;
+    me->held_ns = 0;
+    me->done_at = clock_now();
+    me->gpu_ns = atomic_load(&paced_card_of(me)->gpu_ns);
     me->asked = false;
     me->held_back = 0;
     me->waited = fr_paced_card_account(paced_card_of(me)) ? atomic_load(&fr_paced_card_account(paced_card_of(me))->waited_ns) : 0;
     atomic_store(&me->present, 0);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
-    me->ours = own(ends[0]);
-    me->theirs = own(ends[1]);
     if (connected(me)) {} /* the first launch finds the gate as it will be */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    if (pthread_create(&thread, NULL, work, me) == 0) pthread_detach(thread);
-    else lose_arbiter(me), me->again = UINT64_MAX, atomic_store(&me->present, 1);
+    for (int why; (why = pthread_create(&thread, NULL, work, me)); clock_sleep_until(clock_now() + AGAIN_NS))
+        fr_say(FR_SAY_REACH, "no thread can be started for the arbiter (error %d): launches wait until one can", why);
+    pthread_detach(thread);
     while (clock_is_virtual() && !atomic_load(&me->present)) sched_yield(); /* else the clock runs ahead of it */
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -33,6 +33,7 @@ struct fr_paced_card {
     _Atomic uint32_t last_event_busy;             /* a thread works with the two below */
     CUevent last_event;                           /* the event that was reached last ... */
     CUcontext last_event_of;                      /* ... and its context */
+    _Atomic uint64_t gpu_ns;                      /* measured, as far as it is ours, ever */
     _Atomic uint64_t last_launch;                 /* when */
     _Atomic uint32_t launched_now;                /* any in this turn? */
 };

@@ -32,6 +32,7 @@ struct batch {
     bool gap;    /* the stream ran dry in it: its length says nothing */
     bool shared; /* others had the card too meanwhile */
     bool beside; /* the turn before or the one after may have had a part of FR_HANDOVER_NS in it */
+    bool held;   /* back by the program, and let go: it was counted then */
     bool behind; /* a wait that the program put into the stream */
     bool single; /* began on a dry stream: ends with its first launch, before it can */
 };

@@ -59,6 +59,7 @@ static void learn(const struct batch *b, uint64_t measured)
 static void count_gpu_time(struct fr_paced_card *p, uint64_t ns, uint32_t launches)
 {
     struct fr_account *a = fr_paced_card_account(p);
+    atomic_fetch_add_explicit(&p->gpu_ns, ns, memory_order_relaxed);
     if (!a) return;
     atomic_fetch_add_explicit(&a->gpu_ns, ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&a->launches, launches, memory_order_relaxed);
@@ -84,6 +85,13 @@ static float since_last(struct fr_stream_state *st, struct batch *b, float ms)
     return ms > 0 ? ms : 0; /* done before the last one: counted with it */
 }
 
+/* What was held back, and let go, runs at any time, in a turn or not, and its second event may be late: it counts as what was thought. */
+static void goes_on(struct fr_stream_state *st, struct batch *b)
+{
+    if (!b->held) count_gpu_time(st->card, b->ns, b->launches);
+    b->held = true;
+}
+
 /* The oldest batch is done. */
 static void finish(struct fr_stream_state *st)
 {
@@ -93,10 +101,11 @@ static void finish(struct fr_stream_state *st)
     b->shared |= atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     uint64_t passes = atomic_load_explicit(&st->card->passes_at, memory_order_relaxed);
     b->beside |= passes && clock_now() >= passes;
-    if (timed) learn(b, (uint64_t)((double)ms * 1e6));
+    if (atomic_load(&st->blocked) == FR_BLOCKED) goes_on(st, b);
+    if (timed && !b->held) learn(b, (uint64_t)((double)ms * 1e6));
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
-    count_gpu_time(st->card, b->shared && took > b->ns ? b->ns : took, b->launches); /* beside others: not their work */
+    if (!b->held) count_gpu_time(st->card, b->shared && took > b->ns ? b->ns : took, b->launches); /* beside others: not their work */
     st->first = (st->first + 1) % BATCHES;
     st->count--;
     atomic_fetch_add(&st->finished, 1);
@@ -110,6 +119,11 @@ CUevent fr_timing_oldest(struct fr_stream_state *st) { return closed(st) ? at(st
 bool fr_timing_has_begun(struct fr_stream_state *st) { return st->count && REAL(cuEventQuery)(at(st, 0)->from) != CUDA_ERROR_NOT_READY; }
 
 bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && at(st, 0)->behind && atomic_load(&fr_blocked_by_host) && !fr_timing_has_begun(st); }
+
+void fr_timing_goes_on(struct fr_stream_state *st)
+{
+    for (uint32_t i = 0; i < st->count; i++) goes_on(st, at(st, i));
+}
 
 uint64_t fr_timing_due(struct fr_stream_state *st)
 {
@@ -155,7 +169,7 @@ static void begin(struct fr_stream_state *st, bool dry)
     struct batch *b = at(st, st->count);
     if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, st->handle)) return;
     b->ns = b->launches = b->kernels = 0;
-    b->gap = false;
+    b->gap = b->held = false;
     b->shared = atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     b->beside = clock_now() < atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
     b->behind = st->told;
@@ -232,7 +246,7 @@ static void drain_open(struct fr_stream_state *st)
     if (!atomic_load(&fr_capture_count) && !atomic_load(&fr_blocked_by_host)) REAL(cuCtxSynchronize)();
     else clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
     landed(st, b);
-    count_gpu_time(st->card, b->ns, b->launches);
+    if (!b->held) count_gpu_time(st->card, b->ns, b->launches);
     st->open = false;
     st->count--;
 }
