@@ -163,7 +163,6 @@ static void end_turn(struct client *me)
     fr_stream_states_drain(p);
     note_held(me);
     note_waits(me);
-    me->held_ns += clock_now() - atomic_load(&p->granted);
 }
 
 /* What has run outside of turns, since the last DONE. */
@@ -177,7 +176,8 @@ static uint64_t take_outside(struct client *me)
     return ran > held + OUTSIDE_NS ? ran - held : 0;
 }
 
-/* The gate stays closed until it is known whether there is one (connected()). */
+/* The gate stays closed until it is known whether there is one (connected()). The arbiter took the turn for over when it lost us, and
+ * when that was is not known: all that ran in it counts as outside. */
 static void lose_arbiter(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
@@ -314,6 +314,7 @@ static void give_back(struct client *me)
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
     pass_on(me, clock_now());
     end_turn(me);
+    me->held_ns += clock_now() - atomic_load(&p->granted);
     /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
     bool idle = me->idle && clock_now() < from + FR_IDLE_NS; /* else kernels were longer than was thought */
     bool at_work = atomic_load(&p->launched_now) && !idle;

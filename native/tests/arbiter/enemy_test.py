@@ -71,6 +71,32 @@ def test_who_cuts_its_region_to_nothing() -> None:
     neighbours_keep_their_shares(b)
 
 
+LIMITED = {"a": Terms(cores=40), "bad": Terms(cores=10, limit=10)}
+
+
+def test_who_has_no_descriptor_left_waits_for_one_and_is_not_free_of_its_limit() -> None:
+    b = play(LIMITED, [Part("bad", "full")], 2000)
+    assert b.share("bad", 0, 2000) <= 0.1, b.share("bad", 0, 2000)
+
+
+def test_who_closes_its_connection_again_and_again_gets_no_more_than_its_limit() -> None:
+    for us in (1000, 50000, 1000000):  # in real time: the virtual clock waits for a message whose socket was closed
+        b = play(LIMITED, [Part("bad", "closer", f"n={us}")], 4000, real=True)
+        assert b.share("bad", 500, 4000) <= 14, (us, b.share("bad", 500, 4000))
+
+
+def test_who_takes_all_places_of_its_container_at_the_arbiter_is_not_free_of_its_limit() -> None:
+    b = play(LIMITED, [Part("bad", "connect", "n=1200"), Part("bad", "work", arrive=500)], 3000)
+    assert b.share("bad", 500, 3000) <= 14, b.share("bad", 500, 3000)
+
+
+def test_who_fills_streams_that_it_holds_back_pays_for_them_when_they_run() -> None:
+    b = play(LIMITED, [Part("bad", "held", "n=8 us=1000")], 30000)
+    assert b.share("bad", 0, 30000) <= 12.5, b.share("bad", 0, 30000)
+    b = play(LIMITED, [Part("bad", "held", "n=8 us=1000"), Part("a", "work")], 30000)
+    assert b.share("bad", 0, 30000) <= 12.5, b.share("bad", 0, 30000)
+
+
 def test_all_of_that_at_once_in_real_time() -> None:
     if os.getloadavg()[0] > 4:
         raise suite.Skip("the machine is busy, and this is about its time")

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 nvmlReturn_t nvmlInit_v2(void);
@@ -19,6 +20,9 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t *);
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t, nvmlUtilization_t *);
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t, nvmlProcessUtilizationSample_t *, unsigned *, unsigned long long);
 CUresult cuCtxSetCurrent(CUcontext);
+CUresult cuMemHostAlloc(void **, size_t, unsigned);
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *, void *, unsigned);
+CUresult cuStreamWaitValue32_v2(CUstream, CUdeviceptr, uint32_t, unsigned);
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *, unsigned, unsigned);
 
 struct part part = {.us = 1000, .n = 1, .rate = 20, .card_count = 1};
@@ -100,6 +104,50 @@ void play_ring(void)
         for (int i = 0; i < part.card_count; i++) wait_for(i);
         uint32_t at = atomic_fetch_add(&part.seat->requests, 1);
         if (at < REQUESTS) part.seat->latency_us[at] = (uint32_t)((clock_now() - from) / 1000);
+    }
+}
+
+void play_full(void)
+{
+    while (dup(0) >= 0) {}
+    play_work();
+}
+
+static void *close_sockets(void *unused)
+{
+    for (struct stat st; clock_now() < part.end; clock_sleep_until(clock_now() + part.n * 1000ull))
+        for (int fd = 3; fd < 64; fd++)
+            if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode)) close(fd);
+    return unused;
+}
+
+void play_closer(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, close_sockets, NULL);
+    play_work();
+}
+
+#define HELD 64 /* kernels in each stream */
+void play_held(void)
+{
+    uint32_t *words;
+    CUdeviceptr at;
+    CUstream held[16];
+    unsigned n = part.n < 16 ? part.n : 16;
+    must(cuMemHostAlloc((void **)&words, 4096, 2), "cuMemHostAlloc");
+    must(cuMemHostGetDevicePointer_v2(&at, words, 0), "cuMemHostGetDevicePointer");
+    for (unsigned i = 0; i < n; i++) must(cuStreamCreate(&held[i], 1), "cuStreamCreate");
+    for (int i = 0; i < 20; i++) launch(0, part.us), wait_for(0); /* its length is known */
+    for (uint32_t round = 1; clock_now() < part.end; round++) {
+        uint64_t us = part.us;
+        for (unsigned i = 0; i < n; i++) must(cuStreamWaitValue32_v2(held[i], at + 4 * i, round, 0), "cuStreamWaitValue32");
+        for (unsigned i = 0; i < n * HELD; i++)
+            must(cuLaunchKernel(spin[0], 1024, 1, 1, 256, 1, 1, 0, held[i % n], (void *[]){&us}, NULL), "cuLaunchKernel");
+        for (unsigned i = 0; i < n; i++) {
+            words[i] = round;
+            must(cuStreamSynchronize(held[i]), "cuStreamSynchronize");
+        }
     }
 }
 
@@ -187,6 +235,7 @@ static void read_word(char *word)
 
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
     {"work", play_work, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
+    {"full", play_full, true}, {"closer", play_closer, true}, {"held", play_held, true},
     {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
     {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},
     {"kill", play_kill, false}, {"status", play_status, false}};

@@ -30,6 +30,10 @@ void play_ring(void);    /* a kernel on each of its cards, each of which spins u
 void play_service(void); /* requests at random times; how long each took is noted */
 void play_nvml(void);    /* work, while another thread writes down what NVML says */
 
+void play_full(void);    /* work, once no descriptor is free any more */
+void play_closer(void);  /* work, while another thread closes all sockets of the process, every n us */
+void play_held(void);    /* n streams are filled while they wait for a word of the program, and let go one after the other */
+
 /* enemy.c: who does harm, and who steers */
 void play_late(void);     /* takes the lease and never gives it back */
 void play_flood(void);    /* n messages per ms */

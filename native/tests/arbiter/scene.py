@@ -21,6 +21,7 @@ import container as layout  # noqa: E402
 import suite  # noqa: E402
 
 OUT = Path(os.environ.get("OUT", "build")).resolve()
+USE_CARDS = ("work", "multi", "ring", "service", "nvml", "full", "closer", "held")  # the library is preloaded
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "smCount": 108}
 
@@ -138,7 +139,7 @@ def _prepare(
     lines = ["deaths", f"window {window}", f"sample {sample}", f"arbiter {arbiter} {root / 'slices'}"]
     for p in parts:
         library = (
-            OUT / "virtual/interposer/libfractile.so" if p.role in ("work", "multi", "ring", "service", "nvml") else "-"
+            OUT / "virtual/interposer/libfractile.so" if p.role in USE_CARDS else "-"
         )
         words = p.words.replace("ROOT", str(root)).replace("ARBITER", str(arbiter))
         depart = window if p.depart is None else p.depart

@@ -6,6 +6,10 @@
 #define ASYNC(name, ...) CUresult name(__VA_ARGS__, CUstream);
 SYNC(cuMemcpy, CUdeviceptr, CUdeviceptr, size_t)
 ASYNC(cuMemcpyAsync, CUdeviceptr, CUdeviceptr, size_t)
+SYNC(cuMemcpyHtoD_v2, CUdeviceptr, const void *, size_t)
+ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *, size_t)
+SYNC(cuMemcpyDtoH_v2, void *, CUdeviceptr, size_t)
+ASYNC(cuMemcpyDtoHAsync_v2, void *, CUdeviceptr, size_t)
 SYNC(cuMemcpyPeer, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)
 ASYNC(cuMemcpyPeerAsync, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)
 SYNC(cuMemcpy2D_v2, const CUDA_MEMCPY2D *)
@@ -47,6 +51,14 @@ static CUresult by_peer(size_t n) { return cuMemcpyPeer(to, NULL, from, NULL, n)
 static CUresult by_peer_async(size_t n) { return cuMemcpyPeerAsync(to, NULL, from, NULL, n, stream); }
 static CUresult over_the_bus(size_t n) { return cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)host, n, stream); }
 
+/* The host's by name, the card's by address. */
+static void *as_host(CUdeviceptr p) { return (void *)(uintptr_t)p; }
+static CUresult named_to_the_card(size_t n) { return cuMemcpyHtoD_v2(to, as_host(from), n); }
+static CUresult named_to_the_card_async(size_t n) { return cuMemcpyHtoDAsync_v2(to, as_host(from), n, stream); }
+static CUresult named_to_the_host(size_t n) { return cuMemcpyDtoH_v2(as_host(to), from, n); }
+static CUresult named_to_the_host_async(size_t n) { return cuMemcpyDtoHAsync_v2(as_host(to), from, n, stream); }
+static CUresult to_the_card_over_the_bus(size_t n) { return cuMemcpyHtoDAsync_v2(to, host, n, stream); }
+
 static CUDA_MEMCPY2D plane_of(size_t n)
 {
     return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = from, .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = to,
@@ -58,6 +70,12 @@ static CUDA_MEMCPY3D space_of(size_t n)
                            .WidthInBytes = 1024, .Height = 64, .Depth = n / 65536};
 }
 static CUresult in_a_plane(size_t n) { return cuMemcpy2D_v2(&(CUDA_MEMCPY2D[]){plane_of(n)}[0]); }
+static CUresult in_a_plane_of_the_host_by_type(size_t n)
+{
+    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = as_host(from), .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = as_host(to),
+                       .WidthInBytes = 1024, .Height = n / 1024};
+    return cuMemcpy2DAsync_v2(&p, stream);
+}
 static CUresult in_a_plane_async(size_t n) { return cuMemcpy2DAsync_v2(&(CUDA_MEMCPY2D[]){plane_of(n)}[0], stream); }
 static CUresult in_space(size_t n) { return cuMemcpy3D_v2(&(CUDA_MEMCPY3D[]){space_of(n)}[0]); }
 static CUresult in_space_async(size_t n) { return cuMemcpy3DAsync_v2(&(CUDA_MEMCPY3D[]){space_of(n)}[0], stream); }
@@ -118,6 +136,11 @@ TAKES_TURNS(on_the_card)
 TAKES_TURNS(filled)
 TAKES_TURNS(by_peer)
 TAKES_TURNS(by_peer_async)
+TAKES_TURNS(named_to_the_card)
+TAKES_TURNS(named_to_the_card_async)
+TAKES_TURNS(named_to_the_host)
+TAKES_TURNS(named_to_the_host_async)
+TAKES_TURNS(in_a_plane_of_the_host_by_type)
 TAKES_TURNS(in_a_plane)
 TAKES_TURNS(in_a_plane_async)
 TAKES_TURNS(in_space)
@@ -142,12 +165,15 @@ static void copies_over_the_bus_do_not_wait(void)
 {
     get_ready();
     EXPECT(time_of(over_the_bus, SIZE, 1.5 + SIZE / 25e3) < 2.5 * TOTAL_US / 1e6);
+    EXPECT(time_of(to_the_card_over_the_bus, SIZE, 1.5 + SIZE / 25e3) < 2.5 * TOTAL_US / 1e6);
 }
 
 int main(void)
 {
 #define UNDER(way) UNDER_AN_ARBITER(way##_takes_turns)
     UNDER(any); UNDER(any_async); UNDER(on_the_card); UNDER(filled); UNDER(by_peer); UNDER(by_peer_async);
+    UNDER(named_to_the_card); UNDER(named_to_the_card_async); UNDER(named_to_the_host); UNDER(named_to_the_host_async);
+    UNDER(in_a_plane_of_the_host_by_type);
     UNDER(in_a_plane); UNDER(in_a_plane_async); UNDER(in_space); UNDER(in_space_async); UNDER(in_space_by_peer);
     UNDER(in_a_batch); UNDER(in_a_batch_of_13); UNDER(with_attributes); UNDER(in_a_batch_in_space);
     UNDER(in_space_with_attributes); UNDER(decompressed);
