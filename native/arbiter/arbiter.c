@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -40,7 +41,8 @@ static const char usage[] =
     "       fractile-arbiter status [--json] --control SOCKET         what the arbiter with this control socket knows\n"
     "       fractile-arbiter --version\n"
     "\n"
-    "Shares out the time of the cards of this node between containers. One per node is enough, for all cards.\n"
+    "Shares out the time of the cards of this node between containers. One per node is enough, for all cards; a second one for\n"
+    "the same DIR is refused.\n"
     "\n"
     "A slice directory belongs to one container. It holds the page `limits`, with the container's weight, limit and priority\n"
     "for each card, which is looked at again at every decision; the arbiter makes the socket `arbiter.sock` in it, which the\n"
@@ -208,6 +210,16 @@ static bool begin(struct node *n, const char *control)
     return node_watch(n, n->inotify, FROM_INOTIFY, 0);
 }
 
+/* A second arbiter would take over the sockets: some programs would speak to the one, some to the other. The directory is locked
+ * for as long as we live. No container sees it, so none can lock it. */
+static bool is_ours(const char *root)
+{
+    int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return fprintf(stderr, "fractile-arbiter: %s: %s\n", root, strerror(errno)), false;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    return fprintf(stderr, "fractile-arbiter: another arbiter serves %s; one is enough for all cards (fractile-arbiter status %s)\n", root, root), false;
+}
+
 static bool take_root(struct node *n, const char *root)
 {
     /* A slice is complete when its directory appears by rename; its limits may come later, also by rename. */
@@ -254,6 +266,7 @@ static int run(const char *root, const char *control, char **slices)
     signal(SIGPIPE, SIG_IGN);
     go_first();
     sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_cut_page, .sa_flags = SA_SIGINFO}, NULL);
+    if (root[0] && !is_ours(root)) return 1;
     if (!begin(&node, control) || (root[0] && !take_root(&node, root))) return 1;
     for (; *slices; slices++)
         if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s)\n", *slices, strerror(errno)), 1;

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ARBITER = Path(os.environ.get("OUT", "build")).resolve() / "arbiter" / "fractile-arbiter"
@@ -41,6 +42,20 @@ def the_socket_is_named_as_it_is_found(place: Path) -> None:
     assert "No such file" in refused("--slices", place / "none", status=1)
 
 
+def a_second_one_for_the_same_directory_is_refused(place: Path) -> None:
+    (place / "slices").mkdir()
+    first = subprocess.Popen([ARBITER, "--slices", place / "slices"])
+    try:
+        while subprocess.run([ARBITER, "status", place / "slices"], capture_output=True, timeout=20).returncode:
+            time.sleep(0.01)
+        assert f"another arbiter serves {place}/slices;" in refused("--slices", place / "slices", status=1)
+        subprocess.run([ARBITER, "status", place / "slices"], check=True, capture_output=True, timeout=20)
+    finally:
+        first.terminate()
+        first.wait()
+    assert not list(place.glob("arbiter.sock"))
+
+
 def help_is_for_who_asks(place: Path) -> None:
     done = subprocess.run([ARBITER, "--help"], cwd=place, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0 and not done.stderr
@@ -48,7 +63,12 @@ def help_is_for_who_asks(place: Path) -> None:
         assert word in done.stdout, word
 
 
-TESTS = [mistakes_are_told_in_one_line, the_socket_is_named_as_it_is_found, help_is_for_who_asks]
+TESTS = [
+    mistakes_are_told_in_one_line,
+    the_socket_is_named_as_it_is_found,
+    a_second_one_for_the_same_directory_is_refused,
+    help_is_for_who_asks,
+]
 
 
 def main() -> int:
