@@ -115,6 +115,11 @@ static bool shown(CUdevice device)
     return fr_process_state() != FR_ENFORCE || fr_card_of(device) != FR_NO_CARD;
 }
 
+static void tell_if_none(int mine, int all)
+{
+    if (!mine && all) fr_say(FR_SAY_CARD, "none of the container's cards is on this machine, and the %d that are there are hidden from it: fractile-slice show %s lists its cards", all, fr_shared.directory);
+}
+
 HOOK CUresult cuDeviceGetCount(int *out)
 {
     int all = 0, mine = 0;
@@ -124,22 +129,23 @@ HOOK CUresult cuDeviceGetCount(int *out)
         CUdevice device;
         mine += !REAL(cuDeviceGet)(&device, i) && shown(device);
     }
-    if (!mine && all) fr_say(FR_SAY_CARD, "none of the container's cards is on this machine, and the %d that are there are hidden from it: fractile-slice show %s lists its cards", all, fr_shared.directory);
+    tell_if_none(mine, all);
     *out = mine;
     return CUDA_SUCCESS;
 }
 
 HOOK CUresult cuDeviceGet(CUdevice *out, int ordinal)
 {
-    int all = 0;
+    int all = 0, mine = 0;
     CUdevice device;
     if (!out || ordinal < 0 || REAL(cuDeviceGetCount)(&all)) return REAL(cuDeviceGet)(out, ordinal);
     for (int i = 0; i < all; i++) {
         CUresult r = REAL(cuDeviceGet)(&device, i);
-        if (r || !shown(device) || ordinal--) continue;
+        if (r || !shown(device) || mine++ < ordinal) continue;
         *out = device;
         return CUDA_SUCCESS;
     }
+    tell_if_none(mine, all);
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
