@@ -138,9 +138,7 @@ def _prepare(
     arbiter = OUT / "virtual/arbiter/fractile-arbiter"
     lines = ["deaths", f"window {window}", f"sample {sample}", f"arbiter {arbiter} {root / 'slices'}"]
     for p in parts:
-        library = (
-            OUT / "virtual/interposer/libfractile.so" if p.role in USE_CARDS else "-"
-        )
+        library = OUT / "virtual/interposer/libfractile.so" if p.role in USE_CARDS else "-"
         words = p.words.replace("ROOT", str(root)).replace("ARBITER", str(arbiter))
         depart = window if p.depart is None else p.depart
         where = f"{p.container} {root / 'slices' / p.container} {library}"
