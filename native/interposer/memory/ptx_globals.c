@@ -1,4 +1,4 @@
-/* Variables of a PTX text: what .global declares, in functions too.
+/* Variables of a PTX text: what .global declares, in functions too; .const reads the same, and counts as code.
  *
  *      [.extern] .global [.align N] [.attribute(...)] [.v4] .type name[N][N] = value, name, ...;
  *
@@ -14,6 +14,7 @@
 
 #define MOST (1ull << 50)        /* more than any card has; sums of it fit */
 #define MOST_ALIGN (1ull << 32)
+#define BANK 65536ull
 #define EXTERNS 64               /* so many are looked for in the rest of the text; further ones count */
 
 /* What the names of a declaration have in common. */
@@ -24,6 +25,7 @@ struct head {
 
 struct variable {
     struct fr_ptx_token name;
+    const char *space;
     uint64_t bytes, align;
     bool array, valued, external, inner; /* inner: of a function */
 };
@@ -33,6 +35,7 @@ struct reader {
     struct fr_ptx_token now;
     struct fr_ptx_token word; /* that stands in front, perhaps with directives between */
     int depth;
+    const char *space;     /* .global or .const */
     bool external, listed; /* listed: `now` is the next name of a declaration */
     struct head head;
 };
@@ -75,9 +78,9 @@ static bool accept_number(struct reader *r, uint64_t *n)
     return true;
 }
 
-static struct reader reader_of(const char *text, size_t length)
+static struct reader reader_of(const char *text, size_t length, const char *space)
 {
-    struct reader r = {.text = {text, text + length}};
+    struct reader r = {.text = {text, text + length}, .space = space};
     advance(&r);
     return r;
 }
@@ -197,7 +200,7 @@ static bool read_name(struct reader *r, struct variable *v)
     const struct head h = r->head;
     uint64_t element = h.element, count = 1;
     bool open = false;
-    *v = (struct variable){.name = r->now, .align = h.align, .external = r->external, .inner = r->depth > 0};
+    *v = (struct variable){.name = r->now, .space = r->space, .align = h.align, .external = r->external, .inner = r->depth > 0};
     if (r->now.kind != FR_PTX_WORD) return false;
     advance(r);
     v->array = at_mark(r, '<');
@@ -236,10 +239,11 @@ static enum found next_variable(struct reader *r, struct variable *v)
 {
     for (; !r->listed; advance(r)) {
         if (r->now.kind == FR_PTX_END) return NONE;
-        if (r->now.kind != FR_PTX_DIRECTIVE || !fr_ptx_is(r->now, ".global")) continue;
+        if (r->now.kind != FR_PTX_DIRECTIVE || !fr_ptx_is(r->now, r->space)) continue;
         struct reader ahead = *r;
         bool cvta = fr_ptx_is(r->word, "cvta");
         advance(&ahead);
+        if (at_mark(&ahead, '[')) return WRONG; /* .const[3], the bank of old texts */
         ahead.head = read_head(&ahead);
         enum found found = look_ahead(ahead, cvta);
         if (found == WRONG) return WRONG;
@@ -260,7 +264,7 @@ static bool is_same(const struct variable *a, const struct variable *b)
 /* An external variable is there once: where it is defined, or else where it is first declared. */
 static bool is_elsewhere(const char *text, size_t length, const struct variable *external)
 {
-    struct reader r = reader_of(text, length);
+    struct reader r = reader_of(text, length, external->space);
     struct variable v;
     while (next_variable(&r, &v) == VARIABLE)
         if (is_same(&v, external) && (!v.external || v.name.at < external->name.at)) return true;
@@ -292,9 +296,9 @@ static uint64_t behind_section(const struct section *s, uint64_t at)
     return at;
 }
 
-bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes)
+static bool bytes_of(const char *text, size_t length, const char *space, uint64_t *bytes)
 {
-    struct reader r = reader_of(text, length);
+    struct reader r = reader_of(text, length, space);
     struct section valued = {0}, plain = {0};
     struct variable v;
     uint64_t in_order = 0;
@@ -309,10 +313,20 @@ bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes)
     return found == NONE;
 }
 
+bool fr_ptx_globals(const char *text, size_t length, uint64_t *bytes) { return bytes_of(text, length, ".global", bytes); }
+
+/* A module has one bank of them, older texts up to eleven. */
+static uint64_t constants(const char *text, size_t length)
+{
+    uint64_t bytes = 0;
+    if (!memmem(text, length, ".const", 6)) return 0;
+    return bytes_of(text, length, ".const", &bytes) && bytes <= BANK ? bytes : 11 * BANK;
+}
+
 struct fr_image fr_ptx_read(const char *text, size_t most)
 {
     size_t length = strnlen(text, most);
     uint64_t globals = 0;
     bool understood = fr_ptx_globals(text, length, &globals);
-    return fr_one_piece(length, globals, understood);
+    return fr_one_piece(length + constants(text, length), globals, understood);
 }

@@ -57,6 +57,23 @@ static void a_text_may_end_anywhere(void)
         for (size_t n = 0; n <= strlen(ptx_texts[i].text); n++) globals_of(ptx_texts[i].text, n, &bytes);
 }
 
+static uint64_t code_beyond_the_text(const char *text)
+{
+    const char *whole = ptx_whole(text);
+    return fr_image_read(whole, strlen(whole), NULL).code - strlen(whole);
+}
+
+static void constants_count_as_code(void)
+{
+    EXPECT_EQ(code_beyond_the_text(".global .b8 x[100];"), 0);
+    EXPECT_EQ(code_beyond_the_text(".const .b8 c[1000];"), 1000);
+    EXPECT_EQ(code_beyond_the_text(".visible.const.align 8 .f64 c[4096], d[4096];"), 65536);
+    EXPECT_EQ(code_beyond_the_text(".visible .entry k() { ld.const.u32 %r1, [c]; ld.const .v2.u32 {%r1, %r2}, [c+8]; cvta.const.u64 %a, %b; ret; }"), 0);
+    EXPECT_EQ(code_beyond_the_text("// .const .b8 c[1000];"), 0);
+    EXPECT_EQ(code_beyond_the_text(".const[3] .b8 c[1000];"), 11 * 65536);
+    EXPECT_EQ(code_beyond_the_text(".const .b8 c[1000*2];"), 11 * 65536);
+}
+
 static int print_texts(void)
 {
     for (size_t i = 0; i < PTX_TEXTS; i++)
@@ -71,6 +88,7 @@ int main(int count, char **arguments)
     RUN(texts_are_read_as_ptxas_reads_them_or_as_more);
     RUN(what_is_not_understood_is_unreadable);
     RUN(sums_end_at_more_than_any_card_has);
+    RUN(constants_count_as_code);
     RUN(a_text_may_end_anywhere);
     FINISH;
 }
