@@ -75,7 +75,8 @@ void status_look(struct node *n, uint64_t now)
 static double share_of_late(const struct node *n, const struct schedule_seat *t, const struct slice *s, uint32_t c, uint64_t now)
 {
     uint64_t from = n->looked_ns[0] ? n->looked_ns[1] : n->began_ns;
-    return now > from ? 100.0 * (double)(t->held_ns - s->held[1][c]) / (double)(now - from) : 0;
+    double share = now > from ? 100.0 * (double)(t->held_ns - s->held[1][c]) / (double)(now - from) : 0;
+    return share < 100 ? share : 100; /* what ran outside of turns before is charged at once */
 }
 
 /* ---- JSON ---- */

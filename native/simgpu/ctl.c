@@ -23,7 +23,7 @@ static const char help[] =
     "  simgpu-ctl temperature CARD DEGREES\n"
     "  simgpu-ctl repair CARD none|pending|failed           worn rows; pages on cards before Ampere, which never fail\n"
     "  simgpu-ctl recovery CARD none|reset|reboot|drain|drain-reset     what the driver recommends\n"
-    "  simgpu-ctl heal CARD                 a lost card is back, counters are zero, it is cool and sound\n"
+    "  simgpu-ctl heal CARD                 a lost card is back, ECC counters are zero, it is cool and sound\n"
     "  simgpu-ctl policy SEED               what a driver does under SIMGPU_POLICY=SEED (a number, wild, wild:NUMBER), as JSON\n"
     "  simgpu-ctl peaks                     peaks become what is held now\n"
     "  simgpu-ctl reset [--force]           forget everything; refused while a process uses a card, unless --force is given\n"
@@ -157,7 +157,7 @@ static void print_json(uint64_t now)
 static void print_health(const struct sim_card *c)
 {
     printf("%s", c->lost ? "lost" : c->present ? "ok" : "absent");
-    if (c->fault_count) printf(", XID %u (%llu event%s)", last_fault(c)->xid, (unsigned long long)c->fault_count, c->fault_count > 1 ? "s" : "");
+    if (c->fault_count) printf(c->fault_count > 1 ? ", last XID %u of %llu" : ", XID %u", last_fault(c)->xid, (unsigned long long)c->fault_count);
     if (c->ecc_corrected || c->ecc_uncorrected)
         printf(", ECC errors %llu corrected %llu uncorrected", (unsigned long long)c->ecc_corrected, (unsigned long long)c->ecc_uncorrected);
     if (c->degrees != SIM_DEGREES) printf(", %d C", c->degrees);

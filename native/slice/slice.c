@@ -133,7 +133,7 @@ static int parse_card(char *text, struct slice_request *r)
     for (char *item = strtok_r(equals + 1, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
         if (parse_item(item, c)) return 1;
     }
-    if (!c->given) return slice_complain("card %s: nothing is said of it; expected UUID=AMOUNT or UUID=KEY=VALUE", c->uuid);
+    if (!c->given) return slice_complain("card %s: an amount or a key is missing, as in UUID=512MiB or UUID=cores=30", c->uuid);
     r->card_count++;
     return 0;
 }
@@ -170,10 +170,10 @@ int main(int count, char **arguments)
     if (!creating && !setting && !json && strcmp(command, "show") != 0)
         return slice_complain("expected create, set, show or json; see fractile-slice --help"), 2;
     if (count > 2 && (!strcmp(arguments[2], "--help") || !strcmp(arguments[2], "-h"))) return fputs(help, stdout) == EOF;
-    if (count < 3 || !arguments[2][0] || arguments[2][0] == '-') return slice_complain("%s needs a directory; see fractile-slice --help", command), 2;
+    if (count < 3 || !arguments[2][0] || arguments[2][0] == '-') return slice_complain("%s needs a directory%s; see fractile-slice --help", command, count > 3 ? " before all else" : ""), 2;
     r.directory = arguments[2];
     for (int i = 3; i < count; i++)
-        if (!creating && !setting) return slice_complain("%s takes no options, but was given %s", command, arguments[i]), 2;
+        if (!creating && !setting) return slice_complain("%s takes one directory and nothing else, but was given %s%s", command, arguments[i], strcmp(arguments[i], "--json") ? "" : "; there is fractile-slice json DIR"), 2;
         else if (parse_option(count, arguments, &i, &r, creating)) return 2;
     if (creating && !r.card_count) return slice_complain("create needs a card: --card UUID=AMOUNT; see fractile-slice --help"), 2;
     if (setting && !r.card_count && r.off < 0) return slice_complain("set needs something to change: --card, --off or --on; see fractile-slice --help"), 2;

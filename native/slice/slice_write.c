@@ -69,10 +69,10 @@ static void warn(const struct fr_limits_card *c)
 {
     uint64_t left = c->memory > c->unaccounted ? c->memory - c->unaccounted : 0;
     if (!c->memory) slice_complain("warning: card %.95s: with a quota of 0 not even a context fits", c->uuid);
-    else if (c->memory < 2u << 20) slice_complain("warning: card %.95s: %llu bytes are less than the driver gives out at a time; was a unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
+    else if (c->memory < 2u << 20) slice_complain("warning: card %.95s: %llu bytes are less than the 2 MiB that the driver gives out at a time, so every allocation is refused; was another unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
     else if (!left) slice_complain("warning: card %.95s: unaccounted takes all of the quota: nothing fits", c->uuid);
     else if (c->context > left) slice_complain("warning: card %.95s: a context takes more than the quota: none fits", c->uuid);
-    if (c->cores_limit && c->cores > c->cores_limit) slice_complain("warning: card %.95s: cores=%u is above cores-limit=%u, which holds", c->uuid, c->cores, c->cores_limit);
+    if (c->cores_limit && c->cores > c->cores_limit) slice_complain("warning: card %.95s: cores=%u is above cores-limit=%u: the container gets at most %u %%", c->uuid, c->cores, c->cores_limit, c->cores_limit);
 }
 
 static int make_region(const struct slice_request *r, uint64_t generation)

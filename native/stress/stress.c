@@ -71,6 +71,8 @@ static void settle(struct board *b)
     if (!b->ops_wanted) fprintf(stderr, "stress: OPS is at least 1\n"), exit(2);
     check_kinds(getenv("KINDS"));
     b->seed = setting("SEED", 1);
+    setting("KILLS", 0); /* wrong, it is told before anything begins */
+    if (setting("AUDIT", 1) > 1) fprintf(stderr, "stress: AUDIT is 0 or 1\n"), exit(2);
     if (b->workers < 1 || b->workers > WORKERS || b->containers < 1 || b->containers > CONTAINERS_MOST || b->containers > b->workers ||
         b->workers % b->containers) {
         fprintf(stderr, "stress: PROCS=%u CONTAINERS=%u: PROCS is from 1 to %d and a multiple of CONTAINERS, which is from 1 to %d\n", b->workers, b->containers,

@@ -98,7 +98,7 @@ def mistakes_are_told_in_one_sentence(directory: Path) -> None:
     assert "is not an option" in refused("create", place, "--quota", "3")
     assert "from 1 to 1024" in refused("create", place, "--slots", "0")
     assert "create needs a card" in refused("create", place)
-    assert "nothing is said of it" in refused("create", place, "--card", "GPU-1=")
+    assert "an amount or a key is missing" in refused("create", place, "--card", "GPU-1=")
     for wrong in ("-1", "1.5GiB", "4Q", "99999999999999999999", "16777216TiB"):
         said = refused("create", place, "--card", f"GPU-1={wrong}")
         assert f"memory takes an amount like 512MiB, not {wrong}" in said, said
@@ -114,7 +114,7 @@ def mistakes_are_told_in_one_sentence(directory: Path) -> None:
     assert "set needs something to change" in refused("set", place)
     assert run("set", place).returncode == run("create", place).returncode == 2
     assert "has no card GPU-9" in refused("set", place, "--card", "GPU-9=1")
-    assert "takes no options, but was given --off" in refused("show", place, "--off")
+    assert "takes one directory and nothing else, but was given --off" in refused("show", place, "--off")
 
 
 def what_is_hardly_meant_is_made_and_warned_of(directory: Path) -> None:
@@ -122,7 +122,7 @@ def what_is_hardly_meant_is_made_and_warned_of(directory: Path) -> None:
         (
             ("100MiB,context=256MiB", "a context takes more than the quota"),
             ("0", "with a quota of 0"),
-            ("512", "512 bytes are less than the driver gives out"),
+            ("512", "512 bytes are less than the 2 MiB that the driver gives out at a time"),
             ("1GiB,unaccounted=2GiB", "unaccounted takes all of the quota"),
             ("1GiB,cores=50,cores-limit=30", "cores=50 is above cores-limit=30"),
         )

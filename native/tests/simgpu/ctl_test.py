@@ -83,16 +83,16 @@ def show_tells_what_faults_left_and_heal_takes_it_away(host: Path) -> None:
     assert json.loads(run(host, "json").stdout)["cards"][0]["lastXid"] is None
     for words in (["xid", "0", "31"], ["ecc", "0", "corrected", "3"], ["temperature", "0", "92"]):
         assert run(host, *words).returncode == 0
-    assert state(0) == "ok, XID 31 (1 event), ECC errors 3 corrected 0 uncorrected, 92 C"
+    assert state(0) == "ok, XID 31, ECC errors 3 corrected 0 uncorrected, 92 C"
     for words in (["repair", "0", "pending"], ["recovery", "0", "drain-reset"], ["xid", "0", "79"]):
         assert run(host, *words).returncode == 0
     assert state(0) == (
-        "lost, XID 79 (2 events), ECC errors 3 corrected 0 uncorrected, 92 C, repair pending, recovery drain-reset"
+        "lost, last XID 79 of 2, ECC errors 3 corrected 0 uncorrected, 92 C, repair pending, recovery drain-reset"
     )
     assert json.loads(run(host, "json").stdout)["cards"][0]["lastXid"] == 79
     assert state(1) == "ok"
     assert run(host, "heal", "0").returncode == 0
-    assert state(0) == "ok, XID 79 (2 events)", "events have happened"
+    assert state(0) == "ok, last XID 79 of 2", "events have happened"
 
 
 def a_cards_file_that_is_named_must_be_readable_also_on_a_host_that_has_its_cards(host: Path) -> None:
