@@ -13,6 +13,8 @@ NO_NAMES := $(filter-out $(NAMES),$(ONLY))
 NEAR := $(strip $(foreach n,$(NO_NAMES),$(filter $(firstword $(subst _, ,$n))%,$(NAMES))))
 $(if $(NO_NAMES),$(error ONLY: there is no test $(NO_NAMES); a test is named by its file, without .c: $(or $(NEAR),pool_test nvml_test.py)))
 
+$(if $(filter-out address undefined thread,$(SANITIZE)),$(error SANITIZE is address, undefined or thread, not $(SANITIZE)))
+
 CLOCK ?= virtual
 BUSY ?=
 ifneq ($(filter shares shares-quick density,$(MAKECMDGOALS)),)

@@ -44,7 +44,7 @@ static CUresult pool_attribute(CUmemoryPool p, int what, void *out)
     return p == POOL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static uint64_t grows;
+static _Atomic uint64_t grows; /* a second thread may be refused while it is set */
 static CUresult pool_allocation; /* the driver's answer */
 
 static CUresult pool_allocate(CUdeviceptr *out, size_t size, CUmemoryPool p, CUstream s)

@@ -56,6 +56,11 @@ def test_names_of_tests_of_every_kind_are_taken() -> None:
     )
 
 
+def test_a_sanitizer_that_is_none_is_refused() -> None:
+    assert "SANITIZE is address, undefined or thread, not adress" in refused("check", "SANITIZE=adress")
+    accepted("help", "SANITIZE=address")
+
+
 def test_a_clock_that_a_target_has_not_is_refused() -> None:
     assert "always virtual" in refused("shares-quick", "CLOCK=real")
     assert "always virtual" in refused("density", "CLOCK=real")
