@@ -155,6 +155,9 @@ async def test_a_deleted_pod_is_finished_and_its_devices_are_free_again() -> Non
             await h.phase(name, "Running")
         h.server.merge(paths.pod("default", "a"), {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})
         await h.until(lambda: "a" not in {p["metadata"]["name"] for p in h.server.all(paths.pods("default"))})
+        await h.until(
+            lambda: all(r.status for r in h.server.requests if r.method == "DELETE")
+        )  # answered a moment later
         assert not [r for r in h.server.requests if r.method == "DELETE" and r.status != 200]
         h.create("e", amount=4, card=0)
         await h.phase("e", "Running")
