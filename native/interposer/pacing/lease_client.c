@@ -148,7 +148,8 @@ static enum found connect_to_arbiter(struct client *me)
     if (directory >= 0) close(directory);
     if (found) return me->arbiter = own(fd), FOUND;
     if (fd >= 0) close(fd);
-    if (fd >= 0 && (why == ENOENT || why == ECONNREFUSED || why == ENOTDIR)) {
+    bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR, forbidden = why == EACCES || why == EPERM || why == EAFNOSUPPORT;
+    if (none || forbidden) { /* it is no doing of the program's */
         fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
         return NO_ARBITER;
     }

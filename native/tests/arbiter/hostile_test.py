@@ -155,8 +155,10 @@ def test_who_begins_before_the_turn_before_is_over_is_told_so() -> None:
 def test_while_there_is_time_to_spare_two_have_the_card_together_and_who_stays_is_recalled() -> None:
     with Node(together=True, one=f"{A}=1GiB,cores=50", two=f"{A}=1GiB,cores=50") as node:
         one, other = node.client("one"), node.client("two")
-        for new in (one, other):  # the first turn of each is its own
-            new.say(DONE, lease=new.granted())
+        other.say(DONE, lease=other.granted())  # the first turn of each is its own
+        first = one.granted()
+        time.sleep(0.05)  # from here on it has had more
+        one.say(DONE, lease=first)
         time.sleep(0.6)
         lease = one.granted()
         began = time.monotonic()
