@@ -132,7 +132,7 @@ bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience)
         bool settled = ended(&frees);
         if (ended(&looks) && settled && cannot_fit(card, units)) {
             if (sure) break;
-            fr_reap(); /* once more: the first look passed over what another process was just giving back */
+            fr_reap(); /* once more: another process was taking back what a dead one held, so the first look left that out */
             sure = true;
             continue;
         }

@@ -120,7 +120,7 @@ static uint64_t needed(const struct fr_place *at, int limit, size_t value, const
     return value > seen->a ? most(at->device, limit, value) : 0;
 }
 
-/* Waits for room, then calls fr_user_begin. If the context ended during the wait and was made anew, all is undone: `again`. */
+/* Waits for room, then calls fr_user_begin. The context may have ended meanwhile, and another have its handle: then nothing is reserved, and `again` is set. */
 static CUresult reserve(const struct fr_place *at, int limit, size_t value, struct fr_record *seen, struct fr_op *op, struct fr_user *user, bool *again)
 {
     struct fr_record now;

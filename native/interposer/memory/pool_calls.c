@@ -181,7 +181,7 @@ static CUresult destroy_other(CUmemoryPool handle)
     return r;
 }
 
-/* Emptied here, and really destroyed by whoever finds it empty: a destroyed pool could not be asked for its size. One that came from
+/* Only emptied here: a destroyed pool could not be asked for its size. Whoever finds it empty destroys it. One that came from
  * another process goes with its last user; pointers of it that are open stay so. */
 HOOK CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {

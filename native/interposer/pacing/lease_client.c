@@ -4,8 +4,9 @@
  *             any --the arbiter is gone--> FREE --it is back--> IDLE
  *             any --it is there, but cannot be reached--> ASKED --it can--> IDLE
  *
- * Without an arbiter nobody waits: the driver's own time slicing then shares the card. But a program that has no descriptor left,
- * closes ours or takes all places of its container at the arbiter would be free of its limit: its launches wait. The thread blocks
+ * Without an arbiter nobody waits: the driver's own time slicing then shares the card. Where there is one and it cannot be reached,
+ * launches wait: else a program could free itself of its limit by using up its descriptors, or all places of its container at the
+ * arbiter, or by closing our sockets. The thread blocks
  * all signals, is gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open.
  *
  * Work may run outside of turns: in streams that the program held back and let go, or after the connection was lost. What was
