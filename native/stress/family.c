@@ -114,6 +114,7 @@ void family_child(void)
     }
     if (child < 0) child = 0;
     if (roll(3)) return;
+    lane_settle();
     lane_set(LANE_WAITS);
     child_ended(true);
     lane_set(LANE_RUNS);

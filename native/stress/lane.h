@@ -39,6 +39,7 @@ void lane_attach(int worker, int place, uint64_t seed);
 void lane_detach(void);
 void lane_set(enum lane_state state);
 bool lane_goes_on(void);                    /* waits while the run pauses; false when it is over */
+void lane_settle(void);                     /* before it stands still: what it freed in streams is back */
 void begin(int card, uint64_t most);
 CUresult end(const char *call, CUresult r, uint64_t request, CUresult also_expected);
 uint32_t roll(uint32_t sides);

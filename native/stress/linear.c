@@ -94,22 +94,28 @@ static void free_mipmap(struct thing *t)
     end("cuMipmappedArrayDestroy", cuMipmappedArrayDestroy((CUmipmappedArray)(uintptr_t)t->at), 0, 0);
 }
 
+/* One operation: the driver may load code as soon as the function is asked for, or at its launch, and a library counts it from the first on. */
+static void launch(CUmodule m, const char *name, uint64_t most, uint64_t code)
+{
+    CUfunction f;
+    begin(self.card, most);
+    CUresult r = cuModuleGetFunction(&f, m, name);
+    if (!r) r = cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, self.streams[0], NULL, NULL);
+    end("cuModuleGetFunction or cuLaunchKernel", r, code, 0);
+}
+
 /* Variables come with the module, code with the first launch. */
 static bool make_module(struct thing *t)
 {
     char ptx[300];
     CUmodule m;
-    CUfunction f;
     unsigned bytes = roll(3) ? 4 : roll(3 * MIB) + 4;
     uint64_t most = granules(bytes) + GRANULE;
     snprintf(ptx, sizeof ptx, ".version 7.0\n.target sm_80\n.address_size 64\n.visible .global .align 4 .b8 table[%u];\n"
              "// simgpu: time_us=1 share=0.1\n.visible .entry touch()\n{\n ret;\n}\n", bytes);
     begin(self.card, most);
     if (end("cuModuleLoadData", cuModuleLoadData(&m, ptx), most, 0)) return false;
-    begin(self.card, 0);
-    CUresult r = end("cuModuleGetFunction", cuModuleGetFunction(&f, m, "touch"), GRANULE, 0);
-    begin(self.card, most);
-    if (!r) end("cuLaunchKernel", cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, self.streams[0], NULL, NULL), GRANULE, 0);
+    launch(m, "touch", most, GRANULE);
     t->at = (uint64_t)(uintptr_t)m;
     return true;
 }
@@ -146,7 +152,6 @@ static bool make_kernels(struct thing *t)
     size_t bytes = 1024 + roll(roll(4) ? 40000 : 600000);
     unsigned char *image = calloc(1, KERNELS * bytes + 4096);
     CUmodule m;
-    CUfunction f;
     char name[8];
     uint64_t most = 2 * granules(machine_code(image, bytes)) + GRANULE;
     begin(self.card, most);
@@ -155,10 +160,7 @@ static bool make_kernels(struct thing *t)
     for (unsigned i = 0; made && i < KERNELS; i++) {
         if (roll(2)) continue;
         snprintf(name, sizeof name, "k%u", i);
-        begin(self.card, most);
-        CUresult r = end("cuModuleGetFunction", cuModuleGetFunction(&f, m, name), most, 0);
-        begin(self.card, most);
-        if (!r) end("cuLaunchKernel", cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, self.streams[0], NULL, NULL), most, 0);
+        launch(m, name, most, most);
     }
     if (made) t->at = (uint64_t)(uintptr_t)m;
     return made;

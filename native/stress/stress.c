@@ -88,7 +88,8 @@ static void settle(struct board *b)
 static void choose_policy(struct place *p)
 {
     struct sim_policy policy;
-    const char *text = getenv("POLICY");
+    const char *text = getenv("POLICY"), *not_here = getenv("SIMGPU_POLICY");
+    if (not_here && *not_here) fprintf(stderr, "stress: SIMGPU_POLICY=%s changes nothing here: POLICY= names the driver's policy\n", not_here), exit(2);
     if (text && *text) snprintf(p->policy, sizeof p->policy, "%s", text);
     else snprintf(p->policy, sizeof p->policy, "%llu", 1 + (unsigned long long)(sim_policy_hash(p->board->seed, 0) % 1000));
     if (!sim_policy_read(p->policy, &policy)) fprintf(stderr, "stress: POLICY=%s: it is a number, wild or wild:NUMBER\n", text), exit(2);

@@ -16,8 +16,8 @@ $(OUT)/stress/place.o: override CFLAGS += -I$(OUT)/gen
 $(OUT)/stress/stress: $(STRESS_SUPERVISOR) $(STATE)
 	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $^ -o $@
 
-$(OUT)/stress/stress-worker: $(STRESS_WORKER) $(OUT)/simgpu/libcuda.so.1
-	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(STRESS_WORKER) -o $@ -L$(OUT)/simgpu -lcuda
+$(OUT)/stress/stress-worker: $(STRESS_WORKER) $(STATE) $(OUT)/simgpu/libcuda.so.1
+	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $(STRESS_WORKER) $(STATE) -o $@ -L$(OUT)/simgpu -lcuda
 
 .PHONY: stress
 stress: all $(OUT)/stress/stress $(OUT)/stress/stress-worker

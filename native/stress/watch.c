@@ -77,6 +77,24 @@ static bool worker_is_still(const struct watch *w, int worker)
     return !waits || others;
 }
 
+static bool is_on_a_lane(const struct board *b, uint32_t pid)
+{
+    for (uint32_t i = 0; i < b->workers * LANES_EACH; i++)
+        if (atomic_load(&b->lanes[i].pid) == pid) return true;
+    return false;
+}
+
+/* A process that ends lets go of its memory in the driver first, and in the library when it is over: on a busy machine seconds later. */
+static bool somebody_ends(const struct watch *w)
+{
+    for (uint32_t i = 0; i < SIM_PROCESSES; i++) {
+        const struct sim_process *p = &w->sim->state->processes[i];
+        bool used = atomic_load(&p->state) != SIM_SLOT_FREE && !p->is_nvml && i != w->sim->slot;
+        if (used && !sim_process_gone(p) && !(sim_slot_alive(w->sim, i) && is_on_a_lane(board_of(w), p->pid))) return true;
+    }
+    return false;
+}
+
 static bool all_still(struct watch *w)
 {
     uint64_t from = sim_now();
@@ -84,7 +102,7 @@ static bool all_still(struct watch *w)
         bool still = true;
         herd_tend(w->herd, true);
         for (int i = 0; i < (int)board_of(w)->workers && still; i++) still = worker_is_still(w, i);
-        if (still) return true;
+        if (still && !somebody_ends(w)) return true;
         if (sim_now() - from > HANG_NS) return false;
         nap();
     }
@@ -165,13 +183,18 @@ static uint64_t compare(struct watch *w, int container)
     return sum;
 }
 
-static bool exam_step(struct watch *w, enum exam_step step, enum exam_step until)
+static bool exam_reaches(struct watch *w, enum exam_step step, enum exam_step until)
 {
     struct exam *e = &board_of(w)->exam;
     uint64_t from = sim_now();
-    atomic_store(&e->step, step);
     while (atomic_load(&e->step) == step && sim_now() - from < HANG_NS) nap();
     return atomic_load(&e->step) == until;
+}
+
+static bool exam_step(struct watch *w, enum exam_step step, enum exam_step until)
+{
+    atomic_store(&board_of(w)->exam.step, step);
+    return exam_reaches(w, step, until);
 }
 
 static int someone(const struct watch *w, int container)
@@ -246,8 +269,9 @@ void watch_quiet_point(struct watch *w)
  * cost less than is told, never more. */
 static void audit(struct watch *w, int container)
 {
+    atomic_store(&board_of(w)->exam.step, EXAM_NONE);
     pid_t pid = herd_auditor(w->herd, container);
-    bool ready = exam_step(w, EXAM_NONE, EXAM_TIDIED);
+    bool ready = exam_reaches(w, EXAM_NONE, EXAM_TIDIED);
     uint64_t context = board_of(w)->context_bytes;
     reap(w);
     watch_audit(w);
@@ -270,6 +294,7 @@ static void audit(struct watch *w, int container)
 
 void watch_last(struct watch *w)
 {
+    for (uint64_t from = sim_now(); somebody_ends(w) && sim_now() - from < HANG_NS; nap()) herd_tend(w->herd, false);
     reap(w);
     watch_audit(w);
     for (int i = 0; i < (int)board_of(w)->containers; i++) {

@@ -102,6 +102,14 @@ void fr_free_begin(struct fr_op *op, int card)
     if (op->card >= 0) op->epoch = fr_frees_begin(&fr_own_account(card)->frees);
 }
 
+void fr_free_most(struct fr_op *op, uint64_t bytes)
+{
+    uint64_t units = units_of(bytes);
+    if (op->card < 0) return;
+    atomic_fetch_add_explicit(&fr_own_account(op->card)->slack, units, memory_order_relaxed);
+    op->reserved += units * FR_UNIT_BYTES;
+}
+
 void fr_free_end(struct fr_op *op, uint64_t bytes)
 {
     if (op->card < 0) return;
@@ -109,6 +117,7 @@ void fr_free_end(struct fr_op *op, uint64_t bytes)
     op->card = FR_NO_CARD;
     if (bytes) fr_own_account_add(card, -(int64_t)units_of(bytes), 0);
     FR_POINT();
+    if (op->reserved) atomic_fetch_sub_explicit(&fr_own_account(card)->slack, op->reserved / FR_UNIT_BYTES, memory_order_release);
     fr_frees_end(&fr_own_account(card)->frees, op->epoch);
 }
 
@@ -117,6 +126,12 @@ void fr_charge(int card, uint64_t bytes)
     if (!bytes || !counts(card)) return;
     fr_own_account_add(card, (int64_t)units_of(bytes), FR_UNITS_MOST);
     raise_peak(card);
+}
+
+void fr_slack_add(int card, int64_t bytes)
+{
+    int64_t units = bytes / (int64_t)FR_UNIT_BYTES;
+    if (bytes && counts(card)) atomic_fetch_add_explicit(&fr_own_account(card)->slack, (uint64_t)units, memory_order_release);
 }
 
 uint64_t fr_used(int card)

@@ -26,7 +26,7 @@ struct fr_retry;
 struct fr_op {
     int card;
     uint32_t epoch;    /* of a free: see frees.c */
-    uint64_t reserved; /* bytes, whole units */
+    uint64_t reserved; /* bytes, whole units; of a free: the most that it gives back, where that is known */
 };
 CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst);
 CUresult fr_op_begin_within(struct fr_op *op, int card, uint64_t worst, struct fr_retry *patience); /* for a call that asks several times: oom_retry.h */
@@ -36,8 +36,11 @@ void fr_op_split(struct fr_op *op, struct fr_op *part, uint64_t bytes);
 uint64_t fr_op_bytes(uint64_t bytes); /* in whole units */
 void fr_op_end(struct fr_op *op, uint64_t kept);    /* kept <= reserved; the rest goes back */
 void fr_free_begin(struct fr_op *op, int card);     /* before the driver is told to free: card FR_NO_CARD is harmless */
+void fr_free_most(struct fr_op *op, uint64_t bytes);  /* then, where it is known: that it gives back so much more at most */
 void fr_free_end(struct fr_op *op, uint64_t bytes); /* it did: bytes go back; 0 when it refused */
 void fr_charge(int card, uint64_t bytes);           /* the driver took it already and it cannot be undone: count it, also above the quota */
+/* So much of what is charged may go back when calls end that are on their way; below 0: no longer. Who is short of room waits for them. */
+void fr_slack_add(int card, int64_t bytes);
 uint64_t fr_used(int card);                         /* the container's sum, bytes; the dead are reaped at most 50 ms late */
 uint64_t fr_used_here(int card);                    /* this process's part */
 void fr_contexts_add(int card, int change);         /* account.contexts */

@@ -1,7 +1,9 @@
 /* Is it really out of memory? The sum may contain what the dead held, what calls on their way have reserved and will not
  * need, and what frees on their way have given back to the driver but not yet to the ledger. A refusal is just when none
  * of that can change it: at one instant (the sum's word unchanged while we look) even without all slack the request does
- * not fit. By then every free that had begun before the request has ended, and so has every look for the dead. */
+ * not fit. Slack is what calls on their way have reserved, and what frees on their way will give back where that is known
+ * before. Where it is not (pools, what goes with a context) every free that had begun when the request was about to be refused has ended
+ * by then, and so has every look for the dead. */
 #include "ledger/oom_retry.h"
 
 #include "base/kernel.h"
@@ -132,7 +134,10 @@ bool fr_reserve_with_retry(int card, uint64_t units, struct fr_retry *patience)
         bool settled = ended(&frees);
         if (ended(&looks) && settled && cannot_fit(card, units)) {
             if (sure) break;
-            fr_reap(); /* once more: another process was taking back what a dead one held, so the first look left that out */
+            /* Once more: another process was taking back what a dead one held, so the first look left that out; and of frees that began
+             * meanwhile some may not have said how much they give back. */
+            fr_reap();
+            note(&frees, card);
             sure = true;
             continue;
         }

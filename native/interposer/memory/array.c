@@ -238,6 +238,7 @@ static CUresult destroy(enum fr_class class, uint64_t handle, CUresult (*real)(u
     fr_user_begin(&user, record.card);
     bool known = fr_record_take(class, handle, &record);
     fr_free_begin(&op, known ? record.card : FR_NO_CARD);
+    if (known) fr_free_most(&op, record.bytes);
     CUresult r = real(handle);
     if (known && r) fr_record_put(record);
     fr_free_end(&op, r || !known ? 0 : record.bytes);

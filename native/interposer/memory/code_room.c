@@ -13,7 +13,8 @@
  * weight stays until the number of pieces is the lower bound; then the weight is what that many blocks can have.
  *
  * Each context has a record of that. Calls on their way are counted apart: they have not loaded yet what they were promised, and
- * the bytes that they reserved are theirs until they end. */
+ * the bytes that they reserved are theirs until they end. Where a call that ends leaves a block charged only because another one may
+ * still need it, that block is announced as slack, as a reservation is: who is short of room waits for the other call. */
 #include "memory/code_room.h"
 
 #include "ledger/ledger.h"
@@ -124,6 +125,13 @@ static uint64_t blocks(const struct room *r)
     return lesser(r->pieces + r->coming_pieces, (r->weight + r->coming) / FULL + 1) * FR_GRANULE;
 }
 
+/* Charged, and needed by nothing but calls on their way. */
+static uint64_t spare(const struct room *r)
+{
+    uint64_t loaded = lesser(r->pieces, r->weight / FULL + 1) * FR_GRANULE;
+    return r->record.bytes > loaded ? r->record.bytes - loaded : 0;
+}
+
 uint64_t fr_room_missing(CUcontext context, struct fr_code more)
 {
     struct room r;
@@ -147,35 +155,56 @@ bool fr_room_promise(const struct fr_place *at, struct fr_code more, uint64_t gr
 
 static uint64_t less(uint64_t from, uint64_t what) { return from > what ? from - what : 0; }
 
-/* What the ledger is to keep for it besides what was granted. */
-static int64_t settle(struct room *r)
+static struct fr_room_change settle(struct room *r, uint64_t spare_before)
 {
     uint64_t before = r->record.bytes;
     r->record.bytes = less(blocks(r), r->granted);
     put(r);
-    return (int64_t)(r->record.bytes - before);
+    return (struct fr_room_change){(int64_t)(r->record.bytes - before), (int64_t)(spare(r) - spare_before)};
 }
 
-int64_t fr_room_keep(CUcontext context, struct fr_code promised, struct fr_code came, uint64_t granted)
+struct fr_room_change fr_room_keep(CUcontext context, struct fr_code promised, struct fr_code came, uint64_t granted)
 {
     struct room r;
-    if (!find(context, &r)) return 0; /* gone with the context */
+    if (!find(context, &r)) return (struct fr_room_change){0}; /* gone with the context */
+    uint64_t spare_before = spare(&r);
     r.coming = less(r.coming, promised.weight);
     r.coming_pieces = less(r.coming_pieces, promised.pieces);
     r.granted = less(r.granted, granted);
     r.weight += came.weight;
     r.pieces += came.pieces;
-    return settle(&r);
+    return settle(&r, spare_before);
 }
 
-uint64_t fr_room_leave(CUcontext context, uint64_t pieces)
+static void take_out(struct room *r, uint64_t pieces)
+{
+    r->pieces = less(r->pieces, pieces);
+    r->weight = lesser(r->weight, r->pieces * FULL);
+}
+
+struct fr_room_change fr_room_leave(CUcontext context, uint64_t pieces)
+{
+    struct room r;
+    if (!find(context, &r)) return (struct fr_room_change){0};
+    uint64_t spare_before = spare(&r);
+    take_out(&r, pieces);
+    return settle(&r, spare_before);
+}
+
+uint64_t fr_room_less(CUcontext context, uint64_t pieces)
 {
     struct room r;
     if (!find(context, &r)) return 0;
-    r.pieces = less(r.pieces, pieces);
-    r.weight = lesser(r.weight, r.pieces * FULL);
-    int64_t change = settle(&r);
-    return change < 0 ? (uint64_t)-change : 0;
+    take_out(&r, pieces);
+    return less(r.record.bytes, less(blocks(&r), r.granted));
+}
+
+uint64_t fr_room_spare(const struct fr_record *record)
+{
+    struct room r = {.record = *record};
+    if (!is_room(record)) return 0;
+    unpack(&r);
+    return spare(&r);
 }
 
 /* Into the blocks of another context, or under another name. */
@@ -185,6 +214,7 @@ bool fr_room_moves(const struct fr_record *record, CUcontext to)
     if (!is_room(record)) return false;
     unpack(&old);
     find(to, &new);
+    uint64_t spare_before = spare(&old) + spare(&new);
     new.record.card = old.record.card;
     new.record.bytes += old.record.bytes;
     new.weight += old.weight;
@@ -193,5 +223,6 @@ bool fr_room_moves(const struct fr_record *record, CUcontext to)
     new.coming_pieces += old.coming_pieces;
     new.granted += old.granted;
     put(&new);
+    fr_slack_add(new.record.card, (int64_t)(spare(&new) - spare_before));
     return true;
 }

@@ -29,9 +29,14 @@ struct fr_code fr_code_most(struct fr_code a, struct fr_code b);
 /* The blocks of a context, all under one lock of the caller. Bytes are those of the ledger. */
 uint64_t fr_room_missing(CUcontext context, struct fr_code more);                       /* to be reserved before more of it is loaded */
 bool fr_room_promise(const struct fr_place *at, struct fr_code more, uint64_t granted); /* they are reserved, and the call is on its way */
-int64_t fr_room_keep(CUcontext context, struct fr_code promised, struct fr_code came, uint64_t granted); /* it is over: bytes that the ledger
-                                                                                           is to keep; below 0: that go back */
-uint64_t fr_room_leave(CUcontext context, uint64_t pieces);       /* they were unloaded: bytes that go back */
+struct fr_room_change {
+    int64_t bytes; /* that the ledger is to keep besides what was granted; below 0: that go back */
+    int64_t spare; /* for fr_slack_add: above 0 before the bytes go back or a reservation ends, below 0 after it */
+};
+struct fr_room_change fr_room_keep(CUcontext context, struct fr_code promised, struct fr_code came, uint64_t granted); /* the call is over */
+struct fr_room_change fr_room_leave(CUcontext context, uint64_t pieces); /* they were unloaded */
+uint64_t fr_room_less(CUcontext context, uint64_t pieces);               /* bytes that would go back then, as things are */
+uint64_t fr_room_spare(const struct fr_record *record);                  /* of a record that goes: how much of its bytes is slack */
 bool fr_room_moves(const struct fr_record *record, CUcontext to); /* false: it is no record of blocks */
 
 #endif

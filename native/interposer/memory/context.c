@@ -110,6 +110,7 @@ void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, fa
 static uint64_t bytes_of(const struct fr_record *r)
 {
     fr_linear_leave_pool(r);
+    fr_slack_add(r->card, -(int64_t)fr_room_spare(r));
     if (fr_linear_is_piece(r)) return 0; /* its granules come last */
     return r->object == FR_NO_OBJECT ? r->bytes : fr_object_leave(r->object);
 }
@@ -251,6 +252,7 @@ static CUresult end_in_turn(struct fr_context_call *c)
     }
     fr_late_frees_context_ends(c->context);
     fr_free_begin(&op, self.card);
+    fr_free_most(&op, self.bytes);
     CUcontext doomed = fr_context_retire(c->context);
     CUresult r = c->go(c);
     if (r) {

@@ -153,17 +153,19 @@ bool fr_granules_add(CUcontext context, struct fr_piece *piece, uint32_t *added)
     return ok;
 }
 
-static void change_leaving(const struct fr_piece *piece, uint32_t change)
+static uint32_t change_leaving(const struct fr_piece *piece, uint32_t change)
 {
+    uint32_t going = 0;
     enter();
     for (unsigned i = 0; i < 2; i++) {
         struct granule *g = granule_of(piece, i);
-        if (g) g->leaving += change;
+        if (g) g->leaving += change, going += g->leaving == g->pieces && g->object == FR_NO_OBJECT;
     }
     leave();
+    return going;
 }
 
-void fr_granules_leaving(const struct fr_piece *piece) { change_leaving(piece, 1); }
+uint32_t fr_granules_leaving(const struct fr_piece *piece) { return change_leaving(piece, 1); }
 void fr_granules_stay(const struct fr_piece *piece) { change_leaving(piece, (uint32_t)-1); }
 
 void fr_granules_remove(const struct fr_piece *piece, bool was_leaving, uint32_t *emptied, int *object)

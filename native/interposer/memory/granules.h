@@ -28,7 +28,7 @@ struct fr_piece {
 bool fr_granules_add(CUcontext context, struct fr_piece *piece, uint32_t *added);
 
 /* Before the driver is told to free a piece; it is removed afterwards, or stays. */
-void fr_granules_leaving(const struct fr_piece *piece);
+uint32_t fr_granules_leaving(const struct fr_piece *piece); /* how many of them come back when all do that are being freed */
 void fr_granules_stay(const struct fr_piece *piece);
 
 /* After the driver freed a piece: how many granules hold none any more, and the object that its granule was. */

@@ -141,11 +141,12 @@ static int part_of(struct fr_release *g, int card)
     return g->count++;
 }
 
-/* What it may give back, and with a multicast object what that holds. */
+/* What it may give back, and with a multicast object what that holds. Calls on their way end one hold each. */
 static void announce(struct fr_release *g, const struct fr_memory *m)
 {
     uint64_t owner = (uint64_t)(uintptr_t)m;
-    part_of(g, m->card);
+    int part = part_of(g, m->card);
+    if (m->holds <= m->calls && m->object == FR_NO_OBJECT) fr_free_most(&g->part[part].op, m->bytes);
     for (size_t i = first(owner, -1, 0); i < count && bonds[i].owner == owner; i++) part_of(g, bonds[i].memory->card);
 }
 
@@ -314,6 +315,7 @@ bool fr_mapping_next(uint64_t place, uint64_t size, uint64_t from, struct fr_map
         found = !bonds[i].ticket && bonds[i].size <= size - (bonds[i].place - place);
         *out = bonds[i];
     }
+    if (found) out->memory->calls++;
     fr_memory_unlock();
     return found;
 }

@@ -32,8 +32,10 @@ bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
     f->known = fr_record_take(FR_POINTER, p, &f->record);
     if (!f->known) return fr_user_end(&f->user), false;
     struct fr_piece piece = piece_of(&f->record, p);
-    if (fr_linear_is_piece(&f->record)) fr_granules_leaving(&piece);
+    uint64_t bytes = f->record.object == FR_NO_OBJECT ? f->record.bytes : 0;
+    if (fr_linear_is_piece(&f->record)) bytes = fr_granules_leaving(&piece) * FR_GRANULE;
     fr_free_begin(&f->op, f->record.card);
+    fr_free_most(&f->op, bytes);
     return true;
 }
 

@@ -297,10 +297,12 @@ void fr_load_end(struct fr_load *l, int parts, struct fr_count loaded)
     fr_lock(&lock);
     struct change c = note(l->handle, &l->at, parts, loaded, loads_begun - l->ended, l->function);
     loads_ended++;
-    int64_t blocks = fr_room_keep(l->at.context, l->promised, c.code, l->granted);
+    struct fr_room_change room = fr_room_keep(l->at.context, l->promised, c.code, l->granted);
+    if (room.spare > 0) fr_slack_add(l->at.card, room.spare);
     fr_unlock(&lock);
-    fr_op_end(&l->op, c.bytes + (blocks > 0 ? (uint64_t)blocks : 0));
-    if (blocks < 0) give_back(l->at.card, (uint64_t)-blocks);
+    fr_op_end(&l->op, c.bytes + (room.bytes > 0 ? (uint64_t)room.bytes : 0));
+    if (room.bytes < 0) give_back(l->at.card, (uint64_t)-room.bytes);
+    if (room.spare < 0) fr_slack_add(l->at.card, room.spare);
     fr_user_end(&l->user);
     if (parts & FR_CODE) fr_context_audit_soon(l->at.card);
 }
@@ -310,18 +312,24 @@ uint64_t fr_load_note(uint64_t handle, const struct fr_place *at, int parts, str
     fr_lock(&lock);
     struct change c = note(handle, at, parts, loaded, UINT32_MAX, NULL);
     fr_room_promise(at, (struct fr_code){0}, 0);
-    int64_t blocks = fr_room_keep(at->context, (struct fr_code){0}, c.code, 0);
+    struct fr_room_change room = fr_room_keep(at->context, (struct fr_code){0}, c.code, 0);
+    fr_slack_add(at->card, room.spare);
     fr_unlock(&lock);
-    return c.bytes + (blocks > 0 ? (uint64_t)blocks : 0);
+    return c.bytes + (room.bytes > 0 ? (uint64_t)room.bytes : 0);
 }
 
 /* ---- and back ---- */
 
-static void announce(struct fr_unload *u, int card)
+static void announce(struct fr_unload *u, const struct fr_image *image, const struct fr_record *part)
 {
-    if (card < 0 || card >= FR_UNLOAD_CARDS || u->part[card].announced) return;
+    int card = part->card;
+    if (card < 0 || card >= FR_UNLOAD_CARDS) return;
+    if (!u->part[card].announced) fr_free_begin(&u->part[card].op, card);
     u->part[card].announced = true;
-    fr_free_begin(&u->part[card].op, card);
+    fr_lock(&lock);
+    uint64_t blocks = fr_room_less(part->context, fr_code_of(image, count_of(part)).pieces);
+    fr_unlock(&lock);
+    fr_free_most(&u->part[card].op, part->bytes + blocks);
 }
 
 /* Their handles may come back for others. */
@@ -341,8 +349,9 @@ void fr_unload_begin(struct fr_unload *u, uint64_t handle)
     if (u->known) fr_functions_forget(); /* before the driver can give their handles away again */
     if (u->known) forget_kernels(handle);
     if (!u->known || u->module.a & ALIAS) return;
+    struct fr_image image = image_of(&u->module);
     for (uint64_t i = 0; i < places(&u->module); i++)
-        if (fr_record_find(FR_MODULE, key_of(&u->module, i), &part)) announce(u, part.card);
+        if (fr_record_find(FR_MODULE, key_of(&u->module, i), &part)) announce(u, &image, &part);
 }
 
 /* What went with a context meanwhile was given back there. */
@@ -352,11 +361,13 @@ static void take_parts(struct fr_unload *u)
     struct fr_image image = image_of(&u->module);
     for (uint64_t i = 0; i < places(&u->module); i++) {
         if (!fr_record_take(FR_MODULE, key_of(&u->module, i), &part)) continue;
-        announce(u, part.card);
+        bool new = part.card >= 0 && part.card < FR_UNLOAD_CARDS && !u->part[part.card].announced;
+        if (new) announce(u, &image, &part); /* it came during the call */
         fr_lock(&lock);
-        uint64_t blocks = fr_room_leave(part.context, fr_code_of(&image, count_of(&part)).pieces);
+        struct fr_room_change room = fr_room_leave(part.context, fr_code_of(&image, count_of(&part)).pieces);
+        fr_slack_add(part.card, room.spare);
         fr_unlock(&lock);
-        if (part.card >= 0 && part.card < FR_UNLOAD_CARDS) u->part[part.card].bytes += part.bytes + blocks;
+        if (part.card >= 0 && part.card < FR_UNLOAD_CARDS) u->part[part.card].bytes += part.bytes + (room.bytes < 0 ? (uint64_t)-room.bytes : 0);
     }
 }
 

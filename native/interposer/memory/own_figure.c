@@ -10,6 +10,7 @@
 #include "base/lock.h"
 #include "resolve/real.h"
 #include "ledger/account.h"
+#include "ledger/frees.h"
 #include "ledger/limits.h"
 #include "ledger/own_account.h"
 #include "ledger/process.h"
@@ -91,7 +92,7 @@ static void find_pid(const struct fr_neighbours *before, const struct list *l)
 /* Was the ledger's part of this process the same all the time, with no call on its way that gives back? */
 static uint64_t still(struct fr_account *own, bool *frees)
 {
-    *frees = (atomic_load(&own->frees) & 0xFFFF) != 0;
+    *frees = fr_frees_any(atomic_load(&own->frees));
     return atomic_load(&own->charged);
 }
 

@@ -134,7 +134,8 @@ HOOK CUresult cuMemMap(CUdeviceptr va, size_t size, size_t offset, CUmemGenericA
     return r;
 }
 
-/* What another thread mapped while this call was on its way: did the call end it, or is it newer? */
+/* What another thread mapped while this call was on its way: did the call end it, or is it newer? The question holds the memory for a
+ * moment, so what another thread lets go of meanwhile stays charged until it is over. */
 static void end_what_is_gone(struct fr_release *g, CUdeviceptr va, size_t size)
 {
     struct fr_mapping b;
@@ -142,6 +143,7 @@ static void end_what_is_gone(struct fr_release *g, CUdeviceptr va, size_t size)
     for (uint64_t from = va; fr_mapping_next(va, size, from, &b); from = b.place + 1) {
         if (REAL(cuMemRetainAllocationHandle)(&number, (void *)(uintptr_t)b.place)) fr_mapping_drop(g, &b);
         else REAL(cuMemRelease)(number);
+        fr_memory_unpin(b.memory);
     }
 }
 

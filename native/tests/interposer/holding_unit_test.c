@@ -130,6 +130,24 @@ static void what_is_being_mapped_outlives_the_release_of_its_handle(void)
     EXPECT_EQ(fr_used_here(0), 0);
 }
 
+/* cuMemUnmap asks the driver about a mapping that another thread has just made there, and holds the memory while it asks. */
+static void what_is_asked_about_stays_charged_until_the_answer_is_there(void)
+{
+    struct fr_release g;
+    struct fr_mapping asked;
+    struct fr_memory *m = create(6);
+    EXPECT(fr_mapping_add((struct fr_mapping){.place = 64 * MIB, .size = SIZE, .memory = m}));
+    EXPECT(fr_mapping_next(64 * MIB, SIZE, 64 * MIB, &asked) && asked.memory == m);
+    fr_release_begin(&g);
+    fr_handle_removed(&g, 6, fr_handle_remove(&g, 6), true);
+    fr_mappings_remove(&g, 0, 0, 64 * MIB, SIZE);
+    fr_mappings_removed(&g, 0, 0, 64 * MIB, SIZE, true);
+    fr_release_end(&g);
+    EXPECT_EQ(fr_used_here(0), SIZE);
+    fr_memory_unpin(m);
+    EXPECT_EQ(fr_used_here(0), 0);
+}
+
 static void of_two_that_unmap_the_same_range_one_gives_it_back(void)
 {
     struct fr_release one, other;
@@ -174,6 +192,7 @@ int main(void)
     RUN(an_address_that_is_mapped_again_is_another_mapping);
     RUN(what_the_driver_refuses_to_drop_is_held_as_before);
     RUN(what_is_being_mapped_outlives_the_release_of_its_handle);
+    RUN(what_is_asked_about_stays_charged_until_the_answer_is_there);
     RUN(of_two_that_unmap_the_same_range_one_gives_it_back);
     RUN(thousands_of_mappings_are_found_in_any_order);
     FINISH;

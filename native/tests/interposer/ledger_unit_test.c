@@ -247,6 +247,33 @@ static void a_refusal_waits_for_a_free_that_had_begun(void)
     pthread_join(t, NULL);
 }
 
+/* The first free gives nothing back; the second one began after the request, and the driver has taken its memory back already. */
+static void *free_one_within_the_other(void *unused)
+{
+    struct fr_op second;
+    usleep(20000);
+    fr_free_begin(&second, 0);
+    fr_free_most(&second, 64 * MIB);
+    fr_free_end(&on_its_way, 0);
+    usleep(20000);
+    fr_free_end(&second, 64 * MIB);
+    return unused;
+}
+
+static void a_refusal_waits_for_every_free_that_says_how_much_it_gives_back(void)
+{
+    pthread_t t;
+    make_container(64 * MIB, 1, 16);
+    EXPECT(take(0, 64 * MIB));
+    for (int i = 0; i < 5; i++) {
+        fr_free_begin(&on_its_way, 0);
+        pthread_create(&t, NULL, free_one_within_the_other, NULL);
+        EXPECT(take(0, 64 * MIB));
+        pthread_join(t, NULL);
+    }
+    EXPECT_EQ(atomic_load(&fr_own_account(0)->slack), 0);
+}
+
 static _Atomic bool done;
 
 static void *free_nothing_again_and_again(void *none)
@@ -515,6 +542,7 @@ static int tests(void)
     RUN_ALONE(the_peak_is_what_was_kept);
     RUN_ALONE(a_refusal_waits_for_what_a_call_on_its_way_will_not_need);
     RUN_ALONE(a_refusal_waits_for_a_free_that_had_begun);
+    RUN_ALONE(a_refusal_waits_for_every_free_that_says_how_much_it_gives_back);
     RUN_ALONE(a_refusal_waits_for_that_free_and_not_for_later_ones);
     RUN_ALONE(a_refusal_waits_no_longer_than_that);
     RUN_ALONE(patience_outlasts_a_wait_for_a_processor_and_ends);

@@ -32,6 +32,7 @@ def settings_that_mean_nothing_are_told(host: Path) -> None:
         ("SIMGPU_DRIVER_VERSION", "13.0.1", "it is a number"),
         ("SIMGPU_NOISE", "-1", "it is a number"),
         ("SIMGPU_SWITCH_US", "fast", "it is a number"),
+        ("SIMGPU_POLICYY", "3", "there is no such setting"),
     ):
         environment = {**os.environ, "SIMGPU_DIR": str(host), name: text}
         done = subprocess.run([CTL, "show"], env=environment, capture_output=True, text=True, timeout=20)
