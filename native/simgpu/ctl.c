@@ -42,6 +42,8 @@ static const char *const recoveries[] = {"none", "reset", "reboot", "drain", "dr
 
 /* ---- printing ---- */
 
+#define DEAD_SHOWN 10
+
 static void quoted(const char *text)
 {
     putchar('"');
@@ -177,13 +179,20 @@ static void print_table(uint64_t now)
         print_health(c);
     }
     printf("\n%-32s %7s %-16s %-44s %10s %10s %s\n", "CONTAINER", "PID", "COMMAND", "CARD", "NOW MiB", "PEAK MiB", "");
+    uint32_t dead = 0;
     for (uint32_t i = 0; i < s->process_high; i++) {
         const struct sim_process *p = &s->processes[i];
-        for (uint32_t k = 0; k < s->card_count && atomic_load(&p->state) != SIM_SLOT_FREE; k++)
-            if (p->usage[k].peak)
+        bool live = atomic_load(&p->state) == SIM_LIVE, used = false;
+        for (uint32_t k = 0; k < s->card_count && atomic_load(&p->state) != SIM_SLOT_FREE; k++) {
+            if (!p->usage[k].peak) continue;
+            dead += !live && !used;
+            used = true;
+            if (live || dead <= DEAD_SHOWN)
                 printf("%-32.32s %7u %-16.16s %-44s %10.1f %10.1f %s\n", s->containers[p->container].name, p->pid, p->command,
-                       s->cards[k].uuid, MIB(p->usage[k].now), MIB(p->usage[k].peak), atomic_load(&p->state) == SIM_LIVE ? "" : "dead");
+                       s->cards[k].uuid, MIB(p->usage[k].now), MIB(p->usage[k].peak), live ? "" : "dead");
+        }
     }
+    if (dead > DEAD_SHOWN) printf("and %u more that are dead; `simgpu-ctl json` lists them\n", dead - DEAD_SHOWN);
 }
 
 static int show(bool json)

@@ -6,7 +6,7 @@
  *
  * Without an arbiter nobody waits: the driver's own time slicing then shares the card. Where there is one and it cannot be reached,
  * launches wait: else a program could free itself of its limit by using up its descriptors, or all places of its container at the
- * arbiter, or by closing our sockets. The thread blocks
+ * arbiter, or by closing our sockets, or by hiding them from itself with chroot. The thread blocks
  * all signals, is gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open.
  *
  * Work may run outside of turns: in streams that the program held back and let go, or after the connection was lost. What was
@@ -138,6 +138,16 @@ static bool name_of_arbiter(struct sockaddr_un *name, int *directory)
     return *directory >= 0 && (size_t)snprintf(name->sun_path, room, "/proc/self/fd/%d/" ARBITER_SOCKET, *directory) < room;
 }
 
+/* After chroot the name of the socket leads nowhere, or to another one: that says nothing of the arbiter. */
+static bool sees_its_directory(void)
+{
+    char path[sizeof fr_shared.directory + 32];
+    struct stat st;
+    if (!fr_shared.region) return true;
+    snprintf(path, sizeof path, "%s/shared/region", fr_shared.directory);
+    return stat(path, &st) == 0 && st.st_dev == fr_shared.device && st.st_ino == fr_shared.inode;
+}
+
 enum found { NO_ARBITER, CANNOT_REACH, FOUND };
 
 static enum found connect_to_arbiter(struct client *me)
@@ -150,7 +160,7 @@ static enum found connect_to_arbiter(struct client *me)
     if (found) return me->arbiter = own(fd), FOUND;
     if (fd >= 0) close(fd);
     bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR, forbidden = why == EACCES || why == EPERM || why == EAFNOSUPPORT;
-    if (none || forbidden) { /* it is no doing of the program's */
+    if (forbidden || (none && sees_its_directory())) { /* it is no doing of the program's */
         fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
         return NO_ARBITER;
     }

@@ -79,6 +79,13 @@ def test_who_has_no_descriptor_left_waits_for_one_and_is_not_free_of_its_limit()
     assert b.share("bad", 0, 2000) <= 0.1, b.share("bad", 0, 2000)
 
 
+def test_who_hides_the_socket_from_itself_by_another_root_directory_is_not_free_of_its_limit() -> None:
+    if os.getuid():
+        raise suite.Skip("chroot is root's")
+    b = play(LIMITED, [Part("bad", "rooted")], 2000, real=True)  # the virtual clock has files of its own
+    assert b.share("bad", 0, 2000) <= 0.1, b.share("bad", 0, 2000)
+
+
 def test_who_closes_its_connection_again_and_again_gets_no_more_than_its_limit() -> None:
     for us in (1000, 50000, 1000000):  # in real time: the virtual clock waits for a message whose socket was closed
         b = play(LIMITED, [Part("bad", "closer", f"n={us}")], 4000, real=True)

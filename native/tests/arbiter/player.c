@@ -113,6 +113,12 @@ void play_full(void)
     play_work();
 }
 
+void play_rooted(void)
+{
+    if (chroot("/usr") != 0) perror("chroot"), exit(2);
+    play_work();
+}
+
 static void *close_sockets(void *unused)
 {
     for (struct stat st; clock_now() < part.end; clock_sleep_until(clock_now() + part.n * 1000ull))
@@ -235,7 +241,7 @@ static void read_word(char *word)
 
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
     {"work", play_work, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
-    {"full", play_full, true}, {"closer", play_closer, true}, {"held", play_held, true},
+    {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"held", play_held, true},
     {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
     {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},
     {"kill", play_kill, false}, {"status", play_status, false}};

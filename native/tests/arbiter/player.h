@@ -31,6 +31,7 @@ void play_service(void); /* requests at random times; how long each took is note
 void play_nvml(void);    /* work, while another thread writes down what NVML says */
 
 void play_full(void);    /* work, once no descriptor is free any more */
+void play_rooted(void);  /* work, with another root directory */
 void play_closer(void);  /* work, while another thread closes all sockets of the process, every n us */
 void play_held(void);    /* n streams are filled while they wait for a word of the program, and let go one after the other */
 

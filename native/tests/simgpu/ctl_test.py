@@ -120,6 +120,24 @@ def looking_makes_no_directory(host: Path) -> None:
     assert not nowhere.exists()
 
 
+USE_A_CARD = """import ctypes, sys
+driver, context = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
+assert not driver.cuInit(0) and not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+"""
+
+
+def show_does_not_drown_in_the_dead(host: Path) -> None:
+    environment = {**os.environ, "SIMGPU_DIR": str(host)}
+    for _ in range(12):
+        subprocess.run(
+            [sys.executable, "-c", USE_A_CARD, CTL.parent / "libcuda.so.1"], env=environment, check=True, timeout=20
+        )
+    lines = run(host, "show").stdout.splitlines()
+    assert len([line for line in lines if line.endswith("dead")]) == 10, lines
+    assert lines[-1].startswith("and 2 more that are dead"), lines
+    assert len(json.loads(run(host, "json").stdout)["processes"]) == 12
+
+
 def help_names_every_command(host: Path) -> None:
     text = run(host, "--help").stdout
     for word in ("show", "json", "xid", "ecc", "temperature", "repair", "recovery", "heal", "policy", "peaks", "reset"):
@@ -134,6 +152,7 @@ TESTS: list[Callable[[Path], None]] = [
     show_tells_what_faults_left_and_heal_takes_it_away,
     a_cards_file_that_is_named_must_be_readable_also_on_a_host_that_has_its_cards,
     looking_makes_no_directory,
+    show_does_not_drown_in_the_dead,
     help_names_every_command,
 ]
 
