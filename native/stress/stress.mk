@@ -1,7 +1,7 @@
 # make -C native stress PROCS=64 OPS=1000000 [SEED=n] [POLICY=n|wild|wild:n] [AUDIT=0] [QUOTA=MiB] [THREADS=n] [CONTAINERS=n] [KILLS=n] [KINDS=a,b] [LIBRARY=]: stress.c says what it prints.
 # The driver's policy follows from the seed; POLICY=0 is the fixed one.
 # KILLS is how often, not how many: KILLS / 2 times by chance, one process, or every tenth time 2 or more, up to a quarter of all. With 64
-# processes that makes about KILLS kills, with 16 fewer, with 512 about four times as many; kills= in the last line counts them. OPS / 500
+# processes that makes about KILLS kills, with 16 fewer, with 256 more; kills= in the last line counts them. OPS / 500
 # unless given, 0: none. QUOTA in MiB.
 # LIBRARY= runs it on the plain driver, which must end in an overcommit.
 

@@ -22,7 +22,7 @@ static void as_container(int card, uint64_t *free_bytes, uint64_t *total)
 {
     struct fr_quota quota = {0};
     if (card != FR_NO_CARD) fr_quota(card, &quota);
-    uint64_t gone = card == FR_NO_CARD ? 0 : fr_used(card);
+    uint64_t gone = card == FR_NO_CARD ? 0 : fr_used_shown(card);
     uint64_t rest = quota.may_hold > gone ? quota.may_hold - gone : 0;
     *total = less(quota.memory, *total);
     *free_bytes = less(less(rest / FR_GRANULE * FR_GRANULE, *free_bytes), *total);

@@ -24,7 +24,7 @@ static struct share share_of(int card, uint64_t total_on_card, uint64_t free_on_
 {
     struct fr_quota quota = {0};
     if (fr_process_attach()) fr_quota(card, &quota);
-    uint64_t total = least(quota.memory, total_on_card), used = least(fr_used(card) + quota.unaccounted, total);
+    uint64_t total = least(quota.memory, total_on_card), used = least(fr_used_shown(card) + quota.unaccounted, total);
     return (struct share){total, used, least(total - used, free_on_card)};
 }
 

@@ -37,6 +37,7 @@ static inline struct slice_request *make_container(uint64_t memory, uint32_t car
     static struct slice_request r;
     static int number;
     const char *base = getenv("FRACTILE_TEST_DIR");
+    if (!base) fprintf(stderr, "a test that makes containers is called by with_directory\n"), abort();
     snprintf(container, sizeof container, "%.150s/%s-%d-%d", base, program_invocation_short_name, (int)getpid(), number++);
     memset(&r, 0, sizeof r);
     r.directory = container;
