@@ -50,6 +50,7 @@ CUresult cuCtxDetach(CUcontext);
 CUresult cuCtxGetCurrent(CUcontext *);
 CUresult cuDriverGetVersion(int *);
 CUresult cuCtxGetDevice(CUdevice *);
+CUresult cuCtxGetApiVersion(CUcontext, unsigned *);
 CUresult cuCtxGetId(CUcontext, unsigned long long *);
 CUresult cuCtxGetLimit(size_t *, int);
 CUresult cuCtxSetLimit(int, size_t);

@@ -104,9 +104,11 @@ static void unpack(struct room *r)
     r->granted = (r->record.b >> (COMING_BITS + PIECES_BITS)) * FR_GRANULE;
 }
 
+static bool has_calls(const struct fr_record *r) { return r->b != 0; }
+
 static bool find(CUcontext context, struct room *r)
 {
-    bool found = fr_record_find(FR_MODULE, key_of(context), &r->record) && r->record.context == context;
+    bool found = fr_record_find(FR_MODULE, key_of(context), &r->record) && (r->record.context == context || has_calls(&r->record));
     if (!found) r->record = (struct fr_record){.class = FR_MODULE, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = key_of(context), .context = context};
     unpack(r);
     return found;
@@ -173,7 +175,10 @@ struct fr_room_change fr_room_keep(CUcontext context, struct fr_code promised, s
     r.granted = less(r.granted, granted);
     r.weight += came.weight;
     r.pieces += came.pieces;
-    return settle(&r, spare_before);
+    struct fr_room_change change = settle(&r, spare_before);
+    bool moves = r.record.context != context && !has_calls(&r.record) && fr_record_take(FR_MODULE, r.record.key, &r.record);
+    if (moves) fr_room_moves(&r.record, r.record.context);
+    return change;
 }
 
 static void take_out(struct room *r, uint64_t pieces)
@@ -224,5 +229,14 @@ bool fr_room_moves(const struct fr_record *record, CUcontext to)
     new.granted += old.granted;
     put(&new);
     fr_slack_add(new.record.card, (int64_t)(spare(&new) - spare_before));
+    return true;
+}
+
+bool fr_room_follows(const struct fr_record *record, CUcontext to)
+{
+    if (!is_room(record) || !has_calls(record)) return fr_room_moves(record, to);
+    struct fr_record stays = *record;
+    stays.context = to;
+    fr_record_put(stays);
     return true;
 }

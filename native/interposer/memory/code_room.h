@@ -38,5 +38,6 @@ struct fr_room_change fr_room_leave(CUcontext context, uint64_t pieces); /* they
 uint64_t fr_room_less(CUcontext context, uint64_t pieces);               /* bytes that would go back then, as things are */
 uint64_t fr_room_spare(const struct fr_record *record);                  /* of a record that goes: how much of its bytes is slack */
 bool fr_room_moves(const struct fr_record *record, CUcontext to); /* false: it is no record of blocks */
+bool fr_room_follows(const struct fr_record *record, CUcontext to); /* the same, once the calls are over that are on their way under the old name */
 
 #endif

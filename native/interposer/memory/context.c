@@ -13,6 +13,7 @@
 #include "memory/context_audit.h"
 #include "memory/context_buffers.h"
 #include "memory/context_cost.h"
+#include "memory/context_users.h"
 #include "memory/eager.h"
 #include "memory/function_table.h"
 #include "memory/granules.h"
@@ -56,7 +57,9 @@ static void put(struct fr_record r)
     fr_record_put(r);
 }
 
-static bool move_one(CUcontext from, CUcontext to, bool ends, bool inside, CUdeviceptr *margin_piece)
+enum way { RENAMED, ENDS, MERGES };
+
+static bool move_one(CUcontext from, CUcontext to, enum way way, bool inside, CUdeviceptr *margin_piece)
 {
     struct fr_record r;
     *margin_piece = 0;
@@ -64,21 +67,21 @@ static bool move_one(CUcontext from, CUcontext to, bool ends, bool inside, CUdev
     bool found = fr_record_take_of(from, &r);
     if (found && inside && r.class == FR_MARGIN_PIECE) {
         *margin_piece = r.key;
-    } else if (found && !fr_room_moves(&r, to)) {
+    } else if (found && !(way == MERGES ? fr_room_follows : fr_room_moves)(&r, to)) {
         r.context = to;
-        change_key(&r, ends);
+        change_key(&r, way == ENDS);
         put(r);
     }
     fr_loads_unlock();
     return found;
 }
 
-static void move(CUcontext from, CUcontext to, bool ends, bool inside)
+static void move(CUcontext from, CUcontext to, enum way way, bool inside)
 {
     CUdeviceptr margin_piece;
-    while (move_one(from, to, ends, inside, &margin_piece))
+    while (move_one(from, to, way, inside, &margin_piece))
         if (margin_piece) fr_margin_piece_free(margin_piece);
-    fr_granules_rename(from, to, ends);
+    fr_granules_rename(from, to, way == ENDS);
 }
 
 /* Pieces of our pools do not end with the context, so they are freed while it is there. */
@@ -86,7 +89,7 @@ static void move_to_doomed(CUcontext context, CUcontext doomed)
 {
     CUcontext popped;
     bool inside = atomic_load(&fr_margin_pieces) && !REAL(cuCtxPushCurrent_v2)(context);
-    move(context, doomed, true, inside);
+    move(context, doomed, ENDS, inside);
     if (inside) REAL(cuCtxPopCurrent_v2)(&popped);
 }
 
@@ -105,7 +108,9 @@ CUcontext fr_context_retire(CUcontext context)
 
 void fr_context_follow(CUcontext context, CUcontext doomed) { move_to_doomed(context, doomed); }
 
-void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, false, false); }
+void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, RENAMED, false); }
+
+void fr_context_merge(CUcontext green, CUcontext primary) { move(green, primary, MERGES, false); }
 
 static uint64_t bytes_of(const struct fr_record *r)
 {
@@ -240,6 +245,13 @@ HOOK CUresult cuVDPAUCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice devic
 
 /* ---- ending ---- */
 
+/* Another thread has destroyed it at the same moment. */
+static bool is_gone(CUcontext context)
+{
+    unsigned version;
+    return fr_driver_has(FR_cuCtxGetApiVersion) && REAL(cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS;
+}
+
 static CUresult end_in_turn(struct fr_context_call *c)
 {
     struct fr_record self;
@@ -251,11 +263,12 @@ static CUresult end_in_turn(struct fr_context_call *c)
         return c->go(c);
     }
     fr_late_frees_context_ends(c->context);
+    fr_users_wait(self.card); /* what calls of other threads have made here is to go with it */
     fr_free_begin(&op, self.card);
     fr_free_most(&op, self.bytes);
     CUcontext doomed = fr_context_retire(c->context);
     CUresult r = c->go(c);
-    if (r) {
+    if (r && !is_gone(c->context)) {
         fr_context_restore(doomed, c->context);
         fr_record_put(self);
         fr_free_end(&op, 0);
@@ -264,7 +277,7 @@ static CUresult end_in_turn(struct fr_context_call *c)
     uint64_t bytes = self.bytes + fr_context_reclaim(doomed, self.card) + fr_unseen_take(self.card);
     fr_contexts_add(self.card, -1);
     fr_free_end(&op, bytes);
-    return CUDA_SUCCESS;
+    return r;
 }
 
 static CUresult end(struct fr_context_call *c)

@@ -28,6 +28,7 @@ extern void (*_Atomic fr_before_context_ends)(CUcontext context);
 CUcontext fr_context_retire(CUcontext context);
 void fr_context_follow(CUcontext context, CUcontext doomed); /* ... so do the records that came too late for that */
 void fr_context_restore(CUcontext doomed, CUcontext context); /* it lives on */
+void fr_context_merge(CUcontext green, CUcontext primary);    /* which takes over all that was allocated in the green one */
 uint64_t fr_context_reclaim(CUcontext doomed, int card);      /* bytes on this card, to be given back by the caller */
 
 #endif

@@ -128,8 +128,7 @@ static CUresult reserve(const struct fr_place *at, int limit, size_t value, stru
     *again = true;
     CUresult r = REAL(cuCtxGetLimit)(&size, limit);
     if (r || !find(at, limit, seen)) return r ? r : CUDA_ERROR_INVALID_CONTEXT;
-    uint64_t bytes = needed(at, limit, value, seen);
-    r = fr_op_begin_at(op, at, value > size || bytes > seen->bytes ? bytes : 0);
+    r = fr_op_begin_at(op, at, needed(at, limit, value, seen)); /* the new one may be taken before the old one is let go, also where it is no larger */
     if (r) return r;
     fr_user_begin(user, at->card);
     *again = !find(at, limit, &now) || now.a != seen->a || now.bytes != seen->bytes;
@@ -144,6 +143,7 @@ static CUresult set(const struct fr_place *at, int limit, size_t value)
     struct fr_user user;
     size_t now;
     CUresult r;
+    if (!REAL(cuCtxGetLimit)(&now, limit) && now == value) return CUDA_SUCCESS; /* a driver may make it anew, and hold both for a moment */
     for (bool again = true; again;) {
         r = reserve(at, limit, value, &seen, &op, &user, &again);
         if (r) return r == CUDA_ERROR_OUT_OF_MEMORY ? r : REAL(cuCtxSetLimit)(limit, value); /* the driver will say what is wrong */

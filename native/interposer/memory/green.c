@@ -10,6 +10,7 @@
 #include "memory/context_audit.h"
 #include "memory/context_buffers.h"
 #include "memory/context_cost.h"
+#include "memory/context_users.h"
 #include "memory/function_table.h"
 #include "memory/green_records.h"
 #include "memory/kept_blocks.h"
@@ -75,11 +76,17 @@ static CUresult destroy_in_turn(struct fr_context_call *c)
     fr_functions_forget(); /* its modules go with it, and another may get their functions' handles */
     CUcontext context = (CUcontext)(uintptr_t)record.b;
     if (context) {
+        fr_users_wait(record.card); /* what calls on their way were promised is counted under its name */
         record.bytes += fr_buffers_take(context);
         fr_context_forget(context);
-        fr_context_restore(context, fr_primary_context(c->device));
+        fr_context_merge(context, fr_primary_context(c->device));
     }
     CUresult r = destroy(c);
+    if (context && !r) { /* calls of other threads that came too late */
+        fr_users_wait(record.card);
+        record.bytes += fr_buffers_take(context);
+        fr_context_merge(context, fr_primary_context(c->device));
+    }
     if (r) fr_record_put(record);
     fr_free_end(&op, r ? 0 : record.bytes);
     return r;

@@ -334,6 +334,26 @@ void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond)
     fr_memory_unlock();
 }
 
+void fr_mappings_keep_one(struct fr_release *g, uint64_t place, CUmemGenericAllocationHandle number)
+{
+    bool known = false;
+    fr_memory_lock();
+    size_t from = first(0, 0, place);
+    for (size_t i = from; i < count && !bonds[i].owner && bonds[i].place == place; i++) known |= bonds[i].memory->number == number;
+    for (size_t i = from; known && i < count && !bonds[i].owner && bonds[i].place == place;) {
+        struct fr_memory *m = bonds[i].memory;
+        if (bonds[i].ticket || m->number == number) {
+            i++;
+            continue;
+        }
+        announce(g, m);
+        remove_bond(i);
+        m->holds--;
+        bury(g, m); /* bonds that it owns stand behind these */
+    }
+    fr_memory_unlock();
+}
+
 void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done)
 {
     fr_memory_lock();

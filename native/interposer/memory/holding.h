@@ -65,6 +65,7 @@ bool fr_mapping_add(struct fr_mapping bond);
  * And its end, where the driver has it no more. */
 bool fr_mapping_next(uint64_t place, uint64_t size, uint64_t from, struct fr_mapping *out);
 void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond);
+void fr_mappings_keep_one(struct fr_release *g, uint64_t place, CUmemGenericAllocationHandle number); /* the driver has this one there, and so no other */
 void fr_mappings_remove(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size); /* those that lie in it whole */
 void fr_mappings_removed(struct fr_release *g, uint64_t owner, int device, uint64_t place, uint64_t size, bool done);
 

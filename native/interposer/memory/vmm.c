@@ -141,8 +141,9 @@ static void end_what_is_gone(struct fr_release *g, CUdeviceptr va, size_t size)
     struct fr_mapping b;
     CUmemGenericAllocationHandle number;
     for (uint64_t from = va; fr_mapping_next(va, size, from, &b); from = b.place + 1) {
-        if (REAL(cuMemRetainAllocationHandle)(&number, (void *)(uintptr_t)b.place)) fr_mapping_drop(g, &b);
-        else REAL(cuMemRelease)(number);
+        CUresult r = REAL(cuMemRetainAllocationHandle)(&number, (void *)(uintptr_t)b.place);
+        if (!r) REAL(cuMemRelease)(number), fr_mappings_keep_one(g, b.place, number);
+        if (r == CUDA_ERROR_INVALID_VALUE) fr_mapping_drop(g, &b); /* any other error says nothing of the mapping */
         fr_memory_unpin(b.memory);
     }
 }

@@ -124,6 +124,26 @@ static void the_slack_stays_under_another_name_of_the_context(void)
     expect(0, 0);
 }
 
+/* A green context is destroyed while other threads load code in it: the primary one takes over what they have loaded. */
+static void calls_on_their_way_end_where_they_began_and_their_blocks_follow(void)
+{
+    struct fr_op op;
+    CUcontext primary = (CUcontext)(uintptr_t)0x5600;
+    make_container(64 * MIB, 1, 16);
+    struct fr_load one = begin(&small), other = begin(&small), third = begin(&half);
+    end_with_code(&one, MODULE, &small);
+    expect(2 * BLOCK, BLOCK);
+    fr_context_merge(IN_CONTEXT, primary);
+    expect(2 * BLOCK, BLOCK);
+    end_with_code(&third, MODULE + 2, &half);
+    end_with_nothing(&other);
+    expect(2 * BLOCK, 0);
+    fr_context_merge(IN_CONTEXT, primary);
+    fr_free_begin(&op, 0);
+    fr_free_end(&op, fr_context_reclaim(primary, 0));
+    expect(0, 0);
+}
+
 static void a_request_that_does_not_fit_waits_for_the_call_that_may_need_less(void)
 {
     struct fr_op op;
@@ -145,6 +165,7 @@ static int tests(void)
     RUN_ALONE(a_second_block_that_only_a_call_on_its_way_needs_is_slack);
     RUN_ALONE(the_slack_goes_with_its_context);
     RUN_ALONE(the_slack_stays_under_another_name_of_the_context);
+    RUN_ALONE(calls_on_their_way_end_where_they_began_and_their_blocks_follow);
     RUN_ALONE(a_request_that_does_not_fit_waits_for_the_call_that_may_need_less);
     FINISH;
 }

@@ -133,6 +133,17 @@ static void no_limit_brings_the_container_above_its_quota(void)
     EXPECT(set > 40 && set < 200);
 }
 
+static void the_same_limit_once_more_and_a_lower_one_stay_within_the_quota(void)
+{
+    context_on(0);
+    EXPECT_EQ(cuCtxSetLimit(STACK, 4096), CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++) EXPECT_EQ(cuCtxSetLimit(STACK, 4096), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + STACK_OF(4096));
+    EXPECT_EQ(cuCtxSetLimit(STACK, 3000), CUDA_ERROR_OUT_OF_MEMORY); /* a driver may take the new one before it lets go of the old one */
+    EXPECT_EQ(cuCtxSetLimit(STACK, 1024), CUDA_SUCCESS);
+    EXPECT(peak(CARD_A) <= 1400 * MIB);
+}
+
 int main(void)
 {
     static const char some[] = CARD_A "=600MiB,context=256MiB", more[] = CARD_A "=1000MiB,context=256MiB";
@@ -145,6 +156,7 @@ int main(void)
         char text[16];
         snprintf(text, sizeof text, "%d", seed);
         setenv("SIMGPU_POLICY", text, 1);
+        IN(CARD_A "=1400MiB,context=256MiB", the_same_limit_once_more_and_a_lower_one_stay_within_the_quota);
         IN(CARD_A "=1400MiB,context=256MiB", no_limit_brings_the_container_above_its_quota);
     }
     FINISH;

@@ -7,6 +7,8 @@
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
 
+CUresult cuCtxPopCurrent_v2(CUcontext *);
+
 static void a_context_is_charged_when_it_is_made_and_refunded_when_it_goes(void)
 {
     CUcontext b, a = context_on(0);
@@ -203,6 +205,32 @@ static void contexts_that_end_at_the_same_time_take_their_own_memory_along(void)
     EXPECT_EQ(held(CARD_A), CONTEXT);
 }
 
+static pthread_barrier_t both;
+
+static void *destroy_with_another(void *context)
+{
+    pthread_barrier_wait(&both);
+    return (void *)(uintptr_t)cuCtxDestroy_v2(context);
+}
+
+static void a_context_that_two_threads_destroy_at_the_same_moment_is_counted_off(void)
+{
+    CUcontext c, popped;
+    pthread_t t[2];
+    context_on(0);
+    pthread_barrier_init(&both, NULL, 2);
+    for (int i = 0; i < 300 && ok_so_far; i++) {
+        void *result[2];
+        EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        EXPECT_EQ(cuCtxPopCurrent_v2(&popped), CUDA_SUCCESS);
+        for (int k = 0; k < 2; k++) pthread_create(&t[k], NULL, destroy_with_another, c);
+        for (int k = 0; k < 2; k++) pthread_join(t[k], &result[k]);
+        EXPECT(!result[0] || !result[1]);
+    }
+    EXPECT_EQ(used(), CONTEXT);
+    EXPECT_EQ(held(CARD_A), CONTEXT);
+}
+
 static void without_the_agents_figure_a_context_is_measured(void)
 {
     CUcontext b;
@@ -241,6 +269,7 @@ int main(void)
     IN(two, threads_that_hold_the_primary_context_in_turn_are_charged_for_one);
     IN(two, what_threads_left_in_the_primary_context_is_counted_off_with_it);
     IN(three, contexts_that_end_at_the_same_time_take_their_own_memory_along);
+    IN(two, a_context_that_two_threads_destroy_at_the_same_moment_is_counted_off);
     IN(CARD_A "=600MiB", without_the_agents_figure_a_context_is_measured);
     IN(two, wrong_arguments_get_the_drivers_answers);
     FINISH;

@@ -87,6 +87,36 @@ static void an_address_that_is_mapped_again_is_another_mapping(void)
     EXPECT_EQ(fr_used_here(0), 0);
 }
 
+/* One thread unmaps, and before it has told, others have mapped the place twice: of what stands there the driver has one. */
+static void of_two_mappings_at_one_place_the_one_stays_that_the_driver_has(void)
+{
+    struct fr_release g;
+    struct fr_memory *first = create(1), *second = create(2);
+    EXPECT(fr_mapping_add((struct fr_mapping){.place = 64 * MIB, .size = SIZE, .memory = first}));
+    EXPECT(fr_mapping_add((struct fr_mapping){.place = 64 * MIB, .size = SIZE, .memory = second}));
+    fr_release_begin(&g);
+    fr_handle_removed(&g, 1, fr_handle_remove(&g, 1), true);
+    fr_handle_removed(&g, 2, fr_handle_remove(&g, 2), true);
+    fr_release_end(&g);
+    EXPECT_EQ(fr_used_here(0), 2 * SIZE);
+    fr_release_begin(&g);
+    fr_mappings_keep_one(&g, 64 * MIB, 3); /* it is none of them: both stay */
+    fr_release_end(&g);
+    EXPECT_EQ(fr_used_here(0), 2 * SIZE);
+    fr_release_begin(&g);
+    fr_mappings_keep_one(&g, 64 * MIB, 2);
+    fr_release_end(&g);
+    EXPECT_EQ(fr_used_here(0), SIZE);
+    struct fr_memory *there = fr_memory_pin_at(64 * MIB);
+    EXPECT(there == second);
+    fr_memory_unpin(there);
+    fr_release_begin(&g);
+    fr_mappings_remove(&g, 0, 0, 64 * MIB, SIZE);
+    fr_mappings_removed(&g, 0, 0, 64 * MIB, SIZE, true);
+    fr_release_end(&g);
+    EXPECT_EQ(fr_used_here(0), 0);
+}
+
 static void what_the_driver_refuses_to_drop_is_held_as_before(void)
 {
     struct fr_release g;
@@ -190,6 +220,7 @@ int main(void)
     RUN(of_two_that_drop_the_last_two_references_the_last_to_end_gives_back);
     RUN(a_number_that_the_driver_gives_again_is_another_allocation);
     RUN(an_address_that_is_mapped_again_is_another_mapping);
+    RUN(of_two_mappings_at_one_place_the_one_stays_that_the_driver_has);
     RUN(what_the_driver_refuses_to_drop_is_held_as_before);
     RUN(what_is_being_mapped_outlives_the_release_of_its_handle);
     RUN(what_is_asked_about_stays_charged_until_the_answer_is_there);
