@@ -3,8 +3,10 @@ vendor's own
 libraries of CUDA 11, 12 and 13 (`make -C native wheels`), and programs packed here with lz4 and zstandard."""
 
 import json
+import math
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -236,13 +238,28 @@ def expected(data: bytes, at: int) -> tuple[int, ...]:
             payload = zstandard.ZstdDecompressor().decompress(payload, max_output_size=unpacked)
         elif flags & 0x2000:
             payload = lz4.block.decompress(payload, uncompressed_size=unpacked)
-        length = len(payload.split(b"\0")[0]) if kind == 1 else len(payload)
+        text = payload.split(b"\0")[0]
+        length = len(text) + constants_of(text.decode()) if kind == 1 else len(payload)
         kernels = kernels_of(payload) if kind == 2 else []
         code = max(code, length)
         variables = max(variables, globals_of(payload) if kind == 2 else 0)
         first = max(first, length - sum(kernels) + max(kernels, default=0))
         each = max(each, max(kernels, default=0))
     return at, code, variables, 1, first, each
+
+
+CONSTANT = re.compile(
+    r"^[ \t]*(?:\.(?:visible|weak|extern)\s+)*\.const\s+\.align\s+(\d+)\s+\.[a-z](\d+)\s+[\w$]+((?:\[\d+\])*)", re.MULTILINE
+)
+
+
+def constants_of(text: str) -> int:
+    """Of the constants that compilers declare, one a line and each aligned, in the order of the text."""
+    total = 0
+    for align, bits, lengths in CONSTANT.findall(text):
+        total = -(-total // int(align)) * int(align)
+        total += int(bits) // 8 * math.prod(int(n) for n in re.findall(r"\d+", lengths))
+    return total
 
 
 def kernels_of(elf: bytes) -> list[int]:
