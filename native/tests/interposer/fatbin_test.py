@@ -249,7 +249,8 @@ def expected(data: bytes, at: int) -> tuple[int, ...]:
 
 
 CONSTANT = re.compile(
-    r"^[ \t]*(?:\.(?:visible|weak|extern)\s+)*\.const\s+\.align\s+(\d+)\s+\.[a-z](\d+)\s+[\w$]+((?:\[\d+\])*)", re.MULTILINE
+    r"^[ \t]*(?:\.(?:visible|weak|extern)\s+)*\.const\s+\.align\s+(\d+)\s+\.[a-z](\d+)\s+[\w$]+((?:\[\d+\])*)",
+    re.MULTILINE,
 )
 
 
