@@ -13,6 +13,7 @@
 #include "memory/context_audit.h"
 #include "memory/context_buffers.h"
 #include "memory/context_cost.h"
+#include "memory/context_ends.h"
 #include "memory/context_users.h"
 #include "memory/eager.h"
 #include "memory/function_table.h"
@@ -267,7 +268,9 @@ static CUresult end_in_turn(struct fr_context_call *c)
     fr_free_begin(&op, self.card);
     fr_free_most(&op, self.bytes);
     CUcontext doomed = fr_context_retire(c->context);
+    fr_context_end_begins(c->context); /* nobody asks the driver about modules that go with it */
     CUresult r = c->go(c);
+    fr_context_end_is_over(c->context);
     if (r && !is_gone(c->context)) {
         fr_context_restore(doomed, c->context);
         fr_record_put(self);

@@ -10,6 +10,7 @@
 #include "memory/context_audit.h"
 #include "memory/context_buffers.h"
 #include "memory/context_cost.h"
+#include "memory/context_ends.h"
 #include "memory/context_users.h"
 #include "memory/function_table.h"
 #include "memory/green_records.h"
@@ -81,7 +82,9 @@ static CUresult destroy_in_turn(struct fr_context_call *c)
         fr_context_forget(context);
         fr_context_merge(context, fr_primary_context(c->device));
     }
+    if (context) fr_context_end_begins(context);
     CUresult r = destroy(c);
+    if (context) fr_context_end_is_over(context);
     if (context && !r) { /* calls of other threads that came too late */
         fr_users_wait(record.card);
         record.bytes += fr_buffers_take(context);

@@ -8,6 +8,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 CUresult cuCtxCreate_v4(CUcontext *, void *, unsigned, CUdevice);
 
 CUresult cuCtxPopCurrent_v2(CUcontext *);
+CUresult cuFuncLoad(CUfunction);
 
 static void a_context_is_charged_when_it_is_made_and_refunded_when_it_goes(void)
 {
@@ -231,6 +232,57 @@ static void a_context_that_two_threads_destroy_at_the_same_moment_is_counted_off
     EXPECT_EQ(held(CARD_A), CONTEXT);
 }
 
+enum { ENTRIES = 200 };
+static char code_ptx[64 * ENTRIES + 100];
+
+static void write_code(void)
+{
+    char *at = code_ptx + sprintf(code_ptx, ".version 7.0\n.target sm_50\n.address_size 64\n");
+    for (int i = 0; i < ENTRIES; i++) at += sprintf(at, ".visible .entry k%d()\n{\n ret;\n}\n", i);
+}
+
+static _Atomic(CUcontext) loaded_into;
+
+static void *load_code(void *own)
+{
+    CUmodule m;
+    CUfunction f;
+    char name[8];
+    while (!enough) {
+        CUcontext c = loaded_into;
+        if (!c || cuCtxSetCurrent(c)) continue;
+        CUresult r = cuModuleLoadData(&m, code_ptx);
+        for (int i = 0; i < 20 && !r; i++) {
+            snprintf(name, sizeof name, "k%d", i);
+            r = cuModuleGetFunction(&f, m, name);
+            if (!r) r = cuFuncLoad(f);
+        }
+        cuCtxSetCurrent(own);
+    }
+    return NULL;
+}
+
+/* The library asks the driver what came with a call: not about a module that has gone with its context. */
+static void a_context_may_be_destroyed_while_others_load_code_in_it(void)
+{
+    pthread_t t[3];
+    CUcontext own = context_on(0), c, popped;
+    enough = false;
+    write_code();
+    for (int i = 0; i < 3; i++) pthread_create(&t[i], NULL, load_code, own);
+    for (double until = seconds() + 3; seconds() < until && ok_so_far;) {
+        EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+        cuCtxPopCurrent_v2(&popped);
+        loaded_into = c;
+        usleep((unsigned)rand() % 2000);
+        loaded_into = NULL;
+        EXPECT_EQ(cuCtxDestroy_v2(c), CUDA_SUCCESS);
+    }
+    enough = true;
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+    EXPECT(peak(CARD_A) <= 2048 * MIB);
+}
+
 static void without_the_agents_figure_a_context_is_measured(void)
 {
     CUcontext b;
@@ -270,6 +322,9 @@ int main(void)
     IN(two, what_threads_left_in_the_primary_context_is_counted_off_with_it);
     IN(three, contexts_that_end_at_the_same_time_take_their_own_memory_along);
     IN(two, a_context_that_two_threads_destroy_at_the_same_moment_is_counted_off);
+    setenv("SIMGPU_POLICY", "7", 1);
+    IN(CARD_A "=2GiB,context=256MiB", a_context_may_be_destroyed_while_others_load_code_in_it);
+    unsetenv("SIMGPU_POLICY");
     IN(CARD_A "=600MiB", without_the_agents_figure_a_context_is_measured);
     IN(two, wrong_arguments_get_the_drivers_answers);
     FINISH;
