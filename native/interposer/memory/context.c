@@ -268,7 +268,7 @@ static CUresult end_in_turn(struct fr_context_call *c)
     fr_free_begin(&op, self.card);
     fr_free_most(&op, self.bytes);
     CUcontext doomed = fr_context_retire(c->context);
-    fr_context_end_begins(c->context); /* nobody asks the driver about modules that go with it */
+    fr_context_end_begins(c->context); /* from here on the library asks the driver about none of its modules */
     CUresult r = c->go(c);
     fr_context_end_is_over(c->context);
     if (r && !is_gone(c->context)) {

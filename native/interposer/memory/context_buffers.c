@@ -143,7 +143,7 @@ static CUresult set(const struct fr_place *at, int limit, size_t value)
     struct fr_user user;
     size_t now;
     CUresult r;
-    if (!REAL(cuCtxGetLimit)(&now, limit) && now == value) return CUDA_SUCCESS; /* a driver may make it anew, and hold both for a moment */
+    if (!REAL(cuCtxGetLimit)(&now, limit) && now == value) return CUDA_SUCCESS; /* a driver might allocate the buffer again, and hold two of them for a moment */
     for (bool again = true; again;) {
         r = reserve(at, limit, value, &seen, &op, &user, &again);
         if (r) return r == CUDA_ERROR_OUT_OF_MEMORY ? r : REAL(cuCtxSetLimit)(limit, value); /* the driver will say what is wrong */

@@ -61,8 +61,8 @@ struct fr_memory *fr_handle_remove(struct fr_release *g, CUmemGenericAllocationH
 void fr_handle_removed(struct fr_release *g, CUmemGenericAllocationHandle number, struct fr_memory *m, bool done);
 
 bool fr_mapping_add(struct fr_mapping bond);
-/* The next one to an address of this range, not before `from`, that nobody is ending: with a call on its way, until its memory is unpinned.
- * And its end, where the driver has it no more. */
+/* Finds the next mapping in this range, at `from` or behind it, that no call is ending. Its memory is pinned: the caller unpins it.
+ * fr_mapping_drop removes one that the driver no longer has. */
 bool fr_mapping_next(uint64_t place, uint64_t size, uint64_t from, struct fr_mapping *out);
 void fr_mapping_drop(struct fr_release *g, const struct fr_mapping *bond);
 void fr_mappings_keep_one(struct fr_release *g, uint64_t place, CUmemGenericAllocationHandle number); /* the driver has this one there, and so no other */

@@ -4,9 +4,9 @@
  *             any --the arbiter is gone--> FREE --it is back--> IDLE
  *             any --it is there, but cannot be reached--> ASKED --it can--> IDLE
  *
- * Without an arbiter nobody waits: the driver's own time slicing then shares the card. Where there is one and it cannot be reached,
- * launches wait: else a program could free itself of its limit by using up its descriptors, or all places of its container at the
- * arbiter, or by closing our sockets, or by hiding them from itself with chroot. The thread blocks
+ * Without an arbiter nobody waits: the driver's own time slicing then shares the card. If there is an arbiter that the process cannot
+ * reach, launches wait. Otherwise a program could escape its limit: by using up its descriptors or all of its container's places at the
+ * arbiter, by closing our sockets, or by chroot, after which it no longer sees the arbiter's. The thread blocks
  * all signals, is gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open.
  *
  * Work may run outside of turns: in streams that the program held back and let go, or after the connection was lost. What was

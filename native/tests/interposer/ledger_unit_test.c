@@ -247,16 +247,20 @@ static void a_refusal_waits_for_a_free_that_had_begun(void)
     pthread_join(t, NULL);
 }
 
-/* The first free gives nothing back; the second one began after the request, and the driver has taken its memory back already. */
+/* The first two frees give nothing back. The last one began after the request had looked for frees once more, and the driver has taken
+ * its memory back already. */
 static void *free_one_within_the_other(void *unused)
 {
-    struct fr_op second;
+    struct fr_op second, last;
     usleep(20000);
     fr_free_begin(&second, 0);
-    fr_free_most(&second, 64 * MIB);
     fr_free_end(&on_its_way, 0);
-    usleep(20000);
-    fr_free_end(&second, 64 * MIB);
+    usleep(40000);
+    fr_free_begin(&last, 0);
+    fr_free_most(&last, 64 * MIB);
+    fr_free_end(&second, 0);
+    usleep(40000);
+    fr_free_end(&last, 64 * MIB);
     return unused;
 }
 
