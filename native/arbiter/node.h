@@ -37,6 +37,7 @@ struct slice {
     uint32_t cards;
     int16_t card[FR_MAX_CARDS];          /* number at the node; -1: not arbitrated */
     uint64_t lease[FR_MAX_CARDS];        /* number of the last lease */
+    uint64_t begins[FR_MAX_CARDS];       /* not before; 0: at once */
     uint64_t until[FR_MAX_CARDS];        /* its end, 0: open */
     uint64_t ends[FR_MAX_CARDS];         /* the last of what those who say that they are ending have said */
     uint32_t outstanding[FR_MAX_CARDS];  /* processes that hold it */

@@ -140,6 +140,7 @@ static void grant(struct node *n, struct peer *p, uint32_t card, uint64_t now)
     p->granted |= 1ull << card;
     s->outstanding[card]++;
     schedule_ending(&n->schedule, (uint32_t)s->card[card], p->slice, 0, now);
+    if (s->begins[card] > now) tell(n, p, ARBITER_BEGINS, card, s->begins[card]);
     tell(n, p, ARBITER_GRANT, card, s->until[card] ? s->until[card] - now : 0);
 }
 
@@ -220,15 +221,16 @@ static int card_of_slice(const struct slice *s, uint32_t card)
     return -1;
 }
 
-static void tell_all(struct node *n, struct slice *s, enum arbiter_kind kind, uint32_t card)
+static void tell_all(struct node *n, struct slice *s, enum arbiter_kind kind, uint32_t card, uint64_t length)
 {
     for (int i = s->peers; i >= 0; i = n->peers[i].next)
-        if (n->peers[i].granted >> card & 1) tell(n, &n->peers[i], kind, card, 0);
+        if (n->peers[i].granted >> card & 1) tell(n, &n->peers[i], kind, card, length);
 }
 
 static void begin_lease(struct node *n, struct slice *s, uint32_t card, const struct schedule_decision *d, uint64_t now)
 {
     s->lease[card] = ++n->next_lease;
+    s->begins[card] = d->begins;
     s->until[card] = d->until;
     s->recalled[card] = false;
     s->shared[card] = d->shared;
@@ -251,11 +253,15 @@ void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now)
     int card = card_of_slice(s, d->card);
     if (card < 0) return;
     if (d->what == SCHEDULE_GRANT) return begin_lease(n, s, (uint32_t)card, d, now);
+    if (d->what == SCHEDULE_BEGIN) {
+        s->begins[card] = now;
+        return tell_all(n, s, ARBITER_BEGINS, (uint32_t)card, now);
+    }
     if (d->what == SCHEDULE_JOINED) {
         s->shared[card] = true;
-        return tell_all(n, s, ARBITER_SHARED, (uint32_t)card);
+        return tell_all(n, s, ARBITER_SHARED, (uint32_t)card, 0);
     }
     if (d->what == SCHEDULE_LATE) return event_note(n, s->path, 0, EVENT_LATE);
     s->recalled[card] = true;
-    tell_all(n, s, ARBITER_RECALL, (uint32_t)card);
+    tell_all(n, s, ARBITER_RECALL, (uint32_t)card, 0);
 }

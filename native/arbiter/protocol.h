@@ -1,8 +1,10 @@
 /* What the library in a container and the arbiter say to each other, over <slice>/arbiter.sock: one struct per message
- * (SOCK_SEQPACKET), both on one machine. Cards are numbered as in the slice's limits page. Times are lengths, not instants.
+ * (SOCK_SEQPACKET), both on one machine. Cards are numbered as in the slice's limits page. Times are lengths, not
+ * instants, but for BEGINS: what lies in the past, or far in the future, means now.
  *
  *      library                                arbiter
  *        WANT card, gang     -->
+ *                            <--   BEGINS card, lease, instant             before a GRANT: nothing may be fed before; later: or before this
  *                            <--   GRANT card, lease, length (0: until recalled), held back
  *        feeds the card, at most until the length is over
  *                            <--   SHARED card, lease                   others have the card too, from now on
@@ -20,7 +22,7 @@
 #define ARBITER_VERSION 1u
 #define ARBITER_SOCKET "arbiter.sock" /* in the slice's directory */
 
-enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5, ARBITER_ENDING = 6 };
+enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5, ARBITER_ENDING = 6, ARBITER_BEGINS = 7 };
 
 #define ARBITER_MAY_END 1u /* ENDING is understood */
 #define ARBITER_BEHIND 2u  /* the turn before was passed on: its last kernels may still be on the card */
@@ -31,7 +33,7 @@ struct arbiter_message {
     uint32_t more;      /* of DONE: wants the card again; of GRANT: others may have it too */
     uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
     uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together; of GRANT: what follows */
-    uint64_t length_ns; /* of GRANT and ENDING; of DONE: so long its work was on the card outside of turns */
+    uint64_t length_ns; /* of BEGINS: the instant, of the machine's monotonic clock; of GRANT and ENDING; of DONE: so long its work was on the card outside of turns */
     uint64_t held_back_ns; /* of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
 };
 

@@ -217,6 +217,19 @@ void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
     t->wanted_at = now;
 }
 
+/* A turn that was passed on is over sooner than was thought: the next begins at once; if it has begun, it is over as much sooner, since
+ * its first kernels were thought to begin then. Without this the errors of turn after turn would add up. (Where it is over later, the
+ * driver may have given the next one a slice meanwhile.) */
+static void correct_next(struct schedule *s, uint32_t card, const struct schedule_seat *drained, uint64_t now)
+{
+    struct schedule_seat *h = s->holder[card] == NOBODY ? NULL : &s->seats[card][s->holder[card]];
+    if (!drained->draining || !h || !h->behind || now >= h->behind) return;
+    uint64_t sooner_by = sooner(h->behind - now, SCHEDULE_PASSED_ON);
+    h->early = h->granted_at > now;
+    h->sooner_by = h->early ? 0 : sooner_by;
+    if (h->ends_at) h->ends_at -= h->sooner_by;
+}
+
 void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
@@ -226,6 +239,7 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
         t->overruns++;
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
     }
+    correct_next(s, card, t, now);
     t->holds = t->late = t->draining = t->recalled = t->told = false;
     t->over_at = t->ends_at = t->overrun_ns = 0;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
@@ -339,6 +353,17 @@ static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t no
 
 /* ---- the holder ---- */
 
+/* Its turn was given ahead, and the one before is over already. */
+static bool begin_early(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
+{
+    struct schedule_seat *h = &s->seats[card][s->holder[card]];
+    if (!h->early) return false;
+    h->early = false;
+    h->granted_at = now;
+    *out = (struct schedule_decision){SCHEDULE_BEGIN, card, (uint32_t)s->holder[card], 0, 0, false};
+    return true;
+}
+
 /* When should this lease end? At once, at a time, or NEVER as things stand. */
 static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
@@ -385,14 +410,15 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     return true;
 }
 
-/* Taken for half a turn ahead: else two with equal claims would often have two turns in a row, and the other wait for both. */
+/* When its turn will be over. Taken for half a turn ahead: else two with equal claims would often have two turns in a row, and the other wait for both. */
 static bool is_next(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant], before = *t;
     s->holder[card] = NOBODY;
     t->holds = false;
     t->wants = true;
-    t->virtual_time += (int64_t)(lease_of(s, card, t) / 2 * SCALE / t->terms.weight);
+    uint64_t rest = t->ends_at > now ? t->ends_at - now : 0;
+    t->virtual_time += (int64_t)((rest + lease_of(s, card, t) / 2) * SCALE / t->terms.weight);
     int next = next_of(s, card, now);
     *t = before;
     s->holder[card] = (int16_t)tenant;
@@ -403,21 +429,25 @@ void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_
 {
     struct schedule_seat *t = &s->seats[card][tenant];
     charge_all(s, card, now);
-    if (t->present && s->holder[card] == (int)tenant) t->ends_at = when;
+    if (t->present && s->holder[card] == (int)tenant) t->ends_at = when ? when - t->sooner_by : 0;
 }
 
-/* A gang's turns, and those before one, end together on all cards: not early. */
+/* A gang's turns, and those before one, end together on all cards: not early. Who is not there yet may be when the turn ends. */
 static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *again)
 {
     struct schedule_seat *t = &s->seats[card][s->holder[card]];
     if (!t->ends_at) return;
-    if (t->ends_at > now) {
-        *again = sooner(*again, t->ends_at);
+    if (t->ends_at > now + SCHEDULE_AHEAD) {
+        *again = sooner(*again, t->ends_at - SCHEDULE_AHEAD);
         return;
     }
-    bool alone = is_gang(t) || s->reserved[card] != NOBODY || is_next(s, card, (uint32_t)s->holder[card], now);
-    t->ends_at = alone ? 0 : now;
-    if (alone) return;
+    bool over = t->ends_at <= now;
+    if (is_gang(t) || s->reserved[card] != NOBODY || is_next(s, card, (uint32_t)s->holder[card], now)) {
+        if (over) t->ends_at = 0;
+        else *again = sooner(*again, t->ends_at);
+        return;
+    }
+    if (over) t->ends_at = now;
     t->holds = false;
     t->late = t->draining = true;
     s->holder[card] = NOBODY;
@@ -443,7 +473,7 @@ static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, str
         }
         t->draining = false;
         t->lates++;
-        *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, false};
+        *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};
         return true;
     }
     return false;
@@ -467,23 +497,34 @@ uint64_t schedule_debt(const struct schedule *s, uint32_t card, uint32_t tenant)
 
 /* ---- granting ---- */
 
+/* A turn that was passed on is over so soon. */
+static uint64_t drained_at(const struct schedule *s, uint32_t card, uint64_t now)
+{
+    for (uint32_t i = 0; i < s->tenants; i++)
+        if (s->seats[card][i].draining && s->seats[card][i].ends_at > now) return s->seats[card][i].ends_at;
+    return now;
+}
+
 static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now, struct schedule_decision *out)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
-    uint64_t until = somebody_waits(s, card, tenant) ? now + lease_of(s, card, t) : 0;
+    uint64_t begins = drained_at(s, card, now), until = somebody_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
     if (limited(t)) {
-        uint64_t end = now + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
+        uint64_t end = begins + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
         until = until ? sooner(until, end) : end;
     }
     t->holds = true;
     t->recalled = false;
-    t->granted_at = now;
+    t->granted_at = begins;
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
     t->ends_at = 0;
+    t->behind = begins > now ? begins + SCHEDULE_PASSED_ON : 0;
+    t->sooner_by = 0;
+    t->early = false;
     t->leases++;
     s->holder[card] = (int16_t)tenant;
-    *out = (struct schedule_decision){SCHEDULE_GRANT, card, tenant, until, false};
+    *out = (struct schedule_decision){SCHEDULE_GRANT, card, tenant, begins > now ? begins : 0, until, false};
 }
 
 static bool gang_ready(struct schedule *s, uint32_t tenant, uint64_t gang)
@@ -524,6 +565,7 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
     schedule_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
         if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
+        if (s->holder[card] != NOBODY && begin_early(s, card, now, out)) return true;
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
         if (s->holder[card] == NOBODY && !s->open[card] && !schedule_drains(s, card) && seat_next(s, card, now, out)) return true;

@@ -32,6 +32,7 @@
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
 #define SCHEDULE_PASSED_ON 400000ull /* a turn is passed on so long before it is over; if that takes longer, both have the card */
+#define SCHEDULE_AHEAD 2000000ull     /* ... and who is next is decided, and told, so long before that: it is awake when its turn begins */
 #define SCHEDULE_SLICES 5000000ull   /* ... but not before the driver has given the next one a slice or two */
 #define SCHEDULE_TOGETHER 5000000ull /* a gang asks card by card: so long after the first, what it did not ask for it does not want */
 
@@ -59,6 +60,9 @@ struct schedule_seat {
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
     uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: as it has said, or began to drain; 0: it has not */
+    uint64_t behind;    /* its turn was given behind another's, which should be over by then; 0: it was not */
+    uint64_t sooner_by; /* that one was over, as far as it matters to this one */
+    bool early;         /* ... before this one was to begin: which is to be told */
     uint64_t overrun_ns, longest_overrun; /* charged since the end of this lease; the most of its leases, lately */
     /* for people */
     uint64_t held_ns, waited_ns;
@@ -76,10 +80,11 @@ struct schedule {
     struct schedule_seat seats[SCHEDULE_CARDS][SCHEDULE_TENANTS];
 };
 
-enum schedule_what { SCHEDULE_GRANT, SCHEDULE_RECALL, SCHEDULE_LATE, SCHEDULE_JOINED };
+enum schedule_what { SCHEDULE_GRANT, SCHEDULE_BEGIN, SCHEDULE_RECALL, SCHEDULE_LATE, SCHEDULE_JOINED };
 struct schedule_decision {
     enum schedule_what what;
     uint32_t card, tenant;
+    uint64_t begins; /* of a grant: nothing may be launched before; 0: at once */
     uint64_t until; /* of a grant: the end of the lease; 0: until it is recalled */
     bool shared;    /* others may have the card too, or (SCHEDULE_JOINED) have it from now on */
 };
@@ -92,8 +97,8 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
 
 void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t ns, uint64_t now); /* without having held it */
 
-/* Shortly after `when` the holder will be done: who is next, if that is another, begins then, and finds its first kernels
- * behind the holder's last ones. 0: it is not known when. */
+/* Shortly after `when` the holder will be done: who is next, if that is another, is told ahead (SCHEDULE_AHEAD), begins then, and finds
+ * its first kernels behind the holder's last ones. 0: it is not known when. */
 void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now);
 
 /* Another seat has something on the card that is not done: a turn that was passed on, or one whose holder is late. */

@@ -99,7 +99,7 @@ static bool see_to_recalled(struct schedule *s, uint32_t card, uint64_t now, str
         t->holds = false;
         t->late = true;
         t->lates++;
-        *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, false};
+        *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};
         return true;
     }
     return false;
@@ -141,7 +141,7 @@ static bool recall_one(struct schedule *s, uint32_t card, uint64_t now, struct s
         if (!t->holds || t->recalled || (int)i == s->holder[card]) continue;
         t->recalled = true;
         t->over_at = now;
-        *out = (struct schedule_decision){SCHEDULE_RECALL, card, i, 0, false};
+        *out = (struct schedule_decision){SCHEDULE_RECALL, card, i, 0, 0, false};
         return true;
     }
     return false;
@@ -159,7 +159,7 @@ static bool let_in(struct schedule *s, uint32_t card, uint64_t now, struct sched
         t->granted_at = now;
         t->over_at = 0;
         t->leases++;
-        *out = (struct schedule_decision){SCHEDULE_GRANT, card, i, 0, true};
+        *out = (struct schedule_decision){SCHEDULE_GRANT, card, i, 0, 0, true};
         return true;
     }
     return false;
@@ -171,7 +171,7 @@ static bool tell_one(struct schedule *s, uint32_t card, struct schedule_decision
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || t->told) continue;
         t->told = true;
-        *out = (struct schedule_decision){SCHEDULE_JOINED, card, i, 0, true};
+        *out = (struct schedule_decision){SCHEDULE_JOINED, card, i, 0, 0, true};
         return true;
     }
     return false;

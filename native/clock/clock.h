@@ -26,6 +26,10 @@ ssize_t clock_send(int fd, const void *message, size_t size, int flags);
 ssize_t clock_receive(int fd, void *message, size_t size, int flags);
 int clock_poll(struct pollfd *fds, nfds_t count, uint64_t deadline);
 
+/* This thread sleeps most of the time: the kernel is asked to run it before others that compute, once it is woken. Needs no right, and Linux
+ * 6.12 or later; says nothing where that cannot be had. */
+void clock_wake_soon(void);
+
 bool clock_is_virtual(void);
 void clock_after_fork(void); /* in the child, before it uses anything above */
 

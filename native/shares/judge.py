@@ -93,6 +93,9 @@ def _quantile(values: list[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * int(q * 100) // 100) - 1))] if ordered else 0.0
 
 
+MANY = 20
+
+
 def figures(results: list[tuple[Case, Verdict]]) -> dict[str, float | int]:
     errors = [v.error for _, v in results]
     hard = [v.error for c, v in results if c.group in ("alone 50", "alone 10")]
@@ -104,10 +107,13 @@ def figures(results: list[tuple[Case, Verdict]]) -> dict[str, float | int]:
         "mean_error_points": round(sum(errors) / max(1, len(errors)), 3),
         "p95_error_points": round(_quantile(errors, 0.95), 3),
         "worst_error_points": round(max(errors, default=0), 3),
-        "convergence_ms_p95": round(_quantile(settled, 0.95), 1),
         "hard_limit_error_points": round(max(hard, default=0), 3),
     }
-    # A figure without a case is left out, and so is not judged.
+    # A figure without a case is left out, and so is not judged. Of fewer than twenty the 95th percentile is the worst.
+    if len(settled) >= MANY:
+        found["convergence_ms_p95"] = round(_quantile(settled, 0.95), 1)
+    elif settled:
+        found["convergence_ms_worst"] = round(max(settled), 1)
     if busy:
         found["min_total_throughput"] = round(min(busy), 4)
     if harvest:
@@ -121,6 +127,7 @@ BARS: dict[str, tuple[str, float]] = {
     "worst_error_points": ("<=", 5),
     "min_total_throughput": (">=", 0.95),
     "convergence_ms_p95": ("<=", 200),
+    "convergence_ms_worst": ("<=", 500),
     "hard_limit_error_points": ("<=", 2),
     "idle_harvest": (">=", 0.97),
 }

@@ -37,6 +37,7 @@
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
 #define STEADY 4u /* batches that took what was thought, more than those that did not: a turn may end by that */
 #define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
+#define AWAKE_NS 300000ull /* before its turn begins a thread is awake */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
@@ -116,7 +117,7 @@ struct fr_stream_state *fr_gate_stream(const struct fr_work *w)
 
 /* ---- one launch ---- */
 
-enum answer { GO, ROOM, OVER };
+enum answer { GO, SOON, ROOM, OVER };
 
 /* Into an empty stream. What is longer than a turn goes, too: one at a time, or one per stream, as long as that is not too much
  * if they turn out to run one after the other. */
@@ -139,6 +140,7 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
 {
     struct fr_backlog a = fr_stream_state_backlog(t->state, now);
     uint64_t end = atomic_load(&p->end);
+    if (unlikely(now < atomic_load_explicit(&p->begins, memory_order_relaxed))) return SOON;
     if (!a.in_flight) return may_begin(p, t->ns, now);
     if (unlikely(fr_blocked_may_launch(t->state))) return GO;
     if (end && now + a.left + t->ns > end) {
@@ -165,6 +167,20 @@ static void wait_at(struct fr_paced_card *p, uint32_t seen)
     uint64_t from = clock_now();
     atomic_fetch_add(&p->waiting, 1);
     if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? stuck_at(p) + 1 : 0);
+    atomic_fetch_sub(&p->waiting, 1);
+    if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
+}
+
+/* The turn was given ahead of its time. A sleeper is woken late, so one thread is awake before it begins. */
+static void wait_until_it_begins(struct fr_paced_card *p)
+{
+    struct fr_account *a = fr_paced_card_account(p);
+    uint64_t from = clock_now(), begins = atomic_load(&p->begins);
+    bool first = !clock_is_virtual() && !atomic_exchange(&p->awake, 1);
+    atomic_fetch_add(&p->waiting, 1);
+    clock_wait(&p->gate, FR_GATE_OPEN, first ? begins - AWAKE_NS : begins);
+    while (first && atomic_load(&p->gate) == FR_GATE_OPEN && clock_now() < atomic_load(&p->begins)) {}
+    if (first) atomic_store(&p->awake, 0);
     atomic_fetch_sub(&p->waiting, 1);
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
 }
@@ -208,10 +224,19 @@ static bool is_known(const struct fr_prediction *g)
     return atomic_load_explicit(&g->steady, memory_order_relaxed) >= STEADY;
 }
 
+/* A turn is not taken for idle while such a thread is on its way. */
+static void note_at_gate(struct fr_paced_card *p, bool *noted, bool is)
+{
+    if (likely(*noted == is)) return;
+    *noted = is;
+    atomic_fetch_add(&p->at_gate, is ? 1u : -1u);
+}
+
 /* Returns inside: counted, so that a turn does not end between this and the driver's answer. */
 static uint64_t pass(struct fr_ticket *t)
 {
     struct fr_paced_card *p = t->card;
+    bool at_gate = false;
     for (;;) {
         atomic_fetch_add(&p->inside, 1);
         uint32_t gate = atomic_load(&p->gate);
@@ -223,12 +248,15 @@ static uint64_t pass(struct fr_ticket *t)
             if (unlikely(!is_known(t->prediction))) atomic_store(&p->guessed, 1);
             if (unlikely(!atomic_load_explicit(&p->launched_now, memory_order_relaxed))) atomic_store(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_lease_client(p, now);
+            note_at_gate(p, &at_gate, false);
             return now;
         }
+        note_at_gate(p, &at_gate, a != ROOM);
         atomic_fetch_sub(&p->inside, 1);
-        if (a == ROOM) wait_for_room(t);
+        if (a == SOON) wait_until_it_begins(p);
+        else if (a == ROOM) wait_for_room(t);
         else if (gate == FR_GATE_OPEN) fr_lease_close(p);
-        else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p))) return go_unpaced(t), now;
+        else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p))) return note_at_gate(p, &at_gate, false), go_unpaced(t), now;
         else knock(p, gate);
     }
 }

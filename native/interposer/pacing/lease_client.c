@@ -64,6 +64,7 @@ struct client {
     uint64_t noted;     /* this turn is counted as held up to then */
     uint64_t done_at, held_ns, gpu_ns; /* the last DONE; turns since; measured up to it */
     uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
+    uint64_t begins, begins_lease; /* when a turn begins, as the arbiter says, and which */
     uint64_t waited;    /* of our account, as far as that was looked at */
 };
 static FR_LARGE struct client clients[FR_MAX_CARDS];
@@ -109,8 +110,8 @@ static void note_held(struct client *me)
     uint64_t now = clock_now(), until = atomic_load(&c->held_until);
     if (until > now) until = 0; /* scribbled over, or from before a restart of the machine */
     uint64_t from = until > me->noted ? until : me->noted;
-    me->noted = now;
     if (now <= from) return;
+    me->noted = now;
     if (atomic_exchange(&c->held_until, now) < now) atomic_fetch_add_explicit(&c->held_ns, now - from, memory_order_relaxed);
 }
 
@@ -216,25 +217,47 @@ static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
     lose_arbiter(me);
 }
 
+/* The arbiter's clock is ours, too, unless the container has a time namespace of its own: then what it says makes no sense here. */
+static uint64_t beginning(const struct client *me, uint64_t lease, uint64_t now)
+{
+    bool said = me->begins_lease == lease && me->begins > now && me->begins < now + FR_WINDOW_NS;
+    return said ? me->begins : now;
+}
+
 static void take_grant(struct client *me, const struct arbiter_message *m)
 {
     struct fr_paced_card *p = paced_card_of(me);
-    uint64_t now = clock_now();
+    uint64_t now = clock_now(), from = beginning(me, m->lease, now);
     atomic_store(&p->lease, m->lease);
     me->asked = false;
     if (atomic_load(&p->gate) != FR_GATE_ASKED) return say(me, ARBITER_DONE, false);
-    me->noted = now;
+    me->noted = from;
     me->held_back = m->held_back_ns;
-    atomic_store(&p->granted, now);
+    atomic_store(&p->begins, from);
+    atomic_store(&p->granted, from);
     atomic_store(&p->end, m->length_ns ? now + m->length_ns : 0);
     atomic_store(&p->launched_now, 0);
     atomic_store(&p->shared, m->more);
     atomic_store(&p->full, 0);
     atomic_store(&p->guessed, 0);
     atomic_store(&p->passes_at, 0);
-    atomic_store(&p->alone_at, m->gang & ARBITER_BEHIND ? now + FR_HANDOVER_NS : 0);
+    atomic_store(&p->alone_at, m->gang & ARBITER_BEHIND ? from + FR_HANDOVER_NS : 0);
     me->may_pass_on = m->gang & ARBITER_MAY_END;
     set_gate(p, FR_GATE_OPEN);
+}
+
+/* Said before the grant; and once more, when the turn before is over sooner than was thought. */
+static void take_beginning(struct client *me, const struct arbiter_message *m)
+{
+    struct fr_paced_card *p = paced_card_of(me);
+    uint64_t now = clock_now(), from = later(m->length_ns, now);
+    me->begins = m->length_ns;
+    me->begins_lease = m->lease;
+    if (atomic_load(&p->gate) != FR_GATE_OPEN || m->lease != atomic_load(&p->lease) || atomic_load(&p->begins) <= from) return;
+    atomic_store(&p->granted, from);
+    atomic_store(&p->begins, from);
+    atomic_store(&p->alone_at, 0);
+    clock_wake(&p->gate);
 }
 
 void fr_lease_wake(int card)
@@ -258,6 +281,7 @@ static void hear(struct client *me)
         ssize_t n = clock_receive(me->arbiter.fd, &m, sizeof m, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (n != sizeof m || m.version != ARBITER_VERSION) return lose_arbiter(me);
+        if (m.kind == ARBITER_BEGINS) take_beginning(me, &m);
         if (m.kind == ARBITER_GRANT) take_grant(me, &m);
         if (m.kind == ARBITER_SHARED && m.lease == atomic_load(&paced_card_of(me)->lease)) atomic_store(&paced_card_of(me)->shared, 1);
         if (m.kind == ARBITER_RECALL && m.lease == atomic_load(&paced_card_of(me)->lease)) fr_lease_close(paced_card_of(me));
@@ -275,7 +299,10 @@ static uint64_t turn_is_idle(const struct fr_paced_card *p)
     uint64_t gang = fr_paced_cards_gang(clock_now()) | 1ull << (p - fr_paced_cards);
     for (int i = 0; i < (int)FR_MAX_CARDS && gang >> i; i++)
         if (gang >> i & 1) quiet = later(quiet, later(atomic_load(&fr_paced_cards[i].queue_end), atomic_load(&fr_paced_cards[i].last_launch)));
-    return quiet + (end || atomic_load(&p->shared) ? FR_IDLE_NS : FR_ALONE_NS);
+    quiet += end || atomic_load(&p->shared) ? FR_IDLE_NS : FR_ALONE_NS;
+    uint64_t now = clock_now(), tardy = atomic_load(&p->granted) + FR_TARDY_NS;
+    bool on_its_way = atomic_load(&p->at_gate) || atomic_load(&p->inside); /* where the machine is busy a thread is woken late */
+    return on_its_way && quiet < now + FR_IDLE_NS ? later(quiet, sooner(now + FR_IDLE_NS, tardy)) : quiet;
 }
 
 /* When it ends by itself. */
@@ -326,7 +353,8 @@ static void give_back(struct client *me)
     while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
     pass_on(me, clock_now());
     end_turn(me);
-    me->held_ns += clock_now() - atomic_load(&p->granted);
+    uint64_t now = clock_now(), granted = atomic_load(&p->granted);
+    if (now > granted) me->held_ns += now - granted;
     /* Who was at work until the turn was over goes on: it may just not have come back from waiting for its last kernel. */
     bool idle = me->idle && clock_now() < from + FR_IDLE_NS; /* else kernels were longer than was thought */
     bool at_work = atomic_load(&p->launched_now) && !idle;
@@ -412,6 +440,7 @@ static void *work(void *of)
     clock_now();
     atomic_store(&me->present, 1);
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    clock_wake_soon();
     int mode = 2; /* relaxed: what this thread asks the driver disturbs no capture */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);
     for (;;) {

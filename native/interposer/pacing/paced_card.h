@@ -24,15 +24,19 @@ struct fr_paced_card {
     _Atomic uint32_t gate;   /* a futex */
     _Atomic uint32_t inside; /* launches between the gate and the driver's answer */
     _Atomic uint32_t waiting;
+    _Atomic uint32_t awake;   /* a thread looks at the clock until the turn begins */
+    _Atomic uint32_t at_gate; /* threads between the closed gate and their launch */
     _Atomic uint32_t shared;                      /* others have the card too: what is measured contains their work */
     _Atomic uint32_t full;    /* a launch was refused, or another would be, because it would not be done before the turn ends */
     _Atomic uint32_t guessed; /* something was launched in this turn whose length is not known well */
     _Atomic uint64_t alone_at, passes_at; /* before and after that (0: never) another container's work may be on the card, too */
+    _Atomic uint64_t begins;  /* the turn; it may be given ahead of that */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
     _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
     _Atomic uint32_t last_event_busy;             /* a thread works with the two below */
     CUevent last_event;                           /* the event that was reached last ... */
     CUcontext last_event_of;                      /* ... and its context */
+    _Atomic uint64_t open_done;                   /* when a batch without an event behind it was last found done */
     _Atomic uint64_t gpu_ns;                      /* measured, as far as it is ours, ever */
     _Atomic uint64_t last_launch;                 /* when */
     _Atomic uint32_t launched_now;                /* any in this turn? */
@@ -46,6 +50,7 @@ uint64_t fr_paced_cards_gang(uint64_t now); /* cards that this process has used 
 #define FR_BESIDE_WINDOW_NS 3000000ull /* ... while others have the card too: it takes as many times longer, and the card is not idle */
 #define FR_HANDOVER_NS 400000ull   /* so long before its last kernel should be done, a turn is passed on: the next begins at once */
 #define FR_IDLE_NS 200000ull       /* nothing new for so long after the last is done: the turn is given back to who waits */
+#define FR_TARDY_NS 3000000ull     /* ... so long after its beginning while threads that waited for it have not launched yet */
 #define FR_ALONE_NS 20000000ull    /* ... when nobody was waiting */
 #define FR_QUIET_NS 1000000000ull  /* no launch for so long: an arbiter that is not there is not looked for */
 #define FR_DRY_NS 50000ull         /* so long after all of a stream should be done, it has run dry */

@@ -48,12 +48,13 @@ uint64_t fr_prediction_ns(const struct fr_prediction *g)
     return lately > slow ? lately : slow;
 }
 
-void fr_prediction_check(struct fr_prediction *g, uint64_t thought, uint64_t measured)
+void fr_prediction_check(struct fr_prediction *g, uint64_t thought, uint64_t measured, bool sliced)
 {
+    uint32_t unsteady = sliced ? 1 : UNSTEADY;
     uint64_t off = thought > measured ? thought - measured : measured - thought;
     uint32_t steady = atomic_load_explicit(&g->steady, memory_order_relaxed);
-    if (off < measured / 8 + 50000) steady += steady < STEADIEST;
-    else steady -= steady < UNSTEADY ? steady : UNSTEADY;
+    if (off < measured / 6 + 50000) steady += steady < STEADIEST;
+    else steady -= steady < unsteady ? steady : unsteady;
     atomic_store_explicit(&g->steady, steady, memory_order_relaxed);
 }
 
@@ -74,9 +75,9 @@ static void learn(struct fr_prediction *g, uint32_t launches, double each, doubl
     atomic_store_explicit(&g->samples, sum >= launches ? sum : UINT32_MAX, memory_order_relaxed);
 }
 
-void fr_prediction_learn(struct fr_prediction *g, uint32_t launches, uint64_t each_ns)
+void fr_prediction_learn(struct fr_prediction *g, uint32_t launches, uint64_t each_ns, bool sliced)
 {
-    learn(g, launches, (double)each_ns, 0.3);
+    learn(g, launches, (double)each_ns, sliced ? 0.05 : 0.3);
     atomic_store_explicit(&g->doubtful, 0, memory_order_relaxed);
 }
 

@@ -17,8 +17,8 @@ struct fr_prediction {
 };
 struct fr_prediction *fr_prediction_of(uint64_t a, uint64_t b);
 uint64_t fr_prediction_ns(const struct fr_prediction *g);
-void fr_prediction_learn(struct fr_prediction *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g */
-void fr_prediction_check(struct fr_prediction *g, uint64_t thought_ns, uint64_t measured_ns); /* of a batch with it */
+void fr_prediction_learn(struct fr_prediction *g, uint32_t launches, uint64_t each_ns, bool sliced); /* a batch of only g; sliced: a slice of another container's work may be in it */
+void fr_prediction_check(struct fr_prediction *g, uint64_t thought_ns, uint64_t measured_ns, bool sliced); /* of a batch with it */
 void fr_prediction_bound(struct fr_prediction *g, uint32_t launches, uint64_t each_ns);   /* a batch of only g, beside others' work */
 void fr_prediction_correct(struct fr_prediction *g, uint32_t launches, double ratio, bool beside); /* among others: ratio x what was thought of all; beside others' work */
 

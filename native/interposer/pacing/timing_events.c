@@ -27,6 +27,7 @@
 
 #define BATCH_NS 1000000ull
 #define BATCH_LAUNCHES 64
+#define SLICE_NS 1000000ull /* the driver's slices are longer: a batch beside another's work that took so much longer may have one in it */
 
 static struct batch *at(struct fr_stream_state *st, uint32_t i) { return &st->batches[(st->first + i) % BATCHES]; }
 static struct batch *newest(struct fr_stream_state *st) { return at(st, st->count - 1); }
@@ -48,10 +49,11 @@ static void learn(const struct batch *b, uint64_t measured)
 {
     if (b->gap || !b->kernels) return;
     if (b->beside) measured = less_the_others(b->ns, measured);
-    for (uint32_t i = 0; i < b->kernels; i++) fr_prediction_check(b->prediction[i], b->ns, measured);
+    bool sliced = b->beside && measured > b->ns + SLICE_NS;
+    for (uint32_t i = 0; i < b->kernels; i++) fr_prediction_check(b->prediction[i], b->ns, measured, sliced);
     if (b->shared && b->kernels == 1) return fr_prediction_bound(b->prediction[0], b->of_kernel[0], measured / b->of_kernel[0] + 1);
     if (b->shared && measured > b->ns) measured = b->ns;
-    if (b->kernels == 1) return fr_prediction_learn(b->prediction[0], b->of_kernel[0], measured / b->of_kernel[0] + 1);
+    if (b->kernels == 1) return fr_prediction_learn(b->prediction[0], b->of_kernel[0], measured / b->of_kernel[0] + 1, sliced);
     double ratio = (double)measured / (double)(b->ns ? b->ns : 1);
     for (uint32_t i = 0; i < b->kernels; i++) fr_prediction_correct(b->prediction[i], b->of_kernel[i], ratio, b->shared);
 }
@@ -238,6 +240,14 @@ void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *pr
 
 /* ---- the end ---- */
 
+/* Open batches of several streams ran together and are found done together: of what was predicted, no more than the time since the one before. */
+static uint64_t not_counted_yet(struct fr_paced_card *p, uint64_t ns)
+{
+    uint64_t now = clock_now(), from = atomic_exchange(&p->open_done, now), granted = atomic_load(&p->granted);
+    if (from < granted) from = granted;
+    return now < from ? 0 : ns < now - from ? ns : now - from;
+}
+
 /* What stands in an open batch has no event behind it: then all of its context is waited for. A capture forbids that, and a stream
  * of it that waits for the program may never be done; then what was predicted is waited for. */
 static void drain_open(struct fr_stream_state *st)
@@ -246,7 +256,7 @@ static void drain_open(struct fr_stream_state *st)
     if (!atomic_load(&fr_capture_count) && !atomic_load(&fr_blocked_by_host)) REAL(cuCtxSynchronize)();
     else clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
     landed(st, b);
-    if (!b->held) count_gpu_time(st->card, b->ns, b->launches);
+    if (!b->held) count_gpu_time(st->card, not_counted_yet(st->card, b->ns), b->launches);
     st->open = false;
     st->count--;
 }

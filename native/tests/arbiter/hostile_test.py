@@ -35,8 +35,8 @@ class Client:
                 assert again < 199
                 time.sleep(0.01)
 
-    def say(self, kind: int, card: int = 0, more: int = 0, lease: int = 0, gang: int = 0) -> None:
-        self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, 0, 0))
+    def say(self, kind: int, card: int = 0, more: int = 0, lease: int = 0, gang: int = 0, length: int = 0) -> None:
+        self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, length, 0))
 
     def hear(self, patience: float = 2.0) -> tuple[int, int, int, int] | None:
         """(kind, card, lease, length in ns); None: nothing came."""

@@ -588,10 +588,11 @@ static void who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(
     in_turns();
     uint64_t began = now;
     schedule_ending(&s, 0, 0, began + 4 * MS, began + MS);
-    decide_at(began + 3 * MS);
+    decide_at(began + 4 * MS - SCHEDULE_AHEAD - 1);
     EXPECT_EQ(s.holder[0], 0);
-    decide_at(began + 4 * MS);
+    decide_at(began + 4 * MS - SCHEDULE_AHEAD);
     EXPECT_EQ(s.holder[0], 1);
+    EXPECT_EQ(s.seats[0][1].granted_at, began + 4 * MS); /* it is told ahead, and begins then */
     EXPECT(s.seats[0][0].draining && !s.seats[0][0].holds);
     EXPECT(schedule_is_behind_another(&s, 0, 1) && !schedule_is_behind_another(&s, 0, 0));
     EXPECT(s.seats[0][1].over_at > now); /* who drains comes back: this turn has an end, too */
@@ -603,6 +604,69 @@ static void who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done(
     decide_at(now);
     EXPECT_EQ(s.holder[0], 1);
     EXPECT(!s.seats[0][0].draining && s.seats[0][0].lates == 0);
+}
+
+/* The second one has the turn from 4 ms on, behind the first one, and knows it. */
+static uint64_t behind_another(void)
+{
+    in_turns();
+    uint64_t began = now;
+    schedule_ending(&s, 0, 0, began + 4 * MS, began);
+    decide_at(began + 4 * MS - SCHEDULE_AHEAD);
+    return began;
+}
+
+static void a_turn_that_was_told_ahead_begins_at_once_when_the_one_before_is_over_early(void)
+{
+    struct schedule_decision d = {0};
+    uint64_t again = 0, early = behind_another() + 3 * MS;
+    schedule_done(&s, 0, 0, true, early);
+    EXPECT(schedule_decide(&s, early, &d, &again));
+    EXPECT(d.what == SCHEDULE_BEGIN && d.card == 0 && d.tenant == 1);
+    EXPECT_EQ(s.seats[0][1].granted_at, early);
+    EXPECT(!schedule_decide(&s, early, &d, &again)); /* once */
+}
+
+static void a_turn_behind_one_that_is_over_sooner_than_was_thought_is_over_as_much_sooner(void)
+{
+    uint64_t began = behind_another(), thought = began + 4 * MS + SCHEDULE_PASSED_ON, us = 1000;
+    schedule_ending(&s, 0, 1, began + 9 * MS, now);
+    schedule_done(&s, 0, 0, true, thought - 300 * us);
+    EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS - 300 * us);
+    schedule_ending(&s, 0, 1, began + 9 * MS + 500 * us, now); /* said later, thought the same */
+    EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS + 200 * us);
+}
+
+static void a_turn_behind_one_that_is_over_later_than_was_thought_ends_when_it_says(void)
+{
+    uint64_t began = behind_another();
+    schedule_ending(&s, 0, 1, began + 9 * MS, now);
+    schedule_done(&s, 0, 0, true, began + 6 * MS);
+    EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS);
+}
+
+/* Who says that it is done before the next was to begin takes nothing of its turn. */
+static void who_gives_back_at_once_does_not_shorten_the_turn_behind_it(void)
+{
+    uint64_t began = behind_another();
+    schedule_ending(&s, 0, 1, began + 9 * MS, now);
+    schedule_done(&s, 0, 0, true, began + 2 * MS + 1);
+    decide_at(began + 2 * MS + 1);
+    EXPECT_EQ(s.seats[0][1].ends_at, began + 9 * MS);
+}
+
+static void who_comes_when_the_turn_is_nearly_over_is_next_all_the_same(void)
+{
+    in_turns();
+    uint64_t began = now;
+    schedule_done(&s, 0, 1, false, now);
+    schedule_ending(&s, 0, 0, began + 6 * MS, now);
+    decide_at(began + 6 * MS - SCHEDULE_AHEAD);
+    EXPECT_EQ(s.holder[0], 0);
+    schedule_want(&s, 0, 1, 1, began + 5 * MS);
+    decide_at(began + 5 * MS);
+    EXPECT_EQ(s.holder[0], 1);
+    EXPECT_EQ(s.seats[0][1].granted_at, began + 6 * MS);
 }
 
 static void who_is_next_itself_keeps_its_turn_until_it_is_done(void)
@@ -691,6 +755,11 @@ int main(void)
     RUN(who_is_new_or_has_long_kernels_has_turns_of_its_own);
     RUN(who_shared_and_does_not_let_go_is_late_and_the_others_go_on);
     RUN(who_says_when_it_ends_is_followed_then_and_charged_until_it_is_done);
+    RUN(a_turn_that_was_told_ahead_begins_at_once_when_the_one_before_is_over_early);
+    RUN(a_turn_behind_one_that_is_over_sooner_than_was_thought_is_over_as_much_sooner);
+    RUN(a_turn_behind_one_that_is_over_later_than_was_thought_ends_when_it_says);
+    RUN(who_gives_back_at_once_does_not_shorten_the_turn_behind_it);
+    RUN(who_comes_when_the_turn_is_nearly_over_is_next_all_the_same);
     RUN(who_is_next_itself_keeps_its_turn_until_it_is_done);
     RUN(who_says_that_it_ends_and_does_not_shares_the_card_and_is_late);
     RUN(nonsense_in_any_order_breaks_nothing);

@@ -14,7 +14,7 @@ static void an_unknown_kernel_takes_what_is_taken_for_unknown_ones(void) { EXPEC
 static void the_first_measurement_is_believed(void)
 {
     struct fr_prediction *g = fresh();
-    fr_prediction_learn(g, 1, 5000);
+    fr_prediction_learn(g, 1, 5000, false);
     EXPECT_EQ(fr_prediction_ns(g), 5000);
 }
 
@@ -27,16 +27,16 @@ static void one_function_has_a_prediction_per_shape(void)
 static void a_kernel_that_got_slower_is_known_to_after_a_few_batches(void)
 {
     struct fr_prediction *g = fresh();
-    for (int i = 0; i < 100; i++) fr_prediction_learn(g, 64, 10000);
-    for (int i = 0; i < 8; i++) fr_prediction_learn(g, 64, 100000);
+    for (int i = 0; i < 100; i++) fr_prediction_learn(g, 64, 10000, false);
+    for (int i = 0; i < 8; i++) fr_prediction_learn(g, 64, 100000, false);
     EXPECT(fr_prediction_ns(g) > 90000);
 }
 
 static void a_kernel_that_got_faster_is_known_to_in_the_end(void)
 {
     struct fr_prediction *g = fresh();
-    for (int i = 0; i < 100; i++) fr_prediction_learn(g, 64, 100000);
-    for (int i = 0; i < 40; i++) fr_prediction_learn(g, 64, 10000);
+    for (int i = 0; i < 100; i++) fr_prediction_learn(g, 64, 100000, false);
+    for (int i = 0; i < 40; i++) fr_prediction_learn(g, 64, 10000, false);
     EXPECT(fr_prediction_ns(g) < 11000);
 }
 
@@ -44,7 +44,7 @@ static void a_kernel_that_got_faster_is_known_to_in_the_end(void)
 static void rare_long_ones_are_not_forgotten_between_them(void)
 {
     struct fr_prediction *g = fresh();
-    for (int i = 1; i <= 490; i++) fr_prediction_learn(g, 1, i % 50 ? 5000 : 200000000);
+    for (int i = 1; i <= 490; i++) fr_prediction_learn(g, 1, i % 50 ? 5000 : 200000000, false);
     EXPECT(fr_prediction_ns(g) > 2000000);
     EXPECT(fr_prediction_ns(g) < 8000000);
 }
@@ -52,7 +52,7 @@ static void rare_long_ones_are_not_forgotten_between_them(void)
 static void kernels_that_ran_among_others_are_corrected_by_what_all_took(void)
 {
     struct fr_prediction *g = fresh();
-    fr_prediction_learn(g, 1, 10000);
+    fr_prediction_learn(g, 1, 10000, false);
     for (int i = 0; i < 60; i++) fr_prediction_correct(g, 16, 50000.0 / (double)fr_prediction_ns(g), false);
     EXPECT(fr_prediction_ns(g) > 40000 && fr_prediction_ns(g) < 60000);
 }
@@ -60,7 +60,7 @@ static void kernels_that_ran_among_others_are_corrected_by_what_all_took(void)
 static void what_is_measured_out_of_all_bounds_stays_a_time(void)
 {
     struct fr_prediction *g = fresh();
-    fr_prediction_learn(g, 1, UINT64_MAX);
+    fr_prediction_learn(g, 1, UINT64_MAX, false);
     EXPECT(fr_prediction_ns(g) <= 4000000000ull);
     fr_prediction_correct(g, 1, 0, false);
     EXPECT(fr_prediction_ns(g) >= 1);
@@ -71,7 +71,7 @@ static void a_full_table_still_answers(void)
     for (uint64_t i = 0; i < 20000; i++) {
         struct fr_prediction *g = fr_prediction_of(i, i);
         EXPECT(g != NULL);
-        fr_prediction_learn(g, 1, 1000);
+        fr_prediction_learn(g, 1, 1000, false);
     }
 }
 
@@ -82,11 +82,33 @@ static void what_was_measured_beside_others_work_is_replaced_by_the_first_time_w
     EXPECT_EQ(fr_prediction_ns(g), 4000000);
     fr_prediction_bound(g, 1, 9000000); /* no less than it was thought to be: says nothing */
     EXPECT_EQ(fr_prediction_ns(g), 4000000);
-    fr_prediction_learn(g, 1, 100000);
+    fr_prediction_learn(g, 1, 100000, false);
     EXPECT_EQ(fr_prediction_ns(g), 100000);
     fr_prediction_bound(g, 8, 5000000); /* known now: the work of others does not make it longer */
     EXPECT_EQ(fr_prediction_ns(g), 100000);
     EXPECT_EQ(g->samples, 11);
+}
+
+/* A slice of another container's work may be in it, and then it says little; if it is always as long, it is the kernel. */
+static void one_run_with_anothers_slice_in_it_says_little_and_many_are_believed(void)
+{
+    struct fr_prediction *g = fresh();
+    for (int i = 0; i < 100; i++) fr_prediction_learn(g, 1, 500000, false);
+    fr_prediction_learn(g, 1, 2500000, true);
+    EXPECT(fr_prediction_ns(g) < 650000);
+    for (int i = 0; i < 60; i++) fr_prediction_learn(g, 1, 2500000, true);
+    EXPECT(fr_prediction_ns(g) > 2000000);
+}
+
+static void anothers_slice_makes_a_kernel_less_steady_by_little(void)
+{
+    struct fr_prediction *g = fresh(), *h = fresh();
+    for (int i = 0; i < 16; i++) fr_prediction_check(g, 500000, 500000, false), fr_prediction_check(h, 500000, 500000, false);
+    uint32_t steady = g->steady;
+    fr_prediction_check(g, 500000, 2500000, true);
+    fr_prediction_check(h, 2500000, 500000, false); /* shorter: no work of others explains that */
+    EXPECT_EQ(g->steady, steady - 1);
+    EXPECT(h->steady < steady - 1);
 }
 
 int main(void)
@@ -100,6 +122,8 @@ int main(void)
     RUN(rare_long_ones_are_not_forgotten_between_them);
     RUN(kernels_that_ran_among_others_are_corrected_by_what_all_took);
     RUN(what_is_measured_out_of_all_bounds_stays_a_time);
+    RUN(one_run_with_anothers_slice_in_it_says_little_and_many_are_believed);
+    RUN(anothers_slice_makes_a_kernel_less_steady_by_little);
     RUN(a_full_table_still_answers);
     FINISH;
 }

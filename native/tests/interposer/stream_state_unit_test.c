@@ -5,6 +5,7 @@
 #include "resolve/real.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
+#include "clock.h"
 #include "pacing/predict.h"
 #include "pacing/stream_state.h"
 #include "pacing/stream_wait.h"
@@ -167,7 +168,7 @@ static void known_kernels_share_a_batch_of_about_a_millisecond(void)
 {
     CUstream s = fresh_stream();
     struct fr_prediction *g = kernel();
-    fr_prediction_learn(g, 100, 200000);
+    fr_prediction_learn(g, 100, 200000, false);
     for (int i = 0; i < 10; i++) launch_of(s, g, 200000, 0.2f);
     EXPECT_EQ(recorded[(uintptr_t)s % STREAMS], 4); /* two batches of five, two events each */
 }
@@ -176,7 +177,7 @@ static void a_batch_in_which_the_stream_ran_dry_teaches_nothing(void)
 {
     CUstream s = fresh_stream();
     struct fr_prediction *g = kernel();
-    fr_prediction_learn(g, 100, 200000);
+    fr_prediction_learn(g, 100, 200000, false);
     struct fr_stream_state *st = launch_of(s, g, 200000, 0.2f);
     card_ms += 500;
     fr_timing_before_launch(st, true);
@@ -189,7 +190,7 @@ static void kernels_that_ran_together_are_corrected_by_what_all_took(void)
 {
     CUstream s = fresh_stream();
     struct fr_prediction *g = kernel(), *h = kernel();
-    fr_prediction_learn(g, 1, 300000), fr_prediction_learn(h, 1, 800000);
+    fr_prediction_learn(g, 1, 300000, false), fr_prediction_learn(h, 1, 800000, false);
     launch_of(s, g, 300000, 0.6f);
     struct fr_stream_state *st = launch_of(s, h, 800000, 1.6f); /* twice as long as was thought */
     all_of(s);
@@ -221,6 +222,23 @@ static void the_end_of_a_turn_waits_for_what_is_on_the_card(void)
     EXPECT_EQ(waited, 2);
     EXPECT_EQ(in_flight(st) + in_flight(m), 0);
     EXPECT(!fr_stream_states_in_flight(card));
+}
+
+/* What was counted beyond the time of the turn would be charged once more, as if it had run outside. */
+static void open_batches_of_several_streams_that_ran_together_count_once(void)
+{
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 400000, false);
+    CUstream streams[8];
+    for (int i = 0; i < 8; i++) streams[i] = fresh_stream();
+    for (int i = 0; i < 8; i++) launch_of(streams[i], g, 400000, 0.4f);
+    uint64_t before = atomic_load(&card->gpu_ns), granted = clock_now() - 500000;
+    atomic_store(&card->granted, granted);
+    atomic_store(&card->open_done, 0);
+    fr_stream_states_drain(card);
+    uint64_t counted = atomic_load(&card->gpu_ns) - before, passed = clock_now() - granted;
+    EXPECT(counted >= 400000 && counted <= passed);
+    atomic_store(&card->granted, 0);
 }
 
 /* Other processes are on the card: that it has not begun says nothing. */
@@ -316,6 +334,7 @@ int main(void)
     RUN(kernels_that_ran_together_are_corrected_by_what_all_took);
     RUN(without_events_left_the_state_says_that_it_is_full);
     RUN(the_end_of_a_turn_waits_for_what_is_on_the_card);
+    RUN(open_batches_of_several_streams_that_ran_together_count_once);
     RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);
     RUN(what_is_let_go_asks_for_a_turn_once);

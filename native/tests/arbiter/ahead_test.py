@@ -1,0 +1,78 @@
+"""The arbiter as a process: who is next is told ahead when its turn begins, and once more when that is sooner."""
+
+import sys
+import time
+
+from hostile_test import DONE, ENDING, GRANT, RECALL, WANT, Client, Node, suite, two
+
+BEGINS = 7
+MS = 1_000_000
+
+
+def one_holds_and_another_waits(node: Node) -> tuple[Client, int, Client]:
+    """Who has the turn, its lease, and who is next."""
+    first, second = node.client("one"), node.client("two")
+    lease = first.granted()
+    second.say(WANT)
+    first.wait_for(RECALL)
+    first.say(DONE, more=1, lease=lease)
+    return second, second.wait_for(GRANT)[2], first
+
+
+def is_told_ahead() -> bool:
+    """False: the machine stood still, and the turn began at once."""
+    with two() as node:
+        holder, lease, waits = one_holds_and_another_waits(node)
+        said = time.monotonic_ns()
+        holder.say(ENDING, lease=lease, length=3 * MS)
+        heard = waits.hear()
+        if not heard or heard[0] != BEGINS:
+            return False
+        now = time.monotonic_ns()
+        assert said + 3 * MS <= heard[3] <= now + 3 * MS, (heard[3] - said, now - said)
+        _, _, granted, length = waits.wait_for(GRANT)
+        assert granted == heard[2]
+        assert length >= 4 * MS, length  # the wait is no part of the turn
+        return True
+
+
+def test_who_is_next_is_told_before_its_turn_when_that_begins() -> None:
+    if not any(is_told_ahead() for _ in range(20)):
+        raise suite.Skip("the machine was never awake in time")
+
+
+def ends_early() -> bool:
+    """False: the machine stood still for as long as there was time."""
+    with two() as node:
+        holder, lease, waits = one_holds_and_another_waits(node)
+        holder.say(ENDING, lease=lease, length=3 * MS)
+        heard = waits.hear()
+        if not heard or heard[0] != BEGINS:
+            return False
+        waits.wait_for(GRANT)
+        holder.say(DONE, more=0, lease=lease)
+        if time.monotonic_ns() > heard[3] - MS // 2:
+            return False
+        _, _, of, sooner = waits.wait_for(BEGINS)
+        assert of == heard[2]
+        assert sooner < heard[3]
+        return True
+
+
+def test_when_the_turn_before_is_over_early_the_next_is_told_to_begin() -> None:
+    if not any(ends_early() for _ in range(20)):
+        raise suite.Skip("the machine was never awake for half a millisecond")
+
+
+def test_a_turn_that_is_not_passed_on_begins_with_its_grant() -> None:
+    with two() as node:
+        holder, lease, waits = one_holds_and_another_waits(node)
+        holder.wait_for(RECALL)
+        holder.say(DONE, more=0, lease=lease)
+        heard = waits.hear()
+        assert heard, "nothing was said"
+        assert heard[0] == GRANT
+
+
+if __name__ == "__main__":
+    sys.exit(suite.run(globals()))
