@@ -87,14 +87,25 @@ log = logging.getLogger(__name__)
     show_default=True,
     help="What one unit of aliyun.com/gpu-mem is worth; the same on every agent of the cluster.",
 )
-@click.option("--device-plugin-dir", type=click.Path(path_type=Path), default=_KUBELET / "device-plugins")
 @click.option(
-    "--pod-resources-socket", type=click.Path(path_type=Path), default=_KUBELET / "pod-resources" / "kubelet.sock"
+    "--device-plugin-dir",
+    type=click.Path(path_type=Path),
+    default=_KUBELET / "device-plugins",
+    show_default=True,
+    help="Where kubelet has its socket for device plugins, and the agent makes its own.",
+)
+@click.option(
+    "--pod-resources-socket",
+    type=click.Path(path_type=Path),
+    default=_KUBELET / "pod-resources" / "kubelet.sock",
+    show_default=True,
+    help="Where kubelet says which container holds which devices.",
 )
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path),
     default=Path("/var/lib/fractile"),
+    show_default=True,
     help="Kept over restarts; the same path on the host and in the agent's container.",
 )
 @click.option("--simulated-cards", type=click.Path(path_type=Path), help="A file of cards instead of NVML.")
@@ -113,6 +124,7 @@ log = logging.getLogger(__name__)
     "--context-memory",
     type=click.IntRange(0, 2**20),
     default=0,
+    show_default=True,
     help="MiB that one CUDA context takes on this node's cards, if you have measured it; 0: the library measures.",
 )
 @click.option(
