@@ -255,7 +255,7 @@ static void go_first(void)
 {
     struct rlimit spell = {SPELL_US, RLIM_INFINITY};
     prctl(PR_SET_TIMERSLACK, 1000ul); /* ns; usual are 50000 */
-    clock_wake_soon(); /* if no more is allowed */
+    clock_wake_soon(); /* in case the real-time class is refused */
     signal(SIGXCPU, on_long_spell);
     if (setrlimit(RLIMIT_RTTIME, &spell) == 0) sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &(struct sched_param){.sched_priority = 1});
 }

@@ -179,6 +179,8 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
 {
     struct slice *s = slice_of(n, p);
     if (m->version != ARBITER_VERSION || m->card >= s->cards || s->card[m->card] < 0) return false;
+    if (m->kind == ARBITER_WANT || m->kind == ARBITER_DONE)
+        schedule_waits(&n->schedule, (uint32_t)s->card[m->card], p->slice, m->held_back_ns & ARBITER_WAITS);
     if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), true;
     if (m->kind == ARBITER_ENDING) return ending(n, p, m), true;
     if (m->kind != ARBITER_DONE) return false;

@@ -4,7 +4,7 @@
  *
  *      library                                arbiter
  *        WANT card, gang     -->
- *                            <--   BEGINS card, lease, instant             before a GRANT: nothing may be fed before; later: or before this
+ *                            <--   BEGINS card, lease, instant             comes before its GRANT: launch nothing before; again: not so late
  *                            <--   GRANT card, lease, length (0: until recalled), held back
  *        feeds the card, at most until the length is over
  *                            <--   SHARED card, lease                   others have the card too, from now on
@@ -25,6 +25,7 @@
 enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5, ARBITER_ENDING = 6, ARBITER_BEGINS = 7 };
 
 #define ARBITER_MAY_END 1u /* ENDING is understood */
+#define ARBITER_WAITS 1u   /* of the library: BEGINS is understood */
 #define ARBITER_BEHIND 2u  /* the turn before was passed on: its last kernels may still be on the card */
 
 struct arbiter_message {
@@ -34,7 +35,7 @@ struct arbiter_message {
     uint64_t lease;     /* number of the lease; of DONE: the one that is given back */
     uint64_t gang;      /* of WANT and DONE: bit set of cards that this process works on together; of GRANT: what follows */
     uint64_t length_ns; /* of BEGINS: the instant, of the machine's monotonic clock; of GRANT and ENDING; of DONE: so long its work was on the card outside of turns */
-    uint64_t held_back_ns; /* of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
+    uint64_t held_back_ns; /* of WANT and DONE: ARBITER_WAITS, or 0; of GRANT: so long, since the one before, its turn had come and its own limit held the container back */
 };
 
 #endif

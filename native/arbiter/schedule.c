@@ -42,13 +42,15 @@ static int64_t overrun(const struct schedule_seat *t, uint64_t now)
     return t->over_at && now > t->over_at ? (int64_t)((now - t->over_at) * SCALE / t->terms.weight) : 0;
 }
 
-/* The time since the last charge: had by who drains, by the others, by all alike. */
-struct parts { uint64_t drained, next, both; uint32_t users; };
+/* The time since the last charge: had by who drains or is late; then by all but who drains; by all alike. */
+struct parts { uint64_t drained, next, both; uint32_t users, late, draining; };
 
 static uint64_t part_of(const struct schedule_seat *t, const struct parts *p)
 {
-    uint64_t alike = p->both / p->users, others = p->users > 1 ? p->users - 1 : 1;
-    return alike + (t->draining ? p->drained : p->next / others);
+    uint64_t alike = p->both / p->users;
+    if (t->late && p->late) alike += p->drained / p->late;
+    if (!t->draining && p->users > p->draining) alike += p->next / (p->users - p->draining);
+    return alike;
 }
 
 /* So much of `part`, its share of the time since the last charge, was after the end of its lease. */
@@ -93,7 +95,9 @@ static void divide(const struct schedule_seat *draining, struct parts *p, uint64
 {
     uint64_t rest = before(draining, draining->ends_at + SCHEDULE_PASSED_ON, now);
     uint64_t slices = before(draining, draining->ends_at + SCHEDULE_PASSED_ON + SCHEDULE_SLICES, now);
-    *p = (struct parts){rest, slices - rest, now - draining->charged_at - slices, p->users};
+    p->drained = rest;
+    p->next = slices - rest;
+    p->both = now - draining->charged_at - slices;
 }
 
 /* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
@@ -108,7 +112,9 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
         if (!t->present) continue;
         parts.users += t->holds || t->late;
         parts.both = now - t->charged_at;
-        if (t->draining) draining = t;
+        parts.late += t->late;
+        parts.draining += t->draining;
+        if (t->draining && (!draining || t->ends_at > draining->ends_at)) draining = t;
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
     if (!parts.users) parts.users = 1;
@@ -202,6 +208,8 @@ static void come_back(const struct schedule *s, uint32_t card, struct schedule_s
     if (t->virtual_time < floor) t->virtual_time = floor;
 }
 
+void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool waits) { s->seats[card][tenant].waits = waits; }
+
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
@@ -220,13 +228,13 @@ void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
 /* A turn that was passed on is over sooner than was thought: the next begins at once; if it has begun, it is over as much sooner, since
  * its first kernels were thought to begin then. Without this the errors of turn after turn would add up. (Where it is over later, the
  * driver may have given the next one a slice meanwhile.) */
-static void correct_next(struct schedule *s, uint32_t card, const struct schedule_seat *drained, uint64_t now)
+static void correct_next(struct schedule *s, uint32_t card, uint32_t drained, uint64_t now)
 {
     struct schedule_seat *h = s->holder[card] == NOBODY ? NULL : &s->seats[card][s->holder[card]];
-    if (!drained->draining || !h || !h->behind || now >= h->behind) return;
-    uint64_t sooner_by = sooner(h->behind - now, SCHEDULE_PASSED_ON);
-    h->early = h->granted_at > now;
-    h->sooner_by = h->early ? 0 : sooner_by;
+    if (!h || !h->behind || h->follows != drained) return;
+    if (h->granted_at > now) h->early = true;
+    else if (now < h->behind) h->sooner_by = sooner(h->behind - now, SCHEDULE_PASSED_ON);
+    h->behind = 0;
     if (h->ends_at) h->ends_at -= h->sooner_by;
 }
 
@@ -239,9 +247,10 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
         t->overruns++;
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
     }
-    correct_next(s, card, t, now);
+    if (t->draining) correct_next(s, card, tenant, now);
     t->holds = t->late = t->draining = t->recalled = t->told = false;
-    t->over_at = t->ends_at = t->overrun_ns = 0;
+    t->over_at = t->ends_at = t->overrun_ns = t->behind = t->sooner_by = 0;
+    t->early = false;
     if (!wants_more && (t->wants || t->left_at == 0)) t->left_at = now;
     t->wants = wants_more;
     t->wanted_at = now;
@@ -410,8 +419,9 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     return true;
 }
 
-/* When its turn will be over. Taken for half a turn ahead: else two with equal claims would often have two turns in a row, and the other wait for both. */
-static bool is_next(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
+/* Who is next when this turn is over. The holder is counted half a turn ahead: else two with equal claims would often have two turns in
+ * a row, and the other wait for both. */
+static int next_after(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant], before = *t;
     s->holder[card] = NOBODY;
@@ -422,7 +432,7 @@ static bool is_next(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
     int next = next_of(s, card, now);
     *t = before;
     s->holder[card] = (int16_t)tenant;
-    return next == NOBODY || next == (int)tenant;
+    return next == (int)tenant ? NOBODY : next;
 }
 
 void schedule_ending(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t when, uint64_t now)
@@ -442,15 +452,18 @@ static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *a
         return;
     }
     bool over = t->ends_at <= now;
-    if (is_gang(t) || s->reserved[card] != NOBODY || is_next(s, card, (uint32_t)s->holder[card], now)) {
-        if (over) t->ends_at = 0;
-        else *again = sooner(*again, t->ends_at);
-        return;
+    int next = is_gang(t) || s->reserved[card] != NOBODY ? NOBODY : next_after(s, card, (uint32_t)s->holder[card], now);
+    bool may = next != NOBODY && !is_gang(&s->seats[card][next]);
+    if (may && (over || s->seats[card][next].waits)) {
+        if (over) t->ends_at = now;
+        t->holds = false;
+        t->late = t->draining = true;
+        s->holder[card] = NOBODY;
+    } else if (over) {
+        t->ends_at = 0;
+    } else {
+        *again = sooner(*again, t->ends_at);
     }
-    if (over) t->ends_at = now;
-    t->holds = false;
-    t->late = t->draining = true;
-    s->holder[card] = NOBODY;
 }
 
 bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_t tenant)
@@ -497,18 +510,22 @@ uint64_t schedule_debt(const struct schedule *s, uint32_t card, uint32_t tenant)
 
 /* ---- granting ---- */
 
-/* A turn that was passed on is over so soon. */
-static uint64_t drained_at(const struct schedule *s, uint32_t card, uint64_t now)
+/* Whose turn was passed on and is not over yet; of several, the one that is over last. */
+static int last_to_drain(const struct schedule *s, uint32_t card, uint64_t now)
 {
-    for (uint32_t i = 0; i < s->tenants; i++)
-        if (s->seats[card][i].draining && s->seats[card][i].ends_at > now) return s->seats[card][i].ends_at;
-    return now;
+    int last = NOBODY;
+    for (uint32_t i = 0; i < s->tenants; i++) {
+        const struct schedule_seat *t = &s->seats[card][i];
+        if (t->draining && t->ends_at > now && (last == NOBODY || t->ends_at > s->seats[card][last].ends_at)) last = (int)i;
+    }
+    return last;
 }
 
 static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now, struct schedule_decision *out)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
-    uint64_t begins = drained_at(s, card, now), until = somebody_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
+    int before = last_to_drain(s, card, now);
+    uint64_t begins = before == NOBODY ? now : s->seats[card][before].ends_at, until = somebody_waits(s, card, tenant) ? begins + lease_of(s, card, t) : 0;
     if (limited(t)) {
         uint64_t end = begins + (uint64_t)t->credit * 100 / (100 - t->terms.limit);
         until = until ? sooner(until, end) : end;
@@ -519,7 +536,8 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
     if (t->virtual_time > s->virtual_time[card]) s->virtual_time[card] = t->virtual_time;
     t->over_at = until;
     t->ends_at = 0;
-    t->behind = begins > now ? begins + SCHEDULE_PASSED_ON : 0;
+    t->behind = before == NOBODY ? 0 : begins + SCHEDULE_PASSED_ON;
+    t->follows = before == NOBODY ? 0 : (uint32_t)before;
     t->sooner_by = 0;
     t->early = false;
     t->leases++;

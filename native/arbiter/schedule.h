@@ -60,9 +60,11 @@ struct schedule_seat {
     int64_t virtual_time; /* ns held at weight 100 */
     int64_t credit;       /* ns that its limit still lets it hold */
     uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: as it has said, or began to drain; 0: it has not */
-    uint64_t behind;    /* its turn was given behind another's, which should be over by then; 0: it was not */
-    uint64_t sooner_by; /* that one was over, as far as it matters to this one */
-    bool early;         /* ... before this one was to begin: which is to be told */
+    bool waits;         /* it can be told ahead when its turn begins */
+    uint64_t behind;    /* its turn follows that of `follows`, which should be over by then; 0: nobody's, or that one is over */
+    uint32_t follows;
+    uint64_t sooner_by; /* the turn that it followed was over by so much sooner than was thought */
+    bool early;         /* the turn that it follows is over already, and it has not been told */
     uint64_t overrun_ns, longest_overrun; /* charged since the end of this lease; the most of its leases, lately */
     /* for people */
     uint64_t held_ns, waited_ns;
@@ -92,6 +94,8 @@ struct schedule_decision {
 void schedule_init(struct schedule *s);
 void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct schedule_terms terms, uint64_t now); /* also new terms */
 void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now);
+/* It waits for the beginning of a turn that is granted ahead. */
+void schedule_waits(struct schedule *s, uint32_t card, uint32_t tenant, bool waits);
 void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now);
 void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool wants_more, uint64_t now);
 

@@ -37,7 +37,7 @@
 #define LITTLE_NS 300000ull   /* in flight: too little to wait for, near the end of a turn */
 #define STEADY 4u /* batches that took what was thought, more than those that did not: a turn may end by that */
 #define STUCK_NS 6000000000ull /* a gate closed for so long: what is in flight may be waiting for a launch that waits here */
-#define AWAKE_NS 300000ull /* before its turn begins a thread is awake */
+#define AWAKE_NS 300000ull /* one thread is awake so long before its turn begins */
 #define BESIDE_NS 100000000ull /* of kernels longer than a turn, that may go in several streams at once */
 
 static const _Atomic uint32_t never = 1; /* a page's sequence is even when it can be read */
@@ -175,10 +175,11 @@ static void wait_at(struct fr_paced_card *p, uint32_t seen)
 static void wait_until_it_begins(struct fr_paced_card *p)
 {
     struct fr_account *a = fr_paced_card_account(p);
-    uint64_t from = clock_now(), begins = atomic_load(&p->begins);
+    uint64_t from = clock_now(), until;
     bool first = !clock_is_virtual() && !atomic_exchange(&p->awake, 1);
     atomic_fetch_add(&p->waiting, 1);
-    clock_wait(&p->gate, FR_GATE_OPEN, first ? begins - AWAKE_NS : begins);
+    while (atomic_load(&p->gate) == FR_GATE_OPEN && clock_now() < (until = atomic_load(&p->begins) - (first ? AWAKE_NS : 0)))
+        clock_wait(&p->gate, FR_GATE_OPEN, until);
     while (first && atomic_load(&p->gate) == FR_GATE_OPEN && clock_now() < atomic_load(&p->begins)) {}
     if (first) atomic_store(&p->awake, 0);
     atomic_fetch_sub(&p->waiting, 1);

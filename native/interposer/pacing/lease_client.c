@@ -210,6 +210,7 @@ static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
     if (kind == ARBITER_ENDING) m.length_ns = what;
     else m.more = what != 0;
     if (kind == ARBITER_DONE) m.length_ns = take_outside(me);
+    if (kind != ARBITER_ENDING) m.held_back_ns = ARBITER_WAITS;
     m.lease = atomic_load(&paced_card_of(me)->lease);
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
@@ -254,6 +255,7 @@ static void take_beginning(struct client *me, const struct arbiter_message *m)
     me->begins = m->length_ns;
     me->begins_lease = m->lease;
     if (atomic_load(&p->gate) != FR_GATE_OPEN || m->lease != atomic_load(&p->lease) || atomic_load(&p->begins) <= from) return;
+    me->noted = from;
     atomic_store(&p->granted, from);
     atomic_store(&p->begins, from);
     atomic_store(&p->alone_at, 0);

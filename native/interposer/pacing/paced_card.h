@@ -30,7 +30,7 @@ struct fr_paced_card {
     _Atomic uint32_t full;    /* a launch was refused, or another would be, because it would not be done before the turn ends */
     _Atomic uint32_t guessed; /* something was launched in this turn whose length is not known well */
     _Atomic uint64_t alone_at, passes_at; /* before and after that (0: never) another container's work may be on the card, too */
-    _Atomic uint64_t begins;  /* the turn; it may be given ahead of that */
+    _Atomic uint64_t begins;  /* when the turn begins; the grant may come earlier */
     _Atomic uint64_t end, granted, closed, lease; /* of the turn; end 0: until recalled */
     _Atomic uint64_t queue_end;                   /* when the last of the streams should be done */
     _Atomic uint32_t last_event_busy;             /* a thread works with the two below */

@@ -12,6 +12,7 @@ MS = 1_000_000
 def one_holds_and_another_waits(node: Node) -> tuple[Client, int, Client]:
     """Who has the turn, its lease, and who is next."""
     first, second = node.client("one"), node.client("two")
+    first.waits = 1
     lease = first.granted()
     second.say(WANT)
     first.wait_for(RECALL)

@@ -25,6 +25,8 @@ LAYOUT = "=IIIIQQQQ"
 
 
 class Client:
+    waits = 0  # 1: it understands BEGINS
+
     def __init__(self, directory: Path):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for again in range(200):
@@ -36,7 +38,7 @@ class Client:
                 time.sleep(0.01)
 
     def say(self, kind: int, card: int = 0, more: int = 0, lease: int = 0, gang: int = 0, length: int = 0) -> None:
-        self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, length, 0))
+        self.socket.send(struct.pack(LAYOUT, 1, kind, card, more, lease, gang, length, self.waits))
 
     def hear(self, patience: float = 2.0) -> tuple[int, int, int, int] | None:
         """(kind, card, lease, length in ns); None: nothing came."""

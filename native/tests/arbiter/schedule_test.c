@@ -578,7 +578,7 @@ static void in_turns(void)
     s.exclusive = true;
     now = SECOND;
     for (uint32_t i = 0; i < 2; i++) schedule_seat(&s, 0, i, (struct schedule_terms){50, 0, 0}, now);
-    for (uint32_t i = 0; i < 2; i++) schedule_want(&s, 0, i, 1, now);
+    for (uint32_t i = 0; i < 2; i++) schedule_waits(&s, 0, i, true), schedule_want(&s, 0, i, 1, now);
     decide_at(now);
     EXPECT_EQ(s.holder[0], 0);
 }
@@ -667,6 +667,45 @@ static void who_comes_when_the_turn_is_nearly_over_is_next_all_the_same(void)
     decide_at(began + 5 * MS);
     EXPECT_EQ(s.holder[0], 1);
     EXPECT_EQ(s.seats[0][1].granted_at, began + 6 * MS);
+}
+
+/* An older library launches as soon as it has a grant. */
+static void who_cannot_wait_is_not_told_ahead(void)
+{
+    in_turns();
+    uint64_t began = now;
+    schedule_waits(&s, 0, 1, false);
+    schedule_ending(&s, 0, 0, began + 4 * MS, began);
+    decide_at(began + 4 * MS - 1);
+    EXPECT_EQ(s.holder[0], 0);
+    decide_at(began + 4 * MS);
+    EXPECT_EQ(s.holder[0], 1);
+}
+
+static void who_is_late_pays_while_another_drains(void)
+{
+    uint64_t began = behind_another();
+    schedule_seat(&s, 0, 2, (struct schedule_terms){50, 0, 0}, now);
+    s.seats[0][2].late = true;
+    schedule_settle(&s, now);
+    uint64_t late = s.seats[0][2].held_ns, drains = s.seats[0][0].held_ns;
+    schedule_settle(&s, began + 4 * MS);
+    EXPECT_EQ(s.seats[0][2].held_ns - late, SCHEDULE_AHEAD / 2);
+    EXPECT_EQ(s.seats[0][0].held_ns - drains, SCHEDULE_AHEAD / 2);
+    EXPECT_EQ(s.seats[0][1].held_ns, 0);
+}
+
+/* One that should have been over long ago is done while the one before this turn still works. */
+static void only_the_turn_that_it_follows_lets_a_turn_begin_early(void)
+{
+    struct schedule_decision d = {0};
+    uint64_t again = 0, began = behind_another();
+    schedule_seat(&s, 0, 2, (struct schedule_terms){50, 0, 0}, now);
+    s.seats[0][2].late = s.seats[0][2].draining = true;
+    s.seats[0][2].ends_at = began;
+    schedule_done(&s, 0, 2, false, began + 3 * MS);
+    EXPECT(!schedule_decide(&s, began + 3 * MS, &d, &again));
+    EXPECT_EQ(s.seats[0][1].granted_at, began + 4 * MS);
 }
 
 static void who_is_next_itself_keeps_its_turn_until_it_is_done(void)
@@ -760,6 +799,9 @@ int main(void)
     RUN(a_turn_behind_one_that_is_over_later_than_was_thought_ends_when_it_says);
     RUN(who_gives_back_at_once_does_not_shorten_the_turn_behind_it);
     RUN(who_comes_when_the_turn_is_nearly_over_is_next_all_the_same);
+    RUN(who_cannot_wait_is_not_told_ahead);
+    RUN(who_is_late_pays_while_another_drains);
+    RUN(only_the_turn_that_it_follows_lets_a_turn_begin_early);
     RUN(who_is_next_itself_keeps_its_turn_until_it_is_done);
     RUN(who_says_that_it_ends_and_does_not_shares_the_card_and_is_late);
     RUN(nonsense_in_any_order_breaks_nothing);
