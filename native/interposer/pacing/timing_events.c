@@ -45,11 +45,14 @@ static uint64_t less_the_others(uint64_t thought, uint64_t measured)
     return thought + FR_HANDOVER_NS > measured ? thought : measured - FR_HANDOVER_NS;
 }
 
+/* The driver may have given the other a slice meanwhile. */
+static bool is_sliced(const struct batch *b, uint64_t measured) { return b->beside && measured > b->ns + SLICE_NS; }
+
 static void learn(const struct batch *b, uint64_t measured)
 {
     if (b->gap || !b->kernels) return;
     if (b->beside) measured = less_the_others(b->ns, measured);
-    bool sliced = b->beside && measured > b->ns + SLICE_NS;
+    bool sliced = is_sliced(b, measured);
     for (uint32_t i = 0; i < b->kernels; i++) fr_prediction_check(b->prediction[i], b->ns, measured, sliced);
     if (b->shared && b->kernels == 1) return fr_prediction_bound(b->prediction[0], b->of_kernel[0], measured / b->of_kernel[0] + 1);
     if (b->shared && measured > b->ns) measured = b->ns;
@@ -107,7 +110,8 @@ static void finish(struct fr_stream_state *st)
     if (timed && !b->held) learn(b, (uint64_t)((double)ms * 1e6));
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
-    if (!b->held) count_gpu_time(st->card, b->shared && took > b->ns ? b->ns : took, b->launches); /* beside others: not their work */
+    bool with_others = is_sliced(b, took) || (b->shared && took > b->ns);
+    if (!b->held) count_gpu_time(st->card, with_others ? b->ns : took, b->launches); /* not their work */
     st->first = (st->first + 1) % BATCHES;
     st->count--;
     atomic_fetch_add(&st->finished, 1);
