@@ -24,8 +24,8 @@
 
 enum arbiter_kind { ARBITER_WANT = 1, ARBITER_DONE = 2, ARBITER_GRANT = 3, ARBITER_RECALL = 4, ARBITER_SHARED = 5, ARBITER_ENDING = 6, ARBITER_BEGINS = 7 };
 
-#define ARBITER_MAY_END 1u /* ENDING is understood */
-#define ARBITER_WAITS 1u   /* of the library: BEGINS is understood */
+#define ARBITER_WAITS 1u   /* the library understands BEGINS */
+#define ARBITER_MAY_END 1u /* the arbiter understands ENDING */
 #define ARBITER_BEHIND 2u  /* the turn before was passed on: its last kernels may still be on the card */
 
 struct arbiter_message {

@@ -61,8 +61,8 @@ struct schedule_seat {
     int64_t credit;       /* ns that its limit still lets it hold */
     uint64_t credit_at, charged_at, granted_at, over_at, left_at, wanted_at, stint_at, ends_at; /* ends_at: as it has said, or began to drain; 0: it has not */
     bool waits;         /* it can be told ahead when its turn begins */
-    uint64_t behind;    /* its turn follows that of `follows`, which should be over by then; 0: nobody's, or that one is over */
-    uint32_t follows;
+    uint32_t follows;   /* the tenant whose turn was passed on to this one */
+    uint64_t behind;    /* when that turn should be over; 0: it is over, or there was none */
     uint64_t sooner_by; /* the turn that it followed was over by so much sooner than was thought */
     bool early;         /* the turn that it follows is over already, and it has not been told */
     uint64_t overrun_ns, longest_overrun; /* charged since the end of this lease; the most of its leases, lately */

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLICE_NS 100000ull /* the shortest that the kernel gives: whoever asks for less at a time has the earlier deadline */
+#define SLICE_NS 100000ull /* the shortest slice that the kernel grants; a thread with a shorter slice has an earlier deadline */
 
 #ifdef CLOCK_VIRTUAL
 static _Atomic(const struct clock_calls *) chosen;

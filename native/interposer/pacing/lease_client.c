@@ -4,10 +4,10 @@
  *             any --the arbiter is gone--> FREE --it is back--> IDLE
  *             any --it is there, but cannot be reached--> ASKED --it can--> IDLE
  *
- * Without an arbiter nobody waits: the driver's own time slicing then shares the card. If there is an arbiter that the process cannot
- * reach, launches wait. Otherwise a program could escape its limit: by using up its descriptors or all of its container's places at the
- * arbiter, by closing our sockets, or by chroot, after which it no longer sees the arbiter's. The thread blocks
- * all signals, is gone in a forked child, and checks that its sockets are still its own: a program may close what it did not open.
+ * Without an arbiter nobody waits: the driver's own time slicing then shares the card. Where an arbiter runs and this process cannot
+ * reach it, launches wait until it can: a program that uses up its descriptors or its container's places at the arbiter, closes our
+ * sockets, or calls chroot would escape its limit otherwise. The thread blocks all signals, is gone in a forked child, and checks
+ * that its sockets are still its own: a program may close what it did not open.
  *
  * Work may run outside of turns: in streams that the program held back and let go, or after the connection was lost. What was
  * measured beyond the time held is said with the next DONE, and the arbiter charges it. */

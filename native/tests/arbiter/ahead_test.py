@@ -20,19 +20,24 @@ def one_holds_and_another_waits(node: Node) -> tuple[Client, int, Client]:
     return second, second.wait_for(GRANT)[2], first
 
 
+def told_ahead(holder: Client, lease: int, waits: Client) -> tuple[int, int] | None:
+    """The turn, and when it begins; None: the machine stood still, and it began at once."""
+    holder.say(ENDING, lease=lease, length=3 * MS)
+    heard = waits.hear()
+    return (heard[2], heard[3]) if heard and heard[0] == BEGINS else None
+
+
 def is_told_ahead() -> bool:
-    """False: the machine stood still, and the turn began at once."""
     with two() as node:
         holder, lease, waits = one_holds_and_another_waits(node)
         said = time.monotonic_ns()
-        holder.say(ENDING, lease=lease, length=3 * MS)
-        heard = waits.hear()
-        if not heard or heard[0] != BEGINS:
+        if not (told := told_ahead(holder, lease, waits)):
             return False
+        turn, begins = told
         now = time.monotonic_ns()
-        assert said + 3 * MS <= heard[3] <= now + 3 * MS, (heard[3] - said, now - said)
+        assert said + 3 * MS <= begins <= now + 3 * MS, (begins - said, now - said)
         _, _, granted, length = waits.wait_for(GRANT)
-        assert granted == heard[2]
+        assert granted == turn
         assert length >= 4 * MS, length  # the wait is no part of the turn
         return True
 
@@ -46,17 +51,16 @@ def ends_early() -> bool:
     """False: the machine stood still for as long as there was time."""
     with two() as node:
         holder, lease, waits = one_holds_and_another_waits(node)
-        holder.say(ENDING, lease=lease, length=3 * MS)
-        heard = waits.hear()
-        if not heard or heard[0] != BEGINS:
+        if not (told := told_ahead(holder, lease, waits)):
             return False
+        turn, begins = told
         waits.wait_for(GRANT)
         holder.say(DONE, more=0, lease=lease)
-        if time.monotonic_ns() > heard[3] - MS // 2:
+        if time.monotonic_ns() > begins - MS // 2:
             return False
         _, _, of, sooner = waits.wait_for(BEGINS)
-        assert of == heard[2]
-        assert sooner < heard[3]
+        assert of == turn
+        assert sooner < begins
         return True
 
 

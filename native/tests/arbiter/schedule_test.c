@@ -682,6 +682,17 @@ static void who_cannot_wait_is_not_told_ahead(void)
     EXPECT_EQ(s.holder[0], 1);
 }
 
+static void a_gang_that_is_next_is_not_told_ahead(void)
+{
+    in_turns();
+    uint64_t began = now;
+    s.seats[0][1].gang = 3;
+    schedule_ending(&s, 0, 0, began + 4 * MS, began);
+    decide_at(began + 4 * MS - 1);
+    EXPECT_EQ(s.holder[0], 0);
+    EXPECT(!s.seats[0][0].draining);
+}
+
 static void who_is_late_pays_while_another_drains(void)
 {
     uint64_t began = behind_another();
@@ -800,6 +811,7 @@ int main(void)
     RUN(who_gives_back_at_once_does_not_shorten_the_turn_behind_it);
     RUN(who_comes_when_the_turn_is_nearly_over_is_next_all_the_same);
     RUN(who_cannot_wait_is_not_told_ahead);
+    RUN(a_gang_that_is_next_is_not_told_ahead);
     RUN(who_is_late_pays_while_another_drains);
     RUN(only_the_turn_that_it_follows_lets_a_turn_begin_early);
     RUN(who_is_next_itself_keeps_its_turn_until_it_is_done);

@@ -39,14 +39,16 @@ static inline void stop_arbiter(int signal)
     waitpid(arbiter, NULL, 0);
 }
 
-#define UNDER_AN_ARBITER(test) \
-    do {                       \
-        new_container(LIMITED); \
-        start_arbiter();       \
-        ok_so_far = run_child(test); \
-        stop_arbiter(SIGTERM); \
+#define BESIDE_AN_ARBITER(start, signal, test) \
+    do {                                       \
+        new_container(LIMITED);                \
+        start();                               \
+        ok_so_far = run_child(test);           \
+        stop_arbiter(signal);                  \
         printf("%s %s\n", ok_so_far ? "ok  " : "FAIL", #test); \
-        ok_so_far ? passed++ : failed++; \
+        ok_so_far ? passed++ : failed++;       \
     } while (0)
+
+#define UNDER_AN_ARBITER(test) BESIDE_AN_ARBITER(start_arbiter, SIGTERM, test)
 
 #endif

@@ -224,6 +224,22 @@ static void the_end_of_a_turn_waits_for_what_is_on_the_card(void)
     EXPECT(!fr_stream_states_in_flight(card));
 }
 
+/* The driver's slices are longer than a millisecond. */
+static void a_slice_of_another_container_is_not_counted_as_our_time(void)
+{
+    struct fr_prediction *g = kernel();
+    CUstream s = fresh_stream();
+    fr_prediction_learn(g, 100, 1200000, false);
+    atomic_store(&card->alone_at, clock_now() + 1000 * MS_NS);
+    uint64_t before = atomic_load(&card->gpu_ns);
+    struct fr_stream_state *st = launch_of(s, g, 1200000, 4.0f);
+    all_of(s);
+    fr_stream_state_poll(st);
+    EXPECT_EQ(atomic_load(&card->gpu_ns) - before, 1200000);
+    EXPECT(fr_prediction_ns(g) < 1400000);
+    atomic_store(&card->alone_at, 0);
+}
+
 /* What was counted beyond the time of the turn would be charged once more, as if it had run outside. */
 static void open_batches_of_several_streams_that_ran_together_count_once(void)
 {
@@ -334,6 +350,7 @@ int main(void)
     RUN(kernels_that_ran_together_are_corrected_by_what_all_took);
     RUN(without_events_left_the_state_says_that_it_is_full);
     RUN(the_end_of_a_turn_waits_for_what_is_on_the_card);
+    RUN(a_slice_of_another_container_is_not_counted_as_our_time);
     RUN(open_batches_of_several_streams_that_ran_together_count_once);
     RUN(a_stream_that_nobody_told_to_wait_is_waited_for_before_it_begins);
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);

@@ -4,7 +4,6 @@
 
 #include "../../arbiter/protocol.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -66,6 +65,7 @@ static void serve(int fd)
 
 static void play_arbiter(void)
 {
+    memset(seen, 0, sizeof *seen);
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     snprintf(name.sun_path, sizeof name.sun_path, "%.90s/arbiter.sock", container_directory);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -134,14 +134,19 @@ static void a_beginning_that_makes_no_sense_is_now(void) { turns_that_began(FAR_
 static void the_beginning_of_another_turn_is_not_waited_for(void) { turns_that_began(ANOTHERS, 6 * MS); }
 static void a_turn_may_begin_sooner_than_was_said_first(void) { turns_that_began(SOONER, 7 * MS); }
 
-/* A thread that waits for its turn and cannot run: it has less than the lowest weight, on a processor that others use. */
-static void *wait_badly(void *context)
+static void stay_on_the_first_processor(void)
 {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(0, &one);
-    cuCtxSetCurrent(context);
     sched_setaffinity(0, sizeof one, &one);
+}
+
+/* A thread that waits for its turn and cannot run: it has less than the lowest weight, on a processor that others use. */
+static void *wait_badly(void *context)
+{
+    cuCtxSetCurrent(context);
+    stay_on_the_first_processor();
     sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
     for (int i = 0; i < 20; i++) {
         launch_in_the_next_turn();
@@ -155,10 +160,7 @@ static _Atomic bool over;
 
 static void *compute(void *unused)
 {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(0, &one);
-    sched_setaffinity(0, sizeof one, &one);
+    stay_on_the_first_processor();
     while (!atomic_load(&over)) {}
     return unused;
 }
@@ -182,16 +184,7 @@ static void a_turn_is_not_idle_while_the_thread_that_asked_for_it_is_not_awake_y
     EXPECT_EQ(turns > 40, false);
 }
 
-#define BESIDE_A_PLAYED_ARBITER(test)  \
-    do {                               \
-        new_container(LIMITED);        \
-        memset(seen, 0, sizeof *seen); \
-        play_arbiter();                \
-        ok_so_far = run_child(test);   \
-        stop_arbiter(SIGKILL);         \
-        printf("%s %s\n", ok_so_far ? "ok  " : "FAIL", #test); \
-        ok_so_far ? passed++ : failed++; \
-    } while (0)
+#define BESIDE_A_PLAYED_ARBITER(test) BESIDE_AN_ARBITER(play_arbiter, SIGKILL, test)
 
 int main(void)
 {

@@ -1,6 +1,7 @@
 """The judge of shares, on books that were made up: what it must call an error, and what not."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -15,6 +16,7 @@ from host import Books, Tenant  # noqa: E402
 MS = 1_000_000
 LOAD = Workload("async", "loop=async kernels=1000:1024", 1.0)
 ALONE = Books([0, 10000], [[0, 10000 * MS]], [[0, 10000]])
+ALONE_TWICE = Books([0, 10000], [[0, 5000 * MS]] * 2, [[0, 0]] * 2)
 
 
 def pair(first: int, then: int, arrive: int = 0) -> Case:
@@ -52,6 +54,19 @@ def test_a_slow_controller_is_seen_to_be_slow() -> None:
     books = Books(at, [[t * MS - late[0][i] for i, t in enumerate(at)], late[0]], [[0] * len(at)] * 2)
     v = judge.judge(pair(50, 50, arrive=4000), books, [ALONE, ALONE])
     assert 740 <= v.convergence[0] <= 800, v.convergence
+
+
+def test_of_few_arrivals_the_worst_is_judged_and_of_many_the_95th_percentile() -> None:
+    def figures(*took: float) -> dict[str, float | int]:
+        shares = judge.judge(pair(50, 50), ALONE_TWICE, [ALONE, ALONE])
+        return judge.figures([(pair(50, 50), replace(shares, convergence=list(took)))])
+
+    few, many = figures(*[0.0] * 11, 501.0), figures(*[0.0] * 19, 501.0)
+    assert few["convergence_ms_worst"] == 501
+    assert any("convergence" in m for m in judge.missed(few))
+    assert many["convergence_ms_p95"] == 0
+    assert not any("convergence" in m for m in judge.missed(many))
+    assert any("convergence" in m for m in judge.missed(figures(*[201.0] * 20)))
 
 
 def test_lost_overlap_counts_where_kernels_run_together() -> None:
