@@ -14,9 +14,10 @@ $(OUT)/arbiter/fractile-arbiter: $(ARBITER_C:%.c=$(OUT)/%.o) $(REAL_CLOCK)
 $(OUT)/virtual/arbiter/fractile-arbiter: $(ARBITER_C:%.c=$(OUT)/virtual/%.o) $(CLOCK_OBJECTS)
 	$(CC) -pthread $(if $(SANITIZE),-fsanitize=$(SANITIZE)) $^ -o $@
 
-$(OUT)/tests/arbiter/schedule_test: tests/arbiter/schedule_test.c tests/simgpu/check.h $(OUT)/arbiter/schedule.o $(OUT)/arbiter/shared_turns.o
+SCHEDULE := $(OUT)/arbiter/schedule.o $(OUT)/arbiter/shared_turns.o $(OUT)/arbiter/anticipate.o
+$(OUT)/tests/arbiter/schedule_test: tests/arbiter/schedule_test.c tests/simgpu/check.h $(SCHEDULE)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -Iarbiter -Itests/simgpu -fPIE $< $(OUT)/arbiter/schedule.o $(OUT)/arbiter/shared_turns.o -o $@
+	$(CC) $(CFLAGS) -Iarbiter -Itests/simgpu -fPIE $< $(SCHEDULE) -o $@
 
 # The library under the virtual clock, for measurements of shares only.
 VIRTUAL_LIBRARY := $(OUT)/virtual/interposer/libfractile.so

@@ -68,6 +68,8 @@ static void charge(struct schedule_seat *t, const struct parts *parts, int64_t f
     bool held_back = !has_credit(t) && t->virtual_time <= front;
     if (limited(t)) t->credit += (int64_t)((now - t->credit_at) * t->terms.limit / 100);
     t->credit_at = now;
+    if (t->held_off) t->held_off_ns += since;
+    t->held_off = false;
     if (t->holds || t->late) {
         uint64_t part = part_of(t, parts);
         t->held_ns += part;
@@ -129,7 +131,7 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
 }
 
 /* By which turns are given out. */
-static int64_t claim(const struct schedule_seat *t)
+int64_t schedule_claim(const struct schedule_seat *t)
 {
     return t->virtual_time + (int64_t)(half_a_kernel(t) * SCALE / t->terms.weight);
 }
@@ -200,7 +202,7 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
 }
 
 /* For being away its right to the time of others passes, as fast as it could have used it at most. */
-static void come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now)
+void schedule_come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now)
 {
     int64_t floor = s->virtual_time[card] - (BURST + (int64_t)half_a_kernel(t)) * SCALE / t->terms.weight;
     int64_t most = t->virtual_time + (int64_t)((now - t->left_at) * SCALE / t->terms.weight);
@@ -218,7 +220,7 @@ void schedule_want(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
     t->gang = gang | 1ull << card;
     if (t->wants) return;
     if (!t->holds && !t->late) {
-        come_back(s, card, t, now);
+        schedule_come_back(s, card, t, now);
         t->stint_at = now;
     }
     t->wants = true;
@@ -298,7 +300,7 @@ static bool is_behind_single(const struct schedule *s, uint32_t card, uint32_t t
 {
     for (uint32_t i = 0; i < s->tenants; i++) {
         const struct schedule_seat *t = &s->seats[card][i];
-        if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && claim(t) < claim(&s->seats[card][tenant])) return true;
+        if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && schedule_claim(t) < schedule_claim(&s->seats[card][tenant])) return true;
     }
     return false;
 }
@@ -342,7 +344,7 @@ static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
         const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !gang_may(s, card, i, now)) continue;
         uint32_t r = rank(s, card, i);
-        if (best < 0 || r > best_rank || (r == best_rank && claim(t) < claim(&s->seats[card][best]))) best = (int)i, best_rank = r;
+        if (best < 0 || r > best_rank || (r == best_rank && schedule_claim(t) < schedule_claim(&s->seats[card][best]))) best = (int)i, best_rank = r;
     }
     return best;
 }
@@ -385,7 +387,7 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
     bool another_card_idles = s->reserved[card] != NOBODY; /* until the gang has this one too */
     if (rank(s, card, (uint32_t)next) > h->terms.priority) turn = now;
     else if (another_card_idles && turn > least) turn = least;
-    else if (claim(n) < claim(h) - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* long behind */
+    else if (schedule_claim(n) < schedule_claim(h) - BURST * SCALE / n->terms.weight && turn > least) turn = least; /* long behind */
     return sooner(end, turn > now ? turn : now);
 }
 
@@ -394,6 +396,18 @@ uint64_t schedule_grace(const struct schedule_seat *t)
     uint64_t known = t->longest_overrun + t->longest_overrun / 2, least = t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE;
     if (known < least) return least;
     return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;
+}
+
+/* A kernel may take longer than was known. Who is next is owed nothing as long as it is ahead of the holder, who pays for that time. */
+static uint64_t patience_with(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
+{
+    uint64_t patience = h->over_at + schedule_grace(h), most = h->over_at + SCHEDULE_LONG_GRACE;
+    int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
+    if (next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
+    int64_t ahead = s->seats[card][next].virtual_time - h->virtual_time;
+    if (ahead <= 0 || patience >= most) return patience;
+    uint64_t even = now + (uint64_t)ahead * h->terms.weight / SCALE + 1;
+    return even > patience ? sooner(even, most) : patience;
 }
 
 /* True when there is something to do about the holder; *again else. */
@@ -409,7 +423,7 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
         out->what = SCHEDULE_RECALL;
         return true;
     }
-    uint64_t patience = h->over_at + schedule_grace(h);
+    uint64_t patience = patience_with(s, card, h, now);
     if (patience > now) return *again = sooner(*again, patience), false;
     h->holds = false;
     h->late = true;
@@ -538,7 +552,7 @@ static void seat_holder(struct schedule *s, uint32_t card, uint32_t tenant, uint
     t->ends_at = 0;
     t->behind = before == NOBODY ? 0 : begins + SCHEDULE_PASSED_ON;
     t->follows = before == NOBODY ? 0 : (uint32_t)before;
-    t->sooner_by = 0;
+    t->sooner_by = t->held_off_ns = 0;
     t->early = false;
     t->leases++;
     s->holder[card] = (int16_t)tenant;
@@ -566,10 +580,10 @@ static int choose(struct schedule *s, uint32_t card, uint64_t now)
     return next_of(s, card, now);
 }
 
-static bool seat_next(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
+static bool seat_next(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
     int next = choose(s, card, now);
-    if (next == NOBODY) return false;
+    if (next == NOBODY || schedule_anticipates(s, card, (uint32_t)next, now, again)) return false;
     uint64_t gang = s->seats[card][next].gang;
     if ((gang & (gang - 1)) && !gang_ready(s, (uint32_t)next, gang)) return false;
     seat_holder(s, card, (uint32_t)next, now, out);
@@ -586,7 +600,7 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
         if (s->holder[card] != NOBODY && begin_early(s, card, now, out)) return true;
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
         if (s->holder[card] != NOBODY && see_to_holder(s, card, now, out, &next)) return true;
-        if (s->holder[card] == NOBODY && !s->open[card] && !schedule_drains(s, card) && seat_next(s, card, now, out)) return true;
+        if (s->holder[card] == NOBODY && !s->open[card] && !schedule_drains(s, card) && seat_next(s, card, now, out, &next)) return true;
         next = sooner(next, sooner(next_credit(s, card, now), next_gang(s, card, now)));
     }
     *again = next == NEVER ? 0 : next;

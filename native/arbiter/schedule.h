@@ -65,6 +65,8 @@ struct schedule_seat {
     uint64_t behind;    /* when that turn should be over; 0: it is over, or there was none */
     uint64_t sooner_by; /* the turn that it followed was over by so much sooner than was thought */
     bool early;         /* the turn that it follows is over already, and it has not been told */
+    bool held_off;        /* since the last charge: its long kernel waits for who has just been here (anticipate.c) ... */
+    uint64_t held_off_ns; /* ... and so long since its last turn */
     uint64_t overrun_ns, longest_overrun; /* charged since the end of this lease; the most of its leases, lately */
     /* for people */
     uint64_t held_ns, waited_ns;

@@ -6,6 +6,8 @@
 
 #define NOBODY (-1)
 
+int64_t schedule_claim(const struct schedule_seat *t); /* by which turns are given out */
+void schedule_come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now);
 int64_t schedule_credit_to_begin(const struct schedule_seat *t); /* of one with a limit */
 
 static inline bool limited(const struct schedule_seat *t) { return t->terms.limit > 0 && t->terms.limit < 100; }
@@ -14,6 +16,9 @@ static inline bool may_hold(const struct schedule_seat *t) { return t->present &
 static inline bool busy(const struct schedule_seat *t) { return t->present && (t->wants || t->holds || t->late); }
 static inline uint64_t sooner(uint64_t a, uint64_t b) { return a < b ? a : b; }
 uint64_t schedule_grace(const struct schedule_seat *t); /* so long after its end a turn may last before others go on */
+
+/* anticipate.c: nothing is given to the tenant now, but at *again */
+bool schedule_anticipates(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now, uint64_t *again);
 
 /* shared_turns.c */
 void schedule_count_spare(struct schedule *s, uint32_t card, uint64_t now); /* before anything changes */

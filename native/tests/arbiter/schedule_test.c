@@ -445,11 +445,13 @@ static unsigned holders(void)
     return n;
 }
 
-static void decide_at(uint64_t when)
+/* When the next decision is due; 0: at no time. */
+static uint64_t decide_at(uint64_t when)
 {
     uint64_t again = 0;
     now = when;
     play_decisions(&again);
+    return again;
 }
 
 static void all_want(void)
@@ -682,6 +684,127 @@ static void who_cannot_wait_is_not_told_ahead(void)
     EXPECT_EQ(s.holder[0], 1);
 }
 
+/* The kernel of seat 0 takes longer than any that is known, and seat 1 is ahead by 200 ms. */
+static uint64_t long_behind_one_that_is_ahead(void)
+{
+    struct schedule_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
+    uint64_t kernels[] = {MS, MS};
+    scene(2, terms, kernels);
+    schedule_want(&s, 0, 0, 1, now);
+    decide_at(now);
+    s.seats[0][0].leases = 2;
+    schedule_want(&s, 0, 1, 1, now);
+    s.seats[0][1].virtual_time += (int64_t)(400 * MS);
+    decide_at(now + SCHEDULE_LONGEST);
+    EXPECT(s.seats[0][0].recalled);
+    return s.seats[0][0].over_at;
+}
+
+static void a_kernel_that_takes_long_is_not_passed_over_for_who_is_ahead(void)
+{
+    uint64_t over = long_behind_one_that_is_ahead();
+    decide_at(over + SCHEDULE_GRACE);
+    EXPECT_EQ(s.holder[0], 0);
+    decide_at(over + 200 * MS);
+    EXPECT_EQ(s.holder[0], 1);
+    EXPECT(s.seats[0][0].late);
+}
+
+static void however_far_that_is_ahead_it_waits_no_longer_than_for_a_long_kernel(void)
+{
+    uint64_t over = long_behind_one_that_is_ahead();
+    s.seats[0][1].virtual_time += (int64_t)(100 * SECOND);
+    decide_at(over + SCHEDULE_LONG_GRACE - 1);
+    EXPECT_EQ(s.holder[0], 0);
+    decide_at(over + SCHEDULE_LONG_GRACE);
+    EXPECT_EQ(s.holder[0], 1);
+}
+
+static void for_who_is_behind_it_is_passed_over_as_before(void)
+{
+    uint64_t over = long_behind_one_that_is_ahead();
+    s.seats[0][1].virtual_time = 0;
+    decide_at(over + SCHEDULE_GRACE);
+    EXPECT_EQ(s.holder[0], 1);
+}
+
+/* Seat 1 has kernels of 500 ms and is ahead; seat 0 has just waited for its last one. */
+static uint64_t behind_and_in_a_gap(void)
+{
+    struct schedule_terms terms[] = {{50, 0, 0}, {50, 0, 0}};
+    uint64_t kernels[] = {MS, 500 * MS};
+    scene(2, terms, kernels);
+    schedule_want(&s, 0, 0, 1, now);
+    decide_at(now);
+    schedule_want(&s, 0, 1, 1, now);
+    s.seats[0][1].longest_overrun = 500 * MS;
+    s.seats[0][1].virtual_time += (int64_t)(400 * MS);
+    now += 5 * MS;
+    schedule_done(&s, 0, 0, false, now);
+    return now;
+}
+
+static void a_long_kernel_does_not_begin_in_a_gap_of_who_is_behind(void)
+{
+    uint64_t gap = behind_and_in_a_gap();
+    EXPECT_EQ(decide_at(gap), gap + 10 * MS);
+    EXPECT_EQ(s.holder[0], -1);
+    schedule_want(&s, 0, 0, 1, gap + MS);
+    decide_at(gap + MS);
+    EXPECT_EQ(s.holder[0], 0);
+}
+
+static void it_begins_when_the_gap_is_long(void)
+{
+    uint64_t gap = behind_and_in_a_gap();
+    decide_at(gap);
+    decide_at(gap + 10 * MS - 1);
+    EXPECT_EQ(s.holder[0], -1);
+    decide_at(gap + 10 * MS);
+    EXPECT_EQ(s.holder[0], 1);
+}
+
+/* A tenant that comes and goes cannot keep the card idle. */
+static void all_gaps_together_are_a_fiftieth_of_the_kernel(void)
+{
+    uint64_t gap = behind_and_in_a_gap(), idle = 0;
+    for (int i = 0; i < 10 && s.holder[0] != 1; i++) {
+        decide_at(gap);
+        if (s.holder[0] == 1) break;
+        idle += 3 * MS;
+        schedule_want(&s, 0, 0, 1, gap + 3 * MS);
+        uint64_t again = decide_at(gap + 3 * MS);
+        if (s.holder[0] == 1) break;
+        EXPECT_EQ(s.holder[0], 0);
+        EXPECT(again == 0 || again > gap);
+        gap += 5 * MS;
+        schedule_done(&s, 0, 0, false, gap);
+    }
+    EXPECT(idle >= 9 * MS && idle <= 12 * MS);
+    decide_at(gap + 10 * MS - idle);
+    EXPECT_EQ(s.holder[0], 1);
+}
+
+static void who_is_ahead_itself_or_was_away_for_long_is_not_waited_for(void)
+{
+    uint64_t gap = behind_and_in_a_gap();
+    s.seats[0][0].virtual_time += (int64_t)(2 * SECOND);
+    decide_at(gap);
+    EXPECT_EQ(s.holder[0], 1);
+    gap = behind_and_in_a_gap();
+    s.seats[0][0].left_at = gap - 10 * MS;
+    decide_at(gap);
+    EXPECT_EQ(s.holder[0], 1);
+}
+
+static void a_short_kernel_begins_in_any_gap(void)
+{
+    uint64_t gap = behind_and_in_a_gap();
+    s.seats[0][1].longest_overrun = 50 * MS;
+    decide_at(gap);
+    EXPECT_EQ(s.holder[0], 1);
+}
+
 static void a_gang_that_is_next_is_not_told_ahead(void)
 {
     in_turns();
@@ -811,6 +934,14 @@ int main(void)
     RUN(who_gives_back_at_once_does_not_shorten_the_turn_behind_it);
     RUN(who_comes_when_the_turn_is_nearly_over_is_next_all_the_same);
     RUN(who_cannot_wait_is_not_told_ahead);
+    RUN(a_kernel_that_takes_long_is_not_passed_over_for_who_is_ahead);
+    RUN(however_far_that_is_ahead_it_waits_no_longer_than_for_a_long_kernel);
+    RUN(for_who_is_behind_it_is_passed_over_as_before);
+    RUN(a_long_kernel_does_not_begin_in_a_gap_of_who_is_behind);
+    RUN(it_begins_when_the_gap_is_long);
+    RUN(all_gaps_together_are_a_fiftieth_of_the_kernel);
+    RUN(who_is_ahead_itself_or_was_away_for_long_is_not_waited_for);
+    RUN(a_short_kernel_begins_in_any_gap);
     RUN(a_gang_that_is_next_is_not_told_ahead);
     RUN(who_is_late_pays_while_another_drains);
     RUN(only_the_turn_that_it_follows_lets_a_turn_begin_early);
