@@ -32,6 +32,7 @@ _WHEN = {
     "32-class-policy.yaml": 'and (include "fractile.policies" .) .Values.webhook.enabled .Values.dialects.class',
     "33-devices.yaml": 'include "fractile.policies" .',
     "34-leader.yaml": 'include "fractile.policies" .',
+    "35-containers.yaml": 'include "fractile.policies" .',
 }
 # Made by helm itself, and written by hand since values choose the content.
 _LEFT_OUT = frozenset({"00-namespace.yaml", "40-sharing.yaml"})

@@ -77,7 +77,8 @@ def policies() -> dict[str, dict[str, Any]]:
 def test_every_policy_denies_and_fails_closed() -> None:
     found = policies()
     names = {key.split(" ")[1] for key in found}
-    assert names == {"placement.fractile.dev", "class.fractile.dev", "devices.fractile.dev", "leader.fractile.dev"}
+    own = ("placement", "class", "devices", "leader", "mounts", "visible-devices")
+    assert names == {f"{name}.fractile.dev" for name in own}
     for name in names:
         assert found[f"ValidatingAdmissionPolicy {name}"]["failurePolicy"] == "Fail"
         assert found[f"ValidatingAdmissionPolicyBinding {name}"]["validationActions"] == ["Deny"]

@@ -1,0 +1,261 @@
+"""What a pod's own specification cannot do to the library around it, on the real API server (35-containers.yaml)."""
+
+import itertools
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from fractile.cluster import objects
+from fractile.dialects import table
+from fractile.wire.resource_class import RESOURCE_PREFIX
+from tests.contract.kubectl import Kubectl
+
+TEAM = "container-team"
+OPERATORS = "container-operators"  # an administrator's label lets its pods name the cards
+MOUNTS = "nothing may be mounted there"
+VISIBLE = "names GPUs itself"
+NO_DEVICES = frozenset({"nvidia.com/priority"})  # asks for nothing by itself
+CONTAINERS = ("containers", "initContainers")
+_names = itertools.count()
+
+PLACES = (
+    "/etc/fractile",
+    "/etc/fractile/limits",
+    "/etc/fractile/shared/region",
+    "/etc/ld.so.preload",
+    "/etc/vcuda",
+    "/etc/vcuda/vcuda.config",
+    "/usr/local/lib/fractile",
+    "/usr/local/lib/fractile/libfractile.so",
+    "/usr/local/lib",
+    "/usr/local",
+    "/usr",
+    "/etc",
+    "/",
+)
+OTHER_SPELLINGS = (
+    "etc/fractile",
+    "//etc//fractile//",
+    "/./etc/./ld.so.preload",
+    "/etc/",
+    ".",
+    "//",
+    "/data/../etc/fractile",
+    "/..",
+    "../etc",
+)
+ELSEWHERE = (
+    "/data",
+    "/etc/fractile-other",
+    "/etc/ld.so.cache",
+    "/usr/local/lib64",
+    "/usr/local/library",
+    "/...",
+    "/a..b",
+)
+
+
+def pod(container: dict[str, Any], *, kind: str = "containers", gpu: bool = True, resource: str = "") -> dict[str, Any]:
+    """A pod with one GPU container, and the given fields in a container of the given kind."""
+    limits = {resource or "aliyun.com/gpu-mem": "1"} if gpu else {}
+    main: dict[str, Any] = {"name": "main", "image": "i", "resources": {"limits": limits}}
+    spec: dict[str, Any] = {
+        "schedulerName": "nobody",
+        "containers": [main],
+        "volumes": [
+            {"name": "v", "emptyDir": {}},
+            {"name": "block", "persistentVolumeClaim": {"claimName": "c"}},
+        ],
+    }
+    if kind == "containers":
+        main |= container
+    else:
+        spec[kind] = [{"name": "other", "image": "i", **container}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"p-{next(_names)}", "namespace": TEAM},
+        "spec": spec,
+    }
+
+
+def mount(path: str, **more: str) -> dict[str, Any]:
+    return {"volumeMounts": [{"name": "v", "mountPath": path, **more}]}
+
+
+def visible(**entry: Any) -> dict[str, Any]:
+    return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", **entry}]}
+
+
+def manifests(kind: str) -> list[dict[str, Any]]:
+    return [o for o in yaml.safe_load_all(objects.manifests()) if o["kind"] == kind]
+
+
+FROM_A_FIELD = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+
+
+@pytest.fixture(scope="module")
+def tina(kubectl: Kubectl) -> Kubectl:
+    """An administrator of all that RBAC gives, but not of ``system:masters``: no right is what refuses here."""
+    admins = "container-admins"
+    items = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}},
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": OPERATORS, "labels": {"fractile.dev/visible-devices": "allow"}},
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "container-admins"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": admins}],
+        },
+    ]
+    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": items})
+    who = kubectl.as_user("tina", admins)
+    for refused, sentence in ((pod(mount("/etc")), MOUNTS), (pod(visible(value="all"), gpu=False), VISIBLE)):
+        deadline = time.monotonic() + 30
+        while sentence not in (said := create(who, refused)):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.2)
+    return who
+
+
+def create(who: Kubectl, thing: dict[str, Any], *, keep: bool = False) -> str:
+    """What the server says against it; "" for nothing."""
+    done = who.tell("create", *(() if keep else ("--dry-run=server",)), "-f", "-", stdin=thing)
+    return done.stderr if done.returncode else ""
+
+
+def refused(who: Kubectl, things: list[dict[str, Any]], sentence: str) -> bool:
+    """Whether the server says that of each of them."""
+    return create(who, {"apiVersion": "v1", "kind": "List", "items": things}).count(sentence) == len(things)
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_nothing_is_mounted_where_the_library_and_its_limits_are(tina: Kubectl, path: str) -> None:
+    device = {"volumeDevices": [{"name": "block", "devicePath": path}]}
+    ways = (mount(path), mount(path, subPath="a"), device)
+    assert refused(tina, [pod(way, kind=kind) for kind in CONTAINERS for way in ways], MOUNTS)
+
+
+@pytest.mark.parametrize("path", OTHER_SPELLINGS)
+def test_nor_by_another_spelling_of_the_place(tina: Kubectl, path: str) -> None:
+    said = create(tina, pod(mount(path)))
+    assert said, "it was taken"
+    assert MOUNTS in said or "must not contain '..'" in said or "Invalid value" in said, said
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+def test_elsewhere_a_pod_mounts_what_it_likes(tina: Kubectl, path: str) -> None:
+    assert create(tina, pod(mount(path))) == ""
+
+
+def test_a_pod_without_devices_mounts_what_it_likes(tina: Kubectl) -> None:
+    assert create(tina, pod(mount("/etc"), gpu=False)) == ""
+
+
+def test_every_resource_of_the_table_counts_as_a_device(tina: Kubectl) -> None:
+    resources = sorted(table.RESOURCES - NO_DEVICES)
+    assert refused(tina, [pod(mount("/etc"), resource=r) for r in resources], MOUNTS)
+
+
+def test_the_policy_names_the_resources_of_the_table() -> None:
+    (policy,) = (o for o in manifests("ValidatingAdmissionPolicy") if o["metadata"]["name"] == "mounts.fractile.dev")
+    (condition,) = policy["spec"]["matchConditions"]
+    named = set(re.findall(r"'([a-z.]+/[a-z-]*)'", condition["expression"]))
+    assert named == {*table.RESOURCES, RESOURCE_PREFIX} - NO_DEVICES
+
+
+def ephemeral(tina: Kubectl, name: str, container: dict[str, Any]) -> str:
+    path = f"/api/v1/namespaces/{TEAM}/pods/{name}/ephemeralcontainers"
+    whole = json.loads(tina("-n", TEAM, "get", "pod", name, "-o", "json"))
+    whole["spec"]["ephemeralContainers"] = [{"name": "debug", "image": "i", **container}]
+    done = tina.tell("replace", "--raw", path, "-f", "-", stdin=whole)
+    return done.stderr + done.stdout if done.returncode else ""
+
+
+def test_an_ephemeral_container_is_judged_too(tina: Kubectl) -> None:
+    made = pod({})
+    name = made["metadata"]["name"]
+    assert create(tina, made, keep=True) == ""
+    assert MOUNTS in ephemeral(tina, name, mount("/etc/ld.so.preload"))
+    assert VISIBLE in ephemeral(tina, name, visible(value="all"))
+    assert ephemeral(tina, name, {}) == ""
+
+
+@pytest.mark.parametrize("policy", ["mounts.fractile.dev", "visible-devices.fractile.dev"])
+def test_a_pod_that_is_older_than_the_policy_can_be_labelled_and_deleted(
+    kubectl: Kubectl, tina: Kubectl, policy: str
+) -> None:
+    old = pod({**mount("/etc"), **visible(value="all")})
+    name = old["metadata"]["name"]
+    bindings = ("mounts.fractile.dev", "visible-devices.fractile.dev")
+    for binding in bindings:
+        kubectl("delete", "validatingadmissionpolicybinding", binding)
+    try:
+        deadline = time.monotonic() + 30
+        while said := create(tina, old, keep=True):
+            assert time.monotonic() < deadline, said
+            time.sleep(0.2)
+    finally:
+        for binding in manifests("ValidatingAdmissionPolicyBinding"):
+            if binding["metadata"]["name"] in bindings:
+                kubectl.apply(binding)
+    wanted = {"mounts.fractile.dev": MOUNTS, "visible-devices.fractile.dev": VISIBLE}[policy]
+    probe = pod(mount("/etc")) if wanted == MOUNTS else pod(visible(value="all"), gpu=False)
+    deadline = time.monotonic() + 30
+    while wanted not in create(tina, probe):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    tina("-n", TEAM, "label", "pod", name, "mine=yes")
+    assert (said := ephemeral(tina, name, mount("/etc"))), "a new container was not judged"
+    assert MOUNTS in said
+    tina("-n", TEAM, "delete", "pod", name, "--grace-period=0", "--force")
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize(
+    "entry",
+    [{"value": "all"}, {"value": "0"}, {"value": "GPU-1"}, {"value": ""}, {}, {"value": "None"}, FROM_A_FIELD],
+    ids=str,
+)
+def test_a_pod_does_not_name_its_cards_itself(tina: Kubectl, entry: dict[str, Any], gpu: bool) -> None:
+    pods = [pod(visible(**entry), kind=kind, gpu=gpu) for kind in CONTAINERS]
+    assert refused(tina, pods, VISIBLE)
+    assert refused(tina, pods, f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow")
+
+
+def test_nor_by_a_variable_that_is_said_twice(tina: Kubectl) -> None:
+    twice = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": v} for v in ("none", "all")]}
+    assert VISIBLE in create(tina, pod(twice))
+
+
+def test_nor_by_a_mount_that_the_runtime_takes_for_it(tina: Kubectl) -> None:
+    assert VISIBLE in create(tina, pod(mount("/var/run/nvidia-container-devices/all"), gpu=False))
+
+
+@pytest.mark.parametrize("value", ["none", "void"])
+def test_a_pod_may_say_that_it_wants_no_card(tina: Kubectl, value: str) -> None:
+    assert create(tina, pod(visible(value=value), gpu=False)) == ""
+
+
+def test_an_administrator_allows_it_for_a_namespace(tina: Kubectl) -> None:
+    monitor = pod(visible(value="all"), gpu=False)
+    monitor["metadata"]["namespace"] = OPERATORS
+    assert create(tina, monitor) == ""
+
+
+def test_a_hostile_list_of_mounts_is_refused_soon(tina: Kubectl) -> None:
+    """An expression that costs too much fails, and what fails is refused."""
+    many = [{"name": "v", "mountPath": f"/a{i}" + "/." * 300} for i in range(400)]
+    hostile = pod({"volumeMounts": [*many, {"name": "v", "mountPath": "/etc"}]})
+    began = time.monotonic()
+    assert create(tina, hostile)
+    assert time.monotonic() - began < 5
