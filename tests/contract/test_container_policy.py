@@ -12,6 +12,7 @@ import yaml
 from fractile.cluster import objects
 from fractile.dialects import table
 from fractile.wire.resource_class import RESOURCE_PREFIX
+from tests import mount_places
 from tests.contract.kubectl import Kubectl
 
 TEAM = "container-team"
@@ -21,42 +22,6 @@ VISIBLE = "names GPUs itself"
 NO_DEVICES = frozenset({"nvidia.com/priority"})  # asks for nothing by itself
 CONTAINERS = ("containers", "initContainers")
 _names = itertools.count()
-
-PLACES = (
-    "/etc/fractile",
-    "/etc/fractile/limits",
-    "/etc/fractile/shared/region",
-    "/etc/ld.so.preload",
-    "/etc/vcuda",
-    "/etc/vcuda/vcuda.config",
-    "/usr/local/lib/fractile",
-    "/usr/local/lib/fractile/libfractile.so",
-    "/usr/local/lib",
-    "/usr/local",
-    "/usr",
-    "/etc",
-    "/",
-)
-OTHER_SPELLINGS = (
-    "etc/fractile",
-    "//etc//fractile//",
-    "/./etc/./ld.so.preload",
-    "/etc/",
-    ".",
-    "//",
-    "/data/../etc/fractile",
-    "/..",
-    "../etc",
-)
-ELSEWHERE = (
-    "/data",
-    "/etc/fractile-other",
-    "/etc/ld.so.cache",
-    "/usr/local/lib64",
-    "/usr/local/library",
-    "/...",
-    "/a..b",
-)
 
 
 def pod(container: dict[str, Any], *, kind: str = "containers", gpu: bool = True, resource: str = "") -> dict[str, Any]:
@@ -138,21 +103,21 @@ def refused(who: Kubectl, things: list[dict[str, Any]], sentence: str) -> bool:
     return create(who, {"apiVersion": "v1", "kind": "List", "items": things}).count(sentence) == len(things)
 
 
-@pytest.mark.parametrize("path", PLACES)
+@pytest.mark.parametrize("path", mount_places.OURS)
 def test_nothing_is_mounted_where_the_library_and_its_limits_are(tina: Kubectl, path: str) -> None:
     device = {"volumeDevices": [{"name": "block", "devicePath": path}]}
     ways = (mount(path), mount(path, subPath="a"), device)
     assert refused(tina, [pod(way, kind=kind) for kind in CONTAINERS for way in ways], MOUNTS)
 
 
-@pytest.mark.parametrize("path", OTHER_SPELLINGS)
+@pytest.mark.parametrize("path", mount_places.OTHER_SPELLINGS)
 def test_nor_by_another_spelling_of_the_place(tina: Kubectl, path: str) -> None:
     said = create(tina, pod(mount(path)))
     assert said, "it was taken"
     assert MOUNTS in said or "must not contain '..'" in said or "Invalid value" in said, said
 
 
-@pytest.mark.parametrize("path", ELSEWHERE)
+@pytest.mark.parametrize("path", mount_places.ELSEWHERE)
 def test_elsewhere_a_pod_mounts_what_it_likes(tina: Kubectl, path: str) -> None:
     assert create(tina, pod(mount(path))) == ""
 

@@ -38,6 +38,7 @@ ARBITER = "fractile-arbiter"
 PRELOAD = "ld.so.preload"
 SIMULATED = ("libcuda.so.1", "libnvidia-ml.so.1")
 
+PRELOADED = "/etc/ld.so.preload"  # what names it to the loader of every program
 INSIDE = f"/usr/local/lib/fractile/{LIBRARY}"  # no image has it, no loader looks there by itself
 SIMULATED_HOST = "/run/simgpu"  # where a container sees the state of its simulated cards
 # Where the loaders of Debian and of Fedora look, and the library too, whatever the image has or lacks.
@@ -62,7 +63,7 @@ class Version(msgspec.Struct, frozen=True):
 
     def mounts(self) -> list[dp.Mount]:
         """What a container mounts, beside its token directory."""
-        found = [_mount(INSIDE, self.folder / LIBRARY), _mount("/etc/ld.so.preload", self.folder / PRELOAD)]
+        found = [_mount(INSIDE, self.folder / LIBRARY), _mount(PRELOADED, self.folder / PRELOAD)]
         if self.simulated is not None:
             found += [_mount(f"{d}/{n}", self.folder / "simgpu" / n) for d in DRIVER_FOLDERS for n in SIMULATED]
             found.append(dp.Mount(container_path=SIMULATED_HOST, host_path=str(self.simulated)))

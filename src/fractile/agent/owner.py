@@ -13,7 +13,7 @@ from fractile.agent.books import Books
 from fractile.agent.pods import NodePods
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import ContainerName, PodUID
-from fractile.wire.objects import Pod
+from fractile.wire.pod_mounts import MountingPod
 
 
 class Denied(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Denied(msgspec.Struct, frozen=True):
 class Owned(msgspec.Struct, frozen=True):
     """The pod that holds the ids, as the API server has it now, and what kubelet gave to each of its containers."""
 
-    pod: Pod
+    pod: MountingPod
     request: PodRequest
     held: dict[tuple[ContainerName, str], Set[str]]  # by container and primary resource
 
@@ -94,7 +94,7 @@ def _held(container: ContainerRequest, request: PodRequest, books: Books) -> Set
     )
 
 
-async def _of_init_container(uids: set[PodUID], books: Books, pods: NodePods) -> Pod | None:
+async def _of_init_container(uids: set[PodUID], books: Books, pods: NodePods) -> MountingPod | None:
     """Only the checkpoint knows ordinary init containers, by UID; the name comes from the view or from asking all."""
     for seen in pods:
         if seen.pod.metadata.uid in uids:

@@ -24,6 +24,7 @@ from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.wire import placement as placement_wire
 from fractile.wire.objects import Pod
+from fractile.wire.pod_mounts import MountingPod
 
 _GET = 6.0  # seconds; kubelet itself waits for us meanwhile
 _PODS = 256  # whose placements are kept decoded; a node runs 110, or 250 where somebody allowed it
@@ -157,11 +158,11 @@ class NodePods:
         parsed = table.parse_pod(pod, self._unit, self._dialects)
         return None if isinstance(parsed, Refusal) else parsed
 
-    async def fresh(self, namespace: str, name: str) -> Pod | None:
+    async def fresh(self, namespace: str, name: str) -> MountingPod | None:
         """The pod as the API server has it now; None when there is none. ApiError, Unreachable as the client raises."""
         try:
             async with asyncio.timeout(_GET):
-                pod = await self._client.get(paths.pod(namespace, name), Pod)
+                pod = await self._client.get(paths.pod(namespace, name), MountingPod)
         except TimeoutError:
             raise Unreachable(f"the API server did not answer within {_GET:.0f} s") from None
         except ApiError as e:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fractile.agent import vcuda_folder
+from fractile.agent import fence, vcuda_folder
 from fractile.agent.assigned import Assigned
 from fractile.agent.books import Books, BooksClosed, Kubelet
 from fractile.agent.catalog import Catalog, Stock
@@ -95,20 +95,24 @@ class PreStart:
         return denied
 
     async def _grant(self, owned: Owned, books: Books, resource: str, ids: frozenset[str]) -> Denied | None:
-        # 2. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.
+        # 2. Do its own mounts leave the library and the limits alone?
+        denied = fence.denied(owned.pod)
+        if denied is not None:
+            return denied
+        # 3. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.
         placement = await self._agreed(owned)
         if isinstance(placement, Denied):
             return placement
-        # 3. Does it fit beside what the other pods of the node were given?
+        # 4. Does it fit beside what the other pods of the node were given?
         denied = await self._no_room(owned, placement)
         if denied is not None:
             return denied
-        # 4. Write the limits of every container that holds the ids.
+        # 5. Write the limits of every container that holds the ids.
         flags = await self._flags(owned)
         denied = await asyncio.to_thread(self._granter.grant, owned, placement, resource, ids, books, flags=flags)
         if denied is not None:
             return denied
-        # 5. Tell the neighbours on the card, and the dialects' tools, in the background.
+        # 6. Tell the neighbours on the card, and the dialects' tools, in the background.
         self._granted()
         if self._ready is not None and vcuda_folder.wanted(resource):
             await self._ready(owned.uid)

@@ -1,0 +1,73 @@
+"""A pod's own mounts leave the library and its limits where the agent puts them."""
+
+import posixpath
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fractile.agent import fence
+from fractile.cluster import objects
+from fractile.kube import paths
+from fractile.region import directory
+from fractile.wire.pod_mounts import MountingPod
+from tests import mount_places
+from tests.agent.world import CARDS, Asks, world
+
+SENTENCE = "nothing may be mounted there"
+KINDS = ("containers", "initContainers", "ephemeralContainers")
+WORDS = ("", ".", "..", "etc", "fractile", "ld.so.preload", "vcuda", "usr", "local", "lib", "data", "fractile2", "x y")
+
+
+def pod(container: Mapping[str, object], kind: str = "containers") -> MountingPod:
+    made = {"metadata": {"namespace": "team", "name": "p"}, "spec": {kind: [{"name": "c", **container}]}}
+    return msgspec.json.decode(msgspec.json.encode(made), type=MountingPod)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("path", [*mount_places.OURS, *mount_places.OTHER_SPELLINGS])
+def test_no_container_mounts_over_the_library_or_its_limits(kind: str, path: str) -> None:
+    for way in (
+        {"volumeMounts": [{"mountPath": "/data"}, {"mountPath": path}]},
+        {"volumeDevices": [{"devicePath": path}]},
+    ):
+        denied = fence.denied(pod(way, kind))
+        assert denied is not None
+        assert SENTENCE in denied.reason
+        assert f"container c of pod team/p has a mount or device at {path};" in denied.reason
+
+
+@pytest.mark.parametrize("path", mount_places.ELSEWHERE)
+def test_elsewhere_it_mounts_what_it_likes(path: str) -> None:
+    assert fence.denied(pod({"volumeMounts": [{"mountPath": path}], "volumeDevices": None})) is None
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=8), st.booleans())
+def test_what_is_refused_is_what_the_normal_form_of_the_path_meets(words: list[str], rooted: bool) -> None:
+    path = ("/" if rooted else "") + "/".join(words)
+    normal = posixpath.normpath(f"/{path}").lstrip("/")
+    meets = any(
+        normal == "" or ours == normal or ours.startswith(f"{normal}/") or normal.startswith(f"{ours}/")
+        for ours in (o.lstrip("/") for o in fence.OURS)
+    )
+    assert fence.covers(path) == (".." in words or meets)
+
+
+def test_the_policy_of_the_api_server_names_the_same_places() -> None:
+    assert all(f"'{place}/'" in objects.manifests() for place in fence.OURS)
+
+
+async def test_a_container_with_such_a_mount_does_not_start() -> None:
+    """Where no policy refused the pod: before Kubernetes 1.30, or when the pod is older than the policy."""
+    async with world() as w:
+        made = w.bind(Asks("main", 4), on={"main": [CARDS[0]]})
+        path = paths.pod(made.metadata.namespace, made.metadata.name)
+        spec = w.server.get(path)["spec"]
+        spec["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/etc/ld.so.preload"}]
+        w.server.merge(path, {"spec": spec})
+        w.kubelet.add(w.pod(made))
+        message = await w.kubelet.refused(SENTENCE)
+        assert "/etc/ld.so.preload" in message
+        assert not list((w.root / "state" / "slices").rglob(directory.LIMITS))
