@@ -1,9 +1,10 @@
 """The mix that is learned: who counts, how long, and when there should be another."""
 
 import tracemalloc
+from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fractile.control.seen import SeenPods, Window
@@ -127,14 +128,18 @@ def test_the_commonest_classes_are_kept() -> None:
     assert (mix.asks[0], mix.counts[0]) == (Ask(4000, 0, 1, 500), 100)
 
 
-@given(st.lists(st.tuples(st.integers(0, 8), st.sampled_from([HALF, WHOLE, NONE, None])), max_size=60))
-def test_counts_are_always_those_of_the_pods_that_are_there_and_the_last_that_are_gone(
-    steps: list[tuple[int, Wish | None]],
-) -> None:
-    seen = SeenPods(Clock(), Window(seconds=100, most=3))
+STEPS = st.lists(st.tuples(st.integers(0, 8), st.sampled_from([HALF, WHOLE, NONE, None])), max_size=60)
+ASKS = {Ask(4000, 0, 1, 500): HALF, Ask(8000, 0, 1, 1000): WHOLE}
+
+
+def follow(steps: list[tuple[int, Wish | None]], *, apart: float) -> tuple[Counter[Ask], Counter[Wish], list[Wish]]:
+    """What is counted of the steps, ``apart`` seconds from one to the next, the pods that are there, and those gone."""
+    clock = Clock()
+    seen = SeenPods(clock, Window(seconds=1e6, most=3))
     there: dict[int, Wish] = {}
     gone: list[Wish] = []
     for n, wish in steps:
+        clock.now += apart
         if wish is None:
             seen.gone(uid(n))
             before = there.pop(n, NONE)
@@ -143,9 +148,24 @@ def test_counts_are_always_those_of_the_pods_that_are_there_and_the_last_that_ar
             seen.put(uid(n), wish)
             if wish.asks or n not in there:
                 there[n] = wish
-    expected = [w for w in [*there.values(), *gone[-3:]] if w.asks]
-    assert counts(seen) == {
-        ask: expected.count(wish)
-        for ask, wish in ((Ask(4000, 0, 1, 500), HALF), (Ask(8000, 0, 1, 1000), WHOLE))
-        if expected.count(wish)
-    }
+    return Counter(counts(seen)), Counter(there.values()), gone
+
+
+@given(STEPS)
+def test_counts_are_always_those_of_the_pods_that_are_there_and_the_last_that_are_gone(
+    steps: list[tuple[int, Wish | None]],
+) -> None:
+    counted, there, gone = follow(steps, apart=60)
+    expected = there + Counter(gone[-3:])
+    assert counted == Counter({ask: expected[wish] for ask, wish in ASKS.items() if expected[wish]})
+
+
+@given(STEPS)
+@example([(0, HALF), (0, None), (0, WHOLE), (0, None)] + 3 * [(0, HALF), (0, None)])
+def test_of_pods_that_went_in_the_same_minute_as_many_count_in_whatever_order(
+    steps: list[tuple[int, Wish | None]],
+) -> None:
+    counted, there, gone = follow(steps, apart=0)
+    of_gone = Counter({ask: counted[ask] - there[wish] for ask, wish in ASKS.items()})
+    assert of_gone.total() == min(3, len(gone))
+    assert all(0 <= of_gone[ask] <= gone.count(wish) for ask, wish in ASKS.items())

@@ -302,14 +302,81 @@ async def test_a_pod_bound_before_a_restart_is_a_success_with_the_placement_it_h
 # ── kube-scheduler changes its mind ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_after_a_failure_another_node_may_be_chosen(p: Plane) -> None:
+MAY_ARRIVE = Refusal(Code.ELSEWHERE, "a Binding to n1 had no answer and may still arrive")
+
+
+async def test_another_node_waits_until_the_first_binding_cannot_arrive_any_more(p: Plane) -> None:
+    """A write that had no answer was seen to arrive seconds later: who got its cards meanwhile would share them."""
     p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
     pod = p.submit("p")
     with pytest.raises(Unreachable):
         await bind(p, pod, "n1")
+    held = p.entry(pod)
+    assert held is not None
+    assert await bind(p, pod, "n2") == MAY_ARRIVE
+    assert (p.free("n1"), p.free("n2")) == ([FULL - 8138, FULL], [FULL, FULL])
+    await p.client.bind(  # it does arrive
+        namespace="default",
+        name="p",
+        uid=pod.metadata.uid,
+        node="n1",
+        annotations={placement.ANNOTATION: placement.encode(held.placement)},
+    )
+    assert await bind(p, pod, "n2") == Refusal(Code.ELSEWHERE, "the pod is already bound to n1")
+    assert (p.free("n1"), p.free("n2")) == ([FULL - 8138, FULL], [FULL, FULL])
+
+
+async def test_when_it_is_known_not_to_have_arrived_another_node_may_be_chosen(p: Plane) -> None:
+    p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
+    pod = p.submit("p")
+    with pytest.raises(Unreachable):
+        await bind(p, pod, "n1")
+    p.ledger.forget(PodUID(pod.metadata.uid))  # as control.doubt does
     assert await bind(p, pod, "n2") is None
     assert (p.free("n1"), p.free("n2")) == ([FULL, FULL], [FULL - 8138, FULL])
     assert p.stored().spec.node_name == "n2"
+
+
+async def test_a_refusal_of_the_second_write_says_nothing_about_the_first(p: Plane) -> None:
+    p.server.inject(Fault(method="POST", path=BINDING, drop="before"), Fault(method="POST", path=BINDING, status=403))
+    pod = p.submit("p")
+    with pytest.raises(Unreachable):
+        await bind(p, pod, "n1")
+    refusal = await bind(p, pod, "n1")
+    assert refusal is not None
+    assert p.free("n1") == [FULL - 8138, FULL]
+    assert await bind(p, pod, "n2") == MAY_ARRIVE
+
+
+async def test_the_time_for_an_answer_begins_when_the_write_was_given_up(p: Plane) -> None:
+    p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
+    pod = p.submit("p")
+    p.clock.now += 20
+    first = p.clock.now
+    with pytest.raises(Unreachable):
+        await bind(p, pod, "n1")
+    held = p.entry(pod)
+    assert held is not None
+    assert held.since == first
+    p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
+    p.clock.now += 20
+    with pytest.raises(Unreachable):
+        await bind(p, pod, "n1")
+    held = p.entry(pod)
+    assert held is not None
+    assert held.since == first + 20
+
+
+async def test_a_cancelled_write_may_still_arrive(p: Plane) -> None:
+    p.server.inject(Fault(method="POST", path=BINDING, delay=0.3))
+    pod = p.submit("p")
+    call = asyncio.create_task(bind(p, pod, "n1"))
+    await asyncio.sleep(0.1)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert p.free("n1") == [FULL - 8138, FULL]
+    assert await bind(p, pod, "n2") in (MAY_ARRIVE, Refusal(Code.ELSEWHERE, "the pod is already bound to n1"))
 
 
 async def test_another_node_is_refused_when_the_first_binding_did_arrive(p: Plane) -> None:

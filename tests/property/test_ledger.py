@@ -20,7 +20,7 @@ from tests.builders import Clock, given, piece, placement
 NODES = [NodeName("n1"), NodeName("n2")]
 CARDS = [CardUUID(f"GPU-{i}") for i in range(4)]  # the first two are at home on n1
 UIDS = [PodUID(f"u{i}") for i in range(6)]
-EXPIRY = 30.0
+EXPIRY = 34.0
 SLOTS = 3
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from fractile.wire.objects import Pod
 
 log = logging.getLogger(__name__)
 
-EXPIRY = 30.0  # seconds; the API server itself ends a write after less
+EXPIRY = 34.0  # seconds; kube-apiserver ends a write so long after it has got it, whoever waits for the answer
 _PERIOD = 5.0
 
 

@@ -8,7 +8,8 @@ refused Binding leaves nothing behind. Calls are idempotent by UID: kube-schedul
     accepted                        bound; the watch will show it
     refused (4xx)                   ask for the pod: bound to this node after all -> success; else give the cards back
     none, or 5xx                    ask for the pod: bound -> success; otherwise keep the cards, since the write may
-                                    still arrive, and let a repeated call or ``control.doubt`` settle it
+                                    still arrive, and let a repeated call or ``control.doubt`` settle it; until then
+                                    the pod is bound to no other node
 """
 
 import asyncio
@@ -150,6 +151,8 @@ class Binder:
         if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
             self._feed.changed(pod)
             return Refusal(Code.ELSEWHERE, f"the pod is already bound to {pod.spec.node_name}")
+        if entry.sent:
+            return Refusal(Code.ELSEWHERE, f"a Binding to {entry.placement.node} had no answer and may still arrive")
         self._ledger.forget(uid)
         return None
 
@@ -187,6 +190,7 @@ class Binder:
     async def _write(
         self, args: BindingArgs, uid: PodUID, request: PodRequest | None, chosen: Placement | None
     ) -> Refusal | None:
+        before = self._ledger.sent(uid)
         try:
             await self._client.bind(
                 namespace=args.pod_namespace,
@@ -196,10 +200,14 @@ class Binder:
                 annotations=self._annotations(request, chosen),
             )
         except NotLeading:
-            self._ledger.forget(uid)
+            if not before:
+                self._ledger.forget(uid)
+            raise
+        except asyncio.CancelledError:
+            self._ledger.renew(uid)
             raise
         except (ApiError, Unreachable) as e:
-            return await self._failed(args, uid, e)
+            return await self._failed(args, uid, e, before=before)
         self._reached("bound")
         self._ledger.confirm(uid)
         return None
@@ -212,16 +220,22 @@ class Binder:
         dialect = placement_annotations(request, chosen, cards=cards, unit=self._unit, now_ns=self._wall_ns())
         return {**dialect, **term, placement.ANNOTATION: placement.encode(chosen)}
 
-    async def _failed(self, args: BindingArgs, uid: PodUID, error: ApiError | Unreachable) -> Refusal | None:
+    async def _failed(
+        self, args: BindingArgs, uid: PodUID, error: ApiError | Unreachable, *, before: bool
+    ) -> Refusal | None:
+        """``before``: an earlier write for this pod had no answer, and may arrive although this one was refused."""
+        if isinstance(error, Unreachable) or error.code >= 500:
+            self._ledger.renew(uid)  # the API server may have got it just now
         if await self._is_bound(args, uid):
             return None
         if isinstance(error, Unreachable) or error.code >= 500:
             log.warning("bind outcome unknown pod=%s/%s reason=%s", args.pod_namespace, args.pod_name, error)
             raise error
         entry = self._ledger.entry(uid)
-        self._ledger.forget(uid)
-        if entry is not None:
-            self._feed.given_back(entry)
+        if not before:
+            self._ledger.forget(uid)
+            if entry is not None:
+                self._feed.given_back(entry)
         return Refusal(Code.GONE if error.code == 404 else Code.ELSEWHERE, error.message)
 
     async def _is_bound(self, args: BindingArgs, uid: PodUID) -> bool:

@@ -50,13 +50,15 @@ class State(StrEnum):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds."""
+    """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds, or since when an answer about it
+    is waited for. ``sent``: a write that binds the pod there may be on its way, so that no guess may end the hold."""
 
     state: State
     placement: Placement
     charges: tuple[Charge, ...]
     since: float
     owner: Owner = NOBODY
+    sent: bool = False
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -302,6 +304,14 @@ class Ledger:
         entry = self._entries.get(uid)
         if entry is not None:
             self._entries[uid] = msgspec.structs.replace(entry, since=self._clock())
+
+    def sent(self, uid: PodUID) -> bool:
+        """The write that binds the pod goes out now; whether an earlier one did already."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return False
+        self._entries[uid] = msgspec.structs.replace(entry, sent=True)
+        return entry.sent
 
     def statistics(self) -> Statistics:
         states = [e.state for e in self._entries.values()]
