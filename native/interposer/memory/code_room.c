@@ -176,7 +176,9 @@ struct fr_room_change fr_room_keep(CUcontext context, struct fr_code promised, s
     r.weight += came.weight;
     r.pieces += came.pieces;
     struct fr_room_change change = settle(&r, spare_before);
-    bool moves = r.record.context != context && !has_calls(&r.record) && fr_record_take(FR_MODULE, r.record.key, &r.record);
+    bool moves = r.record.context != context && !has_calls(&r.record), empty = !r.record.bytes && !r.pieces && !has_calls(&r.record);
+    if (!moves && !empty) return change;
+    fr_record_take(FR_MODULE, r.record.key, &r.record); /* empty: perhaps of a context that ended before the call, and nothing else would take it */
     if (moves) fr_room_moves(&r.record, r.record.context);
     return change;
 }

@@ -31,7 +31,7 @@
 #define ALIAS (1ull << 63) /* in a: another name of the library in b */
 #define WHOLE (1ull << 2)
 enum { PLACES_BITS = 16, EACH_BITS = 20, CODE_BITS = 22, GLOBALS_BITS = 20, FIRST_BITS = 20, FUNCTIONS_SHIFT = 3 };
-enum { SERIAL_SHIFT = PLACES_BITS + EACH_BITS };
+enum { SERIAL_SHIFT = PLACES_BITS + EACH_BITS, MOST_PLACES = (1 << PLACES_BITS) - 1 };
 #define LARGE_UNIT 65536ull
 #define SMALL_UNIT 4096ull
 
@@ -267,7 +267,7 @@ static struct change note(uint64_t handle, const struct fr_place *at, int parts,
     struct change change = {0};
     if (!parts || !find_module(handle, &module)) return change;
     struct fr_image image = image_of(&module);
-    find_part(&module, at->context, &part, &place);
+    bool new_place = !find_part(&module, at->context, &part, &place) && place == places(&module), full = new_place && place == MOST_PLACES;
     struct fr_count was = count_of(&part), now = was;
     if (parts & FR_CODE) now = loaded_now(was, loaded, calls);
     change.code = fr_code_more(fr_code_of(&image, was), fr_code_of(&image, now));
@@ -275,9 +275,9 @@ static struct change note(uint64_t handle, const struct fr_place *at, int parts,
     part.a = (part.a & FR_GLOBALS) | (uint64_t)parts | (now.whole ? WHOLE : 0) | (uint64_t)now.functions << FUNCTIONS_SHIFT;
     part.bytes += change.bytes;
     part.card = at->card;
-    module.b += place == places(&module); /* a new place */
+    module.b += new_place && !full;
     fr_record_put(module);
-    fr_record_put(part); /* without memory for it the bytes stay charged until the process ends */
+    if (!full) fr_record_put(part); /* without memory for it, or a place, the bytes stay charged until the process ends */
     if (function && parts & FR_CODE) note_function(&module, function, at->context);
     return change;
 }

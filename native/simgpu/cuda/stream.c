@@ -70,6 +70,7 @@ CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq)
         sim_pause();
         sim_nap_until(when < now + MAX_NAP_NS ? when : now + MAX_NAP_NS);
         sim_resume();
+        if (c->magic != MAGIC_CTX) return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* by another thread: nothing drains its queue */
     }
     order(st, &item);
     uint64_t given = sim_enqueue(&sim.host, c->id, item, sim.host.state->clock_ns);

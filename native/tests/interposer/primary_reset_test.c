@@ -2,6 +2,7 @@
 #include "container.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 CUresult cuArrayCreate_v2(CUarray *, const CUDA_ARRAY_DESCRIPTOR *);
@@ -9,6 +10,7 @@ CUresult cuArrayDestroy(CUarray);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
 CUresult cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
 CUresult cuCtxGetCurrent(CUcontext *);
+CUresult cuLibraryUnload(CUlibrary);
 CUresult cuLibraryGetKernel(CUkernel *, CUlibrary, const char *);
 CUresult cuKernelGetAttribute(int *, int, CUkernel, CUdevice);
 
@@ -61,7 +63,7 @@ static void *reset(void *unused)
 {
     while (!enough) {
         cuDevicePrimaryCtxReset_v2(0);
-        usleep(200);
+        usleep(20 + (unsigned)rand() % 400);
     }
     return unused;
 }
@@ -126,6 +128,26 @@ static void in_a_context_that_another_thread_has_destroyed_nothing_is_charged(vo
     }
 }
 
+/* Each call that may load something counts where it is loaded: more often than the 16 bits for the places of a library can say. */
+static void a_kernel_that_is_asked_about_very_often_is_charged_once(void)
+{
+    CUcontext c, other;
+    load_library();
+    c = context_on(0);
+    take_attribute(NULL);
+    unsigned long long one = QUOTA - free_bytes() - CONTEXT;
+    for (int i = 0; i < 140000; i++) EXPECT_EQ(take_attribute(NULL), CUDA_SUCCESS);
+    EXPECT_EQ(QUOTA - free_bytes(), CONTEXT + one);
+    other = context_on(0);
+    take_attribute(NULL);
+    EXPECT_EQ(QUOTA - free_bytes(), 2 * (CONTEXT + one));
+    EXPECT_EQ(cuCtxDestroy_v2(c), CUDA_SUCCESS);
+    EXPECT_EQ(QUOTA - free_bytes(), CONTEXT + one);
+    EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+    EXPECT_EQ(QUOTA - free_bytes(), CONTEXT);
+    EXPECT_EQ(cuCtxDestroy_v2(other), CUDA_SUCCESS);
+}
+
 /* Nothing is loaded of them yet: the driver loads code with the first use of it. */
 static void modules_in_another_context_are_charged_as_without_it(void)
 {
@@ -158,6 +180,7 @@ int main(void)
     IN(CARDS, limits_that_are_set_in_one_that_is_reset);
     IN(CARDS, kernels_of_a_library_that_are_launched_in_one_that_is_reset);
     IN(CARDS, kernels_of_a_library_that_are_asked_about_in_one_that_is_reset);
+    IN(CARDS, a_kernel_that_is_asked_about_very_often_is_charged_once);
     IN(CARDS, in_a_context_that_another_thread_has_destroyed_nothing_is_charged);
     IN(CARDS, modules_in_another_context_are_charged_as_without_it);
     FINISH;

@@ -2,7 +2,11 @@
  * lower bounds are exact, upper ones generous; where two times are compared, they come from the card's own clock. */
 #include "check.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+CUresult cuCtxGetCurrent(CUcontext *);
 
 static CUfunction spin, quarter;
 
@@ -111,6 +115,33 @@ static void a_launch_waits_when_the_queue_is_full(void)
     EXPECT(seconds() - from >= 0.1199);
 }
 
+struct filler { CUcontext context; CUresult result; _Atomic int launched; };
+
+static void *fill(void *arg)
+{
+    struct filler *f = arg;
+    CUmodule m;
+    CUfunction own;
+    f->result = cuCtxSetCurrent(f->context) + cuModuleLoadData(&m, spin_ptx) + cuModuleGetFunction(&own, m, "spin");
+    while (!f->result) f->result = spin_in(own, 10000000, NULL), f->launched++;
+    return NULL;
+}
+
+static void a_launch_that_waits_ends_with_its_context(void)
+{
+    struct filler f = {0};
+    CUcontext own;
+    pthread_t thread;
+    EXPECT_EQ(cuCtxGetCurrent(&own) + cuCtxCreate_v2(&f.context, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(pthread_create(&thread, NULL, fill, &f), 0);
+    while (f.launched < 1023) usleep(1000);
+    usleep(20000); /* it waits for a place */
+    EXPECT_EQ(cuCtxDestroy_v2(f.context), CUDA_SUCCESS);
+    EXPECT_EQ(pthread_join(thread, NULL), 0);
+    EXPECT_EQ(f.result, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(cuCtxSetCurrent(own), CUDA_SUCCESS);
+}
+
 static void count_call(void *at) { ++*(volatile int *)at; }
 
 static void host_callbacks_run_in_the_order_of_the_stream(void)
@@ -217,6 +248,7 @@ int main(void)
     RUN(the_legacy_stream_waits_for_blocking_streams_only);
     RUN(copies_run_beside_kernels);
     RUN(a_launch_waits_when_the_queue_is_full);
+    RUN(a_launch_that_waits_ends_with_its_context);
     RUN(host_callbacks_run_in_the_order_of_the_stream);
     RUN(a_stream_writes_a_word_in_its_turn_and_waits_for_one);
     RUN(a_graph_takes_as_long_as_its_longest_path);
