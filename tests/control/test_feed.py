@@ -41,7 +41,8 @@ class Fed:
     """A pod feed with nothing behind it but a ledger; what it says is kept."""
 
     def __init__(self) -> None:
-        self.ledger: Ledger = cluster({n: cards(n) for n in ("n1", "n2")}, clock=Clock())
+        self.clock = Clock()
+        self.ledger: Ledger = cluster({n: cards(n) for n in ("n1", "n2")}, clock=self.clock)
         self.waiting = WaitingPods()
         self.warnings: list[str] = []
         self.freed: list[NodeName] = []
@@ -280,6 +281,57 @@ def test_a_card_that_grows_back_settles_the_conflict_of_its_pods(fed: Fed) -> No
     assert fed.ledger.conflicts() == {UID: EIGHT}
     feed.changed(resource(card("n1", 0), "n1"))
     assert fed.ledger.conflicts() == {}
+    assert fed.free() == [FULL - 8138, FULL]
+
+
+# ── pods that are known from a single read ───────────────────────────────────────────────────────────────────────────
+
+
+def test_an_answer_that_comes_after_the_news_that_the_pod_is_gone_charges_nothing(fed: Fed) -> None:
+    fed.feed.changed(GOOD)
+    fed.feed.gone(UID)
+    fed.feed.looked(GOOD)
+    fed.feed.looked(pod("p"))
+    assert fed.free() == [FULL, FULL]
+    assert fed.waiting.find(UID) is None
+
+
+def test_one_that_the_watch_shows_again_is_believed_again(fed: Fed) -> None:
+    """etcd was restored from a backup: pods that were deleted are there."""
+    fed.feed.gone(UID)
+    fed.feed.changed(GOOD)
+    assert fed.free() == [FULL - 8138, FULL]
+    fed.feed.looked(GOOD)
+    assert fed.free() == [FULL - 8138, FULL]
+
+
+def test_what_a_later_list_does_not_have_is_free_however_it_became_known(fed: Fed) -> None:
+    fed.feed.looked(GOOD)
+    fed.feed.looked(pod("waits"))
+    whole = {placement.ANNOTATION: placement.encode(on_card(0, FULL))}
+    fed.feed.looked(pod("conflict", container(memory=FULL), node="n1", annotations=whole))
+    assert len(fed.ledger.conflicts()) == 1
+    fed.clock.now += 1
+    fed.feed.listed(set(), fed.clock.now)
+    assert fed.free() == [FULL, FULL]
+    assert len(fed.waiting) == len(fed.ledger.conflicts()) == 0
+    assert fed.freed == ["n1"]
+
+
+def test_what_is_in_the_list_stays(fed: Fed) -> None:
+    fed.feed.looked(GOOD)
+    fed.feed.looked(pod("waits"))
+    fed.clock.now += 1
+    fed.feed.listed({UID, "uid-waits"}, fed.clock.now)
+    assert fed.free() == [FULL - 8138, FULL]
+    assert len(fed.waiting) == 1
+
+
+def test_a_hold_that_is_younger_than_the_list_is_not_judged_by_it(fed: Fed) -> None:
+    asked = fed.clock.now
+    fed.clock.now += 1
+    assert fed.ledger.assume(UID, EIGHT) is None
+    fed.feed.listed(set(), asked)
     assert fed.free() == [FULL - 8138, FULL]
 
 

@@ -1,11 +1,13 @@
 """The reflector under every failure of a server that we know: nothing is lost, nothing is told twice."""
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
+from fractile.kube.backoff import Backoff
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Gone, Reflector
 from fractile.wire.objects import Pod
@@ -304,3 +306,47 @@ async def test_a_refusing_server_is_not_hammered(server: FakeApiServer) -> None:
     ):
         await asyncio.sleep(1)
     assert 2 <= len(server.requests) <= 6
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["list", "streaming"])
+async def test_every_list_tells_all_that_exist_and_when_it_was_asked_for(
+    server: FakeApiServer, client: KubeClient, streaming: bool
+) -> None:
+    now = 0.0
+    lists: list[tuple[set[str], float]] = []
+    second = asyncio.Event()
+
+    def listed(uids: set[str], asked: float) -> None:
+        lists.append((uids, asked))
+        if len(lists) == 2:
+            second.set()
+
+    view = View()
+    create(server, "a")
+    create(server, "b")
+    server.inject(Fault(watch=streaming, delay=0.2))
+    reflector = Reflector(
+        client,
+        PODS,
+        Pod,
+        changed=view.changed,
+        gone=view.gone,
+        listed=listed,
+        streaming=streaming,
+        backoff=Backoff(base=0.001, cap=0.02, rng=random.Random(1)),
+        clock=lambda: now,
+    )
+    async with running(reflector):
+        await asyncio.sleep(0.1)
+        now = 5.0  # the first list has been asked for, and is on its way
+        await view.agrees(server)
+        await reflector.synced.wait()
+        first = {uid for uid, _ in view.pods.values()}
+        await server.stop()
+        delete(server, "a")
+        create(server, "c")
+        server.compact()
+        await server.restart()
+        await view.agrees(server)
+        await second.wait()
+    assert lists == [(first, 0.0), ({uid for uid, _ in view.pods.values()}, 5.0)]

@@ -233,6 +233,12 @@ static void a_context_that_two_threads_destroy_at_the_same_moment_is_counted_off
 }
 
 enum { ENTRIES = 200 };
+#ifdef __SANITIZE_ADDRESS__
+#define WITH_SANITIZER true
+#else
+#define WITH_SANITIZER false
+#endif
+
 static char code_ptx[64 * ENTRIES + 100];
 
 static void write_code(void)
@@ -262,7 +268,8 @@ static void *load_code(void *own)
     return NULL;
 }
 
-/* The library asks the driver what came with a call: not about a module that has gone with its context. */
+/* The library asks the driver what came with a call: not about a module that has gone with its context. The program itself
+ * passes handles that are gone, which simgpu reads, so that a sanitizer ends it. */
 static void a_context_may_be_destroyed_while_others_load_code_in_it(void)
 {
     pthread_t t[3];
@@ -323,7 +330,7 @@ int main(void)
     IN(three, contexts_that_end_at_the_same_time_take_their_own_memory_along);
     IN(two, a_context_that_two_threads_destroy_at_the_same_moment_is_counted_off);
     setenv("SIMGPU_POLICY", "7", 1);
-    IN(CARD_A "=2GiB,context=256MiB", a_context_may_be_destroyed_while_others_load_code_in_it);
+    if (!WITH_SANITIZER) IN(CARD_A "=2GiB,context=256MiB", a_context_may_be_destroyed_while_others_load_code_in_it);
     unsetenv("SIMGPU_POLICY");
     IN(CARD_A "=600MiB", without_the_agents_figure_a_context_is_measured);
     IN(two, wrong_arguments_get_the_drivers_answers);

@@ -52,7 +52,7 @@ class Doubt:
         if pod.metadata.uid != uid:
             self._feed.gone(uid)
         elif pod.spec.node_name:
-            self._feed.changed(pod)
+            self._feed.looked(pod)
         else:
             self._drop(uid, "not bound")
 

@@ -1,5 +1,9 @@
 """Keeps the ledger in step with the API: cards from ExtendedResources, holds from the annotations of bound pods.
 
+A pod may be known from a single read before the watch shows it (``looked``). The answer may come after the news that
+the pod is gone, or the pod may go while there is no watch. So the UIDs of the last pods that went are remembered, and
+every list is compared with what is held (``listed``).
+
 The API is the truth after a restart. While running, a bound pod's hold is not changed by edits of its annotation:
 only Fractile writes it, so any other change is reported as an event and undone by ``repair``.
 """
@@ -31,6 +35,9 @@ Freed = Callable[[NodeName], None]
 Shown = Callable[[ExtendedResource, Card], None]
 NeedsRepair = Callable[[Pod], None]
 Eased = Callable[[str], None]  # of a namespace
+
+
+_DEPARTED = 20_000  # more than any API server deletes in the time of a call
 
 
 def _nobody_waits(namespace: str) -> None:
@@ -110,10 +117,33 @@ class PodFeed:
         self._warn = warn
         self._freed = freed
         self._needs_repair = needs_repair
+        self._departed: dict[PodUID, None] = {}  # the last that went, the oldest first
 
     def changed(self, pod: Pod) -> None:
-        """A pod appeared or changed."""
+        """The watch, or a list, says that a pod appeared or changed."""
         uid = PodUID(pod.metadata.uid)
+        self._departed.pop(uid, None)
+        self._apply(pod, uid)
+
+    def looked(self, pod: Pod) -> None:
+        """The pod as a single read has it; nothing if it is known to have gone meanwhile."""
+        uid = PodUID(pod.metadata.uid)
+        if uid not in self._departed:
+            self._apply(pod, uid)
+
+    def listed(self, uids: set[str], asked: float) -> None:
+        """All pods that exist, of a list that was asked for at ``asked`` (the ledger's clock): the others are gone."""
+        held = [uid for uid, entry in self._ledger.entries() if uid not in uids and entry.since < asked]
+        # No charge hangs on these: one that is younger than the list comes back with the watch.
+        others = [uid for uid in self._ledger.conflicts() if uid not in uids]
+        waiting = [pod.uid for pod in self._waiting.oldest_first() if pod.uid not in uids]
+        for uid in waiting:
+            self._waiting.discard(uid)
+        for uid in others + held:
+            log.warning("hold of a pod that does not exist uid=%s", uid)
+            self.gone(uid)
+
+    def _apply(self, pod: Pod, uid: PodUID) -> None:
         if pod.finished:
             self.gone(uid)
         elif pod.spec.node_name:
@@ -124,6 +154,10 @@ class PodFeed:
 
     def gone(self, uid: PodUID) -> None:
         """A pod finished or was deleted: what it held is free, and who could not be charged before may be now."""
+        self._departed.pop(uid, None)
+        self._departed[uid] = None
+        if len(self._departed) > _DEPARTED:
+            del self._departed[next(iter(self._departed))]
         self._waiting.discard(uid)
         entry = self._ledger.release(uid)
         if entry is None:

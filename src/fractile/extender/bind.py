@@ -136,7 +136,7 @@ class Binder:
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid:
             return Refusal(Code.GONE, "the pod was deleted")
-        self._feed.changed(pod)  # from now on ``control.doubt`` can ask for it by name
+        self._feed.looked(pod)  # from now on ``control.doubt`` can ask for it by name
         return parse_pod(pod, self._unit, self._dialects)
 
     async def _earlier(self, args: BindingArgs, uid: PodUID) -> Entry | Refusal | None:
@@ -149,7 +149,7 @@ class Binder:
         # kube-scheduler changed its mind after a Binding of unknown outcome: did that one succeed?
         pod = await self._get(args)
         if pod is not None and pod.metadata.uid == uid and pod.spec.node_name:
-            self._feed.changed(pod)
+            self._feed.looked(pod)
             return Refusal(Code.ELSEWHERE, f"the pod is already bound to {pod.spec.node_name}")
         if entry.sent:
             return Refusal(Code.ELSEWHERE, f"a Binding to {entry.placement.node} had no answer and may still arrive")
@@ -243,7 +243,7 @@ class Binder:
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid or not pod.spec.node_name:
             return False
-        self._feed.changed(pod)
+        self._feed.looked(pod)
         return pod.spec.node_name == args.node
 
     async def _get(self, args: BindingArgs) -> Pod | None:

@@ -50,6 +50,11 @@ class _Known(msgspec.Struct, frozen=True, gc=False):
 
 
 _Key = tuple[str, str]
+Listed = Callable[[set[str], float], None]  # UIDs, and when they were asked for
+
+
+def _nobody_compares(uids: set[str], asked: float) -> None:
+    """Where the collection is known from nowhere else."""
 
 
 class Reflector(Generic[K]):
@@ -57,6 +62,8 @@ class Reflector(Generic[K]):
 
     A pod deleted and created anew under its name is ``gone`` with the old uid, then ``changed`` with the new one, even
     when both happened unseen. ``synced`` is set when all objects of the first list have been reported.
+    ``listed`` is called after each whole list with the UIDs of all that exist, and with the time of ``clock`` at which
+    the list was asked for: what was known before that time and is not among them is gone, however it became known.
     ``streaming`` asks for the list as a watch (sendInitialEvents), which spares the server's memory, where it can.
     """
 
@@ -68,6 +75,7 @@ class Reflector(Generic[K]):
         *,
         changed: Callable[[K], None],
         gone: Callable[[Gone], None],
+        listed: Listed = _nobody_compares,
         label_selector: str = "",
         field_selector: str = "",
         streaming: bool = False,
@@ -82,6 +90,7 @@ class Reflector(Generic[K]):
         self._type = type
         self._changed = changed
         self._gone = gone
+        self._listed = listed
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._streaming_tries = _STREAMING_TRIES if streaming else 0
@@ -152,7 +161,7 @@ class Reflector(Generic[K]):
     async def _list(self) -> None:
         decoder = msgspec.json.Decoder(self._type)
         seen: set[_Key] = set()
-        version = ""
+        version, asked = "", self._clock()
         pages = self._client.pages(self._path, label_selector=self._label_selector, field_selector=self._field_selector)
         async with aclosing(pages):
             async for page in pages:
@@ -162,7 +171,7 @@ class Reflector(Generic[K]):
                     metadata, decoded = decode_leniently(decoder, raw, f"list of {self._path}")
                     seen.add(self._see(metadata, decoded))
                 version = page.resource_version
-        self._complete(seen, version)
+        self._complete(seen, version, asked)
 
     async def _try_streaming(self) -> None:
         """Streaming is given up when the server refuses it, or when its end mark fails to come twice."""
@@ -178,6 +187,7 @@ class Reflector(Generic[K]):
     async def _stream(self) -> None:
         """List and watch in one stream; what it reports before the end mark is not yet the whole."""
         seen: set[_Key] | None = set()
+        asked = self._clock()
         async with aclosing(self._watch(initial_events=True)) as events:
             async for event in events:
                 if seen is None:
@@ -187,7 +197,7 @@ class Reflector(Generic[K]):
                     seen.add((event.metadata.namespace, event.metadata.name))
                 elif INITIAL_EVENTS_END in (event.metadata.annotations or {}):
                     # What was deleted during the list is in ``seen`` but no longer known, so it is not missed here.
-                    self._complete(seen, event.metadata.resource_version)
+                    self._complete(seen, event.metadata.resource_version, asked)
                     self._streaming_tries = _STREAMING_TRIES
                     seen = None
 
@@ -220,10 +230,11 @@ class Reflector(Generic[K]):
         elif event.type is not EventType.BOOKMARK:
             self._see(event.metadata, event.object)
 
-    def _complete(self, seen: set[_Key], version: str) -> None:
+    def _complete(self, seen: set[_Key], version: str, asked: float) -> None:
         """All objects that exist at ``version`` are in ``seen``: the others are gone."""
         for key in [key for key in self._known if key not in seen]:
             self._forget(key)
+        self._listed({known.uid for known in self._known.values()}, asked)
         self._version = version
         self._heard = self._clock()
         self.synced.set()

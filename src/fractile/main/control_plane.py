@@ -320,6 +320,7 @@ async def _lead(
                 lambda gone: choice.placing.pod_gone(PodUID(gone.uid)),
                 *([sweeper.gone] if sweeper else []),
             ),
+            listed=pod_feed.listed,
         )
         binder = Binder(
             ledger=ledger,
