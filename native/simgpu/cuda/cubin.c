@@ -6,18 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An image lies where the program has put it: nothing in it need be aligned. */
+typedef Elf64_Ehdr header __attribute__((aligned(1)));
+typedef Elf64_Shdr section __attribute__((aligned(1)));
+typedef Elf64_Sym symbol_entry __attribute__((aligned(1)));
+
 struct elf {
     const unsigned char *file;
     size_t size;
-    const Elf64_Ehdr *head;
-    const Elf64_Shdr *sections;
+    const header *head;
+    const section *sections;
     size_t at[1024]; /* where a section begins in the module's variables; SIZE_MAX: it is none */
 };
 
 static const char *text_at(const struct elf *e, unsigned table, uint32_t offset)
 {
     if (table >= e->head->e_shnum || e->sections[table].sh_type == SHT_NOBITS) return "";
-    const Elf64_Shdr *t = &e->sections[table];
+    const section *t = &e->sections[table];
     if (offset >= t->sh_size || t->sh_offset > e->size || t->sh_size > e->size - t->sh_offset) return "";
     const char *text = (const char *)e->file + t->sh_offset + offset;
     return memchr(text, 0, t->sh_size - offset) ? text : "";
@@ -34,7 +39,7 @@ static bool is_global(const struct elf *e, unsigned i)
 static void lay_out(struct elf *e, struct sim_image *image)
 {
     for (unsigned i = 0; i < e->head->e_shnum && i < 1024; i++) {
-        const Elf64_Shdr *s = &e->sections[i];
+        const section *s = &e->sections[i];
         e->at[i] = SIZE_MAX;
         if (!is_global(e, i) || s->sh_size > 1ull << 50) continue;
         e->at[i] = (size_t)sim_round(image->global_bytes, s->sh_addralign && s->sh_addralign <= 1 << 20 ? s->sh_addralign : 1);
@@ -42,7 +47,7 @@ static void lay_out(struct elf *e, struct sim_image *image)
     }
 }
 
-static void add_symbol(const struct elf *e, struct sim_image *image, const Elf64_Shdr *table, const Elf64_Sym *symbol)
+static void add_symbol(const struct elf *e, struct sim_image *image, const section *table, const symbol_entry *symbol)
 {
     if (ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT || symbol->st_shndx >= e->head->e_shnum || symbol->st_shndx >= 1024) return;
     if (e->at[symbol->st_shndx] == SIZE_MAX) return;
@@ -58,14 +63,14 @@ static void add_symbol(const struct elf *e, struct sim_image *image, const Elf64
 static void read_symbols(const struct elf *e, struct sim_image *image)
 {
     for (unsigned i = 0; i < e->head->e_shnum; i++) {
-        const Elf64_Shdr *s = &e->sections[i];
+        const section *s = &e->sections[i];
         if (s->sh_type != SHT_SYMTAB || s->sh_offset > e->size || s->sh_size > e->size - s->sh_offset) continue;
-        const Elf64_Sym *symbols = (const void *)(e->file + s->sh_offset);
+        const symbol_entry *symbols = (const void *)(e->file + s->sh_offset);
         for (size_t n = 0; n < s->sh_size / sizeof *symbols; n++) add_symbol(e, image, s, &symbols[n]);
     }
 }
 
-static const Elf64_Shdr *text_of(const struct elf *e, const char *kernel)
+static const section *text_of(const struct elf *e, const char *kernel)
 {
     static const char text[] = ".text.";
     for (unsigned i = 0; i < e->head->e_shnum; i++) {
@@ -76,10 +81,10 @@ static const Elf64_Shdr *text_of(const struct elf *e, const char *kernel)
 }
 
 /* A kernel has code, and a bank for its parameters. */
-static bool add_kernel(const struct elf *e, struct sim_image *image, const Elf64_Shdr *bank, const char *name, uint64_t *sum)
+static bool add_kernel(const struct elf *e, struct sim_image *image, const section *bank, const char *name, uint64_t *sum)
 {
     size_t length = strlen(name) + 1;
-    const Elf64_Shdr *code = text_of(e, name);
+    const section *code = text_of(e, name);
     struct sim_kernel *k = code && code->sh_type != SHT_NOBITS && length <= SIM_NAME ? calloc(1, sizeof *k + length) : NULL;
     if (!k) return true;
     k->bytes = code->sh_size + (bank->sh_type == SHT_NOBITS ? 0 : bank->sh_size);
@@ -107,7 +112,7 @@ bool sim_parse_elf(struct sim_image *image, const unsigned char *file, size_t si
 {
     struct elf e = {.file = file, .head = (const void *)file};
     if (size && size < sizeof *e.head) return false;
-    uint64_t end = e.head->e_shoff + (uint64_t)e.head->e_shnum * sizeof(Elf64_Shdr);
+    uint64_t end = e.head->e_shoff + (uint64_t)e.head->e_shnum * sizeof(section);
     if (memcmp(file, ELFMAG, SELFMAG) != 0 || (size && end > size)) return false;
     e.size = size ? size : end;
     e.sections = (const void *)(file + e.head->e_shoff);

@@ -38,7 +38,8 @@ static int digits = 1; /* of a kernel's number: names may be long */
 static void *machine_code(unsigned kernels, size_t bytes, size_t common)
 {
     unsigned sections = 2 * kernels + 3;
-    size_t names = 64 + kernels * (64 + 2 * (size_t)digits), size = sizeof(Elf64_Ehdr) + names + kernels * (bytes + 512) + common + sections * sizeof(Elf64_Shdr);
+    size_t names = 64 + kernels * (64 + 2 * (size_t)digits), sizes = sizeof(Elf64_Ehdr) + names + kernels * (bytes + 512) + common;
+    size_t size = (sizes + 7) / 8 * 8 + sections * sizeof(Elf64_Shdr);
     unsigned char *image = calloc(1, size);
     Elf64_Ehdr *h = (void *)image;
     *h = (Elf64_Ehdr){.e_ident = ELFMAG, .e_shoff = size - sections * sizeof(Elf64_Shdr), .e_shnum = (Elf64_Half)sections,
