@@ -176,6 +176,21 @@ async def test_a_choice_that_nobody_confirms_keeps_the_container_from_starting(m
         assert w.kubelet.started(pod, "main") is None
 
 
+async def test_a_namesake_created_meanwhile_confirms_nothing() -> None:
+    """The pod was deleted while its move was waited for; another one of its name has the card that kubelet chose."""
+    async with world() as w:
+        full = w.admit(Asks("main", 15), on={"main": [B]})
+        await w.kubelet.running(full)
+        pod = w.admit(Asks("main", 8), on={"main": [B]}, name="twice")
+        await until(lambda: placement.CHOICE_ANNOTATION in w.annotations(pod))
+        choice = placement.decode(w.annotations(pod)[placement.CHOICE_ANNOTATION])
+        w.server.delete(paths.pod("default", "twice"))
+        w.write_placement(w.bind(Asks("main", 8), on=None, name="twice"), choice)
+        message = await w.kubelet.refused("is gone")
+        assert pod.metadata.name in message
+        assert w.kubelet.started(pod, "main") is None
+
+
 async def test_the_api_server_being_away_at_steering_costs_no_pod() -> None:
     async with world() as w:
         w.server.inject(Fault(method="GET", path="/pods/p1", times=1, status=403))

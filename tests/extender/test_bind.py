@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fractile.errors import ApiError, FractileError, Unreachable
+from fractile.control import wakeup
+from fractile.errors import ApiError, FractileError, NotLeading, Unreachable
 from fractile.kube import paths
 from fractile.ledger.ledger import State
 from fractile.model.refusal import Code, Refusal
@@ -26,6 +27,12 @@ BINDING = "/binding"
 async def p() -> AsyncGenerator[Plane, None]:
     async with plane() as made:
         yield made
+
+
+@pytest.fixture
+def left() -> list[float]:
+    """Seconds that the lead is sure to last."""
+    return [60.0]
 
 
 def args(pod: Pod, node: str = "n1") -> BindingArgs:
@@ -302,6 +309,58 @@ async def test_a_pod_bound_before_a_restart_is_a_success_with_the_placement_it_h
 # ── kube-scheduler changes its mind ──────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_a_namesake_that_is_bound_there_does_not_make_a_refused_bind_a_success(p: Plane) -> None:
+    """The pod was deleted and created again unseen, and the new one is bound to the same node."""
+    first = p.submit("p")
+    p.server.delete(paths.pod("default", "p"))
+    second = p.create("p", node="n1")
+    p.server.inject(Fault(method="POST", path=BINDING, status=409))
+    refusal = await bind(p, first)
+    assert refusal is not None
+    assert refusal.code is Code.ELSEWHERE
+    assert p.entry(first) is None
+    assert second.metadata.uid != first.metadata.uid
+
+
+async def test_a_refused_binding_wakes_who_waits_for_the_room(p: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeup, "_GATHER", 0.01)
+    in_use(p.ledger, "n1", FULL)
+    in_use(p.ledger, "n2", FULL, FULL)
+    refused = p.submit("p", container(memory=FULL))
+    p.server.inject(Fault(method="POST", path=BINDING, delay=0.1, status=403))
+    task = asyncio.create_task(p.wakeup.run())
+    call = asyncio.create_task(bind(p, refused))
+    await until(lambda: p.entry(refused) is not None)
+    p.submit("waits", container(memory=FULL))
+    assert await call is not None
+    await until(lambda: wakeup.ANNOTATION in p.annotations("waits"))
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_write_that_was_not_begun_leaves_no_hold(left: list[float]) -> None:
+    """Whoever leads now places the pod; a hold here would outlive that by half a minute, should this one lead again."""
+    async with plane(fence=lambda: left[0]) as p:
+        pod = p.submit("p")
+        left[0] = 0.0
+        with pytest.raises(NotLeading):
+            await bind(p, pod)
+        assert p.entry(pod) is None
+        assert p.free("n1") == [FULL, FULL]
+
+
+async def test_one_that_was_not_begun_says_nothing_of_an_earlier_one(left: list[float]) -> None:
+    async with plane(fence=lambda: left[0]) as p:
+        p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
+        pod = p.submit("p")
+        with pytest.raises(Unreachable):
+            await bind(p, pod)
+        left[0] = 0.0
+        with pytest.raises(NotLeading):
+            await bind(p, pod)
+        assert p.free("n1") == [FULL - 8138, FULL]
+
+
 MAY_ARRIVE = Refusal(Code.ELSEWHERE, "a Binding to n1 had no answer and may still arrive")
 
 
@@ -372,9 +431,13 @@ async def test_a_cancelled_write_may_still_arrive(p: Plane) -> None:
     pod = p.submit("p")
     call = asyncio.create_task(bind(p, pod, "n1"))
     await asyncio.sleep(0.1)
+    p.clock.now += 20
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
+    held = p.entry(pod)
+    assert held is not None
+    assert held.since == p.clock.now
     assert p.free("n1") == [FULL - 8138, FULL]
     assert await bind(p, pod, "n2") in (MAY_ARRIVE, Refusal(Code.ELSEWHERE, "the pod is already bound to n1"))
 
