@@ -32,16 +32,17 @@ def test_no_container_mounts_over_the_library_or_its_limits(kind: str, path: str
     for way in (
         {"volumeMounts": [{"mountPath": "/data"}, {"mountPath": path}]},
         {"volumeDevices": [{"devicePath": path}]},
+        {"terminationMessagePath": path},
     ):
         denied = fence.denied(pod(way, kind))
         assert denied is not None
         assert SENTENCE in denied.reason
-        assert f"container c of pod team/p has a mount or device at {path};" in denied.reason
+        assert f"container c of pod team/p has a mount, device or terminationMessagePath at {path};" in denied.reason
 
 
 @pytest.mark.parametrize("path", mount_places.ELSEWHERE)
 def test_elsewhere_it_mounts_what_it_likes(path: str) -> None:
-    assert fence.denied(pod({"volumeMounts": [{"mountPath": path}], "volumeDevices": None})) is None
+    assert fence.denied(pod({"volumeMounts": [{"mountPath": path}], "terminationMessagePath": path})) is None
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=8), st.booleans())

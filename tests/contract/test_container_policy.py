@@ -106,7 +106,7 @@ def refused(who: Kubectl, things: list[dict[str, Any]], sentence: str) -> bool:
 @pytest.mark.parametrize("path", mount_places.OURS)
 def test_nothing_is_mounted_where_the_library_and_its_limits_are(tina: Kubectl, path: str) -> None:
     device = {"volumeDevices": [{"name": "block", "devicePath": path}]}
-    ways = (mount(path), mount(path, subPath="a"), device)
+    ways = (mount(path), mount(path, subPath="a"), device, {"terminationMessagePath": path})
     assert refused(tina, [pod(way, kind=kind) for kind in CONTAINERS for way in ways], MOUNTS)
 
 

@@ -1,5 +1,6 @@
 """What becomes of assumptions whose Binding nobody has heard of."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -53,6 +54,20 @@ async def test_a_binding_that_arrived_after_all_is_bound(p: Plane, pod: Pod) -> 
     assert entry.state is State.BOUND
     assert p.free() == [FULL - 8138, FULL]
     assert p.ledger.overdue(EXPIRY) == []
+
+
+async def test_an_answer_from_before_another_write_decides_nothing(p: Plane, pod: Pod) -> None:
+    """While the API server says "not bound", kube-scheduler has asked again, and the second Binding is on its way."""
+    p.server.inject(Fault(method="GET", path="/pods/p", delay=0.2))
+    asked = asyncio.create_task(resolve(p))
+    await asyncio.sleep(0.1)
+    p.ledger.sent(PodUID(pod.metadata.uid))
+    await asked
+    assert p.free() == [FULL - 8138, FULL]
+    assert p.ledger.overdue(EXPIRY) == []
+    p.clock.now += EXPIRY
+    await resolve(p)
+    assert p.free() == [FULL, FULL]
 
 
 async def test_a_binding_that_never_arrived_gives_its_cards_back(p: Plane, pod: Pod) -> None:

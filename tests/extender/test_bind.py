@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fractile.control import wakeup
+from fractile.control.doubt import EXPIRY
 from fractile.errors import ApiError, FractileError, NotLeading, Unreachable
 from fractile.kube import paths
 from fractile.ledger.ledger import State
@@ -424,6 +425,20 @@ async def test_the_time_for_an_answer_begins_when_the_write_was_given_up(p: Plan
     held = p.entry(pod)
     assert held is not None
     assert held.since == first + 20
+
+
+async def test_a_second_write_on_its_way_has_all_of_the_time(p: Plane) -> None:
+    p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
+    pod = p.submit("p")
+    with pytest.raises(Unreachable):
+        await bind(p, pod, "n1")
+    p.clock.now += 30
+    p.server.inject(Fault(method="POST", path=BINDING, delay=0.3))
+    call = asyncio.create_task(bind(p, pod, "n1"))
+    await asyncio.sleep(0.1)
+    p.clock.now += 10
+    assert p.ledger.overdue(EXPIRY) == []
+    assert await call is None
 
 
 async def test_a_cancelled_write_may_still_arrive(p: Plane) -> None:

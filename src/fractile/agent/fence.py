@@ -26,9 +26,10 @@ def denied(pod: MountingPod) -> Denied | None:
     for container, path in inside_paths(pod):
         if covers(path):
             return Denied(
-                f"container {container} of pod {pod.metadata.namespace}/{pod.metadata.name} has a mount or device at "
-                f"{path[:200]}; Fractile puts its library and the limits of the container at {', '.join(OURS)}, so "
-                "nothing may be mounted there, below or above: choose another mountPath and create the pod again"
+                f"container {container} of pod {pod.metadata.namespace}/{pod.metadata.name} has a mount, device or "
+                f"terminationMessagePath at {path[:200]}; Fractile puts its library and the limits of the container at "
+                f"{', '.join(OURS)}, so nothing may be mounted there, below or on a parent directory: choose another "
+                "path and create the pod again"
             )
     return None
 

@@ -41,6 +41,7 @@ class Doubt:
         if waiting is None:  # the watch has seen it go, or bound with another placement
             self._drop(uid, "no longer waiting")
             return
+        asked = self._ledger.entry(uid)
         try:
             pod = await self._client.get(paths.pod(waiting.namespace, waiting.name), Pod)
         except FractileError as e:
@@ -53,7 +54,7 @@ class Doubt:
             self._feed.gone(uid)
         elif pod.spec.node_name:
             self._feed.looked(pod)
-        else:
+        elif self._ledger.entry(uid) is asked:  # else another write went out meanwhile, which this answer may not know
             self._drop(uid, "not bound")
 
     def _drop(self, uid: PodUID, reason: str) -> None:

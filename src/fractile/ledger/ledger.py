@@ -310,7 +310,7 @@ class Ledger:
         entry = self._entries.get(uid)
         if entry is None:
             return False
-        self._entries[uid] = msgspec.structs.replace(entry, sent=True)
+        self._entries[uid] = msgspec.structs.replace(entry, sent=True, since=self._clock())
         return entry.sent
 
     def statistics(self) -> Statistics:

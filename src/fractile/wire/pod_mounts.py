@@ -17,6 +17,7 @@ class VolumeDevice(KubeStruct, frozen=True):
 class MountingContainer(Container, frozen=True):
     volume_mounts: list[VolumeMount] | None = None
     volume_devices: list[VolumeDevice] | None = None
+    termination_message_path: str = ""
 
 
 class MountingSpec(PodSpec, frozen=True):
@@ -26,7 +27,7 @@ class MountingSpec(PodSpec, frozen=True):
 
 
 class MountingPod(Pod, frozen=True):
-    """A pod with the mounts and block devices of its containers."""
+    """A pod with the mounts, block devices and files of last messages of its containers."""
 
     spec: MountingSpec = MountingSpec()
 
@@ -39,3 +40,5 @@ def inside_paths(pod: MountingPod) -> Iterator[tuple[str, str]]:
             yield container.name, mount.mount_path
         for device in container.volume_devices or ():
             yield container.name, device.device_path
+        if container.termination_message_path:  # kubelet mounts a file there, which the container may write
+            yield container.name, container.termination_message_path
