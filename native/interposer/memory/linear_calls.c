@@ -7,6 +7,7 @@
 #include "memory/linear.h"
 #include "memory/linear_records.h"
 #include "memory/margin_pool.h"
+#include "memory/place.h"
 #include "memory/pool.h"
 #include "memory/pool_pieces.h"
 #include "memory/pool_shrink.h"
@@ -127,7 +128,8 @@ static CUresult free_of_pool(CUdeviceptr p)
     fr_pools_free_beside_waits();
     fr_pools_shrinking(&s, FR_WAITS);
     CUresult r = REAL(cuMemFree_v2)(p);
-    if (!r && !REAL(cuCtxGetDevice)(&device)) fr_margin_tidy(device);
+    int card = fr_card_here(&device);
+    if (!r && card != FR_NO_CARD) fr_margin_tidy(card);
     fr_pools_shrunk(&s);
     return r;
 }

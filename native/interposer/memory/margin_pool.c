@@ -146,20 +146,17 @@ static bool allocate(const struct fr_pool_request *q, uint64_t size)
 
 bool fr_margin_allocate(const struct fr_pool_request *q) { return allocate(q, size_for(q)); }
 
-/* After a free that has waited: what holds nothing goes back at once, as linear memory does. */
-void fr_margin_tidy(CUdevice d)
+/* After a free that has waited: what holds nothing goes back at once, as linear memory does. A pool that has lost its place while
+ * somebody allocated from it is in the list of all pools alone. */
+void fr_margin_tidy(int card)
 {
-    for (int i = 0; d >= 0 && d < DEVICES && i < POOLS; i++) {
-        struct fr_pool *p = *place(d, i) ? hold(d, i) : NULL;
-        if (!p) continue;
-        if (p->charged && fr_pool_unused(p) >= p->charged) {
-            struct fr_op back;
-            fr_free_begin(&back, p->card);
-            REAL(cuMemPoolTrimTo)(p->handle, 0);
-            fr_pool_settle(p);
-            fr_free_end(&back, 0);
-        }
-        fr_pool_done(p);
+    for (struct fr_pool *p = fr_pool_next(NULL, card); p; p = fr_pool_next(p, card)) {
+        struct fr_op back;
+        if (!p->margin || !p->charged || fr_pool_unused(p) < p->charged) continue;
+        fr_free_begin(&back, card);
+        REAL(cuMemPoolTrimTo)(p->handle, 0);
+        fr_pool_settle(p);
+        fr_free_end(&back, 0);
     }
 }
 
@@ -222,7 +219,7 @@ void fr_margin_piece_free(CUdeviceptr p)
     fr_free_begin(&back, pool ? pool->card : FR_NO_CARD);
     REAL(cuMemFree_v2)(p);
     atomic_fetch_sub(&fr_margin_pieces, 1);
-    if (pool) fr_pool_settle(pool), fr_margin_tidy(pool->device); /* some drivers keep what an empty pool has until they are asked for it */
+    if (pool) fr_pool_settle(pool), fr_margin_tidy(pool->card); /* some drivers keep what an empty pool has until they are asked for it */
     fr_free_end(&back, 0);
     if (pool) fr_pool_done(pool);
 }

@@ -16,7 +16,7 @@ bool fr_margin_allocate(const struct fr_pool_request *q); /* false: not possible
 extern _Atomic uint32_t fr_margin_pieces;                 /* small linear memory that is there */
 bool fr_margin_piece_gone(CUdeviceptr p);                 /* it was freed; false: it is none of these */
 void fr_margin_piece_free(CUdeviceptr p);                 /* its context ends, which the pool outlives */
-void fr_margin_tidy(CUdevice device);
+void fr_margin_tidy(int card);                            /* after frees that have waited: what is empty goes back */
 bool fr_margin_holds(CUdeviceptr p);
 bool fr_margin_small(CUdeviceptr *out, size_t size, const struct fr_place *at);
 
