@@ -14,8 +14,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-_Atomic uint32_t fr_era;
-
 static inline void relax(void)
 {
 #if defined(__x86_64__)
@@ -27,7 +25,7 @@ static inline void relax(void)
 
 void fr_lock(struct fr_lock *lock)
 {
-    uint32_t mine = atomic_load_explicit(&fr_era, memory_order_relaxed) + 1;
+    uint32_t mine = fr_era_now() + 1;
     if (!mine) mine = 1;
     for (unsigned turn = 1;; turn++) {
         uint32_t seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
@@ -47,7 +45,7 @@ void fr_unlock(struct fr_lock *lock)
 
 static uint32_t mutex_of_this_process(void)
 {
-    uint32_t mine = (atomic_load_explicit(&fr_era, memory_order_relaxed) + 1) << 1;
+    uint32_t mine = (fr_era_now() + 1) << 1;
     return mine ? mine : 2;
 }
 

@@ -2,12 +2,11 @@
 #ifndef FRACTILE_BASE_LOCK_H
 #define FRACTILE_BASE_LOCK_H
 
+#include "base/era.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Another number in a forked child: what is remembered from before is void. ledger/process.c counts. */
-extern _Atomic uint32_t fr_era;
 
 /* For the library's own tables: held for a handful of instructions, never across a driver call. */
 struct fr_lock { _Atomic uint32_t word; };

@@ -3,6 +3,7 @@
 #include "ledger/process.h"
 
 #include "base/compiler.h"
+#include "base/era.h"
 #include "base/kernel.h"
 #include "base/lock.h"
 #include "ledger/attach.h"
@@ -20,53 +21,36 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18
-#endif
 #define RETRY_MS 100 /* what failed may be put right: descriptors freed, a slot left, a page written */
 
 struct page {
     _Atomic uint32_t looked, joined; /* the files are mapped; a slot is ours */
-    _Atomic uint32_t noted;          /* fr_era counts this process */
     _Atomic uint32_t busy;           /* somebody is setting up */
     _Atomic uint32_t look_again_ms, join_again_ms;
 };
-static struct page *_Atomic this_process;
-static _Atomic bool wiped_by_us;
+_Static_assert(sizeof(struct page) <= FR_OWN_BYTES, "it lies in the page of base/era.h");
+
 /* What pthread_atfork calls; that itself is no symbol of libc.so. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) __attribute__((weak));
 
-static void in_child(void) /* on kernels before 4.14, and for what a child must not keep */
+static void in_child(void) /* for old kernels, and for what a child must not keep */
 {
-    struct page *p = atomic_load(&this_process);
-    if (p && atomic_load(&wiped_by_us)) memset(p, 0, sizeof *p);
+    fr_own_page_in_child();
     fr_slot_in_child();
 }
 
-static struct page *new_page(void)
-{
-    struct page *none = NULL, *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL;
-    atomic_store(&p->looked, 0); /* a page that is read before it is written costs two faults */
-    if (madvise(p, sizeof *p, MADV_WIPEONFORK) != 0) atomic_store(&wiped_by_us, true);
-    if (atomic_compare_exchange_strong(&this_process, &none, p)) {
-        if (__register_atfork) __register_atfork(fr_slot_before_fork, fr_slot_after_fork, in_child, NULL);
-        return p;
-    }
-    munmap(p, sizeof *p);
-    return none;
-}
-
+/* NULL: no memory. */
 static struct page *page(void)
 {
-    struct page *p = atomic_load_explicit(&this_process, memory_order_acquire);
-    return likely(p != NULL) ? p : new_page();
+    struct fr_own_page *p = fr_own_page_now();
+    return likely(p != NULL) ? (struct page *)p->own : NULL;
 }
 
 static void begin(struct page *p)
 {
+    static _Atomic bool listens; /* a child of ours does so too */
     for (uint32_t nobody = 0; !atomic_compare_exchange_weak(&p->busy, &nobody, 1); nobody = 0) fr_sleep_us(20);
-    if (!atomic_exchange(&p->noted, 1)) atomic_fetch_add(&fr_era, 1);
+    if (__register_atfork && !atomic_exchange(&listens, true)) __register_atfork(fr_slot_before_fork, fr_slot_after_fork, in_child, NULL);
 }
 
 static bool too_early(_Atomic uint32_t *again_ms)

@@ -112,6 +112,23 @@ static void a_forked_child_holds_nothing_and_gets_a_place_of_its_own(void)
     EXPECT(take(0, 54 * MIB));
 }
 
+/* Who sets a process up may hold a lock already, and others wait for it. */
+static void a_lock_that_is_taken_before_a_process_is_set_up_stays_taken(void)
+{
+    struct fr_mutex turn = {0};
+    fr_mutex_lock(&turn);
+    EXPECT(fr_process_attach() != NULL);
+    EXPECT(!fr_mutex_try(&turn));
+}
+
+static void a_lock_stays_taken_while_a_process_is_set_up(void)
+{
+    make_container(64 * MIB, 1, 8);
+    EXPECT_EQ(wait_for(IN_CHILD(a_lock_that_is_taken_before_a_process_is_set_up_stays_taken())), 0); /* the first of all */
+    EXPECT(fr_process_attach() != NULL);
+    EXPECT_EQ(wait_for(IN_CHILD(a_lock_that_is_taken_before_a_process_is_set_up_stays_taken())), 0); /* one that was forked */
+}
+
 static void a_dead_parent_is_dead_though_its_child_lives(void)
 {
     int pipes[2];
@@ -385,6 +402,7 @@ static int tests(void)
     RUN_ALONE(the_slot_says_who_it_is);
     RUN_ALONE(a_name_full_of_brackets_is_told_as_it_is);
     RUN_ALONE(a_forked_child_holds_nothing_and_gets_a_place_of_its_own);
+    RUN_ALONE(a_lock_stays_taken_while_a_process_is_set_up);
     RUN_ALONE(a_dead_parent_is_dead_though_its_child_lives);
     RUN_ALONE(a_program_that_closes_all_descriptors_stays_alive_to_others);
     RUN_ALONE(a_program_that_becomes_another_leaves_nothing);
