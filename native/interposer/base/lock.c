@@ -41,6 +41,17 @@ void fr_unlock(struct fr_lock *lock)
     atomic_store_explicit(&lock->word, 0, memory_order_release);
 }
 
+void fr_once_slowly(struct fr_once *once, void (*set_right)(void))
+{
+    uint32_t era = fr_era_now();
+    fr_lock(&once->lock);
+    if (atomic_load(&once->era) != era) {
+        set_right();
+        atomic_store_explicit(&once->era, era, memory_order_release);
+    }
+    fr_unlock(&once->lock);
+}
+
 /* ---- the one that sleeps: twice the era plus two, and one more where somebody waits ---- */
 
 static uint32_t mutex_of_this_process(void)

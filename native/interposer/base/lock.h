@@ -2,6 +2,7 @@
 #ifndef FRACTILE_BASE_LOCK_H
 #define FRACTILE_BASE_LOCK_H
 
+#include "base/compiler.h"
 #include "base/era.h"
 
 #include <stdatomic.h>
@@ -18,5 +19,16 @@ struct fr_mutex { _Atomic uint32_t word; };
 void fr_mutex_lock(struct fr_mutex *mutex);
 bool fr_mutex_try(struct fr_mutex *mutex);
 void fr_mutex_unlock(struct fr_mutex *mutex);
+
+/* What a forked child must not take over, where no lock is held: set right once in each process, before anybody there goes on. */
+struct fr_once {
+    struct fr_lock lock;
+    _Atomic uint32_t era;
+};
+void fr_once_slowly(struct fr_once *once, void (*set_right)(void));
+static inline void fr_once(struct fr_once *once, void (*set_right)(void))
+{
+    if (unlikely(atomic_load_explicit(&once->era, memory_order_acquire) != fr_era_now())) fr_once_slowly(once, set_right);
+}
 
 #endif

@@ -24,15 +24,16 @@
 #define A_WHILE_MS 4000 /* for a driver that hangs; hundreds of threads on two processors take more than a second for a call */
 
 static FR_LARGE struct { _Atomic uint32_t ends, ending, asking; } places[PLACES];
-static _Atomic uint32_t known_in;
+static struct fr_once begun;
+
+static void nobody_yet(void) /* a forked child has none of its parent's threads */
+{
+    for (int i = 0; i < PLACES; i++) atomic_store(&places[i].ending, 0), atomic_store(&places[i].asking, 0);
+}
 
 static unsigned place_of(CUcontext context)
 {
-    uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed);
-    if (unlikely(atomic_load_explicit(&known_in, memory_order_relaxed) != era)) {
-        for (int i = 0; i < PLACES; i++) atomic_store(&places[i].ending, 0), atomic_store(&places[i].asking, 0);
-        atomic_store(&known_in, era); /* a forked child has none of its parent's threads */
-    }
+    fr_once(&begun, nobody_yet);
     return (unsigned)((uintptr_t)context * 0x9E3779B97F4A7C15ull >> 54);
 }
 

@@ -27,21 +27,18 @@ struct users {
     uint8_t apart[52]; /* each card has a cache line */
 };
 static FR_LARGE struct users users[CARDS];
-static _Atomic uint32_t known_in;
+static struct fr_once begun;
 
-static void look_at_era(void)
+static void nobody_yet(void) /* a forked child has none of its parent's threads */
 {
-    uint32_t era = atomic_load_explicit(&fr_era, memory_order_relaxed);
-    if (likely(atomic_load_explicit(&known_in, memory_order_relaxed) == era)) return;
     for (int i = 0; i < CARDS; i++) atomic_store(&users[i].count[0], 0), atomic_store(&users[i].count[1], 0);
-    atomic_store(&known_in, era); /* a forked child has none of its parent's threads */
 }
 
 void fr_user_begin(struct fr_user *u, int card)
 {
     u->card = card >= 0 && card < CARDS ? card : FR_NO_CARD;
     if (u->card == FR_NO_CARD) return;
-    look_at_era();
+    fr_once(&begun, nobody_yet);
     for (;;) {
         u->side = atomic_load(&users[card].side) & 1;
         atomic_fetch_add(&users[card].count[u->side], 1);
@@ -61,7 +58,7 @@ void fr_users_wait(int card)
 {
     if (card < 0 || card >= CARDS) return;
     uint32_t until = fr_coarse_ms() + A_WHILE_MS;
-    look_at_era();
+    fr_once(&begun, nobody_yet);
     uint32_t side = atomic_fetch_add(&users[card].side, 1) & 1;
     while (atomic_load_explicit(&users[card].count[side], memory_order_acquire) && (int32_t)(until - fr_coarse_ms()) > 0) fr_sleep_us(NAP_US);
 }
