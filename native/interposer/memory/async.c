@@ -153,7 +153,8 @@ static struct fr_pool *pool_of(CUstream s)
 
 static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream s)
 {
-    if (!out || !size || fr_stream_is_capturing(s)) return REAL(cuMemAllocAsync)(out, size, s);
+    if (!out || !size) return REAL(cuMemAllocAsync)(out, size, s);
+    if (fr_capture_hold(s)) return fr_captured(REAL(cuMemAllocAsync)(out, size, s));
     struct fr_pool *p = pool_of(s);
     if (!p) return fr_process_state() == FR_CLOSED ? CUDA_ERROR_OUT_OF_MEMORY : REAL(cuMemAllocAsync)(out, size, s);
     CUresult r = alloc_from(p, out, size, s);
@@ -188,7 +189,8 @@ static CUresult alloc_unknown(CUdeviceptr *out, size_t size, CUmemoryPool pool, 
 
 static CUresult alloc_from_pool(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream s)
 {
-    if (!out || !size || !pool || fr_stream_is_capturing(s)) return REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
+    if (!out || !size || !pool) return REAL(cuMemAllocFromPoolAsync)(out, size, pool, s);
+    if (fr_capture_hold(s)) return fr_captured(REAL(cuMemAllocFromPoolAsync)(out, size, pool, s));
     struct fr_pool *p = fr_pool_use(pool);
     if (!p) return alloc_unknown(out, size, pool, s);
     CUresult r = alloc_from(p, out, size, s);
@@ -222,13 +224,24 @@ static CUresult free_to_pool(CUdeviceptr p, CUstream s)
     return r;
 }
 
+/* Another thread began a capture of the stream meanwhile: the free may be a node of its graph, and the memory as it was. */
+static bool is_there(CUdeviceptr p)
+{
+    CUdeviceptr base;
+    size_t size;
+    return !REAL(cuMemGetAddressRange_v2)(&base, &size, p);
+}
+
 static CUresult free_async(CUdeviceptr p, CUstream s)
 {
     struct fr_linear linear;
-    if (!p || fr_stream_is_capturing(s)) return REAL(cuMemFreeAsync)(p, s);
+    uint32_t changes = fr_capture_changes(s);
+    if (!p) return REAL(cuMemFreeAsync)(p, s);
+    if (fr_capture_hold(s)) return fr_captured(REAL(cuMemFreeAsync)(p, s));
     if (!fr_linear_free_begin(&linear, p)) return free_to_pool(p, s);
     CUresult r = REAL(cuMemFreeAsync)(p, s);
-    if (r || fr_synchronised(s)) fr_linear_free_end(&linear, r);
+    if (unlikely(!r && fr_capture_changes(s) != changes && is_there(p))) fr_linear_free_end(&linear, CUDA_ERROR_UNKNOWN);
+    else if (r || fr_synchronised(s)) fr_linear_free_end(&linear, r);
     else fr_late_free(&linear, s, fr_stream_id(s), context_of(s));
     return r;
 }

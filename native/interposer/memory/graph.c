@@ -264,10 +264,11 @@ static bool has_more(const struct call *c)
 CUresult fr_graph_run(CUgraphExec e, CUstream s, CUstream given, CUresult (*real)(CUgraphExec, CUstream))
 {
     struct call c;
+    if (fr_capture_hold(s)) return fr_captured(real(e, given));
     CUresult result = fr_graph_kernels_used(e, s);
     if (result) return result;
     recall(e, &c);
-    if (!c.count || fr_stream_is_capturing(s)) return real(e, given);
+    if (!c.count) return real(e, given);
     for (bool begun = false; !begun || has_more(&c);) {
         if (begun) give_up(&c, c.count), recall(e, &c);
         if (!begin(&c)) return CUDA_ERROR_OUT_OF_MEMORY;

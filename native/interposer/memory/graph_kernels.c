@@ -238,7 +238,7 @@ CUresult fr_graph_kernels_used(CUgraphExec e, CUstream stream)
         if (REAL(cuCtxGetCurrent)(&current)) return CUDA_SUCCESS;
         where = (uintptr_t)current;
     }
-    while (unlikely(!fr_kernel_is_loaded(name_of(&graph), where)) && !r && !fr_stream_is_capturing(stream)) {
+    while (unlikely(!fr_kernel_is_loaded(name_of(&graph), where)) && !r) {
         uint32_t generation = atomic_load(&fr_handle_generation);
         r = load_all(&graph, stream);
         bool same = fr_record_find(FR_GRAPH_KERNELS, (uintptr_t)e, &again) && again.a == graph.a;

@@ -5,26 +5,35 @@
 #include "memory/function_table.h"
 #include "memory/kept_blocks.h"
 #include "memory/late_free.h"
+#include "memory/streams.h"
 
 #include "cuda_abi.h"
+
+/* A stream that is being captured captures no more, and its handle may come back at once. */
+static CUresult ended(CUresult r)
+{
+    fr_capture_changes_leave();
+    return r;
+}
 
 static void forget(CUstream s)
 {
     fr_kept_blocks_free();
     fr_late_frees_stream_ends(s);
     fr_functions_stream_changes();
+    fr_capture_changes_enter(s);
 }
 
 HOOK CUresult cuStreamDestroy(CUstream s)
 {
     forget(s);
-    return REAL(cuStreamDestroy)(s);
+    return ended(REAL(cuStreamDestroy)(s));
 }
 
 HOOK CUresult cuStreamDestroy_v2(CUstream s)
 {
     forget(s);
-    return REAL(cuStreamDestroy_v2)(s);
+    return ended(REAL(cuStreamDestroy_v2)(s));
 }
 
 static CUresult made(CUresult r)

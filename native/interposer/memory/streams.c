@@ -2,6 +2,7 @@
 #include "memory/streams.h"
 
 #include "base/compiler.h"
+#include "base/lock.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
 
@@ -31,4 +32,38 @@ bool fr_stream_is_capturing(CUstream s)
     int status = 0;
     if (likely(!atomic_load_explicit(&fr_capture_count, memory_order_relaxed))) return false;
     return REAL(cuStreamIsCapturing)(s, &status) || status;
+}
+
+/* ---- captures that begin or end meanwhile ---- */
+
+#define PLACES 256
+
+static struct fr_mutex changing;
+static _Atomic uint32_t changes[PLACES]; /* by a hash of the stream's handle */
+
+static _Atomic uint32_t *changes_of(CUstream s) { return &changes[(uintptr_t)s * 0x9E3779B97F4A7C15ull >> 56]; }
+
+uint32_t fr_capture_changes(CUstream s) { return atomic_load(changes_of(s)); }
+
+void fr_capture_changes_enter(CUstream s)
+{
+    fr_mutex_lock(&changing);
+    atomic_fetch_add(changes_of(s), 1);
+}
+
+void fr_capture_changes_leave(void) { fr_mutex_unlock(&changing); }
+
+bool fr_capture_hold(CUstream s)
+{
+    if (likely(!atomic_load(&fr_capture_count))) return false;
+    fr_mutex_lock(&changing);
+    if (fr_stream_is_capturing(s)) return true;
+    fr_mutex_unlock(&changing);
+    return false;
+}
+
+CUresult fr_captured(CUresult r)
+{
+    fr_mutex_unlock(&changing);
+    return r;
 }

@@ -51,7 +51,20 @@ static void cut_here(CUstream s, bool own, bool by_host)
     WAITS(name, false, by_host, parameters, arguments) \
     WAITS(name##_ptsz, true, by_host, parameters, arguments)
 
-BOTH(cuStreamWaitEvent, false, (CUstream s, CUevent e, unsigned flags), (s, e, flags))
+
+/* An event of a capture draws the stream that waits for it into that. */
+static CUresult wait_event(CUresult (*real)(CUstream, CUevent, unsigned), CUstream s, bool own, CUevent e, unsigned flags)
+{
+    if (!fr_unpaced()) cut_here(s, own, false);
+    if (likely(!atomic_load(&fr_capture_count))) return real(s, e, flags);
+    fr_capture_changes_enter(own ? fr_per_thread(s) : s);
+    CUresult r = real(s, e, flags);
+    fr_capture_changes_leave();
+    return r;
+}
+HOOK CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) { return wait_event(REAL(cuStreamWaitEvent), s, false, e, flags); }
+HOOK CUresult cuStreamWaitEvent_ptsz(CUstream s, CUevent e, unsigned flags) { return wait_event(REAL(cuStreamWaitEvent_ptsz), s, true, e, flags); }
+
 BOTH(cuLaunchHostFunc, true, (CUstream s, CUhostFn f, void *data), (s, f, data))
 BOTH(cuStreamAddCallback, true, (CUstream s, CUstreamCallback f, void *data, unsigned flags), (s, f, data, flags))
 BOTH(cuStreamWaitValue32, true, (CUstream s, CUdeviceptr at, uint32_t v, unsigned flags), (s, at, v, flags))

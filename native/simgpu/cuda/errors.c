@@ -34,6 +34,7 @@ static const struct { CUresult code; const char *name, *text; } errors[] = {
     E(ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"),
     E(ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began"),
     E(ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"),
+    E(ERROR_STREAM_CAPTURE_ISOLATION, "dependency created on uncaptured work in another stream"),
     E(ERROR_STREAM_CAPTURE_IMPLICIT, "operation would make the legacy stream depend on a capturing blocking stream"),
     E(ERROR_GRAPH_EXEC_UPDATE_FAILURE, "the graph update was not performed"),
     E(ERROR_UNKNOWN, "unknown error"),

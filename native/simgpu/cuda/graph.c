@@ -324,6 +324,7 @@ CUresult sim_capture_wait(struct sim_stream *st, struct sim_ev *e)
 {
     if (!e->capture) return CUDA_SUCCESS; /* an event from outside: nothing within the graph depends on it */
     if (st->capture && st->capture != e->capture) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (e->capture->over) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     if (st->legacy) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (!st->capture) {
         st->capture = e->capture;
@@ -427,6 +428,7 @@ static CUresult end(CUstream handle, CUgraph *out)
         free(t);
     }
     st->capture = NULL;
+    c->over = true;
     captures--;
     *out = joined ? c->graph : NULL;
     if (!joined && !c->lent) sim_graph_drop(c->graph);

@@ -44,6 +44,7 @@ struct sim_capture {
     uint64_t id;
     unsigned refs, mode;
     bool lent; /* the graph was there before */
+    bool over;
     struct tip { struct sim_stream *stream; struct sim_node **nodes; size_t count; struct tip *next; } *tips;
 };
 
