@@ -6,8 +6,8 @@
  *      entry       kind, version, size of this header, size of its contents (as they stand here)
  *                  bytes of them that count (0: all), code version, arch, flags, size when unpacked (0: not packed)
  *
- * Flags tell the compression, but so do the contents: they are taken as they are, as Zstandard, or as LZ4, and what comes out
- * must have the announced size. The vendor does not document the format; tests/interposer/fatbin_test.py reads the vendor's
+ * Flags tell the compression, and go before the contents: those may be made to read as something else, too. Without flags the contents
+ * are taken as they are, as Zstandard, or as LZ4. What comes out must have the announced size. The vendor does not document the format; tests/interposer/fatbin_test.py reads the vendor's
  * own libraries of CUDA 11, 12 and 13 with this. */
 #include "memory/image.h"
 #include "memory/unpack.h"
@@ -24,12 +24,14 @@
 
 enum { PTX = 1, MACHINE = 2 };
 enum { CONTAINER = 16, LEAST_ENTRY = 32, PACKED_ENTRY = 64 };
+enum { LZ4 = 0x2000, ZSTD = 0x8000 }; /* of the flags */
 
 struct entry {
     unsigned kind, arch;
     const unsigned char *payload;
     size_t size;       /* of the payload */
     uint64_t unpacked; /* 0: it is not packed */
+    unsigned flags;    /* LZ4, ZSTD */
 };
 
 static uint64_t field(const unsigned char *at, unsigned bytes)
@@ -48,7 +50,7 @@ static bool next_entry(const unsigned char **at, size_t *left, struct entry *e)
     if (head < LEAST_ENTRY || head > *left || size > *left - head) return false;
     *e = (struct entry){.kind = (unsigned)field(p, 2), .arch = (unsigned)field(p + 28, 4), .payload = p + head, .size = size};
     if (counts && counts < size) e->size = counts;
-    if (head >= PACKED_ENTRY) e->unpacked = field(p + 56, 8);
+    if (head >= PACKED_ENTRY) e->unpacked = field(p + 56, 8), e->flags = (unsigned)field(p + 40, 8) & (LZ4 | ZSTD);
     *at += head + size;
     *left -= head + size;
     return true;
@@ -78,16 +80,18 @@ static struct fr_image read_contents(const struct entry *e, const unsigned char 
     return fr_ptx_read((const char *)p, size);
 }
 
+static bool begins_as_zstd(const struct entry *e) { return e->size >= 4 && field(e->payload, 4) == FR_ZSTD_MAGIC; }
+
 static size_t unpack(const struct entry *e, unsigned char *out, size_t room)
 {
-    if (e->size >= 4 && field(e->payload, 4) == FR_ZSTD_MAGIC) return fr_unpack_zstd(e->payload, e->size, out, room);
-    return fr_unpack_lz4(e->payload, e->size, out, room);
+    bool zstd = e->flags ? e->flags & ZSTD : begins_as_zstd(e);
+    return zstd ? fr_unpack_zstd(e->payload, e->size, out, room) : fr_unpack_lz4(e->payload, e->size, out, room);
 }
 
 static struct fr_image read_packed(const struct entry *e)
 {
     struct fr_image out = fr_one_piece(e->unpacked, 0, false);
-    if (e->unpacked > UNPACKED_MOST) return out;
+    if (e->unpacked > UNPACKED_MOST || e->flags == (LZ4 | ZSTD)) return out;
     unsigned char *scratch = mmap(NULL, e->unpacked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (scratch == MAP_FAILED) return out;
     if (unpack(e, scratch, e->unpacked) == e->unpacked) out = read_contents(e, scratch, e->unpacked);
@@ -95,17 +99,28 @@ static struct fr_image read_packed(const struct entry *e)
     return out;
 }
 
-static bool is_packed(const struct entry *e)
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Without a flag a driver may take it as it is, if it can be that. */
+static struct fr_image read_unsure(const struct entry *e)
 {
-    if (is_elf(e->payload, e->size)) return false;
-    return e->unpacked || (e->size >= 4 && field(e->payload, 4) == FR_ZSTD_MAGIC);
+    struct fr_image out = read_packed(e);
+    bool elf = is_elf(e->payload, e->size);
+    if (!elf && e->kind != PTX) return out;
+    struct fr_image plain = read_contents(e, e->payload, e->size);
+    if (elf && out.unreadable) return plain;
+    return (struct fr_image){.code = larger(out.code, plain.code), .globals = larger(out.globals, plain.globals), .first = larger(out.first, plain.first),
+                             .each = larger(out.each, plain.each), .unreadable = out.unreadable || plain.unreadable};
 }
 
-static struct fr_image read_entry(const struct entry *e) { return is_packed(e) ? read_packed(e) : read_contents(e, e->payload, e->size); }
+static struct fr_image read_entry(const struct entry *e)
+{
+    if (e->flags) return read_packed(e);
+    bool unsure = e->unpacked || begins_as_zstd(e);
+    return unsure ? read_unsure(e) : read_contents(e, e->payload, e->size);
+}
 
 /* ---- the container ---- */
-
-static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Entries of other kinds (what a linker would take, indexes) are passed over unless there is nothing else. */
 static bool counts(const struct entry *e, const struct fr_arches *arches, bool any)

@@ -157,6 +157,47 @@ def test_a_packing_that_nobody_knows_is_unreadable() -> None:
     assert read(bytes(image))[2] == 0
 
 
+def lz4_literals(data: bytes) -> bytes:
+    """A block that only copies."""
+    extra, last = divmod(len(data) - 15, 255)
+    return b"\xf0" + b"\xff" * extra + bytes([last]) + data
+
+
+def ptx(variables: int) -> bytes:
+    table = b".global .b8 table[%d];" % variables if variables else b""
+    return b".version 8.0 .target sm_80 .address_size 64 %s .visible .entry k() { ret; }" % table
+
+
+def entry_with(payload: bytes, unpacked: int, flags: int) -> bytes:
+    """A text that is stored so, whatever it is."""
+    entry = ENTRY.pack(1, 0x101, 64, len(payload), 0, 0, 0, 8, 80, 0, 0, flags, 0, unpacked) + payload
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
+
+
+def test_what_the_flags_call_zstandard_is_not_read_as_lz4() -> None:
+    """A frame to be skipped, in front of the one that counts, makes the same bytes a block of LZ4 with another text."""
+    skipped = 0x12020  # in LZ4: five literals, and the last one four times more
+    for spaces in range(70_000, 100_000):
+        frame = zstandard.compress(ptx(1 << 30) + b" " * spaces)
+        behind = skipped + len(frame)  # the frame's head
+        extra = next(n for n in range(1, behind) if (behind - 1 - n - 15) // 255 + 1 == n)
+        if 9 + behind - 1 - extra == len(ptx(1 << 30)) + spaces:
+            break
+    content = lz4_literals(bytes(behind - 1 - extra))[: 1 + extra] + ptx(0)
+    payload = struct.pack("<II", 0x184D2A50, skipped) + content.ljust(skipped, b"\0") + frame
+    unpacked = len(ptx(1 << 30)) + spaces
+    assert len(lz4.block.decompress(payload, uncompressed_size=unpacked)) == unpacked
+    assert read(entry_with(payload, unpacked, 0x8000))[1:3] == [1 << 30, 1]
+
+
+def test_what_the_flags_call_packed_is_not_taken_for_machine_code() -> None:
+    block = b"\x7fELF    " + struct.pack("<H", 1) + b"\0" + b"\0\1\0" * 20 + lz4_literals(ptx(1 << 30) + b" " * 100)
+    text = lz4.block.decompress(block, uncompressed_size=7 + 19 + 20 * 4 + len(ptx(1 << 30)) + 100)
+    assert text.lstrip(b"ELF ").startswith(b".version")
+    image = entry_with(block, len(text), 0x2000)
+    assert read(image)[1:3] == [1 << 30, 1]
+
+
 def with_kernels(sizes: dict[str, int], banks: dict[str, int]) -> bytes:
     """Functions and banks of parameters; what has no bank is called by others."""
     names, body, sections = b"\0.shstrtab\0", b"", [bytes(64)]
