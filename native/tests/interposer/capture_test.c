@@ -167,6 +167,26 @@ static void a_stream_drawn_into_a_capture_allocates_for_the_graph(void)
     clean(e);
 }
 
+static void a_stream_is_not_drawn_into_a_capture_that_is_over(void)
+{
+    CUevent begun;
+    CUdeviceptr p;
+    CUgraph g = NULL;
+    int status = 1;
+    cuEventCreate(&begun, 2);
+    EXPECT_EQ(cuStreamBeginCapture_v2(stream, GLOBAL), 0);
+    EXPECT_EQ(cuEventRecord(begun, stream), 0);
+    EXPECT_EQ(cuStreamEndCapture(stream, &g), 0);
+    EXPECT_EQ(cuStreamWaitEvent(other, begun, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    EXPECT_EQ(cuStreamIsCapturing(other, &status), 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 64 * MIB), 0);
+    EXPECT_EQ(cuMemFreeAsync(p, other), 0); /* is no node of a graph, so it gives back */
+    EXPECT_EQ(cuStreamSynchronize(other), 0);
+    EXPECT_BOTH(0);
+    cuGraphDestroy(g);
+}
+
 /* ---- threads ---- */
 
 static _Atomic int wrong;
@@ -213,6 +233,7 @@ int main(void)
     RUN(a_capture_outlives_a_refusal_in_another_stream);
     RUN(a_forbidden_synchronisation_gets_the_drivers_error);
     RUN(a_stream_drawn_into_a_capture_allocates_for_the_graph);
+    RUN(a_stream_is_not_drawn_into_a_capture_that_is_over);
     RUN(captures_beside_allocations_at_the_margin);
     EXPECT_NEVER_OVER;
     FINISH;

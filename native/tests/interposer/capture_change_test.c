@@ -1,0 +1,102 @@
+/* Captures that one thread begins and ends while another one calls in the same stream. A call that finds the stream captured takes
+ * nothing, so it must not run when the capture is over; one that finds it not captured frees, so it must not become a node. */
+#include "judge.h"
+
+#include <pthread.h>
+
+enum { RELAXED = 2 };
+
+static CUcontext context;
+static CUstream stream;
+static _Atomic int stop;
+
+static void *capture_all_the_time(void *unused)
+{
+    cuCtxSetCurrent(context);
+    while (!stop) {
+        CUgraph g = NULL;
+        if (cuStreamBeginCapture_v2(stream, RELAXED)) continue;
+        for (volatile int i = 0; i < 200; i++) {}
+        if (!cuStreamEndCapture(stream, &g)) cuGraphDestroy(g);
+    }
+    return unused;
+}
+
+static void (*call)(void);
+static void *call_all_the_time(void *unused)
+{
+    cuCtxSetCurrent(context);
+    while (!stop) call();
+    return unused;
+}
+
+static void beside_captures(double how_long, void (*what)(void))
+{
+    pthread_t t[4];
+    stop = 0;
+    call = what;
+    for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, i ? call_all_the_time : capture_all_the_time, NULL);
+    usleep((useconds_t)(how_long * 1e6));
+    stop = 1;
+    for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+}
+
+static void allocate(void)
+{
+    CUdeviceptr p;
+    if (!cuMemAllocAsync(&p, QUOTA + MIB, stream)) cuMemFreeAsync(p, stream);
+}
+
+static void an_allocation_is_captured_or_counted(void)
+{
+    beside_captures(1, allocate);
+    EXPECT_NEVER_OVER;
+}
+
+static CUgraphExec large;
+static void launch(void) { cuGraphLaunch(large, stream); }
+
+static void a_launch_is_captured_or_counted(void)
+{
+    CUgraph g;
+    CUgraphNode n;
+    CUDA_MEM_ALLOC_NODE_PARAMS p = {.poolProps = {.allocType = 1, .location = {CU_MEM_LOCATION_DEVICE, 0}}, .bytesize = 500 * MIB};
+    cuGraphCreate(&g, 0);
+    EXPECT_EQ(cuGraphAddMemAllocNode(&n, g, NULL, 0, &p), 0);
+    EXPECT_EQ(cuGraphInstantiateWithFlags(&large, g, 0), 0);
+    CUdeviceptr rest = leave_only(100 * MIB);
+    beside_captures(1, launch);
+    EXPECT_NEVER_OVER;
+    cuMemFree_v2(rest);
+    cuGraphExecDestroy(large);
+    cuGraphDestroy(g);
+}
+
+/* What a captured free leaves allocated is never freed here. */
+static void free_some(void)
+{
+    CUdeviceptr p[8];
+    int n = 0;
+    while (n < 8 && !cuMemAlloc_v2(&p[n], 8 * MIB)) n++;
+    while (n) cuMemFreeAsync(p[--n], stream);
+    cuStreamSynchronize(stream);
+}
+
+static void a_free_is_captured_or_given_back(void)
+{
+    beside_captures(1.5, free_some);
+    cuStreamSynchronize(stream);
+    EXPECT_NEVER_OVER;
+    EXPECT(judged("now") <= QUOTA - left());
+}
+
+int main(void)
+{
+    cuInit(0);
+    cuCtxCreate_v2(&context, 0, 0);
+    cuStreamCreate(&stream, 1);
+    RUN(an_allocation_is_captured_or_counted);
+    RUN(a_launch_is_captured_or_counted);
+    RUN(a_free_is_captured_or_given_back);
+    FINISH;
+}
