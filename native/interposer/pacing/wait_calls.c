@@ -51,7 +51,6 @@ static void cut_here(CUstream s, bool own, bool by_host)
     WAITS(name, false, by_host, parameters, arguments) \
     WAITS(name##_ptsz, true, by_host, parameters, arguments)
 
-
 /* An event of a capture draws the stream that waits for it into that. */
 static CUresult wait_event(CUresult (*real)(CUstream, CUevent, unsigned), CUstream s, bool own, CUevent e, unsigned flags)
 {

@@ -130,6 +130,13 @@ static bool value(struct declaration *d, size_t *elements)
     return element(d), *elements = 1, true;
 }
 
+/* Beyond this no card has any. */
+static size_t times(size_t a, size_t b)
+{
+    size_t product;
+    return __builtin_mul_overflow(a, b, &product) || product > 1ull << 50 ? 1ull << 50 : product;
+}
+
 static bool sizes(struct declaration *d, size_t *count, bool *array, bool *open)
 {
     size_t n;
@@ -137,7 +144,7 @@ static bool sizes(struct declaration *d, size_t *count, bool *array, bool *open)
         *open |= !*array && *spaces(d->at) == ']';
         if (!*open || *array) {
             if (!integer(d, &n)) return false;
-            *count *= n;
+            *count = times(*count, n);
         }
         *array = true;
         if (!take(d, ']')) return false;
@@ -169,7 +176,7 @@ static bool variable(struct declaration *d)
     if (!sizes(d, &count, &array, &open)) return false;
     g.valued = value(d, &elements) && !d->reference;
     if (open && !elements && !d->external) return false;
-    g.size = d->reference && !array ? 0 : (uint32_t)(each * count * (open ? elements : 1));
+    g.size = d->reference && !array ? 0 : times(times(each, count), open ? elements : 1);
     struct sim_global *kept = malloc(sizeof *kept);
     if (!kept) return false;
     *kept = g;
