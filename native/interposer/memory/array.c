@@ -134,7 +134,8 @@ static CUresult create(struct creation *c, struct shape shape, bool backed)
     struct fr_user user;
     struct fr_question question;
     uint64_t size = bytes_of(shape, c->levels);
-    if (!backed || !fr_place_here(&at)) return c->go(c);
+    if (!backed) return c->go(c);
+    if (!fr_place_here(&at)) return at.error;
     CUresult r = fr_op_begin_at(&op, &at, fr_round_to_granules(size));
     if (r) return r;
     fr_user_begin(&user, at.card);

@@ -164,7 +164,9 @@ HOOK CUresult cuCtxSetLimit(int limit, size_t value)
     static _Atomic uint32_t setting;
     struct fr_place at;
     uint32_t nobody = 0;
-    if (limit < 0 || limit >= LIMITS || !fr_place_here(&at) || at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
+    if (limit < 0 || limit >= LIMITS) return REAL(cuCtxSetLimit)(limit, value);
+    if (!fr_place_here(&at)) return at.error;
+    if (at.card == FR_NO_CARD) return REAL(cuCtxSetLimit)(limit, value);
     for (; !atomic_compare_exchange_weak(&setting, &nobody, 1); nobody = 0) fr_sleep_us(100);
     CUresult r = set(&at, limit, value);
     atomic_store(&setting, 0);

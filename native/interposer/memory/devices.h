@@ -19,6 +19,7 @@ struct fr_place {
     int card;
     CUdevice device;
     CUcontext context;
+    CUresult error; /* why there is no place */
 };
 
 /* fr_op_begin, for a place that may be on a card of others. */

@@ -21,7 +21,8 @@ HOOK CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_
     struct fr_place at;
     struct fr_op op;
     CUexternalMemory memory = NULL;
-    if (!out || !description || !fr_place_here(&at)) return REAL(cuImportExternalMemory)(out, description);
+    if (!out || !description) return REAL(cuImportExternalMemory)(out, description);
+    if (!fr_place_here(&at)) return at.error;
     const CUDA_EXTERNAL_MEMORY_HANDLE_DESC own = *description; /* another thread may change it */
     uint64_t bytes = fr_round_to_granules(own.size);
     CUresult r = fr_op_begin_at(&op, &at, bytes);

@@ -140,7 +140,8 @@ static CUresult pay(struct opening *o, struct fr_record *record, struct fr_key k
 static CUresult open_handle(struct opening *o)
 {
     struct fr_place at;
-    if (!o->out || !fr_place_here(&at)) return o->call(o->out, o->handle, o->flags);
+    if (!o->out) return o->call(o->out, o->handle, o->flags);
+    if (!fr_place_here(&at)) return at.error;
     struct fr_key key = fr_key_of_bytes(&o->handle);
     struct fr_record record = {.class = FR_IPC, .context = at.context, .object = fr_object_join(key)};
     bool paid = record.object != FR_NO_OBJECT;

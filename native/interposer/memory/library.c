@@ -49,7 +49,7 @@ static unsigned find_contexts(struct fr_place *list)
     unsigned count = 0;
     for (CUdevice d = 0; d < DEVICES; d++) {
         CUcontext primary = fr_primary_context(d);
-        if (primary && !add(list, &count, (struct fr_place){fr_card_of(d), d, primary})) return count;
+        if (primary && !add(list, &count, (struct fr_place){.card = fr_card_of(d), .device = d, .context = primary})) return count;
     }
     while (fr_record_next(FR_CONTEXT, r.key, &r)) {
         bool itself = !r.context && !(r.a & FR_GREEN);

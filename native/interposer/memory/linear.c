@@ -132,7 +132,7 @@ static CUresult piece(struct fr_request *q, const struct fr_place *at)
 CUresult fr_linear_request(struct fr_request *q)
 {
     struct fr_place at;
-    if (!fr_place_here(&at)) return q->call(q);
+    if (!fr_place_here(&at)) return at.error;
     bool small = !q->whole && q->worst < FR_SMALL && at.card != FR_NO_CARD;
     return small ? piece(q, &at) : whole(q, &at);
 }

@@ -154,7 +154,8 @@ static CUresult load(struct fr_loading *call)
 {
     struct fr_place at;
     struct fr_load l;
-    if (!call->module_out || (!call->image && !call->path) || !fr_place_here(&at)) return call->go(call);
+    if (!call->module_out || (!call->image && !call->path)) return call->go(call);
+    if (!fr_place_here(&at)) return at.error;
     struct fr_image image;
     CUresult r = fr_module_look(call, &image);
     if (!r) r = fr_load_begin_image(&l, &at, &image, FR_CODE | FR_GLOBALS, NULL);

@@ -16,15 +16,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+static CUresult find(CUdevice *device, int *card)
+{
+    *card = FR_NO_CARD;
+    CUresult r = REAL(cuCtxGetDevice)(device);
+    if (r) return *device = -1, r;
+    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed))) fr_unseen_look(*device);
+    *card = fr_card_of(*device);
+    return CUDA_SUCCESS;
+}
+
 int fr_card_here(CUdevice *device)
 {
-    *device = -1;
-    if (REAL(cuCtxGetDevice)(device)) {
-        *device = -1;
-        return FR_NO_CARD;
-    }
-    if (unlikely(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed))) fr_unseen_look(*device);
-    return fr_card_of(*device);
+    int card;
+    find(device, &card);
+    return card;
 }
 
 int fr_card_of_context(CUcontext context, CUdevice *device)
@@ -41,6 +47,7 @@ int fr_card_of_context(CUcontext context, CUdevice *device)
 bool fr_place_here(struct fr_place *at)
 {
     at->context = NULL;
-    at->card = fr_card_here(&at->device);
-    return at->device >= 0 && !REAL(cuCtxGetCurrent)(&at->context);
+    at->error = find(&at->device, &at->card);
+    if (!at->error) at->error = REAL(cuCtxGetCurrent)(&at->context);
+    return !at->error;
 }
