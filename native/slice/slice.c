@@ -10,6 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define AMOUNT_MOST (4ull << 40) /* what the ledger can count on a card */
+#define WEIGHT_MOST 100000       /* what the arbiter takes a larger one to be */
+
 static const char help[] =
     "fractile-slice: how much of each GPU the programs of one container may use.\n"
     "\n"
@@ -19,24 +22,27 @@ static const char help[] =
     "  fractile-slice json DIR                                          the same for programs, amounts in bytes\n"
     "  fractile-slice --version\n"
     "\n"
-    "AMOUNT is a number of bytes, or one with KiB, MiB, GiB or TiB: 512MiB. Keys:\n"
-    "  context=AMOUNT      what a CUDA context costs on the card (0: the library measures it)\n"
-    "  unaccounted=AMOUNT  held beyond the ledger: subtracted from what may be held\n"
-    "  cores=N             percent of the card's time that is guaranteed\n"
-    "  cores-limit=N       percent of the card's time that is never exceeded (0: no limit)\n"
-    "  weight=N            share of the time that is guaranteed to nobody (default 1)\n"
+    "UUID is the card's, as `nvidia-smi -L` prints it. AMOUNT is whole bytes, or a whole number of KiB, MiB, GiB or TiB, such as\n"
+    "512MiB; at most 4TiB. Keys:\n"
+    "  context=AMOUNT      what a CUDA context takes on the card (default 0: the library measures it)\n"
+    "  unaccounted=AMOUNT  what the container holds that the library cannot see; subtracted from the quota (default 0)\n"
+    "  cores=N             guaranteed share of the card's time, in percent (0 to 100; default 0: none)\n"
+    "  cores-limit=N       upper limit of that share, in percent, even if the card is idle (0 to 100; default 0: no limit)\n"
+    "  weight=N            weight against neighbours, used only where cores is 0 (0 to 100000; default 1, and 0 counts as 1)\n"
+    "The shares of time take effect once an arbiter serves DIR: fractile-arbiter DIR.\n"
     "Options of create and set:\n"
-    "  --off, --on         count only, refuse nothing; or refuse again\n"
+    "  --off               count memory and refuse nothing\n"
+    "  --on                refuse again what exceeds the quota (the default of create)\n"
     "Options of create:\n"
-    "  --slots N           processes at a time (default and most: 1024)\n"
-    "  --objects N         allocations that processes share (default and most: 1024)\n"
-    "  --replace           new files in the place of those in DIR; programs that run keep to the old ones\n"
+    "  --slots N           processes that can use a GPU at a time (1 to 1024; default 1024)\n"
+    "  --objects N         allocations that processes can share at a time (1 to 1024; default 1024)\n"
+    "  --replace           replace the files in DIR; programs that are running keep the old ones\n"
     "\n"
-    "A program is put under the limits by running it with\n"
+    "To run a program under these limits:\n"
     "  FRACTILE_DIR=DIR LD_PRELOAD=/path/to/libfractile.so PROGRAM\n"
-    "DIR must be an absolute path. A container that has the directory /etc/fractile uses that one, whatever FRACTILE_DIR says.\n"
+    "Here DIR must be an absolute path. Where the directory /etc/fractile exists, it is used and FRACTILE_DIR is ignored.\n"
     "\n"
-    "Status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
+    "Exit status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
     "\n"
     "Example:\n"
     "  fractile-slice create /tmp/half --card GPU-8a1b0e5c-0000-0000-0000-000000000001=4GiB,cores=50\n";
@@ -70,7 +76,7 @@ static bool parse_amount(const char *text, uint64_t *out)
         if (strcmp(rest, units[i].unit) != 0) continue;
         if (*out > UINT64_MAX >> units[i].shift) return false;
         *out <<= units[i].shift;
-        return true;
+        return *out <= AMOUNT_MOST;
     }
     return false;
 }
@@ -84,7 +90,7 @@ static bool parse_count(const char *text, uint64_t most, uint32_t *out)
     return true;
 }
 
-enum kind { AMOUNT, PERCENT, NUMBER };
+enum kind { AMOUNT, PERCENT, WEIGHT };
 static const struct key {
     const char *name;
     enum kind kind;
@@ -95,27 +101,31 @@ static const struct key {
     {"unaccounted", AMOUNT, GIVEN_UNACCOUNTED, offsetof(struct slice_card, unaccounted)},
     {"cores", PERCENT, GIVEN_CORES, offsetof(struct slice_card, cores)},
     {"cores-limit", PERCENT, GIVEN_CORES_LIMIT, offsetof(struct slice_card, cores_limit)},
-    {"weight", NUMBER, GIVEN_WEIGHT, offsetof(struct slice_card, weight)},
+    {"weight", WEIGHT, GIVEN_WEIGHT, offsetof(struct slice_card, weight)},
 };
-static const char *const expected[] = {"an amount like 512MiB", "a percentage from 0 to 100", "a number"};
+static const char *const expected[] = {"an amount like 512MiB, up to 4TiB", "a percentage from 0 to 100", "a number from 0 to 100000"};
+static const char *const example[] = {"512MiB", "30", "2"};
 static const struct key memory = {"memory", AMOUNT, GIVEN_MEMORY, offsetof(struct slice_card, memory)};
 
 static int parse_value(const struct key *k, const char *value, struct slice_card *c)
 {
     void *to = (char *)c + k->offset;
-    bool right = k->kind == AMOUNT ? parse_amount(value, to) : parse_count(value, k->kind == PERCENT ? 100 : UINT32_MAX, to);
+    bool right = k->kind == AMOUNT ? parse_amount(value, to) : parse_count(value, k->kind == PERCENT ? 100 : WEIGHT_MOST, to);
+    if (!right) return slice_complain("card %s: %s takes %s, not %s", c->uuid, k->name, expected[k->kind], *value ? value : "nothing");
+    if (c->given & k->bit) return slice_complain("card %s: %s is given twice", c->uuid, k->name);
     c->given |= k->bit;
-    return right ? 0 : slice_complain("card %s: %s takes %s, not %s", c->uuid, k->name, expected[k->kind], *value ? value : "nothing");
+    return 0;
 }
 
 /* AMOUNT or KEY=VALUE */
 static int parse_item(char *item, struct slice_card *c)
 {
     char *value = strchr(item, '=');
-    if (!value) return parse_value(&memory, item, c);
-    *value++ = 0;
+    if (value) *value++ = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!strcmp(item, keys[i].name)) return parse_value(&keys[i], value, c);
+        if (!strcmp(item, keys[i].name))
+            return value ? parse_value(&keys[i], value, c) : slice_complain("card %s: %s needs a value, as in %s=%s", c->uuid, item, item, example[keys[i].kind]);
+    if (!value) return parse_value(&memory, item, c);
     return slice_complain("card %s: there is no key %s; the keys are context, unaccounted, cores, cores-limit and weight", c->uuid, item);
 }
 
@@ -125,7 +135,7 @@ static int parse_card(char *text, struct slice_request *r)
     if (r->card_count == FR_MAX_CARDS) return slice_complain("a container has at most %u cards", FR_MAX_CARDS);
     struct slice_card *c = &r->cards[r->card_count];
     if (!equals || equals == text || (size_t)(equals - text) >= sizeof c->uuid)
-        return slice_complain("--card %s: expected UUID=AMOUNT, with an UUID of at most 95 characters", text);
+        return slice_complain(equals && equals != text ? "--card %s: a UUID has at most 95 characters" : "--card %s: expected UUID=AMOUNT, as in GPU-8a1b0e5c-0000-0000-0000-000000000001=512MiB", text);
     memset(c, 0, sizeof *c);
     memcpy(c->uuid, text, (size_t)(equals - text));
     for (uint32_t i = 0; i < r->card_count; i++)
@@ -138,19 +148,33 @@ static int parse_card(char *text, struct slice_request *r)
     return 0;
 }
 
+/* --on, --off, --replace */
+static int parse_flag(const char *option, const char *value, struct slice_request *r)
+{
+    int off = !strcmp(option, "--off");
+    if (value) return slice_complain("%s takes no value, but was given %s", option, value);
+    if (!strcmp(option, "--replace")) return r->replace = true, 0;
+    if (r->off == !off) return slice_complain("--on and --off exclude each other");
+    return r->off = off, 0;
+}
+
 static int parse_option(int count, char **arguments, int *at, struct slice_request *r, bool creating)
 {
-    const char *option = arguments[*at];
-    char *value = *at + 1 < count ? arguments[*at + 1] : NULL;
-    if (!strcmp(option, "--off") || !strcmp(option, "--on")) return r->off = !strcmp(option, "--off"), 0;
-    if (creating && !strcmp(option, "--replace")) return r->replace = true, 0;
-    bool known = !strcmp(option, "--card") || (creating && (!strcmp(option, "--slots") || !strcmp(option, "--objects")));
-    if (!known) return slice_complain("%s is not an option here; see fractile-slice --help", option);
+    static const char *const names[] = {"--off", "--on", "--card", "--replace", "--slots", "--objects"};
+    enum { CARD = 2, REPLACE, SLOTS, OBJECTS, NAMES }; /* the last three: of create only */
+    char *option = arguments[*at], *value = strchr(option, '=');
+    unsigned n = 0;
+    if (*option != '-') return slice_complain("unexpected argument %s: after the directory come options only; see fractile-slice --help", option);
+    if (value) *value++ = 0;
+    while (n < NAMES && strcmp(option, names[n]) != 0) n++;
+    if (n == NAMES) return slice_complain("%s is not an option; see fractile-slice --help", option);
+    if (n >= REPLACE && !creating) return slice_complain("%s is an option of create only; see fractile-slice --help", option);
+    if (n < CARD || n == REPLACE) return parse_flag(option, value, r);
+    if (!value && *at + 1 < count) value = arguments[++*at];
     if (!value) return slice_complain("%s needs a value; see fractile-slice --help", option);
-    ++*at;
-    if (!strcmp(option, "--card")) return parse_card(value, r);
-    uint32_t *where = !strcmp(option, "--slots") ? &r->slots : &r->objects;
-    return parse_count(value, 1024, where) && *where ? 0 : slice_complain("%s takes a number from 1 to 1024, not %s", option, value);
+    if (n == CARD) return parse_card(value, r);
+    uint32_t *where = n == SLOTS ? &r->slots : &r->objects;
+    return parse_count(value, 1024, where) && *where ? 0 : slice_complain("%s takes a number from 1 to 1024, not %s", option, *value ? value : "nothing");
 }
 
 static bool is_there(const char *directory)
@@ -164,22 +188,22 @@ int main(int count, char **arguments)
 {
     struct slice_request r = {.slots = FR_MAX_SLOTS, .objects = FR_MAX_OBJECTS, .off = -1};
     const char *command = count > 1 ? arguments[1] : "";
-    if (!strcmp(command, "--help") || !strcmp(command, "-h") || !strcmp(command, "help")) return fputs(help, stdout) == EOF;
+    for (int i = 1; i < count; i++)
+        if (!strcmp(arguments[i], "--help") || !strcmp(arguments[i], "-h") || (i == 1 && !strcmp(command, "help"))) return fputs(help, stdout) == EOF;
     if (!strcmp(command, "--version")) return puts("fractile-slice " FRACTILE_VERSION) == EOF;
     bool creating = !strcmp(command, "create"), setting = !strcmp(command, "set"), json = !strcmp(command, "json");
     if (!creating && !setting && !json && strcmp(command, "show") != 0)
         return slice_complain("expected create, set, show or json; see fractile-slice --help"), 2;
-    if (count > 2 && (!strcmp(arguments[2], "--help") || !strcmp(arguments[2], "-h"))) return fputs(help, stdout) == EOF;
-    if (count < 3 || !arguments[2][0] || arguments[2][0] == '-') return slice_complain("%s needs a directory%s; see fractile-slice --help", command, count > 3 ? " before all else" : ""), 2;
+    if (count < 3 || !arguments[2][0] || arguments[2][0] == '-') return slice_complain("%s needs a directory%s; see fractile-slice --help", command, count > 2 ? " as its first argument" : ""), 2;
     r.directory = arguments[2];
     for (int i = 3; i < count; i++)
-        if (!creating && !setting) return slice_complain("%s takes one directory and nothing else, but was given %s%s", command, arguments[i], strcmp(arguments[i], "--json") ? "" : "; there is fractile-slice json DIR"), 2;
+        if (!creating && !setting) return slice_complain("%s takes one directory and nothing else, but was given %s%s", command, arguments[i], strcmp(arguments[i], "--json") ? "" : "; for JSON, run fractile-slice json DIR"), 2;
         else if (parse_option(count, arguments, &i, &r, creating)) return 2;
     if (creating && !r.card_count) return slice_complain("create needs a card: --card UUID=AMOUNT; see fractile-slice --help"), 2;
     if (setting && !r.card_count && r.off < 0) return slice_complain("set needs something to change: --card, --off or --on; see fractile-slice --help"), 2;
     for (uint32_t i = 0; creating && i < r.card_count; i++)
         if (!(r.cards[i].given & GIVEN_MEMORY)) return slice_complain("card %s: how much memory? expected --card %s=AMOUNT", r.cards[i].uuid, r.cards[i].uuid), 2;
     if (creating && !r.replace && is_there(r.directory))
-        return slice_complain("%s has limits already; change them with fractile-slice set, or put new ones there with --replace", r.directory);
+        return slice_complain("%s has limits already; change them with fractile-slice set, or make new files with --replace", r.directory);
     return creating ? slice_create(&r) : setting ? slice_set(&r) : slice_show(r.directory, json);
 }

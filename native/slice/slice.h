@@ -27,6 +27,9 @@ int slice_create(const struct slice_request *r);
 int slice_set(const struct slice_request *r);
 int slice_show(const char *directory, bool json);
 
+/* What to do about files that cannot be used. */
+#define SLICE_AGAIN "; make both files again with fractile-slice create --replace"
+
 int slice_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The file mapped, at least `least` bytes of it; NULL after a sentence. */

@@ -64,7 +64,7 @@ static bool open_view(const char *directory, struct view *v)
     size_t size = 0;
     v->limits = slice_map(directory, "limits", false, sizeof *v->limits, NULL, NULL);
     if (!v->limits) return false;
-    if (v->limits->magic != FR_LIMITS_MAGIC || v->limits->version != FR_LAYOUT_VERSION) return slice_complain("%s/limits is of another version", directory), false;
+    if (v->limits->magic != FR_LIMITS_MAGIC || v->limits->version != FR_LAYOUT_VERSION) return slice_complain("%s/limits is damaged, or of another version%s", directory, SLICE_AGAIN), false;
     v->region = slice_map(directory, "shared/region", false, sizeof *v->region, &size, &v->fd);
     if (!v->region) return false;
     struct fr_region *r = v->region;
@@ -75,7 +75,7 @@ static bool open_view(const char *directory, struct view *v)
     bool sound = r->magic == FR_REGION_MAGIC && r->version == FR_LAYOUT_VERSION && v->card_count <= FR_MAX_CARDS &&
                  v->slot_count <= FR_MAX_SLOTS && v->card_count == v->limits->card_count &&
                  (char *)slot_at(v, v->slot_count) <= (char *)r + size;
-    if (!sound) slice_complain("%s/shared/region is damaged, or of another version", directory);
+    if (!sound) slice_complain("%s/shared/region is damaged, or of another version%s", directory, SLICE_AGAIN);
     return sound;
 }
 

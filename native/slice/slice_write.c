@@ -21,8 +21,9 @@ void *slice_map(const char *directory, const char *name, bool write, size_t leas
     void *p = MAP_FAILED;
     snprintf(path, sizeof path, "%s/%s", directory, name);
     int fd = open(path, (write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0) slice_complain("%s: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode) || (size_t)st.st_size < least) slice_complain("%s is cut short, or no file of fractile", path);
+    if (fd < 0 && errno == ENOENT) slice_complain("%s: No such file or directory; fractile-slice create %s --card UUID=AMOUNT makes the files", path, directory);
+    else if (fd < 0 || fstat(fd, &st) != 0) slice_complain("%s: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode) || (size_t)st.st_size < least) slice_complain("%s is cut short, or not a file of Fractile%s", path, SLICE_AGAIN);
     else if ((p = mmap(NULL, (size_t)st.st_size, PROT_READ | (write ? PROT_WRITE : 0), MAP_SHARED, fd, 0)) == MAP_FAILED)
         slice_complain("%s: %s", path, strerror(errno));
     if (p != MAP_FAILED && size) *size = (size_t)st.st_size;
@@ -69,9 +70,9 @@ static void warn(const struct fr_limits_card *c)
 {
     uint64_t left = c->memory > c->unaccounted ? c->memory - c->unaccounted : 0;
     if (!c->memory) slice_complain("warning: card %.95s: with a quota of 0 not even a context fits", c->uuid);
-    else if (c->memory < 2u << 20) slice_complain("warning: card %.95s: %llu bytes are less than the 2 MiB that the driver gives out at a time, so every allocation is refused; was another unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
-    else if (!left) slice_complain("warning: card %.95s: unaccounted takes all of the quota: nothing fits", c->uuid);
-    else if (c->context > left) slice_complain("warning: card %.95s: a context takes more than the quota: none fits", c->uuid);
+    else if (c->memory < 2u << 20) slice_complain("warning: card %.95s: a quota of %llu bytes is less than the 2 MiB that the driver gives out at a time, so every allocation is refused; was another unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
+    else if (!left) slice_complain("warning: card %.95s: unaccounted takes all of the quota, so every allocation is refused", c->uuid);
+    else if (c->context > left) slice_complain("warning: card %.95s: a context takes more than the quota, so none can be created", c->uuid);
     if (c->cores_limit && c->cores > c->cores_limit) slice_complain("warning: card %.95s: cores=%u is above cores-limit=%u: the container gets at most %u %%", c->uuid, c->cores, c->cores_limit, c->cores_limit);
 }
 
@@ -98,6 +99,8 @@ static int make_limits(const struct slice_request *r, uint64_t generation)
         page.cards[i].weight = 1;
         put_card(&page.cards[i], &r->cards[i]);
         warn(&page.cards[i]);
+        if (strncmp(page.cards[i].uuid, "GPU-", 4) != 0 && strncmp(page.cards[i].uuid, "MIG-", 4) != 0)
+            slice_complain("warning: card %.95s: a UUID begins with GPU- or MIG-; nvidia-smi -L prints those of this machine", page.cards[i].uuid);
     }
     put_off(&page, r->off);
     snprintf(path, sizeof path, "%s/limits", r->directory);
@@ -110,7 +113,7 @@ static int make_directories(const char *directory)
     snprintf(path, sizeof path, "%s/shared", directory);
     for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
         if (slash) *slash = 0;
-        if (mkdir(path, 0755) != 0 && errno != EEXIST) return slice_complain("%s cannot be made: %s", path, strerror(errno));
+        if (mkdir(path, 0755) != 0 && errno != EEXIST) return slice_complain("%s cannot be created: %s", path, strerror(errno));
         if (!slash) return 0;
         *slash = '/';
     }
@@ -140,9 +143,9 @@ int slice_set(const struct slice_request *r)
     int fd;
     struct fr_limits *page = slice_map(r->directory, "limits", true, sizeof *page, NULL, &fd);
     if (!page) return 1;
-    if (page->magic != FR_LIMITS_MAGIC || page->version != FR_LAYOUT_VERSION) return slice_complain("%s/limits is of another version", r->directory);
+    if (page->magic != FR_LIMITS_MAGIC || page->version != FR_LAYOUT_VERSION) return slice_complain("%s/limits is damaged, or of another version%s", r->directory, SLICE_AGAIN);
     for (uint32_t i = 0; i < r->card_count; i++)
-        if (!card_named(page, r->cards[i].uuid)) return slice_complain("the container has no card %s", r->cards[i].uuid);
+        if (!card_named(page, r->cards[i].uuid)) return slice_complain("%s has no card %s; fractile-slice show %s lists its cards", r->directory, r->cards[i].uuid, r->directory);
     flock(fd, LOCK_EX); /* one writer at a time */
     uint32_t sequence = atomic_load(&page->sequence) | 1;
     atomic_store(&page->sequence, sequence);

@@ -90,30 +90,54 @@ def mistakes_are_told_in_one_sentence(directory: Path) -> None:
     assert "expected create, set, show or json" in refused()
     assert "expected create" in refused("make", place)
     assert "needs a directory" in refused("create")
-    assert "needs a directory" in refused("create", "")
+    assert "needs a directory as its first argument" in refused("create", "")
+    assert "needs a directory as its first argument" in refused("set", "--off", place)
     assert "expected UUID=AMOUNT" in refused("create", place, "--card", "512MiB")
     assert "how much memory" in refused("create", place, "--card", "GPU-1=cores=3")
     assert "named twice" in refused("create", place, "--card", "GPU-1=1", "--card", "GPU-1=2")
     assert "needs a value" in refused("create", place, "--card")
-    assert "is not an option" in refused("create", place, "--quota", "3")
+    assert "--quota is not an option" in refused("create", place, "--quota", "3")
+    assert "unexpected argument b" in refused("create", place, "b", "--card", "GPU-1=1GiB")
+    assert "--slots is an option of create only" in refused("set", place, "--slots", "3")
+    assert "--off takes no value, but was given 1" in refused("create", place, "--card", "GPU-1=1GiB", "--off=1")
+    assert "--on and --off exclude each other" in refused("create", place, "--card", "GPU-1=1GiB", "--off", "--on")
+    assert "a UUID has at most 95 characters" in refused("create", place, "--card", "GPU-" + 92 * "1" + "=1GiB")
     assert "from 1 to 1024" in refused("create", place, "--slots", "0")
     assert "create needs a card" in refused("create", place)
     assert "an amount or a key is missing" in refused("create", place, "--card", "GPU-1=")
-    for wrong in ("-1", "1.5GiB", "4Q", "99999999999999999999", "16777216TiB"):
+    for wrong in ("-1", "1.5GiB", "4Q", "5mib", "99999999999999999999", "16777216TiB", "5TiB", "4398046511105"):
         said = refused("create", place, "--card", f"GPU-1={wrong}")
-        assert f"memory takes an amount like 512MiB, not {wrong}" in said, said
+        assert f"memory takes an amount like 512MiB, up to 4TiB, not {wrong}" in said, said
+    assert "context takes an amount like 512MiB, up to 4TiB, not 5TiB" in refused(
+        "create", place, "--card", "GPU-1=1GiB,context=5TiB"
+    )
     assert "cores takes a percentage from 0 to 100, not 101" in refused("create", place, "--card", "GPU-1=1,cores=101")
     assert "cores takes a percentage from 0 to 100, not x" in refused("create", place, "--card", "GPU-1=1,cores=x")
-    assert "weight takes a number, not nothing" in refused("create", place, "--card", "GPU-1=1,weight=")
+    assert "weight takes a number from 0 to 100000, not nothing" in refused(
+        "create", place, "--card", "GPU-1=1,weight="
+    )
+    assert "weight takes a number from 0 to 100000, not 100001" in refused(
+        "create", place, "--card", "GPU-1=1,weight=100001"
+    )
+    assert "cores needs a value, as in cores=30" in refused("create", place, "--card", "GPU-1=1GiB,cores")
+    assert "context needs a value, as in context=512MiB" in refused("create", place, "--card", "GPU-1=1GiB,context")
+    assert "memory is given twice" in refused("create", place, "--card", "GPU-1=1GiB,2GiB")
+    assert "cores is given twice" in refused("create", place, "--card", "GPU-1=1GiB,cores=1,cores=2")
     assert "there is no key colour; the keys are context," in refused("create", place, "--card", "GPU-1=1,colour=red")
     assert not place.exists()
-    assert "No such file" in refused("show", place)
+    for command in (("show",), ("json",), ("set", "--off")):
+        said = refused(command[0], place, *command[1:])
+        assert f"No such file or directory; fractile-slice create {place} --card UUID=AMOUNT makes the files" in said, (
+            said
+        )
     ok("create", place, "--card", "GPU-1=1GiB")
     assert "has limits already" in refused("create", place, "--card", "GPU-1=2GiB")
     assert json.loads(ok("json", place))["cards"][0]["quota"] == 1 << 30
     assert "set needs something to change" in refused("set", place)
     assert run("set", place).returncode == run("create", place).returncode == 2
-    assert "has no card GPU-9" in refused("set", place, "--card", "GPU-9=1")
+    assert f"has no card GPU-9; fractile-slice show {place} lists its cards" in refused(
+        "set", place, "--card", "GPU-9=1"
+    )
     assert "takes one directory and nothing else, but was given --off" in refused("show", place, "--off")
 
 
@@ -122,7 +146,7 @@ def what_is_hardly_meant_is_made_and_warned_of(directory: Path) -> None:
         (
             ("100MiB,context=256MiB", "a context takes more than the quota"),
             ("0", "with a quota of 0"),
-            ("512", "512 bytes are less than the 2 MiB that the driver gives out at a time"),
+            ("512", "a quota of 512 bytes is less than the 2 MiB that the driver gives out at a time"),
             ("1GiB,unaccounted=2GiB", "unaccounted takes all of the quota"),
             ("1GiB,cores=50,cores-limit=30", "cores=50 is above cores-limit=30"),
         )
@@ -133,6 +157,17 @@ def what_is_hardly_meant_is_made_and_warned_of(directory: Path) -> None:
         assert lines[0].startswith("fractile-slice: warning: card GPU-1: ") and said in lines[0], lines
         assert json.loads(ok("json", directory / str(number)))["cards"][0]["uuid"] == "GPU-1"
     assert not run("create", directory / "right", "--card", "GPU-1=1GiB,context=256MiB").stderr
+    done = run("create", directory / "by-index", "--card", "0=1GiB")
+    assert done.returncode == 0 and "warning: card 0: a UUID begins with GPU- or MIG-" in done.stderr, done
+
+
+def an_option_and_its_value_may_be_joined_by_an_equals_sign(directory: Path) -> None:
+    ok("create", directory, "--card=GPU-1=1GiB,cores=30", "--slots=7", "--card", "GPU-2=4TiB,weight=100000")
+    one, two = json.loads(ok("json", directory))["cards"]
+    assert (one["uuid"], one["quota"], one["cores"]) == ("GPU-1", 1 << 30, 30)
+    assert (two["quota"], two["weight"]) == (4 << 40, 100000)
+    ok("set", directory, "--card=GPU-1=2GiB")
+    assert json.loads(ok("json", directory))["cards"][0]["quota"] == 2 << 30
 
 
 def set_warns_of_a_quota_below_the_context_that_was_said_before(directory: Path) -> None:
@@ -171,6 +206,13 @@ def damaged_files_are_told_and_crash_nothing(directory: Path) -> None:
         refused("json", directory)
     region.write_bytes(whole[:128] + b"\xff" * (len(whole) - 128))
     assert json.loads(ok("json", directory))["cards"][0]["quota"] == 1 << 30
+    limits = (directory / "limits").read_bytes()
+    (directory / "limits").write_bytes(bytes(len(limits)))
+    for words in (("show", directory), ("set", directory, "--on")):
+        assert (
+            "is damaged, or of another version; make both files again with fractile-slice create --replace"
+            in refused(*words)
+        )
     (directory / "limits").write_bytes(b"fractile-limits=1\n")
     assert "cut short" in refused("show", directory)
     assert "cut short" in refused("set", directory, "--on")
@@ -178,6 +220,7 @@ def damaged_files_are_told_and_crash_nothing(directory: Path) -> None:
 
 def help_names_every_command_and_key(directory: Path) -> None:
     text = ok("--help")
+    assert text == ok("-h") == ok("help") == ok("create", "--help") == ok("create", directory, "--help")
     for word in (
         "create",
         "set",
@@ -203,6 +246,7 @@ TESTS: list[Callable[[Path], None]] = [
     mistakes_are_told_in_one_sentence,
     what_is_hardly_meant_is_made_and_warned_of,
     set_warns_of_a_quota_below_the_context_that_was_said_before,
+    an_option_and_its_value_may_be_joined_by_an_equals_sign,
     every_program_tells_the_version_of_the_package,
     damaged_files_are_told_and_crash_nothing,
     help_names_every_command_and_key,
