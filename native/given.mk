@@ -4,6 +4,17 @@
 GIVEN := AWK CC CFLAGS PYTHON OUT SANITIZE POINTS ONLY ROWS SECONDS FUZZ_CC KILLS PROCS OPS SEED POLICY KINDS QUOTA THREADS CONTAINERS CONTEXT AUDIT LIBRARY \
     CLOCK BUSY SHARES GPU_SHARES GPU_SHARES_SIMULATED GPU_CHECK_SIMULATED ZIG_CACHE XDG_CACHE_HOME HOME TMPDIR SHELL FRACTILE_% SIMGPU_%
 ifeq ($(MAKELEVEL),0)
+GOALS := $(or $(MAKECMDGOALS),all)
+goes_with = $(foreach v,$1,$(if $(filter command,$(origin $v)),$(if $(filter $2 help,$(GOALS)),,$(error $v changes nothing for $(GOALS); it goes with: $2))))
+$(call goes_with,ONLY,check)
+$(call goes_with,ROWS,frameworks)
+$(call goes_with,SECONDS FUZZ_CC,fuzz)
+$(call goes_with,KILLS,stress kills)
+$(call goes_with,OPS SEED LIBRARY,stress stress-matrix)
+$(call goes_with,PROCS POLICY KINDS QUOTA THREADS CONTAINERS CONTEXT AUDIT,stress)
+$(call goes_with,SHARES,shares shares-quick density)
+$(call goes_with,GPU_SHARES GPU_SHARES_SIMULATED,gpu-shares)
+$(call goes_with,GPU_CHECK_SIMULATED,gpu-check)
 UNKNOWN := $(strip $(foreach v,$(filter-out $(GIVEN),$(.VARIABLES)),$(if $(filter command,$(origin $v)),$v)))
 $(if $(UNKNOWN),$(error no variable is named $(UNKNOWN) here; there are $(GIVEN)))
 endif

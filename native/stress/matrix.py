@@ -70,13 +70,23 @@ def one(
     return found
 
 
+def whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text} is not a number of 0 or more")
+    return int(text)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s STRESS WORKER LIBRARY [--seed N] [--ops N] [--kinds a,b,c] [--limit N]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("stress")
     parser.add_argument("worker")
     parser.add_argument("library")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--ops", type=int, default=2500)
+    parser.add_argument("--seed", type=whole, default=1)
+    parser.add_argument("--ops", type=whole, default=2500)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--limit", type=int, help="runs at most, spread over all")
     arguments = parser.parse_args()

@@ -35,6 +35,15 @@ def test_a_misspelt_variable_is_named() -> None:
     assert "no variable is named ONYL here" in refused("check", "ONYL=pool_test")
 
 
+def test_a_variable_that_the_target_does_not_use_is_refused() -> None:
+    assert "ROWS changes nothing for programs; it goes with: frameworks" in refused("programs", "ROWS=graphs")
+    assert "SEED changes nothing for check; it goes with: stress stress-matrix" in refused("check", "SEED=3")
+    assert "PROCS changes nothing for stress-matrix; it goes with: stress" in refused("stress-matrix", "PROCS=2")
+    assert "ONLY changes nothing for all; it goes with: check" in refused("ONLY=pool_test")
+    accepted("kills", "stress", "KILLS=5", "SEED=2")
+    accepted("check", "ONLY=pool_test", MAKELEVEL="1", MAKEFLAGS=" -- SEED=3")
+
+
 def test_variables_that_another_make_hands_down_are_not_looked_at() -> None:
     accepted("help", MAKELEVEL="1", MAKEFLAGS=" -- ARGS=-x")
 

@@ -32,20 +32,33 @@ def versions() -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(wanted.items(), reverse=True))
 
 
+def chosen(arguments: list[str]) -> list[tuple[str, Row, str]]:
+    every = [(title, function, a) for title, (function, allocators) in rows.items() for a in allocators]
+    return [(t, f, a) for t, f, a in every if not arguments or any(part in f"{t} [{a}]" for part in arguments)]
+
+
 def main(arguments: list[str]) -> int:
+    looking = arguments[:1] == ["--look"]  # whether ROWS names any, before gigabytes are fetched
+    todo = chosen(arguments[looking:])
+    if not todo:
+        titles = "; ".join(rows)
+        print(
+            f"frameworks: ROWS names no row; a row is kept if its title contains one of these words: {titles}",
+            file=sys.stderr,
+        )
+        return 2
+    if looking:
+        return 0
     began, failed, total = time.monotonic(), 0, 0
     print(
         f"PyTorch under libfractile.so on simgpu, quota {mib(QUOTA)} of 4096, a context {mib(CONTEXT)}; MiB by simgpu."
     )
     print(f"{versions()}; libcudart: tests/runtime.\n")
-    for title, (function, allocators) in rows.items():
-        for allocator in allocators:
-            if arguments and not any(a in f"{title} [{allocator}]" for a in arguments):
-                continue
-            good, figures = one(title, function, allocator)
-            total += 1
-            failed += good != "ok"
-            print(f"{good:4} {title} [{allocator}]\n         {figures}", flush=True)
+    for title, function, allocator in todo:
+        good, figures = one(title, function, allocator)
+        total += 1
+        failed += good != "ok"
+        print(f"{good:4} {title} [{allocator}]\n         {figures}", flush=True)
     print("\nNot to be had here: CuPy, cuBLAS, cuDNN and cuda-bindings 13 carry a static runtime, which stops at the")
     print("handshake with the vendor's driver; the handshake is not emulated.")
     print(f"\n{total - failed} passed, {failed} failed in {time.monotonic() - began:.0f} s")
