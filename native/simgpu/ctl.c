@@ -14,25 +14,27 @@
 static struct sim_host host;
 
 static const char help[] =
-    "simgpu-ctl: looks at the simulated cards of this machine, and breaks them.\n"
+    "simgpu-ctl: shows the simulated cards of this machine and injects faults into them.\n"
     "\n"
-    "  simgpu-ctl [show]                    cards, and who holds what; json: the same for programs\n"
-    "  simgpu-ctl json\n"
-    "  simgpu-ctl xid CARD CODE [PID]       an XID event, of the process PID; 79 takes the card off the bus\n"
-    "  simgpu-ctl ecc CARD corrected|uncorrected [COUNT]\n"
-    "  simgpu-ctl temperature CARD DEGREES\n"
-    "  simgpu-ctl repair CARD none|pending|failed           worn rows; pages on cards before Ampere, which never fail\n"
-    "  simgpu-ctl recovery CARD none|reset|reboot|drain|drain-reset     what the driver recommends\n"
-    "  simgpu-ctl heal CARD                 a lost card is back, ECC counters are zero, it is cool and sound\n"
-    "  simgpu-ctl policy SEED               what a driver does under SIMGPU_POLICY=SEED (a number, wild, wild:NUMBER), as JSON\n"
-    "  simgpu-ctl peaks                     peaks become what is held now\n"
+    "  simgpu-ctl [show]                    print cards, containers and processes as a table\n"
+    "  simgpu-ctl json                      print the same and more as JSON\n"
+    "  simgpu-ctl xid CARD CODE [PID]       raise an XID event, for the process PID if given; 79 takes the card off the bus\n"
+    "  simgpu-ctl ecc CARD corrected|uncorrected [COUNT]               add memory errors (1 unless COUNT is given)\n"
+    "  simgpu-ctl temperature CARD DEGREES                             set the temperature, in degrees Celsius\n"
+    "  simgpu-ctl repair CARD none|pending|failed                      set the state of row remapping; before Ampere of page\n"
+    "                                                                  retirement, which never fails\n"
+    "  simgpu-ctl recovery CARD none|reset|reboot|drain|drain-reset    set what the driver recommends\n"
+    "  simgpu-ctl heal CARD                 undo all of these faults; XID events stay counted\n"
+    "  simgpu-ctl policy SEED               print what SIMGPU_POLICY=SEED means (a number, wild or wild:NUMBER), as JSON\n"
+    "  simgpu-ctl peaks                     set each peak to what is held now\n"
     "  simgpu-ctl reset [--force]           forget everything; refused while a process uses a card, unless --force is given\n"
     "  simgpu-ctl --version\n"
     "\n"
-    "CARD is a UUID or an index, as `show` prints them. The cards live in the directory SIMGPU_DIR; docs/simgpu.md says more.\n"
-    "Status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
+    "CARD is a UUID, as `show` prints it, or the card's index, as in its cards file. The simulated machine is the directory\n"
+    "SIMGPU_DIR (default /tmp/simgpu); docs/simgpu.md says more.\n"
+    "Exit status 0: done; 1: it cannot be done; 2: the command line is wrong.\n"
     "\n"
-    "Example: a card falls off the bus, and is back.\n"
+    "Example: a card falls off the bus and comes back.\n"
     "  simgpu-ctl xid 0 79\n"
     "  simgpu-ctl heal 0\n";
 
@@ -250,8 +252,8 @@ static int choice(const char *word, const char *const *list, size_t count)
 static int xid(char **words, int count)
 {
     long long code, pid = 0;
-    if (!number(words[1], 0, UINT32_MAX, &code)) return complain(2, "xid takes a code like 79, not %s", words[1]);
-    if (count > 2 && !number(words[2], 1, INT32_MAX, &pid)) return complain(2, "xid takes the number of a process, not %s", words[2]);
+    if (!number(words[1], 0, UINT32_MAX, &code)) return complain(2, "xid takes a code of 0 or more, such as 79, not %s", words[1]);
+    if (count > 2 && !number(words[2], 1, INT32_MAX, &pid)) return complain(2, "xid takes a process id of 1 or more, not %s", words[2]);
     int card = find_card(words[0]);
     if (card < 0) return 1;
     sim_lock(&host);
@@ -265,8 +267,8 @@ static int ecc(char **words, int count)
     static const char *const kinds[] = {"corrected", "uncorrected"};
     long long errors = 1;
     int kind = choice(words[1], kinds, COUNT(kinds));
-    if (kind < 0) return complain(2, "ecc errors are corrected or uncorrected, not %s", words[1]);
-    if (count > 2 && !number(words[2], 1, INT64_MAX, &errors)) return complain(2, "ecc takes a number of errors, not %s", words[2]);
+    if (kind < 0) return complain(2, "ecc takes corrected or uncorrected, not %s", words[1]);
+    if (count > 2 && !number(words[2], 1, INT64_MAX, &errors)) return complain(2, "ecc takes a number of errors, 1 or more, not %s", words[2]);
     int card = find_card(words[0]);
     if (card < 0) return 1;
     sim_lock(&host);
@@ -309,7 +311,7 @@ static int repair(char **words, int count)
     sim_lock(&host);
     bool right = sim_wear(&host, (uint32_t)card, (enum sim_repair)state);
     sim_unlock(&host);
-    return right ? 0 : complain(1, "a %s retires pages, of which NVML never says that it failed", host.state->cards[card].model);
+    return right ? 0 : complain(1, "a %s retires pages, and NVML never reports that as failed; use none or pending", host.state->cards[card].model);
 }
 
 static int recovery(char **words, int count)
@@ -373,14 +375,14 @@ static int reset(char **words, int count)
     if (!sim_open(&host, true)) return complain(1, "%s", host.error);
     unsigned n = others_alive();
     sim_close(&host);
-    return n ? complain(1, "%u processes use the simulated cards; end them first, or use --force", n) : remove_files();
+    return n ? complain(1, "%u process%s the simulated cards; end %s first, or use --force", n, n > 1 ? "es use" : " uses", n > 1 ? "them" : "it") : remove_files();
 }
 
 static int policy(char **words, int count)
 {
     struct sim_policy p;
     (void)count;
-    if (!sim_policy_read(words[0], &p)) return complain(2, "a policy is a number, wild or wild:NUMBER, not %s", words[0]);
+    if (!sim_policy_read(words[0], &p)) return complain(2, "policy takes a number, wild or wild:NUMBER, not %s", words[0]);
     sim_policy_print(&p, stdout);
     return 0;
 }
@@ -417,7 +419,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < COUNT(commands); i++)
         if (!strcmp(commands[i].name, name)) c = &commands[i];
     if (!c) return complain(2, "there is no command %s", name);
-    if (!c->most && count) return complain(2, "%s takes nothing more, but was given %s", name, argv[2]);
+    if (!c->most && count) return complain(2, "%s takes no argument, but was given %s", name, argv[2]);
     if (count < c->least || count > c->most) return complain(2, "expected simgpu-ctl %s %s", name, c->arguments);
     if (!c->opens) return c->run(argv + 2, count);
     if (access(sim_directory(), F_OK) != 0)

@@ -14,7 +14,7 @@ struct json json_open(const char *text)
 
 bool json_fail(struct json *j, const char *what)
 {
-    if (!j->error[0]) snprintf(j->error, sizeof j->error, "%.100s at byte %zu", what, (size_t)(j->at - j->text));
+    if (!j->error[0]) snprintf(j->error, sizeof j->error, "%.100s, at byte %zu", what, (size_t)(j->at - j->text));
     return false;
 }
 

@@ -1,6 +1,7 @@
 /* From a seed to a policy, and a policy as JSON. */
 #include "policy.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,8 +134,9 @@ bool sim_policy_read(const char *text, struct sim_policy *out)
     bool wild = text && !strncmp(text, "wild", 4);
     if (wild) text = !text[4] ? "1" : text[4] == ':' ? text + 5 : "?";
     if (!text || !*text) text = "0";
+    errno = 0;
     unsigned long long seed = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || (wild && !seed)) return false;
+    if (*text < '0' || *text > '9' || *end || errno || (wild && !seed)) return false;
     sim_policy_draw(seed, wild, out);
     return true;
 }

@@ -42,19 +42,21 @@ def settings_that_mean_nothing_are_told(host: Path) -> None:
 def wrong_words_are_told_and_change_nothing(host: Path) -> None:
     before = json.loads(run(host, "json").stdout)["cards"]
     for words, said in (
-        (["xid", "0", "abc"], "a code like 79, not abc"),
+        (["xid", "0", "abc"], "a code of 0 or more, such as 79, not abc"),
         (["xid", "0", "79x"], "not 79x"),
-        (["xid", "0", "79", "-4"], "the number of a process, not -4"),
+        (["xid", "0", "79", "-4"], "a process id of 1 or more, not -4"),
         (["xid", "0"], "expected simgpu-ctl xid CARD CODE [PID]"),
-        (["ecc", "0", "some"], "corrected or uncorrected, not some"),
-        (["ecc", "0", "corrected", "many"], "a number of errors, not many"),
+        (["ecc", "0", "some"], "ecc takes corrected or uncorrected, not some"),
+        (["ecc", "0", "corrected", "many"], "a number of errors, 1 or more, not many"),
+        (["ecc", "0", "corrected", "0"], "a number of errors, 1 or more, not 0"),
         (["temperature", "0", "hot"], "degrees from -99 to 999, not hot"),
         (["repair", "0", "soon"], "none, pending or failed, not soon"),
         (["recovery", "0", "pray"], "not pray"),
         (["heal", "0", "1"], "expected simgpu-ctl heal CARD"),
         (["reset", "extra"], "--force or nothing, not extra"),
-        (["show", "extra"], "takes nothing more, but was given extra"),
-        (["policy", "tame"], "wild or wild:NUMBER, not tame"),
+        (["show", "extra"], "takes no argument, but was given extra"),
+        (["policy", "tame"], "policy takes a number, wild or wild:NUMBER, not tame"),
+        (["policy", "18446744073709551616"], "wild or wild:NUMBER, not 18446744073709551616"),
         (["shew"], "there is no command shew"),
         (["--verbose"], "there is no command --verbose"),
     ):
