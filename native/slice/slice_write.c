@@ -73,6 +73,8 @@ static void warn(const struct fr_limits_card *c)
     else if (c->memory < 2u << 20) slice_complain("warning: card %.95s: a quota of %llu bytes is less than the 2 MiB that the driver gives out at a time, so every allocation is refused; was another unit meant, as in 512MiB?", c->uuid, (unsigned long long)c->memory);
     else if (!left) slice_complain("warning: card %.95s: unaccounted takes all of the quota, so every allocation is refused", c->uuid);
     else if (c->context > left) slice_complain("warning: card %.95s: a context takes more than the quota, so none can be created", c->uuid);
+    if (c->weight > 1 && (c->cores || (!c->cores_limit && !c->flags)))
+        slice_complain("warning: card %.95s: weight=%u has no effect: it counts only where cores is 0 and cores-limit is set", c->uuid, c->weight);
     if (c->cores_limit && c->cores > c->cores_limit) slice_complain("warning: card %.95s: cores=%u is above cores-limit=%u: the container gets at most %u %%", c->uuid, c->cores, c->cores_limit, c->cores_limit);
 }
 

@@ -149,6 +149,8 @@ def what_is_hardly_meant_is_made_and_warned_of(directory: Path) -> None:
             ("512", "a quota of 512 bytes is less than the 2 MiB that the driver gives out at a time"),
             ("1GiB,unaccounted=2GiB", "unaccounted takes all of the quota"),
             ("1GiB,cores=50,cores-limit=30", "cores=50 is above cores-limit=30"),
+            ("1GiB,weight=5", "weight=5 has no effect: it counts only where cores is 0 and cores-limit is set"),
+            ("1GiB,weight=5,cores=30", "weight=5 has no effect"),
         )
     ):
         done = run("create", directory / str(number), "--card", f"GPU-1={card}")
@@ -157,6 +159,7 @@ def what_is_hardly_meant_is_made_and_warned_of(directory: Path) -> None:
         assert lines[0].startswith("fractile-slice: warning: card GPU-1: ") and said in lines[0], lines
         assert json.loads(ok("json", directory / str(number)))["cards"][0]["uuid"] == "GPU-1"
     assert not run("create", directory / "right", "--card", "GPU-1=1GiB,context=256MiB").stderr
+    assert not run("create", directory / "weighed", "--card", "GPU-1=1GiB,weight=5,cores-limit=50").stderr
     done = run("create", directory / "by-index", "--card", "0=1GiB")
     assert done.returncode == 0 and "warning: card 0: a UUID begins with GPU- or MIG-" in done.stderr, done
 
