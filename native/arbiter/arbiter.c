@@ -42,7 +42,7 @@ static const char usage[] =
     "       fractile-arbiter --version\n"
     "\n"
     "Shares out the time of the cards of this node between containers. One per node is enough, for all cards; a second one for\n"
-    "the same DIR is refused.\n"
+    "the same DIR or SLICE is refused.\n"
     "\n"
     "A slice directory belongs to one container. It holds the page `limits`, with the container's weight, limit and priority\n"
     "for each card, which is looked at again at every decision; the arbiter makes the socket `arbiter.sock` in it, which the\n"
@@ -270,7 +270,8 @@ static int run(const char *root, const char *control, char **slices)
     if (root[0] && !is_ours(root)) return 1;
     if (!begin(&node, control) || (root[0] && !take_root(&node, root))) return 1;
     for (; *slices; slices++)
-        if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s)\n", *slices, strerror(errno)), 1;
+        if (slice_is_served(*slices)) return fprintf(stderr, "fractile-arbiter: another arbiter serves %s; one is enough for all cards\n", *slices), 1;
+        else if (!slice_add(&node, *slices)) return fprintf(stderr, "fractile-arbiter: %s is no slice directory (%s)\n", *slices, strerror(errno)), 1;
     serve(&node);
     end(&node, control);
     return 0;

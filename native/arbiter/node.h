@@ -73,6 +73,7 @@ struct node {
 
 /* slices.c */
 bool slice_add(struct node *n, const char *path);
+bool slice_is_served(const char *directory); /* by another arbiter */
 void slice_remove(struct node *n, uint32_t slice);
 void slices_scan(struct node *n);           /* what is in n->root now */
 bool slices_mend(const struct node *n, void *address); /* a page of limits was cut short under us: an empty one in its place */

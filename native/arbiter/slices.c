@@ -60,6 +60,18 @@ static int listen_in(const char *directory)
     return -1;
 }
 
+/* A socket that an arbiter before us has left refuses the connection. */
+bool slice_is_served(const char *directory)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int here = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC), fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/" ARBITER_SOCKET, here);
+    bool served = here >= 0 && fd >= 0 && connect(fd, (struct sockaddr *)&name, sizeof name) == 0;
+    if (here >= 0) close(here);
+    if (fd >= 0) close(fd);
+    return served;
+}
+
 static bool in_use(const struct node *n, uint32_t card)
 {
     for (uint32_t i = 0; i < n->schedule.tenants; i++)

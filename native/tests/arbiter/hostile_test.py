@@ -430,6 +430,30 @@ def test_status_is_a_table_for_people_and_says_what_is_wrong_when_nobody_answers
         assert subprocess.run([ARBITER, "--help"], capture_output=True, text=True, timeout=5).stdout.startswith("usage")
 
 
+def test_a_slice_that_another_arbiter_serves_is_refused_by_name_and_one_that_a_dead_one_served_is_not() -> None:
+    with two() as node:
+        client = node.client("one")
+        lease = client.granted()
+        second = subprocess.run([ARBITER, node.root / "one"], capture_output=True, text=True, timeout=5)
+        assert second.returncode == 1 and f"another arbiter serves {node.root}/one;" in second.stderr, second
+        client.say(DONE, lease=lease)
+        client.granted()
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run([SLICE, "create", place, "--card", f"{A}=1GiB,cores=50"], check=True)
+        for _ in range(2):
+            process = subprocess.Popen([ARBITER, place], stderr=subprocess.DEVNULL)
+            try:
+                until = time.monotonic() + 5
+                while time.monotonic() < until and not (Path(place) / "arbiter.sock").exists():
+                    time.sleep(0.01)
+                time.sleep(0.1)
+                assert process.poll() is None
+                Client(Path(place)).granted()
+            finally:
+                process.kill()
+                process.wait(5)
+
+
 def test_an_idle_arbiter_wakes_up_for_nothing() -> None:
     with two() as node:
         client = node.client("one")
