@@ -14,6 +14,7 @@ from fractile.agent.inventory import Inventory
 from fractile.errors import SetupError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder
 from fractile.model.card import Card
 from fractile.model.health import CardEvent, Reading, Silence, Verdict
 from fractile.model.units import CardUUID, MemoryUnit, NodeName
@@ -71,8 +72,9 @@ async def running(
     stock = Stock(Catalog.of(driver.cards(), MemoryUnit.GiB))
     health = Health(driver, stock, Nobody(), rules=Rules(forgotten=0.0), interval=0.01)
     async with KubeClient(server.credentials()) as client:
-        inventory = Inventory(client, stock, health, node=NODE, served=served, sleep=no_wait)
-        tasks = [asyncio.create_task(health.run()), asyncio.create_task(inventory.run())]
+        events = EventRecorder(client, "fractile-agent")
+        inventory = Inventory(client, stock, health, events, node=NODE, served=served, sleep=no_wait)
+        tasks = [asyncio.create_task(work.run()) for work in (health, inventory, events)]
         try:
             yield stock
         finally:
@@ -226,6 +228,49 @@ async def test_a_device_that_is_no_gpu_is_not_taken_for_a_card_that_does_not_ans
         async with running(OneIsSilent(B), server) as stock:
             await until(server, B.uuid.lower())
             assert [c.uuid for c in stock.catalog.cards] == [B.uuid]
+
+
+def pretender(server: FakeApiServer, name: str, device: str, *, label: str) -> None:
+    """An object that the agent of n2 has written."""
+    spec = {"nodeName": "n2", "deviceID": device, "index": A.index, "model": "m", "memory": "1Gi"}
+    meta = {"name": name, "labels": {"fractile.dev/node": label}}
+    server.create(paths.extended_resources(), {"metadata": meta, "spec": spec})
+
+
+async def test_an_object_of_another_node_that_bears_our_label_is_no_card_of_ours() -> None:
+    """It is not deleted, which the API server would refuse, nor believed about a card that does not answer."""
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        pretender(server, "gpu-theirs", "GPU-THEIRS", label=NODE)
+        async with running(OneIsSilent(B), server) as stock:
+            await until(server, B.uuid.lower(), "gpu-theirs")
+            await asyncio.sleep(0.1)  # several rounds
+            assert [c.uuid for c in stock.catalog.cards] == [B.uuid]
+        assert not any("gpu-theirs" in write for write in server.writes())
+
+
+async def test_a_card_that_another_node_claims_keeps_no_other_card_back_and_returns_when_that_object_goes() -> None:
+    claimed = Fault(method="PATCH", path=A.uuid.lower(), times=1_000_000, status=403)
+    async with FakeApiServer() as server:
+        server.create(paths.nodes(), {"metadata": {"name": NODE}})
+        server.create("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        pretender(server, A.uuid.lower(), A.uuid, label="n2")
+        server.inject(claimed)
+        async with running(Cards(A, B), server):
+            await until(server, A.uuid.lower(), B.uuid.lower())
+            async with asyncio.timeout(10):
+                while not (told := server.all(paths.events("default"))):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert told[0]["reason"] == "CardNotPublished"
+            assert told[0]["involvedObject"]["name"] == NODE
+            assert f"kubectl delete extendedresource {A.uuid.lower()}" in str(told[0]["message"])
+            server.delete(paths.extended_resource(A.uuid.lower()))
+            claimed.times = 0
+            await until(server, A.uuid.lower(), B.uuid.lower())
+            assert objects(server)[A.uuid.lower()]["spec"]["nodeName"] == NODE
+            await asyncio.sleep(0.1)
+        assert len(server.all(paths.events("default"))) == 1
+        assert server.all(paths.events("default"))[0]["count"] == 1
 
 
 async def test_a_device_of_the_file_has_an_object_beside_those_of_the_cards() -> None:

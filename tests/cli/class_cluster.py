@@ -44,7 +44,7 @@ def fill(server: FakeApiServer) -> None:
     submit(server, "part", "aliyun.com/gpu-mem", 4096, "n1", Slice(CardUUID("GPU-n1-0"), MiB(4096)))
     whole = Slice(CardUUID("GPU-n2-0"), MiB(16_384), Percent(100))
     submit(server, "whole", "aliyun.com/gpu-count", 1, "n2", whole)
-    share = Slice(CardUUID("hca-n1-0"), MiB(0), shares=1)
+    share = Slice(CardUUID("hca-0.n1"), MiB(0), shares=1)
     limits = {"class.fractile.dev/hca": "1"}
     submit(server, "net", "fractile.dev/device", 1, "n1", share, limits=limits)
 

@@ -105,7 +105,7 @@ async def test_devices_are_one_line_each_with_their_holders(run: Run) -> None:
         pytest.param(["--free"], ["GPU-n1-1"], id="free"),
         pytest.param(["--class", "slice"], ["GPU-n1-0", "GPU-n2-0", "GPU-n2-1"], id="class"),
         pytest.param(["--class", "slice", "--node", "n2"], ["GPU-n2-0", "GPU-n2-1"], id="class and node"),
-        pytest.param(["--type", "hca"], ["hca-n1-0"], id="type"),
+        pytest.param(["--type", "hca"], ["hca-0.n1"], id="type"),
         pytest.param(["--class", "nvidia.tesla.k80", "--free"], ["GPU-n1-1"], id="class and free"),
         pytest.param(["--class", "a100"], [], id="none"),
     ],

@@ -10,7 +10,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.card import GPU, Card
 from fractile.model.properties import shared
 from fractile.model.units import CardUUID, MiB, NodeName
-from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceSpec, ExtendedResourceStatus
+from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceSpec, ExtendedResourceStatus, object_name
 from fractile.wire.objects import ObjectMeta
 from fractile.wire.resource_class import (
     ClassMeta,
@@ -35,7 +35,7 @@ def gpu(node: str = "n1", index: int = 0, *, model: str = "Tesla V100", memory: 
 
 def device(node: str = "n1", index: int = 0, *, type: str = "hca", model: str = "ConnectX", shares: int = 4) -> Card:
     return Card(
-        uuid=CardUUID(f"{type}-{node}-{index}"),
+        uuid=CardUUID(f"{type}-{index}.{node}"),
         index=index,
         model=model,
         memory=MiB(0),
@@ -48,7 +48,7 @@ def device(node: str = "n1", index: int = 0, *, type: str = "hca", model: str = 
 def resource(card: Card, *, phase: str = "Available", **status: Any) -> ExtendedResource:
     """The object that the card's agent would have written."""
     return ExtendedResource(
-        metadata=ObjectMeta(name=card.uuid.lower()),
+        metadata=ObjectMeta(name=object_name(card.uuid)),
         spec=ExtendedResourceSpec(
             node_name=card.node,
             device_id=card.uuid,

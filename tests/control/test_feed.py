@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from fractile.control.feed import CardFeed, PodFeed
 from fractile.control.waiting import WaitingPods
@@ -11,8 +12,9 @@ from fractile.dialects import tencent
 from fractile.ledger.ledger import Ledger, State
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
-from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.wire import placement
+from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.extender import BindingArgs
 from fractile.wire.objects import Pod
 from tests.builders import (
@@ -260,11 +262,66 @@ def test_an_unhealthy_card_serves_nobody_until_it_is_well(fed: Fed) -> None:
     assert fed.free() == [FULL, FULL]
 
 
-def test_an_object_that_names_another_device_than_before_leaves_no_ghost(fed: Fed) -> None:
+def same_name(first: str, second: str) -> tuple[ExtendedResource, ExtendedResource]:
+    """Objects of two devices whose ids differ only in what names of objects do not have, on n3."""
+    found = (card("n3", 0), card("n3", 1))
+    one, other = (structs.replace(c, uuid=CardUUID(uuid)) for c, uuid in zip(found, (first, second), strict=True))
+    return resource(one, "n3", name=first.lower()), resource(other, "n3", name=first.lower())
+
+
+def made(again: ExtendedResource, uid: str) -> ExtendedResource:
+    """The object as the API server has made it."""
+    return structs.replace(again, metadata=structs.replace(again.metadata, uid=uid))
+
+
+def test_an_object_that_is_made_again_for_another_device_leaves_no_ghost(fed: Fed) -> None:
     feed = card_feed(fed)
-    feed.changed(resource(card("n3", 0), "n3", name="slot"))
-    feed.changed(resource(card("n3", 1), "n3", name="slot"))
-    assert [c.uuid for c in fed.ledger.cards("n3")] == [card_uuid("n3", 1)]
+    before, after = same_name("GPU-a", "GPU-A")
+    feed.changed(made(before, "1"))
+    feed.changed(made(after, "2"))
+    assert [c.uuid for c in fed.ledger.cards("n3")] == ["GPU-A"]
+
+
+def test_an_object_that_names_another_device_than_before_is_not_believed(fed: Fed) -> None:
+    feed = card_feed(fed)
+    before, after = same_name("GPU-a", "GPU-A")
+    feed.changed(made(before, "1"))
+    feed.changed(made(after, "1"))
+    assert [c.uuid for c in fed.ledger.cards("n3")] == ["GPU-a"]
+
+
+def test_an_object_under_another_name_does_not_take_a_card_of_another_node(fed: Fed) -> None:
+    feed = card_feed(fed)
+    feed.changed(resource(card("n1", 0), "n1"))
+    feed.changed(resource(card("n1", 0), "n2", name="gpu-mine"))
+    assert (fed.free("n1"), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
+    feed.gone("gpu-mine")
+    assert fed.free("n1") == [FULL, FULL]
+
+
+def test_a_card_stays_on_its_node_as_long_as_its_object_exists(fed: Fed) -> None:
+    feed = card_feed(fed)
+    feed.changed(made(resource(card("n1", 0), "n1"), "1"))
+    feed.changed(made(resource(card("n1", 0), "n2"), "1"))
+    assert (fed.free("n1"), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
+
+
+def test_a_card_that_was_carried_to_another_machine_counts_there_when_its_object_is_made_again(fed: Fed) -> None:
+    feed = card_feed(fed)
+    here, there = made(resource(card("n1", 0), "n1"), "1"), made(resource(card("n1", 0), "n2"), "2")
+    feed.changed(here)
+    feed.gone(here.metadata.name)
+    feed.changed(there)
+    assert (fed.free("n1"), fed.free("n2")) == ([FULL], [FULL, FULL, FULL])
+
+
+def test_deleting_an_object_that_another_node_had_made_gives_the_card_back(fed: Fed) -> None:
+    """Made while the card's own object was away; a list shows the rightful one without a word of the deletion."""
+    feed = card_feed(fed)
+    feed.gone(card("n1", 0).uuid.lower())
+    feed.changed(made(resource(card("n1", 0), "n2"), "1"))
+    feed.changed(made(resource(card("n1", 0), "n1"), "2"))
+    assert (fed.free("n1"), fed.free("n2")) == ([FULL, FULL], [FULL, FULL])
 
 
 @pytest.mark.parametrize("fields", [{"memory": "a lot"}, {"memory": "-1"}, {"index": -1}, {"index": 10**30}])

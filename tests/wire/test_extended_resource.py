@@ -10,7 +10,7 @@ from fractile.model.properties import Properties
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire import extended_resource
 from fractile.wire.extended_resource import BoundTo, ExtendedResourceSpec, InterconnectSpec, Used
-from fractile.wire.objects import OwnerReference
+from fractile.wire.objects import ObjectMeta, OwnerReference
 from tests.builders import card, resource
 from tests.wire.golden_files import golden
 
@@ -210,3 +210,35 @@ def test_whom_a_card_is_bound_to_is_read_as_the_api_server_keeps_it() -> None:
 def test_an_impossible_device_is_refused(spec: ExtendedResourceSpec) -> None:
     with pytest.raises(WireError):
         extended_resource.to_card(msgspec.structs.replace(resource(card()), spec=spec))
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        pytest.param("gpu-mine", edited(), id="another name"),
+        pytest.param("gpu-n1-00", edited(), id="a longer name"),
+        pytest.param("gpu-n1-0", edited(device_id="GPU-n2-0"), id="the id of another card"),
+        pytest.param("hca-0.n1", edited(device_id="hca-0.n1"), id="a GPU with the id of another device"),
+        pytest.param("hca-0.n2", edited(device_id="hca-0.n2", type="hca"), id="a device of another node"),
+        pytest.param("hca-0", edited(device_id="hca-0", type="hca"), id="a device of no node"),
+        pytest.param(".n1", edited(device_id=".n1", type="hca"), id="a device without an id of its own"),
+        pytest.param("hca-0.x.n1", edited(device_id="hca-0.x.n1", type="hca"), id="one that node x.n1 may have"),
+    ],
+)
+def test_an_object_whose_name_id_and_node_do_not_agree_is_refused(name: str, spec: ExtendedResourceSpec) -> None:
+    found = msgspec.structs.replace(resource(card()), metadata=ObjectMeta(name=name), spec=spec)
+    with pytest.raises(WireError, match=name):
+        extended_resource.to_card(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        pytest.param("gpu-n1-0", edited(device_id="GPU_n1_0"), id="letters that names do not have"),
+        pytest.param("mlx5-0.n1", edited(device_id="mlx5_0.n1", type="hca"), id="another device"),
+        pytest.param("a.b.c", edited(device_id="a.b.c", type="hca", node_name="b.c"), id="a node with a domain"),
+    ],
+)
+def test_one_whose_name_id_and_node_agree_is_taken(name: str, spec: ExtendedResourceSpec) -> None:
+    found = msgspec.structs.replace(resource(card()), metadata=ObjectMeta(name=name), spec=spec)
+    assert extended_resource.to_card(found)[1].uuid == spec.device_id

@@ -2,7 +2,8 @@
 
 Level-triggered: whenever the stock changes, and now and then, the objects are compared with it; what differs is
 applied, what the node no longer has is deleted. The objects are also the memory of earlier agents: what stands in them
-is shown to ``health`` before anything is changed. Failure rule: while the API server fails it tries again soon.
+is shown to ``health`` before anything is changed. Failure rule: while the API server fails it tries again soon. A card
+whose object is refused, since another node has one of that name, keeps no other back; an event of the node says so.
 """
 
 import asyncio
@@ -14,8 +15,9 @@ from fractile.agent.health import Health
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
+from fractile.kube.events import EventRecorder
 from fractile.kube.pacing import Sleep
-from fractile.model.card import GPU
+from fractile.model.card import GPU, Card
 from fractile.model.units import CardUUID, NodeName
 from fractile.wire.extended_resource import (
     LOST,
@@ -30,9 +32,11 @@ from fractile.wire.extended_resource import (
 from fractile.wire.objects import Node, OwnerReference
 
 FIELD_MANAGER = "fractile-agent"
+REASON = "CardNotPublished"
 
 _AUDIT = 600.0  # seconds between two looks at the objects while nothing changes
 _FAILED = 2.0
+_REFUSED = frozenset({403, 409, 422})  # about this object; other answers are about all of them
 _FIRST = 30.0  # for the driver to be read before the objects are compared with what it says
 
 log = logging.getLogger(__name__)
@@ -49,6 +53,7 @@ class Inventory:
         client: KubeClient,
         stock: Stock,
         health: Health,
+        events: EventRecorder,
         *,
         node: NodeName,
         served: Collection[str] | None = None,
@@ -58,10 +63,12 @@ class Inventory:
         self._client = client
         self._stock = stock
         self._health = health
+        self._events = events
         self._node = node
         self._served = served
         self._strange = strange
         self._sleep = sleep
+        self._told: dict[CardUUID, str] = {}  # why its object was refused
 
     async def run(self) -> None:
         """Work forever."""
@@ -74,21 +81,55 @@ class Inventory:
                 await self._changed(published)
 
     async def publish(self) -> Catalog:
-        """Make the objects of this node be those of the cards. Returns what they now stand for."""
-        owner = await self._owner()
-        selector = f"{NODE_LABEL}={self._node}"
-        found, _ = await self._client.list(paths.extended_resources(), ExtendedResource, label_selector=selector)
+        """Make the objects of this node be those of the cards. Returns what they now stand for; ApiError when one of
+        them was refused."""
+        node = await self._client.get(paths.node(self._node), Node)
+        found = await self._present()
         self._health.adopt(r for r in found if r.spec.type == GPU)
         catalog = self._stock.catalog
         present = {r.metadata.name: r for r in found}
-        for card in catalog.all:
-            seen = present.pop(object_name(card.uuid), None)
-            await self._apply(from_card(card, self._node, owner, dialects=self._served), seen)
-            if seen is None or (seen.status.phase in (UNHEALTHY, LOST)) is card.healthy:
-                self._strange(card.uuid)
+        refused = [
+            e for card in catalog.all if (e := await self._put(node, card, present.pop(object_name(card.uuid), None)))
+        ]
         for stale in present.values():
             await self._delete(stale)
+        if refused:
+            raise refused[0]
         return catalog
+
+    async def _put(self, node: Node, card: Card, seen: ExtendedResource | None) -> ApiError | None:
+        """The object of one card; why it was refused."""
+        owner = OwnerReference(api_version="v1", kind="Node", name=self._node, uid=node.metadata.uid)
+        try:
+            await self._apply(from_card(card, self._node, owner, dialects=self._served), seen)
+        except ApiError as e:
+            if e.code not in _REFUSED:
+                raise
+            self._refused(node, card.uuid, e)
+            return e
+        self._told.pop(card.uuid, None)
+        if seen is None or (seen.status.phase in (UNHEALTHY, LOST)) is card.healthy:
+            self._strange(card.uuid)
+        return None
+
+    async def _present(self) -> list[ExtendedResource]:
+        """The label finds them, the specification decides: anybody's object can bear the label."""
+        selector = f"{NODE_LABEL}={self._node}"
+        found, _ = await self._client.list(paths.extended_resources(), ExtendedResource, label_selector=selector)
+        return [r for r in found if r.spec.node_name == self._node]
+
+    def _refused(self, node: Node, card: CardUUID, why: ApiError) -> None:
+        if self._told.get(card) == str(why):
+            return
+        self._told[card] = str(why)
+        name = object_name(card)
+        self._events.emit(
+            node,
+            REASON,
+            f"no pod is given card {card}, since its object cannot be written: {why}. If it names another node that "
+            f"does not have the card (kubectl get extendedresource {name}), delete it: "
+            f"kubectl delete extendedresource {name}",
+        )
 
     async def _read_once(self) -> None:
         try:
@@ -112,10 +153,6 @@ class Inventory:
         except (ApiError, Unreachable, WireError) as e:
             log.warning("inventory not published node=%s reason=%s", self._node, e)
             return None
-
-    async def _owner(self) -> OwnerReference:
-        node = await self._client.get(paths.node(self._node), Node)
-        return OwnerReference(api_version="v1", kind="Node", name=self._node, uid=node.metadata.uid)
 
     async def _apply(self, wanted: ExtendedResourceApply, present: ExtendedResource | None) -> None:
         if present is not None and _same(wanted, present):

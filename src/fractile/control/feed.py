@@ -11,6 +11,8 @@ only Fractile writes it, so any other change is reported as an event and undone 
 import logging
 from collections.abc import Callable
 
+import msgspec
+
 from fractile.control.waiting import WaitingPod, WaitingPods
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import WireError
@@ -44,33 +46,49 @@ def _nobody_waits(namespace: str) -> None:
     """Where nobody is to be woken."""
 
 
+class _Shown(msgspec.Struct, frozen=True):
+    """What an object stands for as long as it exists; ``uid`` is the object's."""
+
+    uid: str
+    node: NodeName
+    card: CardUUID
+
+
 class CardFeed:
-    """Reports of the agents -> cards of the ledger. ``shown`` is told of each that makes sense, after the ledger."""
+    """Reports of the agents -> cards of the ledger. ``shown`` is told of each that makes sense, after the ledger.
+
+    A card stays on its node as long as its object exists: one that was carried to another machine counts there when the
+    old object is gone and a new one made. The API server refuses the rest too, but it may be older than these rules.
+    """
 
     def __init__(self, ledger: Ledger, *, freed: Freed, shown: Shown = lambda resource, card: None) -> None:
         self._ledger = ledger
         self._freed = freed
         self._shown = shown
-        self._uuid_of: dict[str, CardUUID] = {}  # object name -> card, since a deletion names the object only
+        self._known: dict[str, _Shown] = {}  # by the object's name, since a deletion tells no more
 
     def changed(self, resource: ExtendedResource) -> None:
+        name = resource.metadata.name
         try:
             node, card = extended_resource.to_card(resource)
         except WireError as e:
-            log.warning("card ignored object=%s reason=%s", resource.metadata.name, e)
+            log.warning("card ignored object=%s reason=%s", name, e)
             return
-        before = self._uuid_of.get(resource.metadata.name)
-        if before is not None and before != card.uuid:
-            self._ledger.drop_card(before)
-        self._uuid_of[resource.metadata.name] = card.uuid
+        now, before = _Shown(resource.metadata.uid, node, card.uuid), self._known.get(name)
+        if before is not None and before != now:
+            if before.uid == now.uid:
+                log.warning("card ignored object=%s node=%s reason=%r", name, node, f"it is on node {before.node}")
+                return
+            self._ledger.drop_card(before.card)
+        self._known[name] = now
         self._ledger.put_card(node, card)
         self._shown(resource, card)
         self._freed(node)
 
     def gone(self, name: str) -> None:
-        uuid = self._uuid_of.pop(name, None)
-        if uuid is not None:
-            self._ledger.drop_card(uuid)
+        known = self._known.pop(name, None)
+        if known is not None:
+            self._ledger.drop_card(known.card)
 
 
 class ClassFeed:

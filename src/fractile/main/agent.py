@@ -322,6 +322,7 @@ async def run(
                         client,
                         stock,
                         health,
+                        events,
                         node=node,
                         served=dialects,
                         strange=availability.forget,

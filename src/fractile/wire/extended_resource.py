@@ -181,6 +181,7 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
         raise WireError(f"ExtendedResource {resource.metadata.name} has the impossible index {spec.index}")
     if not (spec.node_name and spec.device_id):
         raise WireError(f"ExtendedResource {resource.metadata.name} names no node or no device")
+    _agree(resource.metadata.name, spec)
     if not (_TYPE.fullmatch(spec.type) and 1 <= spec.shares <= _MAX_SHARES):
         raise WireError(f"ExtendedResource {resource.metadata.name} has an impossible type or number of shares")
     node = NodeName(sys.intern(spec.node_name))
@@ -197,6 +198,19 @@ def to_card(resource: ExtendedResource) -> tuple[NodeName, Card]:
         properties=_shared(spec.properties or {}, gpu=spec.type == GPU),
         node=node,
     )
+
+
+def _agree(name: str, spec: ExtendedResourceSpec) -> None:
+    """Names of objects are unique, so a device has one object and one node as long as name, id and node agree. Under a
+    second name, or with the id of another node's device, the same card would be at two places."""
+    if name != object_name(CardUUID(spec.device_id)):
+        raise WireError(f"ExtendedResource {name[:_LONGEST]} has the id {spec.device_id[:_LONGEST]!r}, of another name")
+    own, _, node = spec.device_id.partition(".")
+    if not own or node != ("" if spec.type == GPU else spec.node_name):
+        raise WireError(
+            f"ExtendedResource {name} has the id {spec.device_id[:_LONGEST]!r}, which is no {spec.type} of node "
+            f"{spec.node_name[:_LONGEST]}"
+        )
 
 
 def _mebibytes(text: str) -> MiB | None:
