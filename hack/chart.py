@@ -25,7 +25,7 @@ _WHEN = {
     "20-rbac-control-plane.yaml": "",
     "21-rbac-agent.yaml": ".Values.agent.enabled",
     "22-rbac-quota.yaml": ".Values.controlPlane.quota.configMap",
-    "22-rbac-webhook.yaml": ".Values.webhook.enabled",
+    "22-rbac-webhook.yaml": 'and .Values.webhook.enabled (eq .Values.webhook.tls.mode "own")',
     "23-rbac-debug.yaml": "",
     "30-admission.yaml": 'include "fractile.policies" .',
     "31-webhook.yaml": ".Values.webhook.enabled",
@@ -33,16 +33,23 @@ _WHEN = {
     "33-devices.yaml": 'include "fractile.policies" .',
     "34-leader.yaml": 'include "fractile.policies" .',
     "35-containers.yaml": 'include "fractile.policies" .',
+    "36-agents.yaml": 'include "fractile.policies" .',
 }
 # Made by helm itself, and written by hand since values choose the content.
 _LEFT_OUT = frozenset({"00-namespace.yaml", "40-sharing.yaml"})
 
 _RULES = {  # rights that one option alone needs
-    "only with --default-classes": ".Values.controlPlane.defaultClasses",
+    "only with --default-classes": "and .Values.dialects.class .Values.controlPlane.defaultClasses",
+    "only with the family class": ".Values.dialects.class",
+    "not with --no-global-placement": 'include "fractile.globalPlacement" .',
     "only with --outside-ledger evict": 'eq .Values.agent.outsideLedger "evict"',
 }
 _GROUP = re.compile(r"  - apiGroup: rbac\.authorization\.k8s\.io\n    kind: Group\n    name: fractile:(\S+)\n")
 _ACCOUNTS = {"control-plane": "fractile-control-plane", "agents": "fractile-agent"}
+_INJECTED = r"""\1{{- if eq .Values.webhook.tls.mode "certManager" }}
+  annotations: {cert-manager.io/inject-ca-from: fractile-system/fractile-webhook}
+{{- end }}
+"""
 _KEEP = "  annotations: {helm.sh/resource-policy: keep}\n"
 
 
@@ -52,6 +59,8 @@ def render(name: str, text: str) -> str:
     text = _rules(text)
     if name == "31-webhook.yaml":
         text = _webhook(text)
+    if name == "22-rbac-quota.yaml":
+        text = _quota(text)
     text = _newer(text, "selectableFields", "1.31")
     if ".Values.crds" in _WHEN[name]:
         text = re.sub(r"^(metadata:\n)", rf"\1{_KEEP}", text, count=1, flags=re.MULTILINE)
@@ -96,10 +105,14 @@ def _rules(text: str) -> str:
 
 
 def _webhook(text: str) -> str:
-    """Address, time-out and failure policy by value; conditions where the API server knows them (1.28)."""
+    """Address, time-out and failure policy by value; conditions where the API server knows them (1.28). The authorities
+    are written by cert-manager where it makes the certificate: the control plane has no right to."""
     text = text.replace("failurePolicy: Ignore\n", "failurePolicy: {{ .Values.webhook.failurePolicy }}\n")
     text = text.replace("timeoutSeconds: 3\n", "timeoutSeconds: {{ .Values.webhook.timeoutSeconds }}\n")
     text = text.replace("targetPort: 9443", "targetPort: webhook")
+    text = re.sub(
+        r"^(kind: \w+WebhookConfiguration\nmetadata:\n  name: fractile\n)", _INJECTED, text, flags=re.MULTILINE
+    )
     text = re.sub(
         r"^      service: (\{.*path: (\S+), port: 443\})$",
         r"      {{- if .Values.webhook.url }}"
@@ -115,6 +128,16 @@ def _webhook(text: str) -> str:
         flags=re.MULTILINE,
     )
     return _newer(text, "matchConditions", "1.28")
+
+
+def _quota(text: str) -> str:
+    """The ConfigMap of quotas has the name and the namespace of the value; the kept ones are always beside us."""
+    parts = 'splitList "/" .Values.controlPlane.quota.configMap'
+    namespace, name = f"{{{{ {parts} | first }}}}", f"{{{{ {parts} | last }}}}"
+    text = text.replace("resourceNames: [fractile-quota]", f"resourceNames: [{name}]")
+    return text.replace(
+        "  name: fractile:quota\n  namespace: fractile-system", f"  name: fractile:quota\n  namespace: {namespace}"
+    )
 
 
 def _newer(text: str, field: str, version: str) -> str:

@@ -1,6 +1,7 @@
 """What is done about use outside the ledger."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -174,6 +175,19 @@ async def test_by_default_nobody_is_evicted() -> None:
         assert w.server.get(paths.pod("ns", "greedy"))["metadata"]["uid"] == pod.metadata.uid
 
 
+def deletions(w: World) -> list[str]:
+    return [call for call in w.server.writes() if call.startswith("DELETE ")]
+
+
+async def test_the_owner_of_a_pod_does_not_say_how_long_its_end_may_take() -> None:
+    """Neither by a disruption budget, which only the API's eviction respects, nor by the pod's own period of grace."""
+    async with world("evict") as w:
+        pod = w.pod("greedy")
+        await w.seen_twice(over(pod))
+        (request,) = [r for r in w.server.requests if r.method == "DELETE"]
+        assert json.loads(request.body) == {"preconditions": {"uid": pod.metadata.uid}, "gracePeriodSeconds": 30}
+
+
 async def test_by_policy_the_pod_is_evicted_once_with_an_event() -> None:
     async with world("evict") as w:
         pod = w.pod("greedy")
@@ -182,8 +196,7 @@ async def test_by_policy_the_pod_is_evicted_once_with_an_event() -> None:
         for _ in range(3):
             await w.seen_twice(*both)
             w.time += 60
-        evictions = [call for call in w.server.writes() if call.endswith("/eviction")]
-        assert evictions == ["POST /api/v1/namespaces/ns/pods/greedy/eviction"]
+        assert deletions(w) == ["DELETE /api/v1/namespaces/ns/pods/greedy"]
         assert [o["metadata"]["name"] for o in w.server.all(paths.pods())] == ["innocent"]
         assert sorted(reason for reason, _, _ in w.told()) == sorted([REASON, REASON, EVICTED])
         assert w.audit.evictions == 1
@@ -198,16 +211,16 @@ async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place() -> None:
             await w.seen_twice(over(old))
             w.time += 60
         assert w.server.get(paths.pod("ns", "web"))["metadata"]["uid"] == new.metadata.uid
-        assert len([call for call in w.server.writes() if call.endswith("/eviction")]) == 1
+        assert len(deletions(w)) == 1
         assert w.audit.evictions == 0
 
 
 @pytest.mark.parametrize(
     "fault",
     [
-        pytest.param(Fault(path="/eviction", times=1, status=500), id="the API server fails"),
-        pytest.param(Fault(path="/eviction", times=1, drop="before"), id="the connection breaks"),
-        pytest.param(Fault(path="/eviction", times=1, status=403), id="the right is not given yet"),
+        pytest.param(Fault(method="DELETE", times=1, status=500), id="the API server fails"),
+        pytest.param(Fault(method="DELETE", times=1, drop="before"), id="the connection breaks"),
+        pytest.param(Fault(method="DELETE", times=1, status=403), id="the right is not given yet"),
     ],
 )
 async def test_an_eviction_that_fails_is_tried_again(fault: Fault) -> None:

@@ -262,7 +262,7 @@ async def test_a_card_that_another_node_claims_keeps_no_other_card_back_and_retu
                 while not (told := server.all(paths.events("default"))):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert told[0]["reason"] == "CardNotPublished"
-            assert told[0]["involvedObject"]["name"] == NODE
+            assert json.loads(json.dumps(told[0]))["involvedObject"]["name"] == NODE
             assert f"kubectl delete extendedresource {A.uuid.lower()}" in str(told[0]["message"])
             server.delete(paths.extended_resource(A.uuid.lower()))
             claimed.times = 0

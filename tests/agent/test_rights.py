@@ -16,7 +16,7 @@ Right = tuple[str, str]  # verb, resource
 # What no request of the day below shows.
 OTHERWISE: dict[Right, str] = {
     ("create", "extendedresources"): "server-side apply of an object that is not there needs it beside patch",
-    ("create", "pods/eviction"): "only with --outside-ledger evict: tests/agent/test_audit.py",
+    ("delete", "pods"): "only with --outside-ledger evict: tests/agent/test_audit.py",
 }
 
 

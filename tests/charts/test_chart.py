@@ -36,6 +36,7 @@ from tests.charts.rendering import (
     named,
     render,
 )
+from tests.rights import rules
 
 SCHEMA = functools.lru_cache(maxsize=64)(kubernetes_validate.utils.schema_contents)
 VERSIONS = [f"1.{minor}" for minor in range(25, 38)]
@@ -220,6 +221,10 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
             "controlPlane.globalPlacement.gate: the webhook sets the gates",
         ),
         (
+            {"controlPlane": {"globalPlacement": {"gate": True, "onRequest": False}}},
+            "controlPlane.globalPlacement.gate: no node is chosen over all nodes",
+        ),
+        (
             {"controlPlane": {"hostNetwork": True}, "scheduler": {"enabled": True, "hostNetwork": True, "port": 8443}},
             "scheduler.port: equal to controlPlane.port",
         ),
@@ -279,14 +284,109 @@ def test_all_that_a_local_cluster_applies_is_in_the_chart_and_says_the_same() ->
         assert ours == manifest, (kind, name)
 
 
-def test_rights_that_an_option_alone_needs_are_given_with_it_alone() -> None:
-    plain = documents()
-    assert ["create", "patch", "delete"] not in [
-        r["verbs"] for r in named(plain, "ClusterRole", "fractile:control-plane")["rules"]
-    ]
-    more = documents({"agent": {"outsideLedger": "evict"}})
-    assert ["pods/eviction"] in [r["resources"] for r in named(more, "ClusterRole", "fractile:agent")["rules"]]
-    assert ["pods/eviction"] not in [r["resources"] for r in named(plain, "ClusterRole", "fractile:agent")["rules"]]
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+def gives(values: Document, account: str) -> set[tuple[str, str]]:
+    """Verb and resource of each right of the account."""
+    return {(r.verb, r.resource) for r in rules(documents(values), "ServiceAccount", f"fractile-{account}")}
+
+
+ON: Document = {"controlPlane": {"defaultClasses": "{model}"}, "agent": {"outsideLedger": "evict"}}
+
+
+@pytest.mark.parametrize(
+    ("account", "rights", "values"),
+    [
+        pytest.param(
+            "control-plane",
+            {(verb, "resourceclasses") for verb in ("create", "patch", "delete")},
+            {"controlPlane": {"defaultClasses": ""}},
+            id="no default classes",
+        ),
+        pytest.param(
+            "control-plane",
+            {
+                *((verb, "resourceclasses") for verb in ("list", "watch", "create", "patch", "delete")),
+                ("patch", "resourceclasses/status"),
+                ("patch", "nodes/status"),
+            },
+            {"dialects": {"class": False}},
+            id="no classes",
+        ),
+        pytest.param(
+            "control-plane",
+            {("patch", "pods/status")},
+            {"controlPlane": {"globalPlacement": {"onRequest": False}}},
+            id="no node is chosen over all nodes",
+        ),
+        pytest.param(
+            "control-plane",
+            {(verb, what) for verb in ("get", "update") for what in (*CONFIGURATIONS, "secrets")},
+            {"webhook": {"enabled": False}},
+            id="no webhook",
+        ),
+        pytest.param(
+            "control-plane",
+            {(verb, what) for verb in ("get", "update") for what in (*CONFIGURATIONS, "secrets")},
+            {"webhook": {"tls": {"mode": "certManager"}}},
+            id="cert-manager writes the authorities",
+        ),
+        pytest.param(
+            "control-plane",
+            {(verb, "configmaps") for verb in ("get", "patch", "list", "watch")},
+            {"controlPlane": {"quota": {"configMap": ""}}},
+            id="no quotas",
+        ),
+        pytest.param("agent", {("delete", "pods")}, {"agent": {"outsideLedger": "warn"}}, id="nobody is evicted"),
+    ],
+)
+def test_rights_that_an_option_alone_needs_are_given_with_it_alone(
+    account: str, rights: set[tuple[str, str]], values: Document
+) -> None:
+    both = {key: {**ON.get(key, {}), **values.get(key, {})} for key in ON.keys() | values.keys()}
+    assert gives(ON, account) - gives(both, account) == rights
+
+
+def test_everywhere_is_enough_for_the_right_to_propose_nodes() -> None:
+    everywhere = {"controlPlane": {"globalPlacement": {"everywhere": True, "onRequest": False}}}
+    assert ("patch", "pods/status") in gives(everywhere, "control-plane")
+    for said, values in (
+        ("--global-placement", everywhere),
+        ("--no-global-placement", {"controlPlane": {"globalPlacement": {"onRequest": False}}}),
+    ):
+        args = container(documents(values), "Deployment", "fractile")["args"]
+        assert [a for a in args if a.endswith("-global-placement")] == [said]
+    assert not [a for a in container(documents(), "Deployment", "fractile")["args"] if a.endswith("-global-placement")]
+
+
+def test_cert_manager_is_told_to_write_the_authorities_where_it_makes_the_certificate() -> None:
+    found = documents({"webhook": {"tls": {"mode": "certManager"}}})
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        annotations = named(found, kind, "fractile")["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": "fractile-system/fractile-webhook"}
+        assert ("Certificate", "fractile-webhook") in kinds(found)
+        assert "annotations" not in named(documents(), kind, "fractile")["metadata"]
+    assert not [a for a in container(found, "Deployment", "fractile")["args"] if a.startswith("--webhook-ca")]
+
+
+def test_quotas_are_read_where_the_value_says() -> None:
+    found = documents({"controlPlane": {"quota": {"configMap": "team/mine"}}})
+    given = [r for r in rules(found, "ServiceAccount", "fractile-control-plane") if r.resource == "configmaps"]
+    assert {(r.verb, r.namespace, r.name) for r in given} == {
+        ("list", "team", "mine"),
+        ("watch", "team", "mine"),
+        ("get", "fractile-system", "fractile-quota-kept"),
+        ("patch", "fractile-system", "fractile-quota-kept"),
+    }
+
+
+def test_no_rights_are_given_to_any_account_but_those_of_the_manifests() -> None:
+    """The second kube-scheduler has those of kube-scheduler, from Kubernetes itself."""
+    found = documents({**ON, "scheduler": {"enabled": True}})
+    own = [d for d in found if d["kind"] in ("Role", "ClusterRole") and d["metadata"]["name"] != "fractile:scheduler"]
+    names = {(m["kind"], m["metadata"]["name"]) for m in yaml.safe_load_all(objects.manifests())}
+    assert {(d["kind"], d["metadata"]["name"]) for d in own} <= names
 
 
 def test_the_agent_has_on_its_node_what_the_plain_daemonset_has_and_no_more() -> None:

@@ -164,7 +164,7 @@ def test_a_class_without_its_slot_is_refused_by_policy() -> None:
         assert f"'{word}'" in policy
 
 
-def test_a_local_cluster_calls_the_webhook_by_url_and_one_without_has_no_configuration() -> None:
+def test_a_local_cluster_calls_the_webhook_by_url_and_one_without_has_neither_configuration_nor_rights() -> None:
     local = list(yaml.safe_load_all(objects.manifests_for("https://127.0.0.1:7")))
     clients = [at(h, "clientConfig") for d in local if "webhooks" in d for h in d["webhooks"]]
     assert len(clients) == 4
@@ -174,7 +174,10 @@ def test_a_local_cluster_calls_the_webhook_by_url_and_one_without_has_no_configu
     }
     without = list(yaml.safe_load_all(objects.manifests_for("")))
     assert not [d for d in without if "webhooks" in d]
-    assert len(without) == len(local) - 2 == len(documents()) - 2
+    rights = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    gone = [(d["kind"], d["metadata"]["name"]) for d in local if d not in without and "webhooks" not in d]
+    assert sorted(gone) == sorted((kind, "fractile:webhook") for kind in rights)
+    assert len(local) == len(documents())
 
 
 def test_the_deploy_folder_shows_the_same_files() -> None:

@@ -36,7 +36,7 @@ AMPLE = {"cpu": "64", "memory": "256Gi", "pods": "110"}
 class World:
     """``p`` is the control plane; nodes are there as soon as ``node`` says what they can give."""
 
-    def __init__(self, p: Plane, *, policy: str = "binpack", everybody: bool = True) -> None:
+    def __init__(self, p: Plane, *, policy: str = "binpack", everybody: bool = True, nobody: bool = False) -> None:
         self.p = p
         self.namespaces: dict[str, str] = {}
         totals = NodeTotals()
@@ -63,7 +63,7 @@ class World:
             client=p.client,
             reservations=self.reservations,
             decisions=Decisions(
-                wanted=OptIn(self.namespaces, everybody=everybody).of,
+                wanted=OptIn(self.namespaces, everybody=everybody, nobody=nobody).of,
                 parse=lambda pod: parse_pod(pod, MemoryUnit.MiB, NAMES),
                 choose=self.chooser.choose,
                 reserve=p.binder.reserve,
@@ -71,6 +71,7 @@ class World:
             clock=p.clock,
             holds=lambda uid: p.ledger.entry(uid) is not None,
             tally=self.tally,
+            nominates=not nobody,
         )
         self.extender = Extender(
             ledger=p.ledger,
@@ -171,10 +172,10 @@ class World:
 
 @asynccontextmanager
 async def world(
-    nodes: Sequence[str] = ("n1", "n2"), *, policy: str = "binpack", everybody: bool = True
+    nodes: Sequence[str] = ("n1", "n2"), *, policy: str = "binpack", everybody: bool = True, nobody: bool = False
 ) -> AsyncGenerator[World, None]:
     async with plane(nodes) as p:
-        made = World(p, policy=policy, everybody=everybody)
+        made = World(p, policy=policy, everybody=everybody, nobody=nobody)
         for name in nodes:
             made.node(name)
         yield made

@@ -1,5 +1,7 @@
 """Nodes that the control plane chooses over all nodes: nominations, reservations, and how they end."""
 
+import asyncio
+
 from fractile.control.reservations import LONGEST, PATIENCE
 from fractile.control.tally import Standing
 from fractile.ledger.ledger import State
@@ -100,6 +102,19 @@ async def test_a_pod_that_brings_the_gate_asks_for_it_by_that() -> None:
     async with world(everybody=False) as w:
         w.submit(gate=True)
         assert (await w.place(), w.gated()) == ("n1", False)
+
+
+async def test_without_the_right_to_nominate_nobody_is_and_a_gate_that_was_left_goes() -> None:
+    async with world(everybody=False, nobody=True) as w:
+        w.namespaces["default"] = "true"
+        w.submit("asks", annotations={queued.ANNOTATION: "true"})
+        w.submit("gated", gate=True)
+        assert [await w.place(name) for name in ("asks", "gated")] == ["", ""]
+        assert not w.gated("gated")
+        async with running(w):
+            await asyncio.sleep(0.1)
+        assert set(w.p.writes()) == {"PATCH /api/v1/namespaces/default/pods/gated"}
+        assert not w.placing.prompt
 
 
 async def test_the_policy_none_leaves_the_choice_to_kube_scheduler(w: World) -> None:

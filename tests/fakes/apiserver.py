@@ -60,6 +60,7 @@ class Recorded:
     path: str
     query: dict[str, str]
     status: int = 0  # 0: no answer was sent (yet)
+    body: bytes = b""
 
 
 class FakeApiServer:
@@ -176,7 +177,7 @@ class FakeApiServer:
         fault = next((f for f in self._faults if f.matches(exchange)), Fault())
         fault.times -= 1
         self._faults = [f for f in self._faults if f.times > 0]
-        recorded = Recorded(exchange.method, exchange.path, exchange.query)
+        recorded = Recorded(exchange.method, exchange.path, exchange.query, body=exchange.body)
         self.requests.append(recorded)
         try:
             await self._serve(exchange, fault)

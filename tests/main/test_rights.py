@@ -129,6 +129,28 @@ def test_the_chart_gives_its_account_the_same_rights() -> None:
     assert rules(found, *ACCOUNT) == granted()
 
 
+async def test_with_features_off_it_asks_for_none_of_their_rights(tmp_path: Path) -> None:
+    """Its rights are those that the chart gives with these values."""
+    values = {
+        "dialects": {"class": False},
+        "webhook": {"enabled": False},
+        "controlPlane": {"globalPlacement": {"onRequest": False}, "quota": {"configMap": ""}},
+    }
+    args = ("--dialects=aliyun,tencent,nvidia", "--no-global-placement", "--quota-configmap=")
+    async with FakeApiServer() as server:
+        prepare(server)
+        server.create("/api/v1/namespaces", {"metadata": {"name": "default"}})
+        kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+        async with control_plane(kubeconfig, tmp_path, f"--lease={DEFAULT_LEASE}", *args) as one:
+            await one.ready()
+            await place(server, one)
+            asks = submit(server, "asks", 16_000, annotations={"fractile.dev/global-placement": "true"})
+            assert await fitting(one, asks) == ["n1"]
+            assert await bind(one, asks) == ""
+        assert "Traceback" not in one.log.read_text()
+        assert refused(rules(documents(values), *ACCOUNT), asked(server.requests)) == []
+
+
 @pytest.mark.parametrize(
     ("request_", "rule"),
     [

@@ -25,6 +25,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.admissionPolicies.enabled (semverCompare ">=1.30-0" (include "fractile.kubeVersion" .)) }}true{{ end -}}
 {{- end }}
 
+{{- /* Whether the control plane chooses nodes over all nodes, for all pods or for those that ask for it. */}}
+{{- define "fractile.globalPlacement" -}}
+{{- if or .Values.controlPlane.globalPlacement.everywhere .Values.controlPlane.globalPlacement.onRequest }}true{{ end -}}
+{{- end }}
+
 {{- /* Whether Kubernetes is of that version or newer, which knows a field: list . "1.28". Without matchConditions (1.28) the
 API server asks the webhook about every pod. */}}
 {{- define "fractile.atLeast" -}}

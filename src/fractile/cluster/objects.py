@@ -28,6 +28,7 @@ from fractile.wire.resource_class import GPU_SLOT, RESOURCE_PREFIX
 _KUBECTL_TIMEOUT = 60.0
 _ACTIVE_TIMEOUT = 60.0
 _POLL = 0.2
+_WEBHOOK_RIGHTS = "fractile:webhook"  # the roles and their bindings
 
 
 class Condition(KubeStruct, frozen=True):
@@ -61,9 +62,10 @@ def namespace_manifest() -> str:
 
 
 def manifests_for(webhook: str) -> str:
-    """The manifests for an API server that reaches the webhook by URL, not through a Service; "": there is none."""
+    """The manifests for an API server that reaches the webhook by URL, not through a Service; "": there is none, nor
+    are there rights to configure it."""
     documents: list[dict[str, Any]] = list(yaml.safe_load_all(manifests()))
-    kept = [d for d in documents if webhook or not _configures_webhook(d)]
+    kept = [d for d in documents if webhook or not (_configures_webhook(d) or d["metadata"]["name"] == _WEBHOOK_RIGHTS)]
     for hook in (hook for d in kept if _configures_webhook(d) for hook in d["webhooks"]):
         hook["clientConfig"] = {"url": f"{webhook}{hook['clientConfig']['service']['path']}"}
     return yaml.safe_dump_all(kept, sort_keys=False)

@@ -11,10 +11,11 @@ _SAID = {"true": True, "false": False}
 
 
 class GlobalPlacement(msgspec.Struct, frozen=True):
-    """What the command line says. ``everybody``: also those who say nothing. ``gate``: the webhook holds them back
-    until they are nominated."""
+    """What the command line says. ``everybody``: also those who say nothing; ``nobody``: not even those who ask for it.
+    ``gate``: the webhook holds them back until they are nominated."""
 
     everybody: bool = False
+    nobody: bool = False
     gate: bool = False
 
 
@@ -24,12 +25,15 @@ SCHEDULERS = GlobalPlacement()  # nodes are kube-scheduler's choice, where nobod
 class OptIn:
     """``namespaces``: what those say that say something. Other words than true and false say nothing."""
 
-    def __init__(self, namespaces: Mapping[str, str], *, everybody: bool) -> None:
+    def __init__(self, namespaces: Mapping[str, str], *, everybody: bool, nobody: bool = False) -> None:
         self._namespaces = namespaces
         self._everybody = everybody
+        self._nobody = nobody
 
     def of(self, pod: Pod, namespace: str = "") -> bool:
         """``namespace``: where the pod itself does not name it yet."""
+        if self._nobody:
+            return False
         meta = pod.metadata
         said = (meta.annotations or {}).get(ANNOTATION, ""), self._namespaces.get(namespace or meta.namespace, "")
         return next((_SAID[word] for word in said if word in _SAID), self._everybody)

@@ -85,8 +85,10 @@ class Placing:
         clock: Callable[[], float],
         holds: Callable[[PodUID], bool],
         tally: Tally | None = None,
+        nominates: bool = True,
     ) -> None:
         self._client = client
+        self._nominates = nominates  # without the right to, gates that were left are removed, and no more
         self._reserved = reservations
         self._by = decisions
         self._clock = clock
@@ -176,7 +178,7 @@ class Placing:
             for _ in range(_WRITERS):
                 tasks.create_task(self._decide())
             while True:
-                if not self._able and self._clock() >= self._try_again:
+                if self._nominates and not self._able and self._clock() >= self._try_again:
                     self._try_again = self._clock() + _TRIAL
                     self._able = await self._may_write()
                 self.look_again()
@@ -220,7 +222,7 @@ class Placing:
         if uid in self._normal or uid in self._reserved:
             return None
         request = self._by.parse(pod)
-        if not isinstance(request, PodRequest) or self._holds(uid):
+        if not (self._nominates and isinstance(request, PodRequest)) or self._holds(uid):
             self._normal.add(uid)
             return None
         before = nominated_by_us(pod)
@@ -308,7 +310,7 @@ class Placing:
         for uid in [uid for uid, since in self._stale.items() if now - since > _STALE]:
             del self._stale[uid]
             pod = self._pods.get(uid)
-            if pod is not None and nominated_by_us(pod):
+            if self._nominates and pod is not None and nominated_by_us(pod):
                 await self._write(pod, self._client.merge_patch(_path(pod) + "/status", no_nomination(pod)))
 
     async def _may_write(self) -> bool:

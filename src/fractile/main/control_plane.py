@@ -292,6 +292,7 @@ async def _lead(
             changed=in_turn(class_feed.changed, upkeep.control.class_changed),
             gone=in_turn(lambda gone: class_feed.gone(gone.name), upkeep.control.class_gone),
         )
+        classed = [class_objects] if "class" in dialects else []  # else there may be no right to watch them
         doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
         cards = Reflector(
             client,
@@ -376,7 +377,7 @@ async def _lead(
                 client,
                 ledger=ledger,
                 classes=classes,
-                known=lambda: ready() and class_objects.synced.is_set(),
+                known=lambda: ready() and all(watch.synced.is_set() for watch in classed),
                 unit=unit,
                 dialects=dialects,
                 gate=lambda pod, namespace: ready() and choice.gates(pod, namespace),
@@ -394,7 +395,7 @@ async def _lead(
             ledger=ledger,
             waiting=waiting,
             nominations=evictions.nominations,
-            feeds=[*first, pods, class_objects, evictions.budgets],
+            feeds=[*first, pods, *classed, evictions.budgets],
             expected=expected.__len__,
             quota_problem=lambda: quotas.feed.problem,
             options={"node-policy": scoring.policy, "memory-unit": unit.name, "dialects": ",".join(sorted(dialects))},
@@ -404,7 +405,7 @@ async def _lead(
             async with asyncio.TaskGroup() as tasks:
                 for coroutine in (
                     cards.run(),
-                    class_objects.run(),
+                    *[watch.run() for watch in classed],
                     _rebuild([watch.synced for watch in first], pods, rebuilt, ledger, wakeup.eased_everywhere),
                     *quotas.loops(),
                     repair.run(),
@@ -415,7 +416,7 @@ async def _lead(
                     choice.run(rebuilt),
                     *([sweeper.shown(pods.synced)] if sweeper else []),
                     *nodes.loops([cards.synced, upkeep.nodes.synced, pods.synced]),
-                    *upkeep.loops([cards.synced, class_objects.synced, pods.synced]),
+                    *upkeep.loops([watch.synced for watch in (cards, *classed, pods)]),
                     *([cuts.rules.run(), cuts.nodes.run()] if cuts else []),
                     *(admission.loops() if admission else ()),
                 ):

@@ -18,6 +18,7 @@ from fractile.control.placing import Decisions, Placing
 from fractile.control.reservations import Reservations, Told
 from fractile.control.tally import Tally
 from fractile.dialects.table import parse_pod
+from fractile.errors import SetupError
 from fractile.extender.bind import Binder
 from fractile.extender.choose import Chooser
 from fractile.kube.client import KubeClient
@@ -39,9 +40,9 @@ QPS = 400  # nomination and gate are two writes, beside the Binding: the API ser
 
 _OPTIONS = (
     click.option(
-        "--global-placement",
-        is_flag=True,
-        help="Choose the node of every pod over all nodes and nominate it (docs/global-placement.md); "
+        "--global-placement/--no-global-placement",
+        default=None,
+        help="Choose the node of every pod, or of none, over all nodes and nominate it (docs/global-placement.md); "
         "without this only for pods and namespaces that ask for it.",
     ),
     click.option(
@@ -57,7 +58,10 @@ def options(command: Command) -> Command:
 
     @functools.wraps(command)
     def gathered(*arguments: Any, **given: Any) -> Any:
-        wanted = GlobalPlacement(everybody=given.pop("global_placement"), gate=given.pop("placement_gate"))
+        said: bool | None = given.pop("global_placement")
+        wanted = GlobalPlacement(everybody=said is True, nobody=said is False, gate=given.pop("placement_gate"))
+        if wanted.gate and wanted.nobody:
+            raise SetupError("--placement-gate needs nodes to be chosen here; leave out --no-global-placement")
         return command(*arguments, placement=wanted, **given)
 
     for one in reversed(_OPTIONS):
@@ -84,7 +88,7 @@ class GlobalChoice:
         tally: Tally,
     ) -> None:
         self._wanted = wanted
-        self.opt_in = OptIn(scoring.global_placement, everybody=wanted.everybody)
+        self.opt_in = OptIn(scoring.global_placement, everybody=wanted.everybody, nobody=wanted.nobody)
         self.rules = NodeRules(ledger.arrays)
         chooser = Chooser(
             ledger=ledger,
@@ -123,6 +127,7 @@ class GlobalChoice:
             clock=time.monotonic,
             holds=lambda uid: ledger.entry(uid) is not None,
             tally=tally,
+            nominates=not wanted.nobody,
         )
 
     def node_changed(self, node: Node) -> None:
