@@ -24,9 +24,16 @@ CONTAINERS = ("containers", "initContainers")
 _names = itertools.count()
 
 
-def pod(container: dict[str, Any], *, kind: str = "containers", gpu: bool = True, resource: str = "") -> dict[str, Any]:
+def pod(
+    container: dict[str, Any],
+    *,
+    kind: str = "containers",
+    gpu: bool = True,
+    resource: str = "aliyun.com/gpu-mem",
+    amount: str = "1",
+) -> dict[str, Any]:
     """A pod with one GPU container, and the given fields in a container of the given kind."""
-    limits = {resource or "aliyun.com/gpu-mem": "1"} if gpu else {}
+    limits = {resource: amount} if gpu else {}
     main: dict[str, Any] = {"name": "main", "image": "i", "resources": {"limits": limits}}
     spec: dict[str, Any] = {
         "schedulerName": "nobody",
@@ -126,6 +133,58 @@ def test_a_pod_without_devices_mounts_what_it_likes(tina: Kubectl) -> None:
     assert create(tina, pod(mount("/etc"), gpu=False)) == ""
 
 
+@pytest.mark.parametrize("amount", ["0", "0k", "0.0", "0e3"])
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "aliyun.com/gpu-mem", "class.fractile.dev/small"])
+def test_a_pod_that_asks_for_none_of_them_is_a_pod_without_devices(tina: Kubectl, resource: str, amount: str) -> None:
+    both = {"fractile.dev/gpu": "0"} if resource.startswith("class.") else {}  # as the policy of classes demands
+    asks = pod(mount("/etc"), resource=resource, amount=amount)
+    asks["spec"]["containers"][0]["resources"]["limits"] |= both
+    assert create(tina, asks) == ""
+
+
+def test_one_container_that_asks_is_enough(tina: Kubectl) -> None:
+    asks = pod(mount("/etc"), resource="nvidia.com/gpu", amount="0")
+    asks["spec"]["containers"].append({"name": "b", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}})
+    assert MOUNTS in create(tina, asks)
+
+
+def large(path: str, *, kind: str = "containers", number: int = 10, mounts: int = 200) -> dict[str, Any]:
+    """A pod of ten containers with 200 mounts each, as some do that mount each key of a Secret."""
+    made = pod({}, kind="containers")
+    paths = [path.format(i) for i in range(mounts)]
+    some = [{"name": "v", "mountPath": p} for p in paths]
+    made["spec"]["containers"][0]["volumeMounts"] = some
+    more = [{"name": f"c{n}", "image": "i", "volumeMounts": some} for n in range(1, number)]
+    made["spec"][kind] = [*made["spec"].get(kind, []), *more]
+    return made
+
+
+LARGE = {
+    "short": "/a{}",
+    "below etc": "/etc/my-application/conf.d/some-rather-long-name-of-a-file-{}.conf",
+    "below usr": "/usr/local/lib/python3.11/site-packages/my_application/plugins/plugin_{}",
+    "oddly spelt": "//./srv//./a-name-of-a-folder-{}//./",
+}
+
+
+@pytest.mark.parametrize("path", LARGE.values(), ids=LARGE.keys())
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_a_very_large_pod_is_judged_like_any_other(tina: Kubectl, path: str, kind: str) -> None:
+    assert create(tina, large(path, kind=kind)) == ""
+    refused_one = large(path, kind=kind)
+    refused_one["spec"][kind][-1]["volumeMounts"] = [
+        *refused_one["spec"][kind][-1]["volumeMounts"][:-1],
+        {"name": "v", "mountPath": "/etc/ld.so.preload"},
+    ]
+    assert MOUNTS in create(tina, refused_one)
+
+
+def test_a_very_large_pod_can_be_labelled(tina: Kubectl) -> None:
+    made = large(LARGE["below etc"])
+    assert create(tina, made, keep=True) == ""
+    tina("-n", TEAM, "label", "pod", made["metadata"]["name"], "mine=yes")
+
+
 def test_every_resource_of_the_table_counts_as_a_device(tina: Kubectl) -> None:
     resources = sorted(table.RESOURCES - NO_DEVICES)
     assert refused(tina, [pod(mount("/etc"), resource=r) for r in resources], MOUNTS)
@@ -195,6 +254,63 @@ def test_a_pod_does_not_name_its_cards_itself(tina: Kubectl, entry: dict[str, An
     pods = [pod(visible(**entry), kind=kind, gpu=gpu) for kind in CONTAINERS]
     assert refused(tina, pods, VISIBLE)
     assert refused(tina, pods, f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow")
+
+
+OLD = "by the variable CUDA_VERSION"
+GPU_RESOURCES = (
+    "aliyun.com/gpu-mem",
+    "aliyun.com/gpu-count",
+    "tencent.com/vcuda-core",
+    "nvidia.com/gpu",
+    "fractile.dev/gpu",
+)
+
+
+def cuda(value: Any = "12.4", *, more: dict[str, str] | None = None) -> dict[str, Any]:
+    said = {"value": value} if isinstance(value, str) else value
+    others = [{"name": name, "value": text} for name, text in (more or {}).items()]
+    return {"env": [{"name": "CUDA_VERSION", **said}, *others]}
+
+
+@pytest.mark.parametrize("value", ["12.4", FROM_A_FIELD], ids=str)
+def test_a_container_that_asks_for_no_gpu_is_not_taken_for_an_old_image(tina: Kubectl, value: Any) -> None:
+    """Of those NVIDIA's runtime gives all cards to one with CUDA_VERSION and without NVIDIA_VISIBLE_DEVICES."""
+    pods = [pod(cuda(value), kind=kind, gpu=False) for kind in CONTAINERS]
+    beside = pod(cuda(value), kind="initContainers", gpu=True)  # the pod asks, this container does not
+    zero = pod(cuda(value), resource="nvidia.com/gpu", amount="0")
+    required = pod(cuda(value, more={"NVIDIA_REQUIRE_CUDA": ""}), gpu=False)
+    device = pod(cuda(value), resource="fractile.dev/device")
+    assert refused(tina, [*pods, beside, zero, required, device], OLD)
+    assert refused(tina, pods, f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow")
+
+
+def test_nor_is_an_ephemeral_one(tina: Kubectl) -> None:
+    made = pod({})
+    assert create(tina, made, keep=True) == ""
+    assert OLD in ephemeral(tina, made["metadata"]["name"], cuda())
+
+
+@pytest.mark.parametrize("resource", GPU_RESOURCES)
+def test_one_that_asks_for_gpus_may_say_its_version_of_cuda(tina: Kubectl, resource: str) -> None:
+    """The agent says which it has, which counts."""
+    assert create(tina, pod(cuda(), resource=resource)) == ""
+
+
+@pytest.mark.parametrize("value", ["none", "void"])
+def test_so_may_one_that_wants_no_card(tina: Kubectl, value: str) -> None:
+    assert create(tina, pod(cuda(more={"NVIDIA_VISIBLE_DEVICES": value}), gpu=False)) == ""
+    assert VISIBLE in create(tina, pod(cuda(more={"NVIDIA_VISIBLE_DEVICES": "all"}), gpu=False))
+
+
+def test_an_empty_version_of_cuda_means_nothing(tina: Kubectl) -> None:
+    assert create(tina, pod(cuda(""), gpu=False)) == ""
+    assert create(tina, pod(cuda({}), gpu=False)) == ""
+
+
+def test_what_only_describes_the_cards_of_a_container_gives_it_none(tina: Kubectl) -> None:
+    said = ("NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA", "NVIDIA_DISABLE_REQUIRE", "CUDA_VISIBLE_DEVICES")
+    env = [{"name": name, "value": "all"} for name in said]
+    assert create(tina, pod({"env": env}, gpu=False)) == ""
 
 
 def test_nor_by_a_variable_that_is_said_twice(tina: Kubectl) -> None:

@@ -1,13 +1,16 @@
 """Who may write ExtendedResources: the agent of the node, on the real API server; forged ones are refused."""
 
+import copy
 import json
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, cast
 
 import msgspec
 import pytest
+import yaml
 
+from fractile.cluster import objects
 from fractile.model.card import Card
 from fractile.model.units import CardUUID, MiB, NodeName
 from fractile.wire import extended_resource
@@ -141,16 +144,124 @@ def test_the_agent_of_another_node_changes_nothing(people: People, card: str) ->
     assert "own node only" in refusal(people.neighbour, "delete", "er", card)
 
 
-def test_an_agent_takes_no_device_over_while_its_node_has_it(people: People, card: str) -> None:
+# ── one card, one object, one node ───────────────────────────────────────────────────────────────────────────────────
+
+STAYS = "a device stays on its node"
+NAMED = "the object is named by its deviceID"
+OF_ITS_NODE = "the deviceID of a device other than a GPU ends with a dot and nodeName"
+DISAGREE = "name and deviceID do not agree"
+
+
+def node_of(people: People, name: str = NAME) -> str:
+    return people.root("get", "er", name, "-o", "jsonpath={.spec.nodeName}")
+
+
+def other(name: str, node: str, **spec: object) -> dict[str, Any]:
+    """An object of that name on that node."""
+    found = written(node, **spec)
+    found["metadata"]["name"] = name
+    return found
+
+
+# What a stolen token of n2 may try, and what the definition says of it.
+FORGED = [
+    pytest.param(other("gpu-mine", "n2"), NAMED, id="another name for n1's card"),
+    pytest.param(other("gpu-mine", "n2", deviceID="gpu-POLICY"), NAMED, id="another spelling under another name"),
+    pytest.param(other("hca-0.n1", "n2", deviceID="hca-0.n1"), OF_ITS_NODE, id="the id of a device as a GPU"),
+    pytest.param(
+        other("hca-0.n1", "n2", deviceID="hca-0.n1", type="hca"), OF_ITS_NODE, id="the id of another node's device"
+    ),
+    pytest.param(
+        other("hca-0.x.n2", "n2", deviceID="hca-0.x.n2", type="hca"), OF_ITS_NODE, id="a device of a node x.n2"
+    ),
+    pytest.param(other("hca-0", "n2", deviceID="hca-0", type="hca"), OF_ITS_NODE, id="a device of no node"),
+]
+
+
+@pytest.fixture
+def older_definition(people: People) -> Generator[None]:
+    """The CustomResourceDefinition without rules about names and nodes: the policy alone must do."""
+    everything = list(yaml.safe_load_all(objects.manifests()))
+    (whole,) = [d for d in everything if d["metadata"]["name"] == "extendedresources.fractile.dev"]
+    bare = copy.deepcopy(whole)
+    schema = bare["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["x-kubernetes-validations"]
+    spec = schema["properties"]["spec"]
+    spec["x-kubernetes-validations"] = spec["x-kubernetes-validations"][:2]
+    del spec["properties"]["nodeName"]["x-kubernetes-validations"]
+    people.root.apply(bare)
+    wait(lambda: not people.root.tell(*DRY, stdin=other("gpu-mine", "n2")).returncode)
+    yield
+    people.root.apply(whole)
+    wait(lambda: bool(people.root.tell(*DRY, stdin=other("gpu-mine", "n2")).returncode))
+
+
+DRY = ("create", "--dry-run=server", "-f", "-")
+
+
+def wait(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize(("forged", "sentence"), FORGED)
+def test_no_card_has_a_second_object(people: People, card: str, forged: dict[str, Any], sentence: str) -> None:
+    """Not even one that whoever the API server asks no rights of has written."""
+    for who in (people.neighbour, people.root):
+        assert sentence in refusal(who, *APPLY, stdin=forged)
+    assert node_of(people) == "n1"
+
+
+@pytest.mark.usefixtures("older_definition")
+def test_nor_where_the_definition_of_the_objects_is_older(people: People) -> None:
+    for forged, _ in (param.values for param in FORGED):
+        assert DISAGREE in refusal(people.neighbour, *APPLY, stdin=cast(dict[str, Any], forged))
+    people.neighbour.apply(other("hca-0.n2", "n2", deviceID="hca_0.n2", type="hca"))
+    people.neighbour("delete", "er", "hca-0.n2", "--wait=false")
+    people.agent.apply(written("n1"))
     told = refusal(people.neighbour, *APPLY, stdin=written("n2"))
-    assert "the device is on node n1; the agent of node n2 can take it over when it is gone there" in told
-    assert people.root("get", "er", card, "-o", "jsonpath={.spec.nodeName}") == "n1"
-
-
-def test_a_device_whose_node_is_lost_may_turn_up_on_another(people: People, card: str) -> None:
+    assert "the device is on node n1; the agent of node n2 can publish it when that object is deleted" in told
+    assert f"kubectl delete extendedresource {NAME}" in told
     people.control(*status(phase="Lost", reason="NodeLost"))
+    assert "the device is on node n1" in refusal(people.neighbour, *APPLY, stdin=written("n2"))
+    people.agent("delete", "er", NAME, "--wait=false")
+
+
+@pytest.mark.parametrize("phase", ["Available", "Lost"])
+def test_a_card_moves_to_no_other_node_while_its_object_exists(people: People, card: str, phase: str) -> None:
+    if phase == "Lost":
+        people.control(*status(phase="Lost", reason="NodeLost"))
+    for who in (people.neighbour, people.agent, people.root):
+        assert STAYS in refusal(who, *APPLY, stdin=written("n2"))
+    assert node_of(people) == "n1"
+
+
+def test_a_card_that_was_carried_to_another_machine_is_published_there_when_its_object_is_deleted(
+    people: People, card: str
+) -> None:
+    people.admin("delete", "er", card)
     people.neighbour.apply(written("n2"))
-    assert people.root("get", "er", card, "-o", "jsonpath={.spec.nodeName}") == "n2"
+    assert node_of(people) == "n2"
+    assert STAYS in refusal(people.agent, *APPLY, stdin=written("n1"))
+    people.admin("delete", "er", card)
+    people.agent.apply(written("n1"))
+    assert node_of(people) == "n1"
+
+
+def test_an_object_cannot_be_made_to_outlive_its_deletion(people: People, card: str) -> None:
+    forged = written("n1")
+    forged["metadata"]["finalizers"] = ["example.com/never"]
+    assert "an agent gives its devices no finalizers" in refusal(people.agent, *APPLY, stdin=forged)
+    people.agent.apply(written("n1"))
+
+
+def test_an_object_bears_no_label_of_another_node(people: People) -> None:
+    """By the label an agent finds its own."""
+    forged = written("n1")
+    forged["metadata"]["labels"]["fractile.dev/node"] = "n2"
+    assert "no other node in the label fractile.dev/node" in refusal(people.agent, *APPLY, stdin=forged)
 
 
 def test_a_token_without_a_node_writes_nothing(people: People) -> None:
@@ -175,7 +286,7 @@ def test_nobody_else_forges_a_status(people: People, card: str) -> None:
     sentence = "devices and their statuses are written by the agents of their nodes alone"
     assert sentence in refusal(people.admin, *status(phase="Unhealthy"))
     assert sentence in refusal(people.admin, *APPLY, stdin=written("n1", memory="99Gi"))
-    assert sentence in refusal(people.admin, *APPLY, stdin=written("n9"))
+    assert sentence in refusal(people.admin, *APPLY, stdin=other("gpu-new", "n9", deviceID="GPU-new"))
 
 
 def test_an_administrator_may_label_and_delete_a_device(people: People, card: str) -> None:
