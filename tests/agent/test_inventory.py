@@ -267,7 +267,7 @@ async def test_a_card_that_another_node_claims_keeps_no_other_card_back_and_retu
             server.delete(paths.extended_resource(A.uuid.lower()))
             claimed.times = 0
             await until(server, A.uuid.lower(), B.uuid.lower())
-            assert objects(server)[A.uuid.lower()]["spec"]["nodeName"] == NODE
+            assert json.loads(json.dumps(objects(server)))[A.uuid.lower()]["spec"]["nodeName"] == NODE
             await asyncio.sleep(0.1)
         assert len(server.all(paths.events("default"))) == 1
         assert server.all(paths.events("default"))[0]["count"] == 1

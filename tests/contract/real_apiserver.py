@@ -91,6 +91,7 @@ def _apiserver(program: str, folder: Path, etcd: str, port: int) -> list[str]:
         f"--service-account-signing-key-file={folder / 'accounts.key'}",
         "--service-cluster-ip-range=10.111.0.0/16",
         "--disable-admission-plugins=ServiceAccount",
+        "--enable-admission-plugins=NodeRestriction",
         "--watch-cache-sizes=configmaps#0",
     ]
 

@@ -50,10 +50,15 @@ class Thief:
         bound = ("--bound-object-kind=Pod", f"--bound-object-name=agent-{node}")
         return self.root.with_token(self.root("create", "token", AGENT, "-n", SYSTEM, *bound).strip())
 
-    def pod(self, node: str = "", **metadata: Any) -> str:
+    def pod(self, node: str = "", *, mounts: int = 0, containers: int = 1, **metadata: Any) -> str:
         """A pod of a tenant on that node."""
         name = f"p-{next(_names)}"
-        spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "i"}]}
+        some = [{"name": "v", "mountPath": f"/etc/a/folder/of/the/application/{i}"} for i in range(mounts)]
+        spec: dict[str, Any] = {
+            "schedulerName": "nobody",
+            "containers": [{"name": f"c{n}", "image": "i", "volumeMounts": some} for n in range(containers)],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+        }
         made = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -127,6 +132,14 @@ def test_it_writes_the_annotations_of_the_agent_on_pods_of_its_node(thief: Thief
     assert thief.read(name)["metadata"]["annotations"] == {isolation.STATE: "off: x"}
 
 
+def test_it_does_so_for_very_large_pods_too(thief: Thief) -> None:
+    """What an expression may cost is limited."""
+    many = {f"example.com/key-{n}": "x" * 500 for n in range(200)}
+    name = thief.pod(MINE, mounts=200, containers=10, annotations=many, labels={f"l{n}": "y" for n in range(100)})
+    thief.stolen(*annotated(name, **{isolation.STATE: "off: x"}))
+    assert NOTHING_ELSE in refusal(thief.stolen, *labelled(name))
+
+
 def test_the_policy_names_the_annotations_that_agents_write() -> None:
     everything = list(yaml.safe_load_all(objects.manifests()))
     (policy,) = [d for d in everything if d["kind"].endswith("Policy") and d["metadata"]["name"] == POLICY]
@@ -149,7 +162,7 @@ def test_it_deletes_pods_of_its_node(thief: Thief) -> None:
 
 
 CHANGES = {
-    "an image": {"spec": {"containers": [{"name": "main", "image": "evil"}]}},
+    "an image": {"spec": {"containers": [{"name": "c0", "image": "evil"}]}},
     "a deadline": {"spec": {"activeDeadlineSeconds": 1}},
     "a label": {"metadata": {"labels": {"app": "evil"}}},
     "a label that goes": {"metadata": {"labels": {"app": None}}},

@@ -13,6 +13,7 @@ from tests.contract.kubectl import Kubectl
 TEAM = "security-team"
 OURS = (placement.ANNOTATION, placement.CHOICE_ANNOTATION, isolation.STATE)
 SENTENCE = "are written by Fractile alone"
+BY_POLICY = "is forbidden: ValidatingAdmissionPolicy"  # two refuse an agent, and one of them is named
 ACCOUNT = "system:serviceaccount:fractile-system:"
 WORKERS = "security-workers"  # the agents' rights, for accounts without a binding here
 ADMINS = "security-admins"  # all rights that RBAC can give, but not system:masters
@@ -180,11 +181,11 @@ def test_an_agent_writes_no_placement_and_speaks_of_pods_of_its_node_only(people
             )
         )
         agent(*merge(name, {placement.CHOICE_ANNOTATION: None}))
-        assert SENTENCE in refusal(agent, *merge(name, {placement.ANNOTATION: "forged"}))
-        assert SENTENCE in refusal(agent, *merge(name, {placement.ANNOTATION: None}))
+        assert BY_POLICY in refusal(agent, *merge(name, {placement.ANNOTATION: "forged"}))
+        assert BY_POLICY in refusal(agent, *merge(name, {placement.ANNOTATION: None}))
     for agent in (people.neighbour, people.unclaimed):
-        assert SENTENCE in refusal(agent, *merge(name, {placement.CHOICE_ANNOTATION: "{}"}))
-        assert SENTENCE in refusal(agent, *merge(name, {isolation.STATE: None}))
+        assert BY_POLICY in refusal(agent, *merge(name, {placement.CHOICE_ANNOTATION: "{}"}))
+        assert BY_POLICY in refusal(agent, *merge(name, {isolation.STATE: None}))
     assert annotations(people, name)[placement.ANNOTATION] == "truth"
 
 
@@ -213,6 +214,27 @@ def test_the_owner_of_a_namespace_gives_no_class_without_its_slots(people: Peopl
     assert "admission webhook has not seen it" in refusal(people.tenant, "create", "-f", "-", stdin=asked)
 
 
+def test_a_kubelet_labels_no_other_node(people: People) -> None:
+    """By labels of nodes pools and isolation are chosen."""
+    for name in ("n1", "n2"):
+        people.root.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    label = '{"metadata":{"labels":{"fractile.dev/isolation":"optional"}}}'
+    people.node("patch", "node", "n1", "--type=merge", "-p", label)
+    other = json.loads(people.root("get", "node", "n2", "-o", "json"))
+    other["metadata"]["labels"] = {"fractile.dev/isolation": "optional"}
+    said = refusal(people.node, "replace", "--raw", "/api/v1/nodes/n2", "-f", "-", stdin=other)
+    assert "not allowed to modify node" in said
+
+
+def test_a_bound_pod_is_not_given_more_by_its_owner(people: People, placed: str) -> None:
+    """What it asks for stands in its specification, which the API server keeps."""
+    for amount in ("2", None):
+        body = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"aliyun.com/gpu-mem": amount}}}]}}
+        patch = ("-n", TEAM, "patch", "pod", placed, "--type=strategic", "-p", json.dumps(body))
+        assert "pod updates may not change fields" in refusal(people.tenant, *patch)
+        assert "only cpu and memory resources are mutable" in refusal(people.admin, *patch, "--subresource=resize")
+
+
 @pytest.mark.parametrize(
     ("verb", "what", "namespace"),
     [
@@ -223,10 +245,20 @@ def test_the_owner_of_a_namespace_gives_no_class_without_its_slots(people: Peopl
         ("patch", "extendedresources.fractile.dev/status", ""),
         ("delete", "extendedresources.fractile.dev", ""),
         ("create", "resourceclasses.fractile.dev", ""),
+        ("patch", "resourceclasses.fractile.dev", ""),
+        ("delete", "resourceclasses.fractile.dev", ""),
         ("patch", "resourceclasses.fractile.dev/status", ""),
         ("patch", "leases.coordination.k8s.io", "fractile-system"),
         ("patch", "configmaps", "fractile-system"),
+        ("update", "leases.coordination.k8s.io", "fractile-system"),
+        ("create", "configmaps", "fractile-system"),
         ("get", "secrets", "fractile-system"),
+        ("patch", "validatingwebhookconfigurations.admissionregistration.k8s.io", ""),
+        ("patch", "validatingadmissionpolicybindings.admissionregistration.k8s.io", ""),
+        ("delete", "customresourcedefinitions.apiextensions.k8s.io", ""),
+        ("create", "clusterrolebindings.rbac.authorization.k8s.io", ""),
+        ("create", "tokenreviews.authentication.k8s.io", ""),
+        ("get", "nodes/proxy", ""),
         ("create", "pods", "fractile-system"),
         ("create", "serviceaccounts", "fractile-system"),
         ("create", "serviceaccounts/token", "fractile-system"),
