@@ -179,6 +179,10 @@ def test_a_very_large_pod_is_judged_like_any_other(tina: Kubectl, path: str, kin
     assert MOUNTS in create(tina, refused_one)
 
 
+def test_so_is_one_of_six_thousand_mounts(tina: Kubectl) -> None:
+    assert create(tina, large(LARGE["below etc"], mounts=600)) == ""
+
+
 def test_a_very_large_pod_can_be_labelled(tina: Kubectl) -> None:
     made = large(LARGE["below etc"])
     assert create(tina, made, keep=True) == ""
