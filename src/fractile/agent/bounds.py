@@ -8,7 +8,10 @@ seconds. Failure rule: what cannot be looked at now is looked at again.
 import asyncio
 import logging
 
+import msgspec
+
 from fractile.agent.journal import Journal
+from fractile.agent.leases import Leases
 from fractile.agent.pods import NodePods
 from fractile.kube.events import EventRecorder
 from fractile.kube.pacing import Sleep
@@ -21,6 +24,14 @@ _ROUND = 1.0  # seconds
 log = logging.getLogger(__name__)
 
 
+class _Look(msgspec.Struct, frozen=True):
+    """``cut``: token, whose it is and bytes of the files that were too long; ``leased``: of those that could not be
+    opened for a lease."""
+
+    cut: list[tuple[str, Limits, int]]
+    leased: dict[str, Limits]
+
+
 class Bounds:
     """A loop over all granted directories."""
 
@@ -31,6 +42,7 @@ class Bounds:
         self._pods = pods
         self._events = events
         self._sleep = sleep
+        self._leases = Leases(pods, events)
 
     async def run(self) -> None:
         """Work forever."""
@@ -40,7 +52,8 @@ class Bounds:
 
     async def round(self) -> None:
         """One look at every file."""
-        for token, limits, freed in await asyncio.to_thread(self._cut_back):
+        look = await asyncio.to_thread(self._look)
+        for token, limits, freed in look.cut:
             log.warning("shared file cut back token=%s pod=%s/%s bytes=%d", token, limits.namespace, limits.pod, freed)
             seen = self._pods.by_uid(PodUID(limits.pod_uid))
             if seen is not None:
@@ -50,15 +63,19 @@ class Bounds:
                     f"container {limits.container} wrote beyond the end of {directory.MOUNT}/{directory.REGION}, which "
                     "would fill the node's disk; the file was cut back",
                 )
+        self._leases.seen(look.leased)
 
-    def _cut_back(self) -> list[tuple[str, Limits, int]]:
-        found: list[tuple[str, Limits, int]] = []
+    def _look(self) -> _Look:
+        look = _Look([], {})
         root = self._journal.root
         for token, limits in self._journal.granted().items():
             try:
                 freed = shared.cut_back(f"{root}/{token}/{directory.REGION}", cards=len(limits.cards))
+            except BlockingIOError:
+                look.leased[token] = limits
+                continue
             except OSError:
                 continue
             if freed:
-                found.append((token, limits, freed))
-        return found
+                look.cut.append((token, limits, freed))
+        return look

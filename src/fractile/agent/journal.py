@@ -24,6 +24,7 @@ from fractile.agent import vcuda_folder
 from fractile.agent.known_limits import KnownLimits
 from fractile.errors import WireError
 from fractile.region import directory as shared_directory
+from fractile.region import shared
 from fractile.region.page import Limits
 from fractile.region.removal import remove_tree
 from fractile.wire.devices import to_ranges
@@ -106,17 +107,27 @@ class Journal:
         """Put what ``change`` makes of the present limits in their place; None leaves them. What was put, if anything.
 
         ``running``: the container runs, so only its page is looked at: what it did to its region is its own affair.
-        All who change a page come here, so that nobody undoes what another one has just written.
+        All who change a page come here, so that nobody undoes what another one has just written. What the container may
+        write is looked at before the lock is taken: however long that takes, it is the container's own affair.
         """
-        with self._writing:
-            wanted = change(self.limits(token))
-            if wanted is not None:
-                self._known.forget(token)
-                try:
-                    (shared_directory.amend if running else shared_directory.put)(self.path(token), wanted)
-                finally:
-                    self.generation += 1
-            return wanted
+        region = self.path(token) / shared_directory.REGION
+        while True:
+            found = shared.find(region)
+            with self._writing:
+                if shared.identity(region) == found.file:  # else somebody has just made another one
+                    return self._change(token, change, found, running=running)
+
+    def _change(
+        self, token: str, change: Callable[[Limits | None], Limits | None], found: shared.Found, *, running: bool
+    ) -> Limits | None:
+        wanted = change(self.limits(token))
+        if wanted is not None:
+            self._known.forget(token)
+            try:
+                (shared_directory.amend if running else shared_directory.put)(self.path(token), wanted, found=found)
+            finally:
+                self.generation += 1
+        return wanted
 
     def granted(self) -> dict[str, Limits]:
         """The limits of all tokens that have some; the same objects as long as they are the same."""

@@ -22,6 +22,7 @@ from typing import TypeVar
 from fractile.agent.audit import Audit
 from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Stock
+from fractile.agent.leases import Leases
 from fractile.agent.look import Eye, Look
 from fractile.agent.picture import picture
 from fractile.agent.pods import NodePods
@@ -29,7 +30,9 @@ from fractile.agent.slices import running
 from fractile.agent.tally import Tally
 from fractile.agent.turns import Turns
 from fractile.kube.pacing import Clock, Sleep
+from fractile.region import shared
 from fractile.region.counters import Counters
+from fractile.region.usage import Unreadable
 from fractile.wire.node_usage import NodeUsage
 
 T = TypeVar("T")
@@ -37,6 +40,7 @@ T = TypeVar("T")
 _ROUND = 1.0  # seconds
 _AGAIN = 0.25  # to a second look at what seems to be outside the ledger
 _PATIENCE = 5.0  # for one look
+_LEASED = Unreadable(shared.LEASED)
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,7 @@ class Usage:
         audit: Audit,
         beyond: BeyondWriter,
         turns: Turns,
+        leases: Leases | None = None,
         clock: Clock = time.monotonic,
         now: Clock = time.time,
         sleep: Sleep = asyncio.sleep,
@@ -62,6 +67,7 @@ class Usage:
         self._pods = pods
         self._turns = turns
         self._beyond = beyond
+        self._leases = leases
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -112,6 +118,8 @@ class Usage:
             last = look.ledgers[one.token][-1]
             if isinstance(last, Counters):
                 self._tally.counted(one.token, one.limits.cards, last)
+        if self._leases is not None:
+            self._leases.seen({g.token: g.limits for g in look.granted if look.ledgers[g.token][-1] == _LEASED})
         if status is not None:
             self._tally.arbitrated(status)
         self._tally.keep(one.token for one in look.granted)

@@ -15,6 +15,7 @@ from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Stock
 from fractile.agent.http import Address, Handler, HttpServer
 from fractile.agent.journal import Journal
+from fractile.agent.leases import Leases
 from fractile.agent.look import Eye
 from fractile.agent.owners import Owners
 from fractile.agent.pages import Pages
@@ -121,6 +122,7 @@ def usage_loops(
         audit=audit,
         beyond=BeyondWriter(journal),
         turns=Turns(state / ARBITER_SOCKET),
+        leases=Leases(pods, events),
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:

@@ -20,6 +20,7 @@ import msgspec
 from fractile.errors import WireError
 from fractile.region import live, page, shared
 from fractile.region.page import Limits
+from fractile.region.shared import Found
 
 MOUNT = "/etc/fractile"  # where the container sees the directory
 SHARED = "shared"  # the part of it that agents before 0.1 let the container write
@@ -47,23 +48,33 @@ def prepare(directory: Path) -> None:
         os.close(os.open(directory / REGION, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def put(directory: Path, wanted: Limits, *, new_generation: Callable[[], int] = random_generation) -> None:
-    """Make the directory say ``wanted``, whose ``generation`` is ignored; changes nothing when it says so already."""
+def put(
+    directory: Path,
+    wanted: Limits,
+    *,
+    found: Found | None = None,
+    new_generation: Callable[[], int] = random_generation,
+) -> None:
+    """Make the directory say ``wanted``, whose ``generation`` is ignored; changes nothing when it says so already.
+    ``found``: what lies in the region's place, where the caller has looked (``shared.find``)."""
+    found = found or shared.find(directory / REGION)
+    if found.leased:
+        raise OSError(f"{directory / REGION}: {shared.LEASED}; end that process, or delete the pod")
     current = _readable(directory)
-    kept = _keep_region(directory, wanted, current)
+    kept = _kept(found, wanted, current)
     generation = new_generation() if kept is None else kept
     if kept is None:
-        _make_region(directory, cards=len(wanted.cards), generation=generation)
+        _make_region(directory, cards=len(wanted.cards), generation=generation, in_use=found.in_use)
     wanted = msgspec.structs.replace(wanted, generation=generation)
     if current != wanted:
         _write_page(directory, wanted)
 
 
-def amend(directory: Path, wanted: Limits) -> None:
+def amend(directory: Path, wanted: Limits, *, found: Found | None = None) -> None:
     """Change what the page says of the cards that it names; the region, whatever the container made of it, stays."""
     current = _readable(directory)
     if current is None or [c.uuid for c in current.cards] != [c.uuid for c in wanted.cards]:
-        put(directory, wanted)
+        put(directory, wanted, found=found)
         return
     wanted = msgspec.structs.replace(wanted, generation=current.generation)
     if current != wanted:
@@ -102,20 +113,19 @@ def _readable(directory: Path) -> Limits | None:
         return None
 
 
-def _keep_region(directory: Path, wanted: Limits, current: Limits | None) -> int | None:
+def _kept(found: Found, wanted: Limits, current: Limits | None) -> int | None:
     """The generation of the region that is there, if it is good for these cards; None: a new one is needed."""
-    generation = shared.generation(directory / REGION, cards=len(wanted.cards))
-    if generation is None:
+    if found.generation is None or found.cards != len(wanted.cards):
         return None
     if current is None:  # the agent died between region and page
-        return generation
+        return found.generation
     same = [c.uuid for c in current.cards] == [c.uuid for c in wanted.cards]
-    return generation if same and current.generation == generation else None
+    return found.generation if same and current.generation == found.generation else None
 
 
-def _make_region(directory: Path, *, cards: int, generation: int) -> None:
+def _make_region(directory: Path, *, cards: int, generation: int, in_use: bool) -> None:
     target = directory / REGION
-    if shared.in_use(target):
+    if in_use:
         raise OSError(f"processes still use {target}, which is damaged or of other cards; delete the pod")
     prepare(directory)
     staging = directory / _NEW_REGION  # the container cannot write here

@@ -2,9 +2,12 @@
 
 The container may have put anything in its place, of any size, and may change it at any time. So it is opened only if it
 is a plain file, read and never mapped (a mapping of a file that is cut short is a SIGBUS), and read up to the size that
-it must have. Failure rule: ``create`` raises OSError with a sentence; the others take what makes no sense for absent.
+it must have. Its root may hold a lease of it (F_SETLEASE of fcntl(2)), for which an open would wait for 45 s: here
+nobody waits, and BlockingIOError says so. Failure rule: ``create`` raises OSError with a sentence; the others take what
+makes no sense for absent.
 """
 
+import errno
 import fcntl
 import functools
 import os
@@ -27,6 +30,7 @@ _FACTS = REGION.fields["sequence"].offset  # the part of the header that does no
 _MODE = 0o666  # the container's user is any
 _BLOCK = 512  # of st_blocks
 _SLACK = 65_536  # bytes that a file system may use for a file beyond its length
+LEASED = "a process of the container holds a lease of it (F_SETLEASE)"
 LOOKS = 5  # at least one in so many asks the kernel
 _NEAR = 4  # slots that are read with the cards; processes take the first that is free
 _GETLK = 36  # F_OFD_GETLK of <fcntl.h>; Python has no name for it
@@ -57,6 +61,18 @@ class Shape(msgspec.Struct, frozen=True):
     def size(self) -> int:
         """Bytes of the whole file."""
         return self.object_at(self.objects)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What lies in the place of a region, by one look that takes nothing from it. ``file``: device and inode, None when
+    there is none; ``cards`` and ``generation`` of a region that is whole; ``in_use``: processes live in it, or somebody
+    holds a lease of it."""
+
+    file: tuple[int, int] | None = None
+    cards: int = 0
+    generation: int | None = None
+    in_use: bool = False
+    leased: bool = False
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -107,6 +123,33 @@ def create(path: Path, *, cards: int, generation: int) -> None:
         raise OSError(f"the file system of {path.parent} does not reserve space; put --state-dir on ext4, xfs or tmpfs")
 
 
+def find(path: Path) -> Found:
+    """Opens the file, so no lock may be held meanwhile."""
+    file = identity(path)
+    try:
+        with _opened(path) as descriptor:
+            head = os.pread(descriptor, REGION.size, 0)
+            shape = _shape(head)
+            whole = shape is not None and os.fstat(descriptor).st_size == shape.size
+            used = any(True for _ in _locked(descriptor))
+    except BlockingIOError:
+        return Found(file, in_use=True, leased=True)
+    except OSError:
+        return Found(file)
+    if shape is None or not whole:
+        return Found(file, in_use=used)
+    return Found(file, shape.cards, REGION.get(head, 0, "generation"), used)
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies there now; None: none."""
+    try:
+        there = path.lstat()
+    except OSError:
+        return None
+    return there.st_dev, there.st_ino
+
+
 def generation(path: Path, *, cards: int) -> int | None:
     """That of the region there; None when there is none that is good for so many cards."""
     found = read(path, cards=cards, length=REGION.size)
@@ -133,7 +176,7 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
 
 def cut_back(path: Path | str, *, cards: int) -> int:
     """Take back what the container has made the file longer than it must be, with space reserved behind its end; how
-    many bytes of the disk that was. No process has mapped what is cut off."""
+    many bytes of the disk that was. No process has mapped what is cut off. BlockingIOError while it is leased."""
     size = _size(cards)
     there = os.lstat(path)
     held = there.st_blocks * _BLOCK
@@ -270,7 +313,9 @@ def _open(path: Path | str, access: int = os.O_RDONLY) -> int:
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError("it is no plain file")
-        return os.open(f"/proc/self/fd/{found}", access | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{found}", access | os.O_NONBLOCK | os.O_CLOEXEC)
+    except BlockingIOError:
+        raise BlockingIOError(errno.EWOULDBLOCK, LEASED, str(path)) from None
     finally:
         os.close(found)
 
