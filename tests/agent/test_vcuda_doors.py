@@ -240,3 +240,14 @@ async def test_nothing_is_left_of_a_connection() -> None:
         for _ in range(5):
             await h.knock("one")
         assert os.listdir(h.root / "in") == ["server"]
+
+
+async def test_sixteen_containers_that_hold_all_their_places_take_none_of_the_seventeenth() -> None:
+    hostile = [f"t{n}" for n in range(16)]
+    async with house(*hostile, "one") as h, contextlib.AsyncExitStack() as held:
+        for token in hostile * 4:
+            held.enter_context(connected(h.door(token)))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        await h.knock("one")
+        assert time.monotonic() - began < 1

@@ -29,7 +29,6 @@ from fractile.agent.api import vcuda_pb2 as vcuda
 from fractile.kube.pacing import Clock, Sleep
 
 _AT_ONCE = 4  # connections of one container
-_ALL = 64  # of all containers
 _BURST = 16.0  # connections that a container may make at once ...
 _RATE = 1.0  # ... and how many more each second
 _VISIT = 5.0  # seconds for one connection
@@ -81,7 +80,6 @@ class Doors:
         self._sleep = sleep
         self._visitors: dict[str, Visitor] = {}
         self._numbers = itertools.count()
-        self._all = asyncio.Semaphore(_ALL)
         self._open: dict[str, asyncio.Task[None]] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._fd = -1
@@ -154,7 +152,7 @@ class Doors:
         self._visitors[f"unix:{name}"] = visitor
         try:
             with outer, socket.socket(socket.AF_UNIX) as inner:
-                async with self._all, asyncio.timeout(_VISIT):
+                async with asyncio.timeout(_VISIT):
                     await self._connect(inner, name)
                     async with asyncio.TaskGroup() as both:
                         both.create_task(_carry(outer, inner, _BYTES))

@@ -5,6 +5,7 @@ import ctypes
 import gc
 import logging
 import random
+import resource
 import secrets
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,7 @@ _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 _KUBELET = Path("/var/lib/kubelet")
 HEALTH_RULES = Rules()
 _NO_PAGES = UsageOptions()
+_DESCRIPTORS = 65_536
 _THREADS = 4  # for files; Python's own number is 32 on a large node, and each keeps some memory
 _MALLOC = {-1: 128 * 1024, -3: 32 * 1024, -8: 1}  # mallopt(3): trim threshold, mmap threshold, arenas
 
@@ -187,6 +189,7 @@ def command(
     set_up_logging(log_level, log_format)
     traces = tracing(otlp_endpoint, service="fractile-agent", node=node_name)
     settle_memory()
+    _allow_descriptors()
     _check_directory(device_plugin_dir)
     pair = pair_of(metrics_tls_cert, metrics_tls_key)
     installed = None if no_library else _library(library_dir, state_dir.absolute(), simgpu_dir)
@@ -397,6 +400,14 @@ def settle_memory() -> None:
             mallopt(option, value)
     gc.collect()
     gc.freeze()
+
+
+def _allow_descriptors() -> None:
+    """A service starts with 1,024 of them; each slice may need a dozen for its connections, pages and region."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS), most)
+    )
 
 
 def _new_token() -> str:
