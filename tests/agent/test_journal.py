@@ -44,11 +44,11 @@ def test_a_grant_is_found_again_by_its_ids_after_a_restart(journal: Journal, tmp
     assert [g.token for g in again.grants()] == ["a", "b", "c"]
 
 
-def test_every_user_may_read_its_own_directory_and_nobody_may_list_them(journal: Journal) -> None:
+def test_every_user_may_read_its_own_directory_by_its_mount_and_nobody_reaches_it_by_its_path(journal: Journal) -> None:
     journal.create("a", "r", IDS)
     journal.write_limits("a", LIMITS)
     modes = {name: (journal.path("a") / name).stat().st_mode & 0o777 for name in (".", "..", "limits", "shared")}
-    assert modes == {"..": 0o711, ".": 0o755, "limits": 0o644, "shared": 0o755}
+    assert modes == {"..": 0o700, ".": 0o755, "limits": 0o644, "shared": 0o755}
     assert (journal.path("a") / "shared" / "region").stat().st_mode & 0o777 == 0o666
 
 

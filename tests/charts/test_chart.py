@@ -63,6 +63,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "agent": {
         "outsideLedger": "evict",
+        "sharedFiles": "disk",
         "tls": {"mode": "certManager"},
         "runtimeClassName": "nvidia",
         "virtualManager": False,
@@ -112,6 +113,7 @@ SWITCHES = _dict(
             {
                 "enabled": st.booleans(),
                 "outsideLedger": st.sampled_from(["warn", "evict"]),
+                "sharedFiles": st.sampled_from(["memory", "disk"]),
                 "tls": st.sampled_from(
                     [{"mode": m} for m in ("none", "generated", "certManager")]
                     + [{"mode": "secret", "secretName": "s"}]

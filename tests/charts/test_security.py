@@ -27,18 +27,20 @@ def table(head: str) -> list[Row]:
 def said(container: Document, pod: Document) -> Row:
     """What the page should say of the container."""
     context = cast(Document, container["securityContext"])
+    host = ", ".join(sorted(name.removeprefix("host").lower() for name in HOST if pod.get(name))) or "none"
+    first = (cast(str, container["name"]), str(context["runAsUser"]), _yes(context.get("runAsNonRoot", False)))
+    read_only = _yes(context["readOnlyRootFilesystem"])
+    if context["privileged"]:
+        return (*first, "yes", read_only, "none", "all: privileged", host)
     capabilities = cast(Document, context["capabilities"])
     assert capabilities["drop"] == ["ALL"]
-    assert context["privileged"] is False
     return (
-        cast(str, container["name"]),
-        str(context["runAsUser"]),
-        _yes(context.get("runAsNonRoot", False)),
+        *first,
         _yes(context["allowPrivilegeEscalation"]),
-        _yes(context["readOnlyRootFilesystem"]),
+        read_only,
         cast(str, context["seccompProfile"]["type"]),
         ", ".join(sorted(capabilities.get("add", []))) or "none",
-        ", ".join(sorted(name.removeprefix("host").lower() for name in HOST if pod.get(name))) or "none",
+        host,
     )
 
 
@@ -63,9 +65,15 @@ def test_deploy_gives_the_agent_the_same() -> None:
     assert rows(deployed) == [row for row in table(HEAD) if row[0] == "agent"]
 
 
+def test_without_file_systems_of_their_own_for_containers_the_agent_is_not_privileged() -> None:
+    (agent,) = (row for row in rows(documents({"agent": {"sharedFiles": "disk"}})) if row[0] == "agent")
+    assert agent == ("agent", "0", "no", "no", "yes", "RuntimeDefault", "DAC_OVERRIDE, SYS_PTRACE", "network, pid")
+    assert agent[-2] in PAGE
+
+
 def test_the_page_would_differ_if_a_container_could_do_more() -> None:
     found = documents(EVERYTHING)
-    pods(found)[0]["containers"][0]["securityContext"]["capabilities"]["add"] = ["SYS_ADMIN"]
+    pods(found)[0]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = False
     assert sorted(table(HEAD)) != sorted(rows(found))
 
 

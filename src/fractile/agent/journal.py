@@ -45,17 +45,19 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Journal:
-    """The token directories below ``root``. ``new_token`` must never give the same text twice."""
+    """The token directories below ``root``. ``new_token`` must never give the same text twice. ``in_memory``: what a
+    container may write is in a file system of its own (``region.bounded``)."""
 
-    def __init__(self, root: Path, *, new_token: Callable[[], str]) -> None:
+    def __init__(self, root: Path, *, new_token: Callable[[], str], in_memory: bool = False) -> None:
         self._root = root
+        self._in_memory = in_memory
         self._writing = threading.Lock()
         self._told: set[str] = set()  # tokens whose limits make no sense
         self._known = KnownLimits(self.limits, lambda token: self.path(token) / shared_directory.LIMITS)
         self.generation = 0  # moves after every change that is made here
         self.new_token = new_token
         root.mkdir(parents=True, exist_ok=True)
-        root.chmod(0o711)  # containers of any user reach their own directory; none can list the others
+        root.chmod(0o700)  # containers see their own directory by its mount; on the node it is nobody's but root's
         for leftover in [*root.glob(".*"), *filter(_empty, root.iterdir())]:
             _remove_leftover(leftover)
         for directory in root.iterdir():
@@ -123,8 +125,9 @@ class Journal:
         wanted = change(self.limits(token))
         if wanted is not None:
             self._known.forget(token)
+            put = shared_directory.amend if running else shared_directory.put
             try:
-                (shared_directory.amend if running else shared_directory.put)(self.path(token), wanted, found=found)
+                put(self.path(token), wanted, found=found, in_memory=self._in_memory)
             finally:
                 self.generation += 1
         return wanted
@@ -165,6 +168,7 @@ class Journal:
         """Take the directory away. A container that still has it mounted keeps an empty directory."""
         doomed = self._root / f".{token}"
         self.path(token).rename(doomed)
+        shared_directory.release(doomed)
         remove_tree(doomed)
         self._told.discard(token)
         with self._writing:
@@ -174,6 +178,7 @@ class Journal:
 
 def _remove_leftover(folder: Path) -> None:
     try:
+        shared_directory.release(folder)
         remove_tree(folder)
     except OSError as e:
         log.warning("half a token directory, and not removed path=%s reason=%s", folder, e)

@@ -35,6 +35,8 @@ mount --make-rshared /var/lib/kubelet
 mount --bind "$1/run" /run/containerd
 mount --bind "$1/cni" /var/lib/cni
 mount --bind "$1/log" /var/log
+mount --bind "$1/agent" "$1/agent"
+mount --make-rshared "$1/agent"
 mount --bind "$1/agent" {AGENT}
 mount --bind "$1/simgpu" {SIMGPU}
 """

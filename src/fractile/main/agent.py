@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -64,8 +65,11 @@ from fractile.nvml.driver import Driver, NvmlDriver
 from fractile.nvml.meter import NvmlMeter
 from fractile.nvml.simulated import SimulatedDriver
 from fractile.policy.health import Rules
+from fractile.region import bounded
 from fractile.wire import debug_state
 from fractile.wire.kubelet_checkpoint import FILE_NAME as CHECKPOINT
+
+SharedFiles = Literal["auto", "memory", "disk"]
 
 _SOCKET_PATH = 107  # bytes that the kernel allows, less the names we add
 
@@ -109,6 +113,14 @@ log = logging.getLogger(__name__)
     default=Path("/var/lib/fractile"),
     show_default=True,
     help="Kept over restarts; the same path on the host and in the agent's container.",
+)
+@click.option(
+    "--shared-files",
+    type=click.Choice(["auto", "memory", "disk"]),
+    default="auto",
+    show_default=True,
+    help="Where the one file lies that a container may write: a file system of its own, of fixed size and in memory, "
+    "or --state-dir. auto: in memory where the agent may mount.",
 )
 @click.option("--simulated-cards", type=click.Path(path_type=Path), help="A file of cards instead of NVML.")
 @click.option(
@@ -161,6 +173,7 @@ def command(
     device_plugin_dir: Path,
     pod_resources_socket: Path,
     state_dir: Path,
+    shared_files: SharedFiles,
     simulated_cards: Path | None,
     library_dir: Path | None,
     no_library: bool,
@@ -205,6 +218,7 @@ def command(
                 plugins=device_plugin_dir.absolute(),
                 pod_resources=pod_resources_socket.absolute(),
                 state=state_dir.absolute(),
+                shared_files=shared_files,
                 installed=installed,
                 slots=slots,
                 dialects=dialects,
@@ -238,6 +252,7 @@ async def run(
     plugins: Path,
     pod_resources: Path,
     state: Path,
+    shared_files: SharedFiles = "disk",
     installed: Version | None = None,
     slots: int = SLOTS,
     dialects: frozenset[str] = table.NAMES,
@@ -255,7 +270,7 @@ async def run(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "files"))
     catalog = Catalog.of(driver.cards(), unit, slots=slots, dialects=dialects, others=others)
     async with alone(state), KubeClient(credentials.load(kubeconfig)) as client:
-        journal = Journal(state / "slices", new_token=_new_token)
+        journal = Journal(state / "slices", new_token=_new_token, in_memory=_in_memory(shared_files, state))
         stock = Stock(catalog)
         kubelet = Kubelet(pod_resources, plugins / CHECKPOINT)
         pods = NodePods(client, node=node, unit=unit, dialects=dialects)
@@ -371,6 +386,19 @@ def _library(source: Path | None, state: Path, simulated: Path | None) -> Versio
     version = hold(put(), put)
     log.info("isolation state=on version=%s from=%s", version.folder.name, source)
     return version
+
+
+def _in_memory(wanted: SharedFiles, state: Path) -> bool:
+    """Whether the files that containers may write get file systems of their own."""
+    if wanted == "disk":
+        return False
+    reason = bounded.why_not(state)
+    if not reason:
+        return True
+    if wanted == "memory":
+        raise SetupError(f"--shared-files=memory: {reason}")
+    log.warning("shared files in=disk reason=%r", f"{reason}; until it is cut back, a container's can fill the disk")
+    return False
 
 
 def _native(installed: Version | None, kubelet: Kubelet, state: Path) -> list[Coroutine[None, None, None]]:

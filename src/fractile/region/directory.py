@@ -13,19 +13,20 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from fractile.errors import WireError
-from fractile.region import live, page, shared
+from fractile.region import bounded, live, page, shared
 from fractile.region.page import Limits
 from fractile.region.shared import Found
 
 MOUNT = "/etc/fractile"  # where the container sees the directory
 SHARED = "shared"  # the part of it that agents before 0.1 let the container write
 LIMITS = "limits"
-REGION = f"{SHARED}/region"  # all that the container may write
+REGION = f"{SHARED}/region"  # all that the container may write: a file system of its own, where that can be
 
 _NEXT = "limits.next"
 _NEW_REGION = "region.new"
@@ -53,10 +54,12 @@ def put(
     wanted: Limits,
     *,
     found: Found | None = None,
+    in_memory: bool = False,
     new_generation: Callable[[], int] = random_generation,
 ) -> None:
     """Make the directory say ``wanted``, whose ``generation`` is ignored; changes nothing when it says so already.
-    ``found``: what lies in the region's place, where the caller has looked (``shared.find``)."""
+    ``found``: what lies in the region's place, where the caller has looked (``shared.find``). ``in_memory``: a new
+    region gets a file system of its own (``bounded``)."""
     found = found or shared.find(directory / REGION)
     if found.leased:
         raise OSError(f"{directory / REGION}: {shared.LEASED}; end that process, or delete the pod")
@@ -64,17 +67,23 @@ def put(
     kept = _kept(found, wanted, current)
     generation = new_generation() if kept is None else kept
     if kept is None:
-        _make_region(directory, cards=len(wanted.cards), generation=generation, in_use=found.in_use)
+        if found.in_use:
+            raise OSError(
+                f"processes still use {directory / REGION}, which is damaged or of other cards; delete the pod"
+            )
+        prepare(directory)
+        make = partial(shared.create, cards=len(wanted.cards), generation=generation, reserve=not in_memory)
+        _put_in_memory(directory, make, cards=len(wanted.cards)) if in_memory else _put_on_disk(directory, make)
     wanted = msgspec.structs.replace(wanted, generation=generation)
     if current != wanted:
         _write_page(directory, wanted)
 
 
-def amend(directory: Path, wanted: Limits, *, found: Found | None = None) -> None:
+def amend(directory: Path, wanted: Limits, *, found: Found | None = None, in_memory: bool = False) -> None:
     """Change what the page says of the cards that it names; the region, whatever the container made of it, stays."""
     current = _readable(directory)
     if current is None or [c.uuid for c in current.cards] != [c.uuid for c in wanted.cards]:
-        put(directory, wanted, found=found)
+        put(directory, wanted, found=found, in_memory=in_memory)
         return
     wanted = msgspec.structs.replace(wanted, generation=current.generation)
     if current != wanted:
@@ -89,9 +98,16 @@ def read(directory: Path) -> Limits | None:
         return None
 
 
+def release(directory: Path) -> None:
+    """Unmount what ``put`` has mounted, so that the directory can be removed; containers that run keep it."""
+    bounded.discard(directory / bounded.STAGE)
+    bounded.release(directory / REGION)
+
+
 def finish(directory: Path) -> None:
     """Complete the change that a killed agent had begun, if there is one, and take away what a power failure left of a
     page that was never in force: its name."""
+    bounded.discard(directory / bounded.STAGE)
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         if (directory / LIMITS).stat().st_size == 0:
             (directory / LIMITS).unlink()
@@ -123,14 +139,16 @@ def _kept(found: Found, wanted: Limits, current: Limits | None) -> int | None:
     return found.generation if same and current.generation == found.generation else None
 
 
-def _make_region(directory: Path, *, cards: int, generation: int, in_use: bool) -> None:
+def _put_in_memory(directory: Path, make: Callable[[Path], None], *, cards: int) -> None:
+    bounded.put(directory / REGION, shared.Shape(cards).size, make)
+
+
+def _put_on_disk(directory: Path, make: Callable[[Path], None]) -> None:
     target = directory / REGION
-    if in_use:
-        raise OSError(f"processes still use {target}, which is damaged or of other cards; delete the pod")
-    prepare(directory)
     staging = directory / _NEW_REGION  # the container cannot write here
     try:
-        shared.create(staging, cards=cards, generation=generation)
+        make(staging)
+        bounded.release(target)
         staging.rename(target)
     finally:
         staging.unlink(missing_ok=True)
