@@ -42,7 +42,7 @@ _RULES = {  # rights that one option alone needs
     "only with --default-classes": "and .Values.dialects.class .Values.controlPlane.defaultClasses",
     "only with the family class": ".Values.dialects.class",
     "not with --no-global-placement": 'include "fractile.globalPlacement" .',
-    "only with --outside-ledger evict": 'eq .Values.agent.outsideLedger "evict"',
+    "only with --outside-ledger evict": 'ne (include "fractile.outsideLedger" .) "warn"',
 }
 _GROUP = re.compile(r"  - apiGroup: rbac\.authorization\.k8s\.io\n    kind: Group\n    name: fractile:(\S+)\n")
 _ACCOUNTS = {"control-plane": "fractile-control-plane", "agents": "fractile-agent"}

@@ -17,6 +17,7 @@ from fractile.agent.owners import Owners
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import Process
 from fractile.agent.slices import Granted
+from fractile.agent.spared import ALLOWED, SYSTEM, Spared
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
@@ -29,6 +30,7 @@ from tests.fakes.apiserver import FakeApiServer, Fault
 CARD = CardUUID("GPU-a")
 ID = "ab" * 32
 MIB = 2**20
+SERVED = frozenset({"aliyun.com/gpu-mem"})
 
 
 @dataclass
@@ -39,8 +41,12 @@ class World:
     pods: NodePods
     time: float = 100.0
 
-    def pod(self, name: str, *, container_id: str = "") -> Pod:
-        made = self.server.create(paths.pods("ns"), {"metadata": {"name": name}, "spec": {"nodeName": "n1"}})
+    def pod(self, name: str, *, container_id: str = "", namespace: str = "ns", **more: dict[str, Any]) -> Pod:
+        """``more``: parts of its metadata and its spec."""
+        made = self.server.create(
+            paths.pods(namespace),
+            {"metadata": {"name": name} | more.get("metadata", {}), "spec": {"nodeName": "n1"} | more.get("spec", {})},
+        )
         if container_id:
             statuses = [{"name": "main", "containerID": f"containerd://{container_id}"}]
             self.server.merge(f"{paths.pod('ns', name)}/status", {"status": {"containerStatuses": statuses}})
@@ -64,8 +70,10 @@ class World:
 
 
 @asynccontextmanager
-async def world(policy: Policy = "warn") -> AsyncGenerator[World]:
+async def world(policy: Policy = "warn", grace: float = 0.0) -> AsyncGenerator[World]:
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        for name in ("ns", SYSTEM):
+            server.create(paths.namespaces(), {"metadata": {"name": name}})
         pods = NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB)
         events = EventRecorder(client, "test")
         running = asyncio.create_task(events.run())
@@ -74,7 +82,8 @@ async def world(policy: Policy = "warn") -> AsyncGenerator[World]:
             return made.time
 
         owners = Owners(client, pods, clock=clock)
-        audit = Audit(client, events, owners, policy=policy, clock=clock, now=lambda: 5.0)
+        spared = Spared(client, SERVED)
+        audit = Audit(client, events, owners, spared, policy=policy, grace=grace, clock=clock, now=lambda: 5.0)
         made = World(server, audit, events, pods)
         try:
             yield made
@@ -189,7 +198,7 @@ async def test_the_owner_of_a_pod_does_not_say_how_long_its_end_may_take() -> No
 
 
 async def test_by_policy_the_pod_is_evicted_once_with_an_event() -> None:
-    async with world("evict") as w:
+    async with world("evict-all") as w:
         pod = w.pod("greedy")
         w.pod("innocent")
         both = [over(pod), stranger(uid=pod.metadata.uid)]
@@ -203,7 +212,7 @@ async def test_by_policy_the_pod_is_evicted_once_with_an_event() -> None:
 
 
 async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place() -> None:
-    async with world("evict") as w:
+    async with world("evict-all") as w:
         old = w.pod("web")
         w.server.delete(paths.pod("ns", "web"))
         new = w.pod("web")
@@ -224,7 +233,7 @@ async def test_a_pod_of_the_same_name_is_not_evicted_in_its_place() -> None:
     ],
 )
 async def test_an_eviction_that_fails_is_tried_again(fault: Fault) -> None:
-    async with world("evict") as w:
+    async with world("evict-all") as w:
         pod = w.pod("greedy")
         w.server.inject(fault)
         for _ in range(3):
@@ -248,6 +257,112 @@ async def test_the_loop_acts_soon_after_a_finding() -> None:
         finally:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
+
+
+def miner(pod: Pod, pid: int = 100) -> Finding:
+    return stranger(pid, uid=pod.metadata.uid)
+
+
+def limits(resource: str) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "resources": {"limits": {resource: "1"}}}]}
+
+
+async def test_a_pod_that_holds_nothing_of_the_card_is_evicted_after_its_grace_time_and_told_before() -> None:
+    async with world("evict", grace=60) as w:
+        found = miner(w.pod("miner"))
+        await w.seen_twice(found)
+        ((reason, _, message),) = w.told()
+        assert reason == REASON
+        assert message.endswith("; the pod is evicted if that lasts for 60 s")
+        w.time += 59
+        await w.seen_twice(found)
+        assert w.audit.evictions == 0
+        w.time += 1
+        await w.seen_twice(found)
+        assert w.audit.evictions == 1
+        assert w.server.all(paths.pods()) == []
+
+
+async def test_a_finding_that_ends_within_the_grace_time_begins_another_one() -> None:
+    async with world("evict", grace=60) as w:
+        found = miner(w.pod("short"))
+        await w.seen_twice(found)
+        w.time += 59
+        w.audit.observe([])
+        await w.seen_twice(found)
+        w.time += 59
+        await w.seen_twice(found)
+        assert w.audit.evictions == 0
+
+
+async def test_by_evict_a_pod_that_holds_a_part_of_the_card_is_warned_only() -> None:
+    async with world("evict") as w:
+        await w.seen_twice(over(w.pod("greedy")))
+        w.time += 300
+        await w.act()
+        assert w.audit.evictions == 0
+        ((_, _, message),) = w.told()
+        assert "evicted" not in message
+
+
+async def test_no_more_than_one_pod_in_a_minute_is_evicted() -> None:
+    async with world("evict") as w:
+        findings = [miner(w.pod(f"m{n}"), 100 + n) for n in range(3)]
+        for evicted in (1, 1, 2, 2, 3):
+            await w.seen_twice(*findings)
+            assert w.audit.evictions == evicted
+            w.time += 30
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, id="static"),
+        pytest.param({"spec": {"priorityClassName": "system-node-critical"}}, id="node-critical"),
+        pytest.param({"spec": {"priorityClassName": "system-cluster-critical"}}, id="cluster-critical"),
+        pytest.param({"spec": {"priority": 2_000_001_000}}, id="critical by number"),
+        pytest.param({"spec": {"resourceClaims": [{"name": "gpu"}]}}, id="a claim"),
+        pytest.param({"spec": limits("nvidia.com/gpu")}, id="another device plugin"),
+    ],
+)
+async def test_who_has_a_right_to_the_card_that_is_not_ours_is_never_evicted(more: dict[str, Any]) -> None:
+    async with world("evict") as w:
+        found = miner(w.pod("spared", **more))
+        for _ in range(3):
+            await w.seen_twice(found)
+            w.time += 300
+        assert w.audit.evictions == 0
+        assert [call for call in w.server.writes() if "eviction" in call] == []
+
+
+async def test_who_asks_for_what_this_node_serves_and_uses_another_card_is_evicted() -> None:
+    async with world("evict") as w:
+        await w.seen_twice(miner(w.pod("other", spec=limits("aliyun.com/gpu-mem"))))
+        assert w.audit.evictions == 1
+
+
+async def test_pods_of_ours_and_of_labelled_namespaces_are_spared_until_the_label_goes() -> None:
+    async with world("evict") as w:
+        w.server.merge(paths.namespace("ns"), {"metadata": {"labels": {ALLOWED: "allow"}}})
+        findings = [miner(w.pod("dcgm")), miner(w.pod("agent", namespace=SYSTEM), 101)]
+        for _ in range(3):
+            await w.seen_twice(*findings)
+            w.time += 60
+        assert w.audit.evictions == 0
+        w.server.merge(paths.namespace("ns"), {"metadata": {"labels": {ALLOWED: None}}})
+        await w.seen_twice(*findings)
+        assert w.audit.evictions == 1
+        assert [o["metadata"]["name"] for o in w.server.all(paths.pods())] == ["agent"]
+
+
+async def test_while_nobody_says_whether_a_pod_is_spared_it_stays() -> None:
+    async with world("evict") as w:
+        found = miner(w.pod("miner"))
+        w.server.inject(Fault(method="GET", path=paths.pod("ns", "miner"), times=2, status=403))
+        for evicted in (0, 0, 1):
+            await w.seen_twice(found)
+            assert w.audit.evictions == evicted
+            w.time += 10
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,6 +16,7 @@ from fractile.agent.pages import Pages
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import ProcFs
 from fractile.agent.slices import Slices
+from fractile.agent.spared import Spared
 from fractile.agent.turns import Turns
 from fractile.agent.usage import Usage
 from fractile.kube.client import KubeClient
@@ -41,7 +42,7 @@ async def usage(tmp_path: Path) -> AsyncGenerator[Usage]:
             Eye(Slices(journal), None, ProcFs(), enforced=True),
             stock=stock,
             pods=pods,
-            audit=Audit(client, events, Owners(client, pods), policy="warn"),
+            audit=Audit(client, events, Owners(client, pods), Spared(client, ()), policy="warn"),
             beyond=BeyondWriter(journal),
             turns=Turns(tmp_path / "arbiter.sock"),
         )

@@ -112,7 +112,7 @@ SWITCHES = _dict(
         "agent": _dict(
             {
                 "enabled": st.booleans(),
-                "outsideLedger": st.sampled_from(["warn", "evict"]),
+                "outsideLedger": st.sampled_from(["", "warn", "evict", "evict-all"]),
                 "sharedFiles": st.sampled_from(["memory", "disk"]),
                 "tls": st.sampled_from(
                     [{"mode": m} for m in ("none", "generated", "certManager")]
@@ -207,7 +207,10 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
         ({"controlPlane": {"clients": {"names": []}}}, "at '/controlPlane/clients/names'"),
         ({"controlPlane": {"port": 443}}, "at '/controlPlane/port'"),
         ({"controlPlane": {"podDisruptionBudget": {"maxUnavailable": 0}}}, "maxUnavailable': minimum"),
-        ({"agent": {"outsideLedger": "kill"}}, "at '/agent/outsideLedger': value must be one of 'warn', 'evict'"),
+        (
+            {"agent": {"outsideLedger": "kill"}},
+            "at '/agent/outsideLedger': value must be one of '', 'warn', 'evict', 'evict-all'",
+        ),
         ({"agent": {"tolerations": ["all"]}}, "at '/agent/tolerations/0': got string, want object"),
         ({"agent": {"resources": {"limits": {"memory": "lots"}}}}, "at '/agent/resources/limits/memory'"),
         ({"networkPolicy": {"apiServerPorts": ["443"]}}, "at '/networkPolicy/apiServerPorts/0'"),
@@ -389,6 +392,13 @@ def test_no_rights_are_given_to_any_account_but_those_of_the_manifests() -> None
     own = [d for d in found if d["kind"] in ("Role", "ClusterRole") and d["metadata"]["name"] != "fractile:scheduler"]
     names = {(m["kind"], m["metadata"]["name"]) for m in yaml.safe_load_all(objects.manifests())}
     assert {(d["kind"], d["metadata"]["name"]) for d in own} <= names
+
+
+@pytest.mark.parametrize("value", ["", "warn", "evict", "evict-all"])
+def test_agents_are_told_what_to_do_about_use_outside_the_ledger(value: str) -> None:
+    """Without a cluster nobody knows whether this is an upgrade: then nobody is evicted."""
+    agent = container(documents({"agent": {"outsideLedger": value}}), "DaemonSet", "fractile-agent")
+    assert f"--outside-ledger={value or 'warn'}" in agent["args"]
 
 
 def test_the_agent_has_on_its_node_what_the_plain_daemonset_has_and_no_more() -> None:

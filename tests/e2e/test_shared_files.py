@@ -1,5 +1,6 @@
-"""On a real node: the one file that a container may write takes nothing of the disk, runs nowhere, and outlives the agent."""
+"""On a real node: the one file that a container may write takes no disk, runs nowhere, and outlives the agent."""
 
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from fractile.cluster import mounts
 from fractile.cluster.local import KubectlFailed, LocalCluster
 from fractile.cluster.workload import Workload
-from tests.e2e.test_limits import probe, renew_agent, tenant, wait
+from tests.e2e.test_limits import probe, renew_agent, tenant
 
 AT = "n1"
 REGION = "/etc/fractile/shared/region"
@@ -39,9 +40,9 @@ def mounted(cluster: LocalCluster) -> list[str]:
 
 
 def cluster_mounts(pin: Path) -> list[str]:
-    import subprocess
-
-    said = subprocess.run([*mounts.enter(pin), "cat", "/proc/self/mountinfo"], check=True, capture_output=True, text=True)
+    said = subprocess.run(
+        [*mounts.enter(pin), "cat", "/proc/self/mountinfo"], check=True, capture_output=True, text=True
+    )
     return [line.split()[4] for line in said.stdout.splitlines()]
 
 

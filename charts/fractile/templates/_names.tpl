@@ -118,3 +118,22 @@ extenders:
       - {name: {{ $name }}, ignoredByScheduler: {{ $hidden }}}
       {{- end }}
 {{- end }}
+
+{{- /* What is done about use outside the ledger where no value says it. A new release evicts; an upgrade keeps what the
+agents are told now. Without a cluster (helm template, Argo CD) nobody knows which of the two it is, so it only warns. */}}
+{{- define "fractile.outsideLedger" -}}
+{{- if .Values.agent.outsideLedger -}}
+{{ .Values.agent.outsideLedger }}
+{{- else -}}
+{{- $said := "warn" -}}
+{{- $there := lookup "apps/v1" "DaemonSet" "fractile-system" "fractile-agent" -}}
+{{- if $there -}}
+{{- range (first $there.spec.template.spec.containers).args -}}
+{{- if hasPrefix "--outside-ledger=" . }}{{ $said = trimPrefix "--outside-ledger=" . }}{{ end -}}
+{{- end -}}
+{{- else if and .Release.IsInstall (lookup "v1" "Namespace" "" "default") -}}
+{{- $said = "evict" -}}
+{{- end -}}
+{{ $said }}
+{{- end -}}
+{{- end }}

@@ -1,9 +1,14 @@
-"""What is done about use of cards outside the ledger: it is counted, said once in the log and on the pod, and, if the
-node's administrator wants it so, the pod is evicted.
+"""What is done about use of cards outside the ledger: it is counted, said once in the log and on the pod, and, by
+``--outside-ledger``, the pod is evicted.
+
+    warn        nobody
+    evict       pods that use a card of which they hold nothing
+    evict-all   also pods that hold a part of it, and use it around the library or beyond the quota
 
 A finding counts when two looks in a row show it: between asking the driver and reading a region a process may allocate,
-start or end. Failure rule: an event or eviction that the API server does not take is tried again as long as the finding
-stands.
+start or end. A pod is evicted when a finding of it has stood for the grace time, one pod in a minute, and never one
+that ``spared`` names. Failure rule: an event or eviction that the API server does not take is tried again as long as
+the finding stands.
 """
 
 import asyncio
@@ -17,6 +22,7 @@ import msgspec
 from fractile.agent.beyond import Beyond, Part
 from fractile.agent.outside import Finding
 from fractile.agent.owners import Owner, Owners
+from fractile.agent.spared import Spared
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -24,12 +30,20 @@ from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.pacing import Clock
 from fractile.wire.node_usage import Kind, Outside
 
-Policy = Literal["warn", "evict"]
+Policy = Literal["warn", "evict", "evict-all"]
+GRACE = 60.0  # seconds
 
 REASON = "GPUOutsideLedger"
 EVICTED = "GPUOutsideLedgerEvicted"
 
 _AGAIN = 5.0  # seconds until the API server is asked once more
+_SPARED = 60.0  # until a pod that was spared is looked at again
+_BETWEEN = 60.0  # from one eviction to the next
+_EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
+    "warn": frozenset(),
+    "evict": frozenset({"no-slice"}),
+    "evict-all": frozenset({"no-slice", "not-in-ledger", "over-ledger", "over-quota"}),
+}
 _CALL = 5.0
 _GRACE = 30  # seconds that the pod's processes have to end, as by default
 _MIB = 2**20
@@ -38,14 +52,17 @@ log = logging.getLogger(__name__)
 
 
 class _Case(msgspec.Struct):
-    """A finding as long as it lasts. ``since`` in seconds since 1970."""
+    """A finding as long as it lasts. ``since`` in seconds since 1970; ``until``: the end of its grace time; ``spared``:
+    why its pod is left alone."""
 
     finding: Finding
     since: float
+    until: float
     looks: int = 1
     owner: Owner | None = None
     told: bool = False
     evicted: bool = False
+    spared: str = ""
     next_try: float = 0.0
 
 
@@ -58,15 +75,20 @@ class Audit:
         client: KubeClient,
         events: EventRecorder,
         owners: Owners,
+        spared: Spared,
         *,
         policy: Policy,
+        grace: float = GRACE,
         clock: Clock = time.monotonic,
         now: Clock = time.time,
     ) -> None:
         self._client = client
         self._events = events
         self._owners = owners
-        self._policy = policy
+        self._spared = spared
+        self._kinds = _EVICTED_KINDS[policy]
+        self._grace = grace
+        self._next_eviction = 0.0
         self._clock = clock
         self._now = now
         self._cases: dict[tuple[str, ...], _Case] = {}
@@ -107,7 +129,7 @@ class Audit:
             if case.looks > 1:
                 log.info("outside the ledger no more kind=%s card=%s %s", key[0], key[1], _who(case))
         for key, finding in present.items():
-            case = self._cases.setdefault(key, _Case(finding, self._now(), looks=0))
+            case = self._cases.setdefault(key, _Case(finding, self._now(), self._clock() + self._grace, 0))
             case.finding = finding
             case.looks += 1
             if case.looks == 2:
@@ -135,8 +157,12 @@ class Audit:
                 await self._evict(case)
 
     def _due(self, case: _Case) -> bool:
-        wanted = not case.told or (self._policy == "evict" and case.owner is not None and not case.evicted)
-        return wanted and self._clock() >= case.next_try
+        return (not case.told or self._to_evict(case)) and self._clock() >= case.next_try
+
+    def _to_evict(self, case: _Case) -> bool:
+        """Whether it is time for that, as far as the finding says."""
+        mine = case.finding.kind in self._kinds and case.owner is not None and not case.evicted
+        return mine and self._clock() >= case.until
 
     async def _tell(self, case: _Case) -> None:
         if case.told:
@@ -153,14 +179,25 @@ class Audit:
             *(finding.kind, finding.card, _who(case), finding.bytes, finding.accounted),
         )
         if case.owner is not None:
-            self._events.emit(_reference(case.owner), REASON, sentence(finding))
+            self._events.emit(_reference(case.owner), REASON, sentence(finding) + self._threat(finding))
+
+    def _threat(self, finding: Finding) -> str:
+        return f"; the pod is evicted if that lasts for {self._grace:.0f} s" if finding.kind in self._kinds else ""
 
     async def _evict(self, case: _Case) -> None:
         owner = case.owner
-        if self._policy != "evict" or owner is None or case.evicted:
+        if owner is None or not self._to_evict(case) or self._clock() < self._next_eviction:
             return
         if any(c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()):
             case.evicted = True
+            return
+        spared = await self._spared.why(owner)
+        if spared is None:
+            return
+        if spared:
+            if spared != case.spared:
+                log.warning("not evicted pod=%s/%s reason=%r", owner.namespace, owner.pod, f"it {spared}")
+            case.spared, case.next_try = spared, self._clock() + _SPARED
             return
         # Not the API's eviction: it does not say where the pod is, so agents have no right to it (36-agents.yaml); a
         # disruption budget of the pod's owner could forbid it for ever. Nor does the owner say how long it may take.
@@ -173,10 +210,11 @@ class Audit:
             log.warning("not evicted pod=%s/%s reason=%s", owner.namespace, owner.pod, e or "no answer")
             return
         case.evicted = True
+        self._next_eviction = self._clock() + _BETWEEN
         self.evictions += 1
         log.warning("evicted pod=%s/%s kind=%s", owner.namespace, owner.pod, case.finding.kind)
         self._events.emit(
-            _reference(owner), EVICTED, f"evicted, as this node's agent was told to: {sentence(case.finding)}"
+            _reference(owner), EVICTED, f"evicted, by --outside-ledger of the node's agent: {sentence(case.finding)}"
         )
 
 

@@ -196,6 +196,7 @@ def command(
     metrics_tls_cert: Path | None,
     metrics_tls_key: Path | None,
     outside_ledger: Policy,
+    outside_ledger_grace: float,
     virtual_manager: bool,
 ) -> None:
     """Run the node agent: inventory, device plugin, and the limits inside the containers."""
@@ -229,7 +230,9 @@ def command(
                     reset_minutes=reset_minutes,
                     cooling_minutes=cooling_minutes,
                 ),
-                usage=UsageOptions(metrics_address, outside_ledger, meter, installed is not None, pair),
+                usage=UsageOptions(
+                    metrics_address, outside_ledger, meter, installed is not None, pair, outside_ledger_grace
+                ),
                 virtual_manager=virtual_manager,
                 label_refresh=label_refresh,
                 devices=devices,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from fractile.agent.audit import Audit, Policy
+from fractile.agent.audit import GRACE, Audit, Policy
 from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Stock
 from fractile.agent.http import Address, Handler, HttpServer
@@ -22,6 +22,7 @@ from fractile.agent.pages import Pages
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import ProcFs
 from fractile.agent.slices import Slices
+from fractile.agent.spared import Spared
 from fractile.agent.turns import Turns
 from fractile.agent.usage import Usage
 from fractile.errors import SetupError
@@ -61,10 +62,20 @@ _OPTIONS = (
     ),
     click.option(
         "--outside-ledger",
-        type=click.Choice(["warn", "evict"]),
+        type=click.Choice(["warn", "evict", "evict-all"]),
         default="warn",
         show_default=True,
-        help="What to do about a pod that uses a card around its limits: an event, or an event and its eviction.",
+        help="What to do about a pod that uses a card around its limits. warn: an event. evict: an event, and pods "
+        "that hold nothing of the card are evicted. evict-all: also those that hold a part of it. A new release of "
+        "the chart and deploy/agent.yaml say evict.",
+    ),
+    click.option(
+        "--outside-ledger-grace",
+        type=click.FloatRange(0, 86_400),
+        default=GRACE,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long such use must last until the pod is evicted; one pod in a minute at most.",
     ),
 )
 
@@ -72,14 +83,16 @@ ARBITER_SOCKET = "arbiter.sock"  # beside the slices: where fractile-arbiter --s
 
 
 class UsageOptions(msgspec.Struct, frozen=True):
-    """``address`` None: nothing is served. ``policy``: what is done about use outside the ledger. ``meter`` None: cards
-    that no NVML knows; then nothing is audited. ``enforced``: the library is in the containers. ``pair``: over TLS."""
+    """``address`` None: nothing is served. ``policy``: what is done about use outside the ledger, after ``grace``
+    seconds. ``meter`` None: cards that no NVML knows; then nothing is audited. ``enforced``: the library is in the
+    containers. ``pair``: over TLS."""
 
     address: Address | None = None
     policy: Policy = "warn"
     meter: Meter | None = None
     enforced: bool = True
     pair: Pair | None = None
+    grace: float = GRACE
 
 
 def pair_of(cert: Path | None, key: Path | None) -> Pair | None:
@@ -114,7 +127,8 @@ def usage_loops(
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
     manager, by outcome. ``more``: pages beside its own."""
-    audit = Audit(client, events, Owners(client, pods), policy=options.policy)
+    spared = Spared(client, stock.catalog.resources)
+    audit = Audit(client, events, Owners(client, pods), spared, policy=options.policy, grace=options.grace)
     usage = Usage(
         Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced),
         stock=stock,
