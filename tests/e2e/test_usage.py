@@ -123,7 +123,7 @@ def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_
     cluster: LocalCluster, work: Workload
 ) -> None:
     cluster.kill(f"{AT}/agent", signal.SIGTERM)
-    cluster.start(f"{AT}/agent", "--outside-ledger=evict")
+    cluster.start(f"{AT}/agent", "--outside-ledger=evict-all", "--outside-ledger-grace=1")
     try:
         work.apply([tenant("honest", 1024), around("sly", 1024)])
         pods = work.wait_running("honest", "sly")
@@ -139,7 +139,7 @@ def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_
         print(f"use outside the ledger was flagged {flagged:.2f} s after the driver knew of it")
         assert flagged < FOUND
         told = events(cluster, work, pods["sly"])
-        assert "evicted, as this node's agent was told to: process " in told[EVICTED]
+        assert "evicted, by --outside-ledger of the node's agent: process " in told[EVICTED]
         assert "around Fractile's library" in told[EVICTED]
         assert REASON in told
         assert honest[0]["refusal"] == OUT_OF_MEMORY  # its program ran to its own end

@@ -17,6 +17,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "--default-classes": ("controlPlane", "defaultClasses"),
     "--quota-others": ("controlPlane", "quota", "others"),
     "--outside-ledger": ("agent", "outsideLedger"),
+    "--outside-ledger-grace": ("agent", "outsideLedgerGraceSeconds"),
 }
 
 

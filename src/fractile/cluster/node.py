@@ -120,6 +120,7 @@ def agent(place: Layout, state: State, node: NodeState, files: NodeFiles) -> Com
         f"--kubeconfig={files.agent_kubeconfig}",
         f"--memory-unit={state.spec.unit.name}",
         f"--state-dir={place.node(node.index).agent}",
+        "--outside-ledger=evict",
         f"--label-refresh={LABEL_REFRESH}",
         f"--devices={files.devices}",
         # Hollow nodes have no address of their own.
