@@ -26,6 +26,7 @@ from fractile.wire import gpu_manager_usage as gpu_manager_wire
 from fractile.wire import node_usage
 
 _JSON = "application/json"
+_NOTHING_KNOWN = ("unknown", "unknown", "unknown", "unknown")
 _STATM = Path("/proc/self/statm")
 _FDS = Path("/proc/self/fd")
 
@@ -36,10 +37,16 @@ class Pages:
     """The handlers by path."""
 
     def __init__(
-        self, usage: Usage, *, registrations: Callable[[], dict[str, int]] = dict, now: Clock = time.time
+        self,
+        usage: Usage,
+        *,
+        registrations: Callable[[], dict[str, int]] = dict,
+        runtime: Callable[[], tuple[str, str, str, str]] = lambda: _NOTHING_KNOWN,
+        now: Clock = time.time,
     ) -> None:
         self._usage = usage
         self._registrations = registrations
+        self._runtime = runtime
         self._now = now
         self._rendered: dict[bool, tuple[_Look, bytes]] = {}  # by whether it is OpenMetrics
 
@@ -87,6 +94,7 @@ class Pages:
             descriptors=_descriptors(),
             tasks=len(asyncio.all_tasks()),
             registrations=self._registrations(),
+            runtime=self._runtime(),
         )
 
 

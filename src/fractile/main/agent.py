@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import gc
 import logging
+import os
 import random
 import resource
 import secrets
@@ -43,6 +44,7 @@ from fractile.agent.publish_file import DeviceFile
 from fractile.agent.publish_holders import NodeHolders
 from fractile.agent.register import Registrar
 from fractile.agent.rivals import Rivals
+from fractile.agent.runtime import RuntimeCheck
 from fractile.agent.steer import Steer
 from fractile.agent.sweep import Sweeper
 from fractile.agent.virtual_manager import VirtualManager
@@ -155,6 +157,14 @@ log = logging.getLogger(__name__)
     metavar="FILE",
     help="Devices of this node that are no GPUs, offered by class (docs/classes.md). Read anew when it changes.",
 )
+@click.option(
+    "--host-root",
+    type=click.Path(path_type=Path),
+    default=Path("/proc/1/root"),
+    show_default=True,
+    metavar="DIR",
+    help="The node's file system, where the agent reads at its start how the container runtime hands out cards.",
+)
 @family_options
 @click.option(
     "--virtual-manager/--no-virtual-manager",
@@ -181,6 +191,7 @@ def command(
     context_memory: int,
     label_refresh: float,
     devices: Path | None,
+    host_root: Path,
     otlp_endpoint: str,
     log_level: str,
     log_format: str,
@@ -236,6 +247,7 @@ def command(
                 virtual_manager=virtual_manager,
                 label_refresh=label_refresh,
                 devices=devices,
+                host=host_root,
                 kernel_log=kernel_log,
                 traces=traces,
             )
@@ -266,6 +278,7 @@ async def run(
     others: Sequence[Offer] = (),
     label_refresh: float = FRESH,
     devices: Path | None = None,
+    host: Path | None = None,
     kernel_log: Path | None = None,
     traces: Tracing | None = None,
 ) -> None:
@@ -304,6 +317,11 @@ async def run(
             new_token=_new_token,
         )
         enforced = installed is not None
+        runtime = (
+            RuntimeCheck(client, events, node=node, host=host, real=isinstance(driver, NvmlDriver) and not _simulated())
+            if host is not None
+            else None
+        )
         culprits = Culprits(pod_of(pods, journal))
         if kernel_log is not None:
             culprits.open(kernel_log)
@@ -354,6 +372,7 @@ async def run(
                     Bounds(journal, pods, events).run(),
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),
                     events.run(),
+                    *([runtime.run()] if runtime is not None else []),
                     *_native(installed, kubelet, state),
                     *([vcuda.run()] if vcuda is not None else []),
                     *([offered.run()] if offered is not None else []),
@@ -366,6 +385,7 @@ async def run(
                         state=state,
                         options=usage,
                         registrations=vcuda.outcomes if vcuda is not None else dict,
+                        runtime=runtime,
                         more={debug_state.PATH: beliefs.refused},
                     ),
                 )
@@ -389,6 +409,11 @@ def _library(source: Path | None, state: Path, simulated: Path | None) -> Versio
     version = hold(put(), put)
     log.info("isolation state=on version=%s from=%s", version.folder.name, source)
     return version
+
+
+def _simulated() -> bool:
+    """Whether NVML is simgpu's: no container runtime hands out such cards."""
+    return "SIMGPU_DIR" in os.environ
 
 
 def _in_memory(wanted: SharedFiles, state: Path) -> bool:

@@ -21,6 +21,7 @@ from fractile.agent.owners import Owners
 from fractile.agent.pages import Pages
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import ProcFs
+from fractile.agent.runtime import RuntimeCheck
 from fractile.agent.slices import Slices
 from fractile.agent.spared import Spared
 from fractile.agent.turns import Turns
@@ -123,10 +124,11 @@ def usage_loops(
     state: Path,
     options: UsageOptions,
     registrations: Callable[[], dict[str, int]] = dict,
+    runtime: RuntimeCheck | None = None,
     more: dict[str, Handler] | None = None,
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
-    manager, by outcome. ``more``: pages beside its own."""
+    manager, by outcome. ``runtime``: what the page says of the container runtime. ``more``: pages beside its own."""
     spared = Spared(client, stock.catalog.resources)
     audit = Audit(client, events, Owners(client, pods), spared, policy=options.policy, grace=options.grace)
     usage = Usage(
@@ -140,7 +142,8 @@ def usage_loops(
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:
-        pages = Pages(usage, registrations=registrations).routes() | (more or {})
+        known = {"runtime": runtime.labels} if runtime is not None else {}
+        pages = Pages(usage, registrations=registrations, **known).routes() | (more or {})
         tls = options.pair.context() if options.pair else None
         loops.append(HttpServer(options.address, pages, tls=tls).run())
         if options.pair is not None and tls is not None:

@@ -46,6 +46,12 @@ OUTSIDE_FOUND = Family("fractile_outside_ledger_findings", "counter", "Such uses
 EVICTIONS = Family("fractile_outside_ledger_evictions", "counter", "Pods evicted because of it.", _NODE)
 
 AGENT = Family("fractile_agent", "info", "The node agent.", (*_NODE, "version"))
+RUNTIME = Family(
+    "fractile_container_runtime",
+    "info",
+    "How the node's container runtime hands out cards.",
+    (*_NODE, "runtime", "nvidia", "variable", "mode"),
+)
 AUDIT_UP = Family("fractile_agent_audit_up", "gauge", "Whether the driver's processes are compared.", _NODE)
 ARBITER_UP = Family("fractile_agent_arbiter_up", "gauge", "Whether the arbiter answers.", _NODE)
 LOOK_TIME = Family("fractile_agent_look_timestamp_seconds", "gauge", "When these figures were read.", _NODE)

@@ -34,6 +34,12 @@ class AgentFigures(msgspec.Struct, frozen=True, kw_only=True):
     descriptors: int | None = None
     tasks: int | None = None  # of the event loop
     registrations: dict[str, int] = {}  # with the virtual manager, by outcome
+    runtime: tuple[str, str, str, str] = (
+        "unknown",
+        "unknown",
+        "unknown",
+        "unknown",
+    )  # container runtime: see ``families.RUNTIME``
 
 
 def page(usage: NodeUsage, agent: AgentFigures, *, limit: int = LIMIT) -> Page:
@@ -54,6 +60,7 @@ def page(usage: NodeUsage, agent: AgentFigures, *, limit: int = LIMIT) -> Page:
 def _agent(made: Page, usage: NodeUsage, agent: AgentFigures) -> None:
     node = usage.node
     made.always(f.AGENT, 1, node, agent.version)
+    made.always(f.RUNTIME, 1, node, *agent.runtime)
     made.always(f.AUDIT_UP, int(usage.audited), node)
     made.always(f.ARBITER_UP, int(usage.arbiter), node)
     made.always(f.LOOK_TIME, usage.time, node)
