@@ -14,7 +14,7 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.wire import placement
-from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.extended_resource import ExtendedResource, Used
 from fractile.wire.extender import BindingArgs
 from fractile.wire.objects import Pod
 from tests.builders import (
@@ -339,6 +339,51 @@ def test_a_card_that_grows_back_settles_the_conflict_of_its_pods(fed: Fed) -> No
     feed.changed(resource(card("n1", 0), "n1"))
     assert fed.ledger.conflicts() == {}
     assert fed.free() == [FULL - 8138, FULL]
+
+
+def departing(memory: str, cores: int = 0, slices: int = 1) -> ExtendedResource:
+    """Card 0 of node n1, of which processes of pods that are gone hold a part, by its agent's word."""
+    found = resource(card("n1", 0), "n1")
+    status = msgspec.structs.replace(found.status, departed=Used(memory=memory, cores=cores, slices=slices))
+    return msgspec.structs.replace(found, status=status)
+
+
+def test_what_processes_of_a_deleted_pod_hold_is_given_to_nobody_by_its_agents_word(fed: Fed) -> None:
+    feed = card_feed(fed)
+    fed.feed.changed(GOOD)
+    fed.feed.gone(UID)
+    feed.changed(departing("8138Mi", 20))
+    assert fed.free() == [FULL - 8138, FULL]
+    assert fed.ledger.audit() == []
+    fed.feed.listed(set(), 10**9)  # no list of pods changes that
+    feed.changed(departing("8138Mi", 20))
+    assert fed.free() == [FULL - 8138, FULL]
+    feed.changed(resource(card("n1", 0), "n1"))
+    assert fed.free() == [FULL, FULL]
+    assert fed.freed[-1] == "n1"
+    assert fed.ledger.audit() == []
+
+
+def test_what_is_withheld_goes_with_its_card(fed: Fed) -> None:
+    feed = card_feed(fed)
+    feed.changed(departing("100Mi"))
+    feed.gone("gpu-n1-0")
+    feed.changed(resource(card("n1", 0), "n1"))
+    assert fed.free() == [FULL, FULL]
+    assert fed.ledger.audit() == []
+
+
+@pytest.mark.parametrize(
+    ("memory", "cores", "left"),
+    [("9999999Gi", 0, 0), ("10Mi", 10**9, FULL - 10), ("-5Mi", -3, FULL), ("", 0, FULL)],
+    ids=["more than there is", "more than all cores", "less than nothing", "nothing"],
+)
+def test_no_word_of_an_agent_takes_more_than_the_card(fed: Fed, memory: str, cores: int, left: int) -> None:
+    card_feed(fed).changed(departing(memory, cores))
+    node = fed.ledger.node("n1")
+    assert node is not None
+    assert node.cards[0].free_memory == left
+    assert 0 <= node.cards[0].free_cores <= 100
 
 
 # ── pods that are known from a single read ───────────────────────────────────────────────────────────────────────────

@@ -54,7 +54,7 @@ _ASK = 0.1
 _PATIENCE = 3.0  # for the API server while stopping
 _FAILED = 1.0
 _ROUND = 2.0
-_OWN = ("isolation", "boundTo", "used")  # what the agent says of a card whose node is lost
+_OWN = ("isolation", "boundTo", "used", "departed")  # what the agent says of a card whose node is lost
 
 log = logging.getLogger(__name__)
 
@@ -264,7 +264,7 @@ class Availability:
 
 def _use(card: Card, held: Held) -> _Status:
     """What no longer stands in it goes from the object."""
-    return _use_of(ExtendedResourceStatus(used=held.used(card), bound_to=list(held.by)))
+    return _use_of(ExtendedResourceStatus(used=held.used(card), bound_to=list(held.by), departed=held.departed))
 
 
 def _use_of(status: ExtendedResourceStatus) -> _Status:
@@ -273,6 +273,8 @@ def _use_of(status: ExtendedResourceStatus) -> _Status:
     if used is not None:
         memory = {"memory": used.memory} if used.memory else {}
         found["used"] = {**memory, "cores": used.cores, "slices": used.slices}
+    if status.departed is not None:
+        found["departed"] = msgspec.to_builtins(status.departed) | {"cores": status.departed.cores}
     if status.bound_to:
         found["boundTo"] = [msgspec.to_builtins(by) for by in status.bound_to]
     return found

@@ -199,24 +199,24 @@ def _charged(text: str) -> tuple[NodeName, tuple[Charge, ...]]:
     return placement.node, charges(placement)
 
 
-def charged(pods: NodePods, *, besides: PodUID) -> Iterator[Charge]:
-    """What the other active pods of the node were given of its cards; unreadable annotations count nothing."""
+def charged(pods: Iterable[Seen], *, node: NodeName, besides: PodUID) -> Iterator[Charge]:
+    """What the other active pods were given of the node's cards; unreadable annotations count nothing."""
     for seen in pods:
         if seen.pod.finished or seen.pod.metadata.uid == besides:
             continue
         text = (seen.pod.metadata.annotations or {}).get(placement_wire.ANNOTATION)
         try:
-            node, given = _charged(text) if text is not None else ("", ())
+            where, given = _charged(text) if text is not None else ("", ())
         except WireError:
             continue
-        if node == pods.node:
+        if where == node:
             yield from given
 
 
 def room(cards: Iterable[Card], pods: NodePods) -> dict[CardUUID, int]:
     """What is left of each card beside the pods of the node: MiB, or shares of a device that is no GPU."""
     left = {card.uuid: int(card.memory) if card.type == GPU else card.shares for card in cards}
-    for charge in charged(pods, besides=PodUID("")):
+    for charge in charged(pods, node=pods.node, besides=PodUID("")):
         if charge.card in left:
             left[charge.card] -= charge.shares or charge.memory
     return left

@@ -24,6 +24,7 @@ from fractile.agent.grant import Granter
 from fractile.agent.isolation import Isolation
 from fractile.agent.owner import Denied, Owned, owner, recorded_owner
 from fractile.agent.pods import NodePods, charged, placement_of
+from fractile.agent.precedence import Against, Precedence
 from fractile.agent.worth import same
 from fractile.control.steps import Step, Trace
 from fractile.dialects import table
@@ -58,6 +59,7 @@ class PreStart:
         assigned: Assigned,
         stock: Stock,
         *,
+        precedence: Precedence | None = None,
         isolation: Isolation | None = None,
         granted: Callable[[], None] = lambda: None,
         ready: Callable[[PodUID], Awaitable[None]] | None = None,
@@ -71,6 +73,7 @@ class PreStart:
         self._granter = granter
         self._assigned = assigned
         self._stock = stock
+        self._precedence = precedence
         self._isolation = isolation
         self._granted = granted
         self._ready = ready
@@ -103,7 +106,7 @@ class PreStart:
         placement = await self._agreed(owned)
         if isinstance(placement, Denied):
             return placement
-        # 4. Does it fit beside what the other pods of the node were given?
+        # 4. Does it fit beside what the other pods of the node were given before?
         denied = await self._no_room(owned, placement)
         if denied is not None:
             return denied
@@ -180,7 +183,8 @@ class PreStart:
         self._pods.learn(owned.pod)
         used: dict[CardUUID, list[Charge]] = {}
         mine = charges(placement)
-        for charge in (*charged(self._pods, besides=owned.uid), *mine):
+        against = await self._against(owned.uid)
+        for charge in (*against.charges, *mine):
             used.setdefault(charge.card, []).append(charge)
         for charge in mine:
             card = self._stock.catalog.card(charge.card)
@@ -188,8 +192,13 @@ class PreStart:
                 return Denied(f"card {charge.card} of the placement does not answer on this node")
             denied = too_much(card, used[card.uuid], charge, owned.request.key)
             if denied is not None:
-                return denied
+                return Denied(denied.reason + against.names(charge.card))
         return None
+
+    async def _against(self, uid: PodUID) -> Against:
+        if self._precedence is not None:
+            return await self._precedence.against(uid)
+        return Against([*charged(self._pods, node=self._pods.node, besides=uid)], ())
 
 
 async def _closed(step: Awaitable[T]) -> T | Denied:

@@ -3,11 +3,12 @@
 The amounts are those that the ledger charges (init containers run one after another), so that everybody counts alike.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
 from fractile.agent.pods import NodePods, placement_of
+from fractile.agent.slices import Granted
 from fractile.errors import WireError
 from fractile.model.card import GPU, Card
 from fractile.model.placement import Placement, charges
@@ -16,16 +17,20 @@ from fractile.wire.extended_resource import AVAILABLE, BOUND, PARTLY_BOUND, Boun
 
 MOST = 64  # containers that a status names; ``used`` counts all of them
 
+_MIB = 2**20
+
 Owner = tuple[str, str, Placement]  # namespace and name of a pod, and what it was given
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What is held of one device. ``slices`` are containers, of a device that is no GPU its shares."""
+    """What is held of one device. ``slices`` are containers, of a device that is no GPU its shares. ``departed``: the
+    part of it that is held by processes of pods which are gone."""
 
     memory: int = 0  # MiB
     cores: int = 0
     slices: int = 0
     by: tuple[BoundTo, ...] = ()
+    departed: Used | None = None
 
     def phase(self, card: Card) -> str:
         """Of a healthy device: whether anything is left of it."""
@@ -59,19 +64,49 @@ def holders(owners: Iterable[Owner]) -> dict[CardUUID, Held]:
     return found
 
 
-class NodeHolders:
-    """As the view of the node's pods has it; None while it is not complete. Worked out anew when the view moves."""
+def with_departed(found: Mapping[CardUUID, Held], gone: Iterable[Granted]) -> dict[CardUUID, Held]:
+    """The same with what containers hold whose pods are gone."""
+    added = dict(found)
+    for one in gone:
+        for card in one.limits.cards:
+            before, memory = added.get(card.uuid, NOBODY), -(-card.memory // _MIB)
+            mine = before.departed or Used(memory="0Mi")
+            named = BoundTo(
+                namespace=one.limits.namespace,
+                pod=one.limits.pod,
+                container=one.limits.container,
+                memory=f"{memory}Mi" if memory else "",
+                cores=card.cores,
+            )
+            added[card.uuid] = Held(
+                before.memory + memory,
+                before.cores + card.cores,
+                before.slices + 1,
+                (*before.by, named)[:MOST],
+                Used(
+                    memory=f"{int(mine.memory.removesuffix('Mi')) + memory}Mi",
+                    cores=mine.cores + card.cores,
+                    slices=mine.slices + 1,
+                ),
+            )
+    return added
 
-    def __init__(self, pods: NodePods) -> None:
+
+class NodeHolders:
+    """As the view of the node's pods has it; None while it is not complete. Worked out anew when the view moves.
+    ``departed``: grants that count although their pods are gone."""
+
+    def __init__(self, pods: NodePods, departed: Callable[[], tuple[Granted, ...]] = tuple) -> None:
         self._pods = pods
-        self._known: tuple[int, Mapping[CardUUID, Held]] | None = None
+        self._departed = departed
+        self._known: tuple[tuple[int, tuple[Granted, ...]], Mapping[CardUUID, Held]] | None = None
 
     def __call__(self) -> Mapping[CardUUID, Held] | None:
         if not self._pods.complete:
             return None
-        version = self._pods.version
-        if self._known is None or self._known[0] != version:
-            self._known = version, holders(_owners(self._pods))
+        seen = self._pods.version, self._departed()
+        if self._known is None or self._known[0] != seen:
+            self._known = seen, with_departed(holders(_owners(self._pods)), seen[1])
         return self._known[1]
 
 

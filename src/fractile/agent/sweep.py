@@ -1,13 +1,14 @@
 """Removes token directories that nobody holds any more.
 
-Failure rule: when in doubt, keep. A directory goes only when every round of the last minutes found it unowned, by
-kubelet's books and by the API server's pods: kubelet records an Allocate after its answer. The minutes are those of a
-clock that never jumps; the age of files is asked of nobody.
+What processes of a departed pod still use stays. Failure rule: when in doubt, keep. A directory goes only when every
+round of the last minutes found it unowned, by kubelet's books and by the API server's pods: kubelet records an Allocate
+after its answer. The minutes are those of a clock that never jumps; the age of files is asked of nobody.
 """
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Container
 
 from fractile.agent.books import Books, BooksClosed, Kubelet, mounted
 from fractile.agent.journal import Grant, Journal
@@ -30,12 +31,14 @@ class Sweeper:
         pods: NodePods,
         journal: Journal,
         *,
+        in_use: Callable[[], Container[str]] = frozenset,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._kubelet = kubelet
         self._pods = pods
         self._journal = journal
+        self._in_use = in_use
         self._clock = clock
         self._sleep = sleep
         self._suspects: dict[str, float] = {}  # since when they are unowned
@@ -57,7 +60,8 @@ class Sweeper:
             return
         grants = await asyncio.to_thread(lambda: list(self._journal.grants()))
         now = self._clock()
-        unowned = {g.token for g in grants if not self._owned(g, books)}
+        in_use = self._in_use()
+        unowned = {g.token for g in grants if g.token not in in_use and not self._owned(g, books)}
         self._suspects = {token: self._suspects.get(token, now) for token in unowned}
         for token, since in self._suspects.items():
             if now - since >= _UNOWNED:

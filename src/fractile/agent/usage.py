@@ -16,7 +16,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from fractile.agent.audit import Audit
@@ -58,6 +58,7 @@ class Usage:
         beyond: BeyondWriter,
         turns: Turns,
         leases: Leases | None = None,
+        driven: Callable[[Iterable[str]], None] | None = None,
         clock: Clock = time.monotonic,
         now: Clock = time.time,
         sleep: Sleep = asyncio.sleep,
@@ -68,6 +69,7 @@ class Usage:
         self._turns = turns
         self._beyond = beyond
         self._leases = leases
+        self._driven = driven
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -123,6 +125,8 @@ class Usage:
         if status is not None:
             self._tally.arbitrated(status)
         self._tally.keep(one.token for one in look.granted)
+        if self._driven is not None:
+            self._driven(token for token, _ in look.attributed.by_slice)
         if look.readings is not None:
             self.audit.observe(look.attributed.findings)
             await self._beyond.write(look.granted, self.audit.beyond)

@@ -71,6 +71,7 @@ class CardFeed:
         name = resource.metadata.name
         try:
             node, card = extended_resource.to_card(resource)
+            withheld = extended_resource.withheld(resource)
         except WireError as e:
             log.warning("card ignored object=%s reason=%s", name, e)
             return
@@ -80,8 +81,10 @@ class CardFeed:
                 log.warning("card ignored object=%s node=%s reason=%r", name, node, f"it is on node {before.node}")
                 return
             self._ledger.drop_card(before.card)
+            self._ledger.withhold(before.card, None)
         self._known[name] = now
         self._ledger.put_card(node, card)
+        self._ledger.withhold(card.uuid, withheld)
         self._shown(resource, card)
         self._freed(node)
 
@@ -89,6 +92,7 @@ class CardFeed:
         known = self._known.pop(name, None)
         if known is not None:
             self._ledger.drop_card(known.card)
+            self._ledger.withhold(known.card, None)
 
 
 class ClassFeed:

@@ -94,6 +94,7 @@ class Ledger:
         self._placed: list[Callable[[Card], None]] = []
         self._places: dict[CardUUID, _Place] = {}
         self._held: dict[CardUUID, Held] = {}
+        self._withheld: dict[CardUUID, Charge] = {}
         self._entries: dict[PodUID, Entry] = {}
         self._conflicts: dict[PodUID, tuple[Placement, Owner]] = {}
         self._generation = 0
@@ -128,6 +129,21 @@ class Ledger:
         if place is not None:
             place.arrays.clear(place.slot, place.column)
             self._generation += 1
+
+    def withhold(self, uuid: CardUUID, charge: Charge | None) -> None:
+        """What nobody is given of the card although no pod holds it, by its agent's word; None: nothing."""
+        before = self._withheld.pop(uuid, None)
+        if charge is not None:
+            self._withheld[uuid] = charge
+        if charge == before:
+            return
+        held = self._held.setdefault(uuid, Held())
+        for part, sign in ((before, -1), (charge, 1)):
+            if part is not None:
+                held.add(part, sign)
+        if held.pods == 0:
+            del self._held[uuid]
+        self._write(uuid)
 
     def on_card(self, tell: Callable[[Card], None]) -> None:
         """From now on tell of every card that takes a place in the arrays, anew too."""
@@ -330,6 +346,8 @@ class Ledger:
         for entry in self._entries.values():
             for charge in entry.charges:
                 sums.setdefault(charge.card, Held()).add(charge, 1)
+        for charge in self._withheld.values():
+            sums.setdefault(charge.card, Held()).add(charge, 1)
         cards = sums.keys() | self._held.keys() | self._places.keys()
         return [uuid for uuid in sorted(cards) if not self._consistent(uuid, sums.get(uuid, Held()))]
 

@@ -28,6 +28,7 @@ from fractile.agent.books import Kubelet
 from fractile.agent.bounds import Bounds
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.culprits import Culprits, pod_of
+from fractile.agent.departed import Departed
 from fractile.agent.enforce import Enforcer
 from fractile.agent.grant import Granter
 from fractile.agent.health import INTERVAL, Health
@@ -39,12 +40,14 @@ from fractile.agent.journal import Journal
 from fractile.agent.library import LibrarySweeper, Version, default_source, hold, install
 from fractile.agent.plugin import Plugin
 from fractile.agent.pods import NodePods, room
+from fractile.agent.precedence import Precedence
 from fractile.agent.prestart import PreStart
 from fractile.agent.publish_file import DeviceFile
 from fractile.agent.publish_holders import NodeHolders
 from fractile.agent.register import Registrar
 from fractile.agent.rivals import Rivals
 from fractile.agent.runtime import RuntimeCheck
+from fractile.agent.slices import Slices
 from fractile.agent.steer import Steer
 from fractile.agent.sweep import Sweeper
 from fractile.agent.virtual_manager import VirtualManager
@@ -294,6 +297,7 @@ async def run(
         assigned = Assigned(pods)
         isolation = Isolation(client, node=node, fresh=label_refresh)
         events = EventRecorder(client, "fractile-agent")
+        departed = Departed(Slices(journal), pods, events)
         enforcer = Enforcer(journal, pods, isolation, events)
         vcuda = VirtualManager(journal, pods, stock, state=state) if virtual_manager else None
         prestart = PreStart(
@@ -302,6 +306,7 @@ async def run(
             Granter(journal, stock),
             assigned,
             stock,
+            precedence=Precedence(pods, departed),
             isolation=isolation,
             granted=enforcer.granted,
             ready=vcuda.ready if vcuda is not None else None,
@@ -326,7 +331,7 @@ async def run(
         if kernel_log is not None:
             culprits.open(kernel_log)
         health = Health(driver, stock, HealthEvents(pods, events, suspects=culprits), rules=rules, interval=look)
-        held = NodeHolders(pods)
+        held = NodeHolders(pods, lambda: departed.present)
         offered = (
             DeviceFile(devices, stock, node=node, others=health.verdict, holders=held) if devices is not None else None
         )
@@ -367,7 +372,8 @@ async def run(
                         strange=availability.forget,
                     ).run(),
                     _restore(assigned, pods, journal),
-                    Sweeper(kubelet, pods, journal).run(),
+                    Sweeper(kubelet, pods, journal, in_use=departed.tokens).run(),
+                    departed.run(),
                     enforcer.run(),
                     Bounds(journal, pods, events).run(),
                     Rivals(client, stock, events, node=node, plugins=plugins).run(),
@@ -386,6 +392,7 @@ async def run(
                         options=usage,
                         registrations=vcuda.outcomes if vcuda is not None else dict,
                         runtime=runtime,
+                        departed=departed,
                         more={debug_state.PATH: beliefs.refused},
                     ),
                 )

@@ -13,6 +13,7 @@ import msgspec
 from fractile.agent.audit import GRACE, Audit, Policy
 from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Stock
+from fractile.agent.departed import Departed
 from fractile.agent.http import Address, Handler, HttpServer
 from fractile.agent.journal import Journal
 from fractile.agent.leases import Leases
@@ -125,10 +126,12 @@ def usage_loops(
     options: UsageOptions,
     registrations: Callable[[], dict[str, int]] = dict,
     runtime: RuntimeCheck | None = None,
+    departed: Departed | None = None,
     more: dict[str, Handler] | None = None,
 ) -> list[Coroutine[object, object, None]]:
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
-    manager, by outcome. ``runtime``: what the page says of the container runtime. ``more``: pages beside its own."""
+    manager, by outcome. ``runtime``: what the page says of the container runtime. ``departed``
+    is told whose processes the driver shows. ``more``: pages beside its own."""
     spared = Spared(client, stock.catalog.resources)
     audit = Audit(client, events, Owners(client, pods), spared, policy=options.policy, grace=options.grace)
     usage = Usage(
@@ -139,6 +142,7 @@ def usage_loops(
         beyond=BeyondWriter(journal),
         turns=Turns(state / ARBITER_SOCKET),
         leases=Leases(pods, events),
+        driven=departed.driven if departed is not None else None,
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:

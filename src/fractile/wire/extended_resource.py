@@ -15,8 +15,9 @@ import msgspec
 from fractile.errors import WireError
 from fractile.model.card import GPU, Card
 from fractile.model.interconnect import MOST, ROW, Interconnect
+from fractile.model.placement import Charge
 from fractile.model.properties import NONE, Properties, shared
-from fractile.model.units import CardUUID, MiB, NodeName
+from fractile.model.units import CardUUID, MiB, NodeName, Percent
 from fractile.wire.objects import KubeStruct, ObjectMeta, OwnerReference
 from fractile.wire.quantity import parse
 
@@ -103,6 +104,7 @@ class ExtendedResourceStatus(KubeStruct, frozen=True):
     phase: str = AVAILABLE
     bound_to: list[BoundTo] | None = None
     used: Used | None = None
+    departed: Used | None = None  # the part of ``used`` that is held by processes of pods which are gone
     isolation: str = ""  # "" before an agent has said it
     reason: str = ""  # why the card is not healthy: one word, such as CardLost
     message: str = ""  # the same as a sentence
@@ -125,6 +127,23 @@ class ExtendedResourceApply(KubeStruct, frozen=True, kw_only=True):
     kind: str
     metadata: ObjectMeta
     spec: ExtendedResourceSpec
+
+
+def withheld(resource: ExtendedResource) -> Charge | None:
+    """What nobody may be given of the card, by its agent's word, although no pod of the API server holds it. Never more
+    than the card has, whoever wrote the object."""
+    departed = resource.status.departed
+    if departed is None or departed.slices <= 0 or resource.spec.type != GPU:
+        return None
+    memory, most = _mebibytes(departed.memory or "0") or MiB(0), _mebibytes(resource.spec.memory) or MiB(0)
+    cores = Percent(min(max(departed.cores, 0), _CORES))
+    return Charge(
+        CardUUID(resource.spec.device_id),
+        MiB(min(memory, most)),
+        cores,
+        coreless=not cores,
+        slices=min(departed.slices, _MAX_SHARES),
+    )
 
 
 def object_name(card: CardUUID) -> str:
