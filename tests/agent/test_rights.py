@@ -56,6 +56,8 @@ async def test_a_day_of_the_agent_uses_each_right_that_it_has_and_needs_no_other
         await w.ready()
         wishes = w.bind(Asks("c", 2), on={"c": [CARDS[0]]})
         w.annotate(wishes, {OFF: "off"})
+        w.server.create(paths.runtime_classes(), {"metadata": {"name": "special"}, "handler": "crun"})
+        w.server.merge(paths.pod("default", wishes.metadata.name), {"spec": {"runtimeClassName": "special"}})
         w.kubelet.add(w.pod(wishes))
         await until(lambda: w.kubelet.started(wishes, "c") is not None)
         await until(lambda: len(events(w, "IsolationKept")) == 1)

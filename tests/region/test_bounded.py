@@ -183,7 +183,3 @@ assert shared.generation(region, cards=1) == directory.read(folder).generation
 assert mounts()[1:] == [str(region)]
 """,
     )
-
-
-def test_its_memory_is_that_of_who_writes_it(tmp_path: Path) -> None:
-    run(tmp_path, "assert region.stat().st_blocks * 512 <= 8192, region.stat()")

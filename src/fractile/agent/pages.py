@@ -41,7 +41,7 @@ class Pages:
         usage: Usage,
         *,
         registrations: Callable[[], dict[str, int]] = dict,
-        runtime: Callable[[], tuple[str, str, str, str]] = lambda: _NOTHING_KNOWN,
+        runtime: Callable[[], tuple[str, str, str, str]] | None = None,
         now: Clock = time.time,
     ) -> None:
         self._usage = usage
@@ -94,7 +94,7 @@ class Pages:
             descriptors=_descriptors(),
             tasks=len(asyncio.all_tasks()),
             registrations=self._registrations(),
-            runtime=self._runtime(),
+            runtime=_NOTHING_KNOWN if self._runtime is None else self._runtime(),
         )
 
 

@@ -25,6 +25,7 @@ from fractile.agent.isolation import Isolation
 from fractile.agent.owner import Denied, Owned, owner, recorded_owner
 from fractile.agent.pods import NodePods, charged, placement_of
 from fractile.agent.precedence import Against, Precedence
+from fractile.agent.runtime_class import RuntimeClasses
 from fractile.agent.worth import same
 from fractile.control.steps import Step, Trace
 from fractile.dialects import table
@@ -60,6 +61,7 @@ class PreStart:
         stock: Stock,
         *,
         precedence: Precedence | None = None,
+        runtimes: RuntimeClasses | None = None,
         isolation: Isolation | None = None,
         granted: Callable[[], None] = lambda: None,
         ready: Callable[[PodUID], Awaitable[None]] | None = None,
@@ -74,6 +76,7 @@ class PreStart:
         self._assigned = assigned
         self._stock = stock
         self._precedence = precedence
+        self._runtimes = runtimes
         self._isolation = isolation
         self._granted = granted
         self._ready = ready
@@ -98,8 +101,10 @@ class PreStart:
         return denied
 
     async def _grant(self, owned: Owned, books: Books, resource: str, ids: frozenset[str]) -> Denied | None:
-        # 2. Do its own mounts leave the library and the limits alone?
+        # 2. Do its own mounts leave the library and the limits alone, and does its runtime load the library?
         denied = fence.denied(owned.pod)
+        if denied is None and self._runtimes is not None:
+            denied = await self._runtimes.denied(owned.pod)
         if denied is not None:
             return denied
         # 3. Do its containers hold what the placement gives them? If kubelet chose otherwise, wait for the ledger.

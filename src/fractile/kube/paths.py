@@ -39,6 +39,14 @@ def node_page(name: str, port: int, page: str, *, scheme: str = "") -> str:
     return f"/api/v1/nodes/{scheme + ':' if scheme else ''}{_checked(name)}:{port}/proxy{page}"
 
 
+def runtime_classes() -> str:
+    return "/apis/node.k8s.io/v1/runtimeclasses"
+
+
+def runtime_class(name: str) -> str:
+    return f"{runtime_classes()}/{name}"
+
+
 def namespaces() -> str:
     return "/api/v1/namespaces"
 

@@ -47,6 +47,7 @@ from fractile.agent.publish_holders import NodeHolders
 from fractile.agent.register import Registrar
 from fractile.agent.rivals import Rivals
 from fractile.agent.runtime import RuntimeCheck
+from fractile.agent.runtime_class import RuntimeClasses
 from fractile.agent.slices import Slices
 from fractile.agent.steer import Steer
 from fractile.agent.sweep import Sweeper
@@ -168,6 +169,13 @@ log = logging.getLogger(__name__)
     metavar="DIR",
     help="The node's file system, where the agent reads at its start how the container runtime hands out cards.",
 )
+@click.option(
+    "--runtime-handlers",
+    default="",
+    metavar="NAME,...",
+    help="Handlers of RuntimeClasses, beside runc, crun, youki and nvidia's, whose containers share the node's kernel. "
+    "Pods with GPUs and another one are refused: the library would not be loaded.",
+)
 @family_options
 @click.option(
     "--virtual-manager/--no-virtual-manager",
@@ -195,6 +203,7 @@ def command(
     label_refresh: float,
     devices: Path | None,
     host_root: Path,
+    runtime_handlers: str,
     otlp_endpoint: str,
     log_level: str,
     log_format: str,
@@ -251,6 +260,7 @@ def command(
                 label_refresh=label_refresh,
                 devices=devices,
                 host=host_root,
+                runtime_handlers=[word for word in runtime_handlers.split(",") if word],
                 kernel_log=kernel_log,
                 traces=traces,
             )
@@ -282,6 +292,7 @@ async def run(
     label_refresh: float = FRESH,
     devices: Path | None = None,
     host: Path | None = None,
+    runtime_handlers: Sequence[str] = (),
     kernel_log: Path | None = None,
     traces: Tracing | None = None,
 ) -> None:
@@ -307,6 +318,7 @@ async def run(
             assigned,
             stock,
             precedence=Precedence(pods, departed),
+            runtimes=RuntimeClasses(client, more=runtime_handlers),
             isolation=isolation,
             granted=enforcer.granted,
             ready=vcuda.ready if vcuda is not None else None,

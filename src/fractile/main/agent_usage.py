@@ -146,8 +146,8 @@ def usage_loops(
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:
-        known = {"runtime": runtime.labels} if runtime is not None else {}
-        pages = Pages(usage, registrations=registrations, **known).routes() | (more or {})
+        labels = runtime.labels if runtime is not None else None
+        pages = Pages(usage, registrations=registrations, runtime=labels).routes() | (more or {})
         tls = options.pair.context() if options.pair else None
         loops.append(HttpServer(options.address, pages, tls=tls).run())
         if options.pair is not None and tls is not None:

@@ -6,8 +6,8 @@
 
 So a container reaches the one file, which cannot grow, and nobody else reaches it by a path that runs anything. Nodes
 have no quotas in general (XFS and ext4 need a mount option, overlay and btrfs have others), a memfd can be mounted
-nowhere, and would end with the agent: a mount stays until it is taken away, whichever agent lives. The pages are
-charged to the container that writes them. Failure rule: an OSError goes to the caller.
+nowhere, and would end with the agent: a mount stays until it is taken away, whichever agent lives. The memory, half a
+MiB for a container with one card, is the agent's. Failure rule: an OSError goes to the caller.
 """
 
 import contextlib

@@ -72,7 +72,7 @@ def put(
                 f"processes still use {directory / REGION}, which is damaged or of other cards; delete the pod"
             )
         prepare(directory)
-        make = partial(shared.create, cards=len(wanted.cards), generation=generation, reserve=not in_memory)
+        make = partial(shared.create, cards=len(wanted.cards), generation=generation)
         _put_in_memory(directory, make, cards=len(wanted.cards)) if in_memory else _put_on_disk(directory, make)
     wanted = msgspec.structs.replace(wanted, generation=generation)
     if current != wanted:

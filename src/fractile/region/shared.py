@@ -102,18 +102,17 @@ def header(shape: Shape, generation: int) -> bytes:
     return bytes(data)
 
 
-def create(path: Path, *, cards: int, generation: int, reserve: bool = True) -> None:
+def create(path: Path, *, cards: int, generation: int) -> None:
     """A new region at ``path``, which must be out of the container's reach. Every block of it is there, since a process
-    that writes to a page for which the disk has no room is killed by SIGBUS. Not ``reserve``: in memory, with room for
-    the whole file, each page is charged to the process that first writes it."""
+    that writes to a page for which the disk has no room is killed by SIGBUS."""
     shape = Shape(cards)
     wanted = shape.size
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        (os.posix_fallocate(descriptor, 0, wanted) if reserve else os.ftruncate(descriptor, wanted))
+        os.posix_fallocate(descriptor, 0, wanted)
         os.pwrite(descriptor, header(shape, generation), 0)
         os.fchmod(descriptor, _MODE)  # whatever the umask
-        reserved = not reserve or os.fstat(descriptor).st_blocks * _BLOCK >= wanted
+        reserved = os.fstat(descriptor).st_blocks * _BLOCK >= wanted
     except OSError as e:
         raise OSError(
             f"no room for the {wanted // 1024} KiB that a container's processes share, in {path.parent}: {e.strerror}"

@@ -24,10 +24,11 @@ class MountingSpec(PodSpec, frozen=True):
     containers: list[MountingContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     init_containers: list[MountingContainer] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     ephemeral_containers: list[MountingContainer] | None = None
+    runtime_class_name: str = ""
 
 
 class MountingPod(Pod, frozen=True):
-    """A pod with the mounts, block devices and files of last messages of its containers."""
+    """A pod with the mounts, block devices and files of last messages of its containers, and their runtime."""
 
     spec: MountingSpec = MountingSpec()
 
