@@ -1,7 +1,7 @@
 """Does the runtime of a pod's RuntimeClass load the library? Where it does not, the container does not start.
 
-The library comes by ``/etc/ld.so.preload`` and shares memory with its node, by a file. Runtimes that put containers into
-machines or kernels of their own (Kata, gVisor) share no memory with the node and need not read that file: there a
+The library comes by ``/etc/ld.so.preload`` and shares memory with its node, by a file. Runtimes that put containers
+into machines or kernels of their own (Kata, gVisor) share no memory with the node and need not read that file: there a
 container would be unlimited. A list of runtimes that do can be complete, one of those that do not cannot: so a handler
 that is not known is refused, and ``--runtime-handlers`` names more. Failure rule: closed; kubelet asks again.
 """
