@@ -13,7 +13,8 @@ from fractile.agent.departed import REASON
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.stage import CARD
 from fractile.cluster.workload import Manifest, Workload
-from tests.e2e.test_limits import books, in_books, meanwhile, tenant
+from tests.e2e.test_limits import meanwhile, tenant
+from tests.e2e.test_usage import asked
 
 AT = "n1"
 GRACE = 30  # seconds
@@ -50,18 +51,20 @@ def said(cluster: LocalCluster) -> list[str]:
     return [e["message"] for e in items if e["reason"] == REASON]
 
 
-def held_by(cluster: LocalCluster, container: str) -> bool:
-    return any(p["container"] == container for p in books(cluster, AT)["processes"])
+def processes(cluster: LocalCluster, pod: str) -> int:
+    """Of the pod, as the agent counts them."""
+    return sum(c.processes for c in asked(cluster, AT).containers if c.pod == pod)
 
 
 def test_what_its_processes_hold_is_given_on_when_they_have_ended(cluster: LocalCluster, work: Workload) -> None:
     work.apply([tenant("other", CARD, at=AT), stubborn("old", HALF)])
     work.wait_running("other", "old", seconds=90)
-    old = in_books(work, cluster, "old")
     with meanwhile(work, cluster, "old", "fill", str(2 * GRACE)):
-        work.wait_until(20, "its process on the card", lambda: held_by(cluster, old))
+        work.wait_until(20, "its process on the card", lambda: processes(cluster, "old") > 0)
         deleted = time.time()
-        cluster.kubectl("-n", work.namespace, "delete", "pod", "old", "--grace-period=0", "--force", "--wait=false")
+        for how in ([], ["--grace-period=0", "--force"]):  # kubelet keeps to the first grace time that it has heard of
+            cluster.kubectl("-n", work.namespace, "delete", "pod", "old", "--wait=false", *how)
+            time.sleep(1)
         work.apply([tenant("new", HALF, at=AT)])
         work.wait_until(15, "the agent's word", lambda: bool(departed(cluster)))
         assert departed(cluster) == [{"memory": f"{HALF}Mi", "cores": 0, "slices": 1}]
