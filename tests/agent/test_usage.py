@@ -132,7 +132,8 @@ async def test_a_forged_ledger_covers_neither_unknown_processes_nor_more_than_th
 
 
 async def test_by_policy_the_pod_is_evicted(native: Path) -> None:
-    async with node(native, "--outside-ledger=evict") as n:
+    async with node(native, "--outside-ledger=evict-all", "--outside-ledger-grace=0") as n:
+        n.world.server.create(paths.namespaces(), {"metadata": {"name": "default"}})
         await n.container(2, "good")
         _, token = await n.container(4, "bad")
         await n.host.tenant(300, token=token, library=False)
