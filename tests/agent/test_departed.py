@@ -19,13 +19,16 @@ from fractile.model.units import CardUUID, ContainerName, MemoryUnit, MiB, NodeN
 from fractile.region import directory
 from fractile.region.page import CardLimits, Limits
 from fractile.wire.objects import ObjectMeta, Pod
+from tests.agent.test_cgroup_tree import A, Machine
 from tests.agent.test_leases import leased
 from tests.fakes.apiserver import FakeApiServer
 from tests.region.writer import alive
 
 CARD = CardUUID("GPU-a")
+UID = "0a1b2c3d-1111-4222-8333-444455556666"
+CLOCK = [0.0]
 LIMITS = Limits(
-    pod_uid=PodUID("u1"),
+    pod_uid=PodUID(UID),
     namespace="ns",
     pod="p",
     container=ContainerName("main"),
@@ -40,7 +43,9 @@ async def world(folder: Path) -> AsyncGenerator[tuple[Departed, NodePods, Path]]
     journal.write_limits("t", LIMITS)
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
         pods = NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB)
-        yield Departed(Slices(journal), pods, EventRecorder(client, "test")), pods, journal.path("t") / directory.REGION
+        events = EventRecorder(client, "test")
+        departed = Departed(Slices(journal), pods, events, cgroups=Machine(folder).tree(), clock=lambda: CLOCK[0])
+        yield departed, pods, journal.path("t") / directory.REGION
 
 
 async def test_a_grant_of_a_pod_that_is_gone_and_of_which_nothing_lives_counts_no_more(tmp_path: Path) -> None:
@@ -59,7 +64,7 @@ async def test_what_lives_counts_as_it_was_granted(tmp_path: Path) -> None:
 
 async def test_a_pod_that_is_known_counts_by_its_placement(tmp_path: Path) -> None:
     async with world(tmp_path) as (departed, pods, region):
-        pods.changed(Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="u1")))
+        pods.changed(Pod(metadata=ObjectMeta(name="p", namespace="ns", uid=UID)))
         with alive(region, 5):
             assert await departed.look() == ()
 
@@ -72,6 +77,33 @@ async def test_what_the_driver_shows_counts_without_a_slot(tmp_path: Path) -> No
         assert await departed.look() == ()
 
 
+async def test_a_container_that_runs_counts_although_it_holds_nothing_yet(tmp_path: Path) -> None:
+    async with world(tmp_path) as (departed, _, _):
+        cgroup = tmp_path / "cgroup" / "kubepods" / f"pod{UID}" / A
+        cgroup.mkdir(parents=True)
+        (tmp_path / "proc" / "10").mkdir()
+        (tmp_path / "proc" / "10" / "stat").write_text("10 (sh) S " + " ".join(["0"] * 18 + ["77"] + ["0"] * 30))
+        mount = "1 2 8:1 /var/lib/fractile/slices/t /etc/fractile ro - ext4 x rw\n"
+        (tmp_path / "proc" / "10" / "mountinfo").write_text(mount)
+        (cgroup / "cgroup.procs").write_text("10\n")
+        assert len(await departed.look()) == 1
+        (cgroup / "cgroup.procs").write_text("")
+        assert await departed.look() == ()
+
+
+async def test_what_has_ended_is_looked_at_no_more_after_a_while(tmp_path: Path) -> None:
+    async with world(tmp_path) as (departed, _, region):
+        CLOCK[0] = 100.0
+        assert await departed.look() == ()
+        CLOCK[0] = 105.0
+        with alive(region, 1):
+            assert len(await departed.look()) == 1
+        assert await departed.look() == ()
+        CLOCK[0] = 120.0
+        with alive(region, 1):  # nobody: its containers have ended
+            assert await departed.look() == ()
+
+
 async def test_a_region_that_cannot_be_looked_at_counts(tmp_path: Path) -> None:
     async with world(tmp_path) as (departed, _, region):
         with await asyncio.to_thread(lambda: leased(region, "write")):
@@ -81,4 +113,4 @@ async def test_a_region_that_cannot_be_looked_at_counts(tmp_path: Path) -> None:
 def test_the_first_grant_of_a_card_counts_and_a_later_container_of_the_pod_changes_nothing(tmp_path: Path) -> None:
     first = Granted("t", tmp_path, 5.0, LIMITS)
     later = Granted("s", tmp_path, 9.0, msgspec.structs.replace(LIMITS, container=ContainerName("side")))
-    assert granted_since([later, first]) == {PodUID("u1"): {CARD: (5.0, PodUID("u1"))}}
+    assert granted_since([later, first]) == {PodUID(UID): {CARD: (5.0, PodUID(UID))}}

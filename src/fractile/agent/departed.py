@@ -5,18 +5,21 @@
 
 So they count: in PreStart (``precedence``), in the status of the card, by which the control plane's ledger counts them
 too, and the sweeper leaves their directories. Said in the log and as an event of the node, once for each pod. Who lives
-is the kernel's word: slots that are locked in the region, and processes that the driver shows. Failure rule: closed. A
-region that cannot be looked at, because it is leased, counts as in use.
+is the kernel's word: slots that are locked in the region, processes that the driver shows, and those in the container's
+cgroup, which may still begin to use the card. What has ended does not begin again, so it is looked at for a while only.
+Failure rule: closed. A region that cannot be looked at, because it is leased, counts as in use.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Sequence
 
+from fractile.agent.cgroup_tree import CgroupTree
 from fractile.agent.pods import NodePods
 from fractile.agent.slices import Granted, Slices
 from fractile.kube.events import EventRecorder, ObjectRef
-from fractile.kube.pacing import Sleep
+from fractile.kube.pacing import Clock, Sleep
 from fractile.model.placement import Charge
 from fractile.model.units import MiB, PodUID
 from fractile.region import directory, shared
@@ -24,6 +27,7 @@ from fractile.region import directory, shared
 REASON = "GPUHeldByDeletedPod"
 
 _ROUND = 1.0  # seconds
+_ENDED = 10.0  # after so long without any sign of life nothing comes any more
 _MIB = 2**20
 
 log = logging.getLogger(__name__)
@@ -32,11 +36,23 @@ log = logging.getLogger(__name__)
 class Departed:
     """``run`` looks every second; ``look`` does so now; ``present`` is what the last look found."""
 
-    def __init__(self, slices: Slices, pods: NodePods, events: EventRecorder, *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        slices: Slices,
+        pods: NodePods,
+        events: EventRecorder,
+        *,
+        cgroups: CgroupTree | None = None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
         self._slices = slices
         self._pods = pods
         self._events = events
+        self._cgroups = cgroups or CgroupTree()
+        self._clock = clock
         self._sleep = sleep
+        self._quiet: dict[str, float] = {}  # tokens of pods that are gone -> since when nothing of them lives
         self._looking = asyncio.Lock()
         self._driven: frozenset[str] = frozenset()
         self._told: frozenset[PodUID] = frozenset()
@@ -70,7 +86,25 @@ class Departed:
         return frozenset(g.token for g in self.present)
 
     def _alive(self, granted: Sequence[Granted]) -> list[Granted]:
-        return [g for g in granted if g.token in self._driven or shared.find(g.folder / directory.REGION).in_use]
+        now = self._clock()
+        self._quiet = {g.token: self._quiet[g.token] for g in granted if g.token in self._quiet}
+        found: list[Granted] = []
+        for one in granted:
+            if now - self._quiet.get(one.token, now) > _ENDED:
+                continue
+            if self._lives(one):
+                self._quiet.pop(one.token, None)
+                found.append(one)
+            else:
+                self._quiet.setdefault(one.token, now)
+        return found
+
+    def _lives(self, granted: Granted) -> bool:
+        return (
+            granted.token in self._driven
+            or shared.find(granted.folder / directory.REGION).in_use
+            or self._cgroups.find(granted.limits.pod_uid, token=granted.token) is not None
+        )
 
     def _tell(self, found: Sequence[Granted]) -> None:
         by_uid = {PodUID(g.limits.pod_uid): g for g in found}
