@@ -52,12 +52,13 @@ def test_a_tenants_pod_is_evicted_and_an_operators_stays(
     operators.apply([stranger(cluster, "validator")])
     miner = tenants.wait_running("miner", seconds=90)["miner"]
     operators.wait_running("validator", seconds=90)
-    with meanwhile(operators, cluster, "validator", "fill", "40"):
+    with meanwhile(operators, cluster, "validator", "fill", str(3 * GRACE)):  # it takes all of the card
         until(cluster, lambda u: bool(of_pod(u, "validator")))
-        with meanwhile(tenants, cluster, "miner", "fill", "60"):
-            until(cluster, lambda u: bool(of_pod(u, "miner")))
-            tenants.wait_gone("miner", seconds=40)
-        assert "validator" in operators.pods()
+    assert "validator" in operators.pods()
+    until(cluster, lambda u: not u.outside)
+    with meanwhile(tenants, cluster, "miner", "fill", "60"):
+        until(cluster, lambda u: bool(of_pod(u, "miner")))
+        tenants.wait_gone("miner", seconds=40)
     told = {e["reason"]: e["message"] for e in tenants.events("miner")}
     assert "which this pod was not given" in told[EVICTED], (told, miner["metadata"]["uid"])
 
