@@ -11,7 +11,7 @@ from fractile.agent.spared import ALLOWED
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.workload import Manifest, Workload
 from tests.e2e.test_limits import meanwhile, renew_agent
-from tests.e2e.test_usage import AT, get, of_pod, stowaway, until
+from tests.e2e.test_usage import AT, events, get, of_pod, stowaway, until
 
 GRACE = 3  # seconds
 
@@ -59,8 +59,7 @@ def test_a_tenants_pod_is_evicted_and_an_operators_stays(
     with meanwhile(tenants, cluster, "miner", "fill", "60"):
         until(cluster, lambda u: bool(of_pod(u, "miner")))
         tenants.wait_gone("miner", seconds=40)
-    told = {e["reason"]: e["message"] for e in tenants.events("miner")}
-    assert "which this pod was not given" in told[EVICTED], (told, miner["metadata"]["uid"])
+    assert "which this pod was not given" in events(cluster, tenants, miner)[EVICTED]
 
 
 def test_the_node_says_how_its_runtime_hands_out_cards(cluster: LocalCluster) -> None:
