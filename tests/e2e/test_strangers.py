@@ -10,7 +10,7 @@ from fractile.agent.runtime import REASON
 from fractile.agent.spared import ALLOWED
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.workload import Manifest, Workload
-from tests.e2e.test_limits import meanwhile, renew_agent
+from tests.e2e.test_limits import meanwhile, renew_agent, wait
 from tests.e2e.test_usage import AT, events, get, of_pod, stowaway, until
 
 GRACE = 3  # seconds
@@ -29,12 +29,20 @@ def namespaces(cluster: LocalCluster) -> Generator[tuple[Workload, Workload]]:
     cluster.kubectl("label", "namespace", found[1].namespace, f"{ALLOWED}=allow", "--overwrite")
     cluster.kill(f"{AT}/agent", signal.SIGTERM)
     cluster.start(f"{AT}/agent", f"--outside-ledger-grace={GRACE}")
+    wait(30, "the agent's page", lambda: answers(cluster))
     try:
         yield found
     finally:
         for one in found:
             one.delete(wait=120)
         renew_agent(cluster, AT)
+
+
+def answers(cluster: LocalCluster) -> bool:
+    try:
+        return bool(get(cluster, "/healthz"))
+    except OSError:
+        return False
 
 
 def stranger(cluster: LocalCluster, name: str) -> Manifest:
