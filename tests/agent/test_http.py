@@ -1,7 +1,9 @@
 """The agent's HTTP server: strict with requests, patient with nobody, and alive after all of them."""
 
 import asyncio
+import os
 import socket
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
@@ -135,17 +137,53 @@ async def test_who_takes_no_answer_is_cut_off_and_leaves_nothing_behind(monkeypa
         assert got < size
 
 
-async def test_too_many_at_once_are_sent_away_and_later_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_READ", 1.0)
+SLOW = [pytest.param(b"", id="silent"), pytest.param(b"GET /echo HTTP/1.1\r\nA: ", id="half a head")]
+
+
+async def slow(server: HttpServer, count: int, sent: bytes, *, host: str = "127.0.0.1") -> list[asyncio.StreamWriter]:
+    """Connections that never end their request, all open or closed by the server."""
+    made: list[asyncio.StreamWriter] = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(host, 0))
+        writer.write(sent)
+        made.append(writer)
+    return made
+
+
+@pytest.mark.parametrize("sent", SLOW)
+async def test_a_thousand_slow_connections_keep_nobody_from_an_answer(sent: bytes) -> None:
     async with serving() as server:
-        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(32)]
-        await asyncio.sleep(0.1)
-        answer = await talk(server, b"")
-        assert status(answer) == 503
-        for _, writer in idle:
+        made = await slow(server, 1000, sent)
+        for _ in range(20):
+            made += await slow(server, 20, sent)
+            began = time.monotonic()
+            assert status(await talk(server, b"GET /echo HTTP/1.1\r\n\r\n")) == 200
+            assert time.monotonic() - began < 2
+        for writer in made:
             writer.close()
-        await asyncio.sleep(0.2)
-        assert status(await talk(server, b"GET /echo HTTP/1.1\r\n\r\n")) == 200
+
+
+async def test_slow_connections_of_one_address_cost_those_of_another_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_READ", 60.0)
+    async with serving() as server:
+        reader, patient = await asyncio.open_connection("127.0.0.1", server.port, local_addr=("127.0.0.2", 0))
+        patient.write(b"GET /echo HTTP/1.1\r\n")
+        made = await slow(server, 500, b"")
+        patient.write(b"\r\n")
+        assert status(await asyncio.wait_for(reader.read(), 20)) == 200
+        for writer in (*made, patient):
+            writer.close()
+
+
+async def test_a_slow_connection_is_not_kept_for_ever_and_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_READ", 0.3)
+    async with serving() as server:
+        before = len(os.listdir("/proc/self/fd"))
+        made = await slow(server, 200, b"")
+        for writer in made:
+            writer.transport.abort()
+        await asyncio.sleep(1.0)
+        assert len(os.listdir("/proc/self/fd")) <= before
 
 
 async def test_a_port_that_is_taken_is_tried_again() -> None:

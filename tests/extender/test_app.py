@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from fractile.extender import app as module
-from fractile.extender import verbs
 from fractile.extender.app import application
 from fractile.model.units import PodUID
 from fractile.wire.extender import FilterResult
@@ -173,12 +172,28 @@ async def test_a_name_cannot_leave_its_place_in_a_path(p: Plane, scheduler: Sche
 
 
 @pytest.mark.parametrize("verb", ["filter", "bind"])
-async def test_a_body_larger_than_any_cluster_is_answered_without_being_read(
-    scheduler: Scheduler, verb: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_body_in_pieces_that_is_larger_than_usual_is_answered_without_being_read(
+    http: httpx2.AsyncClient, verb: str
 ) -> None:
-    for where in (module, verbs):
-        monkeypatch.setattr(where, "MAX_BODY", 1000)
-    assert "larger than 1000 bytes" in (await scheduler.post(verb, b" " * 2000))["Error"]
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for _ in range(3):
+            yield b" " * 2**20
+
+    answer = await http.post(f"/scheduler/{verb}", content=pieces())
+    assert "larger than" in answer.json()["Error"]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param(b'"NodeNames":["n"%b]' % (b',"n"' * 20_000), id="names"),
+        pytest.param(b'"Nodes":{"items":[{}%b]}' % (b",{}" * 100_000), id="objects"),
+    ],
+)
+async def test_more_nodes_than_any_cluster_has_are_refused(scheduler: Scheduler, nodes: bytes) -> None:
+    asked = b'{"Pod":%b,%b}' % (msgspec.json.encode(pod()), nodes)
+    assert "more than" in (await scheduler.post("filter", asked))["Error"]
+    assert await scheduler.post("prioritize", asked) == []
 
 
 async def test_a_bug_is_logged_and_answered(

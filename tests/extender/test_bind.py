@@ -121,7 +121,19 @@ async def test_init_containers_and_sidecars_are_charged_as_kubernetes_counts(p: 
     assert p.annotations()["ALIYUN_COM_GPU_MEM_POD"] == "10000"
 
 
-async def test_a_pod_that_asks_for_nothing_of_ours_is_bound_without_a_charge(p: Plane) -> None:
+@pytest.mark.parametrize("seen", [True, False], ids=["known by the watch", "not seen yet"])
+async def test_a_pod_that_names_nothing_of_ours_is_refused(p: Plane, *, seen: bool) -> None:
+    make = p.submit if seen else p.create
+    pod = make("p", container(limits={"cpu": "1", "example.com/gpu": "1"}))
+    refusal = await bind(p, pod)
+    assert refusal == Refusal(
+        Code.NOT_OURS, "the pod asks for nothing that Fractile gives out; kube-scheduler binds it"
+    )
+    assert p.stored().spec.node_name == ""
+    assert (p.writes(), p.entry(pod)) == ([], None)
+
+
+async def test_a_pod_that_asks_for_an_amount_of_0_is_bound_without_a_charge(p: Plane) -> None:
     pod = p.submit("p", container(memory=0))
     assert await bind(p, pod) is None
     assert p.stored().spec.node_name == "n1"

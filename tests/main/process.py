@@ -48,14 +48,25 @@ async def control_plane(
     kubeconfig: Path, folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Running, None]:
     """Start it; it is killed, by pid, when the block is left, and by the kernel when this process dies. It is the only
-    replica unless a ``--lease`` is given: a lease would outlive it for its duration."""
+    replica unless a ``--lease`` is given: a lease would outlive it for its duration. Its extender is open, unless a
+    ``--client-ca`` is given."""
     port = free_port()
     alone = () if any(a.startswith("--lease") for a in arguments) else ("--lease=",)
+    door = () if any(a.startswith("--client-ca") for a in arguments) else ("--insecure-open-extender",)
     log = folder / f"control-plane-{port}.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
             *("setpriv", "--pdeathsig", "KILL", sys.executable, "-c", PROGRAM),
-            *("control-plane", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}", *alone, *arguments),
+            *(
+                "control-plane",
+                "--kubeconfig",
+                str(kubeconfig),
+                "--listen",
+                f"127.0.0.1:{port}",
+                *alone,
+                *door,
+                *arguments,
+            ),
             env={**os.environ, **(environment or {})},
             stdout=out,
             stderr=out,

@@ -98,6 +98,11 @@ def test_an_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
             id="half of TLS",
         ),
         pytest.param(
+            ["--insecure-open-extender", "--client-ca", "ca.pem"],
+            "fractile: --client-ca and --insecure-open-extender exclude each other; leave one of them out\n",
+            id="closed and open",
+        ),
+        pytest.param(
             ["--tls-cert", "/nowhere/cert.pem", "--tls-key", "/nowhere/key.pem"],
             "fractile: /nowhere/cert.pem does not exist; give the PEM file of the serving certificate or key\n",
             id="no certificate",
@@ -109,8 +114,19 @@ def test_an_error_of_a_person_is_one_sentence_and_status_1(args: list[str], sent
     assert (found.returncode, found.stderr) == (1, sentence)
 
 
+def test_an_extender_that_nobody_said_to_leave_open_is_not_and_the_sentence_says_what_to_do() -> None:
+    found = run("control-plane", "--listen", "127.0.0.1:0")
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    for needed in ("--client-ca FILE", "--client-name system:kube-scheduler", "install-scheduler", "docs/security.md"):
+        assert needed in found.stderr
+    assert "--insecure-open-extender" in found.stderr
+
+
 def test_a_missing_kubeconfig_is_one_sentence(tmp_path: Path) -> None:
-    found = run("control-plane", "--listen", "127.0.0.1:0", "--kubeconfig", str(tmp_path / "none"))
+    found = run(
+        *("control-plane", "--listen", "127.0.0.1:0", "--insecure-open-extender"),
+        *("--kubeconfig", str(tmp_path / "none")),
+    )
     assert found.returncode == 1
     assert found.stderr.startswith("fractile: ")
     assert str(tmp_path / "none") in found.stderr
@@ -135,7 +151,10 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        found = run("control-plane", "--listen", address, "--kubeconfig", str(tmp_path / "kubeconfig"))
+        found = run(
+            *("control-plane", "--listen", address, "--insecure-open-extender"),
+            *("--kubeconfig", str(tmp_path / "kubeconfig")),
+        )
     assert found.returncode == 1
     assert found.stderr.splitlines()[-1] == (
         f"fractile: cannot listen on {address}: Address already in use; give another address or port with --listen"

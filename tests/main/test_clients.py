@@ -56,7 +56,7 @@ class World:
     @asynccontextmanager
     async def serving(self, *names: str, find: Find = lambda path: None) -> AsyncGenerator[str, None]:
         listen = f"127.0.0.1:{free_port()}"
-        options = Options(listen, self.cert, self.key, clients=Clients(self.ca, names))
+        options = Options(listen, self.cert, self.key, clients=Clients((self.ca,), names))
         options.look_again = 0.05
         task = asyncio.create_task(serve(APP, options, find))
         try:
@@ -160,8 +160,8 @@ async def test_a_certificate_is_read_again_when_it_changes(world: World) -> None
 
 def test_an_authority_that_cannot_work_is_told_at_the_start(world: World, tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="needs --tls-cert"):
-        Options("127.0.0.1:0", None, None, clients=Clients(world.ca))
+        Options("127.0.0.1:0", None, None, clients=Clients((world.ca,)))
     with pytest.raises(SetupError, match="holds no PEM certificate"):
-        Options("127.0.0.1:0", world.cert, world.key, clients=Clients(tmp_path / "none"))
+        Options("127.0.0.1:0", world.cert, world.key, clients=Clients((tmp_path / "none",)))
     with pytest.raises(SetupError, match="holds no PEM certificate"):
-        Options("127.0.0.1:0", world.cert, world.key, clients=Clients(world.key))
+        Options("127.0.0.1:0", world.cert, world.key, clients=Clients((world.key,)))

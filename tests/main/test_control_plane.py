@@ -78,6 +78,23 @@ async def test_it_rebuilds_serves_and_ends_when_told_to(server: FakeApiServer, t
         assert "Traceback" not in running.log.read_text()
 
 
+async def test_an_open_extender_says_so_in_log_readiness_metrics_and_state(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("t" * 32)
+    async with control_plane(kubeconfig(server, tmp_path), tmp_path, f"--debug-token-file={token}") as running:
+        await running.ready()
+        async with httpx2.AsyncClient(base_url=running.url, trust_env=False) as http:
+            ready = (await http.get("/readyz")).text
+            metrics = (await http.get("/metrics")).text
+            state = (await http.get(debug_state.PATH, headers={"Authorization": f"Bearer {'t' * 32}"})).json()
+        assert "insecure: the extender is open (--insecure-open-extender)" in ready
+        assert "fractile_control_plane_insecure_open 1" in metrics
+        assert "--insecure-open-extender" in state["options"]["extender"]
+        assert "insecure: the extender is open (--insecure-open-extender)" in running.log.read_text()
+
+
 async def test_it_is_not_ready_before_it_has_seen_every_pod(server: FakeApiServer, tmp_path: Path) -> None:
     server.inject(Fault(method="GET", path="/api/v1/pods", watch=False, delay=5.0))
     async with control_plane(kubeconfig(server, tmp_path), tmp_path) as running:

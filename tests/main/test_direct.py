@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from fractile.extender.verbs import Verb
-from fractile.main import direct, serving
+from fractile.extender.verbs import USUAL_BODY, Verb
+from fractile.main import serving
 from fractile.main.connections import Kept
 from fractile.main.serving import Options, serve
 from tests.main.process import free_port
@@ -146,17 +146,20 @@ def test_what_is_no_plain_post_of_a_verb_goes_to_the_application(in_loop: Run) -
     in_loop(test())
 
 
-def test_a_body_larger_than_any_is_not_gathered_for_a_verb(in_loop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "MAX_BODY", 1000)
-
+def test_a_body_that_is_too_large_is_refused_by_its_head_in_the_words_of_the_verb(in_loop: Run) -> None:
     async def test() -> None:
         world = World()
         async with world.serving():
             caller = await Caller.of(world)
-            assert await caller.asked("/echo", b"x" * 1000) == b"<" + b"x" * 1000 + b">"
-            assert await caller.asked("/echo", b"x" * 1001) == b"application 1001"
-            caller.writer.write(b"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9999999999999999999\r\n\r\n")
-            assert await (await Caller.of(world)).asked("/echo") == b"<x>", "nobody waits for that one"
+            assert await caller.asked("/echo", b"x" * USUAL_BODY) == b"<" + b"x" * USUAL_BODY + b">"
+            for length in (str(USUAL_BODY + 1), "9999999999999999999"):
+                caller = await Caller.of(world)
+                caller.writer.write(f"POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n".encode())
+                head, answered = await caller.answer()
+                assert "http/1.1 200" in head
+                assert answered == b"the request is larger than 2097152 bytes"
+                assert await caller.reader.read() == b""
+            assert world.asked == 1
 
     in_loop(test())
 
@@ -191,17 +194,28 @@ def test_what_is_sent_before_an_answer_ends_the_connection_after_it(in_loop: Run
     in_loop(test())
 
 
-def test_several_requests_in_one_piece_are_answered_in_their_order(in_loop: Run) -> None:
+def test_several_verbs_in_one_piece_are_answered_in_their_order(in_loop: Run) -> None:
     async def test() -> None:
         world = World()
         async with world.serving():
             caller = await Caller.of(world)
-            caller.send("/echo", b"a")
-            caller.send("/app", b"bb")
-            caller.send("/echo", b"c")
-            bodies = [(await caller.answer())[1] for _ in range(3)]
-            assert bodies[:2] == [b"<a>", b"application 2"]
-            assert bodies[2] in (b"<c>", b"application 1"), "behind a call of the application it may go that way"
+            for body in (b"a", b"b", b"c"):
+                caller.send("/echo", body)
+            assert [(await caller.answer())[1] for _ in range(3)] == [b"<a>", b"<b>", b"<c>"]
+
+    in_loop(test())
+
+
+def test_what_is_sent_before_an_answer_of_the_application_ends_the_connection(in_loop: Run) -> None:
+    async def test() -> None:
+        world = World()
+        async with world.serving():
+            caller = await Caller.of(world)
+            for _ in range(1000):
+                caller.send("/app", b"x")
+            with suppress(ConnectionError):
+                assert await caller.reader.read() == b""
+            assert await (await Caller.of(world)).asked("/echo") == b"<x>"
 
     in_loop(test())
 

@@ -21,6 +21,7 @@ from fractile.kube.pacing import Clock
 from fractile.wire import debug_state as wire
 
 SOCKET = "debug.sock"  # in the state directory
+ALIVE = "/healthz"
 
 _ELSEWHERE = "over plain HTTP nobody is asked for a token; on the node: `fractile debug-state --socket {socket}`\n"
 
@@ -48,7 +49,11 @@ class Beliefs:
         self.socket = state / SOCKET
 
     def routes(self) -> dict[str, Handler]:
-        return {wire.PATH: self.shown}
+        return {wire.PATH: self.shown, ALIVE: self.alive}
+
+    async def alive(self, request: Request) -> Response:
+        """What kubelet's probe asks, by `fractile alive`: nobody but root can keep it from being answered."""
+        return Response(b"ok\n")
 
     async def shown(self, request: Request) -> Response:
         directories = await asyncio.to_thread(_directories, self._known.journal)

@@ -2,12 +2,14 @@
 agent.
 
 Written by hand: an ASGI server takes 15 MB of the agent's 60, and the standard library's gives every connection a
-thread and no time limit. One request per connection; nothing of a body is read. Failure rule: whoever is slow,
-long-winded or malformed is cut off, and costs nobody else anything; a port that is taken is tried again for as long as
-the agent runs.
+thread and no time limit. One request per connection; nothing of a body is read. Connections come through
+``fractile.door``: of too many the one that has been silent longest goes, of the peer that has most, and never the one
+that has just come. Failure rule: a client that is slow, long-winded or malformed is cut off, and costs nobody else
+anything; a port that is taken is tried again for as long as the agent runs.
 """
 
 import asyncio
+import errno
 import logging
 import socket
 import ssl
@@ -16,14 +18,19 @@ from pathlib import Path
 
 import msgspec
 
+from fractile.door.door import Door, Guest, Timing
+from fractile.door.places import Rules
 from fractile.errors import SetupError
 from fractile.kube.pacing import Sleep
 
 _HEAD = 8192  # bytes of request line and headers
 _READ = 5.0  # seconds for a client to send them
 _WRITE = 10.0  # and to take the answer
-_CONNECTIONS = 32  # at once
+_RULES = Rules(strangers=64, known=0, each=32)  # connections at once
+_UNIX = 32  # the same of a unix socket, which only root can open
+_BACKLOG = 1024  # connections that the kernel keeps until they are accepted
 _TAKEN = 10.0  # until a port that was taken is tried again
+_NO_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # a machine without IPv6 serves what it has
 _METHODS = ("GET", "HEAD")
 _REASONS = {
     200: "OK",
@@ -103,42 +110,71 @@ class HttpServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        async with asyncio.TaskGroup() as connections, await self._listen(connections) as server:
-            if isinstance(self._address, Address):
-                self.port = server.sockets[0].getsockname()[1]
-            self.listening.set()
-            log.info("listening address=%s", _where(self._address, self.port))
-            await server.serve_forever()
+        async with asyncio.TaskGroup() as connections:
+            if isinstance(self._address, Path):
+                await self._serve_unix(self._address, connections)
+            else:
+                await self._serve(self._address, connections)
 
-    async def _listen(self, connections: asyncio.TaskGroup) -> asyncio.Server:
+    async def _serve(self, address: Address, connections: asyncio.TaskGroup) -> None:
+        """One door for each address of the host: both families, where it has none of its own."""
+        sockets = await self._bound(lambda: _sockets(address))
+        doors = [
+            Door(one, lambda g: self._protocol(connections, g), context=self._tls, rules=_RULES, timing=Timing(_READ))
+            for one in sockets
+        ]
+        try:
+            for door in doors:
+                door.open()
+            self._listens(sockets[0].getsockname()[1])
+            await asyncio.Event().wait()
+        finally:
+            for door in doors:
+                door.close()
+            for one in sockets:
+                one.close()
+
+    async def _serve_unix(self, path: Path, connections: asyncio.TaskGroup) -> None:
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             connections.create_task(self._connection(reader, writer))
 
+        (sock,) = await self._bound(lambda: [_unix(path)])
+        async with await asyncio.start_unix_server(connected, sock=sock, limit=_HEAD) as server:
+            self._listens(0)
+            await server.serve_forever()
+
+    async def _bound(self, make: Callable[[], list[socket.socket]]) -> list[socket.socket]:
         while True:
             try:
-                if isinstance(self._address, Path):
-                    return await asyncio.start_unix_server(connected, sock=_unix(self._address), limit=_HEAD)
-                return await asyncio.start_server(
-                    connected,
-                    self._address.host or None,
-                    self._address.port,
-                    limit=_HEAD,
-                    ssl=self._tls,
-                    ssl_handshake_timeout=_READ if self._tls else None,
-                    ssl_shutdown_timeout=_READ if self._tls else None,
-                )
+                return make()
             except OSError as e:
                 log.warning("not listening address=%s reason=%s", _where(self._address), e)
             await self._sleep(_TAKEN)
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _listens(self, port: int) -> None:
+        self.port = port
+        self.listening.set()
+        log.info("listening address=%s", _where(self._address, port))
+
+    def _protocol(self, connections: asyncio.TaskGroup, guest: Guest) -> asyncio.Protocol:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            guest.opened(writer.transport, known=False)
+            connections.create_task(self._connection(reader, writer, guest))
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_HEAD), connected)
+
+    async def _connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, guest: Guest | None = None
+    ) -> None:
         self._open += 1
         writer.transport.set_write_buffer_limits(0)  # ``drain`` returns when the kernel has all of it
         try:
-            if self._open > _CONNECTIONS:
+            if guest is None and self._open > _UNIX:
                 response, head = Response(b"too many connections\n", status=503), False
             else:
                 response, head = await self._answer(reader)
+            if guest is not None:
+                guest.asked()
             writer.write(_encode(response, head=head))
             async with asyncio.timeout(_WRITE):
                 await writer.drain()
@@ -146,6 +182,8 @@ class HttpServer:
             writer.transport.abort()  # it has gone, or takes nothing: ``close`` would keep the answer for it
         finally:
             self._open -= 1
+            if guest is not None:
+                guest.left()
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[Response, bool]:
@@ -165,6 +203,24 @@ class HttpServer:
         except Exception:  # one page that fails must not end the agent
             log.exception("page failed path=%s", request.path)
             return Response(b"this page failed; see the agent's log\n", status=500), method == "HEAD"
+
+
+def _sockets(address: Address) -> list[socket.socket]:
+    """That listen at all addresses of the host."""
+    found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: list[socket.socket] = []
+    try:
+        for family, _, _, _, where in sorted(set(found)):
+            try:
+                made.append(socket.create_server(where, family=family, backlog=_BACKLOG))
+            except OSError as e:
+                if e.errno not in _NO_FAMILY or not made:
+                    raise
+    except BaseException:
+        for one in made:
+            one.close()
+        raise
+    return made
 
 
 def _unix(path: Path) -> socket.socket:

@@ -24,6 +24,7 @@ def figures(
     ready: bool,
     quota_problem: str,
     placement: PlacementFigures | None = None,
+    insecure_open: bool = False,
     statm: Path = _STATM,
 ) -> ControlPlaneFigures:
     """``quota_problem``: what is wrong with the ConfigMap of quotas as it is now, "" for nothing."""
@@ -32,6 +33,7 @@ def figures(
     return ControlPlaneFigures(
         version=__version__,
         ready=ready,
+        insecure_open=insecure_open,
         nodes=known.nodes,
         cards=known.cards,
         assumed=known.assumed,

@@ -53,6 +53,19 @@ def managed() -> dict[str, Kind]:
     return {resource: dialect.resources[resource] for dialect in DIALECTS for resource in dialect.resources}
 
 
+def names_ours(pod: Pod) -> bool:
+    """Whether any of its containers names a resource of ours, in whatever amount: kube-scheduler then asks us about it
+    and leaves its Binding to us (pkg/scheduler/extender.go, IsInterested)."""
+    spec = pod.spec
+    return any(
+        owner(resource) is not None
+        for container in (*(spec.init_containers or ()), *(spec.containers or ()))
+        if container.resources is not None
+        for amounts in (container.resources.requests, container.resources.limits)
+        for resource in amounts or ()
+    )
+
+
 def parse_pod(pod: Pod, unit: MemoryUnit, dialects: Collection[str] = NAMES) -> PodRequest | Refusal | None:
     """What the pod asks for; None when no dialect claims it; a Refusal when the request makes no sense.
 

@@ -25,13 +25,14 @@ from fractile.extender.bind import Binder
 from fractile.extender.engine import Engine
 from fractile.extender.expected import Expected
 from fractile.extender.filter import BEST, filter_nodes
+from fractile.extender.large import made_small, with_nodes
 from fractile.extender.listed import Lists, nothing, scored
 from fractile.extender.naming import Naming
 from fractile.extender.nominated import keep_room
 from fractile.extender.policies import NodePolicies, settled
 from fractile.extender.preempt import Preemption
 from fractile.extender.score import BINPACK, Ranking, rank, rank_by
-from fractile.extender.verbs import MAX_BODY, Verb
+from fractile.extender.verbs import USUAL_BODY, Verb
 from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
@@ -89,8 +90,10 @@ class Extender:
             return wire.encode(FilterResult(error=_NOT_READY))
         started = perf_counter()
         try:
+            wire.check_size(body)
             args = wire.decode_args(body)
             names = wire.names_of(args)
+            wire.check_names(names)
         except WireError as e:
             log.warning("filter refused reason=%s", e)
             return wire.encode(FilterResult(error=str(e)))
@@ -114,8 +117,10 @@ class Extender:
             return wire.encode([])
         started = perf_counter()
         try:
+            wire.check_size(body)
             args = wire.decode_listed(body)
             names = self._lists.names_of(args)
+            wire.check_names(names)
         except WireError as e:
             log.warning("prioritize refused reason=%s", e)
             return wire.encode([])
@@ -177,6 +182,7 @@ class Extender:
             return wire.encode(PreemptionResult())
         started = perf_counter()
         try:
+            wire.check_size(body)
             args = wire.decode_preemption(body)
         except WireError as e:
             log.warning("preempt refused reason=%s", e)
@@ -200,11 +206,37 @@ class Extender:
             self._tell("preempt", args.pod, started, asked=len(args.proposed()), helps=len(victims))
         return wire.encode(PreemptionResult(victims))
 
+    async def filter_large(self, body: bytearray) -> bytes:
+        """The same for a body with whole nodes."""
+        if not self.ready():
+            return wire.encode(FilterResult(error=_NOT_READY))
+        try:
+            small = await made_small(body)
+        except WireError as e:
+            log.warning("filter refused bytes=%d reason=%s", len(body), e)
+            return wire.encode(FilterResult(error=str(e)))
+        return with_nodes(self.filter(small.body), small, body)
+
+    async def prioritize_large(self, body: bytearray) -> bytes:
+        try:
+            return self.prioritize((await made_small(body)).body)
+        except WireError as e:
+            log.warning("prioritize refused bytes=%d reason=%s", len(body), e)
+            return wire.encode([])
+
+    async def preempt_large(self, body: bytearray) -> bytes:
+        try:
+            return self.preempt((await made_small(body)).body)
+        except WireError as e:
+            log.warning("preempt refused bytes=%d reason=%s", len(body), e)
+            return wire.encode(PreemptionResult())
+
     async def bind(self, body: bytes) -> bytes:
         if not self.ready():
             return wire.encode(BindingResult(_NOT_READY))
         started = perf_counter()
         try:
+            wire.check_size(body)
             args = wire.decode_binding(body)
             self._expected.discard(PodUID(args.pod_uid))
             if self._placing is not None:
@@ -275,21 +307,30 @@ def _log_prioritize(pod: Pod, names: Sequence[str], ranking: Ranking, started: f
 def verbs(extender: Extender, *, prefix: str = "/scheduler") -> tuple[Verb, ...]:
     """What kube-scheduler calls."""
     return (
-        Verb(f"{prefix}/filter", extender.filter, wire.encode_error),
-        Verb(f"{prefix}/prioritize", extender.prioritize, lambda _: wire.encode([])),
-        Verb(f"{prefix}/preempt", extender.preempt, lambda _: wire.encode(PreemptionResult())),
+        Verb(f"{prefix}/filter", extender.filter, wire.encode_error, extender.filter_large),
+        Verb(f"{prefix}/prioritize", extender.prioritize, lambda _: wire.encode([]), extender.prioritize_large),
+        Verb(
+            f"{prefix}/preempt",
+            extender.preempt,
+            lambda _: wire.encode(PreemptionResult()),
+            extender.preempt_large,
+        ),
         Verb(f"{prefix}/bind", extender.bind, wire.encode_error),
     )
 
 
-def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequence[Route] = ()) -> Starlette:
-    """The routes of the extender and of the probes, and ``more`` that are served beside them."""
+def application(
+    extender: Extender, *, prefix: str = "/scheduler", more: Sequence[Route] = (), warning: str = ""
+) -> Starlette:
+    """The routes of the extender and of the probes, and ``more`` that are served beside them. ``warning``: shown by the
+    readiness page."""
+    well = f"ok; insecure: {warning}" if warning else "ok"
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok")
 
     async def readyz(_: Request) -> Response:
-        return PlainTextResponse("ok") if extender.ready() else PlainTextResponse("rebuilding the ledger", 503)
+        return PlainTextResponse(well) if extender.ready() else PlainTextResponse("rebuilding the ledger", 503)
 
     async def described(_: Request) -> Response:
         return _json(openapi.document(prefix))
@@ -307,10 +348,11 @@ def application(extender: Extender, *, prefix: str = "/scheduler", more: Sequenc
 
 def _endpoint(verb: Verb) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        """What came in pieces, or in another way than kube-scheduler's: of usual size only."""
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
-            if len(body) > MAX_BODY:
+            if len(body) > USUAL_BODY:
                 return _json(verb.too_large())
         return _json(await verb.wholly(bytes(body)))
 

@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 from fractile.control.feed import PodFeed
 from fractile.control.nominations import Nominations, rank
 from fractile.control.waiting import WaitingPods
-from fractile.dialects.table import NAMES, parse_pod, placement_annotations
+from fractile.dialects.table import NAMES, names_ours, parse_pod, placement_annotations
 from fractile.errors import ApiError, NotLeading, Unreachable
 from fractile.extender.nominated import kept
 from fractile.kube import paths
@@ -136,6 +136,8 @@ class Binder:
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid:
             return Refusal(Code.GONE, "the pod was deleted")
+        if not names_ours(pod):  # kube-scheduler leaves only those to us that do: nobody else's pods are bound here
+            return Refusal(Code.NOT_OURS, "the pod asks for nothing that Fractile gives out; kube-scheduler binds it")
         self._feed.looked(pod)  # from now on ``control.doubt`` can ask for it by name
         return parse_pod(pod, self._unit, self._dialects)
 
@@ -158,7 +160,7 @@ class Binder:
 
     def _assume(self, request: PodRequest | None, node: str, uid: PodUID) -> Placement | Refusal | None:
         if request is None:
-            return None  # asks for nothing of ours; kube-scheduler still leaves the Binding to us
+            return None  # an amount of 0, or a family that is off: kube-scheduler still leaves the Binding to us
         known = resolve(request, self._classes)
         if isinstance(known, Refusal):
             return known

@@ -11,16 +11,19 @@ import msgspec
 log = logging.getLogger(__name__)
 
 MAX_BODY = 64 * 2**20  # bytes; 5,000 full Node objects are 46 MB
+USUAL_BODY = 2 * 2**20  # bytes; 5,000 names are 0.3 MB, and 1.3 MB if each is as long as a name may be
 
 _BUG = "internal error of fractile; its log says more"
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """``answer``: at once, or when it is awaited. ``error``: how this verb says that something went wrong."""
+    """``answer``: at once, or when it is awaited. ``error``: how this verb says that something went wrong. ``whole``:
+    answers bodies larger than ``USUAL_BODY``, piece by piece; without it there are none."""
 
     path: str
     answer: Callable[[bytes], bytes | Awaitable[bytes]]
     error: Callable[[str], bytes]
+    whole: Callable[[bytearray], Awaitable[bytes]] | None = None
 
     def __call__(self, body: bytes) -> bytes | Awaitable[bytes]:
         try:
@@ -34,8 +37,22 @@ class Verb(msgspec.Struct, frozen=True):
         answer = self(body)
         return answer if isinstance(answer, bytes) else await answer
 
+    @property
+    def most(self) -> int:
+        """Bytes of a body."""
+        return MAX_BODY if self.whole else USUAL_BODY
+
+    @property
+    def large(self) -> Callable[[bytearray], Awaitable[bytes]] | None:
+        """As ``whole``, and never an error."""
+        return self._largely if self.whole else None
+
     def too_large(self) -> bytes:
-        return self.error(f"the request is larger than {MAX_BODY} bytes")
+        return self.error(f"the request is larger than {self.most} bytes")
+
+    async def _largely(self, body: bytearray) -> bytes:
+        assert self.whole is not None
+        return await self._later(self.whole(body))
 
     async def _later(self, answer: Awaitable[bytes]) -> bytes:
         try:

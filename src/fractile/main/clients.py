@@ -1,12 +1,14 @@
-"""Who may call the verbs of the extender: with ``--client-ca``, whoever has a certificate of that authority.
+"""Who may call the verbs of the extender: those with a certificate of an authority in ``--client-ca``.
 
-A caller without one could have any waiting pod bound to any node, by our rights, past kube-scheduler's own checks
-(docs/security.md). Probes and metrics stay open: kubelet and Prometheus bring no certificate of that authority, and
-change nothing. Failure rule: closed; a certificate of another authority, or one that has expired, ends the handshake.
+A caller without one could have any waiting GPU pod bound to any node, by our rights, past kube-scheduler's own checks
+(docs/security.md); ``--insecure-open-extender`` leaves it so. Probes and metrics stay open: kubelet and Prometheus
+bring no certificate of that authority, and change nothing. Failure rule: closed; a certificate of another authority, or
+one that has expired, ends the handshake.
 """
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -15,19 +17,39 @@ import msgspec
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fractile.errors import SetupError
 from fractile.wire.debug_state import PATH
 
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", PATH})  # the last asks for a token (main.debugging)
 _CALLER = "fractile.caller"  # in the state of a connection
 
+OPEN_TO_ALL = (
+    "the extender is open (--insecure-open-extender): "
+    "anybody who reaches the port may bind waiting GPU pods to any node"
+)
+_CLOSED = (
+    "the extender answers only callers with a certificate: give --client-ca FILE (PEM, the authority that signed "
+    "kube-scheduler's), --client-name system:kube-scheduler, --tls-cert and --tls-key, and tell kube-scheduler of its "
+    "certificate with `fractile install-scheduler` or `scheduler-config` (--tls-cert, --tls-key); docs/security.md, "
+    '"The extender\'s door", has each step. --insecure-open-extender leaves it open to anybody who reaches the port'
+)
+
 log = logging.getLogger(__name__)
 
 
 class Clients(msgspec.Struct, frozen=True):
-    """``ca``: the authority, PEM. ``names``: common names that may call; empty: every one of that authority."""
+    """``ca``: the authorities, PEM. ``names``: common names that may call; empty: every one of those authorities."""
 
-    ca: Path
+    ca: tuple[Path, ...]
     names: tuple[str, ...] = ()
+
+    def trust(self, context: ssl.SSLContext) -> None:
+        """Have the context accept certificates of the authorities; SetupError when a file holds none."""
+        for file in self.ca:
+            try:
+                context.load_verify_locations(file)
+            except (OSError, ValueError) as e:
+                raise SetupError(f"{file} holds no PEM certificate of an authority ({e})") from None
 
     def refusal(self, caller: str | None) -> str:
         """Why who has that name in its certificate may not call; "" for who may. None: it has brought none."""
@@ -36,6 +58,17 @@ class Clients(msgspec.Struct, frozen=True):
         if self.names and caller not in self.names:
             return f"{caller[:80]!r} is none of the callers of --client-name"
         return ""
+
+
+def clients_of(ca: tuple[Path, ...], names: tuple[str, ...], *, insecure: bool) -> Clients | None:
+    """Who may call; None: everybody, which has to be said. SetupError says what is missing."""
+    if insecure and ca:
+        raise SetupError("--client-ca and --insecure-open-extender exclude each other; leave one of them out")
+    if names and not ca:
+        raise SetupError("--client-name needs --client-ca, which says whose certificates count")
+    if not ca and not insecure:
+        raise SetupError(_CLOSED)
+    return Clients(ca, names) if ca else None
 
 
 class Introduced(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ from fractile.control.waiting import WaitingPods
 from fractile.control.wakeup import WakeUp
 from fractile.dialects import table
 from fractile.dialects.nvidia import SLOTS
-from fractile.errors import SetupError
 from fractile.extender.app import ALL_OF_THE_BEST, Extender, application, verbs
 from fractile.extender.bind import CRASH_AT, Binder
 from fractile.extender.expected import Expected
@@ -37,7 +36,7 @@ from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Ledger
 from fractile.main.classes import Classes, in_turn
 from fractile.main.classes import option as default_classes_option
-from fractile.main.clients import Clients
+from fractile.main.clients import OPEN_TO_ALL, clients_of
 from fractile.main.collector import seldom
 from fractile.main.debugging import Debug, debugging
 from fractile.main.debugging import option as debug_option
@@ -72,8 +71,10 @@ from fractile.wire.resource_class import ResourceClass
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key (PEM).")
 @click.option(
     "--client-ca",
+    "client_cas",
     type=click.Path(path_type=Path),
-    help="Who signs the certificates of those that may call the extender (PEM); without it everybody may.",
+    multiple=True,
+    help="Who signs the certificates of those that may call the extender (PEM); may be given again.",
 )
 @click.option(
     "--client-name",
@@ -81,6 +82,11 @@ from fractile.wire.resource_class import ResourceClass
     multiple=True,
     metavar="NAME",
     help="A common name that such a certificate must have, such as system:kube-scheduler; may be given again.",
+)
+@click.option(
+    "--insecure-open-extender",
+    is_flag=True,
+    help="Without --client-ca: anybody who reaches the port may bind waiting GPU pods (docs/security.md).",
 )
 @click.option(
     "--memory-unit",
@@ -106,8 +112,9 @@ def command(
     listen: str,
     tls_cert: Path | None,
     tls_key: Path | None,
-    client_ca: Path | None,
+    client_cas: tuple[Path, ...],
     client_names: tuple[str, ...],
+    insecure_open_extender: bool,
     memory_unit: str,
     dialects: frozenset[str],
     slots: int,
@@ -135,10 +142,8 @@ def command(
     answers while the process lives, /readyz while this replica leads and its ledger is rebuilt from the API server.
     """
     set_up_logging(log_level, log_format)
-    if client_names and client_ca is None:
-        raise SetupError("--client-name needs --client-ca, which says whose certificates count")
-    clients = Clients(client_ca, client_names) if client_ca else None
-    options = Options(listen, tls_cert, tls_key, clients=clients)
+    options = Options(listen, tls_cert, tls_key)
+    options.set_clients(clients_of(client_cas, client_names, insecure=insecure_open_extender))
     run_in_loop(
         run(
             options,
@@ -181,8 +186,11 @@ async def run(
     """Serve until told to stop; lead whenever the lease is ours."""
     access = credentials.load(kubeconfig)
     debug = debugging(access, lease or LeaseOptions(), debug_token_file)
+    is_open = options.clients is None
+    if is_open:
+        logging.getLogger(__name__).warning("insecure: %s", OPEN_TO_ALL)
     tally = Tally()
-    stage = Stage(debug, tally)
+    stage = Stage(debug, tally, insecure_open=is_open)
 
     async def lead(term: Term) -> None:
         await _lead(
@@ -203,6 +211,7 @@ async def run(
             naming=naming,
             tally=tally,
             sweeper=sweeper,
+            warning=OPEN_TO_ALL if is_open else "",
         )
 
     try:
@@ -236,6 +245,7 @@ async def _lead(
     naming: Naming,
     tally: Tally,
     sweeper: GateSweeper | None,
+    warning: str,
 ) -> None:
     """Build the objects, connect them, run until cancelled."""
     async with (
@@ -390,7 +400,8 @@ async def _lead(
             return tally.figures(choice.placing.standing)
 
         first = [cards, upkeep.nodes, nodes.namespaces, *quotas.watches, *([cuts.nodes] if cuts else [])]
-        stage.show(application(extender, more=[quotas.metrics(waiting, ready, counted)]), verbs(extender))
+        pages = [quotas.metrics(waiting, ready, counted, insecure_open=bool(warning))]
+        stage.show(application(extender, more=pages, warning=warning), verbs(extender))
         believed = Known(
             ledger=ledger,
             waiting=waiting,
@@ -398,7 +409,12 @@ async def _lead(
             feeds=[*first, pods, *classed, evictions.budgets],
             expected=expected.__len__,
             quota_problem=lambda: quotas.feed.problem,
-            options={"node-policy": scoring.policy, "memory-unit": unit.name, "dialects": ",".join(sorted(dialects))},
+            options={
+                "node-policy": scoring.policy,
+                "memory-unit": unit.name,
+                "dialects": ",".join(sorted(dialects)),
+                "extender": warning or "for callers with a certificate of --client-ca",
+            },
         )
         debug.lead(term, believed, ready)
         try:

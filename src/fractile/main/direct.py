@@ -12,15 +12,13 @@ says that the connection ends, as a server may (RFC 9112, 9.3.2). kube-scheduler
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from fractile.extender.verbs import MAX_BODY
-from fractile.main.clients import Clients, introduced
+from fractile.main.clients import Clients, Introduced, introduced
 from fractile.main.connections import Kept
 
 Verb = Callable[[bytes], bytes | Awaitable[bytes] | None]  # None: the application is to answer
@@ -53,17 +51,17 @@ class Direct(HttpToolsProtocol):
         self._parts: list[bytes] = []
         self._busy = False  # a verb has its body and no answer yet
         self._last = False  # the connection ends with the next answer
+        self._over = False  # it is being closed: nothing that comes is looked at
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # uvicorn's
         super().connection_made(transport)
-        if self._kept is not None:
+        self._allowed = self._clients is None or self._is_allowed(self._clients, introduced(transport))
+        if self._kept is not None and self._allowed:
             self._kept.come(self)
-        if self._clients is None:
-            self._allowed = True
-            return
-        caller = introduced(transport)
+
+    def _is_allowed(self, clients: Clients, caller: Introduced) -> bool:
         self.app_state = {**self.app_state, **caller.state}
-        self._allowed = not self._clients.refusal(caller.name)
+        return not clients.refusal(caller.name)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._kept is not None:
@@ -79,7 +77,7 @@ class Direct(HttpToolsProtocol):
         if self._busy:
             return
         self._verb = self._asked()
-        if self._verb is None:
+        if self._verb is None and not self._over:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -124,7 +122,7 @@ class Direct(HttpToolsProtocol):
         if verb is None or parser is None or parser.get_method() != b"POST" or self.expect_100_continue:
             return None
         length = dict(self.headers).get(b"content-length", b"")
-        plain = length.isdigit() and len(length) < 10 and int(length) <= MAX_BODY
+        plain = length.isdigit() and len(length) < 20
         lasting = parser.get_http_version() == "1.1" and parser.should_keep_alive()
         return verb if plain and lasting else None
 
@@ -148,8 +146,3 @@ class Direct(HttpToolsProtocol):
             self.transport.close()
             return
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-
-
-def direct(find: Find, kept: Kept, clients: Clients | None) -> Callable[..., asyncio.Protocol]:
-    """What makes a connection for uvicorn."""
-    return partial(Direct, find=find, kept=kept, clients=clients)

@@ -119,9 +119,11 @@ class Stage:
     """What the HTTP server serves now: the application of a term, or that of a replica that waits; and ``debug``, which
     outlives both. ``tally``: what a replica that waits has counted."""
 
-    def __init__(self, debug: ASGIApp | None = None, tally: Tally | None = None) -> None:
+    def __init__(
+        self, debug: ASGIApp | None = None, tally: Tally | None = None, *, insecure_open: bool = False
+    ) -> None:
         self._debug = debug
-        self._idle = _idle(tally or Tally())
+        self._idle = _idle(tally or Tally(), insecure_open=insecure_open)
         self._shown: ASGIApp | None = None
         self._verbs: dict[bytes, Verb] = {}
 
@@ -200,7 +202,7 @@ class _Pausing:
         return now
 
 
-def _idle(tally: Tally, prefix: str = "/scheduler") -> Starlette:
+def _idle(tally: Tally, *, insecure_open: bool, prefix: str = "/scheduler") -> Starlette:
     """Alive, not ready; kube-scheduler is told to come again, if it comes here at all."""
 
     async def verb(request: Request) -> Response:
@@ -220,7 +222,9 @@ def _idle(tally: Tally, prefix: str = "/scheduler") -> Starlette:
         """Not ready, and nothing is known: sums over the replicas are those of the leader."""
         openmetrics = wants_openmetrics(request.headers.get("accept", ""))
         counted = tally.figures(Standing())
-        made = page(figures(nothing, nobody, ready=False, quota_problem="", placement=counted))
+        made = page(
+            figures(nothing, nobody, ready=False, quota_problem="", placement=counted, insecure_open=insecure_open)
+        )
         kind = OPENMETRICS if openmetrics else TEXT
         return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})
 

@@ -125,14 +125,28 @@ class Quotas:
         await self._keeper.run()
 
     def metrics(
-        self, waiting: WaitingPods, ready: Callable[[], bool], placement: Callable[[], PlacementFigures]
+        self,
+        waiting: WaitingPods,
+        ready: Callable[[], bool],
+        placement: Callable[[], PlacementFigures],
+        *,
+        insecure_open: bool = False,
     ) -> Route:
         """``GET /metrics``."""
 
         async def metrics(request: Request) -> Response:
             openmetrics = wants_openmetrics(request.headers.get("accept", ""))
             problem = self.feed.problem
-            made = page(figures(self._ledger, waiting, ready=ready(), quota_problem=problem, placement=placement()))
+            made = page(
+                figures(
+                    self._ledger,
+                    waiting,
+                    ready=ready(),
+                    quota_problem=problem,
+                    placement=placement(),
+                    insecure_open=insecure_open,
+                )
+            )
             kind = OPENMETRICS if openmetrics else TEXT
             return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})
 

@@ -7,16 +7,20 @@ import signal
 import socket
 import ssl
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
-from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from fractile.door.places import Rules
 from fractile.errors import SetupError
+from fractile.extender.verbs import MAX_BODY
+from fractile.main.bounded import Bounded, Limits, Strangers, extender_bodies
 from fractile.main.clients import Clients, KnownOnly
 from fractile.main.connections import IDLE, Kept
-from fractile.main.direct import Find, direct
+from fractile.main.direct import Find
+from fractile.main.door_server import Connections, DoorServer
 from fractile.main.pair import LOOK_AGAIN, Pair
 
 _BACKLOG = 2048
@@ -43,12 +47,19 @@ class Options:
         self.listen = listen
         self.option = option
         self.pair = Pair(cert, key) if cert is not None and key is not None else None
-        self.clients = clients
+        self.clients: Clients | None = None
         self.look_again = LOOK_AGAIN
+        self.limits: Limits | None = None
+        self.rules: Rules | None = None
         if self.pair is not None:
             self.pair.check()
+        self.set_clients(clients)
+
+    def set_clients(self, clients: Clients | None) -> None:
+        """Who may call; SetupError when that cannot be told."""
         if clients is not None:
-            _check_clients(clients, tls=cert is not None)
+            _check_clients(clients, tls=self.pair is not None)
+        self.clients = clients
 
 
 async def serve(app: ASGIApp, options: Options, find: Find = lambda path: None) -> None:
@@ -58,9 +69,9 @@ async def serve(app: ASGIApp, options: Options, find: Find = lambda path: None) 
     with listening_socket(options) as listening:
         config = uvicorn.Config(
             app=KnownOnly(app, clients) if clients else app,
-            http=cast("type[asyncio.Protocol]", direct(find, Kept(), clients)),
             proxy_headers=False,
-            ssl_ca_certs=str(clients.ca) if clients else None,
+            ws="none",
+            ssl_ca_certs=str(clients.ca[0]) if clients else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if clients else ssl.CERT_NONE,  # probes bring none
             ssl_certfile=options.pair.cert if options.pair else None,
             ssl_keyfile=options.pair.key if options.pair else None,
@@ -71,7 +82,9 @@ async def serve(app: ASGIApp, options: Options, find: Find = lambda path: None) 
             timeout_keep_alive=IDLE,
         )
         config.load()
-        server = _Server(config)
+        if clients and config.ssl:
+            clients.trust(config.ssl)
+        server = _Server(config, _connections(find, clients, options.limits), rules=options.rules)
         async with asyncio.TaskGroup() as tasks:
             renewing = _renewing(tasks, config.ssl, options)
             await server.serve(sockets=[listening])
@@ -85,7 +98,22 @@ def _renewing(tasks: asyncio.TaskGroup, context: ssl.SSLContext | None, options:
     return tasks.create_task(options.pair.renew(context, every=options.look_again))
 
 
-class _Server(uvicorn.Server):
+def _connections(find: Find, clients: Clients | None, limits: Limits | None) -> Connections:
+    """Without certificates everybody is a stranger, and kube-scheduler keeps connections that it does not use yet."""
+    return Connections(
+        partial(
+            Bounded,
+            find=find,
+            kept=Kept(),
+            clients=clients,
+            limits=limits or (Limits() if clients else Limits(first=IDLE)),
+            bodies=extender_bodies(MAX_BODY),
+            strangers=Strangers(),
+        )
+    )
+
+
+class _Server(DoorServer):
     """uvicorn's own handling ends the process by the signal that stopped the server, before our loops have ended."""
 
     @contextlib.contextmanager
@@ -103,10 +131,7 @@ class _Server(uvicorn.Server):
 def _check_clients(clients: Clients, *, tls: bool) -> None:
     if not tls:
         raise SetupError("--client-ca needs --tls-cert and --tls-key: certificates are shown over TLS only")
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(clients.ca)
-    except (OSError, ValueError) as e:
-        raise SetupError(f"{clients.ca} holds no PEM certificate of an authority ({e})") from None
+    clients.trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
 
 def listening_socket(options: Options) -> socket.socket:

@@ -14,6 +14,9 @@ LIMIT = 20_000  # series; one for each limit and its use, and one for each class
 
 CONTROL_PLANE = Family("fractile_control_plane", "info", "The control plane.", ("version",))
 READY = Family("fractile_control_plane_ready", "gauge", "Whether the ledger is rebuilt.", ())
+OPEN = Family(
+    "fractile_control_plane_insecure_open", "gauge", "Whether anybody may call the extender, without a certificate.", ()
+)
 NODES = Family("fractile_ledger_nodes", "gauge", "Nodes with cards that take pods.", ())
 CARDS = Family("fractile_ledger_cards", "gauge", "Cards and other devices that take pods.", ())
 PODS = Family("fractile_ledger_pods", "gauge", "Pods that hold cards.", ("state",))
@@ -73,6 +76,7 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     ready: bool
+    insecure_open: bool = False
     nodes: int
     cards: int
     assumed: int
@@ -124,6 +128,7 @@ def _placement(made: Page, figures: PlacementFigures) -> None:
 def _own(made: Page, figures: ControlPlaneFigures) -> None:
     made.always(CONTROL_PLANE, 1, figures.version)
     made.always(READY, int(figures.ready))
+    made.always(OPEN, int(figures.insecure_open))
     made.always(NODES, figures.nodes)
     made.always(CARDS, figures.cards)
     made.always(PODS, figures.assumed, "assumed")

@@ -15,6 +15,7 @@ class Code(StrEnum):
     NO_CARDS = "no-cards"  # the node's agent has reported no cards (yet)
     QUOTA = "quota"  # the namespace's quota: others that leave do not help, and preempting them would be for nothing
     MALFORMED = "malformed"  # the pod's own request makes no sense
+    NOT_OURS = "not-ours"  # the pod names none of our resources
     GONE = "gone"  # pod or node vanished meanwhile
     ELSEWHERE = "elsewhere"  # the pod is already bound to another node
 

@@ -5,12 +5,16 @@ and Go ignores case on input. We answer capitalised and accept any case. A statu
 drop the body, so every answer, errors included, is a 200.
 """
 
+from collections.abc import Sized
 from typing import Any
 
 import msgspec
 
 from fractile.errors import WireError
 from fractile.wire.objects import ObjectMeta, Pod, PodSpec
+
+MOST_NODES = 20_000  # that a request may name; Kubernetes is made for 5,000
+MOST_OBJECTS = 100_000  # of JSON in a request: 100 bytes of memory each, however small they are in the body
 
 _NULL = msgspec.Raw(b"null")
 
@@ -171,6 +175,18 @@ def decode_listed(body: bytes) -> ListedArgs:
     if args.pod is None:
         raise WireError("the request holds no Pod")
     return args
+
+
+def check_size(body: bytes) -> None:
+    """WireError for a body that would become far more objects than its bytes let expect."""
+    if body.count(b"{") > MOST_OBJECTS:
+        raise WireError(f"the request holds more than {MOST_OBJECTS} objects")
+
+
+def check_names(names: Sized) -> None:
+    """WireError for more nodes than any cluster has."""
+    if len(names) > MOST_NODES:
+        raise WireError(f"the request names more than {MOST_NODES} nodes")
 
 
 def decode_binding(body: bytes) -> BindingArgs:
