@@ -12,6 +12,7 @@ import kubernetes_validate  # pyright: ignore[reportMissingTypeStubs]  # it has 
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -217,8 +218,8 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
         ({"dialects": {"amd": True}}, "additional properties 'amd' not allowed"),
         ({"webhook": {"port": 8443}}, "webhook.port: equal to controlPlane.port"),
         (
-            {"controlPlane": {"clients": {"configMap": "kube-root-ca.crt"}}, "scheduler": {"enabled": True}},
-            "controlPlane.clients.configMap: the second kube-scheduler",
+            {"controlPlane": {"clients": {"configMap": "kube-root-ca.crt", "insecureOpen": True}}},
+            "controlPlane.clients.insecureOpen: nobody shows a certificate then",
         ),
         ({"scheduler": {"extender": "https://10.0.0.1:8443"}}, "scheduler.extender: nothing uses it"),
         (
@@ -436,17 +437,57 @@ def test_a_file_of_rules_that_the_schema_takes_is_one_that_the_programs_take() -
     assert sharing_file.decode(text, "values").default.max_slices == 4
 
 
-def test_only_whom_the_authority_knows_may_call_the_extender_where_one_is_named() -> None:
+def test_kube_scheduler_alone_may_call_the_extender_and_the_chart_makes_its_certificate() -> None:
+    found = documents({"scheduler": {"enabled": True}})
+    args = container(found, "Deployment", "fractile")["args"]
+    assert [a for a in args if a.startswith(("--client-", "--insecure"))] == [
+        "--client-ca=/etc/fractile-callers/ca.crt",
+        "--client-name=system:kube-scheduler",
+    ]
+    made = named(found, "Secret", "fractile-extender-client")["data"]
+    authority, shown = (x509.load_pem_x509_certificate(base64.b64decode(made[f"{part}.crt"])) for part in ("ca", "tls"))
+    shown.verify_directly_issued_by(authority)
+    assert [n.value for n in shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)] == ["system:kube-scheduler"]
+    usage = shown.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert ExtendedKeyUsageOID.CLIENT_AUTH in usage
+    for name, parts in (("fractile", ["ca.crt"]), ("fractile-scheduler", ["tls.crt", "tls.key"])):
+        volumes = named(found, "Deployment", name)["spec"]["template"]["spec"]["volumes"]
+        (items,) = [
+            [item["key"] for item in v["secret"]["items"]]
+            for v in volumes
+            if v.get("secret", {}).get("secretName") == "fractile-extender-client"
+        ]
+        assert items == parts
+
+
+def test_an_open_extender_is_called_insecure_and_the_certificate_is_made_all_the_same() -> None:
+    found = documents({"controlPlane": {"clients": {"insecureOpen": True}}})
+    args = container(found, "Deployment", "fractile")["args"]
+    assert [a for a in args if a.startswith(("--client-", "--insecure"))] == ["--insecure-open-extender"]
+    assert ("Secret", "fractile-extender-client") in kinds(found), (
+        "for a kube-scheduler that is told before it is closed"
+    )
+
+
+def test_a_certificate_of_ones_own_is_used_instead() -> None:
+    found = documents({"controlPlane": {"clients": {"secretName": "mine"}}, "scheduler": {"enabled": True}})
+    assert ("Secret", "fractile-extender-client") not in kinds(found)
+    for name in ("fractile", "fractile-scheduler"):
+        volumes = named(found, "Deployment", name)["spec"]["template"]["spec"]["volumes"]
+        assert "mine" in [v.get("secret", {}).get("secretName") for v in volumes]
+
+
+def test_a_second_authority_may_be_named() -> None:
     found = documents(CLOSED)
     args = container(found, "Deployment", "fractile")["args"]
     assert [a for a in args if a.startswith("--client-")] == [
+        "--client-ca=/etc/fractile-callers/ca.crt",
         "--client-ca=/etc/fractile-clients/ca.crt",
         "--client-name=system:kube-scheduler",
     ]
     volumes = named(found, "Deployment", "fractile")["spec"]["template"]["spec"]["volumes"]
     (clients,) = [v["configMap"] for v in volumes if v["name"] == "clients"]
     assert clients == {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
-    assert not any(a.startswith("--client-") for a in container(documents(), "Deployment", "fractile")["args"])
 
 
 @pytest.mark.parametrize(
@@ -458,7 +499,9 @@ def test_only_whom_the_authority_knows_may_call_the_extender_where_one_is_named(
         ({"mode": "secret", "secretName": "mine"}, "mine"),
     ],
 )
-def test_the_page_of_the_agents_is_answered_probed_and_scraped_the_same_way(tls: Document, secret: str) -> None:
+def test_the_page_of_the_agents_is_answered_and_scraped_the_same_way_and_the_probe_does_not_use_it(
+    tls: Document, secret: str
+) -> None:
     found = documents({"agent": {"tls": tls}, "metrics": {"serviceMonitor": {"enabled": True}}})
     agent = container(found, "DaemonSet", "fractile-agent")
     assert [a for a in agent["args"] if "tls" in a] == [
@@ -468,7 +511,7 @@ def test_the_page_of_the_agents_is_answered_probed_and_scraped_the_same_way(tls:
     ]
     volumes = named(found, "DaemonSet", "fractile-agent")["spec"]["template"]["spec"]["volumes"]
     assert [v["secret"]["secretName"] for v in volumes if v["name"] == "tls"] == [secret] * bool(secret)
-    assert agent["livenessProbe"]["httpGet"].get("scheme") == ("HTTPS" if secret else None)
+    assert agent["livenessProbe"]["exec"]["command"] == ["fractile", "alive", "--state-dir=/var/lib/fractile"]
     (endpoint,) = named(found, "ServiceMonitor", "fractile-agent")["spec"]["endpoints"]
     assert endpoint.get("scheme") == ("https" if secret else None)
     assert endpoint.get("tlsConfig", {}).get("ca", {}).get("secret", {}).get("name") == (secret or None)
@@ -511,7 +554,8 @@ def test_the_second_kube_scheduler_calls_the_extender_as_the_first_one_is_told_t
     ]
     (extender,) = yaml.safe_load(config)["extenders"]
     managed = {name: kind is Kind.AMOUNT for name, kind in sorted(table.managed().items())}
-    wanted = Extender("https://fractile.fractile-system.svc/scheduler", managed, Tls(ca="/etc/fractile-tls/ca.crt"))
+    tls = Tls("/etc/fractile-tls/ca.crt", "/etc/fractile-client/tls.crt", "/etc/fractile-client/tls.key")
+    wanted = Extender("https://fractile.fractile-system.svc/scheduler", managed, tls)
     assert extender == extender_of(wanted)
 
 

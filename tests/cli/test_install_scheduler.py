@@ -22,6 +22,9 @@ from tests.wire.golden_files import golden
 URL = "http://127.0.0.1:9/scheduler"  # nobody listens there
 
 
+OPEN = ("--insecure-open-extender",)
+
+
 def run(node: Node, *args: str) -> Result:
     return CliRunner().invoke(command, ["--root", str(node.place.root), *args])
 
@@ -68,7 +71,7 @@ def test_an_extender_that_cannot_be_reached_is_a_warning(node: Node) -> None:
 def test_a_proxy_that_would_be_asked_for_the_extender_is_a_warning(node: Node) -> None:
     node.place.manifest.write_bytes(golden("kubeadm-kube-scheduler-1.36-extras.yaml"))
 
-    result = run(node, "--extender", "https://10.96.0.77/s", "--tls-insecure", "--dry-run")
+    result = run(node, "--extender", "https://10.96.0.77/s", *OPEN, "--tls-insecure", "--dry-run")
 
     assert "the proxy http://p:1; name it in NO_PROXY" in result.stderr
 
@@ -126,6 +129,7 @@ def test_certificates_that_would_not_work_are_refused(node: Node, tmp_path: Path
 
     def told(*files: str) -> str:
         args = [f"{tmp_path}/{file}" if file.endswith(".pem") else file for file in files]
+        args += OPEN if "--tls-cert" not in files else ()
         return sentence(run(node, "--extender", "https://127.0.0.1:9/s", *args, "--wait", "0"))
 
     assert "no certificate" in told("--tls-ca", "page.pem")

@@ -10,6 +10,8 @@ from fractile.dialects import table
 from fractile.dialects.dialect import Kind
 from fractile.errors import WireError
 
+FILES = ("--tls-ca", "/c", "--tls-cert", "/p", "--tls-key", "/k")
+
 
 def run(*args: str) -> Result:
     return CliRunner().invoke(command, args)
@@ -40,10 +42,16 @@ def test_the_extender_alone_asks_kube_scheduler_for_no_strategy() -> None:
 
 def test_bin_packing_and_the_extender_go_together() -> None:
     found = yaml.safe_load(
-        run("--kubernetes", "1.36", "--policy", "most-allocated", "--extender", "https://f/s", "--tls-ca", "/c").stdout
+        run("--kubernetes", "1.36", "--policy", "most-allocated", "--extender", "https://f/s", *FILES).stdout
     )
 
     assert found["profiles"][0]["pluginConfig"][0]["args"]["scoringStrategy"]["type"] == "MostAllocated"
+    assert found["extenders"][0]["tlsConfig"] == {"caFile": "/c", "certFile": "/p", "keyFile": "/k"}
+
+
+def test_no_certificate_is_shown_to_an_open_extender() -> None:
+    files = ("--tls-ca", "/c", "--insecure-open-extender")
+    found = yaml.safe_load(run("--kubernetes", "1.36", "--extender", "https://f/s", *files).stdout)
     assert found["extenders"][0]["tlsConfig"] == {"caFile": "/c"}
 
 
@@ -65,8 +73,13 @@ def test_bin_packing_and_the_extender_go_together() -> None:
             "belong together",
         ),
         (
-            ["--kubernetes", "1.36", "--extender", "https://f/s", "--tls-ca", "/c", "--tls-insecure"],
+            ["--kubernetes", "1.36", "--extender", "https://f/s", *FILES, "--tls-insecure"],
             "exclude each other",
+        ),
+        (["--kubernetes", "1.36", "--extender", "https://f/s", "--tls-ca", "/c"], "give --tls-cert FILE and --tls-key"),
+        (
+            ["--kubernetes", "1.36", "--extender", "https://f/s", *FILES, "--insecure-open-extender"],
+            "--tls-cert and --insecure-open-extender exclude each other",
         ),
     ],
 )

@@ -21,6 +21,8 @@ from tests.versions import extender, kubelet, scheduler
 from tests.versions.test_versions import MINORS, ids, program
 from tests.wire.golden_files import golden
 
+OPEN = "--insecure-open-extender"
+
 MANIFESTS = (20, 22, 24, 28, 31, 33, 36)
 
 
@@ -60,7 +62,7 @@ async def test_it_asks_the_extender_a_wrong_change_is_taken_back_and_undone_it_i
         played = node(root, minor, server)
         before = played.manifest.read_text()
         async with kubelet.running(played):
-            good = await run(root, "--extender", url, "--tls-ca", str(ca), "--kubernetes", f"1.{minor}")
+            good = await run(root, "--extender", url, "--tls-ca", str(ca), OPEN, "--kubernetes", f"1.{minor}")
             assert good.exit_code == 0, good.output or good.exception
             assert "and is healthy" in good.stdout
             installed = played.manifest.read_text()

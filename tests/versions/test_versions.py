@@ -15,6 +15,8 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.versions import build, extender, scheduler
 from tests.versions.scheduler import CARDS, NODES, PACKAGED, printed
 
+OPEN = "--insecure-open-extender"
+
 WANTED = os.environ.get("FRACTILE_VERSIONS", build.CURRENT)
 MINORS = [int(v.removeprefix("1.")) for v in (build.RELEASES if WANTED == "all" else WANTED.split(","))]
 FORMS = [(minor, form) for minor in MINORS for form in ("policy", "config")[minor > LAST_WITH_POLICY :]]
@@ -86,7 +88,7 @@ async def test_the_extender_is_asked_over_tls_and_decides(minor: int, form: str,
     found = program(minor)
     async with FakeApiServer() as server, extender.listening(server, tmp_path) as (url, ca, asked):
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-        config = printed(minor, form, kubeconfig, "--extender", url, "--tls-ca", str(ca))
+        config = printed(minor, form, kubeconfig, "--extender", url, "--tls-ca", str(ca), OPEN)
         async with scheduler.running(found, scheduler.flags(config, kubeconfig, tmp_path), tmp_path) as process:
             await scheduler.fill(server)
             assert await scheduler.bound(server, process, tmp_path) == {NODES[0]: PACKAGED - CARDS, NODES[1]: CARDS}
@@ -107,7 +109,7 @@ async def test_an_extender_with_another_authority_is_not_believed(minor: int, fo
         extender.listening(server, other) as (_, wrong, _),
     ):
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-        config = printed(minor, form, kubeconfig, "--extender", url, "--tls-ca", str(wrong))
+        config = printed(minor, form, kubeconfig, "--extender", url, "--tls-ca", str(wrong), OPEN)
         async with scheduler.running(found, scheduler.flags(config, kubeconfig, tmp_path), tmp_path) as process:
             await scheduler.fill(server)
             await scheduler.says(process, tmp_path, "certificate signed by unknown authority")

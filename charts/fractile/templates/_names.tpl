@@ -41,6 +41,11 @@ API server asks the webhook about every pod. */}}
 {{- if eq .Values.controlPlane.tls.mode "secret" }}{{ .Values.controlPlane.tls.secretName }}{{ else }}fractile-extender-tls{{ end -}}
 {{- end }}
 
+{{- /* Secret with the authority of callers, and kube-scheduler's certificate. */}}
+{{- define "fractile.clientSecret" -}}
+{{- .Values.controlPlane.clients.secretName | default "fractile-extender-client" -}}
+{{- end }}
+
 {{- /* The same for the agents' page; empty without TLS. */}}
 {{- define "fractile.agentTlsSecret" -}}
 {{- if eq .Values.agent.tls.mode "secret" }}{{ .Values.agent.tls.secretName }}{{ else if ne .Values.agent.tls.mode "none" }}fractile-agent-tls{{ end -}}
@@ -109,7 +114,10 @@ extenders:
     bindVerb: bind
     weight: 100
     enableHTTPS: true
-    tlsConfig: {caFile: /etc/fractile-tls/ca.crt}
+    tlsConfig:
+      caFile: /etc/fractile-tls/ca.crt
+      certFile: /etc/fractile-client/tls.crt
+      keyFile: /etc/fractile-client/tls.key
     httpTimeout: 5s
     nodeCacheCapable: true
     ignorable: false

@@ -58,8 +58,8 @@ def command(chosen: Chosen, kubernetes: str | None, dry_run: bool, undo: bool, w
     """Edit kube-scheduler's static pod on this control-plane node of kubeadm, with a backup, and see that it runs.
 
     \b
-    fractile install-scheduler --extender https://10.96.0.77/scheduler --tls-ca ca.pem --dry-run
-    fractile install-scheduler --extender https://10.96.0.77/scheduler --tls-ca ca.pem
+    fractile install-scheduler --extender https://10.96.0.77/scheduler \\
+        --tls-ca ca.pem --tls-cert client.pem --tls-key client-key.pem --dry-run
     fractile install-scheduler --policy most-allocated
     fractile install-scheduler --undo
 

@@ -29,7 +29,8 @@ def command(chosen: Chosen, kubernetes: str, kubeconfig: str, install: str | Non
     fractile scheduler-config --kubernetes 1.28 --resources nvidia.com/gpu=5,cpu=3,memory=1
     fractile scheduler-config --kubernetes 1.20 --policy most-allocated --resources cpu,memory
     fractile scheduler-config --kubernetes 1.36 --profile packed --policy most-allocated
-    fractile scheduler-config --kubernetes 1.36 --extender https://fractile:8443/scheduler --tls-ca /etc/ca.pem
+    fractile scheduler-config --kubernetes 1.36 --extender https://fractile:8443/scheduler \\
+        --tls-ca /etc/fractile/ca.crt --tls-cert /etc/fractile/tls.crt --tls-key /etc/fractile/tls.key
     fractile scheduler-config --kubernetes 1.33 --install kubeadm
 
     Its first lines say where it goes. Each version is accepted by the real kube-scheduler: docs/scheduler-config.md.

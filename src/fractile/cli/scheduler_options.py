@@ -40,6 +40,7 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str
     tls_server_name: str
     tls_insecure: bool
+    insecure_open_extender: bool
     form: Form | None
 
     @property
@@ -82,6 +83,11 @@ _OPTIONS = [
         "--tls-server-name", default="", metavar="NAME", help="In the extender's certificate, if not the host."
     ),
     click.option("--tls-insecure", is_flag=True, help="Believe whoever answers."),
+    click.option(
+        "--insecure-open-extender",
+        is_flag=True,
+        help="The control plane runs with that option, too: kube-scheduler shows it no certificate.",
+    ),
     click.option(
         "--form",
         type=click.Choice(["policy", "config"]),
@@ -135,14 +141,15 @@ def wish(chosen: Chosen, minor: int, *, kubeconfig: str) -> Wish:
         minor=minor,
         form=chosen.form or plain,
         strategy=strategy,
-        extender=_extender(chosen.extender, chosen.tls, chosen.weight) if chosen.extender else None,
+        extender=_extender(chosen.extender, chosen) if chosen.extender else None,
         weight=chosen.weight,
         profile=chosen.profile,
         kubeconfig=kubeconfig,
     )
 
 
-def _extender(url: str, tls: Tls, weight: int) -> Extender:
+def _extender(url: str, chosen: Chosen) -> Extender:
+    tls = chosen.tls
     if not _URL.fullmatch(url):
         raise click.BadParameter(f"{url!r} is not a URL that begins with http:// or https://", param_hint="--extender")
     if url.startswith("https://") and not (tls.ca or tls.insecure):
@@ -150,12 +157,20 @@ def _extender(url: str, tls: Tls, weight: int) -> Extender:
         raise click.UsageError("an extender with https:// needs --tls-ca FILE, or --tls-insecure")
     if url.startswith("http://") and tls != Tls():
         raise click.UsageError("--tls-... options need an extender with https://")
+    if url.startswith("https://") and not (tls.cert or tls.key or chosen.insecure_open_extender):
+        raise click.UsageError(
+            "the extender answers only callers with a certificate: give --tls-cert FILE and --tls-key FILE, with the "
+            "chart from the Secret fractile-extender-client (docs/install.md); or --insecure-open-extender, where the "
+            "control plane runs with that"
+        )
+    if tls.cert and chosen.insecure_open_extender:
+        raise click.UsageError("--tls-cert and --insecure-open-extender exclude each other")
     if bool(tls.cert) != bool(tls.key):
         raise click.UsageError("--tls-cert and --tls-key belong together")
     if tls.ca and tls.insecure:
         raise click.UsageError("--tls-ca and --tls-insecure exclude each other; kube-scheduler refuses both at once")
     managed = {name: kind is ResourceKind.AMOUNT for name, kind in table.managed().items()}
-    return Extender(url.rstrip("/"), managed, tls, weight)
+    return Extender(url.rstrip("/"), managed, tls, chosen.weight)
 
 
 def _parsed(text: str, option: str, parse: Callable[[str], T]) -> T:

@@ -45,9 +45,9 @@ class Guest(Place):
         self._waiting: socket.socket | None = sock
         self._task: Task[None] | None = None
         self._timer: TimerHandle | None = None
-        self.transport: asyncio.BaseTransport | None = None
+        self.transport: asyncio.WriteTransport | None = None
 
-    def opened(self, transport: asyncio.BaseTransport, *, known: bool) -> None:
+    def opened(self, transport: asyncio.WriteTransport, *, known: bool) -> None:
         """The handshake is over."""
         self.transport = transport
         self.calm()
@@ -68,7 +68,7 @@ class Guest(Place):
         if self._waiting is not None:
             self._door.forget(self._waiting)
             self._waiting = None
-        elif isinstance(self.transport, asyncio.WriteTransport):
+        elif self.transport is not None:
             self.transport.abort()
         elif self._task is not None:
             self._task.cancel()
