@@ -19,13 +19,13 @@ class SchedulerClient:
     """``taken``: seconds of every call, its connection included."""
 
     def __init__(self, port: int, trust: ssl.SSLContext) -> None:
-        self._port = port
-        self._trust = trust
+        self.port = port
+        self.trust = trust
         self._kept: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.taken: dict[str, list[float]] = {}
 
-    async def ask(self, verb: str, body: bytes, *, kept: bool = True) -> Any:
-        """The answer. A kept connection that has been closed meanwhile is opened again."""
+    async def ask(self, verb: str, body: bytes, *, kept: bool = True, label: str = "") -> Any:
+        """The answer; its time counts as that of ``label``. A kept connection that has been closed is opened again."""
         began = time.monotonic()
         if not kept or self._kept is None or self._kept[1].is_closing():
             connection = await self.connect()
@@ -38,7 +38,7 @@ class SchedulerClient:
         )
         status, answer = await answered(reader)
         assert status == 200, (status, answer[:200])
-        self.taken.setdefault(verb, []).append(time.monotonic() - began)
+        self.taken.setdefault(label or verb, []).append(time.monotonic() - began)
         if not kept:
             writer.transport.abort()
         return msgspec.json.decode(answer)
@@ -46,6 +46,11 @@ class SchedulerClient:
     async def bind(self, name: str, uid: str, node: str) -> str:
         asked = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": node}
         return (await self.ask("bind", msgspec.json.encode(asked), kept=False))["Error"]
+
+    def close(self) -> None:
+        """As it is killed."""
+        if self._kept is not None:
+            self._kept[1].transport.abort()
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Over a connection of its own."""
@@ -57,7 +62,7 @@ class SchedulerClient:
             writer.transport.abort()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        opened = asyncio.open_connection("127.0.0.1", self._port, ssl=self._trust, server_hostname="127.0.0.1")
+        opened = asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust, server_hostname="127.0.0.1")
         return await asyncio.wait_for(opened, 10)
 
     async def until_ready(self, seconds: float = 60) -> None:

@@ -1,8 +1,9 @@
-"""Clients that hurt a listener, as a process of their own: ``python -m tests.main.siege PORT SLOW BODIES [PATH]``.
+"""Clients that hurt a listener, as a process of its own: ``python -m tests.main.siege PORT SLOW BODIES PATH HOST...``.
 
 ``SLOW`` connections that never end a request, in turn silent, silent after their TLS handshake, with half a head, with
 one byte of a body at a time, and without TLS; and ``BODIES`` that pour 52 MiB of small objects into ``PATH``, with no
-certificate. Whoever is closed comes again half a second later. It prints ``ready`` when all have come once.
+certificate. Each that is closed comes again half a second later, from one of the addresses ``HOST`` in turn. It prints
+``ready`` when they have begun.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import contextlib
 import itertools
 import ssl
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 AGAIN = 0.5  # seconds
@@ -21,7 +22,8 @@ Attack = Callable[["Siege"], Awaitable[None]]
 
 
 class Siege:
-    def __init__(self, port: int, path: str) -> None:
+    def __init__(self, port: int, path: str, hosts: Sequence[str]) -> None:
+        self._hosts = itertools.cycle(hosts)
         self._port = port
         self._path = path
         self._trust = ssl.create_default_context()
@@ -77,7 +79,9 @@ class Siege:
     async def _connected(
         self, *, tls: bool = True
     ) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        opened = asyncio.open_connection("127.0.0.1", self._port, ssl=self._trust if tls else None)
+        opened = asyncio.open_connection(
+            "127.0.0.1", self._port, ssl=self._trust if tls else None, local_addr=(next(self._hosts), 0)
+        )
         reader, writer = await asyncio.wait_for(opened, 20)
         try:
             yield reader, writer
@@ -88,8 +92,8 @@ class Siege:
 SLOW: tuple[Attack, ...] = (Siege.silent, Siege.half_a_head, Siege.shaken_hands, Siege.no_tls, Siege.drops)
 
 
-async def besiege(port: int, slow: int, bodies: int, path: str) -> None:
-    siege = Siege(port, path)
+async def besiege(port: int, slow: int, bodies: int, path: str, hosts: Sequence[str]) -> None:
+    siege = Siege(port, path, hosts)
     attacks = [*itertools.islice(itertools.cycle(SLOW), slow), *[Siege.body] * bodies]
     async with asyncio.TaskGroup() as tasks:
         for attack in attacks:
@@ -99,11 +103,13 @@ async def besiege(port: int, slow: int, bodies: int, path: str) -> None:
 
 
 @asynccontextmanager
-async def besieged(port: int, *, slow: int, bodies: int, path: str = "/scheduler/filter") -> AsyncGenerator[None]:
+async def besieged(
+    port: int, *, slow: int, bodies: int, path: str = "/scheduler/filter", hosts: Sequence[str] = ("127.0.0.1",)
+) -> AsyncGenerator[None]:
     """While the block runs."""
     process = await asyncio.create_subprocess_exec(
         *("setpriv", "--pdeathsig", "KILL", "nice", "-n", "5", sys.executable, "-m", "tests.main.siege"),
-        *(str(port), str(slow), str(bodies), path),
+        *(str(port), str(slow), str(bodies), path, *hosts),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -117,4 +123,4 @@ async def besieged(port: int, *, slow: int, bodies: int, path: str = "/scheduler
 
 
 if __name__ == "__main__":
-    asyncio.run(besiege(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+    asyncio.run(besiege(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5:]))

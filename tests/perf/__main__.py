@@ -22,6 +22,7 @@ from tests.perf import (
     quota,
     rebuild,
     report,
+    siege,
     simulator,
     starting,
     topology,
@@ -49,6 +50,7 @@ PARTS = {
     "webhook": lambda: asyncio.run(webhook.measure()),
 }
 ON_REQUEST = {
+    "siege": lambda: asyncio.run(siege.measure()),
     "answering": lambda: asyncio.run(answering.measure()),
     "published": published.measure,
     "many-pods": lambda: asyncio.run(many_pods.measure()),

@@ -25,6 +25,7 @@ from fractile.errors import WireError
 from fractile.model.units import MemoryUnit
 from fractile.wire import admission as wire
 from fractile.wire.admission import AdmissionRequest
+from fractile.wire.bounds import check_objects
 from fractile.wire.objects import Pod
 from fractile.wire.queued import GATE
 
@@ -89,6 +90,7 @@ class Webhook:
     def mutate(self, body: bytes) -> bytes:
         """WireError when the body is no AdmissionReview."""
         started = perf_counter()
+        check_objects(body)
         request = wire.decode(body)
         try:
             mutation = self._mutation(request)
@@ -104,6 +106,7 @@ class Webhook:
     def validate(self, body: bytes) -> bytes:
         """WireError when the body is no AdmissionReview."""
         started = perf_counter()
+        check_objects(body)
         request = wire.decode(body)
         try:
             verdict = self._verdict(request)

@@ -13,7 +13,6 @@ import logging
 import socket
 import ssl
 from asyncio import Task, TimerHandle
-from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -111,7 +110,8 @@ class Door:
         self._make = make
         self._context = context
         self._timing = timing or Timing()
-        self._turns = deque[Guest]()
+        self._turns: list[Guest] = []  # the youngest is last, and has its turn first: the oldest are dropped anyway
+        self._first: list[Guest] = []  # from addresses of known callers: before all others
         self._credit = self._timing.burst
         self._counted = self.loop.time()
         self._next: TimerHandle | None = None
@@ -186,7 +186,7 @@ class Door:
     def _spoke(self, guest: Guest, sock: socket.socket) -> None:
         """Its first bytes are there."""
         self.loop.remove_reader(sock.fileno())
-        self._turns.append(guest)
+        (self._first if self.places.is_home(guest.peer) else self._turns).append(guest)
         self._give_turns()
 
     def _give_turns(self) -> None:
@@ -194,9 +194,9 @@ class Door:
         now = self.loop.time()
         self._credit = min(self._timing.burst, self._credit + (now - self._counted) * self._timing.pace)
         self._counted = now
-        while self._turns and self._credit >= 1:
-            self._credit -= self._serve(self._turns.popleft())
-        if self._turns and self._next is None:
+        while (turns := self._first or self._turns) and self._credit >= 1:
+            self._credit -= self._serve(turns.pop())
+        if turns and self._next is None:
             self._next = self.loop.call_later((1 - self._credit) / self._timing.pace, self._later)
 
     def _later(self) -> None:

@@ -1,14 +1,16 @@
 """Who is dropped when too many are connected: never the one that has just come, so there is always a way in.
 
 A connection is a stranger until its protocol says that the caller has shown a certificate. Strangers are dropped before
-known callers, and among them the one that has been silent longest, of the address that has most connections: who opens
-thousands competes with nobody but itself. Every request that arrives whole makes its connection the youngest again.
+known callers, and among them the one that has been silent longest, of the address that has most connections: a peer
+that opens thousands competes with nobody but itself. Addresses from which a known caller came lately come last of all.
+Every request that arrives whole makes its connection the youngest again.
 """
 
 import ipaddress
 
 import msgspec
 
+_REMEMBERED = 64  # addresses of known callers
 _SUBNET = 64  # bits of an IPv6 address: one machine has all addresses of such a network
 
 
@@ -40,6 +42,7 @@ class Places:
         self._rules = rules
         self._strangers: dict[str, dict[Place, None]] = {}  # by peer, the one that has been silent longest first
         self._known: dict[Place, None] = {}
+        self._homes: dict[str, None] = {}  # addresses of known callers, the latest last
         self._count = 0
 
     @property
@@ -55,12 +58,13 @@ class Places:
         group = self._strangers.setdefault(place.peer, {})
         group[place] = None
         self._count += 1
-        too_many: list[Place] = []
         if len(group) > self._rules.each:
-            too_many.append(self._oldest(group))
-        elif self._count > self._rules.strangers:
-            too_many.append(self._oldest(max(self._strangers.values(), key=len)))
-        return too_many
+            return [self._oldest(group)]
+        return [self._next()] if self._count > self._rules.strangers else []
+
+    def is_home(self, peer: str) -> bool:
+        """Whether a known caller came from there lately."""
+        return peer in self._homes
 
     def introduce(self, place: Place) -> list[Place]:
         """The caller has shown who it is."""
@@ -68,6 +72,7 @@ class Places:
             return []
         place.is_known = True
         self._known[place] = None
+        self._remember(place.peer)
         if len(self._known) <= self._rules.known:
             return []
         first = next(iter(self._known))
@@ -91,7 +96,17 @@ class Places:
 
     def oldest(self) -> Place | None:
         """The stranger that would have to go next; it has left already."""
-        return self._oldest(max(self._strangers.values(), key=len)) if self._strangers else None
+        return self._next() if self._strangers else None
+
+    def _next(self) -> Place:
+        peer = max(self._strangers, key=lambda peer: (peer not in self._homes, len(self._strangers[peer])))
+        return self._oldest(self._strangers[peer])
+
+    def _remember(self, peer: str) -> None:
+        self._homes.pop(peer, None)
+        self._homes[peer] = None
+        if len(self._homes) > _REMEMBERED:
+            del self._homes[next(iter(self._homes))]
 
     def _oldest(self, group: dict[Place, None]) -> Place:
         first = next(iter(group))

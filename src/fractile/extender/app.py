@@ -40,6 +40,7 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire import extender as wire
+from fractile.wire.bounds import check_objects
 from fractile.wire.extender import AskedPod, BindingResult, ExtenderArgs, FilterResult, NodeList, PreemptionResult
 from fractile.wire.objects import ObjectMeta, Pod
 
@@ -90,7 +91,7 @@ class Extender:
             return wire.encode(FilterResult(error=_NOT_READY))
         started = perf_counter()
         try:
-            wire.check_size(body)
+            check_objects(body)
             args = wire.decode_args(body)
             names = wire.names_of(args)
             wire.check_names(names)
@@ -117,7 +118,7 @@ class Extender:
             return wire.encode([])
         started = perf_counter()
         try:
-            wire.check_size(body)
+            check_objects(body)
             args = wire.decode_listed(body)
             names = self._lists.names_of(args)
             wire.check_names(names)
@@ -182,7 +183,7 @@ class Extender:
             return wire.encode(PreemptionResult())
         started = perf_counter()
         try:
-            wire.check_size(body)
+            check_objects(body)
             args = wire.decode_preemption(body)
         except WireError as e:
             log.warning("preempt refused reason=%s", e)
@@ -236,7 +237,7 @@ class Extender:
             return wire.encode(BindingResult(_NOT_READY))
         started = perf_counter()
         try:
-            wire.check_size(body)
+            check_objects(body)
             args = wire.decode_binding(body)
             self._expected.discard(PodUID(args.pod_uid))
             if self._placing is not None:

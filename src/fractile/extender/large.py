@@ -18,7 +18,8 @@ import msgspec
 
 from fractile.errors import WireError
 from fractile.wire import extender as wire
-from fractile.wire.extender import MOST_NODES, MOST_OBJECTS, FilterResult, NodeList
+from fractile.wire.bounds import MOST_OBJECTS
+from fractile.wire.extender import MOST_NODES, FilterResult, NodeList
 
 MOST_PODS = 200_000  # that a request may name as victims
 _PODS = 5_000  # of one node

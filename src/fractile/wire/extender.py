@@ -14,7 +14,6 @@ from fractile.errors import WireError
 from fractile.wire.objects import ObjectMeta, Pod, PodSpec
 
 MOST_NODES = 20_000  # that a request may name; Kubernetes is made for 5,000
-MOST_OBJECTS = 100_000  # of JSON in a request: 100 bytes of memory each, however small they are in the body
 
 _NULL = msgspec.Raw(b"null")
 
@@ -175,12 +174,6 @@ def decode_listed(body: bytes) -> ListedArgs:
     if args.pod is None:
         raise WireError("the request holds no Pod")
     return args
-
-
-def check_size(body: bytes) -> None:
-    """WireError for a body that would become far more objects than its bytes let expect."""
-    if body.count(b"{") > MOST_OBJECTS:
-        raise WireError(f"the request holds more than {MOST_OBJECTS} objects")
 
 
 def check_names(names: Sized) -> None:
