@@ -6,6 +6,7 @@ One connection is kept for filter and prioritize; a bind opens one of its own, a
 import asyncio
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ NAME = "system:kube-scheduler"
 
 
 class SchedulerClient:
-    """``taken``: seconds of every call, its connection included."""
+    """``taken``: seconds of every call, its connection included; ``used``: the same by the clock ``server``."""
 
-    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
+    def __init__(self, port: int, trust: ssl.SSLContext, server: Callable[[], float] = time.monotonic) -> None:
+        self._server = server
+        self.used: dict[str, list[float]] = {}
         self.port = port
         self.trust = trust
         self._kept: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
@@ -26,7 +29,7 @@ class SchedulerClient:
 
     async def ask(self, verb: str, body: bytes, *, kept: bool = True, label: str = "") -> Any:
         """The answer; its time counts as that of ``label``. A kept connection that has been closed is opened again."""
-        began = time.monotonic()
+        began, before = time.monotonic(), self._server()
         if not kept or self._kept is None or self._kept[1].is_closing():
             connection = await self.connect()
             self._kept = connection if kept else self._kept
@@ -39,6 +42,7 @@ class SchedulerClient:
         status, answer = await answered(reader)
         assert status == 200, (status, answer[:200])
         self.taken.setdefault(label or verb, []).append(time.monotonic() - began)
+        self.used.setdefault(label or verb, []).append(self._server() - before)
         if not kept:
             writer.transport.abort()
         return msgspec.json.decode(answer)
