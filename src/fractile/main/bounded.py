@@ -27,11 +27,14 @@ from fractile.main.connections import Kept
 from fractile.main.direct import Direct, Find, Verb
 
 _AROUND = 64 * 2**10  # bytes of a request beside its body and head: chunks, and what comes after them
+_CLOSE = (b"connection", b"close")
 _BUSY = "too many requests at once; try again"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Bytes and seconds of one connection. ``first``: from the handshake to the end of its first head."""
+    """Bytes and seconds of one connection. ``first``: from the handshake to the end of its first head. ``last``: the
+    application's answer to a stranger ends the connection, so that it is taken within ``taking_seconds`` or dropped: of
+    a page that is written in one go, a transport with TLS does not say how much is left."""
 
     head: int = 64 * 2**10
     first: float = 5.0
@@ -40,6 +43,7 @@ class Limits(msgspec.Struct, frozen=True):
     answer_seconds: float = 60.0
     taking_seconds: float = 10.0
     thrown_away: int = 2 * 2**20
+    last: bool = False
 
 
 class _Bytes(Protocol):
@@ -210,16 +214,20 @@ class Bounded(Direct):
             super().send_400_response(msg)
 
     def on_response_complete(self) -> None:
-        self._done()
-        self._guest.calm()
         super().on_response_complete()
+        self._answered()
 
     def _taken_in(self) -> None:
         """A request of a caller who may send it, or without a body."""
         if not self._known and not self._strangers.has_room():
             self._refuse(503, _BUSY)
             return
+        ends = self._limits.last and not self._known
+        if ends:
+            self.headers.append(_CLOSE)  # uvicorn answers with the same
         super().on_headers_complete()
+        if ends and self._verb is None and not self._over:
+            self.cycle.keep_alive = False
 
     def _asked(self) -> Verb | None:
         """Only what has room; who has not is told so before its body comes."""
@@ -268,9 +276,16 @@ class Bounded(Direct):
         self.tasks.add(task)
 
     def _answer(self, body: bytes) -> None:
-        self._done()
-        self._guest.calm()
         super()._answer(body)
+        self._answered()
+
+    def _answered(self) -> None:
+        """All of the answer is written; what the peer has not taken yet keeps its limit of time."""
+        self._done()
+        if self.transport.is_closing():
+            self._guest.within(self._limits.taking_seconds)
+        elif not self.flow.write_paused:
+            self._guest.calm()
 
     # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────
 

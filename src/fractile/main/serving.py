@@ -106,7 +106,7 @@ def _connections(find: Find, clients: Clients | None, limits: Limits | None) -> 
             find=find,
             kept=Kept(),
             clients=clients,
-            limits=limits or (Limits() if clients else Limits(first=IDLE)),
+            limits=limits or (Limits(last=True) if clients else Limits(first=IDLE)),
             bodies=extender_bodies(MAX_BODY),
             strangers=Strangers(),
         )
