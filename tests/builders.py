@@ -14,6 +14,7 @@ from msgspec import structs
 from fractile.dialects import nvidia, tencent
 from fractile.dialects.aliyun import COUNT, MEMORY
 from fractile.ledger.ledger import Ledger
+from fractile.ledger.precedence import Rank
 from fractile.model.card import Card
 from fractile.model.interconnect import Interconnect
 from fractile.model.placement import ContainerPlacement, Placement, Slice
@@ -251,5 +252,5 @@ def in_use(ledger: Ledger, node: str, *memory: int) -> None:
     for index, amount in enumerate(memory):
         if amount:
             uid = PodUID(f"filler-{node}-{index}")
-            refusal = ledger.observe(uid, on_card(index, amount, node=node))
+            refusal = ledger.observe(uid, on_card(index, amount, node=node), rank=Rank(0))
             assert refusal is None, refusal

@@ -53,7 +53,13 @@ class Plane:
         self.wakeup = WakeUp(ledger=self.ledger, waiting=self.waiting, client=client, wall_ns=wall, classes=self.index)
         self.classes = ClassFeed(self.index, changed_class=self.wakeup.class_changed)
         self.repair = Repair(
-            ledger=self.ledger, client=client, unit=unit, warn=self.warn, wall_ns=wall, classes=self.index
+            ledger=self.ledger,
+            client=client,
+            unit=unit,
+            warn=self.warn,
+            wall_ns=wall,
+            classes=self.index,
+            term=lambda: term,
         )
         self.feed = PodFeed(
             ledger=self.ledger,

@@ -151,3 +151,47 @@ async def test_only_overdue_assumptions_are_asked_about(p: Plane) -> None:
     await resolve(p)
     assert p.server.requests == []
     assert p.entry(found) is not None
+
+
+async def test_a_pod_that_was_read_and_has_gone_unseen_waits_no_more(p: Plane) -> None:
+    """The answer came after the list that no longer had the pod, so no watch will ever tell."""
+    found = p.create()
+    p.feed.looked(found)
+    p.server.delete(paths.pod("default", "p"))
+    p.clock.now += EXPIRY
+    for uid, read in p.feed.unseen(EXPIRY):
+        await p.doubt.look_again(uid, read)
+    assert p.waiting.find(PodUID(found.metadata.uid)) is None
+    assert p.feed.unseen(0) == []
+
+
+async def test_a_pod_that_was_read_and_whose_name_another_has_now_is_gone(p: Plane) -> None:
+    found = p.create()
+    p.feed.looked(found)
+    p.server.delete(paths.pod("default", "p"))
+    p.create()
+    p.clock.now += EXPIRY
+    for uid, read in p.feed.unseen(EXPIRY):
+        await p.doubt.look_again(uid, read)
+    assert p.waiting.find(PodUID(found.metadata.uid)) is None
+
+
+async def test_a_pod_that_was_read_and_is_there_waits_on_and_is_asked_for_later(p: Plane) -> None:
+    found = p.create()
+    p.feed.looked(found)
+    p.clock.now += EXPIRY
+    ((uid, read),) = p.feed.unseen(EXPIRY)
+    await p.doubt.look_again(uid, read)
+    assert p.waiting.find(uid) is not None
+    assert p.feed.unseen(EXPIRY) == []
+    p.clock.now += EXPIRY
+    assert [u for u, _ in p.feed.unseen(EXPIRY)] == [uid]
+
+
+async def test_without_an_answer_a_pod_that_was_read_stays_known(p: Plane) -> None:
+    p.feed.looked(p.create())
+    p.clock.now += EXPIRY
+    ((uid, read),) = p.feed.unseen(EXPIRY)
+    p.server.inject(Fault(method="GET", status=403))
+    await p.doubt.look_again(uid, read)
+    assert p.waiting.find(uid) is not None

@@ -152,12 +152,37 @@ NOT_BELIEVED = [
         "must name the containers",
         id="names",
     ),
-    pytest.param(
-        bound(placement.encode(placed(given("main", piece(card_uuid("n2", 0)))))),
-        "is on n2, not on n1",
-        id="foreign card",
-    ),
 ]
+
+
+def test_a_pod_keeps_a_card_that_another_node_reports_now_and_is_told(fed: Fed) -> None:
+    fed.feed.changed(bound(placement.encode(placed(given("main", piece(card_uuid("n2", 0)))))))
+    assert (fed.free(), fed.free("n2")) == ([FULL, FULL], [FULL - 8138, FULL])
+    (warning,) = fed.warnings
+    assert warning.startswith("p CardElsewhere: ")
+    assert "card GPU-n2-0 is on n2, not on n1" in warning
+
+
+def test_what_was_read_once_and_no_watch_has_shown_is_asked_for_again(fed: Fed) -> None:
+    """A read that was answered before the list: the pod may have gone in between, and no watch would say so."""
+    fed.feed.looked(pod("p"))
+    fed.feed.looked(pod("q"))
+    fed.clock.now += 34
+    assert [(uid, read.name) for uid, read in fed.feed.unseen(34)] == [(UID, "p"), (PodUID("uid-q"), "q")]
+    fed.feed.changed(pod("q"))
+    fed.feed.gone(UID)
+    assert fed.feed.unseen(34) == []
+
+
+def test_a_pod_that_was_read_after_the_list_was_asked_for_is_not_taken_for_gone(fed: Fed) -> None:
+    asked = fed.clock.now
+    fed.clock.now += 1
+    fed.feed.looked(pod("p"))
+    fed.feed.listed(set(), asked)
+    assert fed.waiting.find(UID) is not None
+    fed.feed.listed(set(), fed.clock.now + 1)
+    assert fed.waiting.find(UID) is None
+    assert fed.feed.unseen(0) == []
 
 
 @pytest.mark.parametrize(("found", "reason"), NOT_BELIEVED)

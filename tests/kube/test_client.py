@@ -112,6 +112,15 @@ async def test_a_binding_is_never_repeated(server: FakeApiServer, client: KubeCl
     assert len(server.requests) == 1
 
 
+async def test_a_binding_tells_the_api_server_how_long_it_may_take(server: FakeApiServer, client: KubeClient) -> None:
+    await bind(client)
+    assert server.requests[-1].query["timeout"] == "2s"
+    await client.merge_patch(POD, {"metadata": {}}, seconds=2)
+    assert server.requests[-1].query["timeout"] == "2s"
+    await client.merge_patch(POD, {"metadata": {}})
+    assert "timeout" not in server.requests[-1].query
+
+
 async def test_a_binding_whose_answer_is_lost_is_unreachable_and_done_once(
     server: FakeApiServer, client: KubeClient
 ) -> None:

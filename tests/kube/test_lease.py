@@ -154,6 +154,48 @@ async def test_work_runs_while_leading_and_the_lease_is_free_afterwards(
     assert server.get(LEASE)["spec"]["holderIdentity"] == ""
 
 
+async def test_a_lease_is_kept_while_a_write_may_still_arrive(server: FakeApiServer, client: KubeClient) -> None:
+    """Who leads next must wait for it, and could not know."""
+    first = elector(client, "a")
+
+    async def work() -> None:
+        pass
+
+    await asyncio.wait_for(first.run(work, settled=lambda: False), 5)
+    assert server.get(LEASE)["spec"]["holderIdentity"] == "a"
+    assert not first.leading
+
+
+async def test_who_takes_a_lease_that_was_not_given_back_knows_it(server: FakeApiServer, client: KubeClient) -> None:
+    now = 100.0
+    free(server)
+    first, second = (elector(client, name, clock=lambda: now) for name in "ab")
+    await first.acquire()
+    assert not first.inherited
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(0.2)
+    now += 2
+    await asyncio.wait_for(waiting, 5)
+    assert second.inherited
+    await second.release()
+    await first.acquire()
+    assert not first.inherited
+
+
+async def test_a_renewal_does_not_change_whether_the_lease_was_given_back(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    free(server)
+    now = 100.0
+    first = elector(client, "a", clock=lambda: now)
+    await first.acquire()
+    await first.acquire()
+    assert not first.inherited
+    now += 0.5  # past the deadline: what it wrote then may still be on its way
+    await first.acquire()
+    assert first.inherited
+
+
 async def test_work_is_cancelled_when_the_lead_is_lost(server: FakeApiServer, client: KubeClient) -> None:
     first = elector(client, "a")
     ended: list[str] = []

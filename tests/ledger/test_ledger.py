@@ -261,8 +261,19 @@ def test_a_whole_card_is_not_shared(ledger: Ledger) -> None:
 
 
 def test_a_placement_that_names_a_card_of_another_node_is_refused(ledger: Ledger) -> None:
-    refusal = ledger.observe(A, placement(given("main", piece(card_uuid("n2", 0))), node="n1"))
-    assert refusal == Refusal(Code.MALFORMED, "card GPU-n2-0 is on n2, not on n1")
+    elsewhere = placement(given("main", piece(card_uuid("n2", 0))), node="n1")
+    refusal = Refusal(Code.MALFORMED, "card GPU-n2-0 is on n2, not on n1")
+    assert ledger.assume(A, elsewhere) == refusal
+    ledger.observe(A, on_card(0, 8138))
+    assert ledger.move(A, elsewhere) == refusal
+
+
+def test_a_bound_pod_keeps_the_card_that_another_node_reports_now(ledger: Ledger) -> None:
+    """Whether the card was carried there or somebody only says so: given to a second pod it would be held twice."""
+    elsewhere = placement(given("main", piece(card_uuid("n2", 0), FULL)), node="n1")
+    assert ledger.observe(A, elsewhere) is None
+    assert ledger.misplaced(elsewhere) == Refusal(Code.MALFORMED, "card GPU-n2-0 is on n2, not on n1")
+    assert code_of(ledger.assume(B, on_card(0, 1, node="n2"))) is Code.NO_ROOM
 
 
 def test_a_changed_placement_of_a_bound_pod_is_not_believed(ledger: Ledger) -> None:
@@ -322,6 +333,8 @@ def test_the_list_of_conflicts_may_be_walked_while_they_are_settled(ledger: Ledg
 def test_a_pod_moves_to_the_card_that_kubelet_chose(ledger: Ledger) -> None:
     ledger.observe(A, on_card(0, 8138))
     assert ledger.move(A, on_card(1, 8138)) is None
+    assert free(ledger) == [FULL - 8138, FULL - 8138]  # the API server may show either
+    ledger.moved(A)
     assert free(ledger) == [FULL, FULL - 8138]
     entry = ledger.entry(A)
     assert entry is not None

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from fractile.kube import paths
-from fractile.main.leading import PAUSE_AT
+from fractile.main.leading import PAUSE_AT, QUIET
 from fractile.wire.objects import Pod
 from tests.builders import cards, resource
 from tests.control.plane import until
@@ -171,10 +171,10 @@ async def test_a_leader_that_is_killed_is_followed_when_its_lease_has_run_out(
     leader, other = await pair(replicas)
     began = time.monotonic()
     leader.process.kill()
-    await other.ready(SECONDS + 5)
+    await other.ready(SECONDS + 5 + QUIET)
     took = time.monotonic() - began
     print(f"hand-over after a kill: {took:.2f} s, lease {SECONDS} s")
-    assert SECONDS * 2 / 3 < took <= SECONDS + 3
+    assert SECONDS * 2 / 3 < took <= SECONDS + 3 + QUIET
 
 
 async def test_a_paused_leader_that_continues_refuses_and_waits_again(
@@ -182,7 +182,7 @@ async def test_a_paused_leader_that_continues_refuses_and_waits_again(
 ) -> None:
     old, new = await pair(replicas)
     os.kill(old.pid, signal.SIGSTOP)
-    await new.ready(SECONDS + 5)
+    await new.ready(SECONDS + 5 + QUIET)
     first, second = submit(server, "first", 16_000), submit(server, "second", 16_000)
     assert await bind(new, first) == ""
     asking = asyncio.create_task(bind(old, second))  # it is in the socket before the process continues
@@ -207,7 +207,7 @@ async def late_binding(
     asking = asyncio.create_task(bind(old, late))
     await stopped(old.pid)
     assert not server.writes(path="/binding")
-    await new.ready(SECONDS + 5)
+    await new.ready(SECONDS + 5 + QUIET)
     assert await bind(new, prompt) == ""
     os.kill(old.pid, signal.SIGCONT)
     return old, new, late, prompt, await asking
@@ -256,7 +256,7 @@ async def test_a_pod_that_the_next_leader_has_bound_is_not_bound_again(
     asked = submit(server, "p", 16_000)
     asking = asyncio.create_task(bind(old, asked))
     await stopped(old.pid)
-    await new.ready(SECONDS + 5)
+    await new.ready(SECONDS + 5 + QUIET)
     assert await bind(new, asked) == ""
     before = stored(server, "p").metadata.annotations
     os.kill(old.pid, signal.SIGCONT)
@@ -289,7 +289,7 @@ async def test_a_leader_whose_api_server_answers_html_stops_and_leads_again_late
     assert await bind(leader, asked) != ""
     assert not server.writes(path="/binding")
     server.heal()
-    await leader.ready(SECONDS + 5)
+    await leader.ready(SECONDS + 5 + QUIET)
     assert await bind(leader, asked) == ""
     assert "Traceback" not in leader.log.read_text()
 

@@ -1,4 +1,7 @@
-"""The ledger against a naive model: dictionaries, and sums from scratch at every question."""
+"""The ledger against a naive model: dictionaries, and sums from scratch at every question.
+
+What a pod takes of a card is worked out here too, moment by moment, and not with the product's own arithmetic.
+"""
 
 import random
 from collections.abc import Iterable
@@ -11,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fractile.ledger.ledger import Ledger, State
 from fractile.model.card import Card
-from fractile.model.placement import Charge, Placement, charges
+from fractile.model.placement import Placement
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import Role
 from fractile.model.units import CardUUID, MiB, NodeName, PodUID
@@ -25,12 +28,48 @@ SLOTS = 3
 T = TypeVar("T")
 
 
+class Use(msgspec.Struct):
+    """What a pod takes of one card at its worst moments."""
+
+    memory: int = 0
+    cores: int = 0
+    hungry: bool = False  # with somebody who was promised no cores, while the most cores are promised
+    slots: int = 0
+
+
 class Hold(msgspec.Struct):
-    """One pod in the model."""
+    """One pod in the model. ``before``: where it was, as long as it is not known to have moved."""
 
     state: State
     placement: Placement
     since: float
+    before: list[Placement] = msgspec.field(default_factory=list[Placement])
+
+
+def use(placement: Placement, card: CardUUID) -> Use | None:
+    """Init containers run one after the other beside the sidecars before them, then all others together."""
+    moments: list[list[int]] = []
+    stays: list[int] = []
+    for index, container in enumerate(placement.containers):
+        moments.append([*stays, index])
+        if container.role is not Role.INIT:
+            stays.append(index)
+    most, found = Use(), False
+    for moment in moments:
+        now, touched = Use(), False
+        for container in (placement.containers[i] for i in moment):
+            own = [s for s in container.slices if s.card == card]
+            if own:
+                touched = True
+                now.memory += sum(s.memory for s in own)
+                now.cores += sum(s.cores for s in own)
+                now.slots += sum(s.slots for s in own)
+                now.hungry |= not any(s.cores for s in own)
+        found |= touched
+        if touched:
+            cores = max((most.cores, most.hungry), (now.cores, now.hungry))
+            most = Use(max(most.memory, now.memory), *cores, max(most.slots, now.slots))
+    return most if found else None
 
 
 def _home(card: CardUUID) -> NodeName:
@@ -83,47 +122,60 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = Clock()
         self.ledger = Ledger(self.clock, slots=SLOTS)
-        self.cards: dict[CardUUID, tuple[NodeName, Card]] = {}
+        self.cards: dict[CardUUID, tuple[NodeName, Card]] = {}  # that take pods
+        self.reported: dict[CardUUID, tuple[NodeName, Card]] = {}  # those that are sick too
         self.holds: dict[PodUID, Hold] = {}
         self.conflicts: dict[PodUID, Placement] = {}
         self.in_debt: set[CardUUID] = set()  # cards that came, or shrank, under pods that were charged already
 
     # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def held(self, card: CardUUID, *, without: PodUID | None = None) -> list[Charge]:
-        return [c for uid, h in self.holds.items() if uid != without for c in charges(h.placement) if c.card == card]
+    def held(self, card: CardUUID, *, without: PodUID | None = None) -> list[Use]:
+        return [u for uid, h in self.holds.items() if uid != without and (u := self.of(h, card)) is not None]
+
+    def of(self, hold: Hold, card: CardUUID) -> Use | None:
+        """The larger, where it is not known which of two placements the pod has."""
+        found = [u for p in (hold.placement, *hold.before) if (u := use(p, card)) is not None]
+        if not found:
+            return None
+        memory, cores, slots = (max(getattr(u, name) for u in found) for name in ("memory", "cores", "slots"))
+        return Use(memory, cores, any(u.hungry for u in found), slots)
 
     def used(self, card: CardUUID, *, without: PodUID | None = None) -> tuple[int, int, int]:
         found = self.held(card, without=without)
-        return sum(c.memory for c in found), sum(c.cores for c in found), len(found)
+        return sum(u.memory for u in found), sum(u.cores for u in found), len(found)
 
     def slots(self, card: CardUUID, *, without: PodUID | None = None) -> int:
-        return sum(c.slots for c in self.held(card, without=without))
+        return sum(u.slots for u in self.held(card, without=without))
 
-    def starving(self, card: CardUUID, *more: Charge, without: PodUID | None = None) -> bool:
+    def starving(self, card: CardUUID, *more: Use, without: PodUID | None = None) -> bool:
         """Whether somebody who was promised no cores is where all of them are promised."""
         all_of_them = [*self.held(card, without=without), *more]
-        return any(c.coreless for c in all_of_them) and sum(c.cores for c in all_of_them) >= 100
+        return any(u.hungry for u in all_of_them) and sum(u.cores for u in all_of_them) >= 100
 
     def overfull(self, card: CardUUID) -> bool:
         """Whether more of it is promised than it has."""
         memory, cores, _ = self.used(card)
-        too_much = memory > self.cards[card][1].memory or cores > 100 or self.slots(card) > SLOTS
+        too_much = memory > self.reported[card][1].memory or cores > 100 or self.slots(card) > SLOTS
         return too_much or self.starving(card)
 
+    def misplaced(self, wanted: Placement) -> bool:
+        return any(c in self.reported and self.reported[c][0] != wanted.node for c in self.touched(wanted))
+
+    def touched(self, wanted: Placement) -> set[CardUUID]:
+        return {s.card for c in wanted.containers for s in c.slices}
+
     def verdict(self, wanted: Placement, *, without: PodUID | None = None) -> Code | None:
-        for charge in charges(wanted):
-            if charge.card not in self.cards:
+        for card in CARDS:
+            asked = use(wanted, card)
+            if card not in self.reported or asked is None:
                 continue
-            node, card = self.cards[charge.card]
-            memory, cores, _ = self.used(charge.card, without=without)
-            if node != wanted.node:
-                return Code.MALFORMED
-            if memory + charge.memory > card.memory or cores + charge.cores > 100:
+            memory, cores, _ = self.used(card, without=without)
+            if memory + asked.memory > self.reported[card][1].memory or cores + asked.cores > 100:
                 return Code.NO_ROOM
-            if self.starving(charge.card, charge, without=without):
+            if self.starving(card, asked, without=without):
                 return Code.NO_ROOM
-            if self.slots(charge.card, without=without) + charge.slots > SLOTS:
+            if self.slots(card, without=without) + asked.slots > SLOTS:
                 return Code.NO_ROOM
         return None
 
@@ -140,6 +192,9 @@ class LedgerMachine(RuleBasedStateMachine):
         reported = Card(uuid=card, index=CARDS.index(card) % 2, model="m", memory=MiB(memory), healthy=healthy)
         self.ledger.put_card(node, reported)
         self.cards.pop(card, None)
+        self.reported.pop(card, None)
+        if memory:
+            self.reported[card] = node, reported
         if memory and healthy:
             self.cards[card] = node, reported
             if self.overfull(card):
@@ -149,12 +204,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def drop_card(self, card: CardUUID) -> None:
         self.ledger.drop_card(card)
         self.cards.pop(card, None)
+        self.reported.pop(card, None)
 
     # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @rule(uid=uids, wanted=placements)
     def assume(self, uid: PodUID, wanted: Placement) -> None:
-        expected = Code.ELSEWHERE if uid in self.holds else self.verdict(wanted)
+        wrong = Code.MALFORMED if self.misplaced(wanted) else self.verdict(wanted)
+        expected = Code.ELSEWHERE if uid in self.holds else wrong
         assert code_of(self.ledger.assume(uid, wanted)) == expected
         if expected is None:
             self.holds[uid] = Hold(State.ASSUMED, wanted, self.clock.now)
@@ -179,6 +236,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if hold is not None and hold.placement == seen:
             assert refusal is None
             hold.state = State.BOUND
+            hold.before = []
         elif hold is not None and hold.state is State.BOUND:
             assert code_of(refusal) is Code.MALFORMED
         else:
@@ -197,11 +255,26 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(uid=uids, wanted=placements)
     def move(self, uid: PodUID, wanted: Placement) -> None:
-        expected = self.verdict(wanted, without=uid) if uid in self.holds else Code.GONE
+        expected = Code.GONE
+        if uid in self.holds:
+            expected = self.verdict(wanted, without=uid)
+            if self.misplaced(wanted):
+                expected = Code.MALFORMED
+            if self.touched(wanted) - self.reported.keys():
+                expected = Code.NO_ROOM
         assert code_of(self.ledger.move(uid, wanted)) == expected
         if expected is None:
-            self.holds[uid].placement = wanted
-            self.holds[uid].since = self.clock.now
+            hold = self.holds[uid]
+            hold.before.append(hold.placement)
+            hold.placement, hold.since = wanted, self.clock.now
+            self.in_debt |= {card for card in self.cards if self.overfull(card)}  # where two shapes meet on one card
+
+    @rule(uid=uids)
+    def moved(self, uid: PodUID) -> None:
+        hold = self.holds.get(uid)
+        assert self.ledger.moved(uid) == bool(hold and hold.before)
+        if hold is not None:
+            hold.before = []
 
     @rule(uid=uids)
     def release(self, uid: PodUID) -> None:
@@ -242,7 +315,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert state.free_memory == self.cards[state.uuid][1].memory - memory
             assert (state.free_cores, state.idle) == (100 - cores, pods == 0)
             assert (state.slots, state.free_slots) == (SLOTS, SLOTS - self.slots(state.uuid))
-            assert state.coreless == any(c.coreless for c in self.held(state.uuid))
+            assert state.coreless == any(u.hungry for u in self.held(state.uuid))
             assert not self.overfull(state.uuid) or state.uuid in self.in_debt
 
     @invariant()
@@ -268,6 +341,8 @@ class LedgerMachine(RuleBasedStateMachine):
         """Observing the surviving pods in any order into a fresh ledger gives what the live one shows."""
         if self.in_debt & self.cards.keys() or any(self.verdict(h.placement, without=u) for u, h in self.holds.items()):
             return  # cards changed under the pods: then the order decides who keeps a hold
+        if any(h.before for h in self.holds.values()):
+            return
         fresh = Ledger(self.clock, slots=SLOTS)
         order = random.Random(seed)
         for node, card in shuffled(self.cards.values(), order):

@@ -7,7 +7,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.units import PodUID
 from fractile.wire.node_usage import NodeUsage, SliceUsage
 from fractile.wire.why import Holding, Use
-from fractile.wire.why_objects import ContainerStatus, ObservedPod
+from fractile.wire.why_objects import ObservedContainer, ObservedPod
 
 _MIB = 2**20
 
@@ -66,7 +66,7 @@ def containers(pod: ObservedPod) -> Iterator[str]:
     yield from _waiting((*(status.init_container_statuses or ()), *(status.container_statuses or ())))
 
 
-def _waiting(statuses: Iterable[ContainerStatus]) -> Iterator[str]:
+def _waiting(statuses: Iterable[ObservedContainer]) -> Iterator[str]:
     for status in statuses:
         waiting = status.state.waiting if status.state else None
         if waiting is not None:

@@ -7,7 +7,7 @@ No answer: the hold stays and the question is repeated; capacity is never given 
 import asyncio
 import logging
 
-from fractile.control.feed import PodFeed
+from fractile.control.feed import PodFeed, Unseen
 from fractile.control.waiting import WaitingPods
 from fractile.errors import ApiError, FractileError
 from fractile.kube import paths
@@ -34,6 +34,8 @@ class Doubt:
             await asyncio.sleep(_PERIOD)
             for uid in self._ledger.overdue(EXPIRY):
                 await self.resolve(uid)
+            for uid, read in self._feed.unseen(EXPIRY):
+                await self.look_again(uid, read)
 
     async def resolve(self, uid: PodUID) -> None:
         """Ask what became of one assumed pod."""
@@ -56,6 +58,19 @@ class Doubt:
             self._feed.looked(pod)
         elif self._ledger.entry(uid) is asked:  # else another write went out meanwhile, which this answer may not know
             self._drop(uid, "not bound")
+
+    async def look_again(self, uid: PodUID, read: Unseen) -> None:
+        """Ask for a pod that was read once and that no watch has shown since."""
+        try:
+            pod = await self._client.get(paths.pod(read.namespace, read.name), Pod)
+        except FractileError as e:
+            if isinstance(e, ApiError) and e.code == 404:
+                self._feed.gone(uid)
+            return
+        if pod.metadata.uid == uid:
+            self._feed.looked(pod)
+        else:
+            self._feed.gone(uid)
 
     def _drop(self, uid: PodUID, reason: str) -> None:
         entry = self._ledger.entry(uid)

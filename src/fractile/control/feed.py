@@ -1,8 +1,8 @@
 """Keeps the ledger in step with the API: cards from ExtendedResources, holds from the annotations of bound pods.
 
 A pod may be known from a single read before the watch shows it (``looked``). The answer may come after the news that
-the pod is gone, or the pod may go while there is no watch. So the UIDs of the last pods that went are remembered, and
-every list is compared with what is held (``listed``).
+the pod is gone, or the pod may go while there is no watch. So the UIDs of the last pods that went are remembered, every
+list is compared with what is held (``listed``), and what no watch has shown for long is asked for again (``unseen``).
 
 The API is the truth after a restart. While running, a bound pod's hold is not changed by edits of its annotation:
 only Fractile writes it, so any other change is reported as an event and undone by ``repair``.
@@ -18,6 +18,7 @@ from fractile.dialects.table import NAMES, parse_pod
 from fractile.errors import WireError
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Entry, Ledger
+from fractile.ledger.precedence import Rank, rank
 from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.quota import owner_of
@@ -37,6 +38,7 @@ Freed = Callable[[NodeName], None]
 Shown = Callable[[ExtendedResource, Card], None]
 NeedsRepair = Callable[[Pod], None]
 Eased = Callable[[str], None]  # of a namespace
+Named = Callable[[PodUID], Pod | None]  # a bound pod with its name at least
 
 
 _DEPARTED = 20_000  # more than any API server deletes in the time of a call
@@ -52,6 +54,18 @@ class _Shown(msgspec.Struct, frozen=True):
     uid: str
     node: NodeName
     card: CardUUID
+
+
+def _nameless(uid: PodUID) -> Pod | None:
+    """Where no names are kept."""
+
+
+class Unseen(msgspec.Struct, frozen=True):
+    """A pod that is known from a single read only, which was answered at ``since`` (the ledger's clock)."""
+
+    namespace: str
+    name: str
+    since: float
 
 
 class CardFeed:
@@ -117,7 +131,7 @@ class ClassFeed:
 
 class PodFeed:
     """Pods -> waiting pods and holds of the ledger. ``freed`` is told of nodes with new room, ``eased`` of namespaces
-    that hold less than before."""
+    that hold less than before; ``named`` finds the pod for an event."""
 
     def __init__(
         self,
@@ -130,7 +144,9 @@ class PodFeed:
         needs_repair: NeedsRepair,
         dialects: frozenset[str] = NAMES,
         eased: Eased = _nobody_waits,
+        named: Named = _nameless,
     ) -> None:
+        self._named = named
         self._ledger = ledger
         self._dialects = dialects
         self._eased = eased
@@ -140,27 +156,43 @@ class PodFeed:
         self._freed = freed
         self._needs_repair = needs_repair
         self._departed: dict[PodUID, None] = {}  # the last that went, the oldest first
+        self._unseen: dict[PodUID, Unseen] = {}
 
     def changed(self, pod: Pod) -> None:
         """The watch, or a list, says that a pod appeared or changed."""
         uid = PodUID(pod.metadata.uid)
         self._departed.pop(uid, None)
+        self._unseen.pop(uid, None)
         self._apply(pod, uid)
 
     def looked(self, pod: Pod) -> None:
         """The pod as a single read has it; nothing if it is known to have gone meanwhile."""
         uid = PodUID(pod.metadata.uid)
-        if uid not in self._departed:
-            self._apply(pod, uid)
+        if uid in self._departed:
+            return
+        if uid in self._unseen or (self._waiting.find(uid) is None and self._ledger.entry(uid) is None):
+            self._unseen[uid] = Unseen(pod.metadata.namespace, pod.metadata.name, self._ledger.now())
+        self._apply(pod, uid)
+
+    def unseen(self, seconds: float) -> list[tuple[PodUID, Unseen]]:
+        """Pods that were read so long ago, and that no watch has shown since: perhaps they were gone by then."""
+        limit = self._ledger.now() - seconds
+        return [(uid, read) for uid, read in self._unseen.items() if read.since <= limit]
 
     def listed(self, uids: set[str], asked: float) -> None:
-        """All pods that exist, of a list that was asked for at ``asked`` (the ledger's clock): the others are gone."""
-        held = [uid for uid, entry in self._ledger.entries() if uid not in uids and entry.since < asked]
+        """All pods that exist, of a list that was asked for at ``asked`` (the ledger's clock): the others are gone.
+
+        A pod that was read later than that may be younger than the list: the watch shows it, or it is ``unseen``.
+        """
+        younger = {uid for uid, read in self._unseen.items() if read.since >= asked}
+        there = uids | younger
+        held = [uid for uid, entry in self._ledger.entries() if uid not in there and entry.since < asked]
         # No charge hangs on these: one that is younger than the list comes back with the watch.
-        others = [uid for uid in self._ledger.conflicts() if uid not in uids]
-        waiting = [pod.uid for pod in self._waiting.oldest_first() if pod.uid not in uids]
-        for uid in waiting:
+        others = [uid for uid in self._ledger.conflicts() if uid not in there]
+        waiting = [pod.uid for pod in self._waiting.oldest_first() if pod.uid not in there]
+        for uid in [*waiting, *(uid for uid in self._unseen if uid not in there)]:
             self._waiting.discard(uid)
+            self._unseen.pop(uid, None)
         for uid in others + held:
             log.warning("hold of a pod that does not exist uid=%s", uid)
             self.gone(uid)
@@ -178,6 +210,7 @@ class PodFeed:
         """A pod finished or was deleted: what it held is free, and who could not be charged before may be now."""
         self._departed.pop(uid, None)
         self._departed[uid] = None
+        self._unseen.pop(uid, None)
         if len(self._departed) > _DEPARTED:
             del self._departed[next(iter(self._departed))]
         self._waiting.discard(uid)
@@ -196,6 +229,7 @@ class PodFeed:
         """Something became free: charge those who could not be charged before, and wake those who wait."""
         for other, claimed in self._ledger.conflicts().items():
             self._ledger.observe(other, claimed)
+        self._displaced()
         self._freed(node)
 
     def _unbound(self, pod: Pod, uid: PodUID) -> None:
@@ -222,13 +256,27 @@ class PodFeed:
             return
         claimed = self._claimed(pod, request)
         if isinstance(claimed, Placement):
-            refusal = self._ledger.observe(uid, claimed, owner_of(request))
+            refusal = self._ledger.observe(uid, claimed, owner_of(request), _rank(pod))
+            self._displaced()
+            elsewhere = self._ledger.misplaced(claimed)
             if refusal is not None:
                 self._doubt(pod, uid, refusal.message)
+            elif elsewhere is not None:
+                self._warn(
+                    pod, "CardElsewhere", f"This pod holds a card that another node reports: {elsewhere.message}"
+                )
         else:
             self._doubt(pod, uid, claimed)
         if placement.CHOICE_ANNOTATION in (pod.metadata.annotations or {}):
             self._needs_repair(pod)
+
+    def _displaced(self) -> None:
+        """Tell those that gave way to a pod that was granted the same cards before them."""
+        for uid in self._ledger.displaced():
+            log.warning("hold gives way uid=%s", uid)
+            pod = self._named(uid)
+            if pod is not None:
+                self._warn(pod, "PlacementIgnored", "Another pod was granted the same cards before; delete one of them")
 
     def _claimed(self, pod: Pod, request: PodRequest) -> Placement | str:
         """The placement that the pod's annotation claims, or what is wrong with it."""
@@ -256,3 +304,9 @@ class PodFeed:
         else:  # somebody else bound it, so the Binding that was assumed here can no longer succeed
             self._ledger.forget(uid)
             self.given_back(entry)
+
+
+def _rank(pod: Pod) -> Rank:
+    """When the pod was granted its cards, compared with others."""
+    created = pod.metadata.creation_timestamp or ""
+    return rank(waits=not pod.status.has_run, bound=pod.status.bound_at, created=created)

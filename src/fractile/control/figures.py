@@ -39,6 +39,7 @@ def figures(
         assumed=known.assumed,
         bound=known.bound,
         conflicts=known.conflicts,
+        drifted=known.drifted,
         waiting=len(waiting),
         quota_read=not quota_problem,
         quota_namespaces=len(ledger.usage.quota.namespaces),

@@ -13,9 +13,9 @@ from fractile.control.feed import Warn
 from fractile.dialects.table import NAMES, assigned_annotations, parse_pod, placement_annotations, slices_held
 from fractile.errors import ApiError, FractileError, WireError
 from fractile.kube import paths
-from fractile.kube.client import KubeClient
+from fractile.kube.client import BIND_SECONDS, KubeClient
 from fractile.ledger.classes import ClassIndex, resolve
-from fractile.ledger.ledger import Ledger
+from fractile.ledger.ledger import Entry, Ledger
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
@@ -23,6 +23,7 @@ from fractile.model.units import MemoryUnit, PodUID
 from fractile.policy.verify import barred, mismatch
 from fractile.wire import placement
 from fractile.wire.objects import Pod
+from fractile.wire.placement import LEADER
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,8 @@ _RETRY = 2.0  # seconds between two tries of what failed or found no room
 
 
 class Repair:
-    """A queue of pods to look at again; ``run`` works it off."""
+    """A queue of pods to look at again; ``run`` works it off. ``term`` names the lead under which it writes, for the
+    API server to refuse what a leader of before sends late; "" where nobody else can lead."""
 
     def __init__(
         self,
@@ -42,7 +44,9 @@ class Repair:
         wall_ns: Callable[[], int],
         dialects: frozenset[str] = NAMES,
         classes: ClassIndex | None = None,
+        term: Callable[[], str] = lambda: "",
     ) -> None:
+        self._term = term
         self._ledger = ledger
         self._classes = ClassIndex(ledger) if classes is None else classes
         self._dialects = dialects
@@ -58,7 +62,17 @@ class Repair:
         self._pods[PodUID(pod.metadata.uid)] = pod
         self._work.set()
 
+    def begin(self) -> None:
+        """All pods are known: moves that are under way take their room before anybody else is given it.
+
+        The leader before may have made them, and its last write may still arrive."""
+        for uid, pod in self._pods.items():
+            entry, request = self._ledger.entry(uid), parse_pod(pod, self._unit, self._dialects)
+            if entry is not None and isinstance(request, PodRequest):
+                self._move(uid, pod, request, entry)
+
     async def run(self) -> None:
+        """Begin only when all pods are known: who is not known yet may hold the card that kubelet chose."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -78,20 +92,25 @@ class Repair:
             request = parse_pod(pod, self._unit, self._dialects)
             if pod.metadata.uid != uid or entry is None or not isinstance(request, PodRequest):
                 return self._done(uid)  # finished meanwhile
-            # 2. What kubelet chose, if the agent has said so and it makes sense.
-            choice = self._choice(pod, request)
-            # 3. Move the hold there, if there is room.
-            if choice is not None and choice != entry.placement:
-                wrong = self._barred(request, entry.placement, choice)
-                refusal = None if wrong else self._ledger.move(uid, choice)
-                if wrong or refusal:
-                    return self._told(uid, pod, wrong or (refusal.message if refusal else ""))
-            # 4. One write: the placement that the ledger holds.
+            # 2. Move the hold to what kubelet chose, if the agent has said so, it makes sense, and there is room.
+            wrong = self._move(uid, pod, request, entry)
+            if wrong:
+                return self._told(uid, pod, wrong)
+            # 3. One write: the placement that the ledger holds.
             await self._write(uid, pod, request)
         except FractileError as e:
             log.warning("repair failed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, e)
             return isinstance(e, ApiError) and e.code in (404, 409, 422) and self._done(uid)
         return self._done(uid)
+
+    def _move(self, uid: PodUID, pod: Pod, request: PodRequest, entry: Entry) -> str | None:
+        """Why the hold cannot go to the cards that kubelet chose."""
+        choice = self._choice(pod, request)
+        if choice is None or choice == entry.placement:
+            return None
+        wrong = self._barred(request, entry.placement, choice)
+        refusal = None if wrong else self._ledger.move(uid, choice)
+        return wrong or (refusal.message if refusal else None)
 
     def _done(self, uid: PodUID) -> bool:
         self._refused.pop(uid, None)
@@ -114,9 +133,15 @@ class Repair:
             **_already_assigned(pod, request),
             placement.ANNOTATION: placement.encode(entry.placement),
             placement.CHOICE_ANNOTATION: None,
+            LEADER: self._term() or None,
         }
-        # The UID makes the server refuse the patch for a later pod of the same name.
-        await self._client.merge_patch(_path(pod), {"metadata": {"uid": uid, "annotations": annotations}})
+        # The UID makes the server refuse the patch for a later pod of the same name, the version makes it refuse one
+        # that arrives after a later one.
+        meta = {"uid": uid, "resourceVersion": pod.metadata.resource_version, "annotations": annotations}
+        body = {"metadata": {k: v for k, v in meta.items() if v}}
+        await self._client.merge_patch(_path(pod), body, seconds=BIND_SECONDS)
+        if (now := self._ledger.entry(uid)) is not None and now.placement == entry.placement:
+            self._ledger.moved(uid)
         log.info(
             "placement rewritten pod=%s/%s node=%s", pod.metadata.namespace, pod.metadata.name, entry.placement.node
         )

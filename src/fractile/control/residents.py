@@ -13,7 +13,7 @@ from fractile.model.units import NodeName, PodUID
 from fractile.policy.disruption import violating
 from fractile.policy.preemption import Candidate
 from fractile.wire.disruption import PodDisruptionBudget, budget
-from fractile.wire.objects import Pod
+from fractile.wire.objects import ObjectMeta, Pod
 from fractile.wire.pod_totals import of_pod
 
 _ALIKE = 4096  # sets of labels that are kept once for all pods that have them
@@ -77,6 +77,11 @@ class Residents:
     def find(self, uid: PodUID) -> Resident | None:
         node = self._node.get(uid)
         return None if node is None else self._on[node].get(uid)
+
+    def named(self, uid: PodUID) -> Pod | None:
+        """The pod with its names, for an event about it."""
+        found = self.find(uid)
+        return found and Pod(metadata=ObjectMeta(name=found.name, namespace=found.namespace, uid=uid))
 
     def below(self, node: str, priority: int) -> list[Candidate]:
         """The pods of the node that may be evicted for one of that priority, the most important first."""

@@ -38,10 +38,9 @@ from fractile.policy.state import NodeState
 from fractile.wire import placement
 from fractile.wire.extender import BindingArgs
 from fractile.wire.objects import Pod
+from fractile.wire.placement import LEADER
 
 log = logging.getLogger(__name__)
-
-LEADER = "fractile.dev/leader"  # annotation of a Binding: the term in which it was decided (kube/lease.py)
 
 Narrowed = Callable[[PodRequest, str], PodRequest | None]  # for the card that a policy takes on that node
 Reached = Callable[[str], None]  # told each step's name; tests end the process there

@@ -39,6 +39,8 @@ PAGE = 500  # objects; what the Kubernetes clients use
 WATCH_SECONDS = 290  # the server ends the watch then; without it the server chooses 30 to 60 minutes
 SILENCE = 90.0  # bookmarks come about once a minute, so a longer silence is a dead connection
 
+BIND_SECONDS = 2  # after which the API server itself ends a Binding that it has got
+
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _MERGE = "application/merge-patch+json"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -211,8 +213,10 @@ class KubeClient:
         """PUT. With metadata.resourceVersion it is a compare-and-swap: ApiError 409 when the object changed."""
         await self._transport.send("PUT", path, body=_encoder.encode(body), repeat=Repeat.REFUSED)
 
-    async def merge_patch(self, path: str, body: Body) -> None:
-        await self._transport.send("PATCH", path, body=_encoder.encode(body), content_type=_MERGE)
+    async def merge_patch(self, path: str, body: Body, *, seconds: int = 0) -> None:
+        """``seconds``: after which the API server itself ends the write; 0: its own bound."""
+        params = _params(timeout=f"{seconds}s" if seconds else "")
+        await self._transport.send("PATCH", path, params=params, body=_encoder.encode(body), content_type=_MERGE)
 
     async def strategic_patch(self, path: str, body: Body) -> None:
         """A merge patch that knows lists by the key of their items; not for custom resources."""
@@ -240,6 +244,8 @@ class KubeClient:
     async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> None:
         """Bind the pod and add the annotations, in one write (scheduler.md 2.2 item 1). Never repeated here.
 
+        The API server is told how long it may take (``timeout``; else 34 s), so that it is known when a write that had
+        no answer is stored or never will be: the next leader waits for that.
         Unreachable: it may have happened. ApiError 409: another pod of that name, bound already, or being deleted.
         """
         body = {
@@ -249,7 +255,9 @@ class KubeClient:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = paths.binding(namespace, name)
-        await self._transport.send("POST", path, body=_encoder.encode(body), repeat=Repeat.NEVER)
+        await self._transport.send(
+            "POST", path, params={"timeout": f"{BIND_SECONDS}s"}, body=_encoder.encode(body), repeat=Repeat.NEVER
+        )
 
 
 def _params(**given: str) -> dict[str, str]:

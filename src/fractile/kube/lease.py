@@ -2,7 +2,7 @@
 
     acquire: the lease is free, ours, or its record did not change for its duration ──> write ourselves in
     renew:   every ``retry`` seconds; when no renewal succeeded for ``deadline`` seconds, we lead no more
-    release: write an empty holder, so that the next one need not wait
+    release: write an empty holder, so that the next one need not wait; not while a write of ours may still arrive
 
 Two rules keep two replicas from leading at once. Time is monotonic and our own: a record is stale when *we* saw it
 unchanged for its duration, whatever clock wrote it. And each write names the resourceVersion that it read, so of two
@@ -64,6 +64,7 @@ class LeaderElector:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.identity = identity
+        self.inherited = False  # whether the lease was not given back by who led before: a write of theirs may arrive
         self.transitions = 0  # grows with each change of leader: a fence for what a late leader wrote
         self._client = client
         self._namespace = namespace
@@ -91,8 +92,9 @@ class LeaderElector:
         """Names this very lead: holder and transitions as the Lease has them, for a check at the API server."""
         return f"{self.identity}/{self.transitions}"
 
-    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait until we lead, then run ``work``; returns when it ends or when the lead is lost, which cancels it."""
+    async def run(self, work: Callable[[], Awaitable[None]], *, settled: Callable[[], bool] = lambda: True) -> None:
+        """Wait until we lead, then run ``work``; returns when it ends or when the lead is lost, which cancels it.
+        ``settled``: whether it is known what became of each write of the work; else the lease is not given back."""
         await self.acquire()
         try:
             async with asyncio.TaskGroup() as group:
@@ -101,7 +103,11 @@ class LeaderElector:
                 await asyncio.wait([working])
                 renewing.cancel()
         finally:
-            await self.release()
+            if settled():
+                await self.release()
+            else:
+                self._renewed = _NEVER
+                log.warning("lease not released, it runs out by itself reason=a write may still arrive")
 
     async def acquire(self) -> None:
         """Wait until we lead."""
@@ -140,7 +146,7 @@ class LeaderElector:
 
     async def _try(self) -> bool:
         """One round: read, decide, write. True when we lead after it."""
-        begun = self._clock()
+        begun, leading = self._clock(), self.leading
         try:
             lease = await self._read()
             if not self._ours_to_take(lease):
@@ -153,6 +159,8 @@ class LeaderElector:
                 log.warning("lease round failed lease=%s/%s reason=%s", self._namespace, self._name, e)
             return False
         self._renewed = begun
+        if not leading:
+            self.inherited = lease is None or bool(lease.spec.holder_identity)
         return True
 
     def _ours_to_take(self, lease: Lease | None) -> bool:

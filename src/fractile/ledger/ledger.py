@@ -27,9 +27,10 @@ import msgspec
 from fractile.ledger.arrays import CardArrays
 from fractile.ledger.bounds import Bounds
 from fractile.ledger.held import Held, check, size
+from fractile.ledger.precedence import LAST, Rank, contested
 from fractile.ledger.usage import Usage
 from fractile.model.card import GPU, Card
-from fractile.model.placement import Charge, Placement, charges
+from fractile.model.placement import Charge, Placement, charges, larger
 from fractile.model.quota import NOBODY, Owner
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
@@ -51,7 +52,9 @@ class State(StrEnum):
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds, or since when an answer about it
-    is waited for. ``sent``: a write that binds the pod there may be on its way, so that no guess may end the hold."""
+    is waited for. ``sent``: a write that binds the pod there may be on its way, so that no guess may end the hold.
+    ``moving``: the API server may still show the placement before, whose cards are charged too. ``rank``: who gives way
+    if the cards were promised twice."""
 
     state: State
     placement: Placement
@@ -59,6 +62,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     since: float
     owner: Owner = NOBODY
     sent: bool = False
+    moving: bool = False
+    rank: Rank = LAST
+
+
+class _Conflict(msgspec.Struct, frozen=True, gc=False):
+    """What a pod claims whose cards cannot bear it."""
+
+    placement: Placement
+    owner: Owner
+    rank: Rank
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -70,6 +83,7 @@ class Statistics(msgspec.Struct, frozen=True):
     bound: int
     conflicts: int
     generation: int
+    drifted: int = 0  # holds that differed from the API server when they were compared
 
 
 class _Place(msgspec.Struct, frozen=True, gc=False):
@@ -93,25 +107,34 @@ class Ledger:
         self._others = CardArrays()
         self._placed: list[Callable[[Card], None]] = []
         self._places: dict[CardUUID, _Place] = {}
+        self._sick: dict[CardUUID, tuple[NodeName, Card]] = {}  # reported, and given to no new pod
         self._held: dict[CardUUID, Held] = {}
         self._withheld: dict[CardUUID, Charge] = {}
         self._entries: dict[PodUID, Entry] = {}
-        self._conflicts: dict[PodUID, tuple[Placement, Owner]] = {}
+        self._conflicts: dict[PodUID, _Conflict] = {}
+        self._displaced: list[PodUID] = []
+        self._drifted = 0
         self._generation = 0
         self.usage = Usage()  # what each namespace holds, and the quotas
         self.bounds = Bounds(self._arrays, self.usage)
 
     # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def now(self) -> float:
+        """The ledger's clock: monotonic, in seconds."""
+        return self._clock()
+
     def put_card(self, node: NodeName, card: Card) -> None:
         """A node reports a card, or reports it again with other properties. Cards without memory are not counted."""
         place = self._places.get(card.uuid)
         if place is not None and place.card == card and place.node == node:
             return
-        if place is not None:
-            self.drop_card(card.uuid)
+        self.drop_card(card.uuid)
         self.usage.put_card(node, card)
-        if size(card) <= 0 or not card.healthy:
+        if size(card) <= 0:
+            return
+        if not card.healthy:
+            self._sick[card.uuid] = node, card
             return
         arrays = self._arrays if card.type == GPU else self._others
         column = arrays.column(node)
@@ -125,6 +148,7 @@ class Ledger:
     def drop_card(self, uuid: CardUUID) -> None:
         """The card is gone from its node; what pods hold of it stays recorded."""
         place = self._places.pop(uuid, None)
+        self._sick.pop(uuid, None)
         self.usage.drop_card(uuid)
         if place is not None:
             place.arrays.clear(place.slot, place.column)
@@ -190,6 +214,7 @@ class Ledger:
         refusal = (
             self._against_rules(placement)
             or self.usage.refuses(owner, charges(placement))
+            or self.misplaced(placement)
             or self._enter(uid, placement, State.ASSUMED, owner)
         )
         if refusal is None:
@@ -208,42 +233,80 @@ class Ledger:
         if entry is not None and entry.state is State.ASSUMED:
             self._leave(uid)
 
-    def observe(self, uid: PodUID, placement: Placement, owner: Owner | None = None) -> Refusal | None:
-        """A watch shows the pod bound with this placement. ``owner``: as before when it is not given.
+    def observe(
+        self, uid: PodUID, placement: Placement, owner: Owner | None = None, rank: Rank | None = None
+    ) -> Refusal | None:
+        """A watch shows the pod bound with this placement. ``owner`` and ``rank``: as before when they are not given.
 
-        Refused without a charge, and kept as a conflict, when the cards cannot hold it; refused without a change
-        when the pod is known to be bound with another placement.
+        Refused without a charge, and kept as a conflict, when the cards cannot hold it beside those that come before it
+        (``precedence``); those that come after it give way. Refused without a change when the pod is known to be bound
+        with another placement.
         """
-        entry = self._entries.get(uid)
-        who = owner or (entry.owner if entry else self._conflicts.get(uid, (placement, NOBODY))[1])
+        entry, before = self._entries.get(uid), self._conflicts.get(uid)
+        known = entry or before
+        who = owner or (known.owner if known else NOBODY)
+        place = rank if rank is not None else known.rank if known else LAST
         if entry is not None and entry.placement == placement:
             self.confirm(uid)
+            self.moved(uid)
+            self._ranked(uid, place)
             return None
         if entry is not None and entry.state is State.BOUND:
             return Refusal(Code.MALFORMED, "the placement was changed after the pod was bound; the change is ignored")
         if entry is not None:
             self._leave(uid)
-        refusal = self._enter(uid, placement, State.BOUND, who)
+        refusal = self._enter(uid, placement, State.BOUND, who, place)
         if refusal is None:
             self._conflicts.pop(uid, None)
-        else:
-            self._conflicts[uid] = placement, who
-        return refusal
+            return None
+        self._conflicts[uid] = _Conflict(placement, who, place)
+        return None if self._contest(uid) else refusal
+
+    def displaced(self) -> list[PodUID]:
+        """Pods that had to give way since the last question."""
+        found, self._displaced = self._displaced, []
+        return found
 
     def move(self, uid: PodUID, placement: Placement) -> Refusal | None:
-        """Put a known pod on other cards; a refusal leaves it where it was."""
+        """Put a known pod on other cards; a refusal leaves it where it was. Until ``moved``, the API server may show
+        either placement, so the cards of both are charged."""
         entry = self._entries.get(uid)
         if entry is None:
             return Refusal(Code.GONE, "the pod holds no placement")
+        unknown = next((c.card for c in charges(placement) if self._reported(c.card) is None), None)
+        if unknown is not None:  # how much others hold of it, nobody can compare with what it has
+            return Refusal(Code.NO_ROOM, f"card {unknown} is not reported by its node")
         self._leave(uid)
+        cost = charges(placement)
         refusal = (
             self._against_rules(placement)
-            or self.usage.refuses(entry.owner, charges(placement), before=entry.charges)
-            or self._enter(uid, placement, entry.state, entry.owner)
+            or self.usage.refuses(entry.owner, cost, before=entry.charges)
+            or self.misplaced(placement)
+            or self._check(cost)
         )
-        if refusal is not None:
-            self._restore(uid, entry)
+        if refusal is None:
+            both = larger(entry.charges, cost)
+            entry = msgspec.structs.replace(entry, placement=placement, charges=both, since=self._clock(), moving=True)
+        self._restore(uid, entry)
         return refusal
+
+    def moved(self, uid: PodUID) -> bool:
+        """The API server shows where the pod was moved to; whether that frees anything."""
+        entry = self._entries.get(uid)
+        if entry is None or not entry.moving:
+            return False
+        self._leave(uid)
+        self._restore(uid, msgspec.structs.replace(entry, charges=charges(entry.placement), moving=False))
+        return True
+
+    def misplaced(self, placement: Placement) -> Refusal | None:
+        """What is wrong where another node reports one of the cards. A pod that is bound holds it all the same: the
+        card was its own before it was carried away, or before somebody said so."""
+        for card in {s.card: None for c in placement.containers for s in c.slices}:
+            found = self._reported(card)
+            if found is not None and found[0] != placement.node:
+                return Refusal(Code.MALFORMED, f"card {card} is on {found[0]}, not on {placement.node}")
+        return None
 
     def release(self, uid: PodUID) -> Entry | None:
         """The pod finished or was deleted: what it held is free. Returns what it held."""
@@ -276,7 +339,7 @@ class Ledger:
 
     def conflicts(self) -> dict[PodUID, Placement]:
         """Pods whose recorded placement does not fit the cards, so that they hold nothing here."""
-        return {uid: placement for uid, (placement, _) in self._conflicts.items()}
+        return {uid: conflict.placement for uid, conflict in self._conflicts.items()}
 
     def node(self, name: str) -> NodeState | None:
         """The node's cards ordered by index, with what is free; None when it has reported none."""
@@ -329,6 +392,11 @@ class Ledger:
         self._entries[uid] = msgspec.structs.replace(entry, sent=True, since=self._clock())
         return entry.sent
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether a write is under way of which nobody knows what became of it."""
+        return any(e.moving or (e.sent and e.state is State.ASSUMED) for e in self._entries.values())
+
     def statistics(self) -> Statistics:
         states = [e.state for e in self._entries.values()]
         return Statistics(
@@ -338,7 +406,12 @@ class Ledger:
             bound=states.count(State.BOUND),
             conflicts=len(self._conflicts),
             generation=self._generation,
+            drifted=self._drifted,
         )
+
+    def drifted(self, count: int) -> None:
+        """So many holds differed from what the API server shows."""
+        self._drifted += count
 
     def audit(self) -> list[CardUUID]:
         """Cards whose running totals differ from the sum of the entries: always empty unless there is a bug."""
@@ -353,11 +426,41 @@ class Ledger:
 
     # ── the only code that changes capacity ──────────────────────────────────────────────────────────────────────
 
-    def _enter(self, uid: PodUID, placement: Placement, state: State, owner: Owner) -> Refusal | None:
+    def _ranked(self, uid: PodUID, rank: Rank) -> None:
+        """More is known of when the pod was granted its cards: somebody whose claim is older may have been refused."""
+        entry = self._entries[uid]
+        if entry.rank == rank:
+            return
+        self._entries[uid] = msgspec.structs.replace(entry, rank=rank)
+        for other in [o for o, c in self._conflicts.items() if (c.rank, o) < (rank, uid)]:
+            if other in self._conflicts:
+                self._contest(other)
+
+    def _contest(self, uid: PodUID) -> bool:
+        """Whether the pod gets its cards when those that come after it give way, who then take what is left."""
+        if self._conflicts[uid].rank == LAST:
+            return False
+        held = {u: e for u, e in self._entries.items() if e.state is State.BOUND and not e.moving}
+        claims: dict[PodUID, Entry | _Conflict] = {**held, **self._conflicts}
+        order = contested(uid, claims)
+        for other in order:
+            self._leave(other)
+        for other in order:
+            claim = claims[other]
+            if self._enter(other, claim.placement, State.BOUND, claim.owner, claim.rank) is None:
+                self._conflicts.pop(other, None)
+            else:
+                self._conflicts[other] = _Conflict(claim.placement, claim.owner, claim.rank)
+                self._displaced += [other] if other in held else []
+        return uid in self._entries
+
+    def _enter(
+        self, uid: PodUID, placement: Placement, state: State, owner: Owner, rank: Rank = LAST
+    ) -> Refusal | None:
         cost = charges(placement)
-        refusal = self._check(placement, cost)
+        refusal = self._check(cost)
         if refusal is None:
-            self._restore(uid, Entry(state, placement, cost, self._clock(), owner))
+            self._restore(uid, Entry(state, placement, cost, self._clock(), owner, rank=rank))
         return refusal
 
     def _restore(self, uid: PodUID, entry: Entry) -> None:
@@ -379,17 +482,20 @@ class Ledger:
                 del self._held[charge.card]
             self._write(charge.card)
 
-    def _check(self, placement: Placement, cost: Sequence[Charge]) -> Refusal | None:
+    def _check(self, cost: Sequence[Charge]) -> Refusal | None:
         for charge in cost:
-            place = self._places.get(charge.card)
-            if place is None:
+            found = self._reported(charge.card)
+            if found is None:
                 continue  # reported later, or never: then the agent refuses the container
-            if place.node != placement.node:
-                return Refusal(Code.MALFORMED, f"card {charge.card} is on {place.node}, not on {placement.node}")
-            refusal = check(place.card, self._held.get(charge.card, Held()), charge, slots=self._slots)
+            refusal = check(found[1], self._held.get(charge.card, Held()), charge, slots=self._slots)
             if refusal is not None:
                 return refusal
         return None
+
+    def _reported(self, uuid: CardUUID) -> tuple[NodeName, Card] | None:
+        """The card, healthy or not, and its node."""
+        place = self._places.get(uuid)
+        return self._sick.get(uuid) if place is None else (place.node, place.card)
 
     def _against_rules(self, placement: Placement) -> Refusal | None:
         """What the rules about cuts have against a placement that is still to be made."""

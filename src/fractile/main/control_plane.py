@@ -7,11 +7,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 
+from fractile.control.audit import Audit
 from fractile.control.beliefs import Known
 from fractile.control.doubt import Doubt
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
@@ -37,7 +37,6 @@ from fractile.ledger.ledger import Ledger
 from fractile.main.classes import Classes, in_turn
 from fractile.main.classes import option as default_classes_option
 from fractile.main.clients import OPEN_TO_ALL, clients_of
-from fractile.main.collector import seldom
 from fractile.main.debugging import Debug, debugging
 from fractile.main.debugging import option as debug_option
 from fractile.main.families import family_options
@@ -50,6 +49,7 @@ from fractile.main.placing import QPS, GlobalChoice, sweeping
 from fractile.main.placing import options as placement_options
 from fractile.main.preemption import Evictions
 from fractile.main.quota import QuotaOptions, Quotas, quota_command_options
+from fractile.main.rebuild import rebuild
 from fractile.main.scoring import Scoring, ScoringOptions, options_of, scoring_options
 from fractile.main.serving import Options, serve
 from fractile.main.sharing import Sharing
@@ -265,6 +265,7 @@ async def _lead(
             wall_ns=time.time_ns,
             dialects=dialects,
             classes=classes,
+            term=lambda: term.name,
         )
         pod_feed = PodFeed(
             ledger=ledger,
@@ -275,6 +276,7 @@ async def _lead(
             needs_repair=repair.request,
             dialects=dialects,
             eased=wakeup.eased,
+            named=lambda uid: evictions.residents.named(uid),
         )
         cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed) if sharing else None
         evictions = Evictions(client, ledger, waiting, classes)
@@ -303,6 +305,7 @@ async def _lead(
             gone=in_turn(lambda gone: class_feed.gone(gone.name), upkeep.control.class_gone),
         )
         classed = [class_objects] if "class" in dialects else []  # else there may be no right to watch them
+        audit = Audit(ledger=ledger, feed=pod_feed, client=client, warn=events.emit)
         doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
         cards = Reflector(
             client,
@@ -361,6 +364,10 @@ async def _lead(
             tally=tally,
         )
         rebuilt = asyncio.Event()
+
+        def began() -> None:
+            rebuilt.set()
+            wakeup.eased_everywhere()
 
         def ready() -> bool:
             return rebuilt.is_set() and term.leading()
@@ -422,9 +429,16 @@ async def _lead(
                 for coroutine in (
                     cards.run(),
                     *[watch.run() for watch in classed],
-                    _rebuild([watch.synced for watch in first], pods, rebuilt, ledger, wakeup.eased_everywhere),
+                    rebuild(
+                        [watch.synced for watch in first],
+                        pods,
+                        ledger,
+                        quiet=term.quiet,
+                        begin=repair.begin,
+                        after=[repair.run, audit.run],
+                        rebuilt=began,
+                    ),
                     *quotas.loops(),
-                    repair.run(),
                     wakeup.run(),
                     doubt.run(),
                     events.run(),
@@ -438,29 +452,6 @@ async def _lead(
                 ):
                     tasks.create_task(coroutine)
         finally:
+            term.unsettled(ledger.unsettled)
             stage.clear()
             debug.clear()
-
-
-async def _rebuild(
-    first: Sequence[asyncio.Event],
-    pods: Reflector[QueuedPod],
-    rebuilt: asyncio.Event,
-    ledger: Ledger,
-    wake: Callable[[], None],
-) -> None:
-    """Cards, labels, quotas first, so that a hold that its card cannot bear is seen at once; then pods; then an audit;
-    then ready. Who waits is looked at again: what was freed before, nobody here has seen."""
-    log = logging.getLogger(__name__)
-    started = time.monotonic()
-    async with asyncio.TaskGroup() as tasks:
-        with seldom():
-            for synced in first:
-                await synced.wait()
-            tasks.create_task(pods.run())
-            await pods.synced.wait()
-        if wrong := ledger.audit():  # a bug; to stop would help nobody
-            log.error("audit failed cards=%d first=%s", len(wrong), wrong[0])
-        rebuilt.set()
-        wake()
-        log.info("ready pods=%d ledger=%s seconds=%.2f", len(pods), ledger.statistics(), time.monotonic() - started)

@@ -29,7 +29,7 @@ from fractile.control.tally import Standing, Tally
 from fractile.control.waiting import WaitingPods
 from fractile.errors import FractileError
 from fractile.extender.verbs import Verb
-from fractile.kube.client import KubeClient
+from fractile.kube.client import BIND_SECONDS, KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.kube.lease import DEFAULT, LeaderElector, Timing
 from fractile.ledger.ledger import Ledger
@@ -42,6 +42,8 @@ DEFAULT_LEASE = "fractile-system/fractile-control-plane"
 PAUSE_AT = "FRACTILE_TEST_PAUSE_AT"  # environment: "assumed" or "allowed", see ``_Pausing``
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+QUIET = BIND_SECONDS + 0.5  # after the lease has changed hands nothing is admitted for who led before
 
 WAITS = "this replica of fractile waits until it leads; ask the one that is ready"
 
@@ -102,11 +104,14 @@ def options(command: Command) -> Command:
 
 class Term(msgspec.Struct, frozen=True):
     """One lead. ``left``: seconds for which it surely lasts; ``name`` stands in every Binding, "" without a lease.
-    ``reached`` is told the steps of a bind."""
+    ``reached`` is told the steps of a bind. ``quiet``: seconds after which no write of the leader before arrives any
+    more. ``unsettled`` is told, when the work ends, whether a write of this lead still may."""
 
     left: Callable[[], float]
     name: str = ""
     reached: Callable[[str], None] = lambda step: None
+    quiet: float = 0.0
+    unsettled: Callable[[bool], None] = lambda unsettled: None
 
     def leading(self) -> bool:
         return self.left() > 0
@@ -156,8 +161,43 @@ async def in_terms(lease: LeaseOptions, access: Credentials, work: Callable[[Ter
     async with KubeClient(access, timeout=5.0) as client:  # the lease's own: no fence, and no others to wait for
         elector = LeaderElector(client, namespace=namespace, name=name, identity=lease.identity, timing=lease.timing)
         pausing = _Pausing(lambda: elector.left, wanted=os.environ.get(PAUSE_AT, ""))
-        while True:
-            await elector.run(lambda: work(Term(pausing.left, elector.term, pausing.reached)))
+        await one_after_another(elector, work, left=pausing.left, reached=pausing.reached)
+
+
+async def one_after_another(
+    elector: LeaderElector,
+    work: Callable[[Term], Awaitable[None]],
+    *,
+    left: Callable[[], float],
+    reached: Callable[[str], None] = lambda step: None,
+) -> None:
+    """One lead after the other, until cancelled. What an earlier one left running may write nothing in a later one."""
+    while True:
+        lead = _Lead(left)
+
+        async def one(lead: _Lead = lead) -> None:
+            quiet = QUIET if elector.inherited else 0.0
+            try:
+                await work(Term(lead.left, elector.term, reached, quiet, lead.leave))
+            finally:
+                lead.over = True
+
+        await elector.run(one, settled=lambda lead=lead: not lead.unsettled)
+
+
+class _Lead:
+    """What is said of one lead while it lasts and when it is over."""
+
+    def __init__(self, left: Callable[[], float]) -> None:
+        self._left = left
+        self.over = False
+        self.unsettled = False
+
+    def left(self) -> float:
+        return 0.0 if self.over else self._left()
+
+    def leave(self, unsettled: bool) -> None:
+        self.unsettled = unsettled
 
 
 def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -87,6 +87,27 @@ def charges(placement: Placement) -> tuple[Charge, ...]:
     )
 
 
+def larger(one: Iterable[Charge], other: Iterable[Charge]) -> tuple[Charge, ...]:
+    """What is taken of each card by a pod that has one of two placements, and nobody knows which."""
+    found = {charge.card: charge for charge in one}
+    for b in other:
+        a = found.get(b.card)
+        found[b.card] = b if a is None else _larger(a, b)
+    return tuple(found.values())
+
+
+def _larger(a: Charge, b: Charge) -> Charge:
+    return Charge(
+        a.card,
+        max(a.memory, b.memory),
+        max(a.cores, b.cores),
+        a.coreless or b.coreless,
+        max(a.slots, b.slots),
+        max(a.slices, b.slices),
+        max(a.shares, b.shares),
+    )
+
+
 def _whole(s: Slice) -> Charge:
     """What a slice costs that is all there is of its pod."""
     return Charge(s.card, s.memory, s.cores, not (s.cores or s.shares), s.slots, 1, s.shares)

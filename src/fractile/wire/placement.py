@@ -19,6 +19,7 @@ from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent
 
 ANNOTATION = "fractile.dev/placement"
 CHOICE_ANNOTATION = "fractile.dev/kubelet-choice"  # same format: the cards that kubelet really chose
+LEADER = "fractile.dev/leader"  # the term in which the placement was decided (kube/lease.py)
 VERSION = 1
 MAX_LENGTH = 256 * 1024  # Kubernetes' own limit for all annotations of an object
 MAX_CONTAINERS = 256
@@ -90,6 +91,14 @@ def decode(text: str) -> Placement:
             for name, c in raw.containers.items()
         ),
     )
+
+
+def recorded(text: str) -> Placement | None:
+    """The placement; None for a text that is none."""
+    try:
+        return decode(text)
+    except WireError:
+        return None
 
 
 def _check_version(text: str) -> None:

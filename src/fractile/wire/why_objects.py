@@ -3,12 +3,10 @@
 import msgspec
 
 from fractile.wire.manifests import PlannedPod
-from fractile.wire.objects import KubeStruct, ObjectMeta, PodStatus
+from fractile.wire.objects import ContainerState, ContainerStatus, KubeStruct, ObjectMeta, PodCondition, PodStatus
 
 
-class Condition(KubeStruct, frozen=True):
-    type: str = ""
-    status: str = ""
+class Condition(PodCondition, frozen=True):
     reason: str = ""
     message: str = ""
 
@@ -18,21 +16,21 @@ class Waiting(KubeStruct, frozen=True):
     message: str = ""
 
 
-class ContainerState(KubeStruct, frozen=True):
+class ObservedState(ContainerState, frozen=True):
     waiting: Waiting | None = None
 
 
-class ContainerStatus(KubeStruct, frozen=True):
+class ObservedContainer(ContainerStatus, frozen=True):
     name: str = ""
-    state: ContainerState | None = None
+    state: ObservedState | None = None
 
 
 class ObservedStatus(PodStatus, frozen=True):
     reason: str = ""
     message: str = ""
     conditions: list[Condition] | None = None
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ObservedContainer] | None = None
+    init_container_statuses: list[ObservedContainer] | None = None
 
 
 class ObservedPod(PlannedPod, frozen=True):

@@ -1,0 +1,54 @@
+"""Who keeps a card that was promised to more pods than it can hold: who was granted it first.
+
+That should never be, but a write may arrive later than anybody could know, and a rebuild sees pods in the order of
+their names. So each bound pod has a rank, which any reader of the API can work out alone, agents too: who holds what
+does not depend on the order in which pods are seen.
+"""
+
+from collections.abc import Mapping
+from typing import NewType, Protocol
+
+from fractile.model.placement import Placement
+from fractile.model.units import CardUUID, PodUID
+
+Rank = NewType("Rank", int)  # the smaller one keeps; of two that are equal, the pod with the smaller UID
+
+_TIME = 10**14  # the digits of 2026-01-01T00:00:00Z
+LAST = Rank(2 * _TIME * _TIME)  # of a pod that no watch has shown bound yet
+
+
+def rank(*, waits: bool, bound: str, created: str) -> Rank:
+    """``waits``: no container of the pod has run; one that has was let in by its node when there was room. ``bound``:
+    when the API server bound it (condition PodScheduled), ``created``: when it was created; RFC 3339, in seconds."""
+    return Rank((waits * _TIME + _digits(bound)) * _TIME + _digits(created))
+
+
+def _digits(time: str) -> int:
+    found = time[:4] + time[5:7] + time[8:10] + time[11:13] + time[14:16] + time[17:19]
+    return int(found) if len(found) == 14 and found.isascii() and found.isdigit() else _TIME - 1
+
+
+class Claim(Protocol):
+    """What is known of a pod that holds cards, or should."""
+
+    @property
+    def placement(self) -> Placement: ...
+
+    @property
+    def rank(self) -> Rank: ...
+
+
+def contested(first: PodUID, claims: Mapping[PodUID, Claim]) -> list[PodUID]:
+    """The pod, and all that come after it and share a card with it, or with one of these: by rank. Nobody else's hold
+    depends on what it gets."""
+    start = claims[first].rank, first
+    later = {uid: _cards(c.placement) for uid, c in claims.items() if (c.rank, uid) > start}
+    found, reached = {first}, _cards(claims[first].placement)
+    while more := [uid for uid, cards in later.items() if uid not in found and cards & reached]:
+        found.update(more)
+        reached = reached.union(*(later[uid] for uid in more))
+    return sorted(found, key=lambda uid: (claims[uid].rank, uid))
+
+
+def _cards(placement: Placement) -> frozenset[CardUUID]:
+    return frozenset(s.card for c in placement.containers for s in c.slices)

@@ -1,0 +1,126 @@
+"""Who keeps a card that was promised twice: who was granted it first, in whatever order the pods are seen."""
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fractile.ledger.ledger import Ledger
+from fractile.ledger.precedence import LAST, Rank, rank
+from fractile.model.placement import Placement
+from fractile.model.units import PodUID
+from tests.builders import CARD_MEMORY as FULL
+from tests.builders import cards, cluster, on_card, piece, placement
+from tests.builders import given as container_of
+
+A, B, C = PodUID("a"), PodUID("b"), PodUID("c")
+EARLY, LATE = "2026-01-01T10:00:00Z", "2026-01-01T10:00:01Z"
+
+
+def at(bound: str, *, waits: bool = True, created: str = EARLY) -> Rank:
+    return rank(waits=waits, bound=bound, created=created)
+
+
+def ledger() -> Ledger:
+    return cluster({"n1": cards("n1")})
+
+
+def test_who_has_run_comes_before_who_was_bound_earlier_and_that_before_who_is_older() -> None:
+    order = [at(LATE, waits=False), at(EARLY), at(LATE, created=EARLY), at(LATE, created=LATE), at(""), LAST]
+    assert order == sorted(order)
+    assert len(set(order)) == len(order)
+
+
+def test_the_pod_that_was_granted_the_card_first_keeps_it_though_it_is_seen_later() -> None:
+    books = ledger()
+    assert books.observe(A, on_card(0, FULL), rank=at(LATE)) is None
+    assert books.observe(B, on_card(0, FULL), rank=at(EARLY)) is None
+    assert {uid for uid, _ in books.entries()} == {B}
+    assert list(books.conflicts()) == [A]
+    assert books.displaced() == [A]
+    assert books.displaced() == []
+    assert books.audit() == []
+
+
+def test_the_later_one_is_the_conflict_when_it_is_seen_later_too() -> None:
+    books = ledger()
+    books.observe(B, on_card(0, FULL), rank=at(EARLY))
+    assert books.observe(A, on_card(0, FULL), rank=at(LATE)) is not None
+    assert (list(books.conflicts()), books.displaced()) == ([A], [])
+
+
+def test_the_pod_whose_containers_run_gets_its_card_back_from_one_that_only_was_bound() -> None:
+    books = ledger()
+    books.observe(A, on_card(0, FULL), rank=at(EARLY))
+    books.observe(B, on_card(0, FULL), rank=at(LATE))
+    assert list(books.conflicts()) == [B]
+    books.observe(B, on_card(0, FULL), rank=at(LATE, waits=False))
+    assert list(books.conflicts()) == [A]
+
+
+def test_an_assumption_gives_way_once_it_is_seen_to_be_later() -> None:
+    books = ledger()
+    assert books.assume(A, on_card(0, FULL)) is None
+    assert books.observe(B, on_card(0, FULL), rank=at(EARLY)) is not None  # a Binding of ours is on its way
+    books.observe(A, on_card(0, FULL), rank=at(LATE))
+    assert ({uid for uid, _ in books.entries()}, list(books.conflicts())) == ({B}, [A])
+
+
+def test_who_gives_way_leaves_the_others_of_the_card_alone() -> None:
+    books = ledger()
+    books.observe(A, on_card(0, 5000), rank=at(LATE))
+    books.observe(B, on_card(0, FULL - 5000), rank=at(LATE, created=LATE))
+    assert books.observe(C, on_card(0, 5000), rank=at(EARLY)) is None
+    assert {uid for uid, _ in books.entries()} == {A, C}
+
+
+def test_a_pod_of_which_nothing_is_known_takes_nothing_away() -> None:
+    books = ledger()
+    books.observe(B, on_card(0, FULL))
+    assert books.observe(A, on_card(0, FULL)) is not None
+    assert list(books.conflicts()) == [A]
+
+
+def test_a_conflict_is_charged_when_there_is_room_again() -> None:
+    books = ledger()
+    books.observe(A, on_card(0, FULL), rank=at(LATE))
+    books.observe(B, on_card(0, FULL), rank=at(EARLY))
+    books.release(B)
+    assert books.observe(A, books.conflicts()[A]) is None
+    assert books.conflicts() == {}
+
+
+def _placed(code: int) -> Placement:
+    size = (4000, 8000, 12_000, FULL)[code % 4]
+    if code < 4:
+        return on_card(0, size)
+    if code < 8:
+        return on_card(1, size)
+    first, second = (piece(f"GPU-n1-{i}", size) for i in range(2))
+    return placement(container_of("main", first, second))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 11), st.integers(0, 9), st.booleans()), min_size=1, max_size=9),
+    st.integers(0, 99),
+)
+def test_the_order_in_which_pods_are_seen_decides_nothing(pods: list[tuple[int, int, bool]], seed: int) -> None:
+    """The one who is granted first takes its cards, then the next: the same in any order."""
+    claims = [
+        (PodUID(f"p{i}"), _placed(code), at(f"2026-01-01T10:00:0{second}Z", waits=waits))
+        for i, (code, second, waits) in enumerate(pods)
+    ]
+    room: dict[str, int] = {"GPU-n1-0": FULL, "GPU-n1-1": FULL}
+    wanted: set[str] = set()
+    for uid, placed, _ in sorted(claims, key=lambda c: (c[2], c[0])):
+        needed: dict[str, int] = {s.card: s.memory for c in placed.containers for s in c.slices}
+        if all(room[card] >= size for card, size in needed.items()):
+            wanted.add(uid)
+            room = {card: left - needed.get(card, 0) for card, left in room.items()}
+    books = ledger()
+    random.Random(seed).shuffle(claims)
+    for uid, placed, place in claims:
+        books.observe(uid, placed, rank=place)
+    assert {uid for uid, _ in books.entries()} == wanted
+    assert books.audit() == []
