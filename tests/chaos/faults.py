@@ -5,6 +5,8 @@ restart  SIGTERM, and the same
 pause    SIGSTOP, and SIGCONT after so many seconds
 cut      its connections through its link are closed, and new ones refused, for so many seconds
 stall    nothing passes through its link, and nobody is told, for so many seconds
+mute     what it asks through its link is done, and no answer comes, for so many seconds
+late     what it asks through its link arrives late for so many seconds, by half as many, whoever waits for it
 """
 
 from collections.abc import Sequence
@@ -23,10 +25,13 @@ class Kind(StrEnum):
     PAUSE = "pause"
     CUT = "cut"
     STALL = "stall"
+    MUTE = "mute"
+    LATE = "late"
 
 
 PROCESS = (Kind.KILL, Kind.RESTART, Kind.PAUSE)
 LINK = (Kind.CUT, Kind.STALL)
+WRITES = (Kind.MUTE, Kind.LATE)  # of who binds: a write that had no answer and was done, or is done later
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -80,7 +85,7 @@ def targets(nodes: Sequence[str], replicas: Sequence[str], links: Sequence[str])
         Target("etcd", PROCESS),
         Target("kube-apiserver", PROCESS),
         Target("kube-scheduler", PROCESS, 2),
-        *(Target(name, both, 3) for name in replicas),
+        *(Target(name, both + WRITES, 3) for name in replicas),
         *(Target(f"{node}/agent", both, 2) for node in nodes),
         *(Target(f"{node}/kubelet", both) for node in nodes),
         *(Target(link, LINK) for link in links),

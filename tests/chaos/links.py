@@ -23,6 +23,9 @@ class Link:
         self._upstream = upstream
         self._flows = asyncio.Event()
         self._flows.set()
+        self._answers = asyncio.Event()
+        self._answers.set()
+        self._late = 0.0
         self._cut = False
         self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
@@ -42,6 +45,7 @@ class Link:
         """Close what is open, refuse what comes."""
         self._cut = True
         self._flows.set()
+        self._answers.set()
         for writer in list(self._open):
             writer.transport.abort()
 
@@ -49,9 +53,19 @@ class Link:
         """Let nothing through, and tell nobody."""
         self._flows.clear()
 
+    def mute(self) -> None:
+        """What is asked arrives and is done; no answer comes back."""
+        self._answers.clear()
+
+    def delay(self, seconds: float) -> None:
+        """What is asked arrives so much later, also when whoever asked waits no more."""
+        self._late = seconds
+
     def restore(self) -> None:
         self._cut = False
+        self._late = 0.0
         self._flows.set()
+        self._answers.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -70,17 +84,21 @@ class Link:
         self._open |= {writer, inner_writer}
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._copy(reader, inner_writer))
-                tasks.create_task(self._copy(inner_reader, writer))
+                tasks.create_task(self._copy(reader, inner_writer, asked=True))
+                tasks.create_task(self._copy(inner_reader, writer, asked=False))
         finally:
             self._open -= {writer, inner_writer}
             inner_writer.close()
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, asked: bool) -> None:
         """Until the one side ends; the other is then told."""
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK):
                 await self._flows.wait()
+                if asked:
+                    await asyncio.sleep(self._late)
+                else:
+                    await self._answers.wait()
                 writer.write(data)
                 await writer.drain()
         with contextlib.suppress(OSError, RuntimeError):

@@ -6,7 +6,7 @@ import signal
 from fractile.cluster import component, processes
 from fractile.cluster.component import Component
 from fractile.cluster.layout import Layout
-from tests.chaos.faults import Fault, Kind
+from tests.chaos.faults import LINK, WRITES, Fault, Kind
 from tests.chaos.links import Link
 
 _WATCH = 0.3  # seconds between two looks at what runs
@@ -24,9 +24,17 @@ class Players:
 
     async def play(self, fault: Fault) -> bool:
         """Do it, wait, undo it; False when there was nobody to do it to."""
-        if fault.kind in (Kind.CUT, Kind.STALL):
+        if fault.kind in LINK + WRITES:
             link = self.links[fault.target]
-            link.cut() if fault.kind is Kind.CUT else link.stall()
+            match fault.kind:
+                case Kind.CUT:
+                    link.cut()
+                case Kind.STALL:
+                    link.stall()
+                case Kind.MUTE:
+                    link.mute()
+                case _:
+                    link.delay(fault.seconds / 2)
             await asyncio.sleep(fault.seconds)
             link.restore()
             return True

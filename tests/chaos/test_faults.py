@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.faults import GAP, LINK, LONGEST, PROCESS, SHORTEST, Kind, Target, schedule, targets
+from tests.chaos.faults import GAP, LINK, LONGEST, PROCESS, SHORTEST, WRITES, Kind, Target, schedule, targets
 
 ALL = targets(["n1", "n2"], ["a", "b"], ["link"])
 
@@ -42,4 +42,4 @@ def test_faults_are_in_order_within_the_round_and_apart(seed: int, turn: int, se
 def test_every_program_is_hit_in_every_way_sooner_or_later() -> None:
     hit = {(f.target, f.kind) for turn in range(300) for f in schedule(1, turn, ALL, seconds=30, count=14)}
     assert hit == {(t.name, kind) for t in ALL for kind in t.kinds}
-    assert {kind for _, kind in hit} == set(PROCESS + LINK)
+    assert {kind for _, kind in hit} == set(PROCESS + LINK + WRITES)

@@ -65,6 +65,41 @@ async def test_a_cut_ends_what_is_open_and_refuses_what_comes_until_it_is_mended
         writer.close()
 
 
+async def test_a_muted_link_does_what_is_asked_and_keeps_the_answer() -> None:
+    async with linked() as link:
+        reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
+        assert await ask(reader, writer) == b"HELLO"
+        link.mute()
+        with pytest.raises(TimeoutError):
+            await ask(reader, writer, 0.2)
+        link.restore()
+        assert await reader.read(5) == b"HELLO"
+        writer.close()
+
+
+async def test_what_is_late_arrives_though_nobody_waits_for_it() -> None:
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    link = Link("x", lambda: ("127.0.0.1", server.sockets[0].getsockname()[1]))
+    await link.listen()
+    link.delay(0.3)
+    _, writer = await asyncio.open_connection("127.0.0.1", link.port)
+    writer.write(b"bind")
+    await writer.drain()
+    writer.close()
+    await asyncio.sleep(0.1)
+    assert heard == []
+    await asyncio.sleep(0.5)
+    assert heard == [b"bind"]
+    await link.close()
+    server.close()
+
+
 async def test_a_stall_lets_nothing_through_and_loses_nothing() -> None:
     async with linked() as link:
         reader, writer = await asyncio.open_connection("127.0.0.1", link.port)
