@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 ARGS ?=
 
-.PHONY: help install demo test test-versions test-chart chaos soak bench dist image chart lint format proto clean up down
+.PHONY: help install demo test test-versions test-chart chaos model soak bench dist image chart lint format proto clean up down
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test-chart: $(INSTALLED) ## install, upgrade and remove the chart on a local clu
 
 chaos: $(INSTALLED) ## kill, pause and cut off programs of a local cluster under pods that come and go: make chaos MINUTES=20 SEED=1
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+model: $(INSTALLED) ## play histories of bad luck against ledger, bind and feeds, judged by the API server's own truth: make model OPS=10000000 SEEDS=100
+	@$(BIN)/python -m tests.history $(if $(OPS),--ops $(OPS)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: $(INSTALLED) ## an hour of pods that come and go, and whether memory or descriptors grow: make soak MINUTES=60
 	@$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)

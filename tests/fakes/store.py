@@ -260,6 +260,9 @@ class Store:
         for kept in ("annotations", "labels"):
             if meta.get(kept):
                 bound["metadata"][kept] = {**(bound["metadata"].get(kept) or {}), **meta[kept]}
+        said = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _now()}
+        others = [c for c in as_dict(bound.get("status")).get("conditions") or () if c.get("type") != "PodScheduled"]
+        bound["status"] = {**as_dict(bound.get("status")), "conditions": [*others, said]}
         self._write(at, pod, bound)
 
     def _update(self, at: Place, before: Json, after: Json, *, manager: str = "update", by_apply: bool = False) -> Json:

@@ -209,6 +209,7 @@ async def late_binding(
     assert not server.writes(path="/binding")
     await new.ready(SECONDS + 5 + QUIET)
     assert await bind(new, prompt) == ""
+    await asyncio.sleep(1.1)  # the API server says in whole seconds when a pod was bound
     os.kill(old.pid, signal.SIGCONT)
     return old, new, late, prompt, await asking
 
