@@ -262,4 +262,4 @@ def test_a_device_that_says_something_else_under_a_bound_pod_keeps_the_pod() -> 
 def test_uuids_of_devices_are_no_uuids_of_cards() -> None:
     ledger = cluster({"n1": [card(), device()]})
     assert ledger.arrays.cells.keys() == {card_uuid("n1", 0)}
-    assert ledger.others.cells.keys() == {CardUUID("infiniband-n1-0")}
+    assert ledger.others.cells.keys() == {CardUUID("infiniband-0.n1")}

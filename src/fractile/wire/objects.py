@@ -74,9 +74,13 @@ class PodCondition(KubeStruct, frozen=True):
     last_transition_time: str | None = None
 
 
+class Present(KubeStruct, frozen=True):
+    """An object of which only its presence matters."""
+
+
 class ContainerState(KubeStruct, frozen=True):
-    running: msgspec.Raw = msgspec.Raw()
-    terminated: msgspec.Raw = msgspec.Raw()
+    running: Present | None = None
+    terminated: Present | None = None
 
 
 class ContainerStatus(KubeStruct, frozen=True):
@@ -104,7 +108,7 @@ class PodStatus(KubeStruct, frozen=True):
             return True
         statuses = [*(self.init_container_statuses or ()), *(self.container_statuses or ())]
         states = [state for one in statuses for state in (one.state, one.last_state) if state is not None]
-        return any(bytes(state.running) or bytes(state.terminated) for state in states)
+        return any(state.running is not None or state.terminated is not None for state in states)
 
 
 class Pod(KubeStruct, frozen=True):
