@@ -1,10 +1,12 @@
 """A pod's own mounts leave the library and its limits where the agent puts them."""
 
 import posixpath
+import re
 from collections.abc import Mapping
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,8 +58,32 @@ def test_what_is_refused_is_what_the_normal_form_of_the_path_meets(words: list[s
     assert fence.covers(path) == (".." in words or meets)
 
 
-def test_the_policy_of_the_api_server_names_the_same_places() -> None:
-    assert all(f"'{place}/'" in objects.manifests() for place in fence.OURS)
+def literals(variable: str) -> list[str]:
+    """The texts in an expression of the API server's policy."""
+    documents = yaml.safe_load_all(objects.manifests())
+    found = next(d for d in documents if d["metadata"]["name"] == "mounts.fractile.dev" and "variables" in d["spec"])
+    expression = next(v["expression"] for v in found["spec"]["variables"] if v["name"] == variable)
+    return re.findall(r"'([^']*)'", expression)
+
+
+*WORDS_OF_POLICY, PARENTS = literals("near")
+UPWARD, PLACES = literals("refused")[0], "".join(literals("refused")[1:])
+
+
+def the_policy_refuses(path: str) -> bool:
+    near = any(word in path for word in WORDS_OF_POLICY) or re.search(PARENTS, path) is not None
+    return near and any(re.search(pattern, path) for pattern in (UPWARD, PLACES))
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=8), st.booleans())
+def test_the_policy_of_the_api_server_refuses_the_same_paths(words: list[str], rooted: bool) -> None:
+    path = ("/" if rooted else "") + "/".join(words)
+    assert the_policy_refuses(path) == fence.covers(path)
+
+
+@pytest.mark.parametrize("place", fence.OURS)
+def test_the_policy_of_the_api_server_knows_each_place(place: str) -> None:
+    assert the_policy_refuses(place)
 
 
 async def test_a_container_with_such_a_mount_does_not_start() -> None:
