@@ -284,7 +284,7 @@ def test_it_has_the_rights_of_the_manifest_and_no_others(thief: Thief) -> None:
         given -= READER
         assert given == {
             *((verb, "pods") for verb in ("get", "list", "watch", "patch", "delete")),
-            *(("get", what) for what in ("nodes", "namespaces")),
+            *(("get", what) for what in ("nodes", "namespaces", "runtimeclasses")),
             *((verb, "events") for verb in ("create", "patch")),
             *((verb, "extendedresources") for verb in ("create", "patch", "delete")),
             ("patch", "extendedresources/status"),

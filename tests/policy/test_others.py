@@ -31,15 +31,20 @@ def ib(name: str = "main", units: int = 1, role: Role = Role.APP) -> ContainerRe
     return by_class(IB, units, name, slot=DEVICE_SLOT, role=role)
 
 
+def number(card: str) -> str:
+    """Of a card KIND-NODE-NUMBER, or a device KIND-NUMBER.NODE."""
+    return card.partition(".")[0].rpartition("-")[2]
+
+
 def given(found: object) -> dict[str, list[str]]:
     """The devices of each container, by the ends of their ids."""
     assert isinstance(found, Placement), found
-    return {c.container: [s.card.rpartition("-")[2] for s in c.slices if s.shares] for c in found.containers}
+    return {c.container: [number(s.card) for s in c.slices if s.shares] for c in found.containers}
 
 
 def cards_of(found: object) -> dict[str, list[str]]:
     assert isinstance(found, Placement), found
-    return {c.container: sorted(s.card.rpartition("-")[2] for s in c.slices if not s.shares) for c in found.containers}
+    return {c.container: sorted(number(s.card) for s in c.slices if not s.shares) for c in found.containers}
 
 
 @pytest.mark.parametrize("place", ["numaNode", "interconnectGroup"])
