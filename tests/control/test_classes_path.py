@@ -159,5 +159,5 @@ async def test_a_whole_card_may_become_another_whole_card(p: Plane) -> None:
     await bind(p, "p", asks("whole"))
     choose(p, placed(given("main", piece(card_uuid("n1", 2), 32510, 100))))
     async with running(p):
-        await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
-    assert p.free() == [FULL, FULL, 0]
+        await until(lambda: p.free() == [FULL, FULL, 0])
+    assert placement.CHOICE_ANNOTATION not in p.annotations()
