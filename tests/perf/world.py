@@ -34,8 +34,15 @@ _POD = (
     b'"requests":{"aliyun.com/gpu-mem":"%(memory)d","cpu":"2"}},"terminationMessagePath":"/dev/termination-log"}],'
     b'"restartPolicy":"Always","dnsPolicy":"ClusterFirst","serviceAccountName":"default","nodeName":"%(node)s",'
     b'"schedulerName":"default-scheduler","priority":0,"preemptionPolicy":"PreemptLowerPriority"},"status":{"phase":'
-    b'"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-11-21T04:31:05Z"}],"hostIP":'
-    b'"10.0.0.1","podIP":"10.244.0.5","startTime":"2026-11-21T04:31:03Z","qosClass":"Burstable"}}'
+    b'"Running","conditions":[%(conditions)s],"hostIP":"10.0.0.1","podIP":"10.244.0.5","startTime":"2026-11-21T04:31:03Z",'
+    b'"containerStatuses":[{"name":"main","state":{"running":{"startedAt":"2026-11-21T04:31:05Z"}},"lastState":{},"ready":true,'
+    b'"restartCount":0,"image":"registry.example/inference:1","imageID":"sha256:0123456789abcdef","containerID":'
+    b'"containerd://0123456789abcdef","started":true}],"qosClass":"Burstable"}}'
+)
+_CONDITIONS = b",".join(
+    b'{"type":"%s","observedGeneration":1,"status":"True","lastProbeTime":null,"lastTransitionTime":"2026-11-21T04:31:05Z"}'
+    % kind
+    for kind in (b"PodReadyToStartContainers", b"Initialized", b"Ready", b"ContainersReady", b"PodScheduled")
 )
 _FIELDS = b",".join(b'"f:field-%03d":{".":{},"f:name":{},"f:value":{},"f:imagePullPolicy":{}}' % i for i in range(25))
 _ENV = b",".join(b'{"name":"SETTING_%03d","value":"a value of some length"}' % i for i in range(12))
@@ -97,6 +104,7 @@ def pod_objects(count: int) -> Iterator[bytes]:
             b"version": 1000 + i,
             b"annotations": annotation,
             b"fields": _FIELDS,
+            b"conditions": _CONDITIONS,
             b"env": _ENV,
             b"memory": 2034,
             b"node": NAMES[node].encode(),
