@@ -87,6 +87,10 @@ def test_the_agent_serves_its_node_with_these_rights_and_an_upgrade_takes_over(
     assert all(
         p["status"]["containerStatuses"][0]["restartCount"] == 0 for p in (*work.pods().values(), *later.values())
     )
+    agents = json.loads(cluster.kubectl(*PODS))["items"]
+    assert [p["status"]["containerStatuses"][0]["restartCount"] for p in agents] == [0], (
+        "kubelet's probe finds it alive"
+    )
     log_now = log(cluster, agent_pod(cluster))
     assert "forbidden" not in log_now
     assert "Permission denied" not in log_now
@@ -107,7 +111,13 @@ def here(cluster: LocalCluster) -> list[Manifest]:
         f"--context-memory={CONTEXT}",
         f"--metrics-address={address(cluster)}:{node.METRICS_PORT}",
     ]
-    agent["livenessProbe"]["httpGet"]["host"] = address(cluster)
+    alive = agent["livenessProbe"]["exec"]["command"]
+    assert alive == ["fractile", "alive", "--state-dir=/var/lib/fractile"]
+    agent["livenessProbe"] |= {
+        "exec": {"command": [*agent["command"], "alive", f"--state-dir={place.agent}"]},
+        "initialDelaySeconds": 3,  # so that four failures in a row would end the agent while this test runs
+        "periodSeconds": 5,
+    }
     agent["env"] += [
         {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
         {"name": "KUBERNETES_SERVICE_PORT", "value": str(cluster.state.ports.apiserver)},
