@@ -24,6 +24,7 @@ from fractile.kube.events import EventRecorder
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.wire.node_usage import KINDS
 from fractile.wire.objects import Pod
+from fractile.wire.placement import ANNOTATION
 from tests.agent.test_outside import granted
 from tests.fakes.apiserver import FakeApiServer, Fault
 
@@ -70,10 +71,12 @@ class World:
 
 
 @asynccontextmanager
-async def world(policy: Policy = "warn", grace: float = 0.0) -> AsyncGenerator[World]:
+async def world(policy: Policy = "warn", grace: float = 0.0, around: tuple[str, ...] = ()) -> AsyncGenerator[World]:
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
         for name in ("ns", SYSTEM):
             server.create(paths.namespaces(), {"metadata": {"name": name}})
+        there = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "4", "cpu": "8"}}}
+        server.create(paths.nodes(), there)
         pods = NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB)
         events = EventRecorder(client, "test")
         running = asyncio.create_task(events.run())
@@ -81,7 +84,7 @@ async def world(policy: Policy = "warn", grace: float = 0.0) -> AsyncGenerator[W
         def clock() -> float:
             return made.time
 
-        owners = Owners(client, pods, clock=clock)
+        owners = Owners(client, pods, around=[PodUID(uid) for uid in around], clock=clock)
         spared = Spared(client, SERVED)
         audit = Audit(client, events, owners, spared, policy=policy, grace=grace, clock=clock, now=lambda: 5.0)
         made = World(server, audit, events, pods)
@@ -96,6 +99,12 @@ def stranger(pid: int = 100, *, uid: str = "", container_id: str = "", start: in
     places = (Place(PodUID(uid), container_id),) if uid or container_id else ()
     process = Process(pid, start, "miner", pid, 1, places, "")
     return Finding("no-slice" if places else "not-a-pod", CARD, process, None, 300 * MIB)
+
+
+def placement(node: str, card: str) -> str:
+    """The annotation by which a container holds the card."""
+    main = {"role": "app", "slices": [{"card": card, "memoryMiB": 1000}]}
+    return json.dumps({"version": 1, "node": node, "containers": {"main": main}})
 
 
 def over(pod: Pod) -> Finding:
@@ -157,6 +166,27 @@ async def test_a_pod_without_a_slice_is_found_by_its_cgroup(by: str) -> None:
         )
         assert [(reason, name) for reason, name, _ in w.told()] == [(REASON, "miner")]
         assert w.audit.outside[0].container == ("main" if by == "container id" else "")
+
+
+@pytest.mark.parametrize("by", ["uid", "container id"])
+async def test_cgroups_that_a_container_names_after_another_pod_do_that_pod_no_harm(by: str) -> None:
+    """Its own pod was deleted by force: nobody knows it any more, and its container runs on."""
+    async with world("evict") as w:
+        innocent = w.pod("innocent", container_id=ID)
+        inner = Place(PodUID(innocent.metadata.uid)) if by == "uid" else Place(PodUID("made-up"), ID)
+        process = Process(100, 1, "miner", 100, 1, (Place(PodUID("gone"), "cd" * 32), inner), "")
+        for _ in range(3):
+            await w.seen_twice(Finding("no-slice", CARD, process, None, 300 * MIB))
+            w.time += 60
+        assert (w.audit.evictions, w.told()) == (0, [])
+
+
+async def test_a_pod_of_a_cluster_within_a_pod_is_found_within_it() -> None:
+    async with world("evict", around=("outer",)) as w:
+        inner = w.pod("miner")
+        places = (Place(PodUID("outer"), "cd" * 32), Place(PodUID(inner.metadata.uid)))
+        await w.seen_twice(Finding("no-slice", CARD, Process(100, 1, "miner", 100, 1, places, ""), None, 300 * MIB))
+        assert w.audit.evictions == 1
 
 
 async def test_an_owner_that_the_api_server_does_not_know_yet_is_asked_for_again() -> None:
@@ -283,16 +313,21 @@ async def test_a_pod_that_holds_nothing_of_the_card_is_evicted_after_its_grace_t
         assert w.server.all(paths.pods()) == []
 
 
-async def test_a_finding_that_ends_within_the_grace_time_begins_another_one() -> None:
+async def test_a_finding_that_ends_within_the_grace_time_begins_another_one_after_ten_minutes() -> None:
     async with world("evict", grace=60) as w:
         found = miner(w.pod("short"))
         await w.seen_twice(found)
         w.time += 59
-        w.audit.observe([])
+        await w.seen_twice()
+        w.time += 601
+        await w.seen_twice()
         await w.seen_twice(found)
         w.time += 59
         await w.seen_twice(found)
         assert w.audit.evictions == 0
+        w.time += 1
+        await w.seen_twice(found)
+        assert w.audit.evictions == 1
 
 
 async def test_by_evict_a_pod_that_holds_a_part_of_the_card_is_warned_only() -> None:
@@ -333,6 +368,81 @@ async def test_who_has_a_right_to_the_card_that_is_not_ours_is_never_evicted(mor
             w.time += 300
         assert w.audit.evictions == 0
         assert deletions(w) == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param({"nvidia.com/gpu": "0"}, id="nothing of another device plugin's"),
+        pytest.param({"nvidia.com/gpucores": "1"}, id="an amount that no device plugin serves"),
+        pytest.param({"nvidia.com/priority": "0"}, id="nothing of such an amount"),
+        pytest.param(
+            {"tencent.com/vcuda-core": "10"}, id="what the node does not have: kubelet admits it all the same"
+        ),
+        pytest.param({"nvidia.com/gpu": "many"}, id="nonsense"),
+    ],
+)
+async def test_a_request_by_which_a_pod_holds_nothing_spares_nobody(asked: dict[str, str]) -> None:
+    async with world("evict") as w:
+        spec = {"containers": [{"name": "main", "resources": {"limits": asked}}]}
+        await w.seen_twice(miner(w.pod("miner", spec=spec)))
+        assert w.audit.evictions == 1
+
+
+async def test_an_owner_that_the_pod_s_user_wrote_makes_it_no_static_pod() -> None:
+    """The garbage collector leaves an owner of a kind that it does not know."""
+    async with world("evict") as w:
+        owner = {"apiVersion": "example.com/v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
+        await w.seen_twice(miner(w.pod("miner", metadata={"ownerReferences": [owner]})))
+        assert w.audit.evictions == 1
+
+
+async def test_a_pod_to_which_the_ledger_gave_the_card_is_not_evicted_where_the_node_has_lost_its_record() -> None:
+    """Its page of limits cannot be read, or the agent's folder is gone: then its use looks like a stranger's."""
+    async with world("evict") as w:
+        pods = {"mine": ("n1", CARD), "other": ("n1", "GPU-b"), "moved": ("n2", CARD)}
+        found = [
+            miner(w.pod(name, metadata={"annotations": {ANNOTATION: placement(*held)}}), 100 + number)
+            for number, (name, held) in enumerate(pods.items())
+        ]
+        for _ in range(4):
+            await w.seen_twice(*found)
+            w.time += 60
+        assert [o["metadata"]["name"] for o in w.server.all(paths.pods())] == ["mine"]
+
+
+async def test_a_pod_with_a_part_of_the_card_that_goes_beyond_it_is_evicted_by_evict_all() -> None:
+    async with world("evict-all") as w:
+        await w.seen_twice(over(w.pod("greedy", metadata={"annotations": {ANNOTATION: placement("n1", CARD)}})))
+        assert w.audit.evictions == 1
+
+
+async def test_a_pod_whose_process_starts_again_and_again_is_evicted_after_the_same_grace_time() -> None:
+    async with world("evict", grace=60.0) as w:
+        pod = w.pod("miner")
+        for turn in range(3):  # each lives for 30 s
+            for _ in range(3):
+                await w.seen_twice(miner(pod, 100 + turn))
+                w.time += 10
+            await w.seen_twice()
+        assert w.audit.evictions == 1
+
+
+async def test_processes_that_run_at_the_same_time_use_up_the_grace_time_once_and_pauses_do_not() -> None:
+    async with world("evict", grace=60.0) as w:
+        pod = w.pod("short")
+        for turn in range(5):  # 10 s each, all together, with pauses of 100 s
+            several = [miner(pod, 100 + 10 * turn + n) for n in range(8)]
+            await w.seen_twice(*several)
+            w.time += 10
+            await w.seen_twice(*several)
+            await w.seen_twice()
+            w.time += 100
+        assert w.audit.evictions == 0
+        await w.seen_twice(miner(pod, 99))
+        w.time += 10
+        await w.seen_twice(miner(pod, 99))
+        assert w.audit.evictions == 1
 
 
 async def test_who_asks_for_what_this_node_serves_and_uses_another_card_is_evicted() -> None:

@@ -287,6 +287,31 @@ def test_an_unhealthy_card_serves_nobody_until_it_is_well(fed: Fed) -> None:
     assert fed.free() == [FULL, FULL]
 
 
+def test_an_agent_that_makes_objects_without_end_makes_the_ledger_no_larger(fed: Fed) -> None:
+    """The ledger has as many rows for each of 5,000 nodes as for the node with most cards."""
+    feed = card_feed(fed)
+    for index in range(600):
+        feed.changed(resource(structs.replace(card("n3", index), index=0), "n3"))
+    rows, _ = fed.ledger.arrays.memory.shape
+    assert rows <= 128
+    assert len(fed.ledger.cards("n3")) == 128
+    feed.changed(resource(card("n4", 0), "n4"))
+    assert len(fed.ledger.cards("n4")) == 1
+
+
+def test_a_card_has_room_again_when_another_object_of_its_node_is_gone(fed: Fed) -> None:
+    feed = card_feed(fed)
+    objects = [resource(structs.replace(card("n3", index), index=0), "n3") for index in range(129)]
+    for one in [*objects, *objects]:
+        feed.changed(one)
+    feed.gone(objects[0].metadata.name)
+    feed.changed(objects[-1])
+    feed.changed(objects[0])
+    found = {c.uuid for c in fed.ledger.cards("n3")}
+    assert len(found) == 128
+    assert objects[-1].spec.device_id in found
+
+
 def same_name(first: str, second: str) -> tuple[ExtendedResource, ExtendedResource]:
     """Objects of two devices whose ids differ only in what names of objects do not have, on n3."""
     found = (card("n3", 0), card("n3", 1))

@@ -1,6 +1,7 @@
 """Who keeps a card that was promised twice: who was granted it first, in whatever order the pods are seen."""
 
 import random
+import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.precedence import LAST, Rank, rank
 from fractile.model.placement import Placement
-from fractile.model.units import PodUID
+from fractile.model.units import NodeName, PodUID
 from tests.builders import CARD_MEMORY as FULL
-from tests.builders import cards, cluster, on_card, piece, placement
+from tests.builders import card, cards, cluster, on_card, piece, placement
 from tests.builders import given as container_of
 
 A, B, C = PodUID("a"), PodUID("b"), PodUID("c")
@@ -88,6 +89,28 @@ def test_a_conflict_is_charged_when_there_is_room_again() -> None:
     books.release(B)
     assert books.observe(A, books.conflicts()[A]) is None
     assert books.conflicts() == {}
+
+
+def test_what_a_conflict_costs_does_not_grow_with_the_pods_of_other_cards() -> None:
+    """A node can have as many conflicts as pods, and each is looked at whenever anything becomes free."""
+
+    def seconds(others: int) -> float:
+        books = ledger()
+        for number in range(others):
+            there = NodeName(f"m{number}")
+            books.put_card(there, card(there, 0))
+            books.observe(PodUID(f"p{number}"), on_card(0, FULL, node=there), rank=at(LATE))
+        books.observe(A, on_card(0, FULL), rank=at(EARLY))
+        books.observe(B, on_card(0, FULL), rank=at(LATE))
+        assert list(books.conflicts()) == [B]
+        took: list[float] = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            books.observe(B, on_card(0, FULL))
+            took.append(time.perf_counter() - begun)
+        return min(took)
+
+    assert seconds(5000) < 20 * seconds(0)
 
 
 def _placed(code: int) -> Placement:

@@ -6,9 +6,9 @@
     evict-all   also pods that hold a part of it, and use it around the library or beyond the quota
 
 A finding counts when two looks in a row show it: between asking the driver and reading a region a process may allocate,
-start or end. A pod is evicted when a finding of it has stood for the grace time, one pod in a minute, and never one
-that ``spared`` names. Failure rule: an event or eviction that the API server does not take is tried again as long as
-the finding stands.
+start or end. A pod is evicted when it has done so for the grace time, by whichever processes (``lasting``), one pod in
+a minute, and never one that ``spared`` names. Failure rule: an event or eviction that the API server does not take is
+tried again as long as the finding stands.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from fractile.agent.beyond import Beyond, Part
+from fractile.agent.lasting import Lasting
 from fractile.agent.outside import Finding
 from fractile.agent.owners import Owner, Owners
 from fractile.agent.spared import Spared
@@ -52,11 +53,12 @@ log = logging.getLogger(__name__)
 
 
 class _Case(msgspec.Struct):
-    """A finding as long as it lasts. ``since`` in seconds since 1970; ``until``: the end of its grace time; ``spared``:
-    why its pod is left alone."""
+    """A finding as long as it lasts. ``since`` in seconds since 1970, ``begun`` the same on the audit's clock;
+    ``until``: the end of its grace time; ``spared``: why its pod is left alone."""
 
     finding: Finding
     since: float
+    begun: float
     until: float
     looks: int = 1
     owner: Owner | None = None
@@ -92,6 +94,7 @@ class Audit:
         self._clock = clock
         self._now = now
         self._cases: dict[tuple[str, ...], _Case] = {}
+        self._lasting = Lasting()
         self._wake = asyncio.Event()
         self.found: dict[Kind, int] = {}  # since the agent started
         self.evictions = 0
@@ -126,16 +129,27 @@ class Audit:
         present = {finding.key: finding for finding in findings}
         for key in [key for key in self._cases if key not in present]:
             case = self._cases.pop(key)
+            if case.owner is not None:
+                self._lasting.ended(case.owner, case.finding, case.begun, self._clock())
             if case.looks > 1:
                 log.info("outside the ledger no more kind=%s card=%s %s", key[0], key[1], _who(case))
         for key, finding in present.items():
-            case = self._cases.setdefault(key, _Case(finding, self._now(), self._clock() + self._grace, 0))
+            case = self._cases.setdefault(
+                key, _Case(finding, self._now(), self._clock(), self._clock() + self._grace, 0)
+            )
             case.finding = finding
             case.looks += 1
             if case.looks == 2:
                 self.found[finding.kind] = self.found.get(finding.kind, 0) + 1
-                case.owner = _granted_owner(finding)
+                self._owned(case, _granted_owner(finding))
                 self._wake.set()
+        self._lasting.forget(self._clock())
+
+    def _owned(self, case: _Case, owner: Owner | None) -> None:
+        """Whose it is; earlier processes of that pod may have used up a part of its grace time."""
+        case.owner = owner
+        if owner is not None:
+            case.until = case.begun + self._grace - self._lasting.seconds(owner, case.finding)
 
     async def run(self) -> None:
         """Work forever."""
@@ -169,7 +183,7 @@ class Audit:
             return
         finding = case.finding
         if case.owner is None and finding.process is not None and finding.process.places:
-            case.owner = await self._owners.of(finding.process.places)
+            self._owned(case, await self._owners.of(finding.process.places))
             if case.owner is None:
                 log.warning("outside the ledger kind=%s card=%s %s", finding.kind, finding.card, _who(case))
                 return  # asked again: the API server may not know the pod's containers yet
@@ -191,7 +205,8 @@ class Audit:
         if any(c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()):
             case.evicted = True
             return
-        spared = await self._spared.why(owner)
+        card = case.finding.card if case.finding.kind == "no-slice" else None
+        spared = await self._spared.why(owner, card)
         if spared is None:
             return
         if spared:

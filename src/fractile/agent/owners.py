@@ -1,13 +1,16 @@
 """To which pod does a container id belong? Asked only about processes that no token directory explains.
 
 The pods of the node are listed with the ids of their containers, at most once in a few seconds, and kept until an id
-comes that is not among them. Failure rule: an API server that does not answer leaves the owner unknown for now.
+comes that is not among them. A container may make cgroups below its own and call them after another pod, which would
+then be evicted for it: so what stands inside a pod that nobody knows, such as one that was deleted by force, is not
+asked about. The agent itself may run inside such pods, in a cluster within a cluster: they do not count. Failure rule:
+an API server that does not answer leaves the owner unknown for now.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
@@ -17,6 +20,7 @@ from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock
+from fractile.model.units import PodUID
 from fractile.wire.objects import KubeStruct, ObjectMeta
 
 _LIST = 3.0  # seconds
@@ -51,9 +55,17 @@ class _Pod(KubeStruct, frozen=True):
 
 
 class Owners:
-    """Knows the containers of this node by id."""
+    """Knows the containers of this node by id. ``around``: the pods in which the agent itself runs."""
 
-    def __init__(self, client: KubeClient, pods: NodePods, *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        pods: NodePods,
+        *,
+        around: Collection[PodUID] = (),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._around = around
         self._client = client
         self._pods = pods
         self._clock = clock
@@ -74,6 +86,8 @@ class Owners:
             owner = self._by_id.get(place.container_id) or self._by_uid(place)
             if owner is not None:
                 return owner
+            if place.pod_uid and place.pod_uid not in self._around:
+                return None
         return None
 
     def _by_uid(self, place: Place) -> Owner | None:

@@ -1,7 +1,10 @@
 """Which pods the audit leaves alone although they use a card that they were not given. Pure, but for ``Spared``.
 
 The pod and the labels of its namespace are read again before every eviction: a label may have been set since the pod
-was warned. Failure rule: closed. What cannot be read is not evicted now; the audit comes back to it.
+was warned. What the ledger gave to the pod stands in its placement, which only the control plane writes: it counts also
+where this node's record of it is lost. A request alone is no right: kubelet admits a pod that asks for a resource which
+its node does not have, and gives it nothing. Failure rule: closed. What cannot be read is not evicted now; the audit
+comes back to it.
 """
 
 import asyncio
@@ -10,15 +13,19 @@ from typing import Any
 
 from fractile.agent.owners import Owner
 from fractile.dialects import table
+from fractile.dialects.dialect import Kind
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
-from fractile.wire.objects import KubeStruct, Namespace, ObjectMeta, ResourceRequirements
+from fractile.model.units import CardUUID
+from fractile.wire import placement
+from fractile.wire.objects import KubeStruct, Namespace, Node, ObjectMeta, ResourceRequirements
+from fractile.wire.quantity import whole_number
 
 ALLOWED = "fractile.dev/visible-devices"  # of a namespace, "allow": the same that the admission policy knows
 SYSTEM = "fractile-system"
 
-_MIRROR = "kubernetes.io/config.mirror"  # kubelet's mark of what it runs from a file
+_MIRROR = "kubernetes.io/config.mirror"  # kubelet's mark of what it runs from a file; a pod of a user it does not run
 _CRITICAL = 2_000_000_000  # priorities that no user may give; system-cluster-critical
 _CRITICAL_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
 _CALL = 5.0
@@ -29,6 +36,7 @@ class _Container(KubeStruct, frozen=True):
 
 
 class _Spec(KubeStruct, frozen=True):
+    node_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
     resource_claims: list[Any] | None = None
@@ -43,11 +51,11 @@ class Subject(KubeStruct, frozen=True):
     spec: _Spec = _Spec()
 
 
-def why(pod: Subject, namespace: Mapping[str, str], served: Collection[str]) -> str:
-    """The rest of a sentence that begins with the pod; "" when it may be evicted. ``served``: this node's resources of
-    ours; what a pod holds of others it has from another device plugin."""
+def why(pod: Subject, namespace: Mapping[str, str], others: Collection[str]) -> str:
+    """The rest of a sentence that begins with the pod; "" when it may be evicted. ``others``: resources of ours that
+    this node has from another device plugin."""
     meta, spec = pod.metadata, pod.spec
-    if _MIRROR in (meta.annotations or {}) or any(o.kind == "Node" for o in meta.owner_references or ()):
+    if _MIRROR in (meta.annotations or {}):  # an owner of kind Node, users can write themselves
         return "is static: kubelet runs it from a file"
     if spec.priority_class_name in _CRITICAL_CLASSES or (spec.priority or 0) >= _CRITICAL:
         return "is critical for its node or its cluster"
@@ -57,14 +65,37 @@ def why(pod: Subject, namespace: Mapping[str, str], served: Collection[str]) -> 
         return f"is of a namespace with the label {ALLOWED}=allow"
     if spec.resource_claims:
         return "has a resource claim"
-    if others := sorted(r for r in _resources(spec) if r in table.RESOURCES and r not in served):
-        return f"holds {others[0]} of another device plugin"
+    if held := sorted(asked(spec) & frozenset(others)):
+        return f"holds {held[0]} of another device plugin"
     return ""
 
 
-def _resources(spec: _Spec) -> set[str]:
+def asked(spec: _Spec) -> frozenset[str]:
+    """The resources with device ids of which it asks for more than nothing."""
     requirements = (c.resources for c in (*(spec.containers or ()), *(spec.init_containers or ())))
-    return {name for r in requirements if r is not None for name in (r.limits or {})}
+    return frozenset(
+        name
+        for r in requirements
+        if r is not None
+        for name, amount in (r.limits or {}).items()
+        if name in table.RESOURCES and table.kind(name) is not Kind.AMOUNT and _some(amount)
+    )
+
+
+def holds(pod: Subject, card: CardUUID) -> bool:
+    """Whether the ledger gave the pod a part of the card."""
+    text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
+    given = None if text is None else placement.recorded(text)
+    if given is None or given.node != pod.spec.node_name:
+        return False
+    return any(s.card == card for c in given.containers for s in c.slices)
+
+
+def _some(amount: object) -> bool:
+    try:
+        return whole_number(amount) > 0
+    except WireError:
+        return False
 
 
 class Spared:
@@ -72,19 +103,31 @@ class Spared:
 
     def __init__(self, client: KubeClient, served: Collection[str]) -> None:
         self._client = client
-        self._served = served
+        self._served = frozenset(served)
 
-    async def why(self, owner: Owner) -> str | None:
-        """As ``why``; None: it cannot be said now. A pod that is gone may be evicted, which changes nothing."""
+    async def why(self, owner: Owner, card: CardUUID | None = None) -> str | None:
+        """As ``why``; None: it cannot be said now. A pod that is gone may be evicted, which changes nothing. ``card``:
+        that of which the pod must hold nothing to be evicted."""
         try:
             async with asyncio.timeout(_CALL):
                 pod = await self._pod(owner)
+                if pod is None or pod.metadata.uid != owner.uid:
+                    return ""
                 namespace = await self._client.get(paths.namespace(owner.namespace), Namespace)
+                others = await self._of_other_plugins(pod.spec)
         except (ApiError, Unreachable, WireError, TimeoutError):
             return None
-        if pod is None or pod.metadata.uid != owner.uid:
-            return ""
-        return why(pod, namespace.metadata.labels or {}, self._served)
+        if card is not None and holds(pod, card):
+            return f"holds a part of card {card}, by its placement"
+        return why(pod, namespace.metadata.labels or {}, others)
+
+    async def _of_other_plugins(self, spec: _Spec) -> frozenset[str]:
+        """What the node has of the resources that the pod asks for and this agent does not serve."""
+        found = asked(spec) - self._served
+        if not found:
+            return found
+        node = await self._client.get(paths.node(spec.node_name), Node)
+        return frozenset(name for name in found if _some((node.status.allocatable or {}).get(name, "0")))
 
     async def _pod(self, owner: Owner) -> Subject | None:
         try:

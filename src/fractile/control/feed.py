@@ -9,6 +9,7 @@ only Fractile writes it, so any other change is reported as an event and undone 
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -19,13 +20,13 @@ from fractile.errors import WireError
 from fractile.ledger.classes import ClassIndex
 from fractile.ledger.ledger import Entry, Ledger
 from fractile.ledger.precedence import Rank, rank
-from fractile.model.card import Card
+from fractile.model.card import GPU, Card
 from fractile.model.placement import Placement
 from fractile.model.quota import owner_of
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.policy.verify import mismatch
-from fractile.wire import extended_resource, placement, resource_class
+from fractile.wire import device_file, extended_resource, placement, resource_class
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Pod
 from fractile.wire.queued import nominated_by_us
@@ -42,6 +43,7 @@ Named = Callable[[PodUID], Pod | None]  # a bound pod with its name at least
 
 
 _DEPARTED = 20_000  # more than any API server deletes in the time of a call
+_MOST_GPUS = 128  # of one node: the ledger has as many rows for every node as for the one with most
 
 
 def _nobody_waits(namespace: str) -> None:
@@ -54,6 +56,11 @@ class _Shown(msgspec.Struct, frozen=True):
     uid: str
     node: NodeName
     card: CardUUID
+    is_gpu: bool
+
+    @property
+    def counted(self) -> tuple[NodeName, bool]:
+        return self.node, self.is_gpu
 
 
 def _nameless(uid: PodUID) -> Pod | None:
@@ -73,6 +80,7 @@ class CardFeed:
 
     A card stays on its node as long as its object exists: one that was carried to another machine counts there when the
     old object is gone and a new one made. The API server refuses the rest too, but it may be older than these rules.
+    No node has more devices than a machine can have: the token of an agent can make objects of any number.
     """
 
     def __init__(self, ledger: Ledger, *, freed: Freed, shown: Shown = lambda resource, card: None) -> None:
@@ -80,6 +88,8 @@ class CardFeed:
         self._freed = freed
         self._shown = shown
         self._known: dict[str, _Shown] = {}  # by the object's name, since a deletion tells no more
+        self._counts = Counter[tuple[NodeName, bool]]()
+        self._crowded: set[NodeName] = set()  # of which it was said
 
     def changed(self, resource: ExtendedResource) -> None:
         name = resource.metadata.name
@@ -89,13 +99,16 @@ class CardFeed:
         except WireError as e:
             log.warning("card ignored object=%s reason=%s", name, e)
             return
-        now, before = _Shown(resource.metadata.uid, node, card.uuid), self._known.get(name)
+        now = _Shown(resource.metadata.uid, node, card.uuid, card.type == GPU)
+        before = self._known.get(name)
         if before is not None and before != now:
             if before.uid == now.uid:
                 log.warning("card ignored object=%s node=%s reason=%r", name, node, f"it is on node {before.node}")
                 return
-            self._ledger.drop_card(before.card)
-            self._ledger.withhold(before.card, None)
+            self.gone(name)
+            before = None
+        if before is None and not self._has_room(now):
+            return
         self._known[name] = now
         self._ledger.put_card(node, card)
         self._ledger.withhold(card.uuid, withheld)
@@ -105,8 +118,22 @@ class CardFeed:
     def gone(self, name: str) -> None:
         known = self._known.pop(name, None)
         if known is not None:
+            self._counts[known.counted] -= 1
+            if self._counts[known.counted] <= 0:
+                del self._counts[known.counted]
             self._ledger.drop_card(known.card)
             self._ledger.withhold(known.card, None)
+
+    def _has_room(self, new: _Shown) -> bool:
+        """Whether its node may have one more, which is counted then."""
+        most = _MOST_GPUS if new.is_gpu else device_file.MOST
+        if self._counts[new.counted] >= most:
+            if new.node not in self._crowded:
+                log.warning("cards ignored node=%s reason=%r", new.node, f"it has {most} devices of the kind already")
+            self._crowded.add(new.node)
+            return False
+        self._counts[new.counted] += 1
+        return True
 
 
 class ClassFeed:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from fractile.door.places import Place, Places, Rules, peer_of
+from fractile.door.turns import Turns
 
 _AT_ONCE = 64  # connections that are accepted before others have their turn in the loop
 _AGAIN = 0.1  # seconds after an accept that failed
@@ -65,7 +66,7 @@ class Guest(Place):
     def drop(self) -> None:
         self.left()
         if self._waiting is not None:
-            self._door.forget(self._waiting)
+            self._door.forget(self, self._waiting)
             self._waiting = None
         elif self.transport is not None:
             self.transport.abort()
@@ -110,8 +111,8 @@ class Door:
         self._make = make
         self._context = context
         self._timing = timing or Timing()
-        self._turns: list[Guest] = []  # the youngest is last, and has its turn first: the oldest are dropped anyway
-        self._first: list[Guest] = []  # from addresses of known callers: before all others
+        self._turns = Turns[Guest]()
+        self._first = Turns[Guest]()  # from addresses of known callers: before all others
         self._credit = self._timing.burst
         self._counted = self.loop.time()
         self._next: TimerHandle | None = None
@@ -139,8 +140,10 @@ class Door:
     def introduce(self, guest: Guest) -> None:
         self._drop(self.places.introduce(guest))
 
-    def forget(self, sock: socket.socket) -> None:
-        """A socket that nobody serves."""
+    def forget(self, guest: Guest, sock: socket.socket) -> None:
+        """A connection that nobody serves: a flood must leave nothing behind."""
+        self._turns.leave(guest)
+        self._first.leave(guest)
         self.loop.remove_reader(sock.fileno())
         sock.close()
 
@@ -186,7 +189,7 @@ class Door:
     def _spoke(self, guest: Guest, sock: socket.socket) -> None:
         """Its first bytes are there."""
         self.loop.remove_reader(sock.fileno())
-        (self._first if self.places.is_home(guest.peer) else self._turns).append(guest)
+        (self._first if self.places.is_home(guest.peer) else self._turns).wait(guest)
         self._give_turns()
 
     def _give_turns(self) -> None:
@@ -195,7 +198,7 @@ class Door:
         self._credit = min(self._timing.burst, self._credit + (now - self._counted) * self._timing.pace)
         self._counted = now
         while (turns := self._first or self._turns) and self._credit >= 1:
-            self._credit -= self._serve(turns.pop())
+            self._credit -= self._serve(turns.next())
         if turns and self._next is None:
             self._next = self.loop.call_later((1 - self._credit) / self._timing.pace, self._later)
 

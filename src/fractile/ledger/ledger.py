@@ -74,6 +74,11 @@ class _Conflict(msgspec.Struct, frozen=True, gc=False):
     rank: Rank
 
 
+def _cards(placement: Placement) -> Iterable[CardUUID]:
+    """Each card of which it has a part, once."""
+    return {s.card: None for c in placement.containers for s in c.slices}
+
+
 class Statistics(msgspec.Struct, frozen=True):
     """Counts for people and metrics."""
 
@@ -112,6 +117,7 @@ class Ledger:
         self._withheld: dict[CardUUID, Charge] = {}
         self._entries: dict[PodUID, Entry] = {}
         self._conflicts: dict[PodUID, _Conflict] = {}
+        self._sharing: dict[CardUUID, tuple[PodUID, ...]] = {}  # who claims a part of it: holds and conflicts
         self._displaced: list[PodUID] = []
         self._drifted = 0
         self._generation = 0
@@ -218,7 +224,7 @@ class Ledger:
             or self._enter(uid, placement, State.ASSUMED, owner)
         )
         if refusal is None:
-            self._conflicts.pop(uid, None)
+            self._settled(uid)
         return refusal
 
     def confirm(self, uid: PodUID) -> None:
@@ -257,9 +263,9 @@ class Ledger:
             self._leave(uid)
         refusal = self._enter(uid, placement, State.BOUND, who, place)
         if refusal is None:
-            self._conflicts.pop(uid, None)
+            self._settled(uid)
             return None
-        self._conflicts[uid] = _Conflict(placement, who, place)
+        self._refused(uid, _Conflict(placement, who, place))
         return None if self._contest(uid) else refusal
 
     def displaced(self) -> list[PodUID]:
@@ -302,7 +308,7 @@ class Ledger:
     def misplaced(self, placement: Placement) -> Refusal | None:
         """What is wrong where another node reports one of the cards. A pod that is bound holds it all the same: the
         card was its own before it was carried away, or before somebody said so."""
-        for card in {s.card: None for c in placement.containers for s in c.slices}:
+        for card in _cards(placement):
             found = self._reported(card)
             if found is not None and found[0] != placement.node:
                 return Refusal(Code.MALFORMED, f"card {card} is on {found[0]}, not on {placement.node}")
@@ -310,7 +316,7 @@ class Ledger:
 
     def release(self, uid: PodUID) -> Entry | None:
         """The pod finished or was deleted: what it held is free. Returns what it held."""
-        self._conflicts.pop(uid, None)
+        self._settled(uid)
         return self._leave(uid)
 
     # ── views ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -432,27 +438,58 @@ class Ledger:
         if entry.rank == rank:
             return
         self._entries[uid] = msgspec.structs.replace(entry, rank=rank)
-        for other in [o for o, c in self._conflicts.items() if (c.rank, o) < (rank, uid)]:
-            if other in self._conflicts:
+        for other in self._contested(uid, earlier=True) if self._conflicts else ():
+            conflict = self._conflicts.get(other)
+            if conflict is not None and (conflict.rank, other) < (rank, uid):
                 self._contest(other)
 
     def _contest(self, uid: PodUID) -> bool:
         """Whether the pod gets its cards when those that come after it give way, who then take what is left."""
         if self._conflicts[uid].rank == LAST:
             return False
-        held = {u: e for u, e in self._entries.items() if e.state is State.BOUND and not e.moving}
-        claims: dict[PodUID, Entry | _Conflict] = {**held, **self._conflicts}
-        order = contested(uid, claims)
-        for other in order:
-            self._leave(other)
+        order = self._contested(uid)
+        claims = {other: claim for other in order if (claim := self._claim(other)) is not None}
+        held = {other for other in order if self._leave(other) is not None}
         for other in order:
             claim = claims[other]
             if self._enter(other, claim.placement, State.BOUND, claim.owner, claim.rank) is None:
-                self._conflicts.pop(other, None)
+                self._settled(other)
             else:
-                self._conflicts[other] = _Conflict(claim.placement, claim.owner, claim.rank)
+                self._refused(other, _Conflict(claim.placement, claim.owner, claim.rank))
                 self._displaced += [other] if other in held else []
         return uid in self._entries
+
+    def _contested(self, uid: PodUID, *, earlier: bool = False) -> list[PodUID]:
+        return contested(uid, self._claim, lambda card: self._sharing.get(card, ()), earlier=earlier)
+
+    def _claim(self, uid: PodUID) -> Entry | _Conflict | None:
+        """What the pod claims where cards were promised twice; nothing as long as a write about it is under way."""
+        entry = self._entries.get(uid)
+        settled = entry is not None and entry.state is State.BOUND and not entry.moving
+        return self._conflicts.get(uid) or (entry if settled else None)
+
+    def _refused(self, uid: PodUID, conflict: _Conflict) -> None:
+        self._settled(uid)
+        self._conflicts[uid] = conflict
+        self._share(uid, _cards(conflict.placement), 1)
+
+    def _settled(self, uid: PodUID) -> None:
+        """It is a conflict no longer, if it was one."""
+        conflict = self._conflicts.pop(uid, None)
+        if conflict is not None:
+            self._share(uid, _cards(conflict.placement), -1)
+
+    def _share(self, uid: PodUID, cards: Iterable[CardUUID], sign: int) -> None:
+        """Note who claims what: pods of one card are few, and all pods are many."""
+        for card in cards:
+            rest = self._sharing.get(card, ())
+            if sign > 0:
+                self._sharing[card] = (*rest, uid)
+            elif len(rest) > 1:
+                at = rest.index(uid)
+                self._sharing[card] = rest[:at] + rest[at + 1 :]
+            else:
+                del self._sharing[card]
 
     def _enter(
         self, uid: PodUID, placement: Placement, state: State, owner: Owner, rank: Rank = LAST
@@ -465,11 +502,13 @@ class Ledger:
 
     def _restore(self, uid: PodUID, entry: Entry) -> None:
         self._entries[uid] = entry
+        self._share(uid, [c.card for c in entry.charges], 1)
         self._charge(entry, 1)
 
     def _leave(self, uid: PodUID) -> Entry | None:
         entry = self._entries.pop(uid, None)
         if entry is not None:
+            self._share(uid, [c.card for c in entry.charges], -1)
             self._charge(entry, -1)
         return entry
 

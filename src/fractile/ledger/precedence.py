@@ -5,7 +5,7 @@ their names. So each bound pod has a rank, which any reader of the API can work 
 does not depend on the order in which pods are seen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from typing import NewType, Protocol
 
 from fractile.model.placement import Placement
@@ -38,16 +38,34 @@ class Claim(Protocol):
     def rank(self) -> Rank: ...
 
 
-def contested(first: PodUID, claims: Mapping[PodUID, Claim]) -> list[PodUID]:
+def contested(
+    first: PodUID,
+    claim: Callable[[PodUID], Claim | None],
+    sharing: Callable[[CardUUID], Iterable[PodUID]],
+    *,
+    earlier: bool = False,
+) -> list[PodUID]:
     """The pod, and all that come after it and share a card with it, or with one of these: by rank. Nobody else's hold
-    depends on what it gets."""
-    start = claims[first].rank, first
-    later = {uid: _cards(c.placement) for uid, c in claims.items() if (c.rank, uid) > start}
-    found, reached = {first}, _cards(claims[first].placement)
-    while more := [uid for uid, cards in later.items() if uid not in found and cards & reached]:
-        found.update(more)
-        reached = reached.union(*(later[uid] for uid in more))
-    return sorted(found, key=lambda uid: (claims[uid].rank, uid))
+    depends on what it gets. ``earlier``: also those that come before. ``claim``: of a pod, None for one that does not
+    take part; ``sharing``: who claims a part of that card. Only the pods of a few cards are looked at, however many
+    there are."""
+    begin = claim(first)
+    if begin is None:
+        return []
+    start = begin.rank, first
+    found: dict[PodUID, Claim] = {first: begin}
+    reached = set(_cards(begin.placement))
+    waiting = list(reached)
+    while waiting:
+        for uid in sharing(waiting.pop()):
+            one = None if uid in found else claim(uid)
+            if one is None or not (earlier or (one.rank, uid) > start):
+                continue
+            found[uid] = one
+            more = _cards(one.placement) - reached
+            reached |= more
+            waiting += more
+    return sorted(found, key=lambda uid: (found[uid].rank, uid))
 
 
 def _cards(placement: Placement) -> frozenset[CardUUID]:

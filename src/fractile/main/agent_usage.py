@@ -13,6 +13,7 @@ import msgspec
 from fractile.agent.audit import GRACE, Audit, Policy
 from fractile.agent.beyond import BeyondWriter
 from fractile.agent.catalog import Stock
+from fractile.agent.cgroup import places
 from fractile.agent.departed import Departed
 from fractile.agent.http import Address, Handler, HttpServer
 from fractile.agent.journal import Journal
@@ -31,6 +32,7 @@ from fractile.errors import SetupError
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.main.pair import Pair
+from fractile.model.units import PodUID
 from fractile.nvml.meter import Meter
 from fractile.wire.node_usage import DEFAULT_PORT
 
@@ -133,7 +135,8 @@ def usage_loops(
     manager, by outcome. ``runtime``: what the page says of the container runtime. ``departed``
     is told whose processes the driver shows. ``more``: pages beside its own."""
     spared = Spared(client, stock.catalog.resources)
-    audit = Audit(client, events, Owners(client, pods), spared, policy=options.policy, grace=options.grace)
+    owners = Owners(client, pods, around=_around())
+    audit = Audit(client, events, owners, spared, policy=options.policy, grace=options.grace)
     usage = Usage(
         Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced),
         stock=stock,
@@ -153,3 +156,12 @@ def usage_loops(
         if options.pair is not None and tls is not None:
             loops.append(options.pair.renew(tls))
     return loops
+
+
+def _around(cgroup: Path = Path("/proc/self/cgroup")) -> frozenset[PodUID]:
+    """The pods in which this process runs; more than one in a cluster within a cluster."""
+    try:
+        found = places(cgroup.read_text("utf-8", "replace"))
+    except OSError:
+        return frozenset()
+    return frozenset(place.pod_uid for place in found if place.pod_uid)

@@ -1,5 +1,6 @@
 """Wiring of quotas and of the control plane's metrics: ConfigMap and labels of nodes -> ledger -> /metrics."""
 
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.kube.reflector import Reflector
 from fractile.ledger.ledger import Ledger
+from fractile.main.paced import Paced
 from fractile.metrics.control_plane import PlacementFigures, page
 from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
 from fractile.wire.objects import ConfigMap
@@ -134,20 +136,24 @@ class Quotas:
     ) -> Route:
         """``GET /metrics``."""
 
-        async def metrics(request: Request) -> Response:
-            openmetrics = wants_openmetrics(request.headers.get("accept", ""))
-            problem = self.feed.problem
+        def make(openmetrics: bool) -> bytes:
             made = page(
                 figures(
                     self._ledger,
                     waiting,
                     ready=ready(),
-                    quota_problem=problem,
+                    quota_problem=self.feed.problem,
                     placement=placement(),
                     insecure_open=insecure_open,
                 )
             )
+            return made.render(openmetrics=openmetrics)
+
+        paced = Paced(make, time.perf_counter)
+
+        async def metrics(request: Request) -> Response:
+            openmetrics = wants_openmetrics(request.headers.get("accept", ""))
             kind = OPENMETRICS if openmetrics else TEXT
-            return Response(made.render(openmetrics=openmetrics), headers={"content-type": kind})
+            return Response(paced.page(openmetrics), headers={"content-type": kind})
 
         return Route("/metrics", metrics)

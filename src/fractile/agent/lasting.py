@@ -1,0 +1,43 @@
+"""How long a pod has used a card outside the ledger, whichever of its processes did it. Pure.
+
+A process that ends and is started again is another finding, but no other use: else a pod that does so every minute would
+be within its grace time for ever. So the time of those that have ended counts. Use that has paused for long is new use.
+"""
+
+import msgspec
+
+from fractile.agent.outside import Finding
+from fractile.agent.owners import Owner
+
+_PAUSE = 600.0  # seconds
+_Use = tuple[str, str, str]  # UID of the pod, kind, card
+
+
+class _Spent(msgspec.Struct, frozen=True):
+    """Seconds in which at least one process was there, and when the last one ended."""
+
+    seconds: float
+    ended: float
+
+
+class Lasting:
+    """All times on the caller's clock. Only uses of the last minutes are remembered."""
+
+    def __init__(self) -> None:
+        self._spent: dict[_Use, _Spent] = {}
+
+    def ended(self, owner: Owner, finding: Finding, begun: float, now: float) -> None:
+        """A finding is over, which was there since ``begun``."""
+        use = owner.uid, finding.kind, finding.card
+        before = self._spent.get(use, _Spent(0.0, begun))
+        self._spent[use] = _Spent(before.seconds + now - max(begun, before.ended), now)
+
+    def seconds(self, owner: Owner, finding: Finding) -> float:
+        """Of findings that are over."""
+        spent = self._spent.get((owner.uid, finding.kind, finding.card))
+        return spent.seconds if spent is not None else 0.0
+
+    def forget(self, now: float) -> None:
+        """What has ended long ago."""
+        for use in [use for use, spent in self._spent.items() if now - spent.ended > _PAUSE]:
+            del self._spent[use]
