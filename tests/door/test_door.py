@@ -15,7 +15,7 @@ _FLOOD = 600
 
 def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("localhost").configure_cert(context)
+    trustme.CA().issue_cert("localhost").configure_cert(context)  # pyright: ignore[reportUnknownMemberType]  # half typed
     return context
 
 

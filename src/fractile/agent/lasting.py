@@ -1,7 +1,8 @@
 """How long a pod has used a card outside the ledger, whichever of its processes did it. Pure.
 
-A process that ends and is started again is another finding, but no other use: else a pod that does so every minute would
-be within its grace time for ever. So the time of those that have ended counts. Use that has paused for long is new use.
+A process that ends and is started again is another finding, but no other use: else a pod that does so every minute
+would be within its grace time for ever. So the time of those that have ended counts. Use that has paused for long is
+new use.
 """
 
 import msgspec
