@@ -3,6 +3,7 @@
 import random
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +112,38 @@ def test_what_a_conflict_costs_does_not_grow_with_the_pods_of_other_cards() -> N
         return min(took)
 
     assert seconds(5000) < 20 * seconds(0)
+
+
+def test_only_conflicts_whose_cards_have_changed_are_looked_at_again() -> None:
+    books = ledger()
+    books.observe(A, on_card(0, FULL), rank=at(EARLY))
+    books.observe(B, on_card(0, FULL), rank=at(LATE))
+    books.stirred()
+    books.observe(C, on_card(1, FULL), rank=at(LATE))
+    books.release(C)
+    assert books.stirred() == {}
+    books.release(A)
+    assert books.stirred() == {B: on_card(0, FULL)}
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+def test_a_conflict_is_looked_at_again_when_its_card_is_reported_otherwise(healthy: bool) -> None:
+    books = ledger()
+    books.observe(A, on_card(0, FULL + 1), rank=at(EARLY))
+    books.stirred()
+    books.put_card(NodeName("n1"), card("n1", 0, memory=FULL + 1, healthy=healthy))
+    for uid, claimed in books.stirred().items():
+        books.observe(uid, claimed)
+    assert books.conflicts() == {}
+    assert books.audit() == []
+
+
+def test_a_conflict_is_looked_at_again_when_its_card_is_gone() -> None:
+    books = ledger()
+    books.observe(A, on_card(0, FULL + 1), rank=at(EARLY))
+    books.stirred()
+    books.drop_card(on_card(0, FULL).containers[0].slices[0].card)
+    assert list(books.stirred()) == [A]
 
 
 def _placed(code: int) -> Placement:

@@ -254,7 +254,7 @@ class PodFeed:
 
     def freed(self, node: NodeName) -> None:
         """Something became free: charge those who could not be charged before, and wake those who wait."""
-        for other, claimed in self._ledger.conflicts().items():
+        for other, claimed in self._ledger.stirred().items():
             self._ledger.observe(other, claimed)
         self._displaced()
         self._freed(node)

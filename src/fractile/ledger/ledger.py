@@ -118,6 +118,7 @@ class Ledger:
         self._entries: dict[PodUID, Entry] = {}
         self._conflicts: dict[PodUID, _Conflict] = {}
         self._sharing: dict[CardUUID, tuple[PodUID, ...]] = {}  # who claims a part of it: holds and conflicts
+        self._stirred: dict[PodUID, None] = {}  # conflicts that may end otherwise than when they were last looked at
         self._displaced: list[PodUID] = []
         self._drifted = 0
         self._generation = 0
@@ -141,6 +142,7 @@ class Ledger:
             return
         if not card.healthy:
             self._sick[card.uuid] = node, card
+            self._stir(card.uuid)
             return
         arrays = self._arrays if card.type == GPU else self._others
         column = arrays.column(node)
@@ -155,6 +157,7 @@ class Ledger:
         """The card is gone from its node; what pods hold of it stays recorded."""
         place = self._places.pop(uuid, None)
         self._sick.pop(uuid, None)
+        self._stir(uuid)
         self.usage.drop_card(uuid)
         if place is not None:
             place.arrays.clear(place.slot, place.column)
@@ -232,6 +235,9 @@ class Ledger:
         entry = self._entries.get(uid)
         if entry is not None:
             self._entries[uid] = msgspec.structs.replace(entry, state=State.BOUND)
+            if entry.state is not State.BOUND:
+                for charge in entry.charges:
+                    self._stir(charge.card)
 
     def forget(self, uid: PodUID) -> None:
         """The Binding was refused; only an assumption can be forgotten."""
@@ -267,6 +273,11 @@ class Ledger:
             return None
         self._refused(uid, _Conflict(placement, who, place))
         return None if self._contest(uid) else refusal
+
+    def stirred(self) -> dict[PodUID, Placement]:
+        """The conflicts whose cards have changed since the last question: only these may be charged now."""
+        found, self._stirred = self._stirred, {}
+        return {uid: self._conflicts[uid].placement for uid in found if uid in self._conflicts}
 
     def displaced(self) -> list[PodUID]:
         """Pods that had to give way since the last question."""
@@ -552,8 +563,13 @@ class Ledger:
                     return Refusal(Code.TOO_LARGE, f"card {place.card.index} may not be cut into {part.memory} MiB")
         return None
 
+    def _stir(self, uuid: CardUUID) -> None:
+        if self._conflicts:
+            self._stirred |= {uid: None for uid in self._sharing.get(uuid, ()) if uid in self._conflicts}
+
     def _write(self, uuid: CardUUID) -> None:
         self._generation += 1
+        self._stir(uuid)
         place = self._places.get(uuid)
         if place is None:
             return
