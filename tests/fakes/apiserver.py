@@ -12,7 +12,7 @@ real kube-apiserver by tests/contract.
 import asyncio
 import json
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -111,7 +111,8 @@ class FakeApiServer:
     # What tests do to the server
 
     def inject(self, *faults: Fault) -> None:
-        self._faults += faults
+        """Let each fault happen from now on. Copies are counted down, since a parametrised test may run twice."""
+        self._faults += [replace(fault) for fault in faults]
 
     def heal(self) -> None:
         """Forget the faults that did not happen yet."""
