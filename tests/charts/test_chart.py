@@ -219,8 +219,11 @@ def test_every_mixture_of_switches_renders_and_names_its_accounts(values: Docume
         ({"webhook": {"port": 8443}}, "webhook.port: equal to controlPlane.port"),
         (
             {"controlPlane": {"clients": {"configMap": "kube-root-ca.crt", "insecureOpen": True}}},
-            "controlPlane.clients.insecureOpen: nobody shows a certificate then",
+            "controlPlane.clients.insecureOpen: an open extender asks for no certificate",
         ),
+        ({"agent": {"sharedFiles": None}}, "agent.sharedFiles: the value is missing"),
+        ({"agent": {"outsideLedgerGraceSeconds": None}}, "use --reset-then-reuse-values"),
+        ({"controlPlane": {"globalPlacement": {"onRequest": None}}}, "controlPlane.globalPlacement.onRequest: the"),
         ({"scheduler": {"extender": "https://10.0.0.1:8443"}}, "scheduler.extender: nothing uses it"),
         (
             {"controlPlane": {"globalPlacement": {"gate": True}}, "webhook": {"enabled": False}},

@@ -82,11 +82,11 @@ _OPTIONS = [
     click.option(
         "--tls-server-name", default="", metavar="NAME", help="In the extender's certificate, if not the host."
     ),
-    click.option("--tls-insecure", is_flag=True, help="Believe whoever answers."),
+    click.option("--tls-insecure", is_flag=True, help="Do not check the extender's certificate."),
     click.option(
         "--insecure-open-extender",
         is_flag=True,
-        help="The control plane runs with that option, too: kube-scheduler shows it no certificate.",
+        help="Show no certificate: the control plane runs with this option, too.",
     ),
     click.option(
         "--form",

@@ -443,7 +443,7 @@ def _in_memory(wanted: SharedFiles, state: Path) -> bool:
     if not reason:
         return True
     if wanted == "memory":
-        raise SetupError(f"--shared-files=memory: {reason}")
+        raise SetupError(f"--shared-files=memory: {reason}; run the agent privileged, or give it --shared-files=disk")
     log.warning("shared files in=disk reason=%r", f"{reason}; until it is cut back, a container's can fill the disk")
     return False
 

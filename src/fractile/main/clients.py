@@ -56,7 +56,7 @@ class Clients(msgspec.Struct, frozen=True):
         if caller is None:
             return "this needs a client certificate of the authority in --client-ca (docs/security.md)"
         if self.names and caller not in self.names:
-            return f"{caller[:80]!r} is none of the callers of --client-name"
+            return f"{caller[:80]!r} is not among the names in --client-name (docs/security.md)"
         return ""
 
 
