@@ -74,7 +74,8 @@ from fractile.wire.resource_class import ResourceClass
     "client_cas",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Who signs the certificates of those that may call the extender (PEM); may be given again.",
+    help="Authority that signs the certificates of callers of the extender (PEM); may be given again. Required, unless "
+    "--insecure-open-extender is given.",
 )
 @click.option(
     "--client-name",
