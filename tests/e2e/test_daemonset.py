@@ -73,7 +73,7 @@ def test_the_agent_serves_its_node_with_these_rights_and_an_upgrade_takes_over(
         # What the driver says of the container is found by pid, cgroup and mounts of a process of another container.
         wait(20, "the use to be seen", lambda: driver_bytes(cluster, "quota") == 1024 * MIB)
         assert asked(cluster, AT).outside == ()
-        assert asked(cluster, AT).arbiter
+        wait(30, "the arbiter to serve", lambda: asked(cluster, AT).arbiter)
     config = cluster.kubectl("-n", work.namespace, "exec", "old", "--", "od", "-An", "-v", "-tx1", vcuda_file("CONFIG"))
     assert vcuda.decode_config(bytes.fromhex(config)).cores == 30
     pids = ("-n", work.namespace, "exec", "old", "--", "od", "-An", "-v", "-tx1", vcuda_file("PIDS"))
