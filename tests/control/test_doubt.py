@@ -1,10 +1,12 @@
 """What becomes of assumptions whose Binding nobody has heard of."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 
 import pytest
 
+from fractile.control import doubt
 from fractile.control.doubt import EXPIRY
 from fractile.errors import ApiError
 from fractile.kube import paths
@@ -14,7 +16,7 @@ from fractile.wire import placement
 from fractile.wire.extender import BindingArgs
 from fractile.wire.objects import Pod
 from tests.builders import CARD_MEMORY, on_card
-from tests.control.plane import Plane, plane
+from tests.control.plane import Plane, plane, until
 from tests.fakes.apiserver import Fault
 
 FULL = CARD_MEMORY
@@ -195,3 +197,35 @@ async def test_without_an_answer_a_pod_that_was_read_stays_known(p: Plane) -> No
     p.server.inject(Fault(method="GET", status=403))
     await p.doubt.look_again(uid, read)
     assert p.waiting.find(uid) is not None
+
+
+async def test_it_looks_for_overdue_assumptions_by_itself(p: Plane, pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubt, "_PERIOD", 0.01)
+    work = asyncio.create_task(p.doubt.run())
+    try:
+        await until(lambda: p.entry(pod) is None)
+        later = p.submit("later")
+        assert p.ledger.assume(PodUID(later.metadata.uid), EIGHT) is None
+        await asyncio.sleep(0.1)
+        assert p.entry(later) is not None, "one that is not overdue"
+        p.clock.now += EXPIRY
+        await until(lambda: p.entry(later) is None)
+    finally:
+        work.cancel()
+
+
+async def test_the_log_says_whose_assumption_has_expired_where_and_why(
+    p: Plane, pod: Pod, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await resolve(p)
+    assert caplog.messages == [f"assumption expired uid={pod.metadata.uid} node=n1 reason=not bound"]
+
+
+async def test_the_log_says_that_a_pod_no_longer_waits(p: Plane, caplog: pytest.LogCaptureFixture) -> None:
+    assert p.ledger.assume(PodUID("gone"), EIGHT) is None
+    p.clock.now += EXPIRY
+    caplog.set_level(logging.INFO)
+    await resolve(p)
+    assert caplog.messages == ["assumption expired uid=gone node=n1 reason=no longer waiting"]
+    assert p.free() == [FULL, FULL]
