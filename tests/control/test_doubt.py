@@ -229,3 +229,16 @@ async def test_the_log_says_that_a_pod_no_longer_waits(p: Plane, caplog: pytest.
     await resolve(p)
     assert caplog.messages == ["assumption expired uid=gone node=n1 reason=no longer waiting"]
     assert p.free() == [FULL, FULL]
+
+
+async def test_it_asks_again_for_pods_read_once_by_itself(p: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubt, "_PERIOD", 0.01)
+    found = p.create()
+    p.feed.looked(found)
+    p.server.delete(paths.pod("default", "p"))
+    p.clock.now += EXPIRY
+    work = asyncio.create_task(p.doubt.run())
+    try:
+        await until(lambda: p.waiting.find(PodUID(found.metadata.uid)) is None)
+    finally:
+        work.cancel()
