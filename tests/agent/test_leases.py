@@ -108,11 +108,11 @@ def test_no_lock_is_held_while_a_containers_file_is_opened(journal: Journal, mon
     opening, go_on = threading.Event(), threading.Event()
     real = os.open
 
-    def slow(path: object, *args: object, **more: object) -> int:
+    def slow(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if str(path) == str(journal.path("a") / directory.REGION):
             opening.set()
             assert go_on.wait(10)
-        return real(path, *args, **more)  # type: ignore[arg-type]
+        return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", slow)
     slow_one = threading.Thread(target=journal.write_limits, args=("a", msgspec.structs.replace(LIMITS, priority=1)))

@@ -32,7 +32,7 @@ class Place:
         self.is_known = False
 
     def drop(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of connection closes in its own way
 
 
 class Places:
@@ -128,7 +128,7 @@ def peer_of(address: object) -> str:
     """What counts as one peer; "" for a socket without addresses."""
     if not (isinstance(address, tuple) and address):
         return ""
-    host = str(address[0]).partition("%")[0]  # pyright: ignore[reportUnknownArgumentType]
+    host = str(address[0]).partition("%")[0]  # pyright: ignore[reportUnknownArgumentType]  # asyncio types an address as Any
     try:
         found = ipaddress.ip_address(host)
     except ValueError:
