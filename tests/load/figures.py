@@ -157,4 +157,19 @@ def verdicts(rounds: Sequence[Round], table: Iterable[Scenario], user: str) -> l
             most = max(sum(r.writes.get(user, {}).values()) for r in rounds if r.scenario == row.name)
             what = f"{mine.nodes} nodes: {row.name}, API writes of the control plane for a pod"
             found.append(Verdict(what, most, row.writes_bar, most=True))
+        found += _served(mine, row)
+    return found
+
+
+def _served(mine: Round, row: Scenario) -> list[Verdict]:
+    """What the control plane's own bars say of a row whose pods come at a pace."""
+    found: list[Verdict] = []
+    if row.verb_bar is not None:
+        found += [
+            Verdict(f"{mine.nodes} nodes: {row.name}, p99 of {verb} in ms", times.p99, row.verb_bar, most=True)
+            for verb, times in mine.verbs.items()
+        ]
+    if row.memory_bar is not None:
+        what = f"{mine.nodes} nodes: {row.name}, MB of the control plane"
+        found.append(Verdict(what, mine.of(CONTROL_PLANE).megabytes, row.memory_bar, most=True))
     return found

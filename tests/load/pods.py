@@ -82,7 +82,10 @@ async def schedule(client: KubeClient, scenario: Scenario, count: int, *, prefix
 
 
 async def create(client: KubeClient, scenario: Scenario, made: Sequence[Manifest]) -> None:
-    """All of them, ``scenario.creators`` at a time."""
+    """All of them, ``scenario.creators`` at a time, or one after the other at the row's pace."""
+    if scenario.pace is not None:
+        await _create_paced(client, scenario.namespace, made, 1 / scenario.pace)
+        return
     rest = iter(made)
     async with asyncio.TaskGroup() as tasks:
         for _ in range(scenario.creators):
@@ -92,6 +95,14 @@ async def create(client: KubeClient, scenario: Scenario, made: Sequence[Manifest
 async def _create_some(client: KubeClient, namespace: str, rest: Iterator[Manifest]) -> None:
     for manifest in rest:
         await client.create(paths.pods(namespace), manifest)
+
+
+async def _create_paced(client: KubeClient, namespace: str, made: Sequence[Manifest], apart: float) -> None:
+    """``apart``: seconds from one to the next; one that is late does not make the others come closer together."""
+    for manifest in made:
+        due = monotonic() + apart
+        await client.create(paths.pods(namespace), manifest)
+        await asyncio.sleep(max(0.0, due - monotonic()))
 
 
 async def _watch(client: KubeClient, namespace: str, version: str, bound: dict[str, float]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from itertools import chain
 from time import monotonic
 
@@ -21,6 +21,7 @@ from tests.load.figures import CONTROL_PLANE, SCHEDULER, Round, alone, rate_of, 
 from tests.load.profiles import Profiles
 from tests.load.programs import Cluster
 from tests.load.scenarios import Scenario
+from tests.main.siege import besieged
 
 _WARM_UP = 40  # pods
 _SLOWEST = 5.0  # pods per second; a round that is slower has something wrong with it
@@ -28,6 +29,7 @@ _LEAST = 120.0  # seconds that a round may take
 _QUIET = 2.0  # seconds before a round, for what is left of the one before: events, garbage
 _WEBHOOKS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _KUBECTL = 60.0
+_BESIEGERS = [f"127.0.0.{number}" for number in range(2, 10)]
 _ENDED = "fractile_placement_reservations_ended_total"
 
 
@@ -87,7 +89,7 @@ async def _round(cluster: Cluster, client: KubeClient, run: Run, row: Scenario, 
         # 2. What counts.
         log, writes = Tail(cluster.log(CONTROL_PLANE)), Tail(cluster.audit)
         ours, page, before = await _own_page(cluster, row), await cluster.metrics(SCHEDULER), cluster.used()
-        timeout = max(_LEAST, run.pods / _SLOWEST)
+        timeout = max(_LEAST, run.pods / min(_SLOWEST, (row.pace or _SLOWEST) / 2))
         async with run.profiles.taken(cluster, row, number):
             seen = await pods.schedule(client, row, run.pods, prefix=f"load-{number}", timeout=timeout)
         after, later, ours_later = cluster.used(), await cluster.metrics(SCHEDULER), await _own_page(cluster, row)
@@ -124,14 +126,23 @@ async def _programs(cluster: Cluster, client: KubeClient, row: Scenario) -> Asyn
         if row.webhook:
             await asyncio.to_thread(objects.apply_manifests, cluster.place, cluster.found, webhook_url(cluster.state))
             await objects.wait_webhook(client)
-        await cluster.start_scheduler(row)
-        yield
+        async with _siege(cluster, row):
+            await cluster.start_scheduler(row)
+            yield
     finally:
         await cluster.stop(SCHEDULER)
         if row.webhook:
             for kind in _WEBHOOKS:
                 await client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}")
         await cluster.stop(CONTROL_PLANE)
+
+
+def _siege(cluster: Cluster, row: Scenario) -> AbstractAsyncContextManager[None]:
+    """From addresses that are not kube-scheduler's, as a pod's are not."""
+    slow, bodies = row.siege
+    if not slow + bodies:
+        return nullcontext()
+    return besieged(cluster.state.ports.control_plane, slow=slow, bodies=bodies, hosts=_BESIEGERS)
 
 
 async def _own_page(cluster: Cluster, row: Scenario) -> str:

@@ -54,7 +54,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     ``labels`` and ``annotations``: of the namespace. ``pod``: the manifests. ``creators``: how many pods are being
     created at a time. ``against``: the row that this one is compared with, and ``bar``: the least share of its pods per
     second. ``cpu_bar``: the most processor time of kube-scheduler for a pod, in ms. ``writes_bar``: the most API writes
-    of the control plane for a pod.
+    of the control plane for a pod. ``pace``: pods that are created per second; None: as fast as it goes. ``siege``:
+    slow connections and hostile bodies that the control plane has to bear meanwhile. ``verb_bar``: the most that the
+    99th percentile of any verb may take, in ms. ``memory_bar``: the most memory of the control plane, in MB.
     """
 
     name: str
@@ -74,6 +76,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     bar: float | None = None
     cpu_bar: float | None = None
     writes_bar: float | None = None
+    pace: float | None = None
+    siege: tuple[int, int] = (0, 0)
+    verb_bar: float | None = None
+    memory_bar: float | None = None
 
     @property
     def namespace(self) -> str:
@@ -186,6 +192,23 @@ ON_REQUEST = (
         webhook=True,
         against="none",
         writes_bar=1.0,
+    ),
+    Scenario(
+        name="paced",
+        about="Fractile's extender, 10 pods a second, adaptive",
+        percentage=ADAPTIVE,
+        extender=True,
+        pace=10.0,
+    ),
+    Scenario(
+        name="besieged",
+        about="the same under 3,000 slow connections and 64 hostile bodies",
+        percentage=ADAPTIVE,
+        extender=True,
+        pace=10.0,
+        siege=(3_000, 64),
+        verb_bar=50.0,
+        memory_bar=400.0,
     ),
 )
 BY_NAME = {one.name: one for one in (*TABLE, *ON_REQUEST)}

@@ -4,6 +4,7 @@ import pytest
 from tests.load.figures import (
     Round,
     Share,
+    Times,
     Used,
     alone,
     best,
@@ -113,3 +114,14 @@ def test_kube_schedulers_time_has_a_bar_where_a_row_names_one():
     row = msgspec.structs.replace(OURS, cpu_bar=2.0, writes_bar=None, against="")
     (found,) = verdicts([played("ours", 1, programs={"kube-scheduler": Share(2.5, 1)})], [row], US)
     assert not found.met
+
+
+def test_verbs_and_memory_have_bars_where_pods_come_at_a_pace():
+    row = msgspec.structs.replace(OURS, writes_bar=None, against="", verb_bar=50.0, memory_bar=400.0)
+    one = played(
+        "ours",
+        10,
+        verbs={"bind": Times(100, 8.0, 51.0), "filter": Times(100, 1.0, 4.0)},
+        programs={"control-plane": Share(5.0, 290.0)},
+    )
+    assert [v.met for v in verdicts([one], [row], US)] == [False, True, True]

@@ -59,3 +59,11 @@ async def test_a_namespace_that_is_there_already_is_as_good():
             await ensure_namespace(client, ROW.namespace, ROW)
         assert server.get(f"/api/v1/namespaces/{ROW.namespace}")["metadata"]["labels"]["a"] == "b"
         assert server.get(f"/api/v1/namespaces/{ROW.namespace}/serviceaccounts/default")
+
+
+async def test_pods_come_at_the_pace_of_the_row():
+    paced = msgspec.structs.replace(ROW, pace=50.0)
+    async with _world() as (server, client), asyncio.TaskGroup() as tasks:
+        tasks.create_task(_bind(server, 10))
+        seen = await schedule(client, paced, 10, prefix="p", timeout=60)
+        assert seen.created - seen.began >= 10 / 50.0
