@@ -265,7 +265,7 @@ async def test_a_card_that_another_node_claims_keeps_no_other_card_back_and_retu
             assert json.loads(json.dumps(told[0]))["involvedObject"]["name"] == NODE
             assert f"kubectl delete extendedresource {A.uuid.lower()}" in str(told[0]["message"])
             server.delete(paths.extended_resource(A.uuid.lower()))
-            claimed.times = 0
+            server.heal()
             await until(server, A.uuid.lower(), B.uuid.lower())
             assert json.loads(json.dumps(objects(server)))[A.uuid.lower()]["spec"]["nodeName"] == NODE
             await asyncio.sleep(0.1)

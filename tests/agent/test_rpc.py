@@ -132,3 +132,16 @@ def test_a_program_that_leaves_a_server_and_its_caller_behind_ends_all_the_same(
     """An agent that fails would else never end, and so never be started again."""
     done = subprocess.run([sys.executable, "-c", LEFT, str(tmp_path)], timeout=60, check=False, stderr=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
+
+
+async def test_a_call_to_exactly_one_server_never_reaches_the_next_one(tmp_path: Path) -> None:
+    """Between a look at the socket and the connection another kubelet may open its own, on a busy machine above all."""
+    async with listening(tmp_path, "first") as relay:
+        first = rpc.identity(relay.socket)
+        assert first is not None
+        with rpc.exactly(relay.socket, first) as path:
+            assert path is not None
+            async with listening(tmp_path, "second"):
+                assert (await rpc.call_socket(path, rpc.LIST, ASK, timeout=10)).pod_resources[0].name == "first"
+                with rpc.exactly(relay.socket, first) as late:
+                    assert late is None

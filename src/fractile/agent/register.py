@@ -153,13 +153,18 @@ class Registrar:
         request = dp.RegisterRequest(
             version=rpc.VERSION, endpoint=endpoint, resource_name=plugin.resource, options=options(plugin.resource)
         )
+        if kubelet is None:
+            return False
+        with rpc.exactly(self._kubelet, kubelet) as exact:
+            return exact is not None and await self._called(exact, request, kubelet)
+
+    async def _called(self, exact: Path, request: dp.RegisterRequest, kubelet: rpc.Identity) -> bool:
+        """``exact``: a path that leads to this kubelet, whatever takes its place between a look and the call."""
         wait = _REFUSED
-        while kubelet is not None and kubelet == rpc.identity(self._kubelet):
+        while kubelet == rpc.identity(self._kubelet):
             wake = self._wake
             try:
-                await self._unless_replaced(
-                    rpc.call_socket(self._kubelet, rpc.REGISTER, request, timeout=_CALL), kubelet
-                )
+                await self._unless_replaced(rpc.call_socket(exact, rpc.REGISTER, request, timeout=_CALL), kubelet)
                 return kubelet == rpc.identity(self._kubelet)
             except _Replaced:
                 return False

@@ -8,7 +8,9 @@ generated form is untyped and tied to one gRPC version.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
@@ -161,9 +163,26 @@ class Line:
 def identity(path: Path) -> Identity | None:
     """What tells one server's socket from the next one's; an inode number alone is used again at once."""
     try:
-        stat = path.stat()
+        return _identity(path.stat())
     except OSError:
         return None
+
+
+@contextmanager
+def exactly(path: Path, server: Identity) -> Generator[Path | None]:
+    """Another path of this server's socket, by which no call can reach a later server; None when it has gone."""
+    try:
+        held = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield Path(f"/proc/self/fd/{held}") if _identity(os.fstat(held)) == server else None
+    finally:
+        os.close(held)
+
+
+def _identity(stat: os.stat_result) -> Identity:
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns
 
 
