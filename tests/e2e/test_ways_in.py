@@ -1,6 +1,11 @@
 """How a program comes into a container with a quota, and whether the library holds it there: on a real kubelet."""
 
+import base64
+import json
+import shutil
+import subprocess
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +15,23 @@ from tests.e2e.test_limits import MIB, probe, tenant
 
 AT = "n1"
 QUOTA = 1024
+LOADER = "/tmp/ld-musl"
+# Says whether the library is in the process, and what the loader says when it is told to bring the driver.
+BRINGS_THE_DRIVER = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(void) {
+    char line[4096];
+    int preloaded = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) preloaded |= strstr(line, "libfractile") != 0;
+    int driver = dlopen("libcuda.so.1", RTLD_NOW) != 0;
+    printf("{\"preloaded\":%d,\"driver\":%d,\"why\":\"%s\"}\n", preloaded, driver, driver ? "" : dlerror());
+    return 0;
+}
+"""
 
 
 @pytest.fixture
@@ -62,3 +84,39 @@ def test_a_static_program_gets_no_driver_from_the_loader(cluster: LocalCluster, 
     """busybox is static: nothing is preloaded into it, and it has no loader that could bring it the driver."""
     with pytest.raises(KubectlFailed):
         inside(cluster, work, "grep -q libfractile /proc/self/maps")
+
+
+def test_a_program_of_musl_gets_no_driver_and_no_library(cluster: LocalCluster, work: Workload, tmp_path: Path) -> None:
+    """Its loader does not read ld.so.preload, and the driver needs functions that only glibc has."""
+    loader, program = built_with_musl(tmp_path)
+    for path, name in ((loader, LOADER), (program, "/tmp/musl")):
+        put(cluster, work, path, name)
+    folders = "/usr/lib/x86_64-linux-gnu:/usr/lib64"
+    said = json.loads(inside(cluster, work, f"LD_LIBRARY_PATH={folders} /tmp/musl"))
+    assert (said["preloaded"], said["driver"]) == (0, 0)
+    assert "/libcuda.so.1" in said["why"]  # it was found, and could not be loaded
+
+
+def put(cluster: LocalCluster, work: Workload, path: Path, name: str) -> None:
+    """A program of the test into the container."""
+    argv = ("-n", work.namespace, "exec", "-i", "quota", "--", "sh", "-c", f"base64 -d > {name} && chmod +x {name}")
+    cluster.kubectl(*argv, stdin=base64.b64encode(path.read_bytes()).decode())
+
+
+def built_with_musl(folder: Path) -> tuple[Path, Path]:
+    """Debian's musl as a loader, and a program for it; nothing is installed."""
+    apt, cc = shutil.which("apt-get"), shutil.which("cc")
+    if apt is None or cc is None:
+        pytest.skip("needs apt-get, for musl's loader, and a C compiler")
+    fetched = subprocess.run([apt, "-q", "download", "musl", "musl-dev"], cwd=folder, capture_output=True, text=True)
+    if fetched.returncode != 0:
+        pytest.skip(f"apt-get cannot download musl: {fetched.stderr.strip()[-200:]}")
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg-deb", "-x", str(package), str(folder)], check=True)
+    (folder / "program.c").write_text(BRINGS_THE_DRIVER)
+    objects, library = folder / "usr/lib/x86_64-linux-musl", folder / "lib/x86_64-linux-musl"
+    argv = [cc, "-nostdinc", "-isystem", str(folder / "usr/include/x86_64-linux-musl"), "-nostdlib", "-no-pie"]
+    argv += ["-fno-stack-protector", f"-Wl,--dynamic-linker={LOADER}", str(objects / "crt1.o"), str(objects / "crti.o")]
+    argv += ["program.c", f"-L{library}", "-lc", str(objects / "crtn.o"), "-o", "program"]
+    subprocess.run(argv, cwd=folder, check=True)
+    return library / "libc.so", folder / "program"
