@@ -5,12 +5,16 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
 
+from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.audit import EVICTED, REASON, Audit, Policy, sentence
+from fractile.agent.books import Kubelet
 from fractile.agent.cgroup import Place
 from fractile.agent.outside import Finding
 from fractile.agent.owners import Owners
@@ -21,7 +25,10 @@ from fractile.agent.spared import ALLOWED, SYSTEM, Spared
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
-from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
+from fractile.model.units import CardUUID, ContainerName, MemoryUnit, NodeName, PodUID
+from fractile.region import directory
+from fractile.wire import kubelet_checkpoint
+from fractile.wire.kubelet_checkpoint import Recorded
 from fractile.wire.node_usage import KINDS
 from fractile.wire.objects import Pod
 from fractile.wire.placement import ANNOTATION
@@ -40,6 +47,7 @@ class World:
     audit: Audit
     events: EventRecorder
     pods: NodePods
+    checkpoint: Path
     time: float = 100.0
 
     def pod(self, name: str, *, container_id: str = "", namespace: str = "ns", **more: dict[str, Any]) -> Pod:
@@ -71,8 +79,14 @@ class World:
 
 
 @asynccontextmanager
+async def folder() -> AsyncGenerator[Path]:
+    with TemporaryDirectory() as made:
+        yield Path(made)
+
+
+@asynccontextmanager
 async def world(policy: Policy = "warn", grace: float = 0.0, around: tuple[str, ...] = ()) -> AsyncGenerator[World]:
-    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client, folder() as made_for:
         for name in ("ns", SYSTEM):
             server.create(paths.namespaces(), {"metadata": {"name": name}})
         there = {"metadata": {"name": "n1"}, "status": {"allocatable": {"nvidia.com/gpu": "4", "cpu": "8"}}}
@@ -85,9 +99,10 @@ async def world(policy: Policy = "warn", grace: float = 0.0, around: tuple[str, 
             return made.time
 
         owners = Owners(client, pods, around=[PodUID(uid) for uid in around], clock=clock)
-        spared = Spared(client, SERVED)
+        checkpoint = made_for / kubelet_checkpoint.FILE_NAME
+        spared = Spared(client, SERVED, Kubelet(made_for / "none.sock", checkpoint).record)
         audit = Audit(client, events, owners, spared, policy=policy, grace=grace, clock=clock, now=lambda: 5.0)
-        made = World(server, audit, events, pods)
+        made = World(server, audit, events, pods, checkpoint)
         try:
             yield made
         finally:
@@ -356,7 +371,6 @@ async def test_no_more_than_one_pod_in_a_minute_is_evicted() -> None:
         pytest.param({"spec": {"priorityClassName": "system-node-critical"}}, id="node-critical"),
         pytest.param({"spec": {"priorityClassName": "system-cluster-critical"}}, id="cluster-critical"),
         pytest.param({"spec": {"priority": 2_000_001_000}}, id="critical by number"),
-        pytest.param({"spec": {"resourceClaims": [{"name": "gpu"}]}}, id="a claim"),
         pytest.param({"spec": limits("nvidia.com/gpu")}, id="another device plugin"),
     ],
 )
@@ -409,6 +423,146 @@ async def test_a_pod_to_which_the_ledger_gave_the_card_is_not_evicted_where_the_
             await w.seen_twice(*found)
             w.time += 60
         assert [o["metadata"]["name"] for o in w.server.all(paths.pods())] == ["mine"]
+
+
+GPU = "gpu.nvidia.com"
+
+
+def claim(w: World, name: str, uid: str, *drivers: str, version: str = "v1") -> None:
+    """With a device of each driver, reserved for the pod with this UID. No driver: nothing is allocated."""
+    results = [{"request": f"r{n}", "driver": d, "pool": "n1", "device": f"gpu-{n}"} for n, d in enumerate(drivers)]
+    status: dict[str, Any] = {"reservedFor": [{"resource": "pods", "name": "p", "uid": uid}]} if uid else {}
+    status |= {"allocation": {"devices": {"results": results}}} if drivers else {}
+    w.server.create(
+        f"/apis/resource.k8s.io/{version}/namespaces/ns/resourceclaims", {"metadata": {"name": name}, "status": status}
+    )
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        pytest.param({"name": "gpu", "resourceClaimName": "c"}, {}, id="by name"),
+        pytest.param(
+            {"name": "gpu", "resourceClaimTemplateName": "t"},
+            {"name": "gpu", "resourceClaimName": "c"},
+            id="by template",
+        ),
+    ],
+)
+async def test_a_pod_to_which_a_gpu_driver_gave_a_device_by_a_claim_is_never_evicted(
+    spec: dict[str, str], status: dict[str, str], version: str
+) -> None:
+    async with world("evict") as w:
+        pod = w.pod("spared", spec={"resourceClaims": [{"name": "net", "resourceClaimName": "n"}, spec]})
+        w.server.merge(f"{paths.pod('ns', 'spared')}/status", {"status": {"resourceClaimStatuses": [status]}})
+        claim(w, "c", pod.metadata.uid, "net.example.com", GPU, version=version)
+        for _ in range(3):
+            await w.seen_twice(miner(pod))
+            w.time += 300
+        assert w.audit.evictions == 0
+        assert deletions(w) == []
+
+
+@pytest.mark.parametrize(
+    ("drivers", "reserved"),
+    [
+        pytest.param((), True, id="that asks for nothing"),
+        pytest.param(("net.example.com",), True, id="for a device of another kind"),
+        pytest.param((GPU,), False, id="that is reserved for another pod"),
+    ],
+)
+async def test_a_claim_that_cannot_explain_the_process_spares_nobody(drivers: tuple[str, ...], reserved: bool) -> None:
+    async with world("evict") as w:
+        pod = w.pod("miner", spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]})
+        claim(w, "c", pod.metadata.uid if reserved else "other", *drivers)
+        await w.seen_twice(miner(pod))
+        assert w.audit.evictions == 1
+
+
+async def test_claims_without_an_object_in_any_number_spare_nobody() -> None:
+    async with world("evict") as w:
+        many = [{"name": f"c{n}", "resourceClaimName": f"gone-{n}"} for n in range(2000)]
+        await w.seen_twice(miner(w.pod("miner", spec={"resourceClaims": many})))
+        assert w.audit.evictions == 1
+        assert sum("resourceclaims" in r.path for r in w.server.requests) < 250
+
+
+async def test_a_claim_that_cannot_be_read_now_keeps_the_pod_until_it_can() -> None:
+    async with world("evict") as w:
+        pod = w.pod("miner", spec={"resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]})
+        claim(w, "c", pod.metadata.uid)
+        path = paths.resource_claim("ns", "c", "v1")
+        w.server.inject(Fault(method="GET", path=path, times=2, status=403))  # one for the event
+        for evicted in (0, 1):
+            await w.seen_twice(miner(pod))
+            assert w.audit.evictions == evicted
+            w.time += 10
+
+
+NVIDIA = dp.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": "GPU-a"})
+OURS = dp.ContainerAllocateResponse(mounts=[dp.Mount(container_path=directory.MOUNT, host_path="/state/slices/t")])
+
+
+def recorded(w: World, uid: str, resource: str, answer: dp.ContainerAllocateResponse) -> None:
+    """Kubelet has written down that a container holds an id, and what the plugin answered."""
+    entry = Recorded(PodUID(uid), ContainerName("main"), resource, frozenset({"GPU-a"}), answer.SerializeToString())
+    w.checkpoint.write_bytes(kubelet_checkpoint.encode([entry], {}))
+
+
+@pytest.mark.parametrize("resource", ["aliyun.com/gpu-mem", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"])
+async def test_a_pod_that_another_device_plugin_gave_the_card_before_is_warned_only(resource: str) -> None:
+    """Also where the resource is Fractile's now."""
+    async with world("evict") as w:
+        pod = w.pod("older", spec=limits(resource))
+        recorded(w, pod.metadata.uid, resource, NVIDIA)
+        for _ in range(3):
+            await w.seen_twice(miner(pod))
+            w.time += 300
+        assert w.audit.evictions == 0
+        assert deletions(w) == []
+        assert [x.pod for x in w.audit.outside] == ["older"]
+        ((reason, _, message),) = w.told()
+        assert reason == REASON
+        assert message.endswith(
+            f"; the pod stays: it was given {resource} by another device plugin, before Fractile served it on this node"
+        )
+
+
+@pytest.mark.parametrize(
+    ("resource", "answer", "mine"),
+    [
+        pytest.param("aliyun.com/gpu-mem", OURS, True, id="Fractile gave it"),
+        pytest.param("aliyun.com/gpu-mem", NVIDIA, False, id="it was given to another pod"),
+        pytest.param(
+            "tencent.com/vcuda-memory", dp.ContainerAllocateResponse(), True, id="a resource that counts only"
+        ),
+        pytest.param("fractile.dev/device", dp.ContainerAllocateResponse(), True, id="a device that is no GPU"),
+        pytest.param("nvidia.com/hostdev", NVIDIA, True, id="a network card"),
+        pytest.param("example.com/fuse", NVIDIA, True, id="a device of somebody else"),
+    ],
+)
+async def test_no_pod_looks_as_if_another_device_plugin_had_given_it_the_card(
+    resource: str, answer: dp.ContainerAllocateResponse, mine: bool
+) -> None:
+    async with world("evict") as w:
+        times = {"creationTimestamp": "2020-01-01T00:00:00Z"}
+        pod = w.pod("miner", metadata=times, spec=limits(resource))
+        recorded(w, pod.metadata.uid if mine else "other", resource, answer)
+        await w.seen_twice(miner(pod))
+        assert w.audit.evictions == 1
+
+
+async def test_while_kubelets_record_cannot_be_read_the_pod_stays() -> None:
+    async with world("evict") as w:
+        pod = w.pod("miner")
+        w.checkpoint.write_bytes(b"{")
+        await w.seen_twice(miner(pod))
+        assert w.audit.evictions == 0
+        w.checkpoint.unlink()
+        w.time += 10
+        await w.seen_twice(miner(pod))
+        assert w.audit.evictions == 1
 
 
 async def test_a_pod_with_a_part_of_the_card_that_goes_beyond_it_is_evicted_by_evict_all() -> None:
@@ -468,7 +622,7 @@ async def test_pods_of_ours_and_of_labelled_namespaces_are_spared_until_the_labe
 async def test_while_nobody_says_whether_a_pod_is_spared_it_stays() -> None:
     async with world("evict") as w:
         found = miner(w.pod("miner"))
-        w.server.inject(Fault(method="GET", path=paths.pod("ns", "miner"), times=2, status=403))
+        w.server.inject(Fault(method="GET", path=paths.pod("ns", "miner"), times=3, status=403))  # one for the event
         for evicted in (0, 0, 1):
             await w.seen_twice(found)
             assert w.audit.evictions == evicted

@@ -7,6 +7,7 @@ import pytest
 
 from fractile.agent.audit import Audit
 from fractile.agent.beyond import BeyondWriter
+from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Catalog, Stock
 from fractile.agent.http import Request
 from fractile.agent.journal import Journal
@@ -38,11 +39,12 @@ async def usage(tmp_path: Path) -> AsyncGenerator[Usage]:
         pods = NodePods(client, node=NODE, unit=MemoryUnit.GiB)
         events = EventRecorder(client, "test")
         journal = Journal(tmp_path / "slices", new_token=lambda: "t")
+        spared = Spared(client, (), Kubelet(tmp_path / "none.sock", tmp_path / "none").record)
         yield Usage(
             Eye(Slices(journal), None, ProcFs(), enforced=True),
             stock=stock,
             pods=pods,
-            audit=Audit(client, events, Owners(client, pods), Spared(client, ()), policy="warn"),
+            audit=Audit(client, events, Owners(client, pods), spared, policy="warn"),
             beyond=BeyondWriter(journal),
             turns=Turns(tmp_path / "arbiter.sock"),
         )

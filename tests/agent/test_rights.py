@@ -17,6 +17,7 @@ Right = tuple[str, str]  # verb, resource
 OTHERWISE: dict[Right, str] = {
     ("create", "extendedresources"): "server-side apply of an object that is not there needs it beside patch",
     ("delete", "pods"): "only with --outside-ledger evict: tests/agent/test_audit.py",
+    ("get", "resourceclaims"): "only with --outside-ledger evict: tests/agent/test_audit.py",
 }
 
 

@@ -347,7 +347,12 @@ ON: Document = {"controlPlane": {"defaultClasses": "{model}"}, "agent": {"outsid
             {"controlPlane": {"quota": {"configMap": ""}}},
             id="no quotas",
         ),
-        pytest.param("agent", {("delete", "pods")}, {"agent": {"outsideLedger": "warn"}}, id="nobody is evicted"),
+        pytest.param(
+            "agent",
+            {("delete", "pods"), ("get", "resourceclaims")},
+            {"agent": {"outsideLedger": "warn"}},
+            id="nobody is evicted",
+        ),
     ],
 )
 def test_rights_that_an_option_alone_needs_are_given_with_it_alone(

@@ -232,6 +232,23 @@ async def a_kubelet_without_its_record_gives_the_ids_of_running_containers_to_ot
         assert recorder.kinds().count("start") == started, "and cannot be started again"
 
 
+async def what_a_plugin_answered_stays_recorded_when_another_one_serves_the_resource(world: KubeletWorld) -> None:
+    """As where Fractile takes nvidia.com/gpu over: by the answer the audit knows the pods of before."""
+    async with (
+        recording(world) as recorder,
+        _pod(world, recorder, containers=[("main", 2)]) as (name, uid),
+    ):
+        before = _recorded(world, uid)
+        assert [dp.ContainerAllocateResponse.FromString(e.answer).envs for e in before] == [{"RECORDED": "2"}]
+        recorder.devices = [f"{device}-of-another" for device in recorder.devices[:3]]
+        await recorder.register()
+        await until(lambda: offers(recorder, 3))
+        assert (await world.phase(name), _recorded(world, uid)) == ("Running", before)
+        await recorder.over_a_restart()
+        await until(lambda: offers(recorder, 3))
+        assert (await world.phase(name), _recorded(world, uid)) == ("Running", before)
+
+
 # Plugins that come after the admission: a node's start without the record, or a pod that nobody scheduled
 
 
@@ -295,6 +312,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_pod_that_is_done_gives_its_ids_back_and_is_listed_no_more,
     a_restart_of_kubelet_asks_nothing_and_changes_nothing_for_what_runs,
     a_kubelet_without_its_record_gives_the_ids_of_running_containers_to_others,
+    what_a_plugin_answered_stays_recorded_when_another_one_serves_the_resource,
     a_container_whose_plugin_came_late_and_wants_to_be_asked_first_never_starts,
     a_container_whose_plugin_came_late_and_asks_for_nothing_is_allocated_when_it_starts,
     late_allocations_of_several_pods_run_side_by_side_and_kill_kubelet,

@@ -29,6 +29,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.pacing import Clock
+from fractile.model.units import CardUUID
 from fractile.wire.node_usage import Kind, Outside
 
 Policy = Literal["warn", "evict", "evict-all"]
@@ -193,10 +194,18 @@ class Audit:
             *(finding.kind, finding.card, _who(case), finding.bytes, finding.accounted),
         )
         if case.owner is not None:
-            self._events.emit(_reference(case.owner), REASON, sentence(finding) + self._threat(finding))
+            self._events.emit(
+                _reference(case.owner), REASON, sentence(finding) + await self._threat(case.owner, finding)
+            )
 
-    def _threat(self, finding: Finding) -> str:
-        return f"; the pod is evicted if that lasts for {self._grace:.0f} s" if finding.kind in self._kinds else ""
+    async def _threat(self, owner: Owner, finding: Finding) -> str:
+        """What becomes of the pod, as far as that can be said now."""
+        if finding.kind not in self._kinds:
+            return ""
+        spared = await self._spared.why(owner, _card(finding))
+        return (
+            f"; the pod stays: it {spared}" if spared else f"; the pod is evicted if that lasts for {self._grace:.0f} s"
+        )
 
     async def _evict(self, case: _Case) -> None:
         owner = case.owner
@@ -205,8 +214,7 @@ class Audit:
         if any(c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()):
             case.evicted = True
             return
-        card = case.finding.card if case.finding.kind == "no-slice" else None
-        spared = await self._spared.why(owner, card)
+        spared = await self._spared.why(owner, _card(case.finding))
         if spared is None:
             return
         if spared:
@@ -254,6 +262,11 @@ def sentence(finding: Finding) -> str:
             return f"{process} hold {held} of card {finding.card}; the quota is {_mib(finding.accounted)}"
         case "not-a-pod":
             return f"{process} of the host uses {held} of card {finding.card}"
+
+
+def _card(finding: Finding) -> CardUUID | None:
+    """Of which the pod must hold nothing to be evicted."""
+    return finding.card if finding.kind == "no-slice" else None
 
 
 def _mib(size: int | None) -> str:

@@ -2,15 +2,17 @@
 
 The pod and the labels of its namespace are read again before every eviction: a label may have been set since the pod
 was warned. What the ledger gave to the pod stands in its placement, which only the control plane writes: it counts also
-where this node's record of it is lost. A request alone is no right: kubelet admits a pod that asks for a resource which
-its node does not have, and gives it nothing. Failure rule: closed. What cannot be read is not evicted now; the audit
-comes back to it.
+where this node's record of it is lost. What another device plugin gave it before Fractile came stands in kubelet's
+record (``given``). A request alone is no right: kubelet admits a pod that asks for a resource which its node does not
+have, and gives it nothing. Nor is a resource claim, which may ask for nothing (``claims``). Failure rule: closed. What
+cannot be read is not evicted now; the audit comes back to it.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from fractile.agent import claims, given
+from fractile.agent.books import Books
 from fractile.agent.owners import Owner
 from fractile.dialects import table
 from fractile.dialects.dialect import Kind
@@ -39,7 +41,7 @@ class _Spec(KubeStruct, frozen=True):
     node_name: str = ""
     priority: int | None = None
     priority_class_name: str = ""
-    resource_claims: list[Any] | None = None
+    resource_claims: claims.Named | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
 
@@ -49,11 +51,12 @@ class Subject(KubeStruct, frozen=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()
+    status: claims.Claims = claims.Claims()
 
 
 def why(pod: Subject, namespace: Mapping[str, str], others: Collection[str]) -> str:
-    """The rest of a sentence that begins with the pod; "" when it may be evicted. ``others``: resources of ours that
-    this node has from another device plugin."""
+    """The rest of a sentence that begins with the pod; "" when it may be evicted, as far as its claims do not forbid
+    it. ``others``: resources of ours that this node has from another device plugin."""
     meta, spec = pod.metadata, pod.spec
     if _MIRROR in (meta.annotations or {}):  # an owner of kind Node, users can write themselves
         return "is static: kubelet runs it from a file"
@@ -63,8 +66,6 @@ def why(pod: Subject, namespace: Mapping[str, str], others: Collection[str]) -> 
         return f"is of namespace {SYSTEM}"
     if namespace.get(ALLOWED) == "allow":
         return f"is of a namespace with the label {ALLOWED}=allow"
-    if spec.resource_claims:
-        return "has a resource claim"
     if held := sorted(asked(spec) & frozenset(others)):
         return f"holds {held[0]} of another device plugin"
     return ""
@@ -99,10 +100,11 @@ def _some(amount: object) -> bool:
 
 
 class Spared:
-    """Asks the API server. ``served``: the resources that this agent serves."""
+    """Asks the API server, and kubelet by ``record``. ``served``: the resources that this agent serves."""
 
-    def __init__(self, client: KubeClient, served: Collection[str]) -> None:
+    def __init__(self, client: KubeClient, served: Collection[str], record: Callable[[], Awaitable[Books]]) -> None:
         self._client = client
+        self._record = record
         self._served = frozenset(served)
 
     async def why(self, owner: Owner, card: CardUUID | None = None) -> str | None:
@@ -115,11 +117,23 @@ class Spared:
                     return ""
                 namespace = await self._client.get(paths.namespace(owner.namespace), Namespace)
                 others = await self._of_other_plugins(pod.spec)
+                claim = await self._claim(pod)
+                before = given.by_another((await self._record()).recorded, pod.metadata.uid)
         except (ApiError, Unreachable, WireError, TimeoutError):
             return None
         if card is not None and holds(pod, card):
             return f"holds a part of card {card}, by its placement"
+        if before is None:
+            return None
+        if before:
+            return f"was given {before} by another device plugin, before Fractile served it on this node"
+        if claim:
+            return f"has GPUs by the resource claim {claim}"
         return why(pod, namespace.metadata.labels or {}, others)
+
+    async def _claim(self, pod: Subject) -> str:
+        wanted = claims.names(pod.spec.resource_claims, pod.status)
+        return await claims.held(self._client, pod.metadata.namespace, wanted, pod.metadata.uid) if wanted else ""
 
     async def _of_other_plugins(self, spec: _Spec) -> frozenset[str]:
         """What the node has of the resources that the pod asks for and this agent does not serve."""

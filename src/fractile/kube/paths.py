@@ -93,6 +93,11 @@ def lease(namespace: str, name: str) -> str:
     return f"{leases(namespace)}/{_checked(name)}"
 
 
+def resource_claim(namespace: str, name: str, version: str) -> str:
+    """A claim of dynamic resource allocation; ``version`` of its API, such as ``v1``."""
+    return f"/apis/resource.k8s.io/{version}/namespaces/{_checked(namespace)}/resourceclaims/{_checked(name)}"
+
+
 def extended_resources() -> str:
     return f"/apis/{card_api.API_VERSION}/{card_api.PLURAL}"
 

@@ -400,6 +400,7 @@ async def run(
                         stock=stock,
                         pods=pods,
                         journal=journal,
+                        kubelet=kubelet,
                         state=state,
                         options=usage,
                         registrations=vcuda.outcomes if vcuda is not None else dict,

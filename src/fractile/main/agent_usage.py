@@ -12,6 +12,7 @@ import msgspec
 
 from fractile.agent.audit import GRACE, Audit, Policy
 from fractile.agent.beyond import BeyondWriter
+from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Stock
 from fractile.agent.cgroup import places
 from fractile.agent.departed import Departed
@@ -124,6 +125,7 @@ def usage_loops(
     stock: Stock,
     pods: NodePods,
     journal: Journal,
+    kubelet: Kubelet,
     state: Path,
     options: UsageOptions,
     registrations: Callable[[], dict[str, int]] = dict,
@@ -134,7 +136,7 @@ def usage_loops(
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
     manager, by outcome. ``runtime``: what the page says of the container runtime. ``departed``
     is told whose processes the driver shows. ``more``: pages beside its own."""
-    spared = Spared(client, stock.catalog.resources)
+    spared = Spared(client, stock.catalog.resources, kubelet.record)
     owners = Owners(client, pods, around=_around())
     audit = Audit(client, events, owners, spared, policy=options.policy, grace=options.grace)
     usage = Usage(
