@@ -2,8 +2,8 @@
 
 ``SLOW`` connections that never end a request, in turn silent, silent after their TLS handshake, with half a head, with
 one byte of a body at a time, and without TLS; and ``BODIES`` that pour 52 MiB of small objects into ``PATH``, with no
-certificate. Each that is closed comes again half a second later, from one of the addresses ``HOST`` in turn. It prints
-``ready`` when they have begun.
+certificate, or, at the webhook, announce 7 MiB or less each and send a byte a second. Each that is closed comes again
+half a second later, from one of the addresses ``HOST`` in turn. It prints ``ready`` when they have begun.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 
 AGAIN = 0.5  # seconds
 BODY = 52 * 2**20
+ANNOUNCED = [7 * 2**20, *(2**n for n in range(20, 9, -1))]  # the most that the webhook takes, and what fills the rest
 PIECE = b"{},[]," * 10_000
 
 Attack = Callable[["Siege"], Awaitable[None]]
@@ -24,6 +25,7 @@ Attack = Callable[["Siege"], Awaitable[None]]
 class Siege:
     def __init__(self, port: int, path: str, hosts: Sequence[str]) -> None:
         self._hosts = itertools.cycle(hosts)
+        self._sizes = itertools.cycle(ANNOUNCED)
         self._port = port
         self._path = path
         self._trust = ssl.create_default_context()
@@ -69,6 +71,15 @@ class Siege:
                 writer.write(PIECE)
                 await writer.drain()
 
+    async def announced(self) -> None:
+        async with self._connected() as (_, writer):
+            head = f"POST {self._path} HTTP/1.1\r\nHost: x\r\nContent-Length: {next(self._sizes)}\r\n\r\n"
+            writer.write(head.encode())
+            while not writer.is_closing():
+                writer.write(b"{")
+                await writer.drain()
+                await asyncio.sleep(1)
+
     @staticmethod
     async def _wait(reader: asyncio.StreamReader) -> None:
         async with asyncio.timeout(300):
@@ -94,7 +105,8 @@ SLOW: tuple[Attack, ...] = (Siege.silent, Siege.half_a_head, Siege.shaken_hands,
 
 async def besiege(port: int, slow: int, bodies: int, path: str, hosts: Sequence[str]) -> None:
     siege = Siege(port, path, hosts)
-    attacks = [*itertools.islice(itertools.cycle(SLOW), slow), *[Siege.body] * bodies]
+    large = Siege.announced if path.startswith("/admission/") else Siege.body
+    attacks = [*itertools.islice(itertools.cycle(SLOW), slow), *[large] * bodies]
     async with asyncio.TaskGroup() as tasks:
         for attack in attacks:
             tasks.create_task(siege.again_and_again(attack))

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import time
 from base64 import b64decode
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
@@ -19,6 +20,7 @@ from tests.builders import cards, container, pod, resource
 from tests.control.plane import until
 from tests.fakes.apiserver import FakeApiServer
 from tests.main.process import Running, control_plane, free_port
+from tests.main.siege import besieged
 from tests.main.webhook_client import Reviewer
 from tests.wire.golden_files import golden
 
@@ -120,6 +122,40 @@ async def test_a_flood_of_large_bodies_takes_bounded_memory_and_the_extender_goe
         await running.ready(5)
         async with Reviewer(port, trust) as api:
             assert (await api.ask("mutate", golden("admission-pod.json")))[0] == 200
+
+
+async def test_the_api_server_gets_in_while_strangers_announce_large_bodies(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    """120 of them hold all 64 MiB all the time: each that is dropped comes again. Half of the reviews come over a new
+    connection, as after a restart of the API server."""
+    port = free_port()
+    async with control_plane(server.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path, *options(port)) as running:
+        await running.ready()
+        trust = await trusted(server)
+        before = peak(running)
+        taken = list[float]()
+        hosts = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+        siege = besieged(port, slow=0, bodies=120, path="/admission/mutate", hosts=hosts)
+        async with siege, Reviewer(port, trust) as kept:
+            for _ in range(60):
+                taken.append(await reviewed(kept))
+                began = time.monotonic()
+                async with Reviewer(port, trust) as fresh:
+                    await reviewed(fresh)
+                taken.append(time.monotonic() - began)
+                await asyncio.sleep(0.05)
+        taken.sort()
+        print(f"reviews={len(taken)} p50={taken[60] * 1000:.1f} p99={taken[118] * 1000:.1f} ms")
+        assert taken[-1] < 3, "the API server waits no longer"
+        assert peak(running) - before < 250 * MIB
+
+
+async def reviewed(api: Reviewer) -> float:
+    """Seconds that a review took; it is answered."""
+    began = time.monotonic()
+    assert (await api.ask("mutate", golden("admission-pod.json")))[0] == 200
+    return time.monotonic() - began
 
 
 @pytest.mark.parametrize(

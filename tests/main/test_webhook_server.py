@@ -163,22 +163,55 @@ async def test_who_does_not_speak_tls_is_not_waited_for(port: int) -> None:
     writer.close()
 
 
-async def test_who_comes_while_too_much_is_on_its_way_is_turned_away_at_once(context: ssl.SSLContext) -> None:
+LARGE = 7 * 2**20
+
+
+def announcing(length: int) -> bytes:
+    """The head of a body of which no more comes."""
+    return f"POST /admission/mutate HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{{".encode()
+
+
+async def test_the_oldest_body_that_does_not_come_goes_for_the_next_request(context: ssl.SSLContext) -> None:
     """What a flood costs in memory: tests/main/test_webhook.py, where the server is a process of its own."""
-    large = 7 * 2**20
-    head = f"POST /admission/mutate HTTP/1.1\r\nhost: x\r\ncontent-length: {large}\r\n\r\n{{".encode()
-    async with opened(context, bounds=Bounds(together=4 * large, seconds=60)) as port:
+    async with opened(context, bounds=Bounds(together=4 * LARGE, seconds=60)) as port:
         held = [await connect(port) for _ in range(4)]
         for one in held:
-            one.writer.write(head)
-        await asyncio.sleep(0.5)
-        late = await connect(port)
-        assert (await late.ask(b"", length=large))[0] == 503
+            one.writer.write(announcing(LARGE))
+            await asyncio.sleep(0.1)
         small = await connect(port)
-        assert (await small.ask(BODY))[0] == 503
-        for one in (*held, late, small):
+        assert (await small.ask(BODY))[0] == 200
+        assert b" 503 " in await held[0].reader.readuntil(b"\r\n")
+        assert (await small.ask(BODY))[0] == 200
+        waiting = [asyncio.create_task(one.reader.read(1)) for one in held[1:]]
+        await asyncio.sleep(0.3)
+        assert not any(task.done() for task in waiting)
+        for one in (*held, small):
             one.close()
-        await asyncio.sleep(0.2)
-        after = await connect(port)
-        assert (await after.ask(BODY))[0] == 200
-        after.close()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_many_bodies_of_usual_size_that_do_not_come_keep_nobody_out(context: ssl.SSLContext) -> None:
+    async with opened(context, bounds=Bounds(together=8 * USUAL, seconds=60)) as port:
+        held = [await connect(port) for _ in range(9)]
+        for one in held:
+            one.writer.write(announcing(USUAL))
+        await asyncio.sleep(0.3)
+        small = await connect(port)
+        assert (await small.ask(BODY))[0] == 200
+        assert await held[0].closed()
+        for one in (*held, small):
+            one.close()
+
+
+async def test_many_slow_requests_of_unusual_size_keep_nobody_out(context: ssl.SSLContext) -> None:
+    pod = msgspec.json.decode(BODY)["request"]["object"]
+    pod["metadata"]["annotations"] = {"example.com/long": "x" * USUAL}
+    async with opened(context, bounds=Bounds(requests=2, seconds=60)) as port:
+        held = [await connect(port) for _ in range(3)]
+        for one in held:
+            one.writer.write(announcing(USUAL + 1))
+        await asyncio.sleep(0.3)
+        late = await connect(port)
+        assert (await late.ask(review(pod)))[0] == 200
+        for one in (*held, late):
+            one.close()

@@ -1,16 +1,19 @@
 """What may come in at once: bodies are bounded one by one and all together, and so is the time they take to arrive.
 
 Anybody in the cluster's network can send bytes here, so what is not yet known to be the API server gets no more than
-its share. Who sends too much is told at once (503 with Retry-After, or 413), before the body is read: the API server
-then does what the configuration says (failurePolicy). Failure rule: closed for bytes, open for pods.
+its share. When there is too much, the oldest unfinished body of the peer that holds most is given up for the next one:
+whoever announces much and does not send it keeps nobody out. Failure rule: closed for bytes, open for pods.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
+from fractile.door.places import Place, peer_of
+from fractile.door.room import Claim, Contested
 from fractile.errors import WireError
 
 
@@ -28,74 +31,72 @@ class Intake:
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self._bounds = bounds or Bounds()
-        self._requests = 0
-        self._bytes = 0
+        self._requests = Contested(self._bounds.requests)
+        self._bytes = Contested(self._bounds.together)
 
     @property
     def busy(self) -> tuple[int, int]:
         """Requests and bytes that are being read now."""
-        return self._requests, self._bytes
+        return self._requests.held, self._bytes.held
+
+    def hold(self, size: int, place: Place) -> Callable[[], None] | None:
+        """Room for a body that is gathered elsewhere; ``place`` is dropped when others need it."""
+        claim = self._bytes.claim(place.peer, size, place.drop)
+        return None if claim is None else lambda: self._bytes.give(claim)
 
     async def read(self, request: Request) -> bytes | Response:
         """The body, or what to answer instead of reading on."""
-        bounds = self._bounds
         announced = _announced(request)
-        if announced > bounds.body:
-            return _too_large(bounds.body)
-        if self._requests >= bounds.requests or self._bytes + announced > bounds.together:
-            return _busy()
-        self._requests += 1
-        reserved = _Reserved(self, announced)
+        if announced > self._bounds.body:
+            return _too_large(self._bounds.body)
+        given_up = None
         try:
-            async with asyncio.timeout(bounds.seconds):
-                return await self._collect(request, reserved)
+            async with asyncio.timeout(self._bounds.seconds) as limit:
+                given_up = _GivenUp(limit)
+                return await self._room(request, announced, given_up.say)
         except TimeoutError:
-            return PlainTextResponse(f"the body did not arrive within {bounds.seconds:g} s", 408)
+            if given_up is not None and given_up.said:
+                return _busy()
+            return PlainTextResponse(f"the body did not arrive within {self._bounds.seconds:g} s", 408)
         except ClientDisconnect:
             return PlainTextResponse("the client left", 400)
-        finally:
-            self._requests -= 1
-            reserved.release()
 
-    async def _collect(self, request: Request, reserved: "_Reserved") -> bytes | Response:
+    async def _room(self, request: Request, announced: int, drop: Callable[[], None]) -> bytes | Response:
+        peer = peer_of(request.scope.get("client"))
+        turn = self._requests.claim(peer, 1, drop)
+        claim = self._bytes.claim(peer, announced, drop)
+        assert turn is not None
+        if claim is None:
+            self._requests.give(turn)
+            return _busy()
+        try:
+            return await self._collect(request, claim)
+        finally:
+            self._requests.give(turn)
+            self._bytes.give(claim)
+
+    async def _collect(self, request: Request, claim: Claim) -> bytes | Response:
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > self._bounds.body:
                 return _too_large(self._bounds.body)
-            if not reserved.grow(len(body)):
+            if not self._bytes.grow(claim, len(body)):
                 return _busy()
         return bytes(body)
 
-    def take(self, more: int) -> bool:
-        """Reserve so many bytes more; False when that would be too many."""
-        if self._bytes + more > self._bounds.together:
-            return False
-        self._bytes += more
-        return True
 
-    def give(self, count: int) -> None:
-        self._bytes -= count
+class _GivenUp:
+    """Ends the reading of a body before its time is over."""
 
+    def __init__(self, limit: asyncio.Timeout) -> None:
+        self._limit = limit
+        self.said = False
 
-class _Reserved:
-    """The bytes that one request may hold: those it announced, and more when it sends more."""
-
-    def __init__(self, intake: Intake, announced: int) -> None:
-        self._intake = intake
-        self._held = announced if intake.take(announced) else 0
-
-    def grow(self, size: int) -> bool:
-        more = size - self._held
-        if more > 0:
-            if not self._intake.take(more):
-                return False
-            self._held = size
-        return True
-
-    def release(self) -> None:
-        self._intake.give(self._held)
-        self._held = 0
+    def say(self) -> None:
+        self.said = True
+        if not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time())
 
 
 def _announced(request: Request) -> int:

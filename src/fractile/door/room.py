@@ -1,8 +1,18 @@
-"""Bytes that requests may hold together while they are not answered."""
+"""Bytes that requests may hold together while they are not answered.
+
+``Room`` is for callers who have shown who they are: when it is full the next one is told so. ``Contested`` is for
+callers of whom nothing is known: there is always room for the next one, and the oldest claim of the peer that holds
+most goes for it. So peers that announce much and send nothing compete with each other, and a caller that sends what it
+announces has done so before its turn to go comes.
+"""
+
+from collections.abc import Callable
+
+from fractile.door.places import Place
 
 
 class Room:
-    """``take`` before the bytes come, ``give`` when they are gone."""
+    """``hold`` before the bytes come; what it returns gives them back."""
 
     def __init__(self, size: int) -> None:
         self._left = size
@@ -11,12 +21,81 @@ class Room:
     def left(self) -> int:
         return self._left
 
-    def take(self, size: int) -> bool:
-        """False when so many would be too many."""
+    def hold(self, size: int, _place: Place) -> Callable[[], None] | None:
+        """None when so many would be too many."""
         if size > self._left:
-            return False
+            return None
         self._left -= size
-        return True
+        return lambda: self._give(size)
 
-    def give(self, size: int) -> None:
+    def _give(self, size: int) -> None:
         self._left += size
+
+
+class Claim:
+    """What one request holds. ``drop`` ends the request; it is called once at most, after the claim was given back."""
+
+    __slots__ = ("drop", "peer", "size")
+
+    def __init__(self, peer: str, size: int, drop: Callable[[], None]) -> None:
+        self.peer = peer
+        self.size = size
+        self.drop = drop
+
+
+class Contested:
+    """``claim`` before what is claimed comes, ``grow`` when it is more, ``give`` when it is over."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._held = 0
+        self._claims: dict[str, dict[Claim, None]] = {}  # by peer, the oldest first
+        self._sums: dict[str, int] = {}
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def claim(self, peer: str, size: int, drop: Callable[[], None]) -> Claim | None:
+        """None when it is more than all that there is."""
+        if size > self._size:
+            return None
+        self._make_room(size)
+        made = Claim(peer, size, drop)
+        self._claims.setdefault(peer, {})[made] = None
+        self._add(peer, size)
+        return made
+
+    def grow(self, claim: Claim, size: int) -> bool:
+        """At least so much; False when the claim itself had to go, or has gone before."""
+        more = size - claim.size
+        if self._is_held(claim) and more > 0:
+            self._make_room(more)
+            if self._is_held(claim):
+                claim.size = size
+                self._add(claim.peer, more)
+        return self._is_held(claim)
+
+    def give(self, claim: Claim) -> None:
+        """It is over; may be said again."""
+        if not self._is_held(claim):
+            return
+        of_peer = self._claims[claim.peer]
+        del of_peer[claim]
+        self._add(claim.peer, -claim.size)
+        if not of_peer:
+            del self._claims[claim.peer], self._sums[claim.peer]
+
+    def _is_held(self, claim: Claim) -> bool:
+        return claim in self._claims.get(claim.peer, ())
+
+    def _make_room(self, size: int) -> None:
+        while self._held + size > self._size and self._sums:
+            peer = max(self._sums, key=self._sums.__getitem__)
+            oldest = next(iter(self._claims[peer]))
+            self.give(oldest)
+            oldest.drop()
+
+    def _add(self, peer: str, size: int) -> None:
+        self._held += size
+        self._sums[peer] = self._sums.get(peer, 0) + size

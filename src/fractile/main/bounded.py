@@ -11,7 +11,6 @@ Failure rule: closed. What is over a bound costs its own connection, and nobody 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -19,6 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from fractile.door.door import Guest
+from fractile.door.places import Place
 from fractile.door.room import Room
 from fractile.extender.verbs import USUAL_BODY
 from fractile.extender.verbs import Verb as ExtenderVerb
@@ -47,8 +47,9 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class _Bytes(Protocol):
-    def take(self, size: int, /) -> bool: ...
-    def give(self, size: int, /) -> None: ...
+    """``hold`` is asked before the bytes come, and returns what gives them back; None: there is no room."""
+
+    def hold(self, size: int, place: Place, /) -> Callable[[], None] | None: ...
 
 
 class Bodies(msgspec.Struct, frozen=True):
@@ -318,10 +319,8 @@ class Bounded(Direct):
 
     def _reserve(self, room: _Bytes, size: int) -> bool:
         self._done()
-        if not room.take(size):
-            return False
-        self._give = partial(room.give, size)
-        return True
+        self._give = room.hold(size, self._guest)
+        return self._give is not None
 
     def _done(self) -> None:
         """Its request holds nothing any more."""
