@@ -46,7 +46,8 @@ class CardArrays:
         self.free_slots: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # device ids, where a card has few
         self.slices: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # containers with a part
         self.model: Ints = np.zeros((_SLOTS, _COLUMNS), np.int64)  # its place in ``models``
-        self.models: list[str] = []
+        self.models: list[str] = []  # of the cards that are there; in which order, changes
+        self._of_model: list[int] = []  # how many cards each has
         self.cells: dict[CardUUID, tuple[int, int]] = {}
         self._cards: dict[tuple[int, int], CardUUID] = {}
         self.idle: Bools = np.zeros((_SLOTS, _COLUMNS), np.bool_)
@@ -171,10 +172,14 @@ class CardArrays:
         """Which card is in the slot."""
         self.moves += 1
         self.cells[uuid] = slot, column
+        self._leave_model(slot, column)
         self._cards[slot, column] = uuid
         if model not in self.models:
             self.models.append(model)
-        self.model[slot, column] = self.models.index(model)
+            self._of_model.append(0)
+        number = self.models.index(model)
+        self.model[slot, column] = number
+        self._of_model[number] += 1
 
     def write(
         self,
@@ -239,6 +244,7 @@ class CardArrays:
         """Take one card out; a node without cards gives its column back."""
         self.moves += 1
         self.write(slot, column, memory=0, free=-1, free_cores=0, idle=False)
+        self._leave_model(slot, column)
         self.cells.pop(self._cards.pop((slot, column), CardUUID("")), None)
         for layer in self._layers:
             layer.mask[slot, column] = False
@@ -247,6 +253,21 @@ class CardArrays:
             del self._column[node]
             self.names[column] = None
             self._unused.append(column)
+
+    def _leave_model(self, slot: int, column: int) -> None:
+        """The card there, if there is one, counts no longer. A model without cards goes: an agent may name any number
+        of models, one after the other. The last of the list takes its place."""
+        if (slot, column) not in self._cards:
+            return
+        number = int(self.model[slot, column])
+        self.model[slot, column] = 0
+        self._of_model[number] -= 1
+        if self._of_model[number]:
+            return
+        last, count = self.models.pop(), self._of_model.pop()
+        if number < len(self.models):
+            self.models[number], self._of_model[number] = last, count
+            self.model[self.model == len(self.models)] = number
 
     def _grow_columns(self) -> None:
         width = self.memory.shape[1]
