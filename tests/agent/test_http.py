@@ -3,20 +3,27 @@
 import asyncio
 import os
 import socket
+import ssl
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fractile.admission.certificates import Material, renewed
+from fractile.admission.keeper import Served
 from fractile.agent import http
 from fractile.agent.http import Address, Handler, HttpServer, Request, Response
 from fractile.errors import SetupError
 
 LOCAL = Address("127.0.0.1", 0)
+EACH = 32  # connections of one address
+MATERIAL = renewed(Material(), ["localhost", "127.0.0.1"], now=datetime.now(UTC), published=False)
 
 
 async def echo(request: Request) -> Response:
@@ -28,8 +35,10 @@ async def broken(request: Request) -> Response:
 
 
 @asynccontextmanager
-async def serving(address: Address = LOCAL, *, page: Handler = echo) -> AsyncGenerator[HttpServer]:
-    server = HttpServer(address, {"/echo": page, "/broken": broken})
+async def serving(
+    address: Address = LOCAL, *, page: Handler = echo, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[HttpServer]:
+    server = HttpServer(address, {"/echo": page, "/broken": broken}, tls=tls)
     running = asyncio.create_task(server.run())
     try:
         await asyncio.wait_for(server.listening.wait(), 10)
@@ -184,6 +193,85 @@ async def test_a_slow_connection_is_not_kept_for_ever_and_leaves_no_descriptor(m
             writer.transport.abort()
         await asyncio.sleep(1.0)
         assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Of the server, and of its clients."""
+    served = Served()
+    served.load(MATERIAL.cert, MATERIAL.key, MATERIAL.bundle)
+    return served.context, ssl.create_default_context(cadata=MATERIAL.bundle.decode())
+
+
+def accepted(port: int) -> int:
+    """Connections to the port that a program still has open on the listening side, also while it closes them."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(f[1].rpartition(":")[2], 16) == port and f[3] != "0A" and f[9] != "0" for f in lines)
+
+
+def never_closing(port: int, trust: ssl.SSLContext, count: int, more: bytes) -> list[socket.socket]:
+    """Clients that ask over TLS, and read no more when the answer comes: that the server closes has no answer.
+    ``more``: what they send then."""
+    made = list[socket.socket]()
+    for _ in range(count):
+        with suppress(OSError):
+            one = trust.wrap_socket(socket.create_connection(("127.0.0.1", port), 10), server_hostname="localhost")
+            one.sendall(b"GET /echo HTTP/1.1\r\n\r\n")
+            one.recv(1)
+            one.sendall(more)
+            made.append(one)
+    return made
+
+
+@pytest.mark.parametrize("more", [pytest.param(b"", id="silent"), pytest.param(b"\r\n", id="one record more")])
+async def test_connections_that_are_being_closed_over_tls_count_as_connections(more: bytes) -> None:
+    tls, trust = contexts()
+    async with serving(tls=tls) as server:
+        hostile = asyncio.create_task(asyncio.to_thread(never_closing, server.port, trust, 1000, more))
+        most = 0
+        while not hostile.done():
+            most = max(most, accepted(server.port))
+            await asyncio.sleep(0.25)
+        print(f"most={most}")
+        assert most <= 2 * EACH  # the rest waits for its handshake to begin
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
+        writer.write(b"GET /echo HTTP/1.1\r\n\r\n")
+        assert status(await asyncio.wait_for(reader.read(), 5)) == 200
+        writer.close()
+        clients = await hostile
+        assert len(clients) > 900
+        for one in clients:
+            one.close()
+
+
+def until_the_end(port: int, trust: ssl.SSLContext) -> tuple[bytes, float]:
+    """What a client reads over TLS that sends nothing after its request; how long that took, in seconds."""
+    began, found = time.monotonic(), b""
+    with trust.wrap_socket(socket.create_connection(("127.0.0.1", port), 20), server_hostname="localhost") as one:
+        one.sendall(b"GET /echo HTTP/1.1\r\n\r\n")
+        while more := one.recv(1000):
+            found += more
+    return found, time.monotonic() - began
+
+
+async def test_an_answer_over_tls_ends_when_it_is_sent() -> None:
+    tls, trust = contexts()
+    async with serving(tls=tls) as server:
+        found, seconds = await asyncio.to_thread(until_the_end, server.port, trust)
+        assert status(found) == 200
+        assert seconds < 4
+
+
+async def test_a_connection_over_tls_that_its_client_closes_leaves_at_once() -> None:
+    tls, trust = contexts()
+    async with serving(tls=tls) as server:
+        for _ in range(3):
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
+            writer.write(b"GET /echo HTTP/1.1\r\n\r\n")
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(2):
+            while accepted(server.port):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
 
 async def test_a_port_that_is_taken_is_tried_again() -> None:

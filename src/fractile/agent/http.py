@@ -26,6 +26,7 @@ from fractile.kube.pacing import Sleep
 _HEAD = 8192  # bytes of request line and headers
 _READ = 5.0  # seconds for a client to send them
 _WRITE = 10.0  # and to take the answer
+_CLOSE = 5.0  # and, over TLS, to answer that the connection ends
 _RULES = Rules(strangers=64, known=0, each=32)  # connections at once
 _UNIX = 32  # the same of a unix socket, which only root can open
 _BACKLOG = 1024  # connections that the kernel keeps until they are accepted
@@ -78,6 +79,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+_Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]
 
 
 class _Refused(Exception):
@@ -86,6 +88,18 @@ class _Refused(Exception):
     def __init__(self, status: int) -> None:
         super().__init__(status)
         self.status = status
+
+
+class _Lasting(asyncio.StreamReaderProtocol):
+    """Keeps its place until it is closed in fact: over TLS the client has seconds to say that it has heard so."""
+
+    def __init__(self, guest: Guest, reader: asyncio.StreamReader, connected: _Connected) -> None:
+        super().__init__(reader, connected)
+        self._guest = guest
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guest.left()
+        super().connection_lost(exc)
 
 
 class HttpServer:
@@ -161,13 +175,15 @@ class HttpServer:
             guest.opened(writer.transport, known=False)
             connections.create_task(self._connection(reader, writer, guest))
 
-        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_HEAD), connected)
+        return _Lasting(guest, asyncio.StreamReader(limit=_HEAD), connected)
 
     async def _connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, guest: Guest | None = None
     ) -> None:
         self._open += 1
-        writer.transport.set_write_buffer_limits(0)  # ``drain`` returns when the kernel has all of it
+        # ``drain`` returns when the kernel has all of it, or TLS's buffer the last of it. Not 0: a transport with TLS
+        # would pause at nothing (asyncio/sslproto.py compares with >=), until the client sends more.
+        writer.transport.set_write_buffer_limits(high=1, low=0)
         try:
             if guest is None and self._open > _UNIX:
                 response, head = Response(b"too many connections\n", status=503), False
@@ -183,7 +199,7 @@ class HttpServer:
         finally:
             self._open -= 1
             if guest is not None:
-                guest.left()
+                guest.within(_CLOSE)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[Response, bool]:
