@@ -300,6 +300,26 @@ def test_one_that_asks_for_gpus_may_say_its_version_of_cuda(tina: Kubectl, resou
     assert create(tina, pod(cuda(), resource=resource)) == ""
 
 
+@pytest.mark.parametrize("resource", GPU_RESOURCES)
+def test_nor_may_one_that_asks_a_node_of_its_own_choice_which_may_not_have_the_resource(
+    tina: Kubectl, resource: str
+) -> None:
+    """kube-scheduler chooses a node with the resource; kubelet alone starts the container without it."""
+    made = pod(cuda(), resource=resource)
+    made["spec"]["nodeName"] = "policy-n1"
+    said = create(tina, made)
+    assert OLD in said
+    assert "leave spec.nodeName out" in said
+    made["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}  # kubelet runs none that a user made
+    assert OLD not in create(tina, made)
+
+
+def test_one_that_names_its_node_and_wants_no_card_may(tina: Kubectl) -> None:
+    made = pod(cuda(more={"NVIDIA_VISIBLE_DEVICES": "none"}), gpu=False)
+    made["spec"]["nodeName"] = "policy-n1"
+    assert create(tina, made) == ""
+
+
 @pytest.mark.parametrize("value", ["none", "void"])
 def test_so_may_one_that_wants_no_card(tina: Kubectl, value: str) -> None:
     assert create(tina, pod(cuda(more={"NVIDIA_VISIBLE_DEVICES": value}), gpu=False)) == ""
