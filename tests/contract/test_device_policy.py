@@ -264,6 +264,32 @@ def test_an_object_bears_no_label_of_another_node(people: People) -> None:
     assert "no other node in the label fractile.dev/node" in refusal(people.agent, *APPLY, stdin=forged)
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"annotations": {"evil": "x" * 250_000}}, id="a long annotation"),
+        pytest.param({"annotations": {"evil": ""}}, id="an annotation"),
+        pytest.param({"annotations": {extended_resource.DIALECTS_ANNOTATION: "x" * 257}}, id="its own, too long"),
+        pytest.param({"labels": {"fractile.dev/node": "n1", "evil": "x"}}, id="a label"),
+    ],
+)
+def test_an_agent_puts_nothing_of_any_length_into_the_metadata_of_its_devices(
+    people: People, card: str, metadata: dict[str, Any]
+) -> None:
+    for name in (card, "gpu-new"):
+        forged = written("n1") if name == card else other(name, "n1", deviceID="GPU-new")
+        forged["metadata"] |= metadata
+        assert "an administrator's to set" in refusal(people.agent, *APPLY, stdin=forged)
+
+
+def test_what_an_administrator_wrote_there_keeps_no_agent_from_its_device(people: People, card: str) -> None:
+    people.admin("label", "er", card, "rack=r1")
+    people.admin("annotate", "er", card, f"note={'x' * 1000}")
+    people.agent(*APPLY, stdin=written("n1", model="another"))
+    kept = json.loads(people.admin("get", "er", card, "-o", "json"))["metadata"]
+    assert (kept["labels"]["rack"], len(kept["annotations"]["note"])) == ("r1", 1000)
+
+
 def test_a_token_without_a_node_writes_nothing(people: People) -> None:
     assert "this agent does not say which node it is on" in refusal(people.unclaimed, *APPLY, stdin=written("n1"))
 

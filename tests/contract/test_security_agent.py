@@ -6,14 +6,17 @@ import re
 import time
 from collections.abc import Callable, Generator
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
 
+from fractile.agent.isolation import CGPU, ISOLATION, OPTIONAL, judge
 from fractile.cluster import objects
 from fractile.dialects import table
-from fractile.model.request import PodRequest
-from fractile.model.units import MemoryUnit
+from fractile.model.placement import ContainerPlacement, Placement, Slice
+from fractile.model.request import PodRequest, Role
+from fractile.model.units import CardUUID, ContainerName, MemoryUnit, MiB, NodeName, Percent
 from fractile.wire import isolation, placement
 from tests.builders import container, pod
 from tests.contract.kubectl import Kubectl
@@ -100,7 +103,7 @@ def thief(kubectl: Kubectl) -> Generator[Thief]:
 
 
 def patched(name: str, body: object, *more: str) -> tuple[str, ...]:
-    return ("-n", TEAM, "patch", "pod", name, "--type=merge", "-p", json.dumps(body), *more)
+    return ("-n", TEAM, "patch", "pod", name, "--type=merge", "-p", json.dumps(body, ensure_ascii=False), *more)
 
 
 def annotated(name: str, **annotations: str | None) -> tuple[str, ...]:
@@ -190,6 +193,55 @@ def test_nor_what_keeps_a_pod_of_its_node_from_ending(thief: Thief) -> None:
     name = thief.pod(MINE, finalizers=["example.com/kept"])
     assert NOTHING_ELSE in refusal(thief.stolen, *patched(name, {"metadata": {"finalizers": None}}))
     thief.root(*patched(name, {"metadata": {"finalizers": None}}))
+
+
+LONGEST = {placement.CHOICE_ANNOTATION: 65536, isolation.STATE: 1024, **dict.fromkeys(COURTESY, 64)}
+
+
+def control(thief: Thief) -> Kubectl:
+    return thief.root.as_user("fractile-control-plane", "fractile:control-plane", "system:masters")
+
+
+def choice(containers: int, cards: int) -> str:
+    """A placement of containers with long names on that many cards each."""
+    slices = tuple(Slice(CardUUID(f"GPU-{UUID(int=n)}"), MiB(2**20), Percent(100), slots=1) for n in range(cards))
+    names = [ContainerName(f"{n:03}".ljust(63, "c")) for n in range(containers)]
+    some = tuple(ContainerPlacement(name, Role.APP, slices) for name in names)
+    return placement.encode(Placement(NodeName("n" * 63), some))
+
+
+@pytest.mark.parametrize(("containers", "cards"), [(placement.MAX_CONTAINERS, 1), (16, 16), (1, placement.MAX_SLICES)])
+def test_it_reports_the_largest_choice_of_cards_that_a_pod_can_have(thief: Thief, containers: int, cards: int) -> None:
+    text = choice(containers, cards)
+    print(f"containers={containers} cards={cards} bytes={len(text)}")
+    thief.stolen(*annotated(thief.pod(MINE), **{placement.CHOICE_ANNOTATION: text}))
+
+
+def test_a_choice_may_always_be_as_long_as_the_placement(thief: Thief) -> None:
+    text = choice(64, 16)  # nobody has such a pod
+    assert len(text) > LONGEST[placement.CHOICE_ANNOTATION]
+    name = thief.pod(MINE)
+    control(thief)(*annotated(name, **{placement.ANNOTATION: text}))
+    thief.stolen(*annotated(name, **{placement.CHOICE_ANNOTATION: text}))
+
+
+@pytest.mark.parametrize("key", LONGEST)
+@pytest.mark.parametrize("letter", ["x", "\U0001f600"], ids=["plain", "four bytes each"])
+def test_it_writes_no_annotation_that_is_longer_than_it_can_need_to_be(thief: Thief, key: str, letter: str) -> None:
+    name, most = thief.pod(MINE), LONGEST[key] // len(letter.encode())
+    said = refusal(thief.stolen, *annotated(name, **{key: letter * (most + 1)}))
+    assert "longer than its contents need" in said
+    thief.stolen(*annotated(name, **{key: letter * most}))
+    control(thief)(*annotated(name, **{key: "x" * 70_000}))  # as an agent before this policy may have
+    thief.stolen(*annotated(name, **{next(k for k in OWN if k != key): "x"}))
+
+
+def test_what_the_agent_says_of_isolation_fits() -> None:
+    asking = pod("p", container(), annotations={ISOLATION: "off"})
+    for labels in ({ISOLATION: "off"}, {CGPU: "true"}, {OPTIONAL: "true"}):
+        verdict = judge(asking, labels, {})
+        assert verdict.off
+        assert 2 * len(isolation.encode(verdict.reason)) < LONGEST[isolation.STATE]
 
 
 # ── pods of other nodes ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,7 +336,7 @@ def test_it_has_the_rights_of_the_manifest_and_no_others(thief: Thief) -> None:
         given -= READER
         assert given == {
             *((verb, "pods") for verb in ("get", "list", "watch", "patch", "delete")),
-            *(("get", what) for what in ("nodes", "namespaces", "runtimeclasses")),
+            *(("get", what) for what in ("nodes", "namespaces", "runtimeclasses", "resourceclaims")),
             *((verb, "events") for verb in ("create", "patch")),
             *((verb, "extendedresources") for verb in ("create", "patch", "delete")),
             ("patch", "extendedresources/status"),

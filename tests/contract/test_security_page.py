@@ -26,6 +26,10 @@ ATTEMPTS = {
         "test_security_agent::test_of_other_pods_it_changes_and_deletes_nothing",
         "test_security_agent::test_nor_pods_of_its_own_namespace_on_other_nodes",
     ),
+    "the length of what an agent writes": (
+        "test_security_agent::test_it_writes_no_annotation_that_is_longer_than_it_can_need_to_be",
+        "test_device_policy::test_an_agent_puts_nothing_of_any_length_into_the_metadata_of_its_devices",
+    ),
     "deletion of a pod": (
         "test_security_agent::test_of_other_pods_it_changes_and_deletes_nothing",
         "test_security_agent::test_it_evicts_nobody_by_the_eviction_api",

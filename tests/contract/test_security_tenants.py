@@ -266,6 +266,8 @@ def test_a_bound_pod_is_not_given_more_by_its_owner(people: People, placed: str)
         ("delete", "validatingadmissionpolicies.admissionregistration.k8s.io", ""),
         ("create", "pods/binding", TEAM),
         ("patch", "pods/status", TEAM),
+        ("patch", "resourceclaims.resource.k8s.io/status", TEAM),  # what is allocated, and for which pod
+        ("create", "resourceslices.resource.k8s.io", ""),
         ("impersonate", "groups", ""),
     ],
 )
