@@ -183,3 +183,117 @@ assert shared.generation(region, cards=1) == directory.read(folder).generation
 assert mounts()[1:] == [str(region)]
 """,
     )
+
+
+HOSTILE = """
+import os, sys
+os.chdir(sys.argv[1])
+steps = (
+    lambda: os.symlink(sys.argv[2], "link"),
+    lambda: os.rename("link", "region"),
+    lambda: os.unlink("region"),
+    lambda: os.rename("region", "moved"),
+)
+while True:
+    for step in steps:
+        try:
+            step()
+        except OSError:
+            pass
+"""
+
+
+def test_a_container_that_holds_the_folder_of_an_older_agent_moves_the_mount_nowhere(tmp_path: Path) -> None:
+    """It puts a link where the agent is about to mount, again and again, and moves what it finds there."""
+    (tmp_path / "hostile.py").write_text(HOSTILE)
+    run(
+        tmp_path,
+        """
+import contextlib, time
+victim = state / "victim"
+victim.write_text("the node's")
+command = [sys.executable, str(state / "hostile.py"), str(region.parent), str(victim)]
+hostile = subprocess.Popen(["unshare", "--mount", "--propagation", "slave", *command])
+size, done, refused = shared.Shape(2).size, 0, 0
+deadline = time.monotonic() + 6
+try:
+    while time.monotonic() < deadline:
+        try:
+            bounded.put(region, size, lambda path: shared.create(path, cards=2, generation=1))
+            done += 1
+        except OSError:
+            refused += 1
+        assert victim.read_text() == "the node's", (done, refused)
+        assert str(victim) not in mounts(), (done, refused)
+finally:
+    hostile.kill()
+    hostile.wait()
+assert done + refused > 100, (done, refused)
+for left in region.parent.iterdir():
+    bounded.release(left)
+    left.unlink()
+bounded.put(region, size, lambda path: shared.create(path, cards=2, generation=1))
+assert shared.generation(region, cards=2) == 1
+assert mounts()[1:] == [str(region)], mounts()
+""",
+    )
+
+
+def test_a_link_in_the_place_or_instead_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+def put():
+    bounded.put(region, shared.Shape(2).size, lambda path: shared.create(path, cards=2, generation=1))
+victim = state / "victim"
+victim.write_text("the node's")
+bounded.release(region)
+region.unlink()
+region.symlink_to(victim)
+put()
+assert victim.read_text() == "the node's"
+assert mounts()[1:] == [str(region)], mounts()
+assert shared.generation(region, cards=2) == 1
+bounded.release(region)
+region.parent.rename(folder / "elsewhere")
+region.parent.symlink_to(folder / "elsewhere")
+try:
+    put()
+except OSError:
+    pass
+else:
+    raise AssertionError("it went through a link")
+assert mounts()[1:] == [], mounts()
+""",
+    )
+
+
+OVERLAY = """
+cd "$0" && mkdir lower upper merged
+mount -t tmpfs none lower && mkdir -p lower/old/shared && echo lower > lower/old/shared/region
+mount -t tmpfs none upper && mkdir upper/data upper/work
+mount -t overlay -o xino=off,lowerdir=lower,upperdir=upper/data,workdir=upper/work none merged
+"""
+
+
+def test_on_overlayfs_a_file_of_a_layer_does_not_count_as_mounted(tmp_path: Path) -> None:
+    """Such as a state directory on the root of a node whose root is an overlay: the file has the device of its layer,
+    the folder that of the overlay."""
+    (tmp_path / "overlay.sh").write_text(OVERLAY)
+    run(
+        tmp_path,
+        """
+subprocess.run(["sh", "-ec", (state / "overlay.sh").read_text(), str(state)], check=True)
+old = state / "merged" / "old" / "shared" / "region"
+assert old.lstat().st_dev != old.parent.lstat().st_dev, "this kernel hides it"
+assert not bounded.is_bounded(old)
+bounded.release(old)
+for _ in range(2):
+    bounded.put(old, shared.Shape(2).size, lambda path: shared.create(path, cards=2, generation=1))
+    assert bounded.is_bounded(old)
+    assert shared.generation(old, cards=2) == 1
+bounded.release(old)
+assert not bounded.is_bounded(old)
+assert not [m for m in mounts() if m.endswith("region") and "merged" in m]
+""",
+    )

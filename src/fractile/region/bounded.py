@@ -4,17 +4,20 @@
     <token>/region.fs/region  the region ──bind──> <token>/shared/region
     <token>/region.fs         unmounted: the file stays, in a file system that has no other name
 
-So a container reaches the one file, which cannot grow, and nobody else reaches it by a path that runs anything. Nodes
-have no quotas in general (XFS and ext4 need a mount option, overlay and btrfs have others), a memfd can be mounted
-nowhere, and would end with the agent: a mount stays until it is taken away, whichever agent lives. The memory, half a
-MiB for a container with one card, is the agent's. Failure rule: an OSError goes to the caller.
+So a container reaches the one file, which cannot grow, and nobody else reaches it by a path that runs anything. Agents
+before 0.1 let a container write the folder ``shared``: one that still holds it may put a link there at any moment. So
+the place is opened, checked, and mounted on as what was opened, never by its path.
+
+Nodes have no quotas in general (XFS and ext4 need a mount option, overlay and btrfs have others), a memfd can be
+mounted nowhere, and would end with the agent: a mount stays until it is taken away, whichever agent lives. The memory,
+half a MiB for a container with one card, is the agent's. Failure rule: an OSError goes to the caller.
 """
 
 import contextlib
 import ctypes
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 STAGE = "region.fs"
@@ -24,6 +27,9 @@ _FLAGS = 2 | 4 | 8  # MS_NOSUID | MS_NODEV | MS_NOEXEC
 _BIND = 4096  # MS_BIND
 _DETACH = 2 | 8  # MNT_DETACH | UMOUNT_NOFOLLOW
 _INODES = 2  # the folder and the file
+_PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHANGED = "was changed while it was made; the container's processes can write there: end them, or delete the pod"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -55,16 +61,17 @@ def put(target: Path, size: int, make: Callable[[Path], None]) -> None:
         _mount("tmpfs", stage, "tmpfs", _FLAGS, options)
         make(stage / _NAME)
         release(target)
-        _hold_place(target)
-        _mount(str(stage / _NAME), target, "", _BIND, "")
+        with _opened(target.parent, _FOLDER) as folder:
+            _mount_in(folder, target, stage / _NAME)
     finally:
         discard(stage)
 
 
 def is_bounded(path: Path) -> bool:
-    """Whether the file there is in a file system of its own."""
+    """Whether the file there is in a file system of its own: something is mounted on it."""
     try:
-        return path.lstat().st_dev != path.parent.lstat().st_dev
+        with _opened(path, _PLACE) as file, _opened(path.parent, _PLACE) as folder:
+            return _mount_id(file) != _mount_id(folder)
     except OSError:
         return False
 
@@ -83,14 +90,51 @@ def discard(stage: Path) -> None:
         stage.rmdir()
 
 
-def _hold_place(target: Path) -> None:
+def _mount_in(folder: int, target: Path, source: Path) -> None:
+    """Mount the file ``source`` over the one at ``target``, in the folder that is open: nowhere else."""
+    name = target.name
+    _hold_place(folder, name)
+    with _opened(name, _PLACE, within=folder) as place:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise OSError(f"{target} {_CHANGED}")
+        _mount(str(source), Path(f"/proc/self/fd/{place}"), "", _BIND, "")
+    if not os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), source.stat()):
+        _clear(folder)
+        raise OSError(f"{target} {_CHANGED}")
+
+
+def _hold_place(folder: int, name: str) -> None:
     """A file to mount over; what lies there otherwise goes."""
     with contextlib.suppress(FileNotFoundError):
-        there = target.lstat()
+        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISREG(there.st_mode) and there.st_size == 0:
             return
-        target.unlink()
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.unlink(name, dir_fd=folder)
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder))
+
+
+def _clear(folder: int) -> None:
+    """Unmount what was mounted in the folder, under whatever name it is there now."""
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError), _opened(name, _PLACE, within=folder) as there:
+            if _mount_id(there) != _mount_id(folder):
+                _libc.umount2(os.fsencode(f"/proc/self/fd/{folder}/{name}"), _DETACH)
+
+
+@contextlib.contextmanager
+def _opened(path: Path | str, flags: int, *, within: int | None = None) -> Generator[int]:
+    descriptor = os.open(path, flags, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _mount_id(descriptor: int) -> str:
+    """Of the mount in which it lies (proc(5), fdinfo). Devices do not tell: a file on overlayfs may have that of a
+    layer (Documentation/filesystems/overlayfs.rst), and a subvolume of btrfs has one of its own."""
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii", "replace").splitlines()
+    return next((line for line in lines if line.startswith("mnt_id:")), "")
 
 
 def _mount(source: str, target: Path, kind: str, flags: int, options: str) -> None:
