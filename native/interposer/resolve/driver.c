@@ -204,6 +204,13 @@ bool fr_driver_wanted(bool nvml)
     return atomic_load(&libraries[nvml].state) == OPEN || fr_each_object(needs, (void *)file_names[nvml]);
 }
 
+bool fr_driver_open_early(void)
+{
+    if (open_library(false)) return true;
+    atomic_store(&libraries[0].state, UNKNOWN);
+    return false;
+}
+
 bool fr_driver_found(bool nvml) { return library_handle(nvml) != NULL; }
 
 void *fr_driver_function(int symbol)

@@ -44,7 +44,7 @@ static int look_into_seen(struct dl_phdr_info *seen, size_t size, void *found)
     return 0;
 }
 
-static bool in_programs_namespace(void)
+bool fr_in_programs_namespace(void)
 {
     for (const struct link_map *m = _r_debug.r_map; m; m = m->l_next)
         if (m->l_ld == _DYNAMIC) return true;
@@ -53,7 +53,7 @@ static bool in_programs_namespace(void)
 
 static void look(void **found)
 {
-    if (!in_programs_namespace()) {
+    if (!fr_in_programs_namespace()) {
         dl_iterate_phdr(look_into_seen, found);
         return;
     }

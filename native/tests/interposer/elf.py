@@ -79,5 +79,5 @@ class Library:
     def text_relocations(self) -> bool:
         return TEXTREL in self.dynamic or bool(self.dynamic.get(FLAGS, [0])[0] & FLAG_TEXTREL)
 
-    def works_at_load_time(self) -> bool:
-        return INIT in self.dynamic or self.dynamic.get(INIT_ARRAY_SIZE, [0])[0] > 0
+    def functions_at_load_time(self) -> int:
+        return (INIT in self.dynamic) + self.dynamic.get(INIT_ARRAY_SIZE, [0])[0] // 8

@@ -99,6 +99,78 @@ def test_a_linked_program_is_bound_to_it_either_way() -> None:
             assert status == "0"
 
 
+# Says before its first call whether the driver is loaded already, and whether dlerror has anything to say; then calls.
+# With an argument, that is where the driver is from now on.
+SHOW = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef LINKED
+int cuInit(unsigned);
+#else
+static int cuInit(unsigned flags)
+{
+    int (*init)(unsigned) = (int (*)(unsigned))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuInit");
+    return init ? init(flags) : -1;
+}
+#endif
+#ifdef BESIDE
+void *linked_alloc(void);
+#endif
+static int is_driver(struct dl_phdr_info *i, size_t size, void *directory)
+{
+    (void)size;
+    return strstr(i->dlpi_name, directory) && strstr(i->dlpi_name, "/libcuda.so.1");
+}
+int main(int count, char **arguments)
+{
+    int loaded = dl_iterate_phdr(is_driver, getenv("DRIVER"));
+    const char *error = dlerror();
+#ifdef BESIDE
+    if (!linked_alloc()) return 1;
+#endif
+    if (count > 1) setenv("LD_LIBRARY_PATH", arguments[1], 1);
+    printf("%d %s %d\n", loaded, error ? "error" : "none", cuInit(0));
+    return 0;
+}
+"""
+LINKED, BESIDE = ["-DLINKED", f"-L{DRIVER}", "-lcuda"], ["-DBESIDE", str(OUT / "tests/interposer/plugin_linked.so")]
+
+
+def shown(work: Path, how: list[str], *arguments: str, path: str) -> str:
+    program = work / "show"
+    (work / "show.c").write_text(SHOW)
+    build = ["gcc", str(work / "show.c"), "-o", str(program), *how, "-ldl", "-Wl,--allow-shlib-undefined"]
+    subprocess.run(build, check=True)
+    env = environment(LD_PRELOAD=str(LIBRARY), LD_LIBRARY_PATH=path)
+    result = subprocess.run([program, *arguments], env=env, capture_output=True, text=True, timeout=30, check=False)
+    assert result.returncode == 0, result.stderr[-400:]
+    return result.stdout.strip()
+
+
+def test_a_program_linked_with_the_driver_has_it_before_main() -> None:
+    with tempfile.TemporaryDirectory() as work:
+        assert shown(Path(work), LINKED, path=str(DRIVER)) == "1 none 0"
+
+
+def test_a_program_that_is_not_linked_with_it_itself_has_it_from_its_first_call() -> None:
+    for how in ([], BESIDE):
+        with tempfile.TemporaryDirectory() as work:
+            assert shown(Path(work), how, path=str(DRIVER)) == "0 none 0", how
+
+
+def test_a_linked_program_that_starts_without_a_driver_looks_again_at_its_first_call() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        broken = Path(name) / "broken"
+        broken.mkdir()
+        (broken / "libcuda.so.1").write_text("not a library\n")
+        assert shown(Path(name), LINKED, str(DRIVER), path=str(broken)) == "0 none 0"
+        assert shown(Path(name), LINKED, path=str(broken)) == "0 none 100"
+
+
 def test_ld_so_preload_reaches_programs_without_an_environment() -> None:
     if os.geteuid():
         raise suite.Skip("needs root: /etc/ld.so.preload of a mount namespace of its own")
