@@ -20,12 +20,14 @@
 
 #include "cuda_abi.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
-#define CONTEXTS 64 /* of a process, into which a library is loaded at once; what more there are is charged afterwards */
+#define FIRST_ROOM 16 /* contexts */
 #define DEVICES 64
 #define OPTIONS 8 /* CUlibraryOption has two */
 #define BINARY_IS_PRESERVED 1
@@ -34,63 +36,76 @@ static const struct fr_count everything = {0, true};
 
 /* ---- the contexts of this process ---- */
 
-static bool add(struct fr_place *list, unsigned *count, struct fr_place at)
+/* Those into which a library is loaded at once, and what is set aside in each. */
+struct everywhere {
+    struct one { struct fr_place at; struct fr_load load; } *in;
+    unsigned room, count, begun;
+};
+
+static size_t bytes_of(unsigned contexts) { return contexts * sizeof(struct one); }
+
+static bool make_room(struct everywhere *e)
 {
-    if (at.card == FR_NO_CARD || !at.context) return true;
-    if (*count == CONTEXTS) return false;
-    list[(*count)++] = at;
+    unsigned room = e->room ? 2 * e->room : FIRST_ROOM;
+    struct one *more = mmap(NULL, bytes_of(room), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (more == MAP_FAILED) return false;
+    for (unsigned i = 0; i < e->count; i++) more[i] = e->in[i];
+    if (e->room) munmap(e->in, bytes_of(e->room));
+    e->in = more;
+    e->room = room;
     return true;
 }
 
-/* Green ones load into the primary one that they are parts of. */
-static unsigned find_contexts(struct fr_place *list)
+static bool add(struct everywhere *e, struct fr_place at)
+{
+    if (at.card == FR_NO_CARD || !at.context) return true;
+    if (e->count == e->room && !make_room(e)) return false;
+    e->in[e->count++].at = at;
+    return true;
+}
+
+/* Green ones load into the primary one that they are parts of. False: no memory for the list. */
+static bool find_contexts(struct everywhere *e)
 {
     struct fr_record r = {0};
-    unsigned count = 0;
+    e->count = e->begun = 0;
     for (CUdevice d = 0; d < DEVICES; d++) {
         CUcontext primary = fr_primary_context(d);
-        if (primary && !add(list, &count, (struct fr_place){.card = fr_card_of(d), .device = d, .context = primary})) return count;
+        if (primary && !add(e, (struct fr_place){.card = fr_card_of(d), .device = d, .context = primary})) return false;
     }
     while (fr_record_next(FR_CONTEXT, r.key, &r)) {
         bool itself = !r.context && !(r.a & FR_GREEN);
-        if (itself && !add(list, &count, (struct fr_place){.card = r.card, .context = (CUcontext)(uintptr_t)r.key})) return count;
+        if (itself && !add(e, (struct fr_place){.card = r.card, .context = (CUcontext)(uintptr_t)r.key})) return false;
     }
-    return count;
+    return true;
 }
 
 /* ---- loading ---- */
 
-struct everywhere {
-    struct fr_place at[CONTEXTS];
-    struct fr_load load[CONTEXTS];
-    unsigned count;
-};
-
 static void end(struct everywhere *e, uint64_t library, CUresult r)
 {
-    for (unsigned i = 0; i < e->count; i++) {
-        e->load[i].handle = library;
-        fr_load_end(&e->load[i], r ? 0 : FR_CODE | FR_GLOBALS, everything);
+    for (unsigned i = 0; i < e->begun; i++) {
+        e->in[i].load.handle = library;
+        fr_load_end(&e->in[i].load, r ? 0 : FR_CODE | FR_GLOBALS, everything);
     }
 }
 
 /* What all contexts on a card need together. */
-static uint64_t bytes_on(const struct fr_place *at, unsigned count, int card, const struct fr_image *image)
+static uint64_t bytes_on(const struct everywhere *e, int card, const struct fr_image *image)
 {
     uint64_t bytes = 0;
-    for (unsigned i = 0; i < count; i++)
-        if (at[i].card == card) bytes += fr_op_bytes(fr_load_bytes(&at[i], image));
+    for (unsigned i = 0; i < e->count; i++)
+        if (e->in[i].at.card == card) bytes += fr_op_bytes(fr_load_bytes(&e->in[i].at, image));
     return bytes;
 }
 
-static CUresult begin_one(struct everywhere *e, const struct fr_image *image, struct fr_op *room)
+static CUresult begin_one(struct one *one, const struct fr_image *image, struct fr_op *room)
 {
-    struct fr_place *at = &e->at[e->count];
     struct fr_op op;
     CUresult r = CUDA_SUCCESS;
-    if (at->card == room->card) fr_op_split(room, &op, fr_load_bytes(at, image));
-    else r = fr_op_begin(&op, at->card, 0);
-    return r ? r : fr_load_begin_image(&e->load[e->count], at, image, FR_CODE | FR_GLOBALS, &op);
+    if (one->at.card == room->card) fr_op_split(room, &op, fr_load_bytes(&one->at, image));
+    else r = fr_op_begin(&op, one->at.card, 0);
+    return r ? r : fr_load_begin_image(&one->load, &one->at, image, FR_CODE | FR_GLOBALS, &op);
 }
 
 /* Takes what it needs out of the room on one card; more is not waited for. Where that is too little, nothing is held in the end,
@@ -98,12 +113,13 @@ static CUresult begin_one(struct everywhere *e, const struct fr_image *image, st
 static CUresult begin(struct everywhere *e, const struct fr_image *image, struct fr_op *room, struct fr_op *missing)
 {
     CUresult r = CUDA_SUCCESS;
-    unsigned count = find_contexts(e->at);
-    for (e->count = 0; e->count < count && !(r = begin_one(e, image, room)); e->count++) {}
+    *missing = (struct fr_op){.card = FR_NO_CARD};
+    if (!find_contexts(e)) return fr_op_end(room, 0), CUDA_ERROR_OUT_OF_MEMORY;
+    for (; e->begun < e->count && !(r = begin_one(&e->in[e->begun], image, room)); e->begun++) {}
     if (r) {
-        int card = e->at[e->count].card;
+        int card = e->in[e->begun].at.card;
         end(e, 0, r);
-        *missing = (struct fr_op){.card = card, .reserved = bytes_on(e->at, count, card, image)};
+        *missing = (struct fr_op){.card = card, .reserved = bytes_on(e, card, image)};
     }
     fr_op_end(room, 0);
     return r;
@@ -121,24 +137,33 @@ static CUresult load_it(struct fr_loading *call, const struct fr_image *image, b
 
 /* In turn with contexts that are being made: each of them is there for the other, or not yet. Room is waited for out of turn and
  * while nothing is held, on the card that had too little: those that hold it may be waiting for the turn. */
-static CUresult load_everywhere(struct fr_loading *call, const struct fr_image *image)
+static CUresult load_into_all(struct everywhere *e, struct fr_loading *call, const struct fr_image *image)
 {
-    struct everywhere e;
     struct fr_op room = {.card = FR_NO_CARD}, missing;
     struct fr_retry patience = {0};
     for (;;) {
         fr_eager_enter();
-        CUresult begun = begin(&e, image, &room, &missing), r = begun;
+        CUresult begun = begin(e, image, &room, &missing), r = begun;
         if (!begun) {
             r = load_it(call, image, true);
-            end(&e, r ? 0 : (uintptr_t)*call->module_out, r);
+            end(e, r ? 0 : (uintptr_t)*call->module_out, r);
         }
         fr_eager_leave();
         if (!begun) return r;
-        if (!fr_retry_wait(&patience)) return begun;
+        if (missing.card == FR_NO_CARD || !fr_retry_wait(&patience)) return begun;
         r = fr_op_begin_within(&room, missing.card, missing.reserved, &patience);
         if (r) return r;
     }
+}
+
+static CUresult load_everywhere(struct fr_loading *call, const struct fr_image *image)
+{
+    struct everywhere e = {.count = 0};
+    CUresult r = load_into_all(&e, call, image);
+    int before = errno;
+    if (e.room) munmap(e.in, bytes_of(e.room));
+    errno = before;
+    return r;
 }
 
 static CUresult load(struct fr_loading *call)

@@ -6,6 +6,7 @@
 
 CUresult cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
 CUresult cuLibraryUnload(CUlibrary);
+CUresult cuCtxPopCurrent_v2(CUcontext *);
 
 static _Atomic bool enough;
 static const char image[] = ".version 7.0\n.target sm_50\n.address_size 64\n.global .align 4 .b8 big[16000000];\n.visible .entry k() { ret; }\n";
@@ -111,6 +112,42 @@ static void a_library_that_does_not_fit_into_all_contexts_is_refused_at_once(voi
     EXPECT(peak(CARD_A) <= 800 * MIB);
 }
 
+/* More of them than any list of the library has places for; small ones, on a card of a host of its own. */
+#define MANY 80
+#define SMALL_CONTEXTS CARD_A "=3GiB,context=4MiB"
+
+static void move_to_a_host_of_small_contexts(void)
+{
+    char directory[512];
+    snprintf(directory, sizeof directory, "%s/small-contexts", getenv("SIMGPU_DIR"));
+    mkdir(directory, 0755);
+    setenv("SIMGPU_DIR", directory, 1);
+    shell("echo '[{\"uuid\": \"" CARD_A "\", \"index\": 0, \"model\": \"NVIDIA A100-SXM4-40GB\", \"memoryMiB\": 7680, \"contextMiB\": 4}]' >%s/cards.json", directory);
+}
+
+static void a_library_is_counted_in_every_context_however_many_there_are(void)
+{
+    CUcontext c;
+    CUlibrary library;
+    CUdeviceptr rest;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
+    for (int i = 0; i < MANY; i++) {
+        if (i) EXPECT_EQ(cuCtxPopCurrent_v2(&c), CUDA_SUCCESS); /* a thread's stack of contexts has an end */
+        EXPECT_EQ(cuCtxCreate_v2(&c, 0, 0), CUDA_SUCCESS);
+    }
+    uint64_t before = used();
+    EXPECT_EQ(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+    uint64_t needed = used() - before;
+    EXPECT(held(CARD_A) <= used());
+    EXPECT(needed >= MANY * 16 * MIB);
+    EXPECT_EQ(cuLibraryUnload(library), CUDA_SUCCESS);
+    EXPECT_EQ(used(), before);
+    EXPECT_EQ(cuMemAlloc_v2(&rest, 3072 * MIB - used() - needed + 2 * MIB), CUDA_SUCCESS);
+    REFUSED_AT_ONCE(cuLibraryLoadData(&library, image, NULL, NULL, 0, NULL, NULL, 0));
+    EXPECT(peak(CARD_A) <= 3072 * MIB);
+}
+
 static void ask_for_contexts(double end)
 {
     CUcontext c;
@@ -134,5 +171,7 @@ int main(void)
     IN(CARD_A "=800MiB,context=256MiB", a_library_that_does_not_fit_into_all_contexts_is_refused_at_once);
     IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_its_libraries_holds_up_nobody);
     IN(CARD_A "=900MiB,context=256MiB", contexts_and_libraries_that_come_and_go_at_once_stay_below_the_quota);
+    move_to_a_host_of_small_contexts();
+    IN(SMALL_CONTEXTS, a_library_is_counted_in_every_context_however_many_there_are);
     FINISH;
 }
