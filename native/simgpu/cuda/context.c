@@ -94,6 +94,7 @@ static void free_children(const struct sim_ctx *c)
 void sim_context_free(struct sim_ctx *c)
 {
     free_children(c);
+    for (struct sim_stream *s = c->streams; s; s = s->next) sim_capture_stream_ends(s);
     sim_modules_forget(c);
     sim_arrays_forget(c);
     sim_late_forget(c);
@@ -103,7 +104,8 @@ void sim_context_free(struct sim_ctx *c)
     sim_buffers_drop(c);
     sim_release(&sim.host, c->charge);
     sim_unlock(&sim.host);
-    for (struct sim_stream *s = c->streams; s; s = s->next) s->magic = 0;
+    for (struct sim_stream *s = c->streams, *next; s; s = next) next = s->next, sim_stream_gone(s);
+    c->streams = NULL;
     for (struct sim_ctx **p = &sim.contexts; *p; p = &(*p)->next)
         if (*p == c) {
             *p = c->next;

@@ -149,11 +149,12 @@ static void find_devices(void)
 
 static bool read_settings(void)
 {
-    const char *granule = getenv("SIMGPU_GRANULE"), *limit = getenv("SIMGPU_CONTENTS_MIB");
+    const char *granule = getenv("SIMGPU_GRANULE"), *limit = getenv("SIMGPU_CONTENTS_MIB"), *again = getenv("SIMGPU_STREAMS_AGAIN");
     sim.pack = !(granule && *granule);
     sim.granule = sim.pack ? SIM_GRANULE : strtoull(granule, NULL, 10);
     if (sim.granule < 1) sim.granule = 1;
     sim.contents_limit = (limit && *limit ? strtoull(limit, NULL, 10) : 1024) * SIM_MIB;
+    sim.streams_again = again && strtoul(again, NULL, 10);
     return sim_policy_read(getenv("SIMGPU_POLICY"), &sim.policy);
 }
 

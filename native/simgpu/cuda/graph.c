@@ -411,6 +411,42 @@ static bool all_joined(struct sim_capture *c)
     return true;
 }
 
+static void over(struct sim_capture *c)
+{
+    for (struct tip *t = c->tips, *next; t; t = next) {
+        next = t->next;
+        t->stream->capture = NULL;
+        free(t->nodes);
+        free(t);
+    }
+    c->tips = NULL;
+    c->origin->capture = NULL;
+    c->over = true;
+    captures--;
+    /* The capture itself stays: events recorded in it still point to it. */
+}
+
+/* The stream is about to go. One that was only drawn into a capture leaves behind what was captured in it. */
+void sim_capture_stream_ends(struct sim_stream *st)
+{
+    struct sim_capture *c = st->capture;
+    if (!c) return;
+    if (c->origin == st) {
+        over(c);
+        if (!c->lent) sim_graph_drop(c->graph);
+        return;
+    }
+    for (struct tip **t = &c->tips, *gone; *t; t = &(*t)->next) {
+        if ((*t)->stream != st) continue;
+        gone = *t;
+        *t = gone->next;
+        free(gone->nodes);
+        free(gone);
+        break;
+    }
+    st->capture = NULL;
+}
+
 static CUresult end(CUstream handle, CUgraph *out)
 {
     struct sim_stream *st;
@@ -421,18 +457,9 @@ static CUresult end(CUstream handle, CUgraph *out)
     if (!c) return sim_leave(CUDA_ERROR_ILLEGAL_STATE);
     if (c->origin != st) return sim_leave(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     bool joined = all_joined(c);
-    for (struct tip *t = c->tips, *next; t; t = next) {
-        next = t->next;
-        t->stream->capture = NULL;
-        free(t->nodes);
-        free(t);
-    }
-    st->capture = NULL;
-    c->over = true;
-    captures--;
+    over(c);
     *out = joined ? c->graph : NULL;
     if (!joined && !c->lent) sim_graph_drop(c->graph);
-    /* The capture itself stays: events recorded in it still point to it. */
     return sim_leave(joined ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
 }
 

@@ -130,7 +130,7 @@ API CUresult cuGreenCtxStreamCreate(CUstream *out, CUgreenCtx g, unsigned flags,
 {
     CUresult r = sim_enter();
     if (r) return r;
-    struct sim_stream *s = out && SIM_VALID(g, GREEN) ? malloc(sizeof *s) : NULL;
+    struct sim_stream *s = out && SIM_VALID(g, GREEN) ? sim_stream_new() : NULL;
     if (!s) return sim_leave(out ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE);
     sim_stream_init(g->ctx, s, flags, priority);
     s->next = g->ctx->streams;

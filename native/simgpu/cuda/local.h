@@ -111,6 +111,7 @@ struct sim_local {
     uint64_t granule;
     bool pack;
     size_t contents_limit;
+    bool streams_again;
     uint64_t next_number;
 };
 
@@ -189,6 +190,8 @@ void sim_disturb(void);
 
 /* stream.c */
 struct sim_stream *sim_stream_of(struct sim_ctx *ctx, CUstream handle);
+struct sim_stream *sim_stream_new(void);    /* not initialised yet */
+void sim_stream_gone(struct sim_stream *st); /* nothing may point to it any more */
 void sim_stream_init(struct sim_ctx *ctx, struct sim_stream *st, unsigned flags, int priority);
 CUresult sim_submit(struct sim_stream *st, struct sim_item item, uint64_t *seq);
 void sim_wait(uint32_t context, uint32_t generation, uint64_t seq);
@@ -219,6 +222,7 @@ void sim_pools_between_calls(void);
 /* graph.c, graph_memory.c */
 bool sim_capturing(struct sim_stream *st);
 bool sim_any_capture(void);
+void sim_capture_stream_ends(struct sim_stream *st);
 CUresult sim_capture_node(struct sim_stream *st, const CUgraphNodeParams *p);
 CUresult sim_capture_alloc(struct sim_stream *st, int device, size_t size, CUdeviceptr *out);
 void sim_capture_event(struct sim_stream *st, struct sim_ev *e);

@@ -12,6 +12,25 @@
 
 /* ---- submitting work ---- */
 
+/* Streams that were destroyed. Their memory stays, because programs do use streams that they destroyed; with SIMGPU_STREAMS_AGAIN the
+ * next one gets it, and with it the handle, as on a real driver. */
+static struct sim_stream *destroyed;
+
+struct sim_stream *sim_stream_new(void)
+{
+    struct sim_stream *s = destroyed;
+    if (!s || !sim.streams_again) return malloc(sizeof *s);
+    destroyed = s->next;
+    return s;
+}
+
+void sim_stream_gone(struct sim_stream *st)
+{
+    st->magic = 0;
+    st->next = destroyed;
+    destroyed = st;
+}
+
 void sim_stream_init(struct sim_ctx *ctx, struct sim_stream *st, unsigned flags, int priority)
 {
     *st = (struct sim_stream){.magic = MAGIC_STREAM, .ctx = ctx, .flags = flags, .priority = priority,
@@ -24,7 +43,7 @@ static struct sim_stream *per_thread_stream(struct sim_ctx *ctx)
     long thread = syscall(SYS_gettid);
     for (struct sim_stream *s = ctx->streams; s; s = s->next)
         if (s->per_thread && s->thread == thread) return s;
-    struct sim_stream *s = malloc(sizeof *s);
+    struct sim_stream *s = sim_stream_new();
     if (!s) return &ctx->legacy;
     sim_stream_init(ctx, s, 0, 0);
     s->per_thread = true;
@@ -180,7 +199,7 @@ API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int prior
     CUresult r = sim_enter_context(&c);
     if (r) return r;
     if (!out || flags > 1) return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct sim_stream *s = malloc(sizeof *s);
+    struct sim_stream *s = sim_stream_new();
     if (!s) return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     sim_stream_init(c, s, flags, priority > 0 ? 0 : priority < -5 ? -5 : priority);
     s->next = c->streams;
@@ -202,7 +221,8 @@ static CUresult destroy_stream(CUstream handle)
             *p = s->next;
             break;
         }
-    s->magic = 0; /* its work goes on; the memory stays, because programs do use streams they destroyed */
+    sim_capture_stream_ends(s);
+    sim_stream_gone(s); /* its work goes on */
     return sim_leave(CUDA_SUCCESS);
 }
 

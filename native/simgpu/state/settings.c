@@ -6,7 +6,8 @@
 #include <string.h>
 
 static const char *const numbers[] = {"SIMGPU_GRANULE",   "SIMGPU_CONTEXT_MIB",  "SIMGPU_TIMESLICE_US",   "SIMGPU_SWITCH_US",
-                                      "SIMGPU_KERNEL_US", "SIMGPU_CONTENTS_MIB", "SIMGPU_DRIVER_VERSION", "SIMGPU_NOISE"};
+                                      "SIMGPU_KERNEL_US", "SIMGPU_CONTENTS_MIB", "SIMGPU_DRIVER_VERSION", "SIMGPU_NOISE",
+                                      "SIMGPU_STREAMS_AGAIN"};
 static const char *const others[] = {"SIMGPU_DIR", "SIMGPU_CARDS", "SIMGPU_CONTAINER", "SIMGPU_POLICY", "SIMGPU_CLOCK", "SIMGPU_TRACE", "SIMGPU_CRASH_AT"};
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
