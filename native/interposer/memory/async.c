@@ -135,29 +135,41 @@ static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUs
     return q.result;
 }
 
+/* What the driver would say of a stream whose card is not known: it is none, its context is just being ended, or there is none. The driver is
+ * not called: another thread may make a stream with this handle meanwhile. */
+static CUresult unknown_place(CUstream s)
+{
+    CUdevice device;
+    CUresult r = (uintptr_t)s > 2 ? CUDA_ERROR_INVALID_HANDLE : REAL(cuCtxGetDevice)(&device);
+    return r ? r : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 /* The pool that serves the stream is the current one of its device. */
-static struct fr_pool *pool_of(CUstream s)
+static CUresult pool_of(CUstream s, struct fr_pool **out)
 {
     CUdevice device;
     CUcontext c = NULL;
     CUmemoryPool handle = NULL;
     int card = (uintptr_t)s > 2 && !REAL(cuStreamGetCtx)(s, &c) ? fr_card_of_context(c, &device) : fr_card_here(&device);
-    if (device < 0 || REAL(cuDeviceGetMemPool)(&handle, device)) return NULL;
-    struct fr_pool *p = fr_pool_use(handle);
-    if (likely(p)) return p;
+    if (device < 0) return unknown_place(s);
+    CUresult r = REAL(cuDeviceGetMemPool)(&handle, device);
+    if (r || (*out = fr_pool_use(handle))) return r;
     fr_pool_handles_enter(); /* until here the device may have got another pool */
-    p = REAL(cuDeviceGetMemPool)(&handle, device) ? NULL : fr_pool_adopt(handle, device, card);
+    r = REAL(cuDeviceGetMemPool)(&handle, device);
+    if (!r && !(*out = fr_pool_adopt(handle, device, card))) r = CUDA_ERROR_OUT_OF_MEMORY;
     fr_pool_handles_leave();
-    return p;
+    return r;
 }
 
 static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream s)
 {
+    struct fr_pool *p = NULL;
     if (!out || !size) return REAL(cuMemAllocAsync)(out, size, s);
     if (fr_capture_hold(s)) return fr_captured(REAL(cuMemAllocAsync)(out, size, s));
-    struct fr_pool *p = pool_of(s);
-    if (!p) return fr_process_state() == FR_CLOSED ? CUDA_ERROR_OUT_OF_MEMORY : REAL(cuMemAllocAsync)(out, size, s);
-    CUresult r = alloc_from(p, out, size, s);
+    CUresult r = pool_of(s, &p);
+    if (r && fr_process_state() == FR_OFF) return REAL(cuMemAllocAsync)(out, size, s);
+    if (r) return fr_process_state() == FR_CLOSED ? CUDA_ERROR_OUT_OF_MEMORY : r;
+    r = alloc_from(p, out, size, s);
     fr_pool_done(p);
     return r;
 }

@@ -253,11 +253,20 @@ static bool is_gone(CUcontext context)
     return fr_driver_has(FR_cuCtxGetApiVersion) && REAL(cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS;
 }
 
+/* From here on the library asks the driver about none of its modules and streams. */
+static CUresult go_and_end(struct fr_context_call *c)
+{
+    fr_context_end_begins(c->context);
+    CUresult r = c->go(c);
+    fr_context_end_is_over(c->context);
+    return r;
+}
+
 static CUresult end_in_turn(struct fr_context_call *c)
 {
     struct fr_record self;
     struct fr_op op;
-    if (!fr_record_take(FR_CONTEXT, (uintptr_t)c->context, &self)) return c->go(c);
+    if (!fr_record_take(FR_CONTEXT, (uintptr_t)c->context, &self)) return go_and_end(c); /* made past us, or none */
     if (c->count && self.a) { /* cuCtxDetach of a context that was attached once more */
         self.a--;
         fr_record_put(self);
@@ -268,9 +277,7 @@ static CUresult end_in_turn(struct fr_context_call *c)
     fr_free_begin(&op, self.card);
     fr_free_most(&op, self.bytes);
     CUcontext doomed = fr_context_retire(c->context);
-    fr_context_end_begins(c->context); /* from here on the library asks the driver about none of its modules */
-    CUresult r = c->go(c);
-    fr_context_end_is_over(c->context);
+    CUresult r = go_and_end(c);
     if (r && !is_gone(c->context)) {
         fr_context_restore(doomed, c->context);
         fr_record_put(self);

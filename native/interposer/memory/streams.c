@@ -4,7 +4,9 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "resolve/real.h"
+#include "memory/api_memory.h"
 #include "memory/api_pool.h"
+#include "memory/context_ends.h"
 
 #include "cuda_abi.h"
 
@@ -53,17 +55,52 @@ void fr_capture_changes_enter(CUstream s)
 
 void fr_capture_changes_leave(void) { fr_mutex_unlock(&changing); }
 
+static struct fr_question captured; /* what fr_capture_hold has asked, until fr_captured; under `changing` */
+
+static CUcontext context_of_stream(CUstream s)
+{
+    CUcontext c = NULL;
+    bool made = (uintptr_t)s > (uintptr_t)CU_STREAM_PER_THREAD;
+    return (made ? REAL(cuStreamGetCtx)(s, &c) : REAL(cuCtxGetCurrent)(&c)) ? NULL : c;
+}
+
+/* A context takes its streams with it, and their handles may come back as those of others. True: who ends this one waits until fr_asked. */
+static bool context_stays(CUstream s)
+{
+    CUcontext c = context_of_stream(s);
+    if (!c) return false;
+    fr_question_prepare(&captured, c);
+    if (!fr_may_ask(&captured)) return false;
+    if (context_of_stream(s) == c) return true;
+    fr_asked(&captured);
+    return false;
+}
+
+/* An error of a capture that forbids the question forbids the call as well. */
+static bool is_captured(CUstream s)
+{
+    int status = 0;
+    CUresult r = REAL(cuStreamIsCapturing)(s, &status);
+    return r ? r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && r <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD : status;
+}
+
 bool fr_capture_hold(CUstream s)
 {
     if (likely(!atomic_load(&fr_capture_count))) return false;
     fr_mutex_lock(&changing);
-    if (fr_stream_is_capturing(s)) return true;
+    if (context_stays(s)) {
+        if (is_captured(s)) return true;
+        fr_asked(&captured);
+    } else {
+        atomic_fetch_add(changes_of(s), 1); /* it may be captured all the same */
+    }
     fr_mutex_unlock(&changing);
     return false;
 }
 
 CUresult fr_captured(CUresult r)
 {
+    fr_asked(&captured);
     fr_mutex_unlock(&changing);
     return r;
 }

@@ -11,8 +11,8 @@
 extern _Atomic int fr_capture_count; /* streams of this process that are being captured */
 bool fr_stream_is_capturing(CUstream s);
 
-/* A call that takes memory outside of a capture and none within one must not be taken for captured when another thread ends the capture.
- * True: s is being captured, and stays so until fr_captured; nothing else is to be held then. */
+/* A call that takes memory outside of a capture and none within one must not be taken for captured when another thread ends the capture,
+ * or the context with the stream. True: s is being captured, and stays so until fr_captured; nothing else is to be held then. */
 bool fr_capture_hold(CUstream s);
 CUresult fr_captured(CUresult r); /* r */
 

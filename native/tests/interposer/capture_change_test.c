@@ -6,6 +6,8 @@
 
 enum { RELAXED = 2 };
 
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+
 static CUcontext context;
 static CUstream stream;
 static _Atomic int stop;
@@ -30,12 +32,12 @@ static void *call_all_the_time(void *unused)
     return unused;
 }
 
-static void beside_captures(double how_long, void (*what)(void))
+static void beside(void *(*other)(void *), double how_long, void (*what)(void))
 {
     pthread_t t[4];
     stop = 0;
     call = what;
-    for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, i ? call_all_the_time : capture_all_the_time, NULL);
+    for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, i ? call_all_the_time : other, NULL);
     usleep((useconds_t)(how_long * 1e6));
     stop = 1;
     for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
@@ -49,7 +51,7 @@ static void allocate(void)
 
 static void an_allocation_is_captured_or_counted(void)
 {
-    beside_captures(1, allocate);
+    beside(capture_all_the_time, 1, allocate);
     EXPECT_NEVER_OVER;
 }
 
@@ -65,7 +67,7 @@ static void a_launch_is_captured_or_counted(void)
     EXPECT_EQ(cuGraphAddMemAllocNode(&n, g, NULL, 0, &p), 0);
     EXPECT_EQ(cuGraphInstantiateWithFlags(&large, g, 0), 0);
     CUdeviceptr rest = leave_only(100 * MIB);
-    beside_captures(1, launch);
+    beside(capture_all_the_time, 1, launch);
     EXPECT_NEVER_OVER;
     cuMemFree_v2(rest);
     cuGraphExecDestroy(large);
@@ -84,17 +86,81 @@ static void free_some(void)
 
 static void a_free_is_captured_or_given_back(void)
 {
-    beside_captures(1.5, free_some);
+    beside(capture_all_the_time, 1.5, free_some);
     cuStreamSynchronize(stream);
     EXPECT_NEVER_OVER;
     EXPECT(judged("now") <= QUOTA - left());
 }
 
+/* ---- the stream of a capture goes with its context, and another one gets its handle ---- */
+
+static CUstream _Atomic elsewhere; /* in contexts that come and go */
+
+static void end_contexts(CUresult (*make)(CUcontext *), CUresult (*destroy)(CUcontext))
+{
+    CUcontext c;
+    CUstream s;
+    while (!stop) {
+        if (make(&c)) continue;
+        cuStreamCreate(&s, 1);
+        elsewhere = s;
+        for (volatile int i = 0; i < 200; i++) {}
+        cuStreamBeginCapture_v2(s, RELAXED);
+        for (volatile int i = 0; i < 200; i++) {}
+        destroy(c);
+    }
+}
+
+static CUresult make(CUcontext *c) { return cuCtxCreate_v2(c, 0, 0); }
+static void *destroy_contexts(void *unused)
+{
+    end_contexts(make, cuCtxDestroy_v2);
+    return unused;
+}
+
+static CUresult make_primary(CUcontext *c)
+{
+    CUresult r = cuDevicePrimaryCtxRetain(c, 0);
+    return r ? r : cuCtxSetCurrent(*c);
+}
+static CUresult reset_primary(CUcontext c)
+{
+    cuDevicePrimaryCtxReset_v2(0);
+    return (void)c, CUDA_SUCCESS;
+}
+static void *reset_contexts(void *unused)
+{
+    end_contexts(make_primary, reset_primary);
+    return unused;
+}
+
+static void allocate_elsewhere(void)
+{
+    CUdeviceptr p;
+    if (elsewhere && !cuMemAllocAsync(&p, QUOTA + MIB, elsewhere)) cuMemFreeAsync(p, elsewhere);
+}
+
+static void an_allocation_is_captured_or_counted_where_contexts_are_destroyed(void)
+{
+    beside(destroy_contexts, 2, allocate_elsewhere);
+    EXPECT_NEVER_OVER;
+}
+
+static void an_allocation_is_captured_or_counted_where_contexts_are_reset(void)
+{
+    elsewhere = NULL;
+    beside(reset_contexts, 2, allocate_elsewhere);
+    EXPECT_NEVER_OVER;
+}
+
 int main(void)
 {
+    setenv("SIMGPU_STREAMS_AGAIN", "1", 1);
     cuInit(0);
     cuCtxCreate_v2(&context, 0, 0);
     cuStreamCreate(&stream, 1);
+    RUN(an_allocation_is_captured_or_counted_where_contexts_are_destroyed);
+    RUN(an_allocation_is_captured_or_counted_where_contexts_are_reset);
     RUN(an_allocation_is_captured_or_counted);
     RUN(a_launch_is_captured_or_counted);
     RUN(a_free_is_captured_or_given_back);
