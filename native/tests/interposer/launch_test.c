@@ -58,14 +58,14 @@ static CUresult in_many_streams(void)
     return spin_in(spin, KERNEL_US, streams[next++ % 4]);
 }
 
-static CUgraphExec captured_kernel(void)
+static CUgraphExec captured_kernel(unsigned long long us)
 {
     CUstream s;
     CUgraph graph;
     CUgraphExec exec;
     EXPECT_EQ(cuStreamCreate(&s, 1), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamBeginCapture_v2(s, 2), CUDA_SUCCESS);
-    EXPECT_EQ(spin_in(spin, KERNEL_US, s), CUDA_SUCCESS);
+    EXPECT_EQ(spin_in(spin, us, s), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
     EXPECT_EQ(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
     return exec;
@@ -74,7 +74,7 @@ static CUgraphExec captured_kernel(void)
 static CUresult by_graph(void)
 {
     static CUgraphExec exec;
-    if (!exec) exec = captured_kernel();
+    if (!exec) exec = captured_kernel(KERNEL_US);
     return cuGraphLaunch(exec, NULL);
 }
 
@@ -203,6 +203,77 @@ static void launches_captured_for_graphics_neither_wait_nor_count(void)
     EXPECT_EQ(cuStreamSynchronize(s), CUDA_SUCCESS);
     EXPECT(time_of(by_kernel) > LONG_ENOUGH); /* from then on they count again */
 }
+
+/* ---- captures that begin and end beside launches into the same stream: what is not captured counts ---- */
+
+static CUstream both;
+static _Atomic bool enough;
+
+static void *capture_all_the_time(void *unused)
+{
+    cuCtxSetCurrent(context);
+    while (!enough) {
+        CUgraph g = NULL;
+        if (cuStreamBeginCapture_v2(both, 2)) continue;
+        for (volatile int i = 0; i < 200; i++) {}
+        if (!cuStreamEndCapture(both, &g)) cuGraphDestroy(g);
+    }
+    return unused;
+}
+
+/* What kernels have taken of the card, as it says itself. */
+static double busy_seconds(void)
+{
+    char text[1 << 16] = "", command[300];
+    snprintf(command, sizeof command, "%s/simgpu-ctl json", getenv("DRIVER"));
+    FILE *f = popen(command, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) pclose(f);
+    text[n] = 0;
+    char *card = strstr(text, CARD_A), *busy = card ? strstr(card, "\"busyNs\": ") : NULL;
+    return busy ? strtod(busy + 10, NULL) / 1e9 : 0;
+}
+
+static CUresult into_both(void) { return spin_in(spin, KERNEL_US, both); }
+
+static CUresult (*launched)(void);
+static void *launch_all_the_time(void *unused)
+{
+    cuCtxSetCurrent(context);
+    while (!enough) launched();
+    return unused;
+}
+
+#define LAUNCHERS 8
+static void beside_captures(CUresult (*launch)(void))
+{
+    pthread_t threads[LAUNCHERS + 1];
+    launched = launch;
+    get_ready();
+    EXPECT_EQ(cuStreamCreate(&both, 1), CUDA_SUCCESS);
+    double from = seconds(), busy = busy_seconds();
+    for (int i = 0; i <= LAUNCHERS; i++) pthread_create(&threads[i], NULL, i ? launch_all_the_time : capture_all_the_time, NULL);
+    usleep(3000000);
+    enough = true;
+    for (int i = 0; i <= LAUNCHERS; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(cuStreamSynchronize(both), CUDA_SUCCESS);
+    double share = (busy_seconds() - busy) / (seconds() - from);
+    if (share > 0.3) fprintf(stderr, "%.0f %% of the card\n", 100 * share);
+    EXPECT(share < 0.3);
+    EXPECT(time_of(into_both) > LONG_ENOUGH); /* and it stays so */
+}
+
+#define LONG_US 50000
+static CUresult long_into_both(void) { return spin_in(spin, LONG_US, both); }
+static void kernels_beside_captures_count(void) { beside_captures(long_into_both); }
+
+static CUresult graph_into_both(void)
+{
+    static CUgraphExec exec;
+    if (!exec) exec = captured_kernel(LONG_US);
+    return cuGraphLaunch(exec, both);
+}
+static void graphs_beside_captures_count(void) { beside_captures(graph_into_both); }
 
 static void a_kernel_longer_than_a_lease_goes_and_is_paid_for(void)
 {
@@ -361,6 +432,8 @@ int main(void)
     UNDER_AN_ARBITER(large_fills_count);
     UNDER_AN_ARBITER(captured_launches_neither_wait_nor_count);
     UNDER_AN_ARBITER(launches_captured_for_graphics_neither_wait_nor_count);
+    UNDER_AN_ARBITER(kernels_beside_captures_count);
+    UNDER_AN_ARBITER(graphs_beside_captures_count);
     UNDER_AN_ARBITER(a_kernel_longer_than_a_lease_goes_and_is_paid_for);
     UNDER_AN_ARBITER(threads_on_one_stream_and_on_several_are_limited_as_one);
     UNDER_AN_ARBITER(a_stream_that_waits_for_what_is_launched_later_hangs_nobody);
