@@ -21,7 +21,7 @@ $(OUT)/bench/idle: bench/program.c bench/bench.h bench/record.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -DIDLE -fPIE $< -o $@
 
-# As cheap to load as can be: without the library it is loaded before main, with it at the first call.
+# As cheap to load as can be. It is loaded before main, with the library and without.
 $(OUT)/bench/null/libcuda.so.1: bench/null_driver.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -shared -nostartfiles -Wl,-z,noseparate-code -Wl,-z,norelro -Wl,-soname,libcuda.so.1 $< -o $@

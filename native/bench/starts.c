@@ -4,7 +4,7 @@
  *   initialisation  64 processes have come as far as main and stand at a gate there. It opens, and each does cuInit, makes a
  *                   context and allocates. Measured is the time on the wall from the opening until it has done so, the 99th
  *                   percentile of the 64, which is the last of them. Who is done keeps still until all are: exits are not
- *                   measured. With the library the driver is opened in this time, too; without, it was loaded before main.
+ *                   measured. The driver was loaded before main, with the library and without.
  *   start           64 processes wait at a gate, and when it opens all become the program: from exec to the first allocation.
  *                   This has the kernel's and the loader's work in it, several times as much as all the rest.
  *   CPU             processor time of a process to its first allocation, and how often it slept, which it would where
