@@ -439,6 +439,26 @@ async def test_the_time_for_an_answer_begins_when_the_write_was_given_up(p: Plan
     assert held.since == first + 20
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(method="POST", path=BINDING, delay=0.1, status=500), id="500"),
+        pytest.param(Fault(method="POST", path=BINDING, delay=0.1, drop="before"), id="no answer"),
+    ],
+)
+async def test_the_time_in_which_a_write_may_arrive_begins_when_it_has_failed(p: Plane, fault: Fault) -> None:
+    p.server.inject(fault)
+    pod = p.submit("p")
+    call = asyncio.create_task(bind(p, pod))
+    await until(lambda: bindings(p) == 1)
+    p.clock.now += 20
+    with pytest.raises((ApiError, Unreachable)):
+        await call
+    held = p.entry(pod)
+    assert held is not None
+    assert held.since == p.clock.now
+
+
 async def test_a_second_write_on_its_way_has_all_of_the_time(p: Plane) -> None:
     p.server.inject(Fault(method="POST", path=BINDING, drop="before"))
     pod = p.submit("p")

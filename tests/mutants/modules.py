@@ -23,7 +23,11 @@ MODULES = (
     Modules(
         name="bind",
         sources=("src/fractile/extender/bind.py",),
-        tests=("tests/extender/test_bind.py", "tests/extender/test_bind_quota.py"),
+        tests=(
+            "tests/extender/test_bind.py",
+            "tests/extender/test_bind_choice.py",
+            "tests/extender/test_bind_quota.py",
+        ),
     ),
     Modules(
         name="prestart",
