@@ -1,0 +1,184 @@
+"""To which pod a container id belongs."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+import pytest
+
+from fractile.agent import owners
+from fractile.agent.cgroup import Place
+from fractile.agent.owners import Owner, Owners
+from fractile.agent.pods import NodePods
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.wire.objects import Pod
+from tests.builders import Clock
+from tests.fakes.apiserver import FakeApiServer, Fault
+
+ID, OTHER = "ab" * 32, "cd" * 32
+OUTER = PodUID("the pod in which the agent runs")
+LISTS = [("GET", paths.pods())]
+
+
+class World:
+    def __init__(self, server: FakeApiServer, client: KubeClient) -> None:
+        self.server = server
+        self.clock = Clock()
+        self.pods = NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB)
+        self.owners = Owners(client, self.pods, around=[OUTER], clock=self.clock)
+
+    def pod(self, name: str, *, node: str = "n1", **status: Any) -> Pod:
+        """A pod of namespace ``ns``, which no watch has shown; ``status``: fields of its status."""
+        made = self.server.create(paths.pods("ns"), {"metadata": {"name": name}, "spec": {"nodeName": node}})
+        self.server.merge(f"{paths.pod('ns', name)}/status", {"status": status})
+        return msgspec.convert(made, Pod, strict=False)
+
+    async def of(self, *places: Place) -> Owner | None:
+        return await self.owners.of(places)
+
+    def lists(self) -> int:
+        return sum(r.path == paths.pods() for r in self.server.requests)
+
+
+@pytest.fixture
+async def w() -> AsyncGenerator[World]:
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        server.create(paths.namespaces(), {"metadata": {"name": "ns"}})
+        yield World(server, client)
+
+
+def status(name: str, container_id: str) -> dict[str, str]:
+    return {"name": name, "containerID": f"containerd://{container_id}"}
+
+
+def container(container_id: str, uid: str = "") -> Place:
+    return Place(PodUID(uid), container_id)
+
+
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
+async def test_a_container_of_any_kind_is_known_by_its_id(w: World, kind: str) -> None:
+    waiting = {"name": "not yet started"}
+    pod = w.pod("p", **{kind: [waiting, {"name": "a", "containerID": ""}, status("main", ID)]})
+    assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
+    assert await w.of(container("")) is None
+
+
+async def test_an_id_without_the_name_of_its_runtime_is_one_too(w: World) -> None:
+    pod = w.pod("p", containerStatuses=[{"name": "main", "containerID": ID}])
+    assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
+
+
+async def test_each_container_of_each_pod_has_its_own_owner(w: World) -> None:
+    first = w.pod("a", containerStatuses=[status("one", "1" * 64), status("two", "2" * 64)])
+    second = w.pod("b", containerStatuses=[status("one", "3" * 64)])
+    assert await w.of(container("2" * 64)) == Owner(first.metadata.uid, "ns", "a", "two")
+    assert await w.of(container("3" * 64)) == Owner(second.metadata.uid, "ns", "b", "one")
+    assert w.lists() == 1
+
+
+async def test_only_containers_of_this_node_are_known(w: World) -> None:
+    w.pod("p", node="n2", containerStatuses=[status("main", ID)])
+    assert await w.of(container(ID)) is None
+
+
+async def test_a_process_in_a_pod_that_the_view_knows_is_that_pods_whatever_its_container(w: World) -> None:
+    pod = w.pod("p")
+    w.pods.changed(pod)
+    assert await w.of(Place(PodUID(pod.metadata.uid))) == Owner(pod.metadata.uid, "ns", "p")
+    assert await w.of(container(OTHER, pod.metadata.uid)) == Owner(pod.metadata.uid, "ns", "p")
+
+
+async def test_the_container_of_a_known_pod_is_looked_for_until_it_is_known(w: World) -> None:
+    pod = w.pod("p")
+    w.pods.changed(pod)
+    place = container(ID, pod.metadata.uid)
+    assert await w.of(place) == Owner(pod.metadata.uid, "ns", "p")
+    w.server.merge(f"{paths.pod('ns', 'p')}/status", {"status": {"containerStatuses": [status("main", ID)]}})
+    w.clock.now += 60
+    assert await w.of(place) == Owner(pod.metadata.uid, "ns", "p", "main")
+    w.clock.now += 60
+    assert await w.of(place) == Owner(pod.metadata.uid, "ns", "p", "main")
+    assert w.lists() == 2  # what is known is not asked for again
+
+
+async def test_a_process_of_the_host_has_no_owner(w: World) -> None:
+    assert await w.of() is None
+
+
+# ── the outermost counts ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_of_two_known_containers_the_outer_one_is_the_owner(w: World) -> None:
+    w.pod("p", containerStatuses=[status("outer", ID), status("inner", OTHER)])
+    owner = await w.of(container(ID), container(OTHER))
+    assert owner is not None
+    assert owner.container == "outer"
+
+
+async def test_what_runs_inside_a_pod_that_nobody_knows_has_no_owner(w: World) -> None:
+    """A container may call its own cgroups after another pod."""
+    innocent = w.pod("innocent", containerStatuses=[status("main", ID)])
+    w.pods.changed(innocent)
+    assert await w.of(container(OTHER, "deleted by force"), container(ID, innocent.metadata.uid)) is None
+
+
+async def test_the_pods_around_the_agent_itself_do_not_count(w: World) -> None:
+    pod = w.pod("p", containerStatuses=[status("main", ID)])
+    w.pods.changed(pod)
+    owner = await w.of(container(OTHER, OUTER), container(ID, pod.metadata.uid))
+    assert owner == Owner(pod.metadata.uid, "ns", "p", "main")
+
+
+async def test_a_container_that_is_not_in_a_pod_does_not_count(w: World) -> None:
+    """Such as one of a container runtime beside Kubernetes, in which a node of a test cluster runs."""
+    pod = w.pod("p", containerStatuses=[status("main", ID)])
+    owner = await w.of(container(OTHER), container(ID))
+    assert owner == Owner(pod.metadata.uid, "ns", "p", "main")
+
+
+# ── the API server is spared ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_pods_are_listed_at_most_once_in_three_seconds(w: World) -> None:
+    assert await w.of(container(ID)) is None
+    pod = w.pod("p", containerStatuses=[status("main", ID)])
+    w.clock.now += 2.9
+    assert await w.of(container(ID)) is None
+    assert w.lists() == 1
+    w.clock.now += 0.1
+    assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
+    assert w.lists() == 2
+    w.clock.now += 2.9
+    assert await w.of(container(OTHER)) is None
+    assert w.lists() == 2
+
+
+async def test_a_container_that_is_gone_from_the_list_is_forgotten(w: World) -> None:
+    w.pod("p", containerStatuses=[status("main", ID)])
+    assert await w.of(container(ID)) is not None
+    w.server.delete(paths.pod("ns", "p"))
+    w.clock.now += 3
+    assert await w.of(container(OTHER)) is None
+    assert await w.of(container(ID)) is None
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault(method="GET", status=403), id="refused"),
+        pytest.param(Fault(method="GET", status=200, body=b"<html>"), id="not an API server"),
+        pytest.param(Fault(method="GET", delay=30), id="no answer"),
+    ],
+)
+async def test_while_the_api_server_does_not_answer_what_was_known_stays_known(
+    w: World, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "_LIST", 0.2)
+    pod = w.pod("p", containerStatuses=[status("main", ID)])
+    assert await w.of(container(ID)) is not None
+    w.server.inject(fault)
+    w.clock.now += 3
+    assert await w.of(container(OTHER)) is None
+    assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
