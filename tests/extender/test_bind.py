@@ -1,7 +1,7 @@
 """Binding a pod: one write, charged once, whatever the API server and kube-scheduler do."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 import pytest
@@ -47,6 +47,12 @@ async def bind(p: Plane, pod: Pod, node: str = "n1") -> Refusal | None:
 
 def bindings(p: Plane) -> int:
     return len(p.server.writes(path=BINDING))
+
+
+async def during(call: asyncio.Task[Refusal | None], condition: Callable[[], object]) -> None:
+    """Until the condition holds, which is to happen before the call ends."""
+    await until(lambda: condition() or call.done())
+    assert condition()
 
 
 # ── the good case ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -343,10 +349,11 @@ async def test_a_refused_binding_wakes_who_waits_for_the_room(p: Plane, monkeypa
     p.server.inject(Fault(method="POST", path=BINDING, delay=0.1, status=403))
     task = asyncio.create_task(p.wakeup.run())
     call = asyncio.create_task(bind(p, refused))
-    await until(lambda: p.entry(refused) is not None)
+    await during(call, lambda: p.entry(refused))
     p.submit("waits", container(memory=FULL))
     assert await call is not None
-    await until(lambda: wakeup.ANNOTATION in p.annotations("waits"))
+    async with asyncio.timeout(5):
+        await until(lambda: wakeup.ANNOTATION in p.annotations("waits"))
     task.cancel()
     await asyncio.wait([task])
 
@@ -450,7 +457,7 @@ async def test_the_time_in_which_a_write_may_arrive_begins_when_it_has_failed(p:
     p.server.inject(fault)
     pod = p.submit("p")
     call = asyncio.create_task(bind(p, pod))
-    await until(lambda: bindings(p) == 1)
+    await during(call, lambda: bindings(p) == 1)
     p.clock.now += 20
     with pytest.raises((ApiError, Unreachable)):
         await call
@@ -543,7 +550,7 @@ async def test_a_cancelled_call_lets_the_next_one_in(p: Plane) -> None:
     p.server.inject(Fault(method="POST", path=BINDING, delay=5))
     pod = p.submit("p")
     first = asyncio.create_task(bind(p, pod))
-    await until(lambda: bindings(p) == 1)
+    await during(first, lambda: bindings(p) == 1)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
@@ -587,7 +594,7 @@ async def test_a_deletion_seen_while_the_binding_is_on_its_way_leaves_no_charge(
     p.server.inject(Fault(method="POST", path=BINDING, delay=0.05))
     pod = p.submit("p")
     call = asyncio.create_task(bind(p, pod))
-    await until(lambda: p.steps)
+    await during(call, lambda: p.steps)
     p.server.delete(paths.pod("default", "p"))
     p.feed.gone(PodUID(pod.metadata.uid))
     refusal = await call
@@ -602,7 +609,7 @@ async def test_a_deletion_seen_before_the_answer_of_a_binding_that_succeeded_lea
     p.server.inject(Fault(method="POST", path=BINDING, drop="after"))
     p.server.inject(Fault(method="GET", path=paths.pod("default", "p"), delay=0.2))  # bind asks what became of it
     call = asyncio.create_task(bind(p, pod))
-    await until(lambda: p.stored().spec.node_name)
+    await during(call, lambda: p.stored().spec.node_name)
     p.server.delete(paths.pod("default", "p"))
     p.feed.gone(PodUID(pod.metadata.uid))
     with pytest.raises(FractileError):

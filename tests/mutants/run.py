@@ -20,6 +20,7 @@ from tests.mutants.survivors import Change, change
 ROOT = Path(__file__).parents[2]
 _LOG_CALL = r"^\s*log\.(debug|info|warning|error|exception)\("  # a person reads these lines, no program depends on them
 _KILLED = "killed"
+_TIMEOUT = "timeout"  # the mutant loops, or waits for what never comes: noticed, too, but shown apart
 _MEANING = {  # exit statuses in mutmut's files
     0: "survived",
     1: _KILLED,
@@ -27,11 +28,11 @@ _MEANING = {  # exit statuses in mutmut's files
     5: "no test",
     33: "no test",
     34: "skipped",
-    36: _KILLED,  # timeout: the mutant loops
-    24: _KILLED,
-    152: _KILLED,
-    255: _KILLED,
-    -24: _KILLED,
+    36: _TIMEOUT,
+    24: _TIMEOUT,
+    152: _TIMEOUT,
+    255: _TIMEOUT,
+    -24: _TIMEOUT,
     -11: _KILLED,
     -9: _KILLED,
 }
@@ -100,6 +101,7 @@ def _configure(group: Modules, folder: Path) -> None:
         "pytest_add_cli_args": ["-q", "-p", "no:cacheprovider"],
         "also_copy": others,
         "process_isolation": "forkserver",  # gRPC in some tests does not survive a fork
+        "timeout_multiplier": 8.0,  # how much slower than without a mutant; a busy machine must not look like a kill
         "use_git_change_detection": False,
         "track_dependencies": False,
     }
