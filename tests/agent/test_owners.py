@@ -19,7 +19,6 @@ from tests.fakes.apiserver import FakeApiServer, Fault
 
 ID, OTHER = "ab" * 32, "cd" * 32
 OUTER = PodUID("the pod in which the agent runs")
-LISTS = [("GET", paths.pods())]
 
 
 class World:
@@ -60,7 +59,8 @@ def container(container_id: str, uid: str = "") -> Place:
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
 async def test_a_container_of_any_kind_is_known_by_its_id(w: World, kind: str) -> None:
     waiting = {"name": "not yet started"}
-    pod = w.pod("p", **{kind: [waiting, {"name": "a", "containerID": ""}, status("main", ID)]})
+    held: dict[str, Any] = {kind: [waiting, {"name": "a", "containerID": ""}, status("main", ID)]}
+    pod = w.pod("p", **held)
     assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
     assert await w.of(container("")) is None
 

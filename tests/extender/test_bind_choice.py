@@ -27,7 +27,11 @@ async def p() -> AsyncGenerator[Plane, None]:
         yield made
 
 
-def plain(p: Plane, narrowed: Narrowed = lambda request, node: None) -> Binder:
+def open_choice(request: PodRequest, node: str) -> None:
+    """A policy to which all cards are alike."""
+
+
+def plain(p: Plane, narrowed: Narrowed = open_choice) -> Binder:
     """A binder without anything that it may do without."""
     return Binder(
         ledger=p.ledger,
@@ -85,7 +89,7 @@ async def test_where_the_policy_leaves_the_choice_open_the_first_of_equal_cards_
 # ── the quota ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("policy", [Policy(1).narrowed, lambda request, node: None], ids=["one card", "any card"])
+@pytest.mark.parametrize("policy", [Policy(1).narrowed, open_choice], ids=["one card", "any card"])
 async def test_a_pod_is_bound_in_the_pools_of_its_namespace_only(p: Plane, policy: Narrowed) -> None:
     p.ledger.usage.put_place(NodeName("n1"), Place("research", ""))
     p.ledger.usage.limit(Quota({"default": NamespaceQuota(pools=("research",))}))

@@ -32,18 +32,12 @@ MODULES = (
     Modules(
         name="prestart",
         sources=("src/fractile/agent/prestart.py",),
-        tests=(
-            "tests/agent/test_path.py",
-            "tests/agent/test_fence.py",
-            "tests/agent/test_clocks.py",
-            "tests/agent/test_precedence.py",
-            "tests/agent/test_departed.py",
-        ),
+        tests=("tests/agent/test_prestart.py",),
     ),
     Modules(
         name="owner",
         sources=("src/fractile/agent/owner.py", "src/fractile/agent/owners.py"),
-        tests=("tests/agent/test_owner.py",),
+        tests=("tests/agent/test_owner.py", "tests/agent/test_owner_listed.py", "tests/agent/test_owners.py"),
     ),
     Modules(
         name="doubt",

@@ -1,0 +1,165 @@
+"""A container that is about to start: PreStart alone, between a fake API server and kubelet's books.
+
+async with start() as s:
+    pod = s.bind(Asks("main", 4), on={"main": [A]})
+    s.holds(pod, "main", ids(A, 4))      # as kubelet writes it down before it asks
+    assert await s.check(ids(A, 4)) is None
+"""
+
+import random
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Set
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fractile.agent import rpc
+from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.api import podresources_pb2 as pr
+from fractile.agent.assigned import Assigned
+from fractile.agent.books import Kubelet
+from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.grant import Granter
+from fractile.agent.journal import Journal
+from fractile.agent.owner import Denied
+from fractile.agent.pods import NodePods
+from fractile.agent.prestart import PreStart
+from fractile.control.steps import Step
+from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.model.card import Card
+from fractile.model.offer import Offer
+from fractile.model.units import ContainerName, MemoryUnit, PodUID
+from fractile.region import directory
+from fractile.region.page import Limits
+from fractile.wire import kubelet_checkpoint
+from fractile.wire.devices import device_id
+from fractile.wire.kubelet_checkpoint import Recorded
+from fractile.wire.objects import Pod
+from tests.agent.world import CARDS, MEM, NODE, Asks, World, credentials
+from tests.builders import Clock
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.kubelet import FakeKubelet
+
+
+def ids(card: Card, count: int, first: int = 0) -> frozenset[str]:
+    """So many ids of the card."""
+    return frozenset(device_id(card.uuid, k) for k in range(first, first + count))
+
+
+class Start:
+    """A node without a running agent. Its clock moves only while somebody sleeps."""
+
+    def __init__(self, world: World, client: KubeClient) -> None:
+        self.world = world
+        self.client = client
+        self.clock = Clock()
+        self.pods = NodePods(client, node=NODE, unit=world.unit, clock=self.clock)
+        self.journal = Journal(world.root / "slices", new_token=lambda: f"t{len(self._entries)}")
+        self.stock = Stock(Catalog.of(world.cards, world.unit, others=world.others))
+        self.assigned = Assigned(self.pods)
+        self.slept: list[float] = []
+        self.asleep: Callable[[int], None] = lambda count: None  # told how often somebody has slept by then
+        self.granted = 0  # how often the neighbours were told
+        self.ready: list[PodUID] = []
+        self.steps: list[Step] = []
+        self.listed: list[pr.PodResources] = []
+        self._entries: list[Recorded] = []
+        self._checkpoint = world.root / "checkpoint"
+        self.socket = world.root / "pod-resources.sock"
+
+    def prestart(self, **parts: Any) -> PreStart:
+        """``parts``: what the agent's wiring gives it besides."""
+        kubelet = Kubelet(self.socket, self._checkpoint)
+        granter = Granter(self.journal, self.stock)
+        return PreStart(
+            kubelet, self.pods, granter, self.assigned, self.stock, clock=self.clock, sleep=self._sleep, **parts
+        )
+
+    async def check(self, held: Set[str], resource: str = MEM) -> Denied | None:
+        """Kubelet's call for the container that holds these ids, to an agent with all that can be told."""
+        return await self.prestart(granted=self._tell, ready=self._write, trace=self.steps.append).check(
+            resource, frozenset(held)
+        )
+
+    def bind(self, *asks: Asks, on: dict[str, list[Card]] | None, name: str = "") -> Pod:
+        """A pod of the node, bound with this placement, that the node's view has."""
+        pod = self.world.bind(*asks, on=on, name=name)
+        self.pods.changed(pod)
+        return pod
+
+    def holds(
+        self, pod: Pod, container: str, held: frozenset[str], resource: str = MEM, *, mounted: bool = True
+    ) -> str:
+        """Allocate has given these ids to the container; the token of its directory."""
+        token = self.journal.new_token()
+        self.journal.create(token, resource, held)
+        answer = dp.ContainerAllocateResponse()
+        if mounted:
+            answer.mounts.add(container_path=directory.MOUNT, host_path=str(self.journal.path(token)))
+        uid, name = PodUID(pod.metadata.uid), ContainerName(container)
+        self._entries.append(Recorded(uid, name, resource, held, answer.SerializeToString()))
+        self._checkpoint.write_bytes(kubelet_checkpoint.encode(self._entries, {}))
+        return token
+
+    def lose_checkpoint(self) -> None:
+        self._checkpoint.write_text("{}")
+
+    def list(self, pod: Pod, container: str, held: frozenset[str], resource: str = MEM) -> None:
+        """Kubelet's list names the container from now on, where ``listing`` serves it."""
+        entry = pr.PodResources(name=pod.metadata.name, namespace=pod.metadata.namespace)
+        entry.containers.add(name=container).devices.add(resource_name=resource, device_ids=sorted(held))
+        self.listed.append(entry)
+
+    @asynccontextmanager
+    async def listing(self) -> AsyncGenerator[None]:
+        """Kubelet's pod-resources API answers."""
+
+        async def answer(request: pr.ListPodResourcesRequest, context: rpc.Context) -> pr.ListPodResourcesResponse:
+            return pr.ListPodResourcesResponse(pod_resources=self.listed)
+
+        server = await rpc.serve(self.socket, rpc.unary(rpc.LIST, answer))
+        try:
+            yield
+        finally:
+            await server.stop(0)
+
+    def limits(self, token: str) -> Limits | None:
+        return self.journal.limits(token)
+
+    def allowed(self, token: str) -> dict[str, int]:
+        """MiB of each card that the token's limits allow; empty when there are none."""
+        limits = self.limits(token)
+        return {} if limits is None else {c.uuid: c.memory // 2**20 for c in limits.cards}
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.clock.now += seconds
+        self.asleep(len(self.slept))
+
+    def _tell(self) -> None:
+        self.granted += 1
+
+    async def _write(self, uid: PodUID) -> None:
+        self.ready.append(uid)
+
+
+@asynccontextmanager
+async def start(
+    *, cards: list[Card] | None = None, others: tuple[Offer, ...] = (), unit: MemoryUnit = MemoryUnit.GiB
+) -> AsyncGenerator[Start]:
+    root = Path(tempfile.mkdtemp(prefix="fr-"))  # pytest's own paths are too long for sockets
+    try:
+        async with FakeApiServer() as server:
+            server.create(paths.nodes(), {"metadata": {"name": NODE}})
+            kubelet = FakeKubelet(root, rng=random.Random(0))  # never started: its books are files here
+            world = World(server, kubelet, root, unit, CARDS if cards is None else cards, others=others)
+            async with KubeClient(credentials(world), sleep=_at_once) as client:
+                yield Start(world, client)
+    finally:
+        shutil.rmtree(root)
+
+
+async def _at_once(_: float) -> None:
+    """The client repeats without waiting."""
