@@ -78,8 +78,8 @@ async def test_containers_of_other_pods_and_of_other_resources_do_not_count(seen
 async def test_books_that_name_nobody_are_said_to(seen: tuple[World, NodePods, Pod]) -> None:
     w, pods, pod = seen
     assert await found(pods, []) == NOBODY
-    assert await found(pods, [listed(pod, main={MEM: MORE}, side={COUNT: IDS})]) == NOBODY
-    assert gets(w) == []
+    assert await found(pods, [listed(pod, main={MEM: MORE}, side={COUNT: IDS}), listed(pod, name="unseen")]) == NOBODY
+    assert gets(w) == []  # there is no pod to ask for
 
 
 async def test_a_pod_that_the_api_server_does_not_have_holds_nothing(seen: tuple[World, NodePods, Pod]) -> None:

@@ -1,5 +1,6 @@
 """To which pod a container id belongs."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -58,8 +59,8 @@ def container(container_id: str, uid: str = "") -> Place:
 
 @pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"])
 async def test_a_container_of_any_kind_is_known_by_its_id(w: World, kind: str) -> None:
-    waiting = {"name": "not yet started"}
-    held: dict[str, Any] = {kind: [waiting, {"name": "a", "containerID": ""}, status("main", ID)]}
+    waiting = [{"name": "a"}, {"name": "b", "containerID": ""}, status("c", "")]
+    held: dict[str, Any] = {kind: [*waiting, status("main", ID)]}
     pod = w.pod("p", **held)
     assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
     assert await w.of(container("")) is None
@@ -180,5 +181,6 @@ async def test_while_the_api_server_does_not_answer_what_was_known_stays_known(
     assert await w.of(container(ID)) is not None
     w.server.inject(fault)
     w.clock.now += 3
-    assert await w.of(container(OTHER)) is None
+    async with asyncio.timeout(5):
+        assert await w.of(container(OTHER)) is None
     assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")

@@ -534,6 +534,21 @@ async def test_two_binds_of_one_pod_are_one(p: Plane) -> None:
     assert bindings(p) == 1
 
 
+async def test_a_slow_bind_of_one_pod_does_not_hold_up_another(p: Plane) -> None:
+    p.server.inject(Fault(method="POST", path="/pods/slow/binding", delay=0.3))
+    slow = asyncio.create_task(bind(p, p.submit("slow")))
+    await during(slow, lambda: bindings(p) == 1)
+    assert await bind(p, p.submit("quick")) is None
+    assert not slow.done()
+    assert await slow is None
+
+
+async def test_nothing_is_kept_of_a_call_that_has_ended(p: Plane) -> None:
+    pod = p.submit("p")
+    assert await asyncio.gather(bind(p, pod), bind(p, pod)) == [None, None]
+    assert p.binder._turns == {}  # pyright: ignore[reportPrivateUsage]
+
+
 async def test_a_third_call_waits_for_the_second_as_the_second_did_for_the_first(p: Plane) -> None:
     p.server.inject(
         Fault(method="POST", path=BINDING, status=500, delay=0.02), Fault(method="POST", path=BINDING, delay=0.1)

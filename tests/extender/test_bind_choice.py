@@ -8,11 +8,13 @@ import pytest
 
 from fractile.dialects.table import NAMES, parse_pod
 from fractile.extender.bind import Binder, Narrowed
+from fractile.model.device_class import DeviceClass
 from fractile.model.quota import NamespaceQuota, Place, Quota
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
-from fractile.model.units import MemoryUnit, NodeName, PodUID
+from fractile.model.units import MemoryUnit, MiB, NodeName, Percent, PodUID
 from fractile.wire.objects import Pod
+from fractile.wire.resource_class import GPU_SLOT, resource_name
 from tests.builders import CARD_MEMORY, card_uuid, container, in_use, on_card, pod
 from tests.control.plane import NOW_NS, Plane, plane
 from tests.extender.test_bind import args, bind
@@ -182,6 +184,30 @@ async def test_a_reservation_for_a_pod_whose_rank_is_not_known_takes_what_is_fre
     waits(p, "high", priority=5, nominated="n1")
     unseen = p.create("unseen")
     assert p.binder.reserve(PodUID(unseen.metadata.uid), request_of(unseen), "n1") == on_card(0, 8138)
+
+
+async def test_a_reservation_on_another_node_is_given_back_before_the_pod_is_bound(p: Plane) -> None:
+    """Nothing was written yet that could still arrive; and that node may turn out to be full."""
+    pod = p.submit("p")
+    p.binder.reserve(PodUID(pod.metadata.uid), request_of(pod), "n1")
+    in_use(p.ledger, "n2", FULL, FULL)
+    refusal = await bind(p, pod, "n2")
+    assert refusal is not None
+    assert refusal.code is Code.NO_ROOM
+    assert (p.free("n1"), p.entry(pod)) == ([FULL, FULL], None)
+
+
+# ── classes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_class_gives_what_it_is_defined_as_at_the_time_of_the_bind(p: Plane) -> None:
+    pod = p.submit("p", container(limits={GPU_SLOT: 1, resource_name("small"): 1}))
+    unknown = Refusal(Code.NO_CLASS, "container main asks for class small, which does not exist")
+    assert await bind(p, pod) == unknown
+    p.index.put(DeviceClass("small", memory=MiB(4096), cores=Percent(25)))
+    assert await plain(p).bind(args(pod)) == unknown  # to a binder that knows no classes
+    assert await bind(p, pod) is None
+    assert p.free() == [FULL - 4096, FULL]
 
 
 # ── the lead ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -91,7 +91,7 @@ class Owners:
         return None
 
     def _by_uid(self, place: Place) -> Owner | None:
-        seen = self._pods.by_uid(place.pod_uid) if place.pod_uid else None
+        seen = self._pods.by_uid(place.pod_uid)
         if seen is None:
             return None
         return Owner(seen.pod.metadata.uid, seen.pod.metadata.namespace, seen.pod.metadata.name)
@@ -112,6 +112,6 @@ def _containers(pod: _Pod) -> Iterator[tuple[str, Owner]]:
     meta, status = pod.metadata, pod.status
     for some in (status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses):
         for container in some or ():
-            number = (container.container_id or "").rpartition("//")[2]  # containerd://0123...
-            if number:
+            text = container.container_id  # containerd://0123...
+            if text and (number := text.rpartition("//")[2]):
                 yield number, Owner(meta.uid, meta.namespace, meta.name, container.name)
