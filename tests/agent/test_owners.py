@@ -156,6 +156,12 @@ async def test_the_pods_are_listed_at_most_once_in_three_seconds(w: World) -> No
     assert w.lists() == 2
 
 
+async def test_the_first_list_is_not_waited_for_however_young_the_machine_is(w: World) -> None:
+    w.clock.now = 0.0
+    pod = w.pod("p", containerStatuses=[status("main", ID)])
+    assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
+
+
 async def test_a_container_that_is_gone_from_the_list_is_forgotten(w: World) -> None:
     w.pod("p", containerStatuses=[status("main", ID)])
     assert await w.of(container(ID)) is not None

@@ -33,7 +33,7 @@ def open_choice(request: PodRequest, node: str) -> None:
     """A policy to which all cards are alike."""
 
 
-def plain(p: Plane, narrowed: Narrowed = open_choice) -> Binder:
+def plain(p: Plane, narrowed: Narrowed = open_choice, dialects: frozenset[str] = NAMES) -> Binder:
     """A binder without anything that it may do without."""
     return Binder(
         ledger=p.ledger,
@@ -43,6 +43,7 @@ def plain(p: Plane, narrowed: Narrowed = open_choice) -> Binder:
         unit=MemoryUnit.MiB,
         wall_ns=lambda: NOW_NS,
         narrowed=narrowed,
+        dialects=dialects,
     )
 
 
@@ -208,6 +209,13 @@ async def test_a_class_gives_what_it_is_defined_as_at_the_time_of_the_bind(p: Pl
     assert await plain(p).bind(args(pod)) == unknown  # to a binder that knows no classes
     assert await bind(p, pod) is None
     assert p.free() == [FULL - 4096, FULL]
+
+
+async def test_a_family_that_is_switched_off_is_bound_without_a_charge(p: Plane) -> None:
+    """Kube-scheduler still leaves the Binding to the extender."""
+    unseen = p.create("p")
+    assert await plain(p, dialects=NAMES - {"aliyun"}).bind(args(unseen)) is None
+    assert (p.stored().spec.node_name, p.annotations(), p.free()) == ("n1", {}, [FULL, FULL])
 
 
 # ── the lead ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -80,18 +80,14 @@ def _holds(held: dict[tuple[ContainerName, str], Set[str]], resource: str, ids: 
     return any(resource == of and mine == ids for (_, of), mine in held.items())
 
 
-def _held(container: ContainerRequest, request: PodRequest, books: Books) -> Set[str]:
+def _held(container: ContainerRequest, request: PodRequest, books: Books) -> Set[str] | None:
     if container.role is Role.INIT:
         entry = books.entry(request.uid, container.container, container.resource)
-        return entry.ids if entry else frozenset()
-    return next(
-        (
-            p.held.get(container.container, {}).get(container.resource, frozenset[str]())
-            for p in books.listed
-            if (p.namespace, p.name) == (request.namespace, request.name)
-        ),
-        frozenset[str](),
-    )
+        return entry.ids if entry else None
+    for listed in books.listed:
+        if (listed.namespace, listed.name) == (request.namespace, request.name):
+            return listed.held.get(container.container, {}).get(container.resource)
+    return None
 
 
 async def _of_init_container(uids: set[PodUID], books: Books, pods: NodePods) -> MountingPod | None:
