@@ -18,7 +18,7 @@ from tests.mutants.modules import Modules
 from tests.mutants.survivors import Change, change
 
 ROOT = Path(__file__).parents[2]
-_LOG_CALL = r"^\s*log\.(debug|info|warning|error|exception)\("  # a person reads these lines, no program depends on them
+LOG_CALL = r"^\s*log\.(debug|info|warning|error|exception)\("  # a person reads these lines, no program depends on them
 _KILLED = "killed"
 _TIMEOUT = "timeout"  # the mutant loops, or waits for what never comes: noticed, too, but shown apart
 _MEANING = {  # exit statuses in mutmut's files
@@ -96,7 +96,7 @@ def _configure(group: Modules, folder: Path) -> None:
     table = {
         "source_paths": ["src"],
         "only_mutate": sources,
-        "do_not_mutate_patterns": [_LOG_CALL],  # calls that begin on such a line, with all of their arguments
+        "do_not_mutate_patterns": [LOG_CALL],  # calls that begin on such a line, with all of their arguments
         "pytest_add_cli_args_test_selection": list(group.tests),
         "pytest_add_cli_args": ["-q", "-p", "no:cacheprovider"],
         "also_copy": others,

@@ -1,11 +1,12 @@
 """How a surviving mutant is named, and found again when lines have moved."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.mutants.modules import MODULES, Modules
-from tests.mutants.run import ROOT, Found
+from tests.mutants.run import LOG_CALL, ROOT, Found
 from tests.mutants.survivors import Change, change, entry, read, where
 
 _DIFF = """# fractile.extender.bind.xǁBinderǁbind__mutmut_7: survived
@@ -51,6 +52,19 @@ def test_listed_survivors_do_not_count_against_the_tests() -> None:
     found = Found(name="x", counts={"killed": 8, "survived": 2}, left=(_CHANGE, Change("a", "b", "c")))
     assert found.killed() == 80.0
     assert found.killed(known=1) == pytest.approx(100 * 8 / 9)
+
+
+@pytest.mark.parametrize(
+    ("line", "left_alone"),
+    [
+        pytest.param('        log.warning("bind outcome unknown pod=%s", pod)', True, id="a call of log"),
+        pytest.param("    log.info(", True, id="on several lines"),
+        pytest.param("        return log.isEnabledFor(10)", False, id="a question to log"),
+        pytest.param("    backlog.info(pod)", False, id="another object"),
+    ],
+)
+def test_only_calls_that_write_a_log_line_are_left_as_they_are(line: str, left_alone: bool) -> None:
+    assert bool(re.search(LOG_CALL, line)) is left_alone
 
 
 @pytest.mark.parametrize("group", MODULES, ids=lambda group: group.name)
