@@ -89,6 +89,31 @@ class Start:
         self.pods.changed(pod)
         return pod
 
+    def four(self, change: dict[str, Any] | None = None) -> tuple[Pod, str]:
+        """A pod with 4 GiB of the first card, as placed and as held, and the token of its container. ``change``: fields
+        of its container."""
+        first = self.world.cards[0]
+        pod = self.bind(Asks("main", 4), on={"main": [first]})
+        if change:
+            self.alter(pod, containers=[self.world.server.get(self.path(pod))["spec"]["containers"][0] | change])
+        return pod, self.holds(pod, "main", ids(first, 4))
+
+    def alter(self, pod: Pod, **spec: Any) -> None:
+        """Change fields of the pod's spec."""
+        self.world.server.merge(self.path(pod), {"spec": spec})
+
+    def moves(self, pod: Pod, *, after: int) -> None:
+        """The control plane puts the pod's container on the first card when it has been waited for so often."""
+
+        def move(count: int) -> None:
+            if count == after:
+                self.world.place(pod, {"main": [self.world.cards[0]]})
+
+        self.asleep = move
+
+    def path(self, pod: Pod) -> str:
+        return paths.pod(pod.metadata.namespace, pod.metadata.name)
+
     def holds(
         self, pod: Pod, container: str, held: frozenset[str], resource: str = MEM, *, mounted: bool = True
     ) -> str:

@@ -32,7 +32,11 @@ MODULES = (
     Modules(
         name="prestart",
         sources=("src/fractile/agent/prestart.py",),
-        tests=("tests/agent/test_prestart.py",),
+        tests=(
+            "tests/agent/test_prestart.py",
+            "tests/agent/test_prestart_choice.py",
+            "tests/agent/test_prestart_room.py",
+        ),
     ),
     Modules(
         name="owner",
