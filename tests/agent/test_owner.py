@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from fractile.agent import rpc
 from fractile.agent.books import Books
 from fractile.agent.owner import Owned, recorded_owner
 from fractile.agent.pods import NodePods
@@ -89,32 +88,3 @@ async def test_a_record_that_does_not_name_exactly_one_known_pod_with_these_ids_
         assert await found(pods, recorded(pod, "main", resource="aliyun.com/gpu-count")) is None
         assert await found(pods, recorded(pod, "no container of it")) is None
         assert await recorded_owner(MEM, IDS, Books((), None), pods) is None
-
-
-async def test_the_start_of_a_container_asks_kubelet_for_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    real = rpc.Line.call
-
-    async def call(self: rpc.Line, method: rpc.Method[rpc.Q, rpc.R], request: rpc.Q, *, timeout: float) -> rpc.R:
-        asked.append(method.name)
-        return await real(self, method, request, timeout=timeout)
-
-    monkeypatch.setattr(rpc.Line, "call", call)
-    async with world() as w:
-        pod = w.admit(Asks("main", 2), on={"main": [CARDS[1]]})
-        await w.kubelet.running(pod)
-        w.check(pod)
-        assert asked == ["List"]  # to know whom it admits
-        w.kubelet.end_container(pod, "main")
-        await w.kubelet.running(pod)
-        assert asked == ["List"]
-
-
-async def test_without_a_record_the_list_says_who_starts() -> None:
-    async with world() as w:
-        pod = w.admit(Asks("main", 2), on={"main": [CARDS[1]]})
-        await w.kubelet.running(pod)
-        w.kubelet.plugin_directory.joinpath("kubelet_internal_checkpoint").write_text("{}")
-        w.kubelet.end_container(pod, "main")
-        await w.kubelet.running(pod)
-        w.check(pod)

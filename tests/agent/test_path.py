@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from fractile.agent import rpc
 from fractile.kube import paths
 from fractile.model.placement import Placement
 from fractile.model.request import Role
@@ -362,6 +363,35 @@ async def test_with_a_checkpoint_of_an_unknown_form_apps_are_still_served(monkey
         for pod in pods:
             await w.kubelet.running(pod)
         w.check(*pods)
+
+
+async def test_the_start_of_a_container_asks_kubelet_for_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    real = rpc.Line.call
+
+    async def call(self: rpc.Line, method: rpc.Method[rpc.Q, rpc.R], request: rpc.Q, *, timeout: float) -> rpc.R:
+        asked.append(method.name)
+        return await real(self, method, request, timeout=timeout)
+
+    monkeypatch.setattr(rpc.Line, "call", call)
+    async with world() as w:
+        pod = w.admit(Asks("main", 2), on={"main": [B]})
+        await w.kubelet.running(pod)
+        w.check(pod)
+        assert asked == ["List"]  # to know whom it admits
+        w.kubelet.end_container(pod, "main")
+        await w.kubelet.running(pod)
+        assert asked == ["List"]
+
+
+async def test_without_a_record_the_list_says_who_starts() -> None:
+    async with world() as w:
+        pod = w.admit(Asks("main", 2), on={"main": [B]})
+        await w.kubelet.running(pod)
+        w.kubelet.plugin_directory.joinpath(kubelet_checkpoint.FILE_NAME).write_text("{}")
+        w.kubelet.end_container(pod, "main")
+        await w.kubelet.running(pod)
+        w.check(pod)
 
 
 async def test_all_resources_are_registered_with_kubelet_in_the_unit_of_the_cluster() -> None:

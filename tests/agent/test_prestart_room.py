@@ -1,5 +1,6 @@
 """No container starts on a card that is promised to others already, and who was granted first keeps."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -37,7 +38,9 @@ async def test_before_the_other_pods_of_the_node_are_known_nothing_starts(
     monkeypatch.setattr(prestart, "_SYNC", 0.05)
     s.four()
     watch = s.pods.follow()
-    assert await s.check(FOUR) == Denied("the node's other pods are not known yet: the API server has not listed them")
+    async with asyncio.timeout(5):
+        denied = await s.check(FOUR)
+    assert denied == Denied("the node's other pods are not known yet: the API server has not listed them")
     watch.synced.set()
     assert await s.check(FOUR) is None
 
