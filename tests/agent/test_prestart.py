@@ -1,11 +1,13 @@
 """What is checked before a container starts, in which order, and what is written then."""
 
+import logging
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
+from fractile.agent import prestart
 from fractile.agent.isolation import ISOLATION, Isolation
 from fractile.agent.owner import Denied
 from fractile.agent.runtime_class import RuntimeClasses
@@ -99,6 +101,22 @@ async def test_the_step_of_a_denied_container_is_traced_with_the_reason(s: Start
 async def test_there_is_no_step_of_a_pod_that_is_not_known(s: Start) -> None:
     assert await s.check(FOUR) is not None
     assert s.steps == []
+
+
+async def test_each_decision_is_one_log_line(s: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, prestart.__name__)
+    pod, _ = s.four()
+    assert await s.check(FOUR) is None
+    denied = await s.check(ids(B, 4))
+    assert denied is not None
+    s.world.annotate(pod, {placement.ANNOTATION: None})
+    waits = await s.check(FOUR)
+    assert waits is not None
+    assert [r.getMessage() for r in caplog.records if r.name == prestart.__name__] == [
+        f"prestart resource={MEM} size=4 pod=default/{pod.metadata.name} reason=granted ms=0.0",
+        f"prestart resource={MEM} size=4 pod=- reason={denied.reason} ms=0.0",
+        f"prestart resource={MEM} size=4 pod=default/{pod.metadata.name} reason={waits.reason} ms=0.0",
+    ]
 
 
 # ── who holds the ids ────────────────────────────────────────────────────────────────────────────────────────────────
