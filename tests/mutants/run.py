@@ -101,7 +101,8 @@ def _configure(group: Modules, folder: Path) -> None:
         "pytest_add_cli_args": ["-q", "-p", "no:cacheprovider"],
         "also_copy": others,
         "process_isolation": "forkserver",  # gRPC in some tests does not survive a fork
-        "timeout_multiplier": 8.0,  # times as slow as without a mutant: more than a busy machine makes of it
+        "timeout_multiplier": 8.0,  # of the time without a mutant and 5 s: a busy machine must not look like a kill
+        "timeout_constant": 5.0,
         "use_git_change_detection": False,
         "track_dependencies": False,
     }
