@@ -3,9 +3,10 @@
 import pytest
 from msgspec import structs
 
-from fractile.ledger.ledger import Ledger, State
+from fractile.ledger.ledger import Ledger, State, Statistics
 from fractile.model.card import Card
 from fractile.model.interconnect import Interconnect
+from fractile.model.properties import shared
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import NodeName, PodUID
 from tests.builders import (
@@ -63,6 +64,19 @@ def test_a_node_lists_its_cards_by_index_with_what_is_free() -> None:
     assert [c.index for c in ledger.cards("n1")] == [0, 1, 2]
 
 
+def test_a_new_ledger_knows_nothing() -> None:
+    ledger = Ledger(Clock())
+    assert ledger.statistics() == Statistics(nodes=0, cards=0, assumed=0, bound=0, conflicts=0, generation=0)
+    assert (ledger.reshared, ledger.unsettled, ledger.audit()) == (0, False, [])
+
+
+def test_a_node_without_cards_is_unknown_though_every_column_is_in_use() -> None:
+    ledger = cluster({f"n{i}": [card(f"n{i}", 0)] for i in range(64)})
+    assert len(ledger.arrays.names) == 64
+    assert ledger.node("other") is None
+    assert ledger.cards("other") == ()
+
+
 def test_a_node_that_reported_nothing_is_unknown(ledger: Ledger) -> None:
     assert ledger.node("n9") is None
     assert ledger.cards("n9") == ()
@@ -116,6 +130,14 @@ def test_a_card_that_shrinks_under_its_pods_shows_the_debt(ledger: Ledger) -> No
     assert free(ledger) == [-1000, FULL]
     assert ledger.arrays.node_free[ledger.arrays.find("n1")] == FULL
     assert ledger.audit() == []
+
+
+def test_a_sick_card_that_is_gone_is_not_known_any_more(ledger: Ledger) -> None:
+    ledger.put_card(N1, card("n1", 0, healthy=False))
+    ledger.drop_card(card_uuid("n1", 0))
+    ledger.observe(A, on_card(1, 1))
+    assert code_of(ledger.move(A, on_card(0, 1))) is Code.NO_ROOM
+    assert ledger.misplaced(placement(given("main", piece(card_uuid("n1", 0), 1)), node="n2")) is None
 
 
 def test_dropping_an_unknown_card_is_nothing(ledger: Ledger) -> None:
@@ -246,6 +268,12 @@ def test_one_card_too_small_refuses_the_whole_placement(ledger: Ledger) -> None:
     assert free(ledger) == [FULL, FULL - 10_000]
 
 
+def test_a_card_that_is_not_reported_hides_none_that_is_full(ledger: Ledger) -> None:
+    in_use(ledger, "n1", FULL)
+    both = placement(given("x", piece(card_uuid("n1", 9), 1)), given("y", piece(card_uuid("n1", 0), 1)))
+    assert code_of(ledger.assume(A, both)) is Code.NO_ROOM
+
+
 def test_a_used_card_is_not_given_away_whole(ledger: Ledger) -> None:
     whole = placement(given("main", piece(card_uuid("n1", 0), FULL, 100)))
     in_use(ledger, "n1", 1)
@@ -324,6 +352,15 @@ def test_the_list_of_conflicts_may_be_walked_while_they_are_settled(ledger: Ledg
     ledger.observe(B, on_card(0, 8000))
     for uid in ledger.conflicts():
         ledger.release(uid)
+    assert ledger.conflicts() == {}
+
+
+def test_a_conflict_that_is_assumed_is_one_no_longer(ledger: Ledger) -> None:
+    in_use(ledger, "n1", 10_000)
+    ledger.observe(A, on_card(0, 8138))
+    assert code_of(ledger.assume(A, on_card(0, 8138))) is Code.NO_ROOM
+    assert ledger.conflicts() == {A: on_card(0, 8138)}
+    assert ledger.assume(A, on_card(1, 8138)) is None
     assert ledger.conflicts() == {}
 
 
@@ -424,9 +461,33 @@ def test_cores_are_promised_in_full_only_where_everybody_has_some(
     assert ledger.audit() == []
 
 
-def test_how_a_card_is_joined_is_known_to_who_chooses() -> None:
+def test_how_a_card_is_joined_and_what_it_says_of_itself_is_known_to_who_chooses() -> None:
     ledger = Ledger(Clock())
-    ledger.put_card(N1, structs.replace(card("n1", 0), interconnect=Interconnect("X NV2", nvlink=2)))
+    said = shared({"numaNode": "1"})
+    ledger.put_card(N1, structs.replace(card("n1", 0), interconnect=Interconnect("X NV2", nvlink=2), properties=said))
     state = ledger.node(N1)
     assert state is not None
     assert state.cards[0].interconnect == Interconnect("X NV2", nvlink=2)
+    assert state.cards[0].properties == said
+
+
+# ── what is left behind ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_pods_that_are_gone_leave_nothing_behind(ledger: Ledger) -> None:
+    """However often they were refused, moved and seen."""
+    uids = [PodUID(f"p{i}") for i in range(4)]
+    both = placement(given("x", piece(card_uuid("n1", 0), 9000)), given("y", piece(card_uuid("n1", 1), 9000)))
+    for uid in uids:
+        for _ in range(2):
+            ledger.observe(uid, both)
+    ledger.move(uids[0], on_card(0, 100))
+    assert list(ledger.conflicts()) == uids[1:]
+    ledger.moved(uids[0])
+    for uid in ledger.stirred():
+        ledger.observe(uid, both)
+    for uid in (uids[2], uids[0], uids[3], uids[1]):
+        ledger.release(uid)
+    assert free(ledger) == [FULL, FULL]
+    assert ledger._sharing == {}  # pyright: ignore[reportPrivateUsage]
+    assert ledger._held == {}  # pyright: ignore[reportPrivateUsage]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fractile.ledger.ledger import Ledger
+from fractile.ledger.ledger import Ledger, State
 from fractile.ledger.precedence import LAST, Rank, rank
 from fractile.model.placement import Placement
 from fractile.model.units import NodeName, PodUID
@@ -74,6 +74,73 @@ def test_who_gives_way_leaves_the_others_of_the_card_alone() -> None:
     books.observe(B, on_card(0, FULL - 5000), rank=at(LATE, created=LATE))
     assert books.observe(C, on_card(0, 5000), rank=at(EARLY)) is None
     assert {uid for uid, _ in books.entries()} == {A, C}
+
+
+def test_of_several_pods_on_a_card_each_is_forgotten_alone() -> None:
+    books = ledger()
+    for uid in (A, B, C):
+        books.observe(uid, on_card(0, 5000), rank=at(LATE))
+    books.release(B)
+    assert books.observe(PodUID("first"), on_card(0, FULL), rank=at(EARLY)) is None
+    assert list(books.conflicts()) == [A, C], "both that are still there"
+
+
+def test_the_pod_that_takes_a_card_is_bound_and_keeps_its_rank_and_all_who_give_way_are_named() -> None:
+    books = ledger()
+    for uid, index in ((A, 0), (B, 1)):
+        books.observe(uid, on_card(index, FULL), rank=at(LATE))
+    both = placement(container_of("main", piece("GPU-n1-0", 10), piece("GPU-n1-1", 10)))
+    assert books.observe(C, both, rank=at(EARLY)) is None
+    entry = books.entry(C)
+    assert entry is not None
+    assert (entry.state, entry.rank) == (State.BOUND, at(EARLY))
+    assert books.displaced() == [A, B]
+    books.release(C)
+    assert books.observe(A, on_card(0, FULL)) is None
+    entry = books.entry(A)
+    assert entry is not None
+    assert entry.rank == at(LATE), "as before"
+
+
+def test_a_conflict_that_gave_way_takes_no_card_from_the_one_who_came_before() -> None:
+    books = ledger()
+    books.observe(A, on_card(0, FULL), rank=at(EARLY))
+    books.put_card(NodeName("n1"), card("n1", 0, memory=FULL // 2))  # in debt from now on
+    assert books.observe(B, on_card(0, 1), rank=at(LATE)) is not None
+    assert ({uid for uid, _ in books.entries()}, list(books.conflicts()), books.displaced()) == ({A}, [B], [])
+
+
+def test_a_pod_that_turns_out_to_come_first_keeps_its_card() -> None:
+    books = ledger()
+    assert books.assume(A, on_card(0, FULL)) is None
+    assert books.observe(B, on_card(0, FULL), rank=at(LATE)) is not None
+    assert books.observe(A, on_card(0, FULL), rank=at(EARLY)) is None
+    assert ({uid for uid, _ in books.entries()}, list(books.conflicts())) == ({A}, [B])
+    entry = books.entry(A)
+    assert entry is not None
+    assert entry.rank == at(EARLY)
+
+
+def test_a_conflict_is_looked_at_again_when_the_one_before_it_is_bound() -> None:
+    books = ledger()
+    assert books.assume(A, on_card(0, FULL)) is None
+    assert books.observe(B, on_card(0, FULL), rank=at(EARLY)) is not None
+    books.stirred()
+    books.confirm(A)
+    assert books.stirred() == {B: on_card(0, FULL)}
+    books.confirm(A)
+    assert books.stirred() == {}, "it was bound already"
+
+
+def test_conflicts_of_several_cards_are_looked_at_again() -> None:
+    books = ledger()
+    for uid, index in ((A, 0), (B, 1)):
+        books.observe(PodUID(f"holder of {index}"), on_card(index, FULL), rank=at(EARLY))
+        books.observe(uid, on_card(index, FULL), rank=at(LATE))
+    books.stirred()
+    for index in range(2):
+        books.release(PodUID(f"holder of {index}"))
+    assert books.stirred() == {A: on_card(0, FULL), B: on_card(1, FULL)}
 
 
 def test_a_pod_of_which_nothing_is_known_takes_nothing_away() -> None:

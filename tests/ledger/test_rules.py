@@ -75,6 +75,13 @@ def test_a_card_shows_the_rule_of_its_node_and_model(ledger: Ledger) -> None:
     assert [(c.rule, c.slices) for c in (*state.cards, *state.others)] == [(TWO, 0), (HALVES, 0), (FREE, 0)]
 
 
+def test_rules_are_about_gpus_only(ledger: Ledger) -> None:
+    ledger.share_by(lambda node, model: TWO)
+    state = ledger.node("n1")
+    assert state is not None
+    assert [c.rule for c in (*state.cards, *state.others)] == [TWO, TWO, FREE]
+
+
 def test_a_card_that_takes_no_more_slices_has_no_cores_left_for_scans(ledger: Ledger) -> None:
     assert ledger.assume(A, on_card(0, 10)) is None
     assert spare(ledger) == 100

@@ -4,11 +4,12 @@ import pytest
 
 from fractile.ledger.ledger import Ledger, State
 from fractile.ledger.precedence import LAST, Rank
+from fractile.ledger.usage import Key
 from fractile.model.card import Card
 from fractile.model.placement import Charge
-from fractile.model.quota import Limit, NamespaceQuota, Owner, Quota
+from fractile.model.quota import Limit, NamespaceQuota, Owner, Place, Quota
 from fractile.model.refusal import Code, Refusal
-from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
+from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent, PodUID
 from tests.builders import CARD_MEMORY as FULL
 from tests.builders import Clock, card, card_uuid, cards, cluster, device, given, in_use, on_card, piece, placement
 
@@ -251,7 +252,13 @@ def test_the_audit_names_cards_in_their_order(ledger: Ledger) -> None:
 def test_the_audit_finds_a_total_of_a_card_that_is_not_reported(ledger: Ledger) -> None:
     ledger.observe(A, on_card(0, 10, node="n3"))
     assert ledger.audit() == []
-    ledger._held[card_uuid("n3", 0)].size += 1  # pyright: ignore[reportPrivateUsage]
+    held = ledger._held[card_uuid("n3", 0)]  # pyright: ignore[reportPrivateUsage]
+    held.size += 1
+    assert ledger.audit() == [card_uuid("n3", 0)]
+    held.size -= 1
+    ledger._held[card_uuid("n3", 1)] = held  # pyright: ignore[reportPrivateUsage]
+    assert ledger.audit() == [card_uuid("n3", 1)]
+    ledger._held.clear()  # pyright: ignore[reportPrivateUsage]
     assert ledger.audit() == [card_uuid("n3", 0)]
 
 
@@ -348,6 +355,13 @@ def test_a_hold_is_counted_for_its_owner(ledger: Ledger) -> None:
     assert ledger.usage.held("team") == {}
 
 
+def test_a_hold_is_counted_by_class_and_by_the_labels_of_its_node(ledger: Ledger) -> None:
+    ledger.usage.put_place(N1, Place("red", "Volta"))
+    owner = Owner("team", ((ContainerName("main"), "small"),))
+    ledger.observe(A, on_card(0, FULL // 2), owner)
+    assert dict(ledger.usage.rows()) == {Key("team", "small", "Tesla-V100", "Volta", "red"): 50}
+
+
 def test_what_was_assumed_elsewhere_keeps_its_owner(ledger: Ledger) -> None:
     ledger.assume(A, on_card(0, 10), TEAM)
     ledger.observe(A, on_card(1, 10))
@@ -391,6 +405,8 @@ def test_a_quota_refuses_a_hold_and_a_move_that_would_pass_it(ledger: Ledger) ->
     )
     assert ledger.move(A, on_card(1, FULL // 2)) is None
     assert ledger.observe(B, on_card(0, FULL // 2), TEAM) is None, "what runs stays"
+    ledger.usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("V100", 1),))}))
+    assert ledger.move(B, on_card(0, FULL // 2)) is None, "as much as before is not refused"
 
 
 # ── sick cards ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -142,7 +142,6 @@ class Ledger:
             return
         if not card.healthy:
             self._sick[card.uuid] = node, card
-            self._stir(card.uuid)
             return
         arrays = self._arrays if card.type == GPU else self._others
         column = arrays.column(node)
@@ -471,7 +470,7 @@ class Ledger:
         return uid in self._entries
 
     def _contested(self, uid: PodUID, *, earlier: bool = False) -> list[PodUID]:
-        return contested(uid, self._claim, lambda card: self._sharing.get(card, ()), earlier=earlier)
+        return contested(uid, self._claim, lambda card: self._sharing[card], earlier=earlier)
 
     def _claim(self, uid: PodUID) -> Entry | _Conflict | None:
         """What the pod claims where cards were promised twice; nothing as long as a write about it is under way."""
@@ -482,24 +481,25 @@ class Ledger:
     def _refused(self, uid: PodUID, conflict: _Conflict) -> None:
         self._settled(uid)
         self._conflicts[uid] = conflict
-        self._share(uid, _cards(conflict.placement), 1)
+        self._share(uid, _cards(conflict.placement))
 
     def _settled(self, uid: PodUID) -> None:
         """It is a conflict no longer, if it was one."""
         conflict = self._conflicts.pop(uid, None)
         if conflict is not None:
-            self._share(uid, _cards(conflict.placement), -1)
+            self._unshare(uid, _cards(conflict.placement))
 
-    def _share(self, uid: PodUID, cards: Iterable[CardUUID], sign: int) -> None:
-        """Note who claims what: pods of one card are few, and all pods are many."""
+    def _share(self, uid: PodUID, cards: Iterable[CardUUID]) -> None:
+        """Note that the pod claims a part of each: pods of one card are few, and all pods are many."""
         for card in cards:
-            rest = self._sharing.get(card, ())
-            if sign > 0:
-                self._sharing[card] = (*rest, uid)
-            elif len(rest) > 1:
-                at = rest.index(uid)
-                self._sharing[card] = rest[:at] + rest[at + 1 :]
-            else:
+            self._sharing[card] = (*self._sharing.get(card, ()), uid)
+
+    def _unshare(self, uid: PodUID, cards: Iterable[CardUUID]) -> None:
+        for card in cards:
+            claimed = self._sharing[card]
+            at = claimed.index(uid)
+            self._sharing[card] = claimed[:at] + claimed[at + 1 :]
+            if not self._sharing[card]:
                 del self._sharing[card]
 
     def _enter(
@@ -513,13 +513,13 @@ class Ledger:
 
     def _restore(self, uid: PodUID, entry: Entry) -> None:
         self._entries[uid] = entry
-        self._share(uid, [c.card for c in entry.charges], 1)
+        self._share(uid, [c.card for c in entry.charges])
         self._charge(entry, 1)
 
     def _leave(self, uid: PodUID) -> Entry | None:
         entry = self._entries.pop(uid, None)
         if entry is not None:
-            self._share(uid, [c.card for c in entry.charges], -1)
+            self._unshare(uid, [c.card for c in entry.charges])
             self._charge(entry, -1)
         return entry
 
