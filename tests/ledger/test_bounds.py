@@ -98,6 +98,9 @@ def test_a_request_stays_the_same_when_no_model_is_closed(ledger: Ledger) -> Non
         pytest.param(
             ("Tesla", "T4"), uuids(("n1", 0), ("n1", 1), ("n2", 1), ("n3", 0), ("n3", 1)), id="of nodes with a label"
         ),
+        pytest.param(
+            ("Tesla", "A10"), uuids(("n1", 0), ("n1", 1), ("n2", 0), ("n3", 0), ("n3", 1)), id="another model of them"
+        ),
         pytest.param(("Tesla", "A100"), uuids(*((n, i) for n in ("n1", "n2", "n3") for i in range(2))), id="of none"),
     ],
 )
@@ -111,6 +114,18 @@ def test_a_node_that_has_no_other_model_is_not_open_where_one_node_cannot_give_e
         ("n2", 0), ("n2", 1), ("n3", 0), ("n3", 1)
     )
     assert open_cards(ledger, Allowance("team", closed={A10: "why"}, alone=frozenset({T4}))) == uuids(("n2", 0))
+
+
+def test_a_label_and_a_model_together_say_where_one_node_cannot_give_enough(ledger: Ledger) -> None:
+    everything = set(ledger.arrays.cells)
+    ledger.put_card(NodeName("n4"), card("n4", 0, model="A10"))
+    ledger.put_card(NodeName("n4"), card("n4", 1, model="A10"))
+    ledger.usage.put_place(NodeName("n4"), Place("", "Ampere"))
+    assert open_cards(ledger, Allowance("team", alone=frozenset({("Ampere", "A10")}))) == everything
+    assert open_cards(ledger, Allowance("team", alone=frozenset({("Ampere", "T4")}))) == set(ledger.arrays.cells)
+    assert open_cards(ledger, Allowance("team", alone=frozenset({A10}))) == set(ledger.arrays.cells) - uuids(
+        ("n3", 0), ("n3", 1)
+    )
 
 
 def test_a_node_of_one_model_is_known_wherever_that_model_is_in_the_list_of_models(ledger: Ledger) -> None:
@@ -249,17 +264,30 @@ def test_nodes_are_alike_by_their_labels_and_the_models_of_their_cards(ledger: L
         ledger.put_card(NodeName("n5"), card("n5", index, model=model))
     ledger.put_card(NodeName("n6"), card("n6", 0, model="V100"))
     ledger.put_card(NodeName("n6"), card("n6", 1, model="T4"))
-    names = ("n1", "n2", "n3", "n4", "n5", "n6")
-    n1, n2, n3, n4, n5, n6 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in names]))
+    for index, model in enumerate(("A10", "V100", "T4")):
+        ledger.put_card(NodeName("n8"), card("n8", index, model=model))
+        if model != "T4":
+            ledger.put_card(NodeName("n7"), card("n7", index, model=model))
+    names = [f"n{n}" for n in range(1, 9)]
+    n1, n2, n3, n4, n5, n6, n7, n8 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in names]))
     assert n1 == n4
     assert n2 == n5, "the same two models"
-    assert len({str(kind) for kind in (n1, n2, n3, n6)}) == 4
+    assert len({str(kind) for kind in (n1, n2, n3, n6, n7, n8)}) == 6
     ledger.usage.put_place(NodeName("n4"), Place("red"))
     n1, n4 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in ("n1", "n4")]))
     assert n1 != n4
     ledger.usage.put_place(NodeName("n4"), NOWHERE)
     n1, n4 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in ("n1", "n4")]))
     assert n1 == n4
+
+
+def test_the_smallest_card_is_a_card(ledger: Ledger) -> None:
+    ledger.put_card(NodeName("n4"), card("n4", 0, model="A10", memory=1))
+    ledger.put_card(NodeName("n5"), card("n5", 0, model="A10", memory=1))
+    ledger.put_card(NodeName("n5"), card("n5", 1, model="T4"))
+    n2, n3, n4, n5 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in ("n2", "n3", "n4", "n5")]))
+    assert n3 == n4
+    assert n5 not in (n2, n3)
 
 
 def test_a_cluster_without_cards_has_bounds_too() -> None:

@@ -68,6 +68,8 @@ def test_holds_of_one_namespace_add_up_and_are_taken_back(usage: Usage) -> None:
     assert usage.held("team") == {T4: 20}
     hold(usage, part(200, of=SECOND), sign=-1)
     assert (usage.held("team"), rows(usage)) == ({}, {})
+    hold(usage, part(200, of=SECOND))
+    assert usage.held("team") == {T4: 20}
 
 
 def test_the_same_hold_twice_is_taken_back_one_at_a_time(usage: Usage) -> None:
@@ -88,6 +90,8 @@ def test_other_devices_are_not_counted(usage: Usage) -> None:
 
 def test_a_hold_of_a_card_that_is_not_known_counts_once_it_is_reported() -> None:
     usage = Usage()
+    hold(usage, part(100))
+    hold(usage, part(100), sign=-1)
     hold(usage, part(300))
     assert rows(usage) == {}
     usage.put_card(N1, small())
@@ -123,6 +127,15 @@ def test_a_card_without_memory_counts_nothing(usage: Usage) -> None:
     hold(usage, part(300))
     usage.put_card(N1, small(memory=0))
     assert rows(usage) == {}
+
+
+def test_cards_and_holds_that_are_gone_leave_nothing_behind(usage: Usage) -> None:
+    hold(usage, part(300))
+    usage.put_card(N2, small())
+    hold(usage, part(300), sign=-1)
+    for uuid in (FIRST, SECOND):
+        usage.drop_card(uuid)
+    assert (usage._on, usage._cards, usage._holds) == ({}, {}, {})  # pyright: ignore[reportPrivateUsage]
 
 
 # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -272,12 +285,29 @@ def test_what_a_namespace_would_hold_besides_counts_too(usage: Usage) -> None:
     refused = usage.allowance(asked(), {T4: 100, ("", "A10"): 50})
     assert isinstance(refused, Refusal)
     assert refused.message == "namespace team may hold 2 T4, holds 1.5, and this pod takes 1"
-    usage = Usage()
-    usage.put_card(N1, small())
+    assert usage.allowance(asked(), {T4: 50}) is None
+    assert usage.allowance(asked(), {("", "A10"): 500}) is None
+
+
+@pytest.mark.parametrize(("more", "fits"), [(100, True), (101, False)])
+def test_what_a_namespace_would_hold_counts_exactly(usage: Usage, more: int, *, fits: bool) -> None:
     usage.limit(TWO)
-    refused = usage.allowance(asked(), {T4: 150})
-    assert isinstance(refused, Refusal)
-    assert "holds 1.5" in refused.message
+    assert (usage.allowance(asked(), {T4: more}) is None) is fits
+    hold(usage, part(1000))
+    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("T4", 200), Limit("A10", 100)))}))
+    usage.put_card(N2, card("n2", 0, model="A10", memory=1000))
+    assert usage.allowance(asked(), {("", "A10"): 0}) is None
+
+
+def test_which_limits_name_a_model_is_found_out_once(usage: Usage) -> None:
+    usage.limit(TWO)
+    usage.allowance(asked())
+    known = usage._named["team"]  # pyright: ignore[reportPrivateUsage]
+    assert known == {T4: (0,)}
+    usage.allowance(asked())
+    assert usage._named["team"] is known  # pyright: ignore[reportPrivateUsage]
+    usage.limit(TWO)
+    assert usage._named == {}  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_quota_is_what_it_was_told_last(usage: Usage) -> None:
@@ -317,6 +347,13 @@ def test_what_is_given_back_for_a_hold_is_not_refused_again(usage: Usage) -> Non
     assert usage.refuses(TEAM, same, before=before) is None
     assert usage.refuses(TEAM, more, before=before) is not None
     assert usage.refuses(TEAM, same) is not None
+
+
+def test_a_quota_may_name_the_label_of_a_node(usage: Usage) -> None:
+    usage.put_place(N1, Place("", "Turing"))
+    usage.limit(Quota({"team": NamespaceQuota(limits=(Limit("Turing", 50),))}))
+    assert usage.refuses(TEAM, charges(part(500))) is None
+    assert usage.refuses(TEAM, charges(part(501))) is not None
 
 
 def test_devices_and_cards_that_are_not_known_pass_no_quota(usage: Usage) -> None:

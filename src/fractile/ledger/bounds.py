@@ -22,15 +22,17 @@ _KEPT = 64  # layers; 64 KB each at 8,192 columns
 
 
 class Bounds:
+    _places: list[Place]
+    _place: Ints  # of each column, its place in ``_places``
+    _only: Ints  # of each column, the model of all its cards, or _MIXED
+
     def __init__(self, arrays: CardArrays, usage: Usage) -> None:
         self._arrays = arrays
         self._usage = usage
-        self._version = -1
-        self._places: list[Place] = []
-        self._place: Ints = np.zeros(0, np.int64)  # of each column, its place in ``_places``
+        self._seen: tuple[int, int] | None = None  # the version of the usage, and how many columns
         self._pools: dict[frozenset[str], Bools] = {}  # columns that are in one of them; as many as namespaces name
         self._layers: dict[tuple[frozenset[Model], frozenset[Model]], Layer] = {}  # by what is closed
-        self._only: Ints = np.zeros(0, np.int64)  # of each column, the model of all its cards, or _MIXED
+        self._renew()
 
     def nodes(self, left: Allowance) -> Bools | None:
         """Columns of nodes in the pools that the pod may use; None when it may use all."""
@@ -39,7 +41,7 @@ class Bounds:
             return None
         self._renew()
         if pools not in self._pools:
-            admitted = np.fromiter((p.pool in pools for p in self._places), np.bool_, len(self._places))
+            admitted = np.fromiter((p.pool in pools for p in self._places), np.bool_)
             self._pools[pools] = admitted[self._place]
         return self._pools[pools]
 
@@ -93,19 +95,20 @@ class Bounds:
 
     def _mask(self, left: Allowance) -> Bools:
         width = max(len(self._arrays.models), 1)
-        closed = self._table(left.closed, width)
+        closed = self._table(left.closed)
         mask: Bools = ~closed[(self._place * width) + self._arrays.model]
         if left.alone:
-            short = self._table(left.alone, width)
-            mask &= ~((self._only != _MIXED) & short[(self._place * width) + self._only.clip(min=0)])
+            short = self._table(left.alone)
+            # A node with several models has -1 there, which is an index too, and does not count.
+            mask &= ~((self._only != _MIXED) & short[(self._place * width) + self._only])
         return mask
 
-    def _table(self, models: Iterable[Model], width: int) -> Bools:
+    def _table(self, models: Iterable[Model]) -> Bools:
         """Flat: whether cards of a model in a place are among those, place by place."""
         wanted = set(models)
         names = self._arrays.models or [""]
         pairs = ((place.model, model) in wanted for place in self._places for model in names)
-        return np.fromiter(pairs, np.bool_, len(self._places) * width)
+        return np.fromiter(pairs, np.bool_)
 
     def _both(self, opened: Layer, members: Members | None) -> Layer:
         layer = Layer(self._arrays)
@@ -118,15 +121,16 @@ class Bounds:
         return layer
 
     def _renew(self) -> None:
-        if self._version == self._usage.version and len(self._place) == len(self._arrays.names):
+        seen = self._usage.version, len(self._arrays.names)
+        if self._seen == seen:
             return
-        self._version = self._usage.version
+        self._seen = seen
         self._pools.clear()
         self._layers.clear()
         places: dict[Place, int] = {}
         names = self._arrays.names
         found = (NOWHERE if name is None else self._usage.place(name) for name in names)
-        self._place = np.fromiter((places.setdefault(p, len(places)) for p in found), np.int64, len(names))
+        self._place = np.fromiter((places.setdefault(p, len(places)) for p in found), np.int64)
         self._places = list(places)
         self._only = _only(self._arrays)
 

@@ -166,7 +166,7 @@ class Usage:
             return
         if before is not None:
             self._count_card(uuid, -1)
-            self._on[before.node].discard(uuid)
+            self._leave(before.node, uuid)
         self.version += 1
         self._cards[uuid] = where
         self._on.setdefault(where.node, set()).add(uuid)
@@ -178,9 +178,13 @@ class Usage:
         if where is None or where.there or uuid in self._holds:
             return
         del self._cards[uuid]
-        self._on[where.node].discard(uuid)
-        if not self._on[where.node]:
-            del self._on[where.node]
+        self._leave(where.node, uuid)
+
+    def _leave(self, node: NodeName, uuid: CardUUID) -> None:
+        cards = self._on[node]
+        cards.remove(uuid)
+        if not cards:
+            del self._on[node]
 
     def _count_card(self, uuid: CardUUID, sign: int) -> None:
         where = self._cards[uuid]
