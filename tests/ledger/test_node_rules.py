@@ -1,11 +1,12 @@
 """On which nodes a pod may run by labels, taints and cordons, asked of all nodes at once."""
 
+import numpy as np
 import pytest
 
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_rules import NodeRules
 from fractile.model.units import NodeName
-from fractile.policy.where import ANYWHERE, Where
+from fractile.policy.where import ANYWHERE, Rule, Where
 from fractile.wire.manifests import Taint, Toleration
 from tests.builders import card, card_uuid, cluster
 
@@ -30,7 +31,7 @@ def rules(ledger: Ledger) -> NodeRules:
 
 def admitted(rules: NodeRules, ledger: Ledger, where: Where = ANYWHERE) -> set[str]:
     found = rules.admitted(where)
-    assert found.shape == (len(ledger.arrays.names),)
+    assert (found.shape, found.dtype) == ((len(ledger.arrays.names),), np.bool_)
     names = (ledger.arrays.names[column] for column in found.nonzero()[0].tolist())
     return {name or "no node" for name in names}
 
@@ -50,6 +51,13 @@ def test_labels_decide(ledger: Ledger, rules: NodeRules) -> None:
     assert admitted(rules, ledger, LARGE) == {"a"}
     rules.put("b", {"size": "large"}, [], cordoned=False)
     assert admitted(rules, ledger, LARGE) == {"a", "b"}
+
+
+def test_the_name_of_a_node_decides_where_a_pod_asks_for_it(ledger: Ledger, rules: NodeRules) -> None:
+    by_name = Where(terms=((Rule("metadata.name", "In", ("a",), field=True),),), tolerations=TOLERANT.tolerations)
+    assert admitted(rules, ledger, by_name) == {"a"}
+    rules.put("a", {}, [TAINT], cordoned=False)
+    assert admitted(rules, ledger, by_name) == {"a"}
 
 
 def test_the_same_report_again_keeps_the_answer(ledger: Ledger, rules: NodeRules) -> None:

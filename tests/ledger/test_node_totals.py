@@ -1,5 +1,6 @@
 """What nodes can give of CPU, memory and pods, and what the pods on them take."""
 
+import numpy as np
 import pytest
 
 from fractile.ledger.node_totals import KINDS_FROM, WIDTH, NodeTotals, kind_of
@@ -26,7 +27,7 @@ def totals() -> NodeTotals:
 def row(totals: NodeTotals, node: str) -> list[int]:
     """What the node can give, and what is taken of it: CPU, memory, pods."""
     found = totals.of([node])
-    assert found.shape == (1, WIDTH)
+    assert (found.shape, found.dtype) == ((1, WIDTH), np.int64)
     return found[0, :KINDS_FROM].tolist()
 
 
@@ -144,6 +145,23 @@ def test_nodes_that_came_and_went_leave_their_rows_to_others() -> None:
     assert len(totals._table) == 64  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.parametrize("rows", [64, 128, 256])
+def test_the_table_grows_when_every_row_is_in_use(rows: int) -> None:
+    totals = NodeTotals()
+    for number in range(1, rows):
+        totals.put_node(NodeName(f"n{number}"), SOME)
+    assert len(totals._table) == rows  # pyright: ignore[reportPrivateUsage]
+    totals.put_node(NodeName("one more"), SOME)
+    assert len(totals._table) == 2 * rows  # pyright: ignore[reportPrivateUsage]
+
+
+def test_the_first_changes_are_known() -> None:
+    totals = NodeTotals()
+    assert totals.changed_since(0) == []
+    totals.put_node(A, SOME)
+    assert totals.changed_since(0) == ["a"]
+
+
 def test_hundreds_of_nodes_have_a_row_each() -> None:
     totals = NodeTotals()
     names = [f"n{number}" for number in range(300)]
@@ -151,6 +169,7 @@ def test_hundreds_of_nodes_have_a_row_each() -> None:
         totals.put_node(NodeName(name), Capacity(number, number + 1, 10))
         totals.put_pod(PodUID(name), NodeName(name), Wish(number, 0))
     found = totals.of(names)
+    assert found.shape == (300, WIDTH)
     assert found[:, 0].tolist() == list(range(300))
     assert found[:, 1].tolist() == list(range(1, 301))
     assert found[:, 3].tolist() == list(range(300))

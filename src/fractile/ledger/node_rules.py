@@ -33,7 +33,7 @@ class NodeRules:
         self._arrays = arrays
         self._rules: dict[str, NodeRule] = {}
         self._kept: OrderedDict[Where, Bools] = OrderedDict()
-        self._moves = -1
+        self._moves = arrays.moves
 
     def put(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint], *, cordoned: bool) -> None:
         """A node appeared or changed."""
@@ -55,16 +55,17 @@ class NodeRules:
             self._moves = self._arrays.moves
         found = self._kept.pop(where, None)
         if found is None:
-            names = self._arrays.names
-            found = np.fromiter((self._admits(name, where) for name in names), np.bool_, len(names))
+            found = np.fromiter((self._admits(name, where) for name in self._arrays.names), np.bool_)
             if len(self._kept) >= _ALIKE:
                 self._kept.popitem(last=False)
         self._kept[where] = found
         return found
 
     def _admits(self, name: str | None, where: Where) -> bool:
-        rule = self._rules.get(name or "")
-        if rule is None or name is None:
+        if name is None:
+            return False
+        rule = self._rules.get(name)
+        if rule is None:
             return False
         if rule.cordoned or rule.taints:
             barred = where.untolerated(rule.taints, cordoned=rule.cordoned) is not None
