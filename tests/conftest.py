@@ -5,9 +5,18 @@ Times have bars of their own (`tests/perf`), and every test has the timeout of p
 
 import os
 
+import pytest
 from hypothesis import Phase, settings
 
 settings.register_profile("fractile", deadline=None)
 # A mutant is killed by the first example that fails; to look for a smaller one takes many times as long.
 settings.register_profile("mutants", deadline=None, phases=(Phase.explicit, Phase.generate))
-settings.load_profile("mutants" if os.environ.get("FRACTILE_MUTANTS") else "fractile")
+_MUTANTS = bool(os.environ.get("FRACTILE_MUTANTS"))  # set by tests/mutants
+settings.load_profile("mutants" if _MUTANTS else "fractile")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Properties last: most mutants are killed by a test that takes a millisecond."""
+    if _MUTANTS:
+        items.sort(key=lambda item: item.get_closest_marker("hypothesis") is not None)

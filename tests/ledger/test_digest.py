@@ -1,5 +1,7 @@
 """The digest of each node says what its cards say, however many were written since it was asked for."""
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +77,52 @@ def test_asked_for_often_or_seldom_it_is_the_sum_of_the_cards(writes: list[Write
         if i % every == 0:
             assert said(arrays) == summed(arrays)
     assert said(arrays) == summed(arrays)
+
+
+@pytest.mark.parametrize("every", [1, 3, 7, 20], ids=lambda every: f"after {every}")
+def test_it_says_what_the_cards_say_after_few_writes_and_after_many(every: int) -> None:
+    arrays = CardArrays()
+    for i in range(60):
+        node, slot = i % 9, i % 2
+        write(arrays, (node, slot, (16_000, 32_000, 0, 16_000)[i % 4], i * 7 % 101, i % 3, i % 5 == 0))
+        if i % every == 0:
+            assert said(arrays) == summed(arrays)
+    for node in range(9):
+        write(arrays, (node, 0, 0, 0, 0, False))
+    assert said(arrays) == summed(arrays)
+
+
+@pytest.mark.parametrize("nodes", [1, 4, 5, 64, 65])
+def test_the_numbers_of_each_node_are_worked_out_alone_and_together(nodes: int) -> None:
+    arrays = CardArrays()
+    for node in range(nodes):
+        write(arrays, (node, 0, 16_000, 50, 100, True))
+        write(arrays, (node, 1, 32_000, 25, 0, True))
+        write(arrays, (node, 2, 1, 0, 100, False))
+    last = nodes - 1
+    assert said(arrays)[last] == (48_001, 8000, 32_000, 8000, 3, 2, 833)
+    assert said(arrays) == summed(arrays)
+    arrays.write(0, last, memory=16_000, free=-5, free_cores=1, idle=False)
+    assert said(arrays)[last] == (48_001, 0, 32_000, 0, 3, 1, 1000)
+
+
+def test_one_mib_is_worked_out_too() -> None:
+    arrays = CardArrays()
+    for node in range(5):
+        write(arrays, (node, 0, 1, 0, 100, True))
+    assert said(arrays)[:5] == [(1, 0, 1, 0, 1, 1, 1000)] * 5
+    write(arrays, (0, 0, 1, 100, 100, True))
+    assert said(arrays)[0] == (1, 1, 1, 1, 1, 1, 0)
+
+
+def test_a_digest_follows_only_what_was_written() -> None:
+    arrays = CardArrays()
+    write(arrays, (0, 0, 16_000, 50, 100, True))
+    before = arrays.digest
+    assert (before.memory[0], before.cards.dtype, before.memory.shape) == (16_000, np.int64, (64,))
+    arrays.memory[0, 0] = 1  # behind the back of the arrays
+    assert arrays.node_memory[0] == 16_000
+    assert arrays.digest is before
 
 
 def test_it_grows_with_the_arrays_while_writes_wait() -> None:

@@ -1,12 +1,14 @@
 """The digest of a layer follows the arrays, whatever is written, moves, grows or goes in between."""
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fractile.ledger.layers import Kept
 from fractile.ledger.ledger import Ledger
+from fractile.model.request import Selector
 from fractile.model.units import CardUUID, NodeName, PodUID
-from tests.builders import card, card_uuid, on_card
+from tests.builders import CARD_MEMORY, card, card_uuid, on_card
 
 MEMBERS = {card_uuid(f"n{n}", i) for n in range(200) for i in range(3) if (n + i) % 2}
 _steps = st.lists(
@@ -31,9 +33,8 @@ def agrees(ledger: Ledger, layer: Kept) -> None:
     assert layer.models == {c.model for state in there for c in state.cards if c.uuid in layer}
 
 
-@settings(max_examples=150, deadline=None)
-@given(_steps)
-def test_the_digest_is_what_a_look_at_every_card_finds(steps: list[tuple[str, int, int]]) -> None:
+def watched() -> tuple[Ledger, Kept]:
+    """Six nodes of one card each, and a layer of the members among them and among those that come."""
     ledger = Ledger(lambda: 0.0)
     layer = Kept(ledger.arrays)
 
@@ -44,22 +45,66 @@ def test_the_digest_is_what_a_look_at_every_card_finds(steps: list[tuple[str, in
     ledger.on_card(lambda card: placed(card.uuid))
     for n in range(6):
         ledger.put_card(NodeName(f"n{n}"), card(f"n{n}", 1))
-    for step, n, i in steps:
-        uid, node = PodUID(f"{n}-{i}"), NodeName(f"n{n}")
-        if step == "put":
+    return ledger, layer
+
+
+def take(step: str, n: int, i: int, ledger: Ledger, layer: Kept) -> None:
+    uid, node = PodUID(f"{n}-{i}"), NodeName(f"n{n}")
+    match step:
+        case "put":
             ledger.put_card(node, card(node, i, model=f"model-{(n + 2 * i) % 3}"))
-        elif step == "drop":
+        case "drop":
             ledger.drop_card(card_uuid(node, i))
-        elif step == "hold":
+        case "hold":
             ledger.observe(uid, on_card(i, 1000 * (i + 1), node=node))
-        elif step == "release":
+        case "release":
             ledger.release(uid)
-        elif step == "many":  # more than are followed one by one, and more than there are columns
+        case "many":  # more than are followed one by one, and more than there are columns
             for far in range(6, 80):
                 ledger.put_card(NodeName(f"n{far}"), card(f"n{far}", i))
-        else:
+        case _:
             agrees(ledger, layer)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_steps)
+def test_the_digest_is_what_a_look_at_every_card_finds(steps: list[tuple[str, int, int]]) -> None:
+    ledger, layer = watched()
+    for step, n, i in steps:
+        take(step, n, i, ledger, layer)
     agrees(ledger, layer)
+
+
+def test_the_digest_follows_each_change() -> None:
+    ledger, layer = watched()
+    agrees(ledger, layer)
+    for step, n, i in (
+        *(("put", 0, 0), ("put", 1, 0), ("put", 1, 2), ("hold", 1, 0), ("hold", 1, 2), ("hold", 0, 1), ("hold", 3, 1)),
+        *(("release", 1, 2), ("drop", 1, 0), ("put", 3, 0), ("many", 0, 0), ("hold", 70, 0), ("hold", 71, 0)),
+        *(("drop", 71, 0), ("drop", 1, 2), ("put", 1, 2), ("many", 0, 2), ("release", 70, 0)),
+    ):
+        take(step, n, i, ledger, layer)
+        agrees(ledger, layer)
+    for _ in range(70):
+        take("hold", 72, 0, ledger, layer)
+        take("release", 72, 0, ledger, layer)
+    take("hold", 2, 1, ledger, layer)
+    agrees(ledger, layer)
+
+
+def test_a_layer_without_cards_says_so_of_every_node() -> None:
+    ledger = Ledger(lambda: 0.0)
+    layer = Kept(ledger.arrays)
+    assert (layer.usable.tolist(), layer.unused.tolist()) == ([-1] * 64, [0] * 64)
+    layer.mark(card().uuid)
+    assert not layer.mask.any(), "the card has no place"
+
+
+def test_a_layer_selects_its_cards_whatever_else_they_are() -> None:
+    ledger = Ledger(lambda: 0.0)
+    layer = Kept(ledger.arrays)
+    assert layer.selector == Selector(members=layer)
+    assert layer.selector.members is layer
 
 
 def test_a_layer_that_was_dropped_has_no_cards_and_is_left_alone() -> None:
@@ -68,9 +113,14 @@ def test_a_layer_that_was_dropped_has_no_cards_and_is_left_alone() -> None:
     layer = Kept(ledger.arrays)
     layer.mark(card().uuid)
     assert card().uuid in layer
+    assert (layer.usable[0], layer.unused[0], layer.models) == (CARD_MEMORY, 1, {"Tesla-V100"})
     layer.drop()
     assert card().uuid not in layer
-    assert not layer.unused.any()
+    assert (layer.mask.shape, layer.mask.dtype) == (ledger.arrays.memory.shape, np.bool_)
+    assert (layer.usable[0], layer.unused[0], layer.models) == (-1, 0, frozenset())
+    layer.mask[0, 0] = True
+    ledger.drop_card(card().uuid)
+    assert layer.mask[0, 0], "it is not kept up any more"
 
 
 def test_the_models_of_a_class_are_those_of_the_cards_that_are_there() -> None:

@@ -3,12 +3,13 @@
 import random
 import time
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fractile.ledger.ledger import Ledger, State
-from fractile.ledger.precedence import LAST, Rank, rank
+from fractile.ledger.precedence import LAST, Rank, contested, rank
 from fractile.model.placement import Placement
 from fractile.model.units import NodeName, PodUID
 from tests.builders import CARD_MEMORY as FULL
@@ -31,6 +32,59 @@ def test_who_has_run_comes_before_who_was_bound_earlier_and_that_before_who_is_o
     order = [at(LATE, waits=False), at(EARLY), at(LATE, created=EARLY), at(LATE, created=LATE), at(""), LAST]
     assert order == sorted(order)
     assert len(set(order)) == len(order)
+
+
+@pytest.mark.parametrize(
+    "said", ["", "2026", "20260101100000", "２０２６-01-01T10:00:00Z", "abcd-ef-ghTij:kl:mnZ", "abc"]
+)
+def test_a_time_that_makes_no_sense_is_later_than_any_other(said: str) -> None:
+    assert at(said) > at("9999-12-31T23:59:59Z")
+    assert at(EARLY, created=said) > at(EARLY, created="9999-12-31T23:59:59Z")
+    assert at(said) == at("")
+    assert at(said) < LAST
+
+
+class _Claimed(msgspec.Struct):
+    placement: Placement
+    rank: Rank
+
+
+def _in_a_row(*ranks: int) -> tuple[dict[PodUID, _Claimed], dict[str, list[PodUID]]]:
+    """Pods p0, p1, ..., each of which shares one card with the next; and who claims which card."""
+    claims: dict[PodUID, _Claimed] = {}
+    sharing: dict[str, list[PodUID]] = {}
+    for i, place in enumerate(ranks):
+        both = placement(container_of("main", piece(f"GPU-{i}", 1), piece(f"GPU-{i + 1}", 1)))
+        claims[PodUID(f"p{i}")] = _Claimed(both, Rank(place))
+        for number in (i, i + 1):
+            sharing.setdefault(f"GPU-{number}", []).append(PodUID(f"p{i}"))
+    return claims, sharing
+
+
+def test_those_that_come_after_a_pod_are_found_from_card_to_card() -> None:
+    claims, sharing = _in_a_row(9, 5, 7, 6, 3, 8)
+    found = contested(PodUID("p1"), claims.get, lambda card: sharing[card])
+    assert found == ["p1", "p3", "p2", "p0"], "p4 came before, so that p5 is not reached"
+    assert contested(PodUID("p4"), claims.get, lambda card: sharing[card]) == ["p4", "p1", "p3", "p2", "p5", "p0"]
+
+
+def test_those_that_come_before_are_found_when_they_are_asked_for() -> None:
+    claims, sharing = _in_a_row(9, 5, 7)
+    assert contested(PodUID("p0"), claims.get, lambda card: sharing[card]) == ["p0"]
+    assert contested(PodUID("p0"), claims.get, lambda card: sharing[card], earlier=True) == ["p1", "p2", "p0"]
+
+
+def test_of_equal_ranks_the_smaller_uid_comes_first() -> None:
+    claims, sharing = _in_a_row(4, 4, 4)
+    assert contested(PodUID("p1"), claims.get, lambda card: sharing[card]) == ["p1", "p2"]
+    assert contested(PodUID("p0"), claims.get, lambda card: sharing[card]) == ["p0", "p1", "p2"]
+
+
+def test_pods_that_take_no_part_are_left_out() -> None:
+    claims, sharing = _in_a_row(1, 2, 3)
+    del claims[PodUID("p1")]
+    assert contested(PodUID("p0"), claims.get, lambda card: sharing[card]) == ["p0"]
+    assert contested(PodUID("p1"), claims.get, lambda card: sharing[card]) == []
 
 
 def test_the_pod_that_was_granted_the_card_first_keeps_it_though_it_is_seen_later() -> None:

@@ -113,9 +113,10 @@ def _configure(group: Modules, folder: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """With CI set, hypothesis tries the same examples each time: a mutant's fate does not change from run to run."""
+    """With CI set, hypothesis tries the same examples each time: a mutant's fate does not change from run to run.
+    FRACTILE_MUTANTS: see tests/conftest.py."""
     path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, "PATH": path, "CI": "true"}
+    return {**os.environ, "PATH": path, "CI": "true", "FRACTILE_MUTANTS": "true"}
 
 
 def _codes(folder: Path) -> dict[str, int | None]:
