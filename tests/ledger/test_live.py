@@ -60,6 +60,157 @@ def test_only_rows_that_changed_are_named(ledger: Ledger) -> None:
     assert found.tolist() == [ledger.arrays.find("a")]
 
 
+def test_rows_that_were_written_and_are_as_they_were_are_not_named(ledger: Ledger) -> None:
+    known = totals("a", "b")
+    live = Live(ledger.arrays, known)
+    live.follow()
+    ledger.observe(PodUID("p"), on_card(0, 250, node="a"))
+    ledger.release(PodUID("p"))
+    ledger.observe(PodUID("q"), on_card(1, 250, node="b"))
+    found = live.follow()
+    assert found is not None
+    assert (found.tolist(), found.dtype) == ([ledger.arrays.find("b")], np.int64)
+
+
+def test_the_first_look_is_another_view_and_the_next_one_without_a_change_names_no_row(ledger: Ledger) -> None:
+    live = Live(ledger.arrays, totals("a", "b"))
+    assert live.follow() is None
+    again = live.follow()
+    assert again is not None
+    assert (again.tolist(), again.dtype) == ([], np.int64)
+
+
+def test_changes_of_nodes_without_cards_are_changes_of_no_row(ledger: Ledger) -> None:
+    known = totals("a", "b")
+    live = Live(ledger.arrays, known)
+    live.follow()
+    known.put_node(NodeName("without cards"), Capacity(1, 1, 1))
+    found = live.follow()
+    assert found is not None
+    assert found.tolist() == []
+
+
+def rows(live: Live, ledger: Ledger, known: NodeTotals, *, after: tuple[int, int]) -> list[int]:
+    """Those that are worked out again for what changed since so many changes of cards and nodes."""
+    found = live._rows(*after)  # pyright: ignore[reportPrivateUsage]
+    assert (ledger.arrays.changes, known.changes) > after
+    return found.tolist()
+
+
+def test_only_rows_that_may_have_changed_are_worked_out_again(ledger: Ledger) -> None:
+    known = totals("a", "b")
+    live = Live(ledger.arrays, known)
+    before = ledger.arrays.changes, known.changes
+    ledger.observe(PodUID("p"), on_card(1, 250, node="b"))
+    assert rows(live, ledger, known, after=before) == [ledger.arrays.find("b")]
+    known.put_pod(PodUID("p"), NodeName("a"), PART)
+    assert rows(live, ledger, known, after=before) == [0, 1]
+
+
+@pytest.mark.parametrize("what", ["cards", "nodes"])
+def test_all_rows_are_worked_out_again_when_more_changed_than_is_remembered(ledger: Ledger, what: str) -> None:
+    known = totals("a", "b")
+    live = Live(ledger.arrays, known)
+    live.follow()
+    before = ledger.arrays.changes, known.changes
+    for number in range(70):
+        if what == "cards":
+            ledger.observe(PodUID(f"p{number}"), on_card(1, 1, node="b"))
+        else:
+            known.put_pod(PodUID(f"p{number}"), NodeName("b"), PART)
+    assert rows(live, ledger, known, after=before) == list(range(64))
+    found = live.follow()
+    assert found is not None
+    assert found.tolist() == [ledger.arrays.find("b")]
+
+
+def test_each_node_shows_the_model_and_the_size_of_its_largest_card() -> None:
+    sizes = {"a": (1000, 3000), "b": (2000, 500), "c": (1,)}
+    ledger = cluster(
+        {n: [card(n, i, memory=size, model=f"of {size}") for i, size in enumerate(of)] for n, of in sizes.items()}
+    )
+    live = Live(ledger.arrays, totals("a", "b", "c"))
+    live.follow()
+    assert (live.size[:4].tolist(), live.sizes) == ([3000, 2000, 1, 0], (1, 2000, 3000))
+    assert [live.view.models[number] for number in live.view.model[:3].tolist()] == ["of 3000", "of 2000", "of 1"]
+    assert live.view.gpus[:4].tolist() == [2, 2, 1, 0]
+    assert live.view.gpu_left[2, :2].tolist() == [1000, -1]
+    ledger.put_card(NodeName("c"), card("c", 0, memory=500, model="of 500"))
+    live.follow()
+    assert live.sizes == (500, 2000, 3000)
+    ledger.drop_card(card("a", 1).uuid)
+    ledger.drop_card(card("a", 0).uuid)
+    live.follow()
+    assert (live.size[:4].tolist(), live.sizes) == ([0, 2000, 500, 0], (500, 2000))
+
+
+def test_a_cluster_without_cards_has_no_sizes() -> None:
+    live = Live(Ledger(lambda: 0.0).arrays, totals("a"))
+    assert live.sizes == ()
+    live.follow()
+    assert live.sizes == ()
+    assert not live.size.any()
+
+
+def test_a_view_that_was_not_followed_yet_shows_no_cards(ledger: Ledger) -> None:
+    live = Live(ledger.arrays, totals("a", "b"))
+    view = live.view
+    assert view.number.tolist() == list(range(64))
+    assert (view.gpu_left.shape, bool((view.gpu_left == -1).all())) == ((64, 8), True)
+    assert view.kinds.shape == (64, 9)
+    assert view.models == ("Tesla-V100",)
+    columns = (
+        *(view.cpu, view.cpu_left, view.memory, view.memory_left, view.gpus, view.model, view.slots_left),
+        *(live.size, view.kinds),
+    )
+    assert not any(column.any() for column in columns)
+    assert {column.dtype for column in (*columns, view.number, view.gpu_left)} == {np.dtype(np.int64)}
+
+
+@pytest.mark.parametrize(("nodes", "cards"), [(65, 1), (1, 9)], ids=["nodes", "cards of a node"])
+def test_it_is_another_view_when_the_arrays_have_grown(ledger: Ledger, nodes: int, cards: int) -> None:
+    known = totals("a", "b")
+    live = Live(ledger.arrays, known)
+    live.follow()
+    before = live.view
+    for n in range(nodes):
+        for i in range(cards):
+            ledger.put_card(NodeName(f"n{n}"), card(f"n{n}", i, memory=SIZE))
+    assert live.follow() is None
+    assert live.view is not before
+    assert live.view.gpu_left.shape == ledger.arrays.memory.T.shape
+    assert _same(live, Live(ledger.arrays, known), ledger.arrays)
+
+
+@pytest.mark.parametrize(
+    ("memory", "used", "cores", "left"),
+    [
+        pytest.param(7, 4, 0, 429, id="rounded up"),
+        pytest.param(7, 7, 0, 0, id="all memory"),
+        pytest.param(1000, 1, 100, 0, id="all cores"),
+        pytest.param(1000, 1, 99, 10, id="one percent"),
+        pytest.param(1, 1, 0, 0, id="of one MiB"),
+        pytest.param(80_000, 1, 0, 999, id="nearly nothing"),
+        pytest.param(1000, 500, 20, 500, id="memory is less"),
+        pytest.param(1000, 200, 50, 500, id="cores are less"),
+    ],
+)
+def test_what_is_left_of_a_card_in_thousandths(memory: int, used: int, cores: int, left: int) -> None:
+    ledger = cluster({"a": [card("a", 0, memory=memory)]})
+    live = Live(ledger.arrays, totals("a"))
+    ledger.observe(PodUID("p"), placement(slices("main", piece(card("a", 0).uuid, used, cores)), node="a"))
+    live.follow()
+    assert live.view.gpu_left[0, :2].tolist() == [left, -1]
+
+
+def test_a_card_in_debt_has_nothing_left(ledger: Ledger) -> None:
+    live = Live(ledger.arrays, totals("a"))
+    ledger.observe(PodUID("p"), on_card(0, 900, node="a"))
+    ledger.put_card(NodeName("a"), card("a", 0, memory=500))
+    live.follow()
+    assert live.view.gpu_left[ledger.arrays.find("a"), 0] == 0
+
+
 def test_cores_that_are_promised_leave_less_of_a_card_than_memory(ledger: Ledger) -> None:
     live = Live(ledger.arrays, totals("a"))
     part = placement(slices("main", piece(card("a", 0).uuid, 100, cores=70)), node="a")

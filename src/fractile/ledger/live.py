@@ -18,40 +18,42 @@ from fractile.ledger.node_totals import NodeTotals
 from fractile.policy.score.view import KINDS, WHOLE_GPU, Flags, Ints, View
 
 _NO_CARD = -1
+_OF_A_PERCENT = WHOLE_GPU // 100
 
 
 class Live:
     """``view`` is valid until ``follow`` says that there is another one."""
 
+    size: Ints  # MiB of each node's largest card
+    sizes: tuple[int, ...]  # that there are
+
     def __init__(self, arrays: CardArrays, totals: NodeTotals) -> None:
         self._arrays = arrays
         self._totals = totals
-        self._cards_seen = -1  # changes of the arrays
-        self._totals_seen = -1
-        self.size: Ints = np.zeros(0, np.int64)  # MiB of each node's largest card
-        self.sizes: tuple[int, ...] = ()  # that there are
+        self._seen: tuple[int, int] | None = None  # changes of the arrays, and of the totals
         self.view = self._empty()
 
     def follow(self) -> Ints | None:
         """The rows that changed since the last call; None when ``view`` is another one."""
         arrays, totals = self._arrays, self._totals
-        if self._cards_seen == arrays.changes and self._totals_seen == totals.changes:
+        seen = arrays.changes, totals.changes
+        if self._seen == seen:
             return np.zeros(0, np.int64)
         grown = len(arrays.names) != len(self.view.number) or arrays.memory.shape[0] != self.view.gpu_left.shape[1]
-        if grown or tuple(arrays.models) != self.view.models:
+        if self._seen is None or grown or tuple(arrays.models) != self.view.models:
             self.view = self._empty()
             self._write(np.arange(len(arrays.names)))
             changed = None
         else:
-            rows = self._rows()
-            changed = rows if len(rows) == 0 else rows[self._write(rows)]
-        self._cards_seen, self._totals_seen = arrays.changes, totals.changes
+            rows = self._rows(*self._seen)
+            changed = rows[self._write(rows)]
+        self._seen = seen
         return changed
 
-    def _rows(self) -> Ints:
-        """Which may have changed: all of them when nobody knows any more."""
-        cards = self._arrays.changed_since(self._cards_seen)
-        nodes = self._totals.changed_since(self._totals_seen)
+    def _rows(self, cards_seen: int, totals_seen: int) -> Ints:
+        """Which may have changed since: all of them when nobody knows any more."""
+        cards = self._arrays.changed_since(cards_seen)
+        nodes = self._totals.changed_since(totals_seen)
         if cards is None or nodes is None:
             return np.arange(len(self._arrays.names))
         columns = {*cards, *(column for name in nodes if (column := self._arrays.find(name)) >= 0)}
@@ -59,45 +61,40 @@ class Live:
 
     def _write(self, rows: Ints) -> Flags:
         """Work the rows out again; which of them are not as they were."""
-        view, fresh = self.view, self._fresh(rows)
-        kept = _columns(view)
-        new = _columns(fresh)
         changed = np.zeros(len(rows), np.bool_)
-        for before, after in zip(kept, new, strict=True):
+        for before, after in zip(_columns(self.view), self._fresh(rows), strict=True):
             differs = before[rows] != after
             changed |= differs.any(axis=1) if differs.ndim > 1 else differs
             before[rows] = after
-        size = self._arrays.memory[:, rows].max(axis=0, initial=0)
+        size = self._arrays.memory[:, rows].max(axis=0)
         if not np.array_equal(self.size[rows], size):
             self.size[rows] = size
             some: list[int] = np.unique(self.size).tolist()
             self.sizes = tuple(s for s in some if s)
         return changed
 
-    def _fresh(self, rows: Ints) -> View:
+    def _fresh(self, rows: Ints) -> tuple[Ints, ...]:
+        """The rows as they are now, in the order of ``_columns``."""
         arrays = self._arrays
         memory = arrays.memory[:, rows]
-        there = memory > 0
         largest = memory.argmax(axis=0)
         at: list[int] = rows.tolist()
         known = self._totals.of([arrays.names[row] for row in at])
-        return View(
-            number=rows,
-            cpu=known[:, nt.CPU],
-            cpu_left=known[:, nt.CPU] - known[:, nt.CPU_USED],
-            memory=known[:, nt.MEMORY],
-            memory_left=known[:, nt.MEMORY] - known[:, nt.MEMORY_USED],
-            gpus=there.sum(axis=0),
-            gpu_left=_left(arrays, rows).T,
-            model=arrays.model[largest, rows],
-            kinds=known[:, nt.KINDS_FROM :],
-            slots_left=known[:, nt.PODS] - known[:, nt.PODS_USED],
-            models=tuple(arrays.models),
+        return (
+            known[:, nt.CPU],
+            known[:, nt.CPU] - known[:, nt.CPU_USED],
+            known[:, nt.MEMORY],
+            known[:, nt.MEMORY] - known[:, nt.MEMORY_USED],
+            (memory > 0).sum(axis=0),
+            _left(arrays, rows).T,
+            arrays.model[largest, rows],
+            known[:, nt.KINDS_FROM :],
+            known[:, nt.PODS] - known[:, nt.PODS_USED],
         )
 
     def _empty(self) -> View:
         nodes, slots = len(self._arrays.names), self._arrays.memory.shape[0]
-        self.size = np.zeros(nodes, np.int64)
+        self.size, self.sizes = np.zeros(nodes, np.int64), ()
 
         def column() -> Ints:
             return np.zeros(nodes, np.int64)
@@ -129,6 +126,6 @@ def _left(arrays: CardArrays, rows: Ints) -> Ints:
     for memory, or are refused it since the card is in use."""
     memory, usable = arrays.memory[:, rows], arrays.usable[:, rows]
     by_memory = -(-np.maximum(usable, 0) * WHOLE_GPU // np.maximum(memory, 1))
-    by_cores = np.maximum(arrays.free_cores[:, rows], 0) * (WHOLE_GPU // 100)
+    by_cores = np.maximum(arrays.free_cores[:, rows], 0) * _OF_A_PERCENT
     left = np.where(arrays.idle[:, rows], by_memory, np.minimum(np.minimum(by_memory, by_cores), WHOLE_GPU - 1))
     return np.where(memory > 0, left, _NO_CARD)
