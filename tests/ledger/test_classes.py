@@ -4,6 +4,7 @@ import pytest
 from msgspec import structs
 
 from fractile.ledger.classes import ClassIndex, resolve
+from fractile.ledger.classes import resolved as resolve_any
 from fractile.ledger.ledger import Ledger
 from fractile.model.device_class import DeviceClass, Operator, Requirement
 from fractile.model.properties import shared
@@ -87,6 +88,10 @@ def test_members_are_found_however_the_arrays_grow() -> None:
 def test_a_class_may_name_what_every_card_says_differently() -> None:
     first = DeviceClass("first", requirements=(Requirement("index", Operator.IN, ("0",)),))
     assert members(index(node(), first), "first") == [0]
+    alike = cluster({"n1": [card("n1", i) for i in range(3)]})
+    assert members(index(alike, first), "first") == [0]
+    both = DeviceClass("both", requirements=(*first.requirements, V100))
+    assert members(index(alike, both), "both") == [0]
 
 
 def test_cards_that_say_the_same_are_told_apart_by_what_they_say_differently() -> None:
@@ -116,6 +121,35 @@ def test_a_class_that_was_asked_for_may_go_and_come_back() -> None:
     assert device("n1").uuid in found.members(DeviceClass("c", device_type="infiniband"))
     found.spoil("c", "no sense")
     assert (found.find("c"), found.spoiled("c")) == (None, "no sense")
+    found.put(DeviceClass("c"))
+    assert found.spoiled("c") is None
+    found.spoil("c", "no sense")
+    found.drop("c")
+    assert found.spoiled("c") is None
+
+
+def test_a_class_that_is_gone_has_no_members_and_takes_none() -> None:
+    ledger = node()
+    large = DeviceClass("large", requirements=(LARGE,))
+    found = index(ledger, large)
+    layer = found.members(large)
+    assert card_uuid("n1", 1) in layer
+    found.drop("large")
+    assert card_uuid("n1", 1) not in layer
+    ledger.put_card(N1, card("n1", 3, memory=40960))
+    assert not layer.mask.any()
+    assert (list(found), len(found)) == ([], 0)
+
+
+def test_the_classes_last_asked_for_keep_their_members() -> None:
+    a, b, c = (DeviceClass(name, requirements=(V100,)) for name in "abc")
+    found = index(node(), a, b, c, layers=2)
+    of_a, of_b = found.members(a), found.members(b)
+    assert found.members(a) is of_a
+    found.members(c)
+    assert found.members(a) is of_a
+    assert not of_b.mask.any(), "nothing keeps it up to date any more"
+    assert found.members(b) is not of_b
 
 
 def test_of_many_classes_those_last_asked_for_are_kept_and_the_others_found_anew() -> None:
@@ -177,6 +211,23 @@ def test_a_request_without_a_class_stays_the_same() -> None:
     assert resolve(asked, index(node())) is asked
 
 
+def test_what_a_dialect_refused_or_did_not_find_stays_the_same() -> None:
+    found = index(node(), *CLASSES)
+    refusal = Refusal(Code.MALFORMED, "why")
+    assert resolve_any(None, found) is None
+    assert resolve_any(refusal, found) is refusal
+    asked = request(by_class("v100"))
+    assert resolve_any(asked, found) == resolve(asked, found)
+    assert resolve_any(asked, found) != asked
+
+
+def test_a_container_that_names_no_class_stays_the_same_beside_one_that_does() -> None:
+    plain = by_card(1, "plain")
+    found = resolved(by_class("v100"), plain)
+    assert isinstance(found, PodRequest)
+    assert found.containers[1] is plain
+
+
 def test_a_unit_of_several_devices_takes_so_many_slots() -> None:
     right = structs.replace(by_class("pair", 1), amount=2, request=Request(count=2, device_class="pair"))
     found = resolved(right)
@@ -193,7 +244,12 @@ def test_a_unit_of_several_devices_takes_so_many_slots() -> None:
         pytest.param(
             by_class("pair"), Code.MALFORMED, "pair: 1 and fractile.dev/gpu: 1; write fractile.dev/gpu: 2", id="slots"
         ),
-        pytest.param(by_class("ib"), Code.MALFORMED, "that goes with fractile.dev/device", id="the other slot"),
+        pytest.param(
+            by_class("ib"),
+            Code.MALFORMED,
+            "by class ib, which is of devices of type infiniband; that goes with fractile.dev/device",
+            id="the other slot",
+        ),
         pytest.param(
             by_class("v100", slot=DEVICE_SLOT), Code.MALFORMED, "is of GPUs; that goes with fractile.dev/gpu", id="gpus"
         ),
@@ -233,7 +289,17 @@ def test_beside_a_class_of_devices_a_slot_alone_is_a_whole_card_of_any_kind() ->
     assert isinstance(found, PodRequest)
     gpu, other = found.containers
     assert gpu.request == Request(cores=WHOLE, exclusive=True)
+    assert gpu.amounts == ((GPU_SLOT, 1),)
     assert other.request.device_class == "ib"
+
+
+def test_units_of_a_class_of_other_devices_are_a_share_of_each() -> None:
+    found = resolved(by_class("ib", 2, slot=DEVICE_SLOT))
+    assert isinstance(found, PodRequest)
+    (asked,) = found.containers
+    assert asked.request.selector.members is not None
+    assert device("n1").uuid in asked.request.selector.members
+    assert asked.request == Request(count=2, shares=1, device_class="ib", selector=asked.request.selector)
 
 
 def test_an_init_container_may_ask_by_another_class() -> None:
