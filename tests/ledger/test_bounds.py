@@ -285,9 +285,20 @@ def test_the_smallest_card_is_a_card(ledger: Ledger) -> None:
     ledger.put_card(NodeName("n4"), card("n4", 0, model="A10", memory=1))
     ledger.put_card(NodeName("n5"), card("n5", 0, model="A10", memory=1))
     ledger.put_card(NodeName("n5"), card("n5", 1, model="T4"))
-    n2, n3, n4, n5 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in ("n2", "n3", "n4", "n5")]))
+    ledger.put_card(NodeName("n6"), card("n6", 0, model="A10"))
+    ledger.put_card(NodeName("n6"), card("n6", 1, model="T4"))
+    n3, n4, n5, n6 = ledger.bounds.alike(np.array([ledger.arrays.find(n) for n in ("n3", "n4", "n5", "n6")]))
     assert n3 == n4
-    assert n5 not in (n2, n3)
+    assert n5 == n6
+    assert n5 != n3
+
+
+def test_a_cluster_of_one_model_has_bounds_by_label_too() -> None:
+    ledger = cluster({n: [card(n, model="T4")] for n in ("n1", "n2", "n3")})
+    for name, label in (("n2", "Tesla"), ("n3", "Turing")):
+        ledger.usage.put_place(NodeName(name), Place("", label))
+    assert open_cards(ledger, Allowance("team", closed={("Turing", "T4"): "why"})) == uuids(("n1", 0), ("n2", 0))
+    assert open_cards(ledger, Allowance("team", alone=frozenset({("Tesla", "T4")}))) == uuids(("n1", 0), ("n3", 0))
 
 
 def test_a_cluster_without_cards_has_bounds_too() -> None:

@@ -92,6 +92,39 @@ def test_the_digest_follows_each_change() -> None:
     agrees(ledger, layer)
 
 
+def test_the_digest_follows_several_changes_at_once() -> None:
+    ledger, layer = watched()
+    for n in (0, 1, 2):
+        take("put", n, 2, ledger, layer)
+    agrees(ledger, layer)
+    for n, i in ((1, 2), (2, 1), (0, 1), (3, 1)):
+        take("hold", n, i, ledger, layer)
+    agrees(ledger, layer)
+
+
+def test_the_digest_grows_with_the_arrays_though_few_cards_came() -> None:
+    ledger = Ledger(lambda: 0.0)
+    layer = Kept(ledger.arrays)
+    ledger.on_card(lambda card: layer.mark(card.uuid))
+    for n in range(64):
+        ledger.put_card(NodeName(f"n{n}"), card(f"n{n}", 1))
+    assert layer.usable.tolist() == [CARD_MEMORY] * 64
+    ledger.release(PodUID("never seen"))
+    ledger.arrays.column(NodeName("one more"))  # which has no card yet
+    ledger.observe(PodUID("p"), on_card(1, 1000, node="n7"))
+    assert layer.usable.tolist() == [*[CARD_MEMORY] * 7, CARD_MEMORY - 1000, *[CARD_MEMORY] * 56, *[-1] * 64]
+    assert layer.unused.tolist() == [*[1] * 7, 0, *[1] * 56, *[0] * 64]
+
+
+def test_only_what_was_written_is_worked_out_again() -> None:
+    ledger, layer = watched()
+    first, second = ledger.arrays.find("n0"), ledger.arrays.find("n2")
+    assert layer.usable[first] == CARD_MEMORY
+    ledger.arrays.usable[1, first] = 1  # behind the back of the arrays
+    ledger.observe(PodUID("p"), on_card(1, 1000, node="n2"))
+    assert (layer.usable[first], layer.usable[second]) == (CARD_MEMORY, CARD_MEMORY - 1000)
+
+
 def test_a_layer_without_cards_says_so_of_every_node() -> None:
     ledger = Ledger(lambda: 0.0)
     layer = Kept(ledger.arrays)

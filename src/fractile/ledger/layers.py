@@ -11,18 +11,21 @@ from fractile.ledger.arrays import CardArrays, Ints, Layer
 from fractile.model.request import Selector
 from fractile.model.units import CardUUID
 
+_NEVER = -1
+
 
 class Kept(Layer):
     """A layer that ``CardArrays`` knows: cards that leave their place leave it, and it grows with the arrays."""
 
+    _usable: Ints
+    _unused: Ints
+    _models: frozenset[str]
+
     def __init__(self, arrays: CardArrays) -> None:
         super().__init__(arrays)
-        self._usable: Ints = np.zeros(0, np.int64)
-        self._unused: Ints = np.zeros(0, np.int64)
         self.selector = Selector(members=self)  # these cards, whatever else they are
-        self._seen = -1  # changes of the arrays that the digest knows; -1: none
-        self._models: frozenset[str] = frozenset()
-        self._moves = -1  # of the arrays that the models know; -1: none
+        self._seen = _NEVER  # changes of the arrays that the digest knows
+        self._moves = _NEVER  # of the arrays that the models know
         arrays.keep(self)
 
     def mark(self, card: CardUUID) -> None:
@@ -30,13 +33,13 @@ class Kept(Layer):
         cell = self._arrays.cells.get(card)
         if cell is not None:
             self.mask[cell] = True
-            self._seen = self._moves = -1
+            self._seen = self._moves = _NEVER
 
     def drop(self) -> None:
         """Be a layer without cards, that nobody keeps any more."""
         self._arrays.drop(self)
         self.mask = np.zeros(self._arrays.memory.shape, np.bool_)
-        self._seen = self._moves = -1
+        self._seen = self._moves = _NEVER
 
     @property
     def usable(self) -> Ints:
@@ -65,7 +68,8 @@ class Kept(Layer):
         changes = arrays.changes
         if changes == self._seen:
             return
-        columns = arrays.changed_since(self._seen) if len(self._usable) == len(arrays.names) else None
+        grown = self._seen == _NEVER or len(self._usable) != len(arrays.names)
+        columns = None if grown else arrays.changed_since(self._seen)
         if columns is None:
             self._usable = np.where(self.mask, arrays.usable, -1).max(axis=0)
             self._unused = (self.mask & arrays.idle).sum(axis=0)
