@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fractile.ledger.arrays import CardArrays
+from fractile.ledger.digest import Digest
 from fractile.model.units import CardUUID, NodeName
 
 NODES = 12
@@ -112,7 +113,16 @@ def test_one_mib_is_worked_out_too() -> None:
         write(arrays, (node, 0, 1, 0, 100, True))
     assert said(arrays)[:5] == [(1, 0, 1, 0, 1, 1, 1000)] * 5
     write(arrays, (0, 0, 1, 100, 100, True))
-    assert said(arrays)[0] == (1, 1, 1, 1, 1, 1, 0)
+    write(arrays, (1, 0, 1, 0, 100, False))
+    assert said(arrays)[:2] == [(1, 1, 1, 1, 1, 1, 0), (1, 0, 1, 0, 1, 0, 1000)]
+
+
+def test_a_digest_begins_with_no_card() -> None:
+    digest = Digest(3)
+    numbers = (digest.memory, digest.free, digest.largest, digest.cards, digest.unused, digest.fullness)
+    assert [column.tolist() for column in numbers] == [[0, 0, 0]] * 6
+    assert digest.most_free.tolist() == [-1, -1, -1]
+    assert {column.dtype for column in (*numbers, digest.most_free)} == {np.dtype(np.int64)}
 
 
 def test_a_digest_follows_only_what_was_written() -> None:

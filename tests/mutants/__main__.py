@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from tests.mutants import survivors
-from tests.mutants.modules import MODULES, Modules
+from tests.mutants.modules import MODULES, Modules, heads
 from tests.mutants.run import ROOT, Found, Unfinished, mutate
 
-_NAMES = tuple(group.name for group in MODULES)
+_NAMES = (*heads(), *(group.name for group in MODULES if "/" in group.name))
 
 
 @click.command()
@@ -27,7 +27,7 @@ def main(only: tuple[str, ...], bar: float, children: int, out: Path) -> None:
     """Hold the tests of the ledger and its neighbours against mutants of the code."""
     known = survivors.read()
     met: list[bool] = []
-    for group in (g for g in MODULES if not only or g.name in only):
+    for group in (g for g in MODULES if not only or {g.name, g.name.partition("/")[0]} & set(only)):
         _say(f"{group.name}: {', '.join(group.sources)} against {', '.join(group.tests)}")
         met.append(_judge(group, out / group.name, known, bar=bar, children=children))
     sys.exit(0 if all(met) else 1)

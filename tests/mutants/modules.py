@@ -4,21 +4,41 @@ import msgspec
 
 
 class Modules(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
+    name: str  # of several that belong together: GROUP/PART
     sources: tuple[str, ...]  # glob patterns below the repository's root
     tests: tuple[str, ...]  # files or folders for pytest
 
 
+def _of_ledger(module: str, *also: str) -> Modules:
+    """A module of the ledger against the file of tests that has its name, and others."""
+    tests = tuple(f"tests/ledger/test_{name}.py" for name in (module, *also))
+    return Modules(name=f"ledger/{module}", sources=(f"src/fractile/ledger/{module}.py",), tests=tests)
+
+
+def heads() -> tuple[str, ...]:
+    """The names of the groups."""
+    return tuple(dict.fromkeys(group.name.partition("/")[0] for group in MODULES))
+
+
 MODULES = (
-    Modules(
-        name="ledger",
-        sources=("src/fractile/ledger/*.py",),
-        tests=("tests/ledger", "tests/property/test_ledger.py", "tests/property/test_usage.py"),
-    ),
+    _of_ledger("arrays", "views"),
+    _of_ledger("bounds"),
+    _of_ledger("classes"),
+    _of_ledger("digest"),
+    _of_ledger("held"),
+    _of_ledger("layers"),
+    _of_ledger("ledger", "views", "rules", "precedence"),
+    _of_ledger("live"),
+    _of_ledger("node_rules"),
+    _of_ledger("node_totals"),
+    _of_ledger("precedence"),
+    _of_ledger("scan", "needs"),
+    _of_ledger("usage"),
+    _of_ledger("wishes"),
     Modules(
         name="cards",
         sources=("src/fractile/policy/cards.py",),
-        tests=("tests/policy/test_cards.py", "tests/policy/test_topology.py", "tests/property/test_policy.py"),
+        tests=("tests/policy/test_cards.py", "tests/policy/test_others.py", "tests/policy/test_topology.py"),
     ),
     Modules(
         name="bind",
