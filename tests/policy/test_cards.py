@@ -3,8 +3,8 @@
 import pytest
 from msgspec import structs
 
-from fractile.model.request import ContainerRequest, Role, Selector
-from fractile.policy.cards import cards_needed, choose
+from fractile.model.request import ContainerRequest, Request, Role, Selector
+from fractile.policy.cards import POLICIES, cards_needed, choose, fits
 from fractile.policy.state import NodeState
 from tests.builders import CARD_MEMORY, by_card, by_memory, by_share, by_slots, card_state, node_state, only, request
 from tests.builders import card_uuid as uuid
@@ -61,6 +61,17 @@ def test_a_card_that_shrank_under_its_pods_has_room_for_nothing() -> None:
 
 def test_a_node_without_cards_serves_nobody() -> None:
     assert chosen(NodeState(node_state("n").node, ()), by_memory(1)) is None
+
+
+def test_a_placement_names_each_container_with_its_role_and_its_slots() -> None:
+    asked = (by_slots(1, 100, 20, "warm", role=INIT), by_memory(8, "log", role=SIDECAR), by_slots(2, 100, 20))
+    found = choose(request(*asked), node_state("n", FULL, FULL)) or ()
+    assert [(c.container, c.role) for c in found] == [("warm", INIT), ("log", SIDECAR), ("main", APP)]
+    assert [[(s.memory, s.cores, s.slots) for s in c.slices] for c in found] == [
+        [(100, 20, 1)],
+        [(8, 0, 0)],
+        [(100, 20, 1), (100, 20, 1)],
+    ]
 
 
 # ── several containers by memory ─────────────────────────────────────────────────────────────────────────────────────
@@ -139,6 +150,24 @@ def test_the_smallest_unused_cards_are_taken_so_that_large_ones_stay() -> None:
     assert chosen(state, by_card(3)) == {"main": [1, 2, 0]}
 
 
+def test_a_whole_card_has_all_cores_though_the_request_does_not_say_so() -> None:
+    asked = by_card()
+    asked = structs.replace(asked, request=Request(exclusive=True))
+    (container,) = choose(request(asked), node_state("n", FULL)) or []
+    assert [(s.memory, s.cores) for s in container.slices] == [(FULL, 100)]
+
+
+@pytest.mark.parametrize(("memory", "cards"), [(1, {"main": [0]}), (0, None)])
+def test_the_smallest_card_is_a_card_and_one_without_memory_is_not(memory: int, cards: object) -> None:
+    assert chosen(node_state("n", memory, memory=memory), by_card()) == cards
+
+
+def test_whole_cards_of_all_running_containers_add_up() -> None:
+    assert cards_needed([by_card(1, "a"), by_card(2, "b"), by_card(1, "c")]) == 4
+    assert cards_needed([by_card(1, "a", role=INIT), by_card(3, "b", role=INIT), by_card(1, "c")]) == 3
+    assert cards_needed([]) == 0
+
+
 def test_containers_hold_different_whole_cards() -> None:
     assert chosen(node_state("n", FULL, FULL, FULL), by_card(1, "a"), by_card(2, "b")) == {"a": [0], "b": [1, 2]}
 
@@ -176,6 +205,21 @@ def test_memory_gives_way_when_it_would_take_the_last_unused_card() -> None:
         (card_state(0, 8192, node="n", memory=8192), card_state(1, 9000, node="n", memory=FULL)),
     )
     assert chosen(state, by_memory(8000, "small"), by_card(1, "large")) == {"small": [1], "large": [0]}
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_memory_gives_way_by_every_policy(policy: str) -> None:
+    state = NodeState(
+        node_state("n").node,
+        (card_state(0, 8192, node="n", memory=8192), card_state(1, 8100, node="n", memory=FULL)),
+    )
+    asked = (by_memory(8000, "small"), by_card(1, "large"))
+    assert chosen(state, *asked, policy=policy) == {"small": [1], "large": [0]}
+
+
+def test_both_on_a_node_without_an_unused_card_is_impossible() -> None:
+    assert chosen(node_state("n", 5, 5), by_memory(1, "small"), by_card(1, "large")) is None
+    assert chosen(node_state("n", 5, FULL), by_memory(6, "small"), by_card(1, "large")) is None
 
 
 def test_both_on_a_single_card_is_impossible() -> None:
@@ -249,6 +293,13 @@ def test_a_percentage_is_of_the_card_that_is_chosen_rounded_down() -> None:
     assert {s.card: s.memory for s in container.slices} == {uuid("n", 0): 499, uuid("n", 1): 1000}
 
 
+def test_containers_share_a_card_by_percent_when_it_has_room_for_both() -> None:
+    two = [by_slots(1, 0, percent=50, name=name) for name in "ab"]
+    assert chosen(node_state("n", FULL, FULL), *two) == {"a": [0], "b": [0]}
+    assert chosen(node_state("n", FULL - 1, FULL - 1), *two) == {"a": [0], "b": [1]}
+    assert chosen(node_state("n", FULL - 1), *two) is None
+
+
 def test_a_successor_gets_the_first_of_the_cards_that_an_init_container_had() -> None:
     found = chosen(node_state("n", 5000, 5000, 5000), by_slots(2, 4000, name="warm", role=INIT), by_slots(3, 4000))
     assert found is not None
@@ -287,3 +338,27 @@ def test_the_policy_of_the_pod_wins_over_that_of_the_cluster_and_an_unknown_one_
         asked = by_memory(100)
         asked = structs.replace(asked, request=structs.replace(asked.request, policy=own))
         assert chosen(state, asked, policy=cluster) == {"main": [card]}
+
+
+# ── whether it fits ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("containers", "fitting"),
+    [
+        pytest.param([by_memory(6000)], True, id="memory"),
+        pytest.param([by_memory(6001)], False, id="more memory"),
+        pytest.param([by_slots(2, 5000)], True, id="a part of every card"),
+        pytest.param([by_slots(3, 1)], False, id="more cards than there are"),
+        pytest.param([by_card(1)], False, id="a whole card"),
+        pytest.param([by_memory(6000, "a"), by_memory(5000, "b")], True, id="two containers"),
+        pytest.param([by_memory(6000, "a"), by_memory(5001, "b")], False, id="more for two"),
+        pytest.param([by_memory(1, "a"), by_memory(1, "b"), by_slots(2, 4000, name="c")], True, id="three containers"),
+        pytest.param([by_memory(1, "a"), by_card(2**63 - 1, "b")], False, id="beyond all reason for the second"),
+        pytest.param([by_card(2**63 - 1)], False, id="beyond all reason"),
+    ],
+)
+def test_a_pod_fits_when_cards_are_found_for_it(containers: list[ContainerRequest], *, fitting: bool) -> None:
+    state = node_state("n", 5000, 6000)
+    assert fits(request(*containers), state) is fitting
+    assert (choose(request(*containers), state) is not None) is fitting

@@ -7,7 +7,7 @@ from fractile.model.card import Card
 from fractile.model.placement import Placement
 from fractile.model.properties import shared
 from fractile.model.request import ContainerRequest, Role
-from fractile.policy.cards import fits
+from fractile.policy.cards import choose, fits
 from fractile.policy.others import distance
 from fractile.policy.plan import plan
 from fractile.policy.state import NodeState
@@ -135,3 +135,58 @@ def test_where_nothing_is_known_the_fullest_device_is_filled() -> None:
     assert state is not None
     assert given(plan(request(by_memory(), ib()), state)) == {"main": ["1"]}
     assert given(plan(request(ib()), state)) == {"main": ["1"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "whose"),
+    [
+        pytest.param((by_memory(99_999), ib()), "card", id="no card"),
+        pytest.param((by_memory(), ib(units=2)), "devices", id="more devices than there are"),
+        pytest.param((by_memory(), ib(), ib("b")), "shares", id="more shares than there are"),
+        pytest.param((by_memory(99_999), ib(units=2)), "both", id="neither"),
+    ],
+)
+def test_what_has_no_room_beside_the_other_is_not_placed(asked: tuple[ContainerRequest, ...], whose: str) -> None:
+    there = node(card(), device())
+    assert choose(request(*asked), there) is None, whose
+    assert not fits(request(*asked), there)
+
+
+def test_a_device_whose_shares_are_all_held_is_given_to_no_pod() -> None:
+    ledger = cluster({"n1": [card(), device()]})
+    asked = request(by_memory(), ib())
+    state = ledger.node("n1")
+    assert state is not None
+    placed = choose(asked, state)
+    assert placed is not None
+    assert ledger.assume(asked.uid, Placement(state.node, placed)) is None
+    state = ledger.node("n1")
+    assert state is not None
+    assert choose(asked, state) is None
+
+
+@pytest.mark.parametrize(("policy", "index"), [("binpack", "0"), ("spread", "1")])
+def test_cards_beside_devices_are_chosen_by_the_policy_of_the_cluster(policy: str, index: str) -> None:
+    there = node(card(index=0, memory=9000), card(index=1, memory=16000), device())
+    found = choose(request(by_memory(), ib()), there, policy)
+    assert found is not None
+    assert [number(s.card) for s in found[0].slices if not s.shares] == [index]
+
+
+@pytest.mark.parametrize("place", ["numaNode", "interconnectGroup"])
+@pytest.mark.parametrize(("policy", "index"), [("binpack", "1"), ("spread", "2")])
+def test_cards_near_a_free_device_are_chosen_by_the_policy_of_the_cluster(place: str, policy: str, index: str) -> None:
+    """Card 0 is the fullest and card 3 the emptiest, both elsewhere."""
+    sizes = {0: (8500, 0), 1: (9000, 1), 2: (16_000, 1), 3: (20_000, 0)}
+    there = node(
+        *(at(card(index=i, memory=memory), **{place: where}) for i, (memory, where) in sizes.items()),
+        at(device(), **{place: 1}),
+    )
+    found = choose(request(by_memory(), ib()), there, policy)
+    assert found is not None
+    assert [number(s.card) for s in found[0].slices if not s.shares] == [index]
+
+
+def test_a_card_that_does_not_say_where_it_is_stays_the_choice() -> None:
+    there = node(card(index=0, memory=9000), at(card(index=1), numaNode=1), at(device(), numaNode=1))
+    assert cards_of(plan(request(by_memory(), ib()), there)) == {"main": ["0"]}
