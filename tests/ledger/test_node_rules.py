@@ -105,6 +105,7 @@ def test_answers_follow_cards_that_come_and_go(ledger: Ledger, rules: NodeRules)
     assert admitted(rules, ledger) == {"a", "b", "d"}
     ledger.drop_card(card_uuid("a", 0))
     assert admitted(rules, ledger) == {"b", "d"}
+    assert rules.admitted(ANYWHERE) is rules.admitted(ANYWHERE), "kept until the next card"
 
 
 def test_the_answers_for_the_kinds_of_pods_last_asked_for_are_kept(ledger: Ledger, rules: NodeRules) -> None:
