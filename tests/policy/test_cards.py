@@ -211,7 +211,7 @@ def test_memory_gives_way_when_it_would_take_the_last_unused_card() -> None:
 def test_memory_gives_way_by_every_policy(policy: str) -> None:
     state = NodeState(
         node_state("n").node,
-        (card_state(0, 8192, node="n", memory=8192), card_state(1, 8100, node="n", memory=FULL)),
+        (card_state(0, 8192, node="n", memory=8192), card_state(1, 9000, node="n", memory=FULL)),
     )
     asked = (by_memory(8000, "small"), by_card(1, "large"))
     assert chosen(state, *asked, policy=policy) == {"small": [1], "large": [0]}

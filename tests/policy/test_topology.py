@@ -143,6 +143,17 @@ def test_parts_of_several_cards_are_near_each_other_where_link_is_asked_for() ->
     assert choose(request(by_slots(3)), DGX_1.state((1, 2)), "link") is None
 
 
+def test_parts_of_several_cards_are_found_where_just_as_many_have_room() -> None:
+    state = DGX_1.state((1, 2))
+    (found,) = choose(request(by_slots(2)), state, "link") or []
+    assert sorted(s.card for s in found.slices) == ["GPU-n-1", "GPU-n-2"]
+
+
+def test_each_container_gets_cards_that_are_joined_best() -> None:
+    found = choose(request(by_card(2, "a"), by_card(2, "b")), DGX_1.state(), "link") or ()
+    assert [[s.card for s in c.slices] for c in found] == [["GPU-n-0", "GPU-n-3"], ["GPU-n-1", "GPU-n-2"]]
+
+
 def test_two_containers_get_a_group_each_beside_a_part_for_a_third() -> None:
     state = NVSWITCH.state()
     found = choose(request(by_card(2, "a"), by_card(4, "b"), by_memory(10, "c")), state) or ()
