@@ -218,6 +218,9 @@ def _names(ledger: Ledger, meets: object) -> str:
         pytest.param([by_memory(601)], "ad", id="more than is free"),
         pytest.param([by_memory(600, "a"), by_memory(300, "b")], "abd", id="as much as is free in all"),
         pytest.param([by_memory(600, "a"), by_memory(301, "b")], "ad", id="more than is free in all"),
+        pytest.param([by_memory(601, "a"), by_memory(299, "b")], "ad", id="enough in all and not on one card"),
+        pytest.param([by_memory(1001, "a"), by_card(1, "b")], "", id="an unused card and too much memory"),
+        pytest.param([by_slots(1, 0)], "abd", id="a slot without memory"),
         pytest.param([by_card(1)], "ad", id="an unused card"),
         pytest.param([by_card(2)], "a", id="two unused cards"),
         pytest.param([by_share(600, 50)], "abd", id="as many cores as are free"),
@@ -254,6 +257,7 @@ def test_nodes_that_meet_a_need_now(ledger: Ledger, containers: list[ContainerRe
         pytest.param([by_memory(1001)], "", id="more than any card has"),
         pytest.param([by_memory(1000, "a"), by_memory(1000, "b")], "abc", id="all memory of two cards"),
         pytest.param([by_memory(1000, "a"), by_memory(1000, "b"), by_memory(1, "c")], "", id="more than any node has"),
+        pytest.param([by_share(900, 10, name) for name in "xyz"], "", id="parts of more cards than there are"),
         pytest.param([by_card(2)], "abc", id="two cards"),
         pytest.param([by_card(3)], "", id="three cards"),
         pytest.param([by_share(1000, 100)], "abcd", id="all cores"),
@@ -363,6 +367,38 @@ def test_a_class_is_judged_by_its_digest(ledger: Ledger) -> None:
         assert ever(ledger, only(selector, by_memory(1000))) == "ab" + d
 
 
+def test_several_cards_of_a_class_are_not_judged_by_its_largest(ledger: Ledger) -> None:
+    kept = Kept(ledger.arrays)
+    for uuid in (A0, card_uuid("a", 1), B1, D0):
+        kept.mark(uuid)
+    two = by_memory(300)
+    two = structs.replace(two, request=structs.replace(two.request, count=2))
+    assert now(ledger, only(kept.selector, two)) == "a"
+    assert now(ledger, only(structs.replace(kept.selector, models=("A10",)), by_memory(1))) == "ab"
+
+
+def test_an_unused_card_of_another_model_does_not_count(ledger: Ledger) -> None:
+    for index, model in enumerate(("T4", "A10")):
+        ledger.put_card(NodeName("e"), card("e", index, memory=SIZE, model=model))
+    hold(ledger, "e", 1, memory=1, cores=1)
+    assert now(ledger, only(A10, by_card(1))) == "a"
+    assert now(ledger, only(T4, by_card(1))) == "ade"
+
+
+def test_a_percentage_of_a_card_is_rounded_down() -> None:
+    ledger = cluster({"a": [card("a", 0, memory=999)]})
+    hold(ledger, "a", 0, memory=500, cores=1)
+    half = by_slots(1, 0, percent=50)
+    assert now(ledger, half) == "a"
+    assert now(ledger, by_slots(1, 0, percent=51)) == ""
+
+
+def test_cards_that_one_container_hands_to_the_next_are_looked_for_one_by_one() -> None:
+    found = need(by_slots(2, 5, 0, "a", role=INIT), by_slots(2, 7, 0, "b"))
+    assert found.cards == (Cards(memory=7, coreless=True, slots=1),)
+    assert not found.exact
+
+
 def test_two_parts_of_a_class_need_the_memory_of_both(ledger: Ledger) -> None:
     kept = Kept(ledger.arrays)
     for uuid in (A0, B1, D0):
@@ -372,7 +408,7 @@ def test_two_parts_of_a_class_need_the_memory_of_both(ledger: Ledger) -> None:
 
 
 def test_nodes_of_one_kind_of_arrays_are_found_in_the_other() -> None:
-    ledger = cluster({"x": [device("x")], "a": [card("a"), device("a")], "b": [card("b")]})
+    ledger = cluster({"a": [card("a"), device("a")], "x": [device("x")], "b": [card("b")]})
     meets = np.zeros(64, np.bool_)
     for name in ("a", "b"):
         meets[ledger.arrays.find(name)] = True
