@@ -10,8 +10,23 @@ from fractile.model.placement import Charge
 from fractile.model.quota import Limit, NamespaceQuota, Owner, Place, Quota
 from fractile.model.refusal import Code, Refusal
 from fractile.model.units import CardUUID, ContainerName, MiB, NodeName, Percent, PodUID
+from fractile.policy.quota import Kind
 from tests.builders import CARD_MEMORY as FULL
-from tests.builders import Clock, card, card_uuid, cards, cluster, device, given, in_use, on_card, piece, placement
+from tests.builders import (
+    Clock,
+    by_card,
+    card,
+    card_uuid,
+    cards,
+    cluster,
+    device,
+    given,
+    in_use,
+    on_card,
+    piece,
+    placement,
+    request,
+)
 
 A, B, C = PodUID("a"), PodUID("b"), PodUID("c")
 N1 = NodeName("n1")
@@ -360,6 +375,17 @@ def test_a_hold_is_counted_by_class_and_by_the_labels_of_its_node(ledger: Ledger
     owner = Owner("team", ((ContainerName("main"), "small"),))
     ledger.observe(A, on_card(0, FULL // 2), owner)
     assert dict(ledger.usage.rows()) == {Key("team", "small", "Tesla-V100", "Volta", "red"): 50}
+
+
+def test_quotas_and_arrays_know_the_cards_that_are_there(ledger: Ledger) -> None:
+    assert ledger.arrays.models == ["Tesla-V100"]
+    assert set(ledger.usage.kinds()) == {Kind("", "Tesla-V100", MiB(FULL))}
+    assert ledger.bounds.somewhere(request(by_card(2)), None)
+    for node in ("n1", "n2"):
+        for index in range(2):
+            ledger.drop_card(card_uuid(node, index))
+    assert set(ledger.usage.kinds()) == set()
+    assert not ledger.bounds.somewhere(request(by_card(2)), None)
 
 
 def test_what_was_assumed_elsewhere_keeps_its_owner(ledger: Ledger) -> None:
