@@ -75,6 +75,7 @@ def test_columns_are_doubled_when_all_are_in_use(arrays: CardArrays) -> None:
     assert arrays.free[0, :200].tolist() == list(range(200))
     assert arrays.model[0, :200].tolist() == [i % 3 for i in range(200)]
     assert (arrays.width, len(arrays), len(arrays.names)) == (200, 200, 256)
+    assert arrays.memory.shape == (8, 256)
     assert arrays.names[200:] == [None] * 56
 
 

@@ -21,7 +21,7 @@ def heads() -> tuple[str, ...]:
 
 
 MODULES = (
-    _of_ledger("arrays", "views"),
+    _of_ledger("arrays", "card_arrays", "views"),
     _of_ledger("bounds"),
     _of_ledger("classes"),
     _of_ledger("digest"),

@@ -245,7 +245,7 @@ class CardArrays:
         self.moves += 1
         self.write(slot, column, memory=0, free=-1, free_cores=0, idle=False)
         self._leave_model(slot, column)
-        self.cells.pop(self._cards.pop((slot, column), CardUUID("")), None)
+        del self.cells[self._cards.pop((slot, column))]
         for layer in self._layers:
             layer.mask[slot, column] = False
         node = self.names[column]
