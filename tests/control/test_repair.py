@@ -49,6 +49,10 @@ def recorded(p: Plane) -> Placement:
     return placement.decode(p.annotations()[placement.ANNOTATION])
 
 
+def told(p: Plane) -> list[str]:
+    return [reason for _, reason, _ in p.events]
+
+
 def choose(p: Plane, wanted: Placement) -> None:
     """The agent reports what kubelet chose, and the watch shows it."""
     p.annotate({placement.CHOICE_ANNOTATION: placement.encode(wanted)})
@@ -193,6 +197,31 @@ async def test_a_move_that_arrives_after_a_later_write_is_refused(p: Plane, pod:
         p.see()
         await until(lambda: placement.CHOICE_ANNOTATION not in p.annotations())
     assert recorded(p) == on_card(1, 8138)
+
+
+async def test_a_move_that_was_refused_holds_its_card_no_longer_when_kubelet_chose_again(p: Plane, pod: Pod) -> None:
+    """The write named a version of the pod that is past: it can never be stored."""
+    choose(p, on_card(1, 8138))
+    p.annotate({"note": "a write that the watch has not shown yet"})
+    async with repairing(p):
+        await until(lambda: p.writes())
+        assert p.free() == [FULL - 8138, FULL - 8138]
+        choose(p, on_card(7, 8138))  # which the node does not have
+        await until(lambda: "CardTaken" in told(p))
+        assert p.free() == [FULL - 8138, FULL]
+    assert recorded(p) == on_card(0, 8138)
+
+
+async def test_a_move_whose_write_may_still_arrive_holds_its_card(p: Plane, pod: Pod) -> None:
+    """What the watch shows late is older than what the move was decided on."""
+    p.annotate({placement.CHOICE_ANNOTATION: placement.encode(on_card(7, 8138))})
+    late = p.stored("p")
+    choose(p, on_card(1, 8138))
+    p.repair.begin()
+    p.repair.request(late)
+    async with repairing(p):
+        await until(lambda: "CardTaken" in told(p))
+        assert p.free() == [FULL - 8138, FULL - 8138]
 
 
 async def test_moves_that_are_under_way_take_their_room_before_anybody_else(p: Plane, pod: Pod) -> None:

@@ -333,6 +333,20 @@ def test_a_move_is_settled_when_a_watch_shows_it(ledger: Ledger) -> None:
     assert free(ledger)[0] == (FULL, 100, True)
 
 
+def test_a_pod_that_was_not_moved_after_all_holds_what_it_held(ledger: Ledger) -> None:
+    ledger.observe(A, on_card(0, 100))
+    assert ledger.move(A, on_card(1, 100)) is None
+    assert not ledger.stayed(A, on_card(0, 101)), "more than it has"
+    assert not ledger.stayed(A, on_card(0, 100, node="n2")), "a card of which it has nothing"
+    assert ledger.stayed(A, on_card(0, 100))
+    entry = ledger.entry(A)
+    assert entry is not None
+    assert (entry.placement, entry.moving) == (on_card(0, 100), False)
+    assert [memory for memory, _, _ in free(ledger)] == [FULL - 100, FULL]
+    assert not ledger.stayed(A, on_card(0, 100)), "it moves no longer"
+    assert not ledger.stayed(B, on_card(0, 100)), "it holds nothing"
+
+
 def test_a_pod_moves_to_reported_cards_only(ledger: Ledger) -> None:
     ledger.observe(A, on_card(0, 10))
     assert ledger.move(A, on_card(5, 10)) == Refusal(Code.NO_ROOM, "card GPU-n1-5 is not reported by its node")

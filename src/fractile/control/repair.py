@@ -56,6 +56,7 @@ class Repair:
         self._wall_ns = wall_ns
         self._pods: dict[PodUID, Pod] = {}  # the newest state of each
         self._refused: dict[PodUID, str] = {}  # pods whose cards are taken -> what their owner was told
+        self._decided: dict[PodUID, int] = {}  # pods that are moving -> the version of the pod that the write names
         self._work = asyncio.Event()
 
     def request(self, pod: Pod) -> None:
@@ -93,7 +94,8 @@ class Repair:
             if pod.metadata.uid != uid or entry is None or not isinstance(request, PodRequest):
                 return self._done(uid)  # finished meanwhile
             # 2. Move the hold to what kubelet chose, if the agent has said so, it makes sense, and there is room.
-            wrong = self._move(uid, pod, request, entry)
+            self._stay(uid, pod, entry)
+            wrong = self._move(uid, pod, request, self._ledger.entry(uid) or entry)
             if wrong:
                 return self._told(uid, pod, wrong)
             # 3. One write: the placement that the ledger holds.
@@ -110,10 +112,28 @@ class Repair:
             return None
         wrong = self._barred(request, entry.placement, choice)
         refusal = None if wrong else self._ledger.move(uid, choice)
+        if not wrong and refusal is None:
+            self._decided[uid] = _version(pod)
         return wrong or (refusal.message if refusal else None)
+
+    def _stay(self, uid: PodUID, pod: Pod, entry: Entry) -> None:
+        """A pod whose move can no longer be stored, since a later version of it shows the placement before, holds only
+        that. Else the card that it did not get stays charged for as long as no other choice of kubelet's has room."""
+        if not entry.moving or _version(pod) <= self._decided.get(uid, _version(pod)):
+            return
+        text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
+        try:
+            shown = placement.decode(text) if text is not None else None
+        except WireError:  # it was edited; the next write puts it right
+            return
+        if shown is not None and shown != entry.placement:
+            self._ledger.stayed(uid, shown)
 
     def _done(self, uid: PodUID) -> bool:
         self._refused.pop(uid, None)
+        entry = self._ledger.entry(uid)
+        if entry is None or not entry.moving:
+            self._decided.pop(uid, None)
         return True
 
     def _told(self, uid: PodUID, pod: Pod, reason: str) -> bool:
@@ -177,6 +197,12 @@ class Repair:
 
 def _amounts(slices: Iterable[Slice]) -> list[tuple[str, int, int, int]]:
     return sorted((s.card, s.memory, s.cores, s.shares) for s in slices)
+
+
+def _version(pod: Pod) -> int:
+    """Later ones are larger; 0 where the API server gives no number (it does, by its promise since Kubernetes 1.35)."""
+    text = pod.metadata.resource_version
+    return int(text) if text.isdecimal() else 0
 
 
 def _path(pod: Pod) -> str:

@@ -315,6 +315,17 @@ class Ledger:
         self._restore(uid, msgspec.structs.replace(entry, charges=charges(entry.placement), moving=False))
         return True
 
+    def stayed(self, uid: PodUID, placement: Placement) -> bool:
+        """A pod that was to be moved is where the API server shows it, for good; whether that frees anything. Only a
+        placement whose cards are charged already counts."""
+        entry = self._entries.get(uid)
+        if entry is None or not entry.moving or larger(entry.charges, charges(placement)) != entry.charges:
+            return False
+        self._leave(uid)
+        kept = msgspec.structs.replace(entry, placement=placement, charges=charges(placement), moving=False)
+        self._restore(uid, kept)
+        return True
+
     def misplaced(self, placement: Placement) -> Refusal | None:
         """What is wrong where another node reports one of the cards. A pod that is bound holds it all the same: the
         card was its own before it was carried away, or before somebody said so."""
