@@ -26,7 +26,7 @@ OTHER_SPELLINGS = (
     "/..",
     "../etc",
 )
-ELSEWHERE = (
+_ORDINARY = (
     "/data",
     "/etc/fractile-other",
     "/etc/ld.so.cache",
@@ -34,4 +34,51 @@ ELSEWHERE = (
     "/usr/local/library",
     "/...",
     "/a..b",
+)
+# /proc/self/root and its like are "/"; runtimes follow them, as they do /dev/fd, a link to /proc/self/fd.
+BY_LINKS_OF_THE_KERNEL = (
+    "/proc",
+    "/proc/",
+    "proc",
+    "/proc/self/root",
+    "/proc/self/root/etc/ld.so.preload",
+    "/proc/1/root/etc/ld.so.preload",
+    "/proc/thread-self/root/usr/local/lib/fractile",
+    "/proc/self/task/1/root/etc",
+    "/proc/self/cwd/etc/fractile",
+    "/proc/self/fd/7/etc",
+    "//proc//self/root/data",
+    "/./proc/./self/root/data",
+    "./proc/self/root/data",
+    "proc/self/root/data",
+    "/proc/sys/kernel",
+    "/proc/cpuinfo/x",
+    "/proc/mounts",
+    "/dev/fd",
+    "/dev/fd/7/data",
+    "//dev/.//fd/./7",
+)
+FILES_OF_PROC = tuple(  # where lxcfs shows a container its own numbers; nothing leads out of them
+    f"/proc/{name}" for name in ("cpuinfo", "diskstats", "loadavg", "meminfo", "slabinfo", "stat", "swaps", "uptime")
+)
+ELSEWHERE = (
+    *_ORDINARY,
+    *FILES_OF_PROC,
+    "//proc/./cpuinfo/",
+    "/process",
+    "/proc2/self/root",
+    "/proc.d",
+    "/data/proc/self/root",
+    "/host/proc",
+    "/dev",
+    "/dev/shm",
+    "/dev/fd0",
+    "/dev/termination-log",
+    # What images make links of (/lib, /var/run), and /sys, lead to no place of ours.
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/run",
+    "/var/run",
+    "/sys/fs/cgroup",
 )

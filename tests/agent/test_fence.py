@@ -21,6 +21,8 @@ from tests.agent.world import CARDS, Asks, world
 SENTENCE = "nothing may be mounted there"
 KINDS = ("containers", "initContainers", "ephemeralContainers")
 WORDS = ("", ".", "..", "etc", "fractile", "ld.so.preload", "vcuda", "usr", "local", "lib", "data", "fractile2", "x y")
+PLAIN = [path.lstrip("/") for path in mount_places.FILES_OF_PROC]
+LINKS = ("proc", "dev", "fd", "self", "root", "cpuinfo", "proc2", "fd0", "stat")
 
 
 def pod(container: Mapping[str, object], kind: str = "containers") -> MountingPod:
@@ -29,7 +31,10 @@ def pod(container: Mapping[str, object], kind: str = "containers") -> MountingPo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("path", [*mount_places.OURS, *mount_places.OTHER_SPELLINGS])
+@pytest.mark.parametrize(
+    "path",
+    [*mount_places.OURS, *mount_places.OTHER_SPELLINGS, *mount_places.BY_LINKS_OF_THE_KERNEL],
+)
 def test_no_container_mounts_over_the_library_or_its_limits(kind: str, path: str) -> None:
     for way in (
         {"volumeMounts": [{"mountPath": "/data"}, {"mountPath": path}]},
@@ -47,7 +52,7 @@ def test_elsewhere_it_mounts_what_it_likes(path: str) -> None:
     assert fence.denied(pod({"volumeMounts": [{"mountPath": path}], "terminationMessagePath": path})) is None
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=8), st.booleans())
+@given(st.lists(st.sampled_from(WORDS + LINKS), max_size=8), st.booleans())
 def test_what_is_refused_is_what_the_normal_form_of_the_path_meets(words: list[str], rooted: bool) -> None:
     path = ("/" if rooted else "") + "/".join(words)
     normal = posixpath.normpath(f"/{path}").lstrip("/")
@@ -55,7 +60,8 @@ def test_what_is_refused_is_what_the_normal_form_of_the_path_meets(words: list[s
         normal == "" or ours == normal or ours.startswith(f"{normal}/") or normal.startswith(f"{ours}/")
         for ours in (o.lstrip("/") for o in fence.OURS)
     )
-    assert fence.covers(path) == (".." in words or meets)
+    led = normal not in PLAIN and f"{normal}/".startswith(("proc/", "dev/fd/"))
+    assert fence.covers(path) == (".." in words or meets or led)
 
 
 def literals(variable: str) -> list[str]:
@@ -68,14 +74,18 @@ def literals(variable: str) -> list[str]:
 
 *WORDS_OF_POLICY, PARENTS = literals("near")
 UPWARD, PLACES = literals("refused")[0], "".join(literals("refused")[1:])
+WORDS_OF_LINKS, LED, NOT_LED = literals("led")[:2], literals("led")[2], "".join(literals("led")[3:])
 
 
 def the_policy_refuses(path: str) -> bool:
     near = any(word in path for word in WORDS_OF_POLICY) or re.search(PARENTS, path) is not None
-    return near and any(re.search(pattern, path) for pattern in (UPWARD, PLACES))
+    if near and any(re.search(pattern, path) for pattern in (UPWARD, PLACES)):
+        return True
+    some = any(word in path for word in WORDS_OF_LINKS)
+    return some and re.search(LED, path) is not None and re.search(NOT_LED, path) is None
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=8), st.booleans())
+@given(st.lists(st.sampled_from(WORDS + LINKS), max_size=8), st.booleans())
 def test_the_policy_of_the_api_server_refuses_the_same_paths(words: list[str], rooted: bool) -> None:
     path = ("/" if rooted else "") + "/".join(words)
     assert the_policy_refuses(path) == fence.covers(path)

@@ -124,6 +124,19 @@ def test_nor_by_another_spelling_of_the_place(tina: Kubectl, path: str) -> None:
     assert MOUNTS in said or "must not contain '..'" in said or "Invalid value" in said, said
 
 
+@pytest.mark.parametrize("path", mount_places.BY_LINKS_OF_THE_KERNEL)
+def test_nor_by_a_path_that_the_kernel_leads_to_the_place(tina: Kubectl, path: str) -> None:
+    device = {"volumeDevices": [{"name": "block", "devicePath": path}]}
+    ways = (mount(path), mount(path, subPath="a"), device, {"terminationMessagePath": path})
+    assert refused(tina, [pod(way, kind=kind) for kind in CONTAINERS for way in ways], MOUNTS)
+
+
+def test_the_message_names_the_container(tina: Kubectl) -> None:
+    for way in (mount("/etc"), {"terminationMessagePath": "/etc"}):
+        assert "container main of a pod with GPUs has a mount" in create(tina, pod(way))
+        assert "container other of a pod with GPUs has a mount" in create(tina, pod(way, kind="initContainers"))
+
+
 @pytest.mark.parametrize("path", mount_places.ELSEWHERE)
 def test_elsewhere_a_pod_mounts_what_it_likes(tina: Kubectl, path: str) -> None:
     assert create(tina, pod(mount(path))) == ""
@@ -163,6 +176,7 @@ LARGE = {
     "short": "/a{}",
     "below etc": "/etc/my-application/conf.d/some-rather-long-name-of-a-file-{}.conf",
     "below usr": "/usr/local/lib/python3.11/site-packages/my_application/plugins/plugin_{}",
+    "below proc": "/processes/proc/self/root/dev/fd/some-rather-long-name-of-a-folder-{}",
     "oddly spelt": "//./srv//./a-name-of-a-folder-{}//./",
 }
 
@@ -176,11 +190,14 @@ def test_a_very_large_pod_is_judged_like_any_other(tina: Kubectl, path: str, kin
         *refused_one["spec"][kind][-1]["volumeMounts"][:-1],
         {"name": "v", "mountPath": "/etc/ld.so.preload"},
     ]
-    assert MOUNTS in create(tina, refused_one)
+    said = create(tina, refused_one)
+    assert MOUNTS in said
+    assert "container c9 of" in said
 
 
-def test_so_is_one_of_six_thousand_mounts(tina: Kubectl) -> None:
-    assert create(tina, large(LARGE["below etc"], mounts=600)) == ""
+@pytest.mark.parametrize("path", ["below etc", "below proc"])
+def test_so_is_one_of_six_thousand_mounts(tina: Kubectl, path: str) -> None:
+    assert create(tina, large(LARGE[path], mounts=600)) == ""
 
 
 def test_a_very_large_pod_can_be_labelled(tina: Kubectl) -> None:
@@ -258,6 +275,16 @@ def test_a_pod_does_not_name_its_cards_itself(tina: Kubectl, entry: dict[str, An
     pods = [pod(visible(**entry), kind=kind, gpu=gpu) for kind in CONTAINERS]
     assert refused(tina, pods, VISIBLE)
     assert refused(tina, pods, f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow")
+
+
+@pytest.mark.parametrize("resource", ["aliyun.com/gpu-mem", "nvidia.com/gpu", "fractile.dev/gpu"])
+def test_one_that_asks_for_gpus_is_told_to_remove_the_variable(tina: Kubectl, resource: str) -> None:
+    said = create(tina, pod(visible(value="all"), resource=resource))
+    assert "remove the variable or the mount: Fractile sets the variable" in said
+    assert "by a resource instead" not in said
+    beside = create(tina, pod(visible(value="all"), kind="initContainers"))  # another container asks
+    assert "container other names GPUs itself" in beside
+    assert "ask for GPUs by a resource instead" in beside
 
 
 OLD = "by the variable CUDA_VERSION"

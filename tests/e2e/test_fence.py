@@ -55,14 +55,17 @@ def taken(work: Workload, *pods: Manifest) -> bool:
     return True
 
 
-@pytest.mark.parametrize("path", mount_places.OURS)
+@pytest.mark.parametrize("path", [*mount_places.OURS, "/proc/self/root/etc/ld.so.preload"])
 def test_the_api_server_refuses_a_mount_over_the_library_or_its_limits(work: Workload, path: str) -> None:
     assert not taken(work, mounting("refused", path))
 
 
 def test_the_agent_starts_no_container_with_such_a_mount(cluster: LocalCluster, work: Workload) -> None:
     """As before Kubernetes 1.30, or of a pod that is older than the policy."""
-    pods = {f"at-{i}": mounting(f"at-{i}", path) for i, path in enumerate(fence.OURS)}
+    pods = {
+        f"at-{i}": mounting(f"at-{i}", path)
+        for i, path in enumerate((*fence.OURS, "/proc/self/root/etc/ld.so.preload"))
+    }
     cluster.kubectl("delete", "validatingadmissionpolicybinding", POLICY)
     try:
         work.wait_until(30, "the policy to be gone", lambda: taken(work, *pods.values()))
