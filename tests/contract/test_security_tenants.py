@@ -207,11 +207,43 @@ def test_annotations_of_other_tools_may_be_written_by_whoever_owns_the_pod(peopl
     people.tenant("create", "--dry-run=server", "-f", "-", stdin=pod(**COURTESY))
 
 
+def by_class(slots: dict[str, str], init: dict[str, str] | None = None) -> dict[str, Any]:
+    """A pod that asks by class and that the webhook does not see. ``init``: amounts of an init container before it."""
+    made = pod()
+    made["metadata"]["labels"] = {"fractile.dev/webhook": "ignore"}
+    made["spec"]["containers"][0]["resources"]["limits"] = {"class.fractile.dev/small": "1", **slots}
+    if init is not None:
+        made["spec"]["initContainers"] = [{"name": "first", "image": "i", "resources": {"limits": init}}]
+    return made
+
+
+UNSEEN = "admission webhook has not seen it"
+GPU, DEVICE = "fractile.dev/gpu", "fractile.dev/device"
+
+
 def test_the_owner_of_a_namespace_gives_no_class_without_its_slots(people: People) -> None:
-    asked = pod()
-    asked["metadata"]["labels"] = {"fractile.dev/webhook": "ignore"}
-    asked["spec"]["containers"][0]["resources"]["limits"] = {"class.fractile.dev/small": "1"}
-    assert "admission webhook has not seen it" in refusal(people.tenant, "create", "-f", "-", stdin=asked)
+    assert UNSEEN in refusal(people.tenant, "create", "-f", "-", stdin=by_class({}))
+
+
+@pytest.mark.parametrize("slot", [GPU, DEVICE])
+@pytest.mark.parametrize("zero", ["0", "00", "0k", "0Ki", "0e0", "0E3", "0.0", "0m", "+0", "-0"])
+def test_nor_with_none_of_its_slots(people: People, slot: str, zero: str) -> None:
+    """Any zero, however it is written."""
+    none = {"class.fractile.dev/small": zero, GPU: zero}
+    for made in (by_class({slot: zero}), by_class({GPU: zero, DEVICE: "0"}), by_class({GPU: zero}, none)):
+        assert UNSEEN in refusal(people.tenant, "create", "-f", "-", stdin=made)
+
+
+def test_nor_in_an_init_container(people: People) -> None:
+    made = by_class({GPU: "1"}, {"class.fractile.dev/small": "1", GPU: "0"})
+    assert UNSEEN in refusal(people.tenant, "create", "-f", "-", stdin=made)
+
+
+def test_a_class_with_its_slots_may_be_asked_for_without_the_webhook(people: People) -> None:
+    for made in (by_class({GPU: "1"}), by_class({DEVICE: "2"}), by_class({GPU: "0", DEVICE: "1"})):
+        people.tenant("create", "--dry-run=server", "-f", "-", stdin=made)
+    none = by_class({"class.fractile.dev/small": "0k", GPU: "0"})  # asks for nothing
+    people.tenant("create", "--dry-run=server", "-f", "-", stdin=none)
 
 
 def test_a_kubelet_labels_no_other_node(people: People) -> None:
