@@ -85,7 +85,7 @@ def policies() -> dict[str, dict[str, Any]]:
 def test_every_policy_denies_and_fails_closed() -> None:
     found = policies()
     names = {key.split(" ")[1] for key in found}
-    own = ("placement", "class", "devices", "leader", "mounts", "visible-devices", "agents")
+    own = ("placement", "class", "devices", "leader", "mounts", "visible-devices", "agents", "node-name")
     assert names == {f"{name}.fractile.dev" for name in own}
     for name in names:
         assert found[f"ValidatingAdmissionPolicy {name}"]["failurePolicy"] == "Fail"

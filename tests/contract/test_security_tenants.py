@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fractile.dialects import table
 from fractile.wire import isolation, placement
 from tests.contract.kubectl import Kubectl
 
@@ -244,6 +245,74 @@ def test_a_class_with_its_slots_may_be_asked_for_without_the_webhook(people: Peo
         people.tenant("create", "--dry-run=server", "-f", "-", stdin=made)
     none = by_class({"class.fractile.dev/small": "0k", GPU: "0"})  # asks for nothing
     people.tenant("create", "--dry-run=server", "-f", "-", stdin=none)
+
+
+ITSELF = "names its node itself"
+MIRROR = {"kubernetes.io/config.mirror": "x"}
+LEAVING_OUT = ("fractile.dev/webhook", "hami.io/webhook")
+
+
+def on_a_node(*labels: str, namespace: str = TEAM, **annotations: str) -> dict[str, Any]:
+    """A pod that names its node; the labels leave the webhook out, which refuses others (tests/admission)."""
+    made = pod(**annotations)
+    made["metadata"] |= {"namespace": namespace, "labels": dict.fromkeys(labels, "ignore")}
+    made["spec"]["nodeName"] = "n1"
+    return made
+
+
+def namespace(people: People, name: str, **labels: str) -> str:
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    people.root("apply", "-f", "-", stdin=made)
+    return name
+
+
+@pytest.mark.parametrize("label", LEAVING_OUT)
+@pytest.mark.parametrize("resource", sorted(table.RESOURCES - {"nvidia.com/priority"}))
+def test_a_pod_with_devices_names_no_node_where_a_label_leaves_the_webhook_out(
+    people: People, label: str, resource: str
+) -> None:
+    """Nobody would choose its cards, and kube-scheduler counts its slots, so that others wait."""
+    made = on_a_node(label)
+    made["spec"]["containers"][0]["resources"]["limits"] = {resource: "1"}
+    init = on_a_node(label)
+    init["spec"]["initContainers"] = [{**made["spec"]["containers"][0], "name": "first"}]
+    init["spec"]["containers"][0]["resources"]["limits"] = {}
+    for one in (made, init):
+        assert ITSELF in refusal(people.admin, "create", "--dry-run=server", "-f", "-", stdin=one)
+
+
+def test_nor_where_its_namespace_does(people: People) -> None:
+    out = namespace(people, "security-left-out", **{"fractile.dev/webhook": "ignore"})
+    deadline = time.monotonic() + 30  # the API server learns of the label
+    while not (
+        done := people.admin.tell("create", "--dry-run=server", "-f", "-", stdin=on_a_node(namespace=out))
+    ).stderr:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert ITSELF in done.stderr
+
+
+def test_nor_as_if_it_were_a_static_one(people: People) -> None:
+    """kubelet's own object for a static pod is created by a node."""
+    for labels in ((), LEAVING_OUT):
+        said = refusal(people.tenant, "create", "-f", "-", stdin=on_a_node(*labels, **MIRROR))
+        assert ITSELF in said
+        made = on_a_node(*labels, **MIRROR)
+        assert ITSELF not in people.node.tell("create", "--dry-run=server", "-f", "-", stdin=made).stderr
+
+
+def test_it_may_where_an_administrator_allows_its_pods_all_cards(people: People) -> None:
+    """Validators of NVIDIA's operator do."""
+    allowed = namespace(people, "security-operators", **{"fractile.dev/visible-devices": "allow"})
+    made = on_a_node(*LEAVING_OUT, namespace=allowed)
+    people.admin("create", "--dry-run=server", "-f", "-", stdin=made)
+
+
+def test_so_may_a_pod_that_asks_for_none(people: People) -> None:
+    for limits in ({}, {"aliyun.com/gpu-mem": "0"}, {"cpu": "1"}, {"example.com/fpga": "1"}):
+        made = on_a_node(*LEAVING_OUT)
+        made["spec"]["containers"][0]["resources"]["limits"] = limits
+        people.tenant("create", "--dry-run=server", "-f", "-", stdin=made)
 
 
 def test_a_kubelet_labels_no_other_node(people: People) -> None:

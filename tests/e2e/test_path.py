@@ -146,9 +146,17 @@ def test_inspect_counts_what_is_held_also_while_the_control_plane_is_down(
 
 
 def test_a_pod_bound_past_fractile_gets_no_card_and_an_event(cluster: LocalCluster, work: Workload) -> None:
-    bypass = w.pod("bypass", w.container(memory=500), labels={"fractile.dev/webhook": "ignore"})
-    bypass["spec"]["nodeName"] = "n2"
+    bypass = w.pod("bypass", w.container(memory=500))
+    bypass["spec"]["schedulerName"] = "nobody"
     work.apply([bypass])
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "bypass"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n2"},
+    }
+    path = f"/api/v1/namespaces/{work.namespace}/pods/bypass/binding"
+    cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding))
     for reason in ("PlacementIgnored", "Failed"):
         wait_event(work, "bypass", reason)
     assert w.phase(work.pods()["bypass"]) == "Pending"
