@@ -464,6 +464,22 @@ async def test_a_pod_to_which_a_gpu_driver_gave_a_device_by_a_claim_is_never_evi
         assert deletions(w) == []
 
 
+@pytest.mark.parametrize("evictions", [pytest.param(0, id="a GPU"), pytest.param(1, id="a device of another kind")])
+async def test_a_claim_that_serves_extended_resources_counts_although_only_the_status_names_it(evictions: int) -> None:
+    """DRAExtendedResource: kube-scheduler makes the claim for a resource in the container's limits."""
+    async with world("evict") as w:
+        many = [{"name": f"c{n}", "resourceClaimName": f"gone-{n}"} for n in range(40)]
+        pod = w.pod("dra", spec=limits("example.com/gpu") | {"resourceClaims": many})
+        mappings = [{"containerName": "main", "requestName": "r0", "resourceName": "example.com/gpu"}]
+        extended = {"resourceClaimName": "dra-x7", "requestMappings": mappings}
+        w.server.merge(f"{paths.pod('ns', 'dra')}/status", {"status": {"extendedResourceClaimStatus": extended}})
+        claim(w, "dra-x7", pod.metadata.uid, "net.example.com" if evictions else GPU)
+        for _ in range(3):
+            await w.seen_twice(miner(pod))
+            w.time += 300
+        assert w.audit.evictions == evictions
+
+
 @pytest.mark.parametrize(
     ("drivers", "reserved"),
     [

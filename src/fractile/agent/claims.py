@@ -23,10 +23,16 @@ class _Named(KubeStruct, frozen=True):
     resource_claim_name: str | None = None
 
 
+class _Extended(KubeStruct, frozen=True):
+    resource_claim_name: str = ""
+
+
 class Claims(KubeStruct, frozen=True):
-    """The part of a pod's status that names the claims which were made from templates."""
+    """The part of a pod's status that names the claims which were made for it: from templates, and for extended
+    resources that a DeviceClass serves (DRAExtendedResource), of which the pod's specification says nothing."""
 
     resource_claim_statuses: list[_Named] | None = None
+    extended_resource_claim_status: _Extended | None = None
 
 
 class _Device(KubeStruct, frozen=True):
@@ -58,9 +64,13 @@ Named = list[_Named]
 
 
 def names(claims: Named | None, status: Claims) -> list[str]:
-    """The objects that a pod's claims mean, the first ones of very many."""
+    """The objects that a pod's claims mean, the first ones of very many; that of its extended resources goes first."""
     made = {one.name: one.resource_claim_name for one in status.resource_claim_statuses or ()}
-    found = (one.resource_claim_name or made.get(one.name) for one in claims or ())
+    extended = status.extended_resource_claim_status
+    found = [
+        extended.resource_claim_name if extended is not None else "",
+        *(one.resource_claim_name or made.get(one.name) for one in claims or ()),
+    ]
     return list(dict.fromkeys(name for name in found if name))[:_MOST]
 
 
