@@ -569,6 +569,82 @@ async def test_no_pod_looks_as_if_another_device_plugin_had_given_it_the_card(
         assert w.audit.evictions == 1
 
 
+LIBRARY = dp.ContainerAllocateResponse(
+    mounts=[*OURS.mounts, dp.Mount(container_path="/etc/ld.so.preload", host_path="/state/lib/v/ld.so.preload")]
+)
+
+
+def blind(pod: Pod, *, known: bool = True) -> Finding:
+    """``known``: the process sees the directory of its container's slice."""
+    places = (Place(PodUID(pod.metadata.uid), ID),)
+    if known:
+        process = Process(100, 1, "probe", 7, 1, places, "t1")
+        return Finding("no-library", CARD, process, over(pod).granted, 300 * MIB, unseen="/etc/ld.so.preload")
+    process = Process(100, 1, "probe", 7, 1, places, "")
+    names = frozenset({"main"})
+    return Finding("not-in-ledger", CARD, process, None, 300 * MIB, unseen="/etc/ld.so.preload", containers=names)
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_container_that_does_not_see_its_library_is_evicted_like_one_without_a_slice(known: bool) -> None:
+    async with world("evict", grace=60.0) as w:
+        pod = w.pod("escape", container_id=ID, metadata={"annotations": {ANNOTATION: placement("n1", CARD)}})
+        recorded(w, pod.metadata.uid, "aliyun.com/gpu-mem", LIBRARY)
+        for evictions in (0, 1):
+            await w.seen_twice(blind(pod, known=known))
+            assert w.audit.evictions == evictions
+            assert [(o.kind, o.container) for o in w.audit.outside] == [("no-library", "main")]
+            w.time += 60
+        assert w.audit.found["no-library"] == 1
+        told = {reason: message for reason, _, message in w.told()}
+        assert "the container does not see the library that it was given" in told[REASON]
+        assert "/etc/ld.so.preload" in told[EVICTED]
+
+
+@pytest.mark.parametrize(
+    ("name", "record", "why"),
+    [
+        pytest.param("other", LIBRARY, "", id="in a container without a slice beside one with"),
+        pytest.param("main", OURS, "was given no library", id="by an agent without the library"),
+        pytest.param("main", NVIDIA, "by another device plugin", id="by another device plugin"),
+    ],
+)
+async def test_who_was_given_no_library_is_not_evicted_for_its_lack(
+    name: str, record: dp.ContainerAllocateResponse, why: str
+) -> None:
+    async with world("evict") as w:
+        pod = w.pod("spared", container_id=ID)
+        statuses = [{"name": name, "containerID": f"containerd://{ID}"}]
+        w.server.merge(f"{paths.pod('ns', 'spared')}/status", {"status": {"containerStatuses": statuses}})
+        recorded(w, pod.metadata.uid, "aliyun.com/gpu-mem", record)
+        for _ in range(3):
+            await w.seen_twice(blind(pod, known=False))
+            w.time += 300
+        assert w.audit.evictions == 0
+        ((_, _, message),) = w.told()
+        assert why in message
+
+
+async def test_by_evict_all_nobody_is_spared_for_having_been_given_no_library() -> None:
+    async with world("evict-all") as w:
+        await w.seen_twice(blind(w.pod("sly")))
+        assert w.audit.evictions == 1
+
+
+async def test_the_container_of_a_process_without_its_library_is_waited_for() -> None:
+    """Kubelet says the ids of a pod's containers a little after they have started."""
+    async with world("evict") as w:
+        pod = w.pod("early")
+        recorded(w, pod.metadata.uid, "aliyun.com/gpu-mem", LIBRARY)
+        await w.seen_twice(blind(pod, known=False))
+        assert w.told() == []
+        statuses = [{"name": "main", "containerID": f"containerd://{ID}"}]
+        w.server.merge(f"{paths.pod('ns', 'early')}/status", {"status": {"containerStatuses": statuses}})
+        w.time += 10
+        await w.seen_twice(blind(pod, known=False))
+        assert w.audit.evictions == 1
+
+
 async def test_while_kubelets_record_cannot_be_read_the_pod_stays() -> None:
     async with world("evict") as w:
         pod = w.pod("miner")

@@ -95,7 +95,7 @@ async def test_a_process_that_goes_around_the_library_is_found_within_two_second
             seconds.append(time.monotonic() - began)
             (outside,) = usage.outside
             assert (outside.kind, outside.pid, outside.pod, outside.card) == (
-                "not-in-ledger",
+                "no-library",
                 pid,
                 "sly",
                 CARDS[0].uuid,
@@ -104,7 +104,7 @@ async def test_a_process_that_goes_around_the_library_is_found_within_two_second
             await until_unaccounted(token, mib=300 + CONTEXT_MIB)
             page = await n.http.get("/metrics", headers={"Accept": "application/openmetrics-text"})
             (series,) = parsed(page.content, openmetrics=True)["fractile_outside_ledger_bytes"].samples
-            assert (series.labels["pod"], series.labels["kind"]) == ("sly", "not-in-ledger")
+            assert (series.labels["pod"], series.labels["kind"]) == ("sly", "no-library")
             await n.host.end(pid)
             await n.until(lambda u: not u.outside)
             await until_unaccounted(token, mib=0)
@@ -120,7 +120,7 @@ async def test_a_forged_ledger_covers_neither_unknown_processes_nor_more_than_th
         claim(token / directory.REGION, mib=2**20)
         pid = await n.host.tenant(300, token=token, library=False)
         found = await n.until(lambda u: bool(u.outside))
-        assert [(o.kind, o.pid) for o in found.outside] == [("not-in-ledger", pid)]
+        assert [(o.kind, o.pid) for o in found.outside] == [("no-library", pid)]
         await n.host.end(pid)
         await n.until(lambda u: not u.outside)
         lower_quota(token, mib=1024)

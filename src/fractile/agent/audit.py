@@ -2,8 +2,8 @@
 ``--outside-ledger``, the pod is evicted.
 
     warn        nobody
-    evict       pods that use a card of which they hold nothing
-    evict-all   also pods that hold a part of it, and use it around the library or beyond the quota
+    evict       pods that use a card of which they hold nothing, or that took the library away from their containers
+    evict-all   also pods that hold a part of it, and use it around the library otherwise or beyond the quota
 
 A finding counts when two looks in a row show it: between asking the driver and reading a region a process may allocate,
 start or end. A pod is evicted when it has done so for the grace time, by whichever processes (``lasting``), one pod in
@@ -29,7 +29,6 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.pacing import Clock
-from fractile.model.units import CardUUID
 from fractile.wire.node_usage import Kind, Outside
 
 Policy = Literal["warn", "evict", "evict-all"]
@@ -43,10 +42,11 @@ _SPARED = 60.0  # until a pod that was spared is looked at again
 _BETWEEN = 60.0  # from one eviction to the next
 _EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
     "warn": frozenset(),
-    "evict": frozenset({"no-slice"}),
-    "evict-all": frozenset({"no-slice", "not-in-ledger", "over-ledger", "over-quota"}),
+    "evict": frozenset({"no-slice", "no-library"}),
+    "evict-all": frozenset({"no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota"}),
 }
 _CALL = 5.0
+_STARTING = 30.0  # in which kubelet may not have said yet which containers a pod has
 _GRACE = 30  # seconds that the pod's processes have to end, as by default
 _MIB = 2**20
 
@@ -138,7 +138,7 @@ class Audit:
             case = self._cases.setdefault(
                 key, _Case(finding, self._now(), self._clock(), self._clock() + self._grace, 0)
             )
-            case.finding = finding
+            case.finding = _placed(finding, case.owner)
             case.looks += 1
             if case.looks == 2:
                 self.found[finding.kind] = self.found.get(finding.kind, 0) + 1
@@ -184,7 +184,13 @@ class Audit:
             return
         finding = case.finding
         if case.owner is None and finding.process is not None and finding.process.places:
-            self._owned(case, await self._owners.of(finding.process.places))
+            owner = await self._owners.of(finding.process.places)
+            if owner is not None and _container_to_come(owner, finding) and self._clock() < case.begun + _STARTING:
+                return  # asked again: whether that container was given the library depends on which one it is
+            finding = case.finding = _placed(finding, owner)
+            if finding.kind == "no-library":
+                self.found["no-library"] = self.found.get("no-library", 0) + 1
+            self._owned(case, owner)
             if case.owner is None:
                 log.warning("outside the ledger kind=%s card=%s %s", finding.kind, finding.card, _who(case))
                 return  # asked again: the API server may not know the pod's containers yet
@@ -202,10 +208,16 @@ class Audit:
         """What becomes of the pod, as far as that can be said now."""
         if finding.kind not in self._kinds:
             return ""
-        spared = await self._spared.why(owner, _card(finding))
+        spared = await self._why(owner, finding)
         return (
             f"; the pod stays: it {spared}" if spared else f"; the pod is evicted if that lasts for {self._grace:.0f} s"
         )
+
+    async def _why(self, owner: Owner, finding: Finding) -> str | None:
+        """Why the pod is spared."""
+        card = finding.card if finding.kind == "no-slice" else None  # of which it must hold nothing
+        library = finding.kind == "no-library" and "not-in-ledger" not in self._kinds
+        return await self._spared.why(owner, card, given_library=library)
 
     async def _evict(self, case: _Case) -> None:
         owner = case.owner
@@ -214,7 +226,7 @@ class Audit:
         if any(c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()):
             case.evicted = True
             return
-        spared = await self._spared.why(owner, _card(case.finding))
+        spared = await self._why(owner, case.finding)
         if spared is None:
             return
         if spared:
@@ -248,6 +260,12 @@ def sentence(finding: Finding) -> str:
     match finding.kind:
         case "no-slice":
             return f"{process} uses {held} of card {finding.card}, which this pod was not given; request a GPU resource"
+        case "no-library":
+            return (
+                f"{process} uses {held} of card {finding.card} around Fractile's library: the container does not see "
+                f"the library that it was given, since at {finding.unseen or 'its path'} the process finds another "
+                "file or none; leave that path alone, by mounts, links and chroot, too"
+            )
         case "not-in-ledger":
             return (
                 f"{process} uses {held} of card {finding.card} around Fractile's library; see that /etc/ld.so.preload "
@@ -264,9 +282,16 @@ def sentence(finding: Finding) -> str:
             return f"{process} of the host uses {held} of card {finding.card}"
 
 
-def _card(finding: Finding) -> CardUUID | None:
-    """Of which the pod must hold nothing to be evicted."""
-    return finding.card if finding.kind == "no-slice" else None
+def _placed(finding: Finding, owner: Owner | None) -> Finding:
+    """The finding, when it is known in which of its pod's containers the process is: one without a slice of the card
+    was given no library that it could see."""
+    if owner is None or not owner.container or owner.container not in finding.containers:
+        return finding
+    return msgspec.structs.replace(finding, kind="no-library")
+
+
+def _container_to_come(owner: Owner, finding: Finding) -> bool:
+    return bool(finding.containers) and not owner.container
 
 
 def _mib(size: int | None) -> str:

@@ -161,6 +161,11 @@ def mounted(entry: Recorded) -> Path | None:
     return next((Path(m.host_path) for m in _answered(entry) if m.container_path == directory.MOUNT), None)
 
 
+def mounted_at(entry: Recorded) -> frozenset[str]:
+    """Where in the container the answer to Allocate mounted something."""
+    return frozenset(m.container_path for m in _answered(entry))
+
+
 def mounts(entry: Recorded) -> list[Path]:
     """Everything of the node that the answer to Allocate mounted."""
     return [Path(m.host_path) for m in _answered(entry)]

@@ -1,4 +1,4 @@
-"""Which pods another device plugin gave cards to: those that ran on the node before Fractile served the resource.
+"""What device plugins gave to pods: cards, another one before Fractile served the resource; the library, ours.
 
 Kubelet's checkpoint keeps every plugin's answer for as long as the pod is there, also when another plugin has taken the
 resource over; ours mount the token directory. Nothing that a pod's owner can write is in it, so no pod can look older
@@ -7,7 +7,8 @@ than it is. Failure rule: closed; a checkpoint that cannot be read is None.
 
 from collections.abc import Iterable
 
-from fractile.agent.books import mounted
+from fractile.agent.books import mounted, mounted_at
+from fractile.agent.library import PRELOADED
 from fractile.dialects import table
 from fractile.dialects.dialect import Kind
 from fractile.wire.kubelet_checkpoint import Recorded
@@ -22,6 +23,12 @@ def by_another(recorded: Iterable[Recorded] | None, uid: str) -> str | None:
         return None
     found = (e.resource for e in recorded if e.uid == uid and _of_cards(e.resource) and mounted(e) is None)
     return min(found, default="")
+
+
+def library(recorded: Iterable[Recorded] | None, uid: str, container: str) -> bool:
+    """Whether that container was given what makes its programs load the library."""
+    of_it = (e for e in recorded or () if e.uid == uid and e.container == container)
+    return any(PRELOADED in mounted_at(entry) for entry in of_it)
 
 
 def _of_cards(resource: str) -> bool:

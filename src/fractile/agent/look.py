@@ -4,6 +4,7 @@ import msgspec
 
 from fractile.agent.outside import Attributed, attribute
 from fractile.agent.procfs import Process, ProcFs
+from fractile.agent.sight import Sight
 from fractile.agent.slices import Granted, Slices
 from fractile.nvml.meter import CardReading, Meter
 from fractile.region import directory
@@ -28,7 +29,17 @@ class Look(msgspec.Struct, frozen=True):
 class Eye:
     """Steps 1 to 4; blocks."""
 
-    def __init__(self, slices: Slices, meter: Meter | None, processes: ProcFs, *, enforced: bool) -> None:
+    def __init__(
+        self,
+        slices: Slices,
+        meter: Meter | None,
+        processes: ProcFs,
+        *,
+        enforced: bool,
+        sight: Sight | None = None,
+    ) -> None:
+        """``sight``: looks at what processes see of the library, where it is in the containers."""
+        self._sight = sight
         self._enforced = enforced
         self._slices = slices
         self._meter = meter
@@ -48,6 +59,8 @@ class Eye:
         if found.findings:  # what was allocated between the looks at region and driver is none
             ledgers = {g.token: (*ledgers[g.token], self._counters(g, fresh=True)) for g in granted}
             found = self._attributed(readings, processes, granted, ledgers)
+        if found.findings and self._sight is not None:
+            found = self._sight.judged(found, granted, ledgers)
         return Look(granted, ledgers, readings, found)
 
     def _attributed(

@@ -5,6 +5,7 @@ The container's own word counts only where it says more than the driver; identit
     driver's process ──> its container, by mount and cgroup ──> is it in the container's region?     not-in-ledger
                            │                                    do all hold more than the quota?     over-quota
                            │                                    ... more than the ledger says?       over-ledger
+                           │                                    or does it not see the library at all?     no-library
                            ├─ a pod without a slice of this card                                     no-slice
                            └─ no pod at all                                                          not-a-pod
 """
@@ -31,7 +32,9 @@ Ledgers = Mapping[str, Sequence[Counters | Unreadable]]  # by token; looks befor
 
 class Finding(msgspec.Struct, frozen=True):
     """``process`` is None where all processes of ``granted`` are meant. ``granted``: the container's slices, if any.
-    ``beyond``: bytes that the driver sees and the ledger does not have."""
+    ``beyond``: bytes that the driver sees and the ledger does not have. ``unseen``: the path at which the process does
+    not see what its container was given (``sight``); ``containers``: those of its pod with a slice of the card, where
+    it is not known in which of the pod's it runs."""
 
     kind: Kind
     card: CardUUID
@@ -40,6 +43,8 @@ class Finding(msgspec.Struct, frozen=True):
     bytes: int | None
     accounted: int | None = None
     beyond: int = 0
+    unseen: str = ""
+    containers: frozenset[str] = frozenset()
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -130,7 +135,7 @@ def _compare(
     index = _index(granted, card)
     assert index is not None
     counted = [look for look in looks if isinstance(look, Counters)]
-    missing = [p for p in present if not any(_knows(look, p.process) for look in counted)]
+    missing = [p for p in present if not any(knows(look, p.process) for look in counted)]
     if missing and enforced:
         return [
             Finding("not-in-ledger", card, p.process, granted, p.reading.bytes, beyond=p.reading.bytes or 0)
@@ -148,7 +153,8 @@ def _compare(
     return []
 
 
-def _knows(look: Counters, process: Process) -> bool:
+def knows(look: Counters, process: Process) -> bool:
+    """Whether the process accounts for what it holds in that region."""
     return any(
         m.pid == process.inner_pid
         and m.start_time == process.start_time

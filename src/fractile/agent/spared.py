@@ -107,9 +107,10 @@ class Spared:
         self._record = record
         self._served = frozenset(served)
 
-    async def why(self, owner: Owner, card: CardUUID | None = None) -> str | None:
+    async def why(self, owner: Owner, card: CardUUID | None = None, *, given_library: bool = False) -> str | None:
         """As ``why``; None: it cannot be said now. A pod that is gone may be evicted, which changes nothing. ``card``:
-        that of which the pod must hold nothing to be evicted."""
+        that of which the pod must hold nothing to be evicted. ``given_library``: its container must have been given
+        the library, which an agent without one does not."""
         try:
             async with asyncio.timeout(_CALL):
                 pod = await self._pod(owner)
@@ -118,7 +119,8 @@ class Spared:
                 namespace = await self._client.get(paths.namespace(owner.namespace), Namespace)
                 others = await self._of_other_plugins(pod.spec)
                 claim = await self._claim(pod)
-                before = given.by_another((await self._record()).recorded, pod.metadata.uid)
+                record = (await self._record()).recorded
+                before = given.by_another(record, pod.metadata.uid)
         except (ApiError, Unreachable, WireError, TimeoutError):
             return None
         if card is not None and holds(pod, card):
@@ -127,6 +129,8 @@ class Spared:
             return None
         if before:
             return f"was given {before} by another device plugin, before Fractile served it on this node"
+        if given_library and not given.library(record, owner.uid, owner.container):
+            return "was given no library, by kubelet's record"
         if claim:
             return f"has GPUs by the resource claim {claim}"
         return why(pod, namespace.metadata.labels or {}, others)

@@ -25,6 +25,7 @@ from fractile.agent.pages import Pages
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import ProcFs
 from fractile.agent.runtime import RuntimeCheck
+from fractile.agent.sight import Sight
 from fractile.agent.slices import Slices
 from fractile.agent.spared import Spared
 from fractile.agent.turns import Turns
@@ -71,8 +72,8 @@ _OPTIONS = (
         default="warn",
         show_default=True,
         help="What to do about a pod that uses a card around its limits. warn: an event. evict: an event, and pods "
-        "that hold nothing of the card are evicted. evict-all: also those that hold a part of it. A new release of "
-        "the chart and deploy/agent.yaml say evict.",
+        "that hold nothing of the card, or took the library away from their container, are evicted. evict-all: also "
+        "others that hold a part of it. A new release of the chart and deploy/agent.yaml say evict.",
     ),
     click.option(
         "--outside-ledger-grace",
@@ -139,8 +140,9 @@ def usage_loops(
     spared = Spared(client, stock.catalog.resources, kubelet.record)
     owners = Owners(client, pods, around=_around())
     audit = Audit(client, events, owners, spared, policy=options.policy, grace=options.grace)
+    sight = Sight(state) if options.enforced else None
     usage = Usage(
-        Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced),
+        Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced, sight=sight),
         stock=stock,
         pods=pods,
         audit=audit,

@@ -14,8 +14,8 @@ from fractile.errors import WireError
 VERSION = 1
 DEFAULT_PORT = 5678  # of the agent, as gpu-manager's
 
-Kind = Literal["no-slice", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod"]
-KINDS: tuple[Kind, ...] = ("no-slice", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod")
+Kind = Literal["no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod"]
+KINDS: tuple[Kind, ...] = ("no-slice", "no-library", "not-in-ledger", "over-ledger", "over-quota", "not-a-pod")
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
