@@ -25,6 +25,7 @@ from fractile.agent.spared import ALLOWED, SYSTEM, Spared
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
+from fractile.kube.reflector import Gone
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, NodeName, PodUID
 from fractile.region import directory
 from fractile.wire import kubelet_checkpoint
@@ -572,6 +573,46 @@ async def test_no_pod_looks_as_if_another_device_plugin_had_given_it_the_card(
 LIBRARY = dp.ContainerAllocateResponse(
     mounts=[*OURS.mounts, dp.Mount(container_path="/etc/ld.so.preload", host_path="/state/lib/v/ld.so.preload")]
 )
+
+
+GONE = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.mark.parametrize("policy", ["warn", "evict"])
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_pod_that_is_gone_while_its_processes_use_a_card_is_said_of_the_node_once(
+    policy: Policy, known: bool
+) -> None:
+    """``known``: it was found before it was deleted by force."""
+    async with world(policy, grace=60.0) as w:
+        uid = w.pod("undead").metadata.uid if known else GONE
+        found = [stranger(100, uid=uid), stranger(101, uid=uid)]
+        await w.seen_twice(*found)
+        assert [reason for reason, _, _ in w.told()] == ([REASON] * 2 if known else [])
+        if known:
+            w.pods.gone(Gone("ns", "undead", uid))
+            w.server.delete(paths.pod("ns", "undead"))
+        for _ in range(10):
+            w.time += 20
+            await w.seen_twice(*found)
+        ((_, node, message),) = [told for told in w.told() if told[0] == "GPUHeldByDeletedPod"]
+        assert node == "n1"
+        for part in ("300 MiB of card GPU-a", uid, "process 100 (miner)", *(["ns/undead"] if known else [])):
+            assert part in message
+        assert [o.pod_uid for o in w.audit.outside] == [uid] * 2
+        assert w.audit.evictions == 0
+
+
+@pytest.mark.parametrize("static", [True, False])
+async def test_a_pod_that_only_seems_to_be_gone_is_not_said_to_be(static: bool) -> None:
+    """A static pod has another UID in the API; of a new one only the API server may know."""
+    async with world() as w:
+        there = {"metadata": {"name": "new"}, "spec": {"nodeName": "n1"}}
+        uid = "0" * 32 if static else w.server.create(paths.pods("ns"), there)["metadata"]["uid"]
+        for _ in range(5):
+            await w.seen_twice(stranger(uid=uid))
+            w.time += 20
+        assert w.told() == []
 
 
 def blind(pod: Pod, *, known: bool = True) -> Finding:

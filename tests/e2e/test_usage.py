@@ -113,7 +113,7 @@ def test_a_program_that_goes_around_the_library_is_found_and_its_pod_is_told(
     cluster.kubectl("-n", work.namespace, "exec", "sly", "--", "umount", "/etc/ld.so.preload")
     with meanwhile(work, cluster, "sly", "fill", "10"):
         (found,) = of_pod(until(cluster, lambda u: bool(of_pod(u, "sly"))), "sly")
-        assert (found.kind, found.container) == ("not-in-ledger", "main")
+        assert (found.kind, found.container) == ("no-library", "main")
         assert found.pid > 1
         wait_event(work, "sly", REASON)
     until(cluster, lambda u: not of_pod(u, "sly"))
@@ -149,6 +149,37 @@ def test_where_it_is_wanted_the_pod_that_goes_around_the_library_is_evicted_and_
         assert not {REASON, EVICTED} & events(cluster, work, after).keys()
     finally:
         renew_agent(cluster, AT)
+
+
+def test_a_pod_whose_mount_through_a_link_covers_the_library_is_evicted_by_the_default_of_a_release(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    """Neither a right nor a policy stands in its way: the link is made by an init container, in the pod's volume."""
+    cluster.kill(f"{AT}/agent", signal.SIGTERM)
+    cluster.start(f"{AT}/agent", "--outside-ledger=evict", "--outside-ledger-grace=1")
+    try:
+        work.apply([linked("escape", 1024), tenant("honest", 1024)])
+        pods = work.wait_running("escape", "honest")
+        with meanwhile(work, cluster, "honest", "fill", "20"), meanwhile(work, cluster, "escape", "fill", "60"):
+            work.wait_gone("escape", seconds=60)
+        told = events(cluster, work, pods["escape"])
+        assert "the container does not see the library that it was given" in told[EVICTED]
+        assert not {REASON, EVICTED} & events(cluster, work, pods["honest"]).keys()
+    finally:
+        renew_agent(cluster, AT)
+
+
+def linked(name: str, memory: int) -> Manifest:
+    """A tenant that mounts an empty file over the library's, by way of a link to /etc."""
+    pod = tenant(name, memory)
+    spec = pod["spec"]
+    (main,) = spec["containers"]
+    shared = {"name": "shared", "mountPath": "/a"}
+    first = {"name": "first", "image": main["image"], "imagePullPolicy": "Never", "volumeMounts": [shared]}
+    spec["initContainers"] = [first | {"command": ["sh", "-c", "ln -s /etc /a/l; : >/a/empty"]}]
+    spec["volumes"] = [{"name": "shared", "emptyDir": {}}]
+    main["volumeMounts"] = [shared, shared | {"subPath": "empty", "mountPath": "/a/l/ld.so.preload"}]
+    return pod
 
 
 def around(name: str, memory: int) -> Manifest:

@@ -21,6 +21,7 @@ import msgspec
 
 from fractile.agent.beyond import Beyond, Part
 from fractile.agent.lasting import Lasting
+from fractile.agent.leftover import Leftover
 from fractile.agent.outside import Finding
 from fractile.agent.owners import Owner, Owners
 from fractile.agent.spared import Spared
@@ -55,7 +56,8 @@ log = logging.getLogger(__name__)
 
 class _Case(msgspec.Struct):
     """A finding as long as it lasts. ``since`` in seconds since 1970, ``begun`` the same on the audit's clock;
-    ``until``: the end of its grace time; ``spared``: why its pod is left alone."""
+    ``until``: the end of its grace time; ``spared``: why its pod is left alone; ``gone``: the UID of its pod, if the
+    API server does not have that any more."""
 
     finding: Finding
     since: float
@@ -66,6 +68,7 @@ class _Case(msgspec.Struct):
     told: bool = False
     evicted: bool = False
     spared: str = ""
+    gone: str = ""
     next_try: float = 0.0
 
 
@@ -96,6 +99,7 @@ class Audit:
         self._now = now
         self._cases: dict[tuple[str, ...], _Case] = {}
         self._lasting = Lasting()
+        self._leftover = Leftover(events, owners)
         self._wake = asyncio.Event()
         self.found: dict[Kind, int] = {}  # since the agent started
         self.evictions = 0
@@ -166,6 +170,9 @@ class Audit:
     async def act(self) -> None:
         """Say and do what is due; a few calls of the API server at most."""
         for case in [c for c in self._cases.values() if c.looks > 1]:
+            if not case.gone and self._clock() >= case.begun + _STARTING:
+                case.gone = await self._leftover.look(case.finding, case.owner)
+                case.told = case.told or bool(case.gone)
             if self._due(case):
                 case.next_try = self._clock() + _AGAIN
                 await self._tell(case)
@@ -328,7 +335,7 @@ def _outside(case: _Case) -> Outside:
         command=process.command if process else "",
         bytes=finding.bytes,
         accounted_bytes=finding.accounted,
-        pod_uid=owner.uid,
+        pod_uid=owner.uid or case.gone,
         namespace=owner.namespace,
         pod=owner.pod,
         container=owner.container,

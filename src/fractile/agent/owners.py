@@ -70,6 +70,7 @@ class Owners:
         self._pods = pods
         self._clock = clock
         self._by_id: dict[str, Owner] = {}
+        self._listed: frozenset[str] | None = None  # UIDs; None: never listed
         self._next = 0.0
 
     async def of(self, places: Sequence[Place]) -> Owner | None:
@@ -80,6 +81,23 @@ class Owners:
             await self._list()
             owner = self._known(places)
         return owner
+
+    @property
+    def node(self) -> str:
+        return self._pods.node
+
+    def outermost(self, places: Sequence[Place]) -> PodUID:
+        """The pod of this node's kubelet in which the process is; "" for none."""
+        return next((p.pod_uid for p in places if p.pod_uid and p.pod_uid not in self._around), PodUID(""))
+
+    async def gone(self, uid: PodUID) -> bool:
+        """Whether the API server has no such pod on this node; False also where it did not say so lately."""
+        if not self._pods.complete or self._pods.by_uid(uid) is not None:
+            return False
+        if self._clock() >= self._next:
+            self._next = self._clock() + _PAUSE
+            await self._list()
+        return self._listed is not None and uid not in self._listed
 
     def _known(self, places: Sequence[Place]) -> Owner | None:
         for place in places:
@@ -105,6 +123,7 @@ class Owners:
         except (ApiError, Unreachable, WireError, TimeoutError) as e:
             log.warning("containers of the node not listed reason=%s", e or "no answer")
             return
+        self._listed = frozenset(pod.metadata.uid for pod in found)
         self._by_id = {container: owner for pod in found for container, owner in _containers(pod)}
 
 

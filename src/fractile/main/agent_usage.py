@@ -3,6 +3,7 @@
 Apart from the rest of the agent, which works the same without.
 """
 
+import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +38,8 @@ from fractile.main.pair import Pair
 from fractile.model.units import PodUID
 from fractile.nvml.meter import Meter
 from fractile.wire.node_usage import DEFAULT_PORT
+
+log = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -137,6 +140,7 @@ def usage_loops(
     """The loops to run beside the others; ``events`` is run by the caller. ``registrations``: with the virtual
     manager, by outcome. ``runtime``: what the page says of the container runtime. ``departed``
     is told whose processes the driver shows. ``more``: pages beside its own."""
+    log.info("outside ledger policy=%s grace=%g audited=%s", options.policy, options.grace, options.meter is not None)
     spared = Spared(client, stock.catalog.resources, kubelet.record)
     owners = Owners(client, pods, around=_around())
     audit = Audit(client, events, owners, spared, policy=options.policy, grace=options.grace)
