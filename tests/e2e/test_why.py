@@ -39,6 +39,7 @@ def test_a_pod_that_waits_and_a_pod_that_runs_are_explained(cluster: LocalCluste
 
     # 1. The pod that waits: the sentence of the filter is the one in kube-scheduler's own message.
     assert (large.state, large.scheduling.seen, large.fits) == ("pending", True, ())
+    assert large.verdict.startswith("none of "), large.verdict
     assert all(r in large.scheduling.message for g in large.groups[:1] for r in g.reasons)
     assert "FailedScheduling" in {e.reason for e in large.events}
     assert "smaller-part" in {c.change for c in large.changes}

@@ -83,11 +83,12 @@ def _placed(why: Why, pod: ObservedPod) -> str:
 
 
 def _leaderless(read: Read, now: datetime) -> bool:
-    """Whether the Lease of the control plane ran out or was given back; of one that is not there nothing is known."""
-    if read.lease is None:
+    """Whether the Lease of the control plane ran out or was given back. One that is missing, or that nobody has ever
+    held, says nothing: the manifests create it empty, and a control plane without ``--lease`` leaves it so."""
+    if read.lease is None or not read.lease.spec.renew_time:
         return False
     spec = read.lease.spec
-    return not spec.holder_identity or age(spec.renew_time or "", now) > (spec.lease_duration_seconds or 0) + _SKEW
+    return not spec.holder_identity or age(spec.renew_time, now) > (spec.lease_duration_seconds or 0) + _SKEW
 
 
 def age(since: str, now: datetime) -> float:
