@@ -83,7 +83,7 @@ def _held(device: DeviceEntry) -> tuple[int, int]:
 
 
 def _holders(device: DeviceEntry) -> list[str]:
-    return [f"{h.namespace}/{h.pod} {h.container} {devices_text.amount(h)}" for h in device.holders]
+    return [f"{devices_text.named(h, ' ')} {devices_text.amount(h)}" for h in device.holders]
 
 
 def _grid(*justify: str) -> Table:

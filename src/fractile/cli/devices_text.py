@@ -1,6 +1,7 @@
 """A DeviceReport as plain text, for pipes and for ``-o wide``; and the words that both views share."""
 
 from fractile.cli.table import Column, plain
+from fractile.wire import departed
 from fractile.wire.class_report import DeviceEntry, DeviceReport, Holder
 
 _DEVICES = (
@@ -54,7 +55,14 @@ def held(device: DeviceEntry) -> str:
 
 
 def holders(device: DeviceEntry) -> str:
-    return ",".join(f"{h.namespace}/{h.pod}/{h.container}:{amount(h)}" for h in device.holders)
+    return ",".join(f"{named(h, '/')}:{amount(h)}" for h in device.holders)
+
+
+def named(holder: Holder, between: str) -> str:
+    """A container, with a word for one whose pod is gone."""
+    namespace, pod = holder.namespace, holder.pod
+    whose = departed.label(namespace, pod) if holder.deleted else f"{namespace}/{pod}"
+    return f"{whose}{between}{holder.container}" if holder.container else whose
 
 
 def amount(holder: Holder) -> str:

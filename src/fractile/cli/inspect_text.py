@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from fractile.cli.table import Column, plain
-from fractile.wire.inspect import Amounts, Asked, CardReport, Inspection, NodeReport, Problem, WaitingPod
+from fractile.wire import departed
+from fractile.wire.inspect import Amounts, Asked, CardReport, Holder, Inspection, NodeReport, Problem, WaitingPod
 
 _CARDS = (
     Column("NODE"),
@@ -100,9 +101,14 @@ def model(card: CardReport) -> str:
     return card.model if card.healthy else f"{card.model} (unhealthy)"
 
 
+def named(pod: Holder) -> str:
+    """A pod, with a word for one that is gone and whose processes are not."""
+    return departed.label(pod.namespace, pod.name) if pod.phase == departed.PHASE else f"{pod.namespace}/{pod.name}"
+
+
 def _card_rows(node: NodeReport) -> Iterator[tuple[str, ...]]:
     for card in node.cards:
-        pods = ",".join(f"{p.namespace}/{p.name}:{p.memory_mib}" for p in card.pods)
+        pods = ",".join(f"{named(p)}:{p.memory_mib}" for p in card.pods)
         cores = f"{card.allocated_cores_percent}%"
         yield node.name, str(card.index), model(card), memory(card), _one_word(percent(card)), cores, pods
 

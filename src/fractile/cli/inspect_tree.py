@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fractile.cli import inspect_text as text
+from fractile.wire.departed import PHASE
 from fractile.wire.inspect import Amounts, CardReport, Holder, Inspection
 
 _BAR = 12  # characters
@@ -72,5 +73,5 @@ def _cores(percent: int, *, shown: bool) -> Text:
 
 
 def _pod(pod: Holder) -> tuple[Text, ...]:
-    phase = Text("" if pod.phase == "Running" else pod.phase, style="yellow")
-    return Text(f"     {pod.namespace}/{pod.name}"), Text(str(pod.memory_mib)), Text(), Text(), phase
+    phase = Text("" if pod.phase in ("Running", PHASE) else pod.phase, style="yellow")
+    return Text(f"     {text.named(pod)}"), Text(str(pod.memory_mib)), Text(), Text(), phase

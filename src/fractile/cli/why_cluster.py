@@ -21,13 +21,14 @@ from fractile.extender.nominated import keep_room
 from fractile.ledger.classes import ClassIndex, resolved
 from fractile.ledger.ledger import Ledger
 from fractile.model.card import Card
+from fractile.model.placement import Charge
 from fractile.model.quota import NamespaceQuota, Quota
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.sharing import Sharing
 from fractile.model.units import NodeName, PodUID
 from fractile.wire import quota_file, resource_class, sharing_file
-from fractile.wire.extended_resource import to_card
+from fractile.wire.extended_resource import to_card, withheld
 from fractile.wire.extender import FilterResult
 from fractile.wire.objects import ConfigMap, Pod
 
@@ -44,11 +45,13 @@ class Cluster:
         self.cut = Sharing()
         self._pod = read.pod
         self._put_sharing(read)
-        cards = _cards(read)
+        shown = _cards(read)
+        cards = [(node, card) for node, card, _ in shown]
         for _, node in read.objects.nodes:
             self.ledger.usage.put_place(NodeName(node.metadata.name), place_of(node.metadata))
-        for node, card in cards:
+        for node, card, held in shown:
             self.ledger.put_card(node, card)
+            self.ledger.withhold(card.uuid, held)
         self.unit = memory_unit((n for _, n in read.objects.nodes), cards)
         self.families = served(r for _, r in read.objects.cards)
         self._put_classes(read.objects.classes)
@@ -123,11 +126,12 @@ class Cluster:
         )
 
 
-def _cards(read: Read) -> list[tuple[NodeName, Card]]:
-    found: list[tuple[NodeName, Card]] = []
+def _cards(read: Read) -> list[tuple[NodeName, Card, Charge | None]]:
+    """Each with what processes of deleted pods hold of it."""
+    found: list[tuple[NodeName, Card, Charge | None]] = []
     for _, resource in read.objects.cards:
         try:
-            found.append(to_card(resource))
+            found.append((*to_card(resource), withheld(resource)))
         except WireError:
             continue  # ``fractile inspect`` names those
     return found

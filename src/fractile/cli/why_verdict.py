@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from fractile.cli.why_cluster import Cluster
 from fractile.cli.why_read import Read
 from fractile.model.refusal import Refusal
+from fractile.wire.objects import LeaseSpec
 from fractile.wire.queued import GATE, nominated_by_us
 from fractile.wire.why import NodeGroup, Why
 from fractile.wire.why_objects import ObservedPod
@@ -85,9 +86,9 @@ def _placed(why: Why, pod: ObservedPod) -> str:
 def _leaderless(read: Read, now: datetime) -> bool:
     """Whether the Lease of the control plane ran out or was given back. One that is missing, or that nobody has ever
     held, says nothing: the manifests create it empty, and a control plane without ``--lease`` leaves it so."""
-    if read.lease is None or not read.lease.spec.renew_time:
+    spec = read.lease.spec if read.lease is not None else LeaseSpec()
+    if not spec.renew_time:
         return False
-    spec = read.lease.spec
     return not spec.holder_identity or age(spec.renew_time, now) > (spec.lease_duration_seconds or 0) + _SKEW
 
 

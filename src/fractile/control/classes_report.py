@@ -30,6 +30,7 @@ from fractile.wire.class_report import (
     NodeShare,
     UnitSums,
 )
+from fractile.wire.departed import Departed, departed
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Node, Pod
 from fractile.wire.resource_class import Invalid, ResourceClass, resource_name
@@ -92,6 +93,7 @@ class Picture:
     ) -> DeviceEntry:
         held = holders.get(card.uuid, [])
         charges = {id(charge): charge for _, charge in held}.values()
+        gone = departed(resource)
         status = resource.status
         return DeviceEntry(
             name=resource.metadata.name,
@@ -105,13 +107,18 @@ class Picture:
             message=status.message,
             healthy=card.healthy,
             memory_mib=card.memory,
-            held_memory_mib=sum(c.memory for c in charges),
-            held_cores_percent=sum(c.cores for c in charges),
+            held_memory_mib=sum(c.memory for c in (*charges, *gone)),
+            held_cores_percent=sum(c.cores for c in (*charges, *gone)),
             shares=card.shares,
             held_shares=sum(c.shares for c in charges),
             properties={key: str(value) for key, value in sorted((resource.spec.properties or {}).items())},
             classes=self._classes_of(card),
-            holders=tuple(sorted((holder for holder, _ in held), key=lambda h: (h.namespace, h.pod, h.container))),
+            holders=tuple(
+                sorted(
+                    (*(holder for holder, _ in held), *map(_deleted, gone)),
+                    key=lambda h: (h.deleted, h.namespace, h.pod, h.container),
+                )
+            ),
         )
 
     def _classes_of(self, card: Card) -> tuple[str, ...]:
@@ -184,6 +191,18 @@ class Wish(msgspec.Struct, frozen=True):
         return (not self.device_class or self.device_class in device.classes) and (
             not self.free or (device.healthy and not device.holders)
         )
+
+
+def _deleted(gone: Departed) -> Holder:
+    return Holder(
+        namespace=gone.namespace,
+        pod=gone.pod,
+        container=gone.container,
+        memory_mib=gone.memory,
+        cores_percent=gone.cores,
+        shares=0,
+        deleted=True,
+    )
 
 
 def describe(requirement: Requirement) -> str:

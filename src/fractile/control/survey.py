@@ -18,7 +18,7 @@ from fractile.model.placement import Charge
 from fractile.model.refusal import Refusal
 from fractile.model.request import ContainerRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
-from fractile.wire import extended_resource, inspect, isolation, placement, quantity
+from fractile.wire import departed, extended_resource, inspect, isolation, placement, quantity
 from fractile.wire.extended_resource import ExtendedResource, ExtendedResourceStatus
 from fractile.wire.objects import Node, Pod
 
@@ -47,7 +47,9 @@ def survey(objects: Objects) -> inspect.Inspection:
     problems += _unenforced(objects.pods)
     problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
     # Other devices are in `fractile devices`; here they only keep the books of pods that hold both.
-    nodes = _nodes((c for c in cards if c[1].type == GPU), _holders(ledger, objects.pods))
+    holders = _holders(ledger, objects.pods)
+    _add_departed(holders, objects.cards, {card.uuid for _, card in cards})
+    nodes = _nodes((c for c in cards if c[1].type == GPU), holders)
     return inspect.Inspection(
         memory_unit=unit.name,
         totals=_sum(card for node in nodes for card in node.cards),
@@ -101,6 +103,7 @@ def _cards(resources: Iterable[ExtendedResource], problems: list[inspect.Problem
         if resource.status.phase in (extended_resource.UNHEALTHY, extended_resource.LOST):
             problems.append(_sick(resource))
         try:
+            extended_resource.withheld(resource)  # what the control plane cannot read of it, it does not count either
             found.append(extended_resource.to_card(resource))
         except WireError as e:
             meta = resource.metadata
@@ -215,6 +218,32 @@ def _holders(ledger: Ledger, pods: Iterable[Pod]) -> dict[CardUUID, list[inspect
             for charge in entry.charges:
                 found.setdefault(charge.card, []).append(_holder(pod, entry, charge))
     return found
+
+
+def _add_departed(
+    holders: dict[CardUUID, list[inspect.Holder]], resources: Iterable[ExtendedResource], known: set[CardUUID]
+) -> None:
+    """Pods that are gone, whose processes are not."""
+    for resource in resources:
+        card = CardUUID(resource.spec.device_id)
+        gone = departed.departed(resource) if card in known else ()
+        for key in sorted({(d.namespace, d.pod) for d in gone}):
+            own = [d for d in gone if (d.namespace, d.pod) == key]
+            holders.setdefault(card, []).append(_departed_holder(*key, own))
+
+
+def _departed_holder(namespace: str, pod: str, parts: Sequence[departed.Departed]) -> inspect.Holder:
+    return inspect.Holder(
+        namespace=namespace,
+        name=pod,
+        uid="",
+        phase=departed.PHASE,
+        memory_mib=sum(d.memory for d in parts),
+        cores_percent=sum(d.cores for d in parts),
+        containers=tuple(
+            inspect.Container(name=d.container, role="", memory_mib=d.memory, cores_percent=d.cores) for d in parts
+        ),
+    )
 
 
 def _holder(pod: Pod, entry: Entry, charge: Charge) -> inspect.Holder:

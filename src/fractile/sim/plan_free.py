@@ -28,7 +28,8 @@ class _Node(msgspec.Struct, frozen=True):
 def consolidation(placer: Placer, running: Sequence[Placed], coming: Iterable[Placed]) -> Consolidation:
     """The stock is left as it was."""
     stock = placer.stock
-    taken = {p.held.row for p in coming}
+    gone = {row for row, machine in enumerate(stock.machines) if machine.withheld}  # no move ends those processes
+    taken = {p.held.row for p in coming} | gone
     nodes = _nodes(placer, running)
     gpus = stock.view.gpus
     empty = [int(r) for r in np.flatnonzero(gpus) if int(r) not in taken and int(r) not in nodes]

@@ -49,7 +49,7 @@ def fresh(machine: Machine) -> Machine:
         msgspec.structs.replace(new, model=old.model, memory=old.memory, properties=old.properties)
         for new, old in zip(cards, machine.cards, strict=True)
     )
-    return msgspec.structs.replace(machine, name="new", cards=cards, taints=(), cordoned=False)
+    return msgspec.structs.replace(machine, name="new", cards=cards, taints=(), cordoned=False, withheld=())
 
 
 def copies(machine: Machine, number: int) -> tuple[Machine, ...]:

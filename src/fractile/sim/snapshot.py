@@ -18,8 +18,17 @@ POD_SLOTS = 110  # kubelet's default, where a node does not say how many pods it
 NO_LABELS: Labels = Labels()
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """What a pod holds of one card."""
+
+    device: int  # place of the card on its node
+    memory: int
+    compute: int
+    exclusive: bool = False
+
+
 class Machine(msgspec.Struct, frozen=True):
-    """One node: what pods can have of it, and its cards."""
+    """One node: what pods can have of it, and its cards. ``withheld``: what processes of deleted pods hold of them."""
 
     name: str
     cpu: int
@@ -29,6 +38,7 @@ class Machine(msgspec.Struct, frozen=True):
     labels: Labels = NO_LABELS
     taints: tuple[Taint, ...] = ()
     cordoned: bool = False
+    withheld: tuple[Taken, ...] = ()
 
     @property
     def model(self) -> str:
@@ -86,15 +96,6 @@ class Demand(msgspec.Struct, frozen=True):
         return self.part.count if self.part else 0
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """What a pod holds of one card."""
-
-    device: int  # place of the card on its node
-    memory: int
-    compute: int
-    exclusive: bool = False
-
-
 class Task(msgspec.Struct, frozen=True):
     """A pod. ``fixed``: why it cannot be moved; "" if it can."""
 
@@ -122,7 +123,7 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """``notes``: what was read and could not be planned with, one sentence each."""
+    """``notes``: what was read and could not be planned with or a person may not expect, one sentence each."""
 
     machines: tuple[Machine, ...]
     bound: tuple[Task, ...] = ()

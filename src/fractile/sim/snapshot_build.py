@@ -20,10 +20,11 @@ from fractile.model.properties import shared
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, MiB, NodeName
-from fractile.sim.snapshot import OF_A_DAEMON_SET, POD_SLOTS, STATIC, Budget, Demand, Machine, Snapshot, Task
+from fractile.sim.snapshot import OF_A_DAEMON_SET, POD_SLOTS, STATIC, Budget, Demand, Machine, Snapshot, Taken, Task
 from fractile.sim.snapshot_budget import budget_of
 from fractile.sim.snapshot_demand import Reading, demand_of, mebibytes, milli
 from fractile.wire import placement, resource_class
+from fractile.wire.departed import Departed, departed, label
 from fractile.wire.extended_resource import ExtendedResource, to_card
 from fractile.wire.manifests import DisruptionBudget, PlannedNode, PlannedPod
 from fractile.wire.quantity import whole_number
@@ -35,6 +36,7 @@ _STAYS = {"DaemonSet": OF_A_DAEMON_SET, "Node": STATIC}
 _EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 Wrong = Callable[[str, str], None]  # who, why
+_Gone = dict[CardUUID, tuple[Departed, ...]]
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -60,8 +62,8 @@ class Objects(msgspec.Struct, frozen=True):
 def snapshot_of(objects: Objects, wrong: Wrong) -> Snapshot:
     """Nodes with their cards, pods that run, pods that wait, budgets."""
     # 1. Cards, then the nodes that have them.
-    cards = _cards(objects.cards, wrong)
-    machines = [*objects.machines, *_machines(objects.nodes, cards, wrong)]
+    cards, gone = _cards(objects.cards, wrong)
+    machines = [*objects.machines, *_machines(objects.nodes, cards, gone, wrong)]
     twice = next((n for n, times in Counter(m.name for m in machines).items() if times > 1), None)
     if twice is not None:
         raise WireError(f"{objects.source}: node {twice} is there twice")
@@ -85,7 +87,13 @@ def snapshot_of(objects: Objects, wrong: Wrong) -> Snapshot:
             else:
                 wrong(named.who, f"spec.nodeName {task.node!r} is none of the nodes")
     budgets = _budgets(objects.budgets, bound, pending, wrong)
-    return Snapshot(tuple(machines), tuple(bound), tuple(pending), budgets, tuple(_sentences(notes)))
+    return Snapshot(
+        tuple(machines),
+        tuple(bound),
+        tuple(pending),
+        budgets,
+        (*_sentences(notes), *_left_behind(machines, gone)),
+    )
 
 
 def generic_cards(node: str, number: int, *, model: str, memory: int) -> tuple[Card, ...]:
@@ -95,27 +103,49 @@ def generic_cards(node: str, number: int, *, model: str, memory: int) -> tuple[C
     )  # fmt: skip
 
 
-def _cards(resources: Iterable[tuple[str, ExtendedResource]], wrong: Wrong) -> dict[str, list[Card]]:
+def _cards(resources: Iterable[tuple[str, ExtendedResource]], wrong: Wrong) -> tuple[dict[str, list[Card]], _Gone]:
+    """By node; and what processes of deleted pods hold of them."""
     found: dict[str, list[Card]] = {}
+    gone: _Gone = {}
     for who, resource in resources:
         try:
             node, card = to_card(resource)
+            held = departed(resource)
         except WireError as e:
             wrong(who, str(e))
             continue
         if card.type == GPU:
             found.setdefault(node, []).append(card)
-    return found
+            gone[card.uuid] = held
+    return found, gone
 
 
-def _machines(nodes: Iterable[tuple[str, PlannedNode]], cards: dict[str, list[Card]], wrong: Wrong) -> list[Machine]:
+def _machines(
+    nodes: Iterable[tuple[str, PlannedNode]], cards: dict[str, list[Card]], gone: _Gone, wrong: Wrong
+) -> list[Machine]:
     found: list[Machine] = []
     for who, node in nodes:
         try:
-            found.append(_machine(node, sorted(cards.get(node.metadata.name, ()), key=lambda c: (c.index, c.uuid))))
+            own = sorted(cards.get(node.metadata.name, ()), key=lambda c: (c.index, c.uuid))
+            found.append(msgspec.structs.replace(_machine(node, own), withheld=_withheld(own, gone)))
         except WireError as e:
             wrong(who, str(e))
     return found
+
+
+def _withheld(cards: Sequence[Card], gone: _Gone) -> tuple[Taken, ...]:
+    return tuple(
+        Taken(device, held.memory, 10 * held.cores) for device, card in enumerate(cards) for held in gone[card.uuid]
+    )
+
+
+def _left_behind(machines: Iterable[Machine], gone: _Gone) -> Iterable[str]:
+    """What a plan counts as taken although no pod holds it."""
+    for machine in machines:
+        for card in machine.cards:
+            for held in gone.get(card.uuid, ()):
+                who = label(held.namespace, held.pod)
+                yield f"counted as taken: card {card.index} of {machine.name}: {held.memory} MiB by {who}"
 
 
 def _machine(node: PlannedNode, cards: list[Card]) -> Machine:

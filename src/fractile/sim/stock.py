@@ -67,6 +67,8 @@ class Stock:
         self.users = np.where(self._healthy, 0, 1).astype(np.int64)
         self._timeless = np.zeros(shape, np.int64)  # users that were promised no time
         self.view = self._empty_view()
+        for row, machine in enumerate(self.machines):
+            self._change_cards(row, machine.withheld, 1)
 
     def _fill_cards(self) -> None:
         self._healthy = np.zeros(self.present.shape, np.bool_)
@@ -210,14 +212,17 @@ class Stock:
         self.cpu_left[row] -= sign * held.cpu
         self.memory_left[row] -= sign * held.memory
         self.slots_left[row] -= sign
-        for t in held.taken:
+        self._change_cards(row, held.taken, sign)
+        if held.taken:
+            self.view.kinds[row, _kind(held.taken)] += sign
+
+    def _change_cards(self, row: int, taken: Sequence[Taken], sign: int) -> None:
+        for t in taken:
             self.card_left[row, t.device] -= sign * t.memory
             self.time_left[row, t.device] -= sign * t.compute
             self.users[row, t.device] += sign
             self._timeless[row, t.device] += sign * (t.compute == 0)
             self.view.gpu_left[row, t.device] = self._shown(row, t.device)
-        if held.taken:
-            self.view.kinds[row, _kind(held.taken)] += sign
 
     def _shown(self, row: int, device: int) -> int:
         """Thousandths of a card that are left, as policies see it: none that is in use is whole."""

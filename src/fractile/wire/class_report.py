@@ -71,7 +71,8 @@ class ClassReport(_Struct, frozen=True, kw_only=True):
 
 
 class Holder(_Struct, frozen=True, kw_only=True):
-    """A container that holds a part of a device: of a GPU memory and cores, of another device shares."""
+    """A container that holds a part of a device: of a GPU memory and cores, of another device shares. ``deleted``: its
+    pod is gone and its processes are not; the names are "" where they are not known."""
 
     namespace: str
     pod: str
@@ -79,10 +80,12 @@ class Holder(_Struct, frozen=True, kw_only=True):
     memory_mib: int = msgspec.field(name="memoryMiB")
     cores_percent: int
     shares: int
+    deleted: bool = False
 
 
 class DeviceEntry(_Struct, frozen=True, kw_only=True):
-    """One device. ``held_*`` is what pods cost it at their peak; ``classes`` are those it belongs to."""
+    """One device. ``held_*`` is what pods cost it at their peak, and what processes of deleted pods hold; ``classes``
+    are those it belongs to."""
 
     name: str
     id: str

@@ -38,13 +38,14 @@ class Container(_Struct, frozen=True):
     """What one container of a pod holds on this card."""
 
     name: str
-    role: str  # init, sidecar or app
+    role: str  # init, sidecar or app; "" for a pod that was deleted
     memory_mib: int
     cores_percent: int
 
 
 class Holder(_Struct, frozen=True):
-    """A pod on a card, with its peak there: max(each init container + sidecars before it, sidecars + apps)."""
+    """A pod on a card, with its peak there: max(each init container + sidecars before it, sidecars + apps). ``phase``
+    is Deleted for one that is gone and whose processes still hold it; its names are "" where they are not known."""
 
     namespace: str
     name: str
