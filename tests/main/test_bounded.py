@@ -35,9 +35,14 @@ class Server:
 
     @asynccontextmanager
     async def serving(
-        self, *, closed: bool = True, rules: Rules | None = None, limits: Limits = LIMITS
+        self,
+        *,
+        closed: bool = True,
+        rules: Rules | None = None,
+        limits: Limits = LIMITS,
+        names: tuple[str, ...] = (),
     ) -> AsyncGenerator[None]:
-        clients = Clients((self.known.ca,)) if closed else None
+        clients = Clients((self.known.ca,), names) if closed else None
         options = Options(f"127.0.0.1:{self.port}", self.known.cert, self.known.key, clients=clients)
         options.limits, options.rules = limits, rules
         verb = Verb("/scheduler/echo", self._echo, str.encode, self._large)
@@ -93,6 +98,33 @@ async def test_a_body_without_a_certificate_is_thrown_away_and_refused_with_the_
         assert (status, b"needs a client certificate" in said) == (403, True)
         assert await ended(reader)
         assert server.asked == 0
+
+
+async def test_a_certificate_with_another_name_is_refused_with_that_reason_and_both_are_in_the_log(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with server.serving(names=("system:kube-scheduler",)):
+        for name, size, status, reason in (
+            ("system:node:n1", 1, 403, b"'system:node:n1' is not among the names in --client-name"),
+            ("system:node:n1", USUAL_BODY + 1, 413, b"'system:node:n1' is not among the names in --client-name"),
+            ("", 1, 403, b"needs a client certificate"),
+        ):
+            reader, writer = await server.client(name).connect()
+            writer.write(head(size) + b"x")
+            found, said = await answered(reader)
+            assert (found, reason in said) == (status, True), said
+    lines = [r.getMessage() for r in caplog.records if "caller refused" in r.getMessage()]
+    assert len(lines) == 1, "a line at most every ten seconds"
+    assert "path='/scheduler/echo'" in lines[0]
+    assert "system:node:n1" in lines[0]
+
+
+async def test_a_post_without_a_certificate_is_in_the_log(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    async with server.serving():
+        reader, writer = await server.client("").connect()
+        writer.write(head(1) + b"x")
+        await answered(reader)
+    assert any("caller refused path='/scheduler/echo'" in r.getMessage() for r in caplog.records)
 
 
 async def test_a_larger_one_is_refused_by_its_head(server: Server) -> None:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from fractile.door.seldom import HANDSHAKES
 from fractile.errors import SetupError
 from fractile.extender.verbs import Verb
 from fractile.main.clients import Clients
@@ -113,6 +114,23 @@ async def test_probes_and_metrics_need_none(world: World) -> None:
 async def test_a_certificate_of_somebody_else_ends_the_handshake(world: World, path: str) -> None:
     async with world.serving() as url:
         assert await world.asked(url, path, world.strangers) == 0
+
+
+async def test_handshakes_that_fail_are_counted_and_in_the_log_seldom(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HANDSHAKES, "_next", 0.0)
+    before = HANDSHAKES.total
+    async with world.serving() as url:
+        for _ in range(3):
+            await world.asked(url, VERB, world.strangers)
+        assert await world.asked(url, VERB, world.callers) == 200
+    lines = [r.getMessage() for r in caplog.records if "TLS handshake failed" in r.getMessage()]
+
+    assert HANDSHAKES.total == before + 3
+    assert len(lines) == 1
+    assert "peer=127.0.0.1" in lines[0]
+    assert "unable to get local issuer certificate" in lines[0]
 
 
 async def test_names_are_asked_for_where_they_are_given(world: World) -> None:

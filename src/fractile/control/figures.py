@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fractile import __version__
 from fractile.control.waiting import WaitingPods
+from fractile.door.seldom import HANDSHAKES
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.usage import Usage
 from fractile.metrics.control_plane import ControlPlaneFigures, Held, Limited, PlacementFigures
@@ -34,6 +35,7 @@ def figures(
         version=__version__,
         ready=ready,
         insecure_open=insecure_open,
+        failed_handshakes=HANDSHAKES.total,
         nodes=known.nodes,
         cards=known.cards,
         assumed=known.assumed,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from fractile.door.places import Place, Places, Rules, peer_of
+from fractile.door.seldom import HANDSHAKES
 from fractile.door.turns import Turns
 
 _AT_ONCE = 64  # connections that are accepted before others have their turn in the loop
@@ -229,8 +230,16 @@ class Door:
                 ssl_shutdown_timeout=seconds,
             )
         except (OSError, TimeoutError) as e:  # ssl.SSLError is an OSError
-            log.debug("no connection peer=%s reason=%s", guest.peer, e)
+            _tell(guest, e)
             guest.left()
         except asyncio.CancelledError:
             guest.left()
             sock.close()  # where nothing has taken it yet
+
+
+def _tell(guest: Guest, error: Exception) -> None:
+    """What TLS refuses, such as a certificate of another authority, is said; who only hangs up is not."""
+    if not isinstance(error, ssl.SSLError) or isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
+        log.debug("no connection peer=%s reason=%s", guest.peer, error)
+    elif count := HANDSHAKES.happened():
+        log.warning("TLS handshake failed peer=%s reason=%r count=%d", guest.peer, str(error), count)

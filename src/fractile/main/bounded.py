@@ -20,9 +20,10 @@ from uvicorn.server import ServerState
 from fractile.door.door import Guest
 from fractile.door.places import Place
 from fractile.door.room import Room
+from fractile.door.seldom import Seldom
 from fractile.extender.verbs import USUAL_BODY
 from fractile.extender.verbs import Verb as ExtenderVerb
-from fractile.main.clients import Clients
+from fractile.main.clients import Clients, tell_refused
 from fractile.main.connections import Kept
 from fractile.main.direct import Direct, Find, Verb
 
@@ -70,6 +71,7 @@ class Strangers:
 
     def __init__(self, *, answered: int = 32, untaken: int = 16) -> None:
         self.answered = set[object]()
+        self.refused = Seldom()
         self._most = answered
         self._untaken: dict[Guest, None] = {}
         self._most_untaken = untaken
@@ -178,7 +180,7 @@ class Bounded(Direct):
         if self._allowed or length == 0:
             self._taken_in()
         elif length is None or length > self._limits.thrown_away:
-            self._refuse(413, "this needs a client certificate, and is too large without one")
+            self._refuse_caller(413, "; and its body is too large")
         else:
             self._thrown = True
             self._most = self._limits.head + _AROUND + length
@@ -201,8 +203,7 @@ class Bounded(Direct):
         if self._over:
             return
         if self._thrown:
-            assert self._clients is not None
-            self._refuse(403, self._clients.refusal(None))
+            self._refuse_caller(403)
         elif self._large is not None:
             self._answer_large()
         else:
@@ -295,6 +296,12 @@ class Bounded(Direct):
         self._last = True
         self._over = True
         self._answer(verb.too_large())
+
+    def _refuse_caller(self, status: int, more: str = "") -> None:
+        assert self._clients is not None
+        why = f"{self._clients.refusal(self._caller)}{more}"
+        tell_refused(self._strangers.refused, self.url.decode("ascii", "replace"), self.client, why)
+        self._refuse(status, why)
 
     def _refuse(self, status: int, text: str) -> None:
         self._over = True

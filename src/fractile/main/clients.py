@@ -17,10 +17,12 @@ import msgspec
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fractile.door.seldom import Seldom
 from fractile.errors import SetupError
 from fractile.wire.debug_state import PATH
 
 OPEN = frozenset({"/healthz", "/readyz", "/metrics", PATH})  # the last asks for a token (main.debugging)
+_SHOWN = 200  # characters of a path
 _CALLER = "fractile.caller"  # in the state of a connection
 
 OPEN_TO_ALL = (
@@ -95,16 +97,23 @@ class KnownOnly:
     def __init__(self, app: ASGIApp, clients: Clients) -> None:
         self._app = app
         self._clients = clients
+        self._refused = Seldom()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN or not (why := self._refusal(scope)):
             await self._app(scope, receive, send)
             return
-        log.warning("caller refused path=%r client=%r reason=%r", scope["path"], scope.get("client"), why)
+        tell_refused(self._refused, scope["path"], scope.get("client"), why)
         await PlainTextResponse(f"{why}\n", 403)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str:
         return self._clients.refusal(cast("dict[str, str | None]", scope.get("state", {})).get(_CALLER))
+
+
+def tell_refused(refused: Seldom, path: str, client: object, why: str) -> None:
+    """At most a line in ten seconds, with how many were refused."""
+    if count := refused.happened():
+        log.warning("caller refused path=%r client=%r reason=%r count=%d", path[:_SHOWN], client, why, count)
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:

@@ -47,6 +47,7 @@ class Direct(HttpToolsProtocol):
         self._kept = kept
         self._clients = clients
         self._allowed = False
+        self._caller: str | None = None  # the name in its certificate
         self._verb: Verb | None = None  # whose body is being received
         self._parts: list[bytes] = []
         self._busy = False  # a verb has its body and no answer yet
@@ -60,6 +61,7 @@ class Direct(HttpToolsProtocol):
             self._kept.come(self)
 
     def _is_allowed(self, clients: Clients, caller: Introduced) -> bool:
+        self._caller = caller.name
         self.app_state = {**self.app_state, **caller.state}
         return not clients.refusal(caller.name)
 

@@ -17,6 +17,12 @@ READY = Family("fractile_control_plane_ready", "gauge", "Whether the ledger is r
 OPEN = Family(
     "fractile_control_plane_insecure_open", "gauge", "Whether anybody may call the extender, without a certificate.", ()
 )
+HANDSHAKES = Family(
+    "fractile_control_plane_failed_handshakes",
+    "counter",
+    "TLS handshakes that failed, as with a wrong certificate.",
+    (),
+)
 NODES = Family("fractile_ledger_nodes", "gauge", "Nodes with cards that take pods.", ())
 CARDS = Family("fractile_ledger_cards", "gauge", "Cards and other devices that take pods.", ())
 PODS = Family("fractile_ledger_pods", "gauge", "Pods that hold cards.", ("state",))
@@ -78,6 +84,7 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     ready: bool
     insecure_open: bool = False
+    failed_handshakes: int = 0
     nodes: int
     cards: int
     assumed: int
@@ -131,6 +138,7 @@ def _own(made: Page, figures: ControlPlaneFigures) -> None:
     made.always(CONTROL_PLANE, 1, figures.version)
     made.always(READY, int(figures.ready))
     made.always(OPEN, int(figures.insecure_open))
+    made.always(HANDSHAKES, figures.failed_handshakes)
     made.always(NODES, figures.nodes)
     made.always(CARDS, figures.cards)
     made.always(PODS, figures.assumed, "assumed")
