@@ -143,11 +143,15 @@ async def test_the_node_gets_one_event(tmp_path: Path) -> None:
     assert (event["reason"], event["type"], event["involvedObject"]["kind"]) == (REASON, "Warning", "Node")
 
 
-async def test_what_is_unknown_is_said_and_is_no_warning(tmp_path: Path) -> None:
+async def test_what_is_unknown_is_said_and_is_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     setup, (event,) = await said({}, tmp_path)
     assert setup == Setup("containerd")
     assert event["type"] == "Normal"
-    assert "unknown" in event["message"]
+    assert event["message"].startswith(
+        "the node's container runtime is containerd; whether NVIDIA's runtime is its default is not known; "
+    )
+    assert event["message"] in [r.getMessage() for r in caplog.records], "the log says the same, and no more"
 
 
 async def test_with_simulated_cards_nobody_is_warned(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def read(host: Path, version: str) -> Setup:
 def sentence(setup: Setup) -> tuple[bool, str]:
     """Whether something is to be done, and what it is, for an administrator."""
     said = (
-        f"container runtime {setup.runtime}; NVIDIA's runtime is {_OF_DEFAULT[setup.nvidia]}; "
+        f"the node's container runtime is {setup.runtime}; {_OF_DEFAULT[setup.nvidia]}; "
         f"NVIDIA_VISIBLE_DEVICES of unprivileged containers: {setup.variable}; mode: {setup.mode}"
     )
     if setup.variable == "refused":
@@ -109,9 +109,9 @@ def sentence(setup: Setup) -> tuple[bool, str]:
 
 
 _OF_DEFAULT: dict[Default, str] = {
-    "default": "its default",
-    "not-default": "not its default",
-    "unknown": "its default or not: unknown",
+    "default": "NVIDIA's runtime is its default",
+    "not-default": "NVIDIA's runtime is not its default",
+    "unknown": "whether NVIDIA's runtime is its default is not known",
 }
 
 
@@ -152,7 +152,7 @@ class RuntimeCheck:
         self.setup = await asyncio.to_thread(read, self._host, node.status.node_info.container_runtime_version)
         matters, text = sentence(self.setup)
         warn = matters and self._real
-        log.log(logging.WARNING if warn else logging.INFO, "container runtime %s", text)
+        log.log(logging.WARNING if warn else logging.INFO, "%s", text)
         about = ObjectRef("Node", "", self._node, node.metadata.uid)
         self._events.emit(about, REASON, text, "Warning" if warn else "Normal")
 
