@@ -117,3 +117,57 @@ def test_limits_hold_and_nobody_is_lost_or_counted_twice(steps: list[tuple[str, 
 )
 def test_one_machine_is_one_peer(address: object, peer: str) -> None:
     assert peer_of(address) == peer
+
+
+MANY = Rules(strangers=512, known=0, each=512)
+
+
+def test_of_many_addresses_those_that_never_sent_a_whole_request_go_first() -> None:
+    places = Places(MANY)
+    server = came(places, *["api-server"] * 24)
+    for one in server[:16]:
+        places.touch(one)
+    gone: list[Place] = []
+    for number in range(1400):
+        gone += places.come(Played(f"tenant-{number % 700}"))
+    assert len(gone) == 1400 + 24 - 512
+    assert set(server) <= set(places.all()), "those that it has just opened stay as well"
+
+
+def test_an_address_that_nobody_knows_yet_is_not_the_one_with_most_because_it_opens_a_few() -> None:
+    places = Places(MANY)
+    came(places, *(f"tenant-{n}" for n in range(512)))
+    server = [Played("api-server") for _ in range(8)]
+    for one in server:
+        places.come(one)
+    for number in range(500):
+        places.come(Played(f"late-{number}"))
+    assert set(server) <= set(places.all())
+
+
+def test_newcomers_have_room_when_all_others_have_sent_requests() -> None:
+    places = Places(MANY)
+    for one in came(places, *(f"tenant-{n}" for n in range(512))):
+        places.touch(one)
+    server = Played("api-server")
+    places.come(server)
+    for number in range(127):
+        places.come(Played(f"late-{number}"))
+    assert server in places.all()
+
+
+def test_a_whole_request_does_not_let_one_address_have_all_places() -> None:
+    places = Places(MANY)
+    alone, *flood = came(places, "alone", *["flood"] * 511)
+    places.touch(flood[0])
+    assert places.come(Played("other")) == [flood[1]]
+    assert alone in places.all()
+
+
+def test_the_newcomer_stays_among_addresses_of_known_callers() -> None:
+    places = Places(RULES)
+    first = came(places, "a", "b")
+    for one in first:
+        places.introduce(one)
+    (oldest, *_) = came(places, "a", "a", "b", "b")
+    assert places.come(Played("stranger")) == [oldest]

@@ -215,3 +215,47 @@ async def test_many_slow_requests_of_unusual_size_keep_nobody_out(context: ssl.S
         assert (await late.ask(review(pod)))[0] == 200
         for one in (*held, late):
             one.close()
+
+
+HALF = b"POST /admission/mutate HTTP/1.1\r\nhost: x\r\ncontent-length: 6000\r\n\r\n{"
+
+
+async def _half_a_request(port: int, address: str) -> None:
+    """One address, one request that never ends, again as soon as it is dropped."""
+    while True:
+        with contextlib.suppress(OSError, TimeoutError):
+            opening = asyncio.open_connection("127.0.0.1", port, ssl=CLIENT, local_addr=(address, 0))
+            reader, writer = await asyncio.wait_for(opening, 20)
+            writer.write(HALF)
+            try:
+                await reader.read()
+            finally:
+                writer.transport.abort()
+        await asyncio.sleep(2)  # of a machine with two cores the flood takes a part, not all
+
+
+async def test_more_addresses_with_half_a_request_than_there_are_places_cost_the_api_server_no_review(
+    context: ssl.SSLContext,
+) -> None:
+    async def ask(port: int) -> list[int]:
+        """Reviews on connections that are kept for a few, as the API server keeps them."""
+        found: list[int] = []
+        for _ in range(3):
+            connection = await connect(port)
+            for _ in range(3):
+                found.append((await connection.ask(BODY))[0])
+                await asyncio.sleep(0.05)
+            connection.close()
+        return found
+
+    async with opened(context, bounds=Bounds(seconds=60)) as port:
+        addresses = [f"127.{1 + n // 250}.7.{1 + n % 250}" for n in range(700)]
+        flood = [asyncio.create_task(_half_a_request(port, address)) for address in addresses]
+        await asyncio.sleep(4)
+        try:
+            found = await asyncio.gather(*(ask(port) for _ in range(8)), return_exceptions=True)
+        finally:
+            for one in flood:
+                one.cancel()
+            await asyncio.gather(*flood, return_exceptions=True)
+    assert found == [[200] * 9] * 8

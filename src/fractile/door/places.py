@@ -1,16 +1,25 @@
 """Who is dropped when too many are connected: never the one that has just come, so there is always a way in.
 
 A connection is a stranger until its protocol says that the caller has shown a certificate. Strangers are dropped before
-known callers, and among them the one that has been silent longest, of the address that has most connections: a peer
-that opens thousands competes with nobody but itself. Addresses from which a known caller came lately come last of all.
-Every request that arrives whole makes its connection the youngest again.
+known callers, in this order:
+
+1. of an address that has more connections than its share, the one that has been silent longest: a peer that opens
+   thousands competes with nobody but itself. A few are everybody's share, a quarter of all that of an address from
+   which a whole request has come lately: the API server has many at the same time.
+2. the oldest one over which no whole request has come, of an address from which none has come lately if there is one:
+   many peers that say half a sentence each compete among themselves. Some are left alone, as each newcomer is one.
+3. the one that has been silent longest, of the address that has most.
+
+Addresses from which a known caller came lately come last of all.
 """
 
 import ipaddress
 
 import msgspec
 
-_REMEMBERED = 64  # addresses of known callers
+_REMEMBERED = 64  # addresses of known callers, and as many from which a whole request has come
+_FEW = 32  # so many addresses have room for their share
+_SOME = 4  # the part of all that one address may have, and that is kept for newcomers: one over this
 _SUBNET = 64  # bits of an IPv6 address: one machine has all addresses of such a network
 
 
@@ -43,6 +52,8 @@ class Places:
         self._strangers: dict[str, dict[Place, None]] = {}  # by peer, the one that has been silent longest first
         self._known: dict[Place, None] = {}
         self._homes: dict[str, None] = {}  # addresses of known callers, the latest last
+        self._asked: dict[str, None] = {}  # addresses from which a whole request has come, the latest last
+        self._fresh: dict[Place, None] = {}  # strangers over which none has come, the oldest first
         self._count = 0
 
     @property
@@ -57,10 +68,11 @@ class Places:
         """Take a place as a stranger."""
         group = self._strangers.setdefault(place.peer, {})
         group[place] = None
+        self._fresh[place] = None
         self._count += 1
         if len(group) > self._rules.each:
-            return [self._oldest(group)]
-        return [self._next()] if self._count > self._rules.strangers else []
+            return [self._gone(next(iter(group)))]
+        return [self._gone(self._next(place))] if self._count > self._rules.strangers else []
 
     def is_home(self, peer: str) -> bool:
         """Whether a known caller came from there lately."""
@@ -72,7 +84,7 @@ class Places:
             return []
         place.is_known = True
         self._known[place] = None
-        self._remember(place.peer)
+        _remember(self._homes, place.peer)
         if len(self._known) <= self._rules.known:
             return []
         first = next(iter(self._known))
@@ -82,9 +94,13 @@ class Places:
     def touch(self, place: Place) -> None:
         """A whole request has come over it."""
         group = self._known if place.is_known else self._strangers.get(place.peer, {})
-        if place in group:
-            del group[place]
-            group[place] = None
+        if place not in group:
+            return
+        del group[place]
+        group[place] = None
+        if not place.is_known:
+            self._fresh.pop(place, None)
+            _remember(self._asked, place.peer)
 
     def leave(self, place: Place) -> None:
         """It is closed; may be said again."""
@@ -96,32 +112,57 @@ class Places:
 
     def oldest(self) -> Place | None:
         """The stranger that would have to go next; it has left already."""
-        return self._next() if self._strangers else None
+        return self._gone(self._next()) if self._strangers else None
 
-    def _next(self) -> Place:
-        peer = max(self._strangers, key=lambda peer: (peer not in self._homes, len(self._strangers[peer])))
-        return self._oldest(self._strangers[peer])
+    def _next(self, newest: Place | None = None) -> Place:
+        """The one that has to go; never the newest. This is done for every connection of a flood."""
+        if (crowd := self._crowd()) is not None:
+            return next(iter(crowd))
+        if len(self._fresh) > self._rules.strangers // _SOME and (fresh := self._unproven(newest)) is not None:
+            return fresh
+        others = [(peer, group) for peer, group in self._strangers.items() if len(group) > 1 or newest not in group]
+        _, group = max(others, key=lambda one: (one[0] not in self._homes, len(one[1])))
+        return next(iter(group))
 
-    def _remember(self, peer: str) -> None:
-        self._homes.pop(peer, None)
-        self._homes[peer] = None
-        if len(self._homes) > _REMEMBERED:
-            del self._homes[next(iter(self._homes))]
+    def _crowd(self) -> dict[Place, None] | None:
+        """Connections of the address that has most beyond its share; of two or more the newest is not the first."""
+        few, many = (max(1, self._rules.strangers // part) for part in (_FEW, _SOME))
+        crowds = [peer for peer, group in self._strangers.items() if len(group) > few and peer not in self._homes]
+        beyond = {peer: len(self._strangers[peer]) - (many if peer in self._asked else few) for peer in crowds}
+        most = max(beyond, key=beyond.__getitem__, default=None)
+        return self._strangers[most] if most is not None and beyond[most] > 0 else None
 
-    def _oldest(self, group: dict[Place, None]) -> Place:
-        first = next(iter(group))
-        self._remove_stranger(first)
+    def _unproven(self, newest: Place | None) -> Place | None:
+        first = None
+        for place in self._fresh:
+            if place is newest or place.peer in self._homes:
+                continue
+            if place.peer not in self._asked:
+                return place
+            first = first or place
         return first
+
+    def _gone(self, place: Place) -> Place:
+        self._remove_stranger(place)
+        return place
 
     def _remove_stranger(self, place: Place) -> bool:
         group = self._strangers.get(place.peer, {})
         if place not in group:
             return False
         del group[place]
+        self._fresh.pop(place, None)
         self._count -= 1
         if not group:
             del self._strangers[place.peer]
         return True
+
+
+def _remember(addresses: dict[str, None], peer: str) -> None:
+    addresses.pop(peer, None)
+    addresses[peer] = None
+    if len(addresses) > _REMEMBERED:
+        del addresses[next(iter(addresses))]
 
 
 def peer_of(address: object) -> str:
