@@ -63,10 +63,10 @@ def phases(cluster: LocalCluster, node: str) -> set[tuple[str, str]]:
     return {(o["status"].get("phase", ""), o["status"].get("reason", "")) for o in found["items"]}
 
 
-def used(cluster: LocalCluster, node: str) -> int:
-    """How many containers hold a part of the node's devices."""
+def used(cluster: LocalCluster, node: str, field: str = "used") -> int:
+    """How many containers hold a part of the node's devices; ``departed``: those of pods that are gone."""
     found = json.loads(cluster.kubectl("get", "extendedresources", "-l", f"fractile.dev/node={node}", "-o", "json"))
-    return sum(o["status"].get("used", {}).get("slices", 0) for o in found["items"])
+    return sum((o["status"].get(field) or {}).get("slices", 0) for o in found["items"])
 
 
 def fractile(cluster: LocalCluster, *args: str) -> str:
@@ -177,9 +177,12 @@ def test_devices_of_a_node_that_goes_away_are_lost_until_it_is_back(cluster: Loc
         work.wait_until(30, "the capacity to go", lambda: units(cluster, AWAY) == (None, None))
         # The agent lives: it says what its cards hold, and leaves it to the control plane that they are lost.
         cluster.kubectl("-n", work.namespace, "delete", "pod", "there", "--grace-period=0", "--force", "--wait=false")
-        work.wait_until(30, "who holds it to be said", lambda: used(cluster, AWAY) == 0)
+        # Nobody ends the container, so what it was given is not free, although its pod is gone.
+        work.wait_until(30, "the deleted pod to be named", lambda: used(cluster, AWAY, "departed") == 1)
+        assert used(cluster, AWAY) == 1
         assert phases(cluster, AWAY) == {("Lost", "NodeLost")}
     finally:
         cluster.kill(f"{AWAY}/kubelet", signal.SIGCONT)
+    work.wait_until(90, "the container to end", lambda: used(cluster, AWAY) == used(cluster, AWAY, "departed") == 0)
     work.wait_until(90, "the devices to return", lambda: phases(cluster, AWAY) == {("Available", "")})
     work.wait_until(30, "the capacity", lambda: units(cluster, AWAY) == ("6", "6"))
