@@ -489,5 +489,5 @@ def test_pods_that_are_gone_leave_nothing_behind(ledger: Ledger) -> None:
     for uid in (uids[2], uids[0], uids[3], uids[1]):
         ledger.release(uid)
     assert free(ledger) == [FULL, FULL]
-    assert ledger._sharing == {}  # pyright: ignore[reportPrivateUsage]
-    assert ledger._held == {}  # pyright: ignore[reportPrivateUsage]
+    assert ledger._sharing == {}  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
+    assert ledger._held == {}  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else

@@ -92,7 +92,7 @@ def test_changes_of_nodes_without_cards_are_changes_of_no_row(ledger: Ledger) ->
 
 def rows(live: Live, ledger: Ledger, known: NodeTotals, *, after: tuple[int, int]) -> list[int]:
     """Those that are worked out again for what changed since so many changes of cards and nodes."""
-    found = live._rows(*after)  # pyright: ignore[reportPrivateUsage]
+    found = live._rows(*after)  # pyright: ignore[reportPrivateUsage]  # ``follow`` hides rows that are equal
     assert (ledger.arrays.changes, known.changes) > after
     return found.tolist()
 

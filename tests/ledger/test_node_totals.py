@@ -92,7 +92,7 @@ def test_a_node_that_can_give_something_else_is_a_change(totals: NodeTotals, oth
 def test_equal_wishes_of_many_pods_are_one_object(totals: NodeTotals) -> None:
     for number in range(3):
         totals.put_pod(PodUID(f"p{number}"), A, Wish(500, 100, whole=2))
-    known = {id(wish) for _, wish in totals._pods.values()}  # pyright: ignore[reportPrivateUsage]
+    known = {id(wish) for _, wish in totals._pods.values()}  # pyright: ignore[reportPrivateUsage]  # sharing is about memory alone
     assert len(known) == 1
 
 
@@ -142,7 +142,7 @@ def test_nodes_that_came_and_went_leave_their_rows_to_others() -> None:
     for number in range(500):
         totals.put_node(NodeName(f"n{number}"), SOME)
         totals.drop_node(NodeName(f"n{number}"))
-    assert len(totals._table) == 64  # pyright: ignore[reportPrivateUsage]
+    assert len(totals._table) == 64  # pyright: ignore[reportPrivateUsage]  # its size is about memory alone
 
 
 @pytest.mark.parametrize("rows", [64, 128, 256])
@@ -150,9 +150,9 @@ def test_the_table_grows_when_every_row_is_in_use(rows: int) -> None:
     totals = NodeTotals()
     for number in range(1, rows):
         totals.put_node(NodeName(f"n{number}"), SOME)
-    assert len(totals._table) == rows  # pyright: ignore[reportPrivateUsage]
+    assert len(totals._table) == rows  # pyright: ignore[reportPrivateUsage]  # its size is about memory alone
     totals.put_node(NodeName("one more"), SOME)
-    assert len(totals._table) == 2 * rows  # pyright: ignore[reportPrivateUsage]
+    assert len(totals._table) == 2 * rows  # pyright: ignore[reportPrivateUsage]  # its size is about memory alone
 
 
 def test_the_first_changes_are_known() -> None:

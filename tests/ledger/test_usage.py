@@ -135,7 +135,7 @@ def test_cards_and_holds_that_are_gone_leave_nothing_behind(usage: Usage) -> Non
     hold(usage, part(300), sign=-1)
     for uuid in (FIRST, SECOND):
         usage.drop_card(uuid)
-    assert (usage._on, usage._cards, usage._holds) == ({}, {}, {})  # pyright: ignore[reportPrivateUsage]
+    assert (usage._on, usage._cards, usage._holds) == ({}, {}, {})  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
 
 
 # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -302,12 +302,12 @@ def test_what_a_namespace_would_hold_counts_exactly(usage: Usage, more: int, *, 
 def test_which_limits_name_a_model_is_found_out_once(usage: Usage) -> None:
     usage.limit(TWO)
     usage.allowance(asked())
-    known = usage._named["team"]  # pyright: ignore[reportPrivateUsage]
+    known = usage._named["team"]  # pyright: ignore[reportPrivateUsage]  # kept names are about time alone
     assert known == {T4: (0,)}
     usage.allowance(asked())
-    assert usage._named["team"] is known  # pyright: ignore[reportPrivateUsage]
+    assert usage._named["team"] is known  # pyright: ignore[reportPrivateUsage]  # kept names are about time alone
     usage.limit(TWO)
-    assert usage._named == {}  # pyright: ignore[reportPrivateUsage]
+    assert usage._named == {}  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
 
 
 def test_a_quota_is_what_it_was_told_last(usage: Usage) -> None:

@@ -106,7 +106,7 @@ def test_what_is_withheld_of_a_card_that_is_not_known_counts_once_it_is_reported
 def test_the_audit_finds_what_is_withheld_and_not_charged(ledger: Ledger) -> None:
     ledger.withhold(FIRST, less(1000))
     assert ledger.audit() == []
-    ledger._withheld[FIRST] = less(999)  # pyright: ignore[reportPrivateUsage]
+    ledger._withheld[FIRST] = less(999)  # pyright: ignore[reportPrivateUsage]  # the audit must find it
     assert ledger.audit() == [FIRST]
 
 
@@ -267,13 +267,13 @@ def test_the_audit_names_cards_in_their_order(ledger: Ledger) -> None:
 def test_the_audit_finds_a_total_of_a_card_that_is_not_reported(ledger: Ledger) -> None:
     ledger.observe(A, on_card(0, 10, node="n3"))
     assert ledger.audit() == []
-    held = ledger._held[card_uuid("n3", 0)]  # pyright: ignore[reportPrivateUsage]
+    held = ledger._held[card_uuid("n3", 0)]  # pyright: ignore[reportPrivateUsage]  # the audit must find it
     held.size += 1
     assert ledger.audit() == [card_uuid("n3", 0)]
     held.size -= 1
-    ledger._held[card_uuid("n3", 1)] = held  # pyright: ignore[reportPrivateUsage]
+    ledger._held[card_uuid("n3", 1)] = held  # pyright: ignore[reportPrivateUsage]  # the audit must find it
     assert ledger.audit() == [card_uuid("n3", 1)]
-    ledger._held.clear()  # pyright: ignore[reportPrivateUsage]
+    ledger._held.clear()  # pyright: ignore[reportPrivateUsage]  # the audit must find it
     assert ledger.audit() == [card_uuid("n3", 0)]
 
 
@@ -335,16 +335,24 @@ def test_a_move_is_settled_when_a_watch_shows_it(ledger: Ledger) -> None:
 
 def test_a_pod_that_was_not_moved_after_all_holds_what_it_held(ledger: Ledger) -> None:
     ledger.observe(A, on_card(0, 100))
-    assert ledger.move(A, on_card(1, 100)) is None
-    assert not ledger.stayed(A, on_card(0, 101)), "more than it has"
-    assert not ledger.stayed(A, on_card(0, 100, node="n2")), "a card of which it has nothing"
-    assert ledger.stayed(A, on_card(0, 100))
+    assert not ledger.stayed(A, on_card(0, 100), version=8), "it does not move"
+    assert ledger.move(A, on_card(1, 100), version=7) is None
+    assert not ledger.stayed(A, on_card(0, 100), version=7), "the move may still be stored"
+    assert not ledger.stayed(A, on_card(1, 100), version=8), "it was moved"
+    assert not ledger.stayed(A, on_card(0, 101), version=8), "more than it has"
+    assert not ledger.stayed(A, on_card(0, 100, node="n2"), version=8), "a card of which it has nothing"
+    assert ledger.stayed(A, on_card(0, 100), version=8)
     entry = ledger.entry(A)
     assert entry is not None
     assert (entry.placement, entry.moving) == (on_card(0, 100), False)
     assert [memory for memory, _, _ in free(ledger)] == [FULL - 100, FULL]
-    assert not ledger.stayed(A, on_card(0, 100)), "it moves no longer"
-    assert not ledger.stayed(B, on_card(0, 100)), "it holds nothing"
+    assert not ledger.stayed(B, on_card(0, 100), version=8), "it holds nothing"
+
+
+def test_a_move_of_which_no_version_is_known_is_not_over(ledger: Ledger) -> None:
+    ledger.observe(A, on_card(0, 100))
+    assert ledger.move(A, on_card(1, 100)) is None
+    assert not ledger.stayed(A, on_card(0, 100), version=8)
 
 
 def test_a_pod_moves_to_reported_cards_only(ledger: Ledger) -> None:

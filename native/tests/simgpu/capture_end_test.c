@@ -37,15 +37,22 @@ static void a_context_that_is_destroyed_ends_the_captures_of_its_streams(void)
     EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
-/* Whoever was drawn into it captures no more either. */
-static void a_stream_that_was_drawn_in_is_free_again(void)
+/* A new stream that waits for what the other one captures, and so is captured with it. */
+static CUstream drawn_into(CUstream first)
 {
     CUevent e;
-    CUgraph g;
-    CUstream first = capturing_stream(), second = new_stream();
+    CUstream second = new_stream();
     EXPECT_EQ(cuEventCreate(&e, 2), CUDA_SUCCESS);
     EXPECT_EQ(cuEventRecord(e, first), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamWaitEvent(second, e, 0), CUDA_SUCCESS);
+    return second;
+}
+
+/* A stream that was drawn into the capture captures no more either. */
+static void a_stream_that_was_drawn_in_is_free_again(void)
+{
+    CUgraph g;
+    CUstream first = capturing_stream(), second = drawn_into(first);
     EXPECT_EQ(cuStreamDestroy_v2(first), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamBeginCapture_v2(second, RELAXED), CUDA_SUCCESS);
     EXPECT_EQ(cuStreamEndCapture(second, &g), CUDA_SUCCESS);
@@ -55,12 +62,8 @@ static void a_stream_that_was_drawn_in_is_free_again(void)
 
 static void the_capture_goes_on_where_a_stream_that_was_drawn_in_is_destroyed(void)
 {
-    CUevent e;
     CUgraph g;
-    CUstream first = capturing_stream(), second = new_stream();
-    EXPECT_EQ(cuEventCreate(&e, 2), CUDA_SUCCESS);
-    EXPECT_EQ(cuEventRecord(e, first), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamWaitEvent(second, e, 0), CUDA_SUCCESS);
+    CUstream first = capturing_stream(), second = drawn_into(first);
     EXPECT_EQ(cuStreamDestroy_v2(second), CUDA_SUCCESS);
     EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     EXPECT_EQ(cuStreamEndCapture(first, &g), CUDA_SUCCESS);

@@ -56,7 +56,6 @@ class Repair:
         self._wall_ns = wall_ns
         self._pods: dict[PodUID, Pod] = {}  # the newest state of each
         self._refused: dict[PodUID, str] = {}  # pods whose cards are taken -> what their owner was told
-        self._decided: dict[PodUID, int] = {}  # pods that are moving -> the version of the pod that the write names
         self._work = asyncio.Event()
 
     def request(self, pod: Pod) -> None:
@@ -94,7 +93,7 @@ class Repair:
             if pod.metadata.uid != uid or entry is None or not isinstance(request, PodRequest):
                 return self._done(uid)  # finished meanwhile
             # 2. Move the hold to what kubelet chose, if the agent has said so, it makes sense, and there is room.
-            self._stay(uid, pod, entry)
+            self._end_move(uid, pod)
             wrong = self._move(uid, pod, request, self._ledger.entry(uid) or entry)
             if wrong:
                 return self._told(uid, pod, wrong)
@@ -111,29 +110,21 @@ class Repair:
         if choice is None or choice == entry.placement:
             return None
         wrong = self._barred(request, entry.placement, choice)
-        refusal = None if wrong else self._ledger.move(uid, choice)
-        if not wrong and refusal is None:
-            self._decided[uid] = _version(pod)
+        refusal = None if wrong else self._ledger.move(uid, choice, version=_version(pod))
         return wrong or (refusal.message if refusal else None)
 
-    def _stay(self, uid: PodUID, pod: Pod, entry: Entry) -> None:
-        """A pod whose move can no longer be stored, since a later version of it shows the placement before, holds only
-        that. Else the card that it did not get stays charged for as long as no other choice of kubelet's has room."""
-        if not entry.moving or _version(pod) <= self._decided.get(uid, _version(pod)):
-            return
+    def _end_move(self, uid: PodUID, pod: Pod) -> None:
+        """Where this version of the pod shows that its move was not stored, and can no longer be."""
         text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
         try:
             shown = placement.decode(text) if text is not None else None
         except WireError:  # it was edited; the next write puts it right
             return
-        if shown is not None and shown != entry.placement:
-            self._ledger.stayed(uid, shown)
+        if shown is not None:
+            self._ledger.stayed(uid, shown, version=_version(pod))
 
     def _done(self, uid: PodUID) -> bool:
         self._refused.pop(uid, None)
-        entry = self._ledger.entry(uid)
-        if entry is None or not entry.moving:
-            self._decided.pop(uid, None)
         return True
 
     def _told(self, uid: PodUID, pod: Pod, reason: str) -> bool:

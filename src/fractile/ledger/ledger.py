@@ -54,7 +54,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds, or since when an answer about it
     is waited for. ``sent``: a write that binds the pod there may be on its way, so that no guess may end the hold.
     ``moving``: the API server may still show the placement before, whose cards are charged too. ``rank``: who gives way
-    if the cards were promised twice."""
+    if the cards were promised twice. ``decided``: the version of the pod that its move's write names; 0: not known.
+    """
 
     state: State
     placement: Placement
@@ -64,6 +65,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     sent: bool = False
     moving: bool = False
     rank: Rank = LAST
+    decided: int = 0
 
 
 class _Conflict(msgspec.Struct, frozen=True, gc=False):
@@ -283,9 +285,10 @@ class Ledger:
         found, self._displaced = self._displaced, []
         return found
 
-    def move(self, uid: PodUID, placement: Placement) -> Refusal | None:
+    def move(self, uid: PodUID, placement: Placement, *, version: int = 0) -> Refusal | None:
         """Put a known pod on other cards; a refusal leaves it where it was. Until ``moved``, the API server may show
-        either placement, so the cards of both are charged."""
+        either placement, so the cards of both are charged. ``version``: of the pod, which the write will name; 0: not
+        known."""
         entry = self._entries.get(uid)
         if entry is None:
             return Refusal(Code.GONE, "the pod holds no placement")
@@ -302,7 +305,9 @@ class Ledger:
         )
         if refusal is None:
             both = larger(entry.charges, cost)
-            entry = msgspec.structs.replace(entry, placement=placement, charges=both, since=self._clock(), moving=True)
+            entry = msgspec.structs.replace(
+                entry, placement=placement, charges=both, since=self._clock(), moving=True, decided=version
+            )
         self._restore(uid, entry)
         return refusal
 
@@ -315,11 +320,14 @@ class Ledger:
         self._restore(uid, msgspec.structs.replace(entry, charges=charges(entry.placement), moving=False))
         return True
 
-    def stayed(self, uid: PodUID, placement: Placement) -> bool:
-        """A pod that was to be moved is where the API server shows it, for good; whether that frees anything. Only a
-        placement whose cards are charged already counts."""
+    def stayed(self, uid: PodUID, placement: Placement, *, version: int) -> bool:
+        """This version of the pod has this placement. When it is later than the one that the move's write names, the
+        move can no longer be stored and is over: the card that the pod did not get would else stay charged for as long
+        as kubelet's next choice has no room. Whether it is over; only a placement that is charged already counts."""
         entry = self._entries.get(uid)
-        if entry is None or not entry.moving or larger(entry.charges, charges(placement)) != entry.charges:
+        if entry is None or not entry.moving or not 0 < entry.decided < version or placement == entry.placement:
+            return False
+        if larger(entry.charges, charges(placement)) != entry.charges:
             return False
         self._leave(uid)
         kept = msgspec.structs.replace(entry, placement=placement, charges=charges(placement), moving=False)
