@@ -66,7 +66,8 @@ def phases(cluster: LocalCluster, node: str) -> set[tuple[str, str]]:
 def used(cluster: LocalCluster, node: str, field: str = "used") -> int:
     """How many containers hold a part of the node's devices; ``departed``: those of pods that are gone."""
     found = json.loads(cluster.kubectl("get", "extendedresources", "-l", f"fractile.dev/node={node}", "-o", "json"))
-    return sum((o["status"].get(field) or {}).get("slices", 0) for o in found["items"])
+    held: list[dict[str, Any] | None] = [o["status"].get(field) for o in found["items"]]
+    return sum(one.get("slices", 0) for one in held if one is not None)
 
 
 def fractile(cluster: LocalCluster, *args: str) -> str:

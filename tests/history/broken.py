@@ -94,8 +94,8 @@ class _DoubtsEarly(Doubt):
 class _MovesAtOnce(Ledger):
     """The card before is free before the API server shows the one after."""
 
-    def move(self, uid: PodUID, placement: Placement) -> Refusal | None:
-        refusal = super().move(uid, placement)
+    def move(self, uid: PodUID, placement: Placement, *, version: int = 0) -> Refusal | None:
+        refusal = super().move(uid, placement, version=version)
         self.moved(uid)
         return refusal
 
@@ -107,7 +107,7 @@ class _TrustsTheSick(Ledger):
         place = self._places.get(uuid)
         return None if place is None else (place.node, place.card)
 
-    def move(self, uid: PodUID, placement: Placement) -> Refusal | None:
+    def move(self, uid: PodUID, placement: Placement, *, version: int = 0) -> Refusal | None:
         entry = self._entries.get(uid)
         if entry is None:
             return None
