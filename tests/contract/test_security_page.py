@@ -35,7 +35,7 @@ ATTEMPTS = {
         "test_security_agent::test_it_evicts_nobody_by_the_eviction_api",
         "test_security_agent::test_a_token_without_a_node_changes_and_deletes_no_pod",
     ),
-    "a pod that a controller makes": (
+    "one of Fractile's annotations in a pod template": (
         "test_security_tenants::test_controllers_make_no_pod_from_a_template_with_a_placement",
     ),
     "annotations of other tools": (
@@ -74,7 +74,7 @@ ATTEMPTS = {
     "annotation `fractile.dev/isolation": (
         "tests.agent.test_enforce::test_isolation_is_off_only_by_an_administrators_word",
     ),
-    "mounts, devices and `terminationMessagePath`": (
+    "in a pod with GPUs, a mount, a device or a `terminationMessagePath`": (
         "test_container_policy::test_nothing_is_mounted_where_the_library_and_its_limits_are",
         "test_container_policy::test_an_ephemeral_container_is_judged_too",
     ),
