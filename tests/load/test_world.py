@@ -6,8 +6,8 @@ from fractile.control.waiting import WaitingPods
 from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.objects import Node, Pod
 from tests.builders import cluster
-from tests.load.scenarios import BY_NAME, ON_REQUEST, TABLE
-from tests.load.world import CARDS, UNIT, Stored, cells, node_name, objects
+from tests.load.scenarios import BY_NAME, ON_REQUEST, SIZES, TABLE
+from tests.load.world import CARD, CARDS, UNIT, Stored, cells, node_name, objects
 
 NODES, RUNNING = 5, 36
 
@@ -58,6 +58,15 @@ def test_nodes_are_ready_and_show_what_their_cards_are_worth(stored: list[Stored
 def test_more_pods_than_there_is_room_for_are_refused():
     with pytest.raises(ValueError, match="give more nodes"):
         list(cells(1, 1000))
+
+
+def test_pods_may_fill_half_of_the_cards_and_no_card_twice():
+    most = NODES * CARDS * CARD // 2 * len(SIZES) // sum(SIZES)
+    filled: dict[tuple[int, int], int] = {}
+    for node, slot, gib in cells(NODES, most):
+        filled[node, slot] = filled.get((node, slot), 0) + gib
+    assert len(filled) > NODES * CARDS // 2
+    assert max(filled.values()) <= CARD
 
 
 def test_rows_are_told_apart_and_compared_with_rows_that_there_are():

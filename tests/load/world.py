@@ -59,7 +59,7 @@ def cells(nodes: int, running: int) -> Iterator[tuple[int, int, int]]:
     """Node, slot and GiB of each running pod: cards at random, each as long as it has room."""
     rng = random.Random(1)
     free = [CARD] * (nodes * CARDS)
-    if running * max(SIZES) > sum(free) // 2:
+    if running * sum(SIZES) > len(SIZES) * sum(free) // 2:
         raise ValueError(f"{running} pods fill more than half of {nodes} nodes; give more nodes or fewer pods")
     for number in range(running):
         gib = SIZES[number % len(SIZES)]
