@@ -57,6 +57,7 @@ def play(
     server.policy = parts is None or parts.policy
     nodes = [f"n{i}" for i in range(rng.choice((1, 2, 3)))]
     replicas = [Replica(kernel, server, f"r{i}", parts or Parts()) for i in range(rng.choice((1, 2, 3)))]
+    weather.unsure = rng.choice((0.0, 0.0, 0.0, 50.0))
     players = Players(kernel, store, server, replicas, nodes, chance)
     for each in shapes.classes():
         store.create(CLASSES, each["metadata"]["name"], each)

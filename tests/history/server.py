@@ -46,9 +46,11 @@ class Chance:
 
 
 class Weather(msgspec.Struct, kw_only=True):
-    """``until``: by kind of trouble, in the kernel's time. ``bad``: of a hundred calls so many have their own."""
+    """``until``: by kind of trouble, in the kernel's time. ``bad``: of a hundred calls so many have their own.
+    ``unsure``: of a hundred Bindings so many are answered with 500 and stored later all the same."""
 
     bad: float = 5.0
+    unsure: float = 0.0
     lag: float = 0.05  # seconds, of a watch, on average
     until: dict[str, float]
 
@@ -125,6 +127,8 @@ class Server:
             return "cut"
         if call.writes and self.weather.has("full", now):
             return "full"
+        if call.binds and self.chance.unit(f"{what} unsure") * 100 < self.weather.unsure:
+            return "timed out"
         draw = self.chance.unit(what) * 100
         if draw >= self.weather.bad:
             return ""
@@ -255,6 +259,7 @@ class Call:
         self.dead = dead
         self.gone = False
         self.writes = request.method != "GET"
+        self.binds = request.path.endswith("/binding")
         self.result: asyncio.Future[tuple[int, bytes]] = machine.create_future()
 
     def answer(self, code: int, body: bytes) -> None:

@@ -33,7 +33,16 @@ def test_a_hundred_thousand_operations_break_no_promise() -> None:
 
 @pytest.mark.timeout(_SLOW)
 @pytest.mark.parametrize(
-    "name", ["charges half", "trusts sick cards", "moves at once", "loses deletions", "doubts early"]
+    "name",
+    [
+        "charges half",
+        "trusts sick cards",
+        "moves at once",
+        "loses deletions",
+        "doubts early",
+        "forgets when the node changes",
+        "forgets what had no answer",
+    ],
 )
 def test_the_model_finds_what_is_broken_on_purpose(name: str) -> None:
     code, said = model("--broken", name, "--ops", "400000", "--seeds", "200")

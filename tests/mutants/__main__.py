@@ -5,6 +5,7 @@ reason in ``survivors.toml``.
 """
 
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -34,7 +35,7 @@ def main(only: tuple[str, ...], bar: float, children: int, out: Path) -> None:
 
 
 def _judge(group: Modules, folder: Path, known: dict[survivors.Change, str], *, bar: float, children: int) -> bool:
-    began = time.monotonic()
+    began, before = time.monotonic(), _processor()
     try:
         found = mutate(group, folder, children=children)
     except Unfinished as error:
@@ -46,11 +47,17 @@ def _judge(group: Modules, folder: Path, known: dict[survivors.Change, str], *, 
     _report(folder, missing)
     _say(
         f"{group.name}: mutants={found.total} killed={killed:.1f}% survived={len(missing)} listed={len(listed)} "
-        f"{_counts(found)} seconds={time.monotonic() - began:.0f}"
+        f"{_counts(found)} seconds={time.monotonic() - began:.0f} processor={_processor() - before:.0f}"
     )
     if missing:
         _say(f"  survivors, as entries for survivors.toml: {folder / 'survivors.toml'}")
     return killed >= bar
+
+
+def _processor() -> float:
+    """Seconds of processor time of all that has run and ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _counts(found: Found) -> str:
