@@ -282,6 +282,39 @@ def test_an_agent_puts_nothing_of_any_length_into_the_metadata_of_its_devices(
         assert "an administrator's to set" in refusal(people.agent, *APPLY, stdin=forged)
 
 
+def owner(uid: str, kind: str = "Node", name: str = "n1") -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"ownerReferences": [owner(f"{n}") for n in range(2)]}, id="two nodes"),
+        pytest.param({"ownerReferences": [owner("x" * 65)]}, id="a long uid"),
+        pytest.param({"ownerReferences": [owner("1", name="n2")]}, id="another node"),
+        pytest.param({"ownerReferences": [owner("1", kind="Pod")]}, id="a pod"),
+        pytest.param({"generateName": "evil-"}, id="a generateName"),
+    ],
+)
+def test_a_device_belongs_to_its_node_and_to_nothing_else(people: People, card: str, metadata: dict[str, Any]) -> None:
+    for name in (card, "gpu-new"):
+        forged = written("n1") if name == card else other(name, "n1", deviceID="GPU-new")
+        forged["metadata"] |= metadata
+        assert "one owner, the Node that they are on" in refusal(people.agent, *APPLY, stdin=forged)
+
+
+def test_the_owner_of_a_device_is_made_again_with_its_node(people: People, card: str) -> None:
+    """Beside one that an administrator gave it."""
+    more = json.dumps({"metadata": {"ownerReferences": [owner("9", kind="ConfigMap", name="mine")]}})
+    people.admin("patch", "er", card, "--type=merge", "-p", more)
+    for uid in ("1", "2"):
+        mine = written("n1")
+        mine["metadata"]["ownerReferences"] = [owner(uid)]
+        people.agent(*APPLY, stdin=mine)
+    found = json.loads(people.admin("get", "er", card, "-o", "json"))["metadata"]["ownerReferences"]
+    assert {o["uid"] for o in found} == {"2", "9"}
+
+
 def test_what_an_administrator_wrote_there_keeps_no_agent_from_its_device(people: People, card: str) -> None:
     people.admin("label", "er", card, "rack=r1")
     people.admin("annotate", "er", card, f"note={'x' * 1000}")

@@ -175,6 +175,7 @@ CHANGES = {
     "all annotations": {"metadata": {"annotations": None}},
     "an annotation beside its own": {"metadata": {"annotations": {isolation.STATE: "off: x", "evil": "yes"}}},
     "a finalizer": {"metadata": {"finalizers": ["example.com/never"]}},
+    "a prefix of names": {"metadata": {"generateName": "evil-"}},
     "an owner": {
         "metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "x", "uid": "1"}]},
     },
