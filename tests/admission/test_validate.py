@@ -148,9 +148,16 @@ def test_a_pod_that_names_its_node_is_refused_unless_it_is_the_picture_of_a_stat
     assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster).refusal.startswith(
         "the pod asks for GPUs and names node n1 itself, so nobody would choose its cards; take out spec.nodeName"
     )
-    mirror = {"kubernetes.io/config.mirror": "x"}
-    assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1", annotations=mirror), cluster).refusal == ""
+    static = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"kubernetes.io/config.mirror": "x"})
+    assert verdict(static, cluster, groups=["system:nodes", "system:authenticated"]).refusal == ""
     assert verdict(by({"cpu": 1}, node="n1"), cluster) == Verdict()
+
+
+@pytest.mark.parametrize("groups", [[], ["system:masters"], ["system:serviceaccounts"]])
+def test_the_mark_of_a_static_pod_is_believed_from_kubelets_only(cluster: Cluster, groups: list[str]) -> None:
+    """As by the policy node-name.fractile.dev: the mark is an annotation, which a user can write too."""
+    forged = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"kubernetes.io/config.mirror": "x"})
+    assert "names node n1 itself" in verdict(forged, cluster, groups=groups).refusal
 
 
 @pytest.mark.parametrize(

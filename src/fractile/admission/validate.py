@@ -4,7 +4,7 @@ Refused is what can never work and what would go around the limits; what cannot 
 class may be made, and a larger card bought, after the pod.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -23,6 +23,7 @@ from fractile.wire.resource_class import DEVICE_SLOT
 OWN_GROUPS = frozenset({"fractile:control-plane", "fractile:agents", "system:serviceaccounts:fractile-system"})
 OURS = (placement.ANNOTATION, placement.CHOICE_ANNOTATION, STATE)  # written by Fractile alone
 MIRROR = "kubernetes.io/config.mirror"  # on the picture of a static pod, which runs whatever we say
+NODES = "system:nodes"  # the group of kubelets: nobody else makes such a picture
 
 
 class Privileged(StrEnum):
@@ -46,7 +47,7 @@ def judge(
     *,
     cluster: Cluster | None,
     unit: MemoryUnit,
-    groups: Iterable[str] = (),
+    groups: Collection[str] = (),
     dialects: frozenset[str] = NAMES,
     privileged: Privileged = Privileged.REFUSE,
 ) -> Verdict:
@@ -59,7 +60,7 @@ def judge(
         return Verdict(request.message)
     if request is None:
         return Verdict()
-    if refusal := _bypass(pod, annotations):
+    if refusal := _bypass(pod, static=MIRROR in annotations and NODES in groups):
         return Verdict(refusal)
     seen_through = _privileged(request, guarded, privileged)
     if seen_through and privileged is Privileged.REFUSE:
@@ -81,8 +82,8 @@ def _forged(annotations: Iterable[str], groups: Iterable[str]) -> str:
     return f"{what} written by Fractile alone, when it places the pod; remove {'it' if len(named) == 1 else 'them'}"
 
 
-def _bypass(pod: Pod, annotations: Iterable[str]) -> str:
-    if not pod.spec.node_name or MIRROR in annotations:
+def _bypass(pod: Pod, *, static: bool) -> str:
+    if not pod.spec.node_name or static:
         return ""
     return (
         f"the pod asks for GPUs and names node {pod.spec.node_name[:63]} itself, so nobody would choose its cards; "
