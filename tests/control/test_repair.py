@@ -224,6 +224,42 @@ async def test_a_move_whose_write_may_still_arrive_holds_its_card(p: Plane, pod:
         assert p.free() == [FULL - 8138, FULL - 8138]
 
 
+async def test_nobody_is_warned_of_a_pod_that_is_being_moved(p: Plane, pod: Pod) -> None:
+    """The write had no answer, and the watch shows the pod before it, changed by somebody else."""
+    p.server.inject(Fault(method="PATCH", drop="before", times=1000))
+    choose(p, on_card(1, 8138))
+    async with repairing(p):
+        await until(lambda: p.writes())
+        p.see()
+        p.annotate({"note": "the move can no longer be stored"})
+        p.see()
+    assert p.events == []
+
+
+async def test_nor_of_one_that_has_been_moved_when_the_watch_is_late(p: Plane, pod: Pod) -> None:
+    choose(p, on_card(1, 8138))
+    p.annotate({"note": "also before the move"})
+    late = p.stored("p")
+    p.repair.begin()
+    p.repair.request(late)
+    async with repairing(p):
+        await until(lambda: p.free() == [FULL, FULL - 8138])
+    p.feed.changed(late)
+    assert p.events == []
+    p.annotate({placement.ANNOTATION: placement.encode(on_card(0, 8138))})
+    p.see()
+    assert told(p) == ["PlacementIgnored"], "that is no move of ours"
+    assert p.free() == [FULL, FULL - 8138]
+
+
+async def test_an_edit_while_the_pod_is_being_moved_is_told(p: Plane, pod: Pod) -> None:
+    choose(p, on_card(1, 8138))
+    p.repair.begin()
+    p.annotate({placement.ANNOTATION: placement.encode(on_card(7, 8138))})
+    p.see()
+    assert told(p) == ["PlacementIgnored"]
+
+
 async def test_moves_that_are_under_way_take_their_room_before_anybody_else(p: Plane, pod: Pod) -> None:
     """A new leader: the write of the one before may still arrive."""
     choose(p, on_card(1, 8138))

@@ -286,7 +286,9 @@ class PodFeed:
             refusal = self._ledger.observe(uid, claimed, owner_of(request), _rank(pod))
             self._displaced()
             elsewhere = self._ledger.misplaced(claimed)
-            if refusal is not None:
+            if refusal is not None and self._ledger.before_move(uid, claimed, version=pod.metadata.version):
+                self._needs_repair(pod)  # to be written again if it cannot be stored any more
+            elif refusal is not None:
                 self._doubt(pod, uid, refusal.message)
             elif elsewhere is not None:
                 self._warn(

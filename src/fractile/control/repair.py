@@ -110,7 +110,7 @@ class Repair:
         if choice is None or choice == entry.placement:
             return None
         wrong = self._barred(request, entry.placement, choice)
-        refusal = None if wrong else self._ledger.move(uid, choice, version=_version(pod))
+        refusal = None if wrong else self._ledger.move(uid, choice, version=pod.metadata.version)
         return wrong or (refusal.message if refusal else None)
 
     def _end_move(self, uid: PodUID, pod: Pod) -> None:
@@ -121,7 +121,7 @@ class Repair:
         except WireError:  # it was edited; the next write puts it right
             return
         if shown is not None:
-            self._ledger.stayed(uid, shown, version=_version(pod))
+            self._ledger.stayed(uid, shown, version=pod.metadata.version)
 
     def _done(self, uid: PodUID) -> bool:
         self._refused.pop(uid, None)
@@ -152,7 +152,7 @@ class Repair:
         body = {"metadata": {k: v for k, v in meta.items() if v}}
         await self._client.merge_patch(_path(pod), body, seconds=BIND_SECONDS)
         if (now := self._ledger.entry(uid)) is not None and now.placement == entry.placement:
-            self._ledger.moved(uid)
+            self._ledger.moved(uid, version=pod.metadata.version)
         log.info(
             "placement rewritten pod=%s/%s node=%s", pod.metadata.namespace, pod.metadata.name, entry.placement.node
         )
@@ -188,12 +188,6 @@ class Repair:
 
 def _amounts(slices: Iterable[Slice]) -> list[tuple[str, int, int, int]]:
     return sorted((s.card, s.memory, s.cores, s.shares) for s in slices)
-
-
-def _version(pod: Pod) -> int:
-    """Later ones are larger; 0 where the API server gives no number (it does, by its promise since Kubernetes 1.35)."""
-    text = pod.metadata.resource_version
-    return int(text) if text.isdecimal() else 0
 
 
 def _path(pod: Pod) -> str:

@@ -54,7 +54,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """One pod's hold. ``since`` is the monotonic time of the assumption, in seconds, or since when an answer about it
     is waited for. ``sent``: a write that binds the pod there may be on its way, so that no guess may end the hold.
     ``moving``: the API server may still show the placement before, whose cards are charged too. ``rank``: who gives way
-    if the cards were promised twice. ``decided``: the version of the pod that its move's write names; 0: not known.
+    if the cards were promised twice. ``decided``: the version of the pod that its last move's write names, which is the
+    one before it; 0: not known.
     """
 
     state: State
@@ -311,14 +312,26 @@ class Ledger:
         self._restore(uid, entry)
         return refusal
 
-    def moved(self, uid: PodUID) -> bool:
-        """The API server shows where the pod was moved to; whether that frees anything."""
+    def moved(self, uid: PodUID, *, version: int = 0) -> bool:
+        """The API server shows where the pod was moved to; whether that frees anything. ``version``: the one that the
+        write named, where it is later than the one that the move was decided on."""
         entry = self._entries.get(uid)
         if entry is None or not entry.moving:
             return False
         self._leave(uid)
-        self._restore(uid, msgspec.structs.replace(entry, charges=charges(entry.placement), moving=False))
+        decided = max(entry.decided, version)
+        kept = msgspec.structs.replace(entry, charges=charges(entry.placement), moving=False, decided=decided)
+        self._restore(uid, kept)
         return True
+
+    def before_move(self, uid: PodUID, placement: Placement, *, version: int) -> bool:
+        """Whether this version of the pod may show this placement because we move it, or have moved it: it is the one
+        before the move, or the move's write has not been stored."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return False
+        charged = larger(entry.charges, charges(placement)) == entry.charges
+        return 0 < version <= entry.decided or (entry.moving and charged)
 
     def stayed(self, uid: PodUID, placement: Placement, *, version: int) -> bool:
         """This version of the pod has this placement. When it is later than the one that the move's write names, the
@@ -327,7 +340,7 @@ class Ledger:
         entry = self._entries.get(uid)
         if entry is None or not entry.moving or not 0 < entry.decided < version or placement == entry.placement:
             return False
-        if larger(entry.charges, charges(placement)) != entry.charges:
+        if not self.before_move(uid, placement, version=version):
             return False
         self._leave(uid)
         kept = msgspec.structs.replace(entry, placement=placement, charges=charges(placement), moving=False)

@@ -33,6 +33,11 @@ class ObjectMeta(KubeStruct, frozen=True):
     labels: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
 
+    @property
+    def version(self) -> int:
+        """Later ones are larger; 0 where the API server gives no number (it does, by its promise since 1.35)."""
+        return int(self.resource_version) if self.resource_version.isdecimal() else 0
+
 
 class ListMeta(KubeStruct, frozen=True):
     resource_version: str = ""
