@@ -1,12 +1,20 @@
 """Registration over the restarts of kubelet, at the instants that a whole kubelet hardly ever hits."""
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fractile.agent import rpc
 from fractile.agent.api import deviceplugin_pb2 as dp
-from tests.agent.world import MEM, world
+from fractile.model.units import ContainerName, PodUID
+from fractile.wire import kubelet_checkpoint
+from fractile.wire.devices import device_id
+from fractile.wire.kubelet_checkpoint import Recorded
+from fractile.wire.resource_class import GPU_SLOT
+from tests.agent.world import CARDS, COUNT, MEM, World, world
 
 
 async def test_a_socket_that_a_starting_kubelet_has_deleted_is_never_registered() -> None:
@@ -33,6 +41,69 @@ async def test_a_socket_that_a_starting_kubelet_has_deleted_is_never_registered(
                 await asyncio.sleep(0.01)
         assert all(there), "kubelet was told of a socket that does not exist"
         await server.stop(0)
+
+
+async def test_the_resource_that_pods_hold_is_heard_before_the_others_register() -> None:
+    """Kubelet fails running pods whose devices it has not heard when it admits them again."""
+    async with world(agent=False) as w:
+        await w.kubelet.stop()
+        _record(w, GPU_SLOT)
+        w.start_agent()
+        async with _kubelet(w.kubelet.plugin_directory) as order:
+            await _until(order, f"register {MEM}")
+        assert order[:2] == [f"register {GPU_SLOT}", f"heard {GPU_SLOT}"], order
+
+
+async def test_a_held_resource_that_kubelet_refuses_does_not_keep_the_others_waiting() -> None:
+    async with world(agent=False) as w:
+        await w.kubelet.stop()
+        _record(w, GPU_SLOT)
+        w.start_agent()
+        async with _kubelet(w.kubelet.plugin_directory, refused=GPU_SLOT) as order:
+            await _until(order, f"heard {MEM}")
+            await _until(order, f"heard {COUNT}")
+        assert f"heard {GPU_SLOT}" not in order
+
+
+def _record(w: World, resource: str) -> None:
+    """Kubelet's checkpoint says that a container holds an id of the resource."""
+    held = Recorded(PodUID("u"), ContainerName("c"), resource, frozenset({device_id(CARDS[0].uuid, 0)}))
+    file = w.kubelet.plugin_directory / kubelet_checkpoint.FILE_NAME
+    file.write_bytes(kubelet_checkpoint.encode([held], {resource: []}))
+
+
+@asynccontextmanager
+async def _kubelet(directory: Path, refused: str = "") -> AsyncGenerator[list[str]]:
+    """A kubelet that does nothing but hear devices: what happens there, in order."""
+    order: list[str] = []
+    async with contextlib.AsyncExitStack() as closing, asyncio.TaskGroup() as tasks:
+
+        async def listen(resource: str, channel: rpc.grpc.aio.Channel) -> None:
+            with contextlib.suppress(rpc.RpcError):  # the agent ends a registration that came to nothing
+                async for _ in rpc.stream(channel, rpc.LIST_AND_WATCH, dp.Empty()):
+                    order.append(f"heard {resource}")
+
+        async def register(request: dp.RegisterRequest, context: rpc.Context) -> dp.Empty:
+            order.append(f"register {request.resource_name}")
+            if request.resource_name == refused:
+                await context.abort(rpc.grpc.StatusCode.UNKNOWN, "refused")
+            channel = await closing.enter_async_context(rpc.channel(directory / request.endpoint))
+            await rpc.call(channel, rpc.OPTIONS, dp.Empty(), timeout=5)
+            listeners.append(tasks.create_task(listen(request.resource_name, channel)))
+            return dp.Empty()
+
+        listeners: list[asyncio.Task[None]] = []
+        server = await rpc.serve(directory / rpc.KUBELET_SOCKET, rpc.unary(rpc.REGISTER, register))
+        yield order
+        for listener in listeners:
+            listener.cancel()
+        await server.stop(0)
+
+
+async def _until(order: list[str], what: str) -> None:
+    async with asyncio.timeout(5):
+        while what not in order:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def _leave_dead_socket(path: Path) -> None:

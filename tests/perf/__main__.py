@@ -21,6 +21,7 @@ from tests.perf import (
     published,
     quota,
     rebuild,
+    registering,
     report,
     siege,
     simulator,
@@ -54,6 +55,7 @@ ON_REQUEST = {
     "answering": lambda: asyncio.run(answering.measure()),
     "published": published.measure,
     "many-pods": lambda: asyncio.run(many_pods.measure()),
+    "registering": lambda: asyncio.run(registering.measure()),
     "many-classes": lambda: asyncio.run(many_classes.measure()),
 }
 

@@ -90,6 +90,11 @@ class Kubelet:
         self._asked = 0  # calls of ``books`` so far
         self._last: tuple[int, Books] | None = None  # a read, and how many calls had come when it began
         self._known: dict[bytes, ListedPod] = {}  # of the last list, by how it was encoded: most pods are the same
+        self._in_use: frozenset[str] = frozenset()
+
+    def in_use(self) -> frozenset[str]:
+        """The resources of which some container held ids when the checkpoint was last read."""
+        return self._in_use
 
     async def books(self) -> Books:
         """What kubelet says; read after this call was made, perhaps for another caller."""
@@ -153,7 +158,9 @@ class Kubelet:
             return None
 
     def _read(self) -> tuple[Recorded, ...]:
-        return kubelet_checkpoint.decode(self._checkpoint.read_bytes())
+        recorded = kubelet_checkpoint.decode(self._checkpoint.read_bytes())
+        self._in_use = frozenset(e.resource for e in recorded)
+        return recorded
 
 
 def mounted(entry: Recorded) -> Path | None:

@@ -8,6 +8,8 @@ few seconds in case an event is lost. Level-triggered: what is, is compared with
   successor's socket away (node.md 3.4).
 - A socket's file outlives a kubelet that is killed: which kubelet took a registration is known only when the file was
   the same before and after the call.
+- Resources that pods of the node hold come first: of those kubelet fails running pods (docs/recovery.md), of others
+  only pods that are on their way. The others follow when kubelet has asked for the ids of these, or soon.
 - While one kubelet lives, the old server stops before the new one registers: kubelet, when the old stream ends,
   disconnects whatever is registered for the resource then (pkg/kubelet/cm/devicemanager/plugin/v1beta1/handler.go).
 
@@ -18,7 +20,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
 import grpc
@@ -35,6 +37,7 @@ _LOOK = 2.0  # seconds between two looks without an event
 _CALL = 12.0  # kubelet calls us back inside Register and allows that 10 s
 _REFUSED = 0.005  # kubelet.sock exists a moment before kubelet listens on it
 _SLOWEST = 1.0
+_GIVE_WAY = 0.1  # the longest that a resource which nobody holds waits for those that pods hold
 _SETTLE = 0.2  # for kubelet to notice that the old stream has ended
 _EVENTS = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
 
@@ -67,6 +70,7 @@ class Registrar:
         plugins: Sequence[Plugin],
         *,
         new_token: Callable[[], str],
+        in_use: Callable[[], Collection[str]] = frozenset,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -74,11 +78,13 @@ class Registrar:
         self._kubelet = directory / rpc.KUBELET_SOCKET
         self._plugins = plugins
         self._new_token = new_token
+        self._in_use = in_use
         self._clock = clock
         self._sleep = sleep
         self._registered: dict[str, _Registration] = {}
         self.registered = asyncio.Event()  # kubelet has taken every plugin
         self._wake = asyncio.Event()
+        self._progress = asyncio.Event()  # kubelet has taken one more plugin
 
     def known(self) -> frozenset[str]:
         """The resources that the present kubelet listens to."""
@@ -113,6 +119,7 @@ class Registrar:
         if old is not None and old.kubelet == rpc.identity(self._kubelet):
             await old.server.stop(0)
             await _either(self._wake, None, timeout=_SETTLE)
+        await self._give_way(plugin)
         kubelet = rpc.identity(self._kubelet)  # before our socket is there: see _announce
         socket, watch, server = await self._serve(plugin)
         try:
@@ -123,6 +130,7 @@ class Registrar:
                 await _either(self._wake, None, timeout=_SETTLE)
                 return False
             self._registered[plugin.resource] = _Registration(kubelet, socket, server, watch)
+            self._progress = _told(self._progress)
             if len(self._registered) == len(self._plugins):
                 self.registered.set()
         except grpc.aio.AioRpcError as e:
@@ -136,6 +144,21 @@ class Registrar:
         ms = (self._clock() - started) * 1000
         log.info("registered resource=%s socket=%s ms=%.1f", plugin.resource, socket.name, ms)
         return True
+
+    async def _give_way(self, plugin: Plugin) -> None:
+        """Until kubelet listens to the resources that pods hold; one that fails keeps the others waiting no longer than
+        this once."""
+        until = self._clock() + _GIVE_WAY
+        while (left := until - self._clock()) > 0:
+            first = {p.resource for p in self._plugins}.intersection(self._in_use())
+            if plugin.resource in first or first <= self._taken():
+                return
+            await _either(self._progress, None, timeout=left)
+
+    def _taken(self) -> frozenset[str]:
+        """The resources that the kubelet of this moment listens to."""
+        kubelet = rpc.identity(self._kubelet)
+        return frozenset(r for r, present in self._registered.items() if present.kubelet == kubelet and present.alive)
 
     async def _serve(self, plugin: Plugin) -> tuple[Path, Watch, grpc.aio.Server]:
         name = plugin.resource.rpartition("/")[2]
@@ -218,8 +241,13 @@ class Registrar:
                 self._awaken()
 
     def _awaken(self) -> None:
-        self._wake.set()
-        self._wake = asyncio.Event()
+        self._wake = _told(self._wake)
+
+
+def _told(event: asyncio.Event) -> asyncio.Event:
+    """Wake all who wait for it; the event for those who will."""
+    event.set()
+    return asyncio.Event()
 
 
 async def _either(first: asyncio.Event, second: asyncio.Event | None, *, timeout: float) -> bool:

@@ -332,6 +332,7 @@ async def run(
                 for resource in catalog.resources
             ],
             new_token=_new_token,
+            in_use=kubelet.in_use,
         )
         enforced = installed is not None
         runtime = (
@@ -365,6 +366,7 @@ async def run(
             Known(stock, health, journal, pods, [watch], registrar.known, installed.folder.name if installed else ""),
             state,
         )
+        await kubelet.record()  # what is in use is registered first
         async with asyncio.TaskGroup() as tasks:
             loops = [
                 tasks.create_task(coroutine)
