@@ -247,6 +247,17 @@ def test_a_class_with_its_slots_may_be_asked_for_without_the_webhook(people: Peo
     people.tenant("create", "--dry-run=server", "-f", "-", stdin=none)
 
 
+def test_each_class_needs_slots_of_its_own_kind_without_the_webhook(people: People) -> None:
+    """A container has one class of each kind, so two classes with one kind of slots lack some."""
+    second = {"class.fractile.dev/ib": "1"}
+    for slots in ({DEVICE: "1"}, {GPU: "1"}, {GPU: "0", DEVICE: "2"}):
+        assert UNSEEN in refusal(people.tenant, "create", "-f", "-", stdin=by_class(slots | second))
+        init = by_class({GPU: "1"}, slots | second | {"class.fractile.dev/small": "1"})
+        assert UNSEEN in refusal(people.tenant, "create", "-f", "-", stdin=init)
+    for slots in ({GPU: "1", DEVICE: "1"} | second, {GPU: "1", "class.fractile.dev/ib": "0"}):
+        people.tenant("create", "--dry-run=server", "-f", "-", stdin=by_class(slots))
+
+
 ITSELF = "names its node itself"
 MIRROR = {"kubernetes.io/config.mirror": "x"}
 LEAVING_OUT = ("fractile.dev/webhook", "hami.io/webhook")

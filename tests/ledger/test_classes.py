@@ -284,6 +284,30 @@ def test_of_two_classes_each_request_gets_its_own() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("slot", "said"),
+    [
+        pytest.param(
+            DEVICE_SLOT, "by class v100, which is of GPUs; that goes with fractile.dev/gpu", id="no slot of GPUs"
+        ),
+        pytest.param(GPU_SLOT, "by class ib, which is of devices of type infiniband", id="no slot of other devices"),
+    ],
+)
+def test_a_class_whose_slot_is_missing_is_not_passed_over_because_another_has_its_own(slot: str, said: str) -> None:
+    """Its container would start without the device, which kube-scheduler has counted."""
+    amounts = (("class.fractile.dev/ib", 1), ("class.fractile.dev/v100", 1), (slot, 1))
+    found = resolved(structs.replace(by_class("ib,v100", slot=slot), amounts=amounts))
+    assert isinstance(found, Refusal)
+    assert found.code is Code.MALFORMED
+    assert said in found.message
+
+
+def test_no_units_of_a_class_need_no_slot() -> None:
+    amounts = (("class.fractile.dev/ib", 1), ("class.fractile.dev/v100", 0), (DEVICE_SLOT, 1))
+    found = resolved(structs.replace(by_class("ib,v100", slot=DEVICE_SLOT), amounts=amounts))
+    assert isinstance(found, PodRequest)
+
+
 def test_beside_a_class_of_devices_a_slot_alone_is_a_whole_card_of_any_kind() -> None:
     found = resolved(*both("", "ib"))
     assert isinstance(found, PodRequest)

@@ -131,10 +131,11 @@ def resolve(request: PodRequest, index: ClassIndex) -> PodRequest | Refusal:
     """
     if not any(c.request.device_class for c in request.containers):
         return request
-    both = {c.container for c in request.others}
+    slots = {(c.container, c.resource) for c in request.containers}
     found: list[ContainerRequest] = []
     for asked in request.containers:
-        known = _resolve(asked, index, beside=asked.container in both) if asked.request.device_class else asked
+        beside = (asked.container, DEVICE_SLOT if asked.resource == GPU_SLOT else GPU_SLOT) in slots
+        known = _resolve(asked, index, beside=beside) if asked.request.device_class else asked
         if isinstance(known, Refusal):
             return Refusal(known.code, f"container {asked.container} {known.message}")
         found.append(known)
@@ -142,7 +143,7 @@ def resolve(request: PodRequest, index: ClassIndex) -> PodRequest | Refusal:
 
 
 def _resolve(asked: ContainerRequest, index: ClassIndex, *, beside: bool) -> ContainerRequest | Refusal:
-    """``beside``: the container asks for other devices too, so that not every class that it names is one of GPUs."""
+    """``beside``: the container has slots of the other kind too, to which classes of that kind belong."""
     classes: list[DeviceClass] = []
     names = asked.request.device_class.split(",")
     for name in names:
@@ -151,6 +152,9 @@ def _resolve(asked: ContainerRequest, index: ClassIndex, *, beside: bool) -> Con
             return _unknown(name, index)
         classes.append(cls)
     mine = [c for c in classes if (c.device_type == GPU) is (asked.resource == GPU_SLOT)]
+    others = [c for c in classes if c not in mine and asked.amount_of(RESOURCE_PREFIX + c.name)]
+    if others and not beside:
+        return Refusal(Code.MALFORMED, _wrong_slot(asked, others[0]))
     if len(mine) > 1:
         return Refusal(Code.MALFORMED, f"asks for the classes {' and '.join(c.name for c in mine)}; ask for one")
     if mine:
