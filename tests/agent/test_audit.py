@@ -16,8 +16,9 @@ from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.audit import EVICTED, REASON, Audit, Policy, sentence
 from fractile.agent.books import Kubelet
 from fractile.agent.cgroup import Place
+from fractile.agent.lasting import Lasting
 from fractile.agent.outside import Finding
-from fractile.agent.owners import Owners
+from fractile.agent.owners import Owner, Owners
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import Process
 from fractile.agent.slices import Granted
@@ -344,6 +345,77 @@ async def test_a_finding_that_ends_within_the_grace_time_begins_another_one_afte
         w.time += 1
         await w.seen_twice(found)
         assert w.audit.evictions == 1
+
+
+async def test_pods_of_a_namespace_that_take_turns_on_a_card_have_one_grace_time_together() -> None:
+    """A Job whose pods each use it for less than that would do so for ever."""
+    async with world("evict", grace=60) as w:
+        for n in range(3):
+            found = miner(w.pod(f"turn-{n}"), 100 + n)
+            await w.seen_twice(found)
+            assert w.audit.evictions == 0, n
+            w.time += 20
+            await w.seen_twice()
+        last = miner(w.pod("last"), 200)
+        await w.seen_twice(last)
+        assert w.audit.evictions == 1
+        (message,) = [message for _, pod, message in w.told() if pod == "turn-2"]
+        assert message.endswith("; the pod is evicted if that lasts for 20 s")
+
+
+async def test_pods_that_use_a_card_at_the_same_time_use_up_their_grace_time_once() -> None:
+    async with world("evict", grace=60) as w:
+        first, second, third = (miner(w.pod(f"p{n}"), 100 + n) for n in range(3))
+        await w.seen_twice(first)
+        w.time += 20
+        await w.seen_twice(first, second)
+        w.time += 20
+        w.audit.observe([first, second, third])
+        w.time += 1
+        w.audit.observe([third])  # the first pod was there for 41 s, and this one for the last of them
+        await w.act()
+        w.time += 18
+        await w.seen_twice(third)
+        assert w.audit.evictions == 0
+        w.time += 1
+        await w.seen_twice(third)
+        assert w.audit.evictions == 1
+
+
+@pytest.mark.parametrize(
+    "other", [pytest.param({"namespace": "kube-system"}, id="namespace"), pytest.param({"card": "GPU-b"}, id="card")]
+)
+def test_nobody_s_grace_time_is_used_up_in_another_namespace_or_on_another_card(other: dict[str, str]) -> None:
+    lasting = Lasting()
+    found = stranger(uid="v")
+    lasting.ended(
+        Owner("u", other.get("namespace", "ns"), "before", "main"),
+        msgspec.structs.replace(found, card=CardUUID(other.get("card", CARD))),
+        0.0,
+        50.0,
+    )
+    assert lasting.seconds(Owner("v", "ns", "mine", "main"), found, 60.0) == 0
+
+
+async def test_a_pod_that_may_use_the_card_uses_up_nobody_s_grace_time() -> None:
+    async with world("evict", grace=60) as w:
+        await w.seen_twice(miner(w.pod("entitled", spec=limits("nvidia.com/gpu"))))
+        w.time += 300
+        await w.seen_twice()
+        found = miner(w.pod("other"), 101)
+        await w.seen_twice(found)
+        w.time += 59
+        await w.seen_twice(found)
+        assert w.audit.evictions == 0
+
+
+async def test_what_pods_do_to_their_own_library_or_quota_uses_up_the_time_of_each_alone() -> None:
+    async with world("evict-all", grace=60) as w:
+        for n in range(4):
+            await w.seen_twice(over(w.pod(f"p{n}")))
+            w.time += 20
+            await w.seen_twice()
+        assert w.audit.evictions == 0
 
 
 async def test_by_evict_a_pod_that_holds_a_part_of_the_card_is_warned_only() -> None:

@@ -56,8 +56,8 @@ log = logging.getLogger(__name__)
 
 class _Case(msgspec.Struct):
     """A finding as long as it lasts. ``since`` in seconds since 1970, ``begun`` the same on the audit's clock;
-    ``until``: the end of its grace time; ``spared``: why its pod is left alone; ``gone``: the UID of its pod, if the
-    API server does not have that any more."""
+    ``until``: the end of its grace time; ``spared``: why its pod is left alone; ``entitled``: it was when
+    that was last asked; ``gone``: the UID of its pod, if the API server does not have that any more."""
 
     finding: Finding
     since: float
@@ -68,6 +68,7 @@ class _Case(msgspec.Struct):
     told: bool = False
     evicted: bool = False
     spared: str = ""
+    entitled: bool = False
     gone: str = ""
     next_try: float = 0.0
 
@@ -134,7 +135,7 @@ class Audit:
         present = {finding.key: finding for finding in findings}
         for key in [key for key in self._cases if key not in present]:
             case = self._cases.pop(key)
-            if case.owner is not None:
+            if case.owner is not None and not case.entitled:
                 self._lasting.ended(case.owner, case.finding, case.begun, self._clock())
             if case.looks > 1:
                 log.info("outside the ledger no more kind=%s card=%s %s", key[0], key[1], _who(case))
@@ -151,10 +152,10 @@ class Audit:
         self._lasting.forget(self._clock())
 
     def _owned(self, case: _Case, owner: Owner | None) -> None:
-        """Whose it is; earlier processes of that pod may have used up a part of its grace time."""
+        """Whose it is; earlier processes may have used up a part of its grace time."""
         case.owner = owner
         if owner is not None:
-            case.until = case.begun + self._grace - self._lasting.seconds(owner, case.finding)
+            case.until = case.begun + self._grace - self._lasting.seconds(owner, case.finding, case.begun)
 
     async def run(self) -> None:
         """Work forever."""
@@ -207,18 +208,18 @@ class Audit:
             *(finding.kind, finding.card, _who(case), finding.bytes, finding.accounted),
         )
         if case.owner is not None:
-            self._events.emit(
-                _reference(case.owner), REASON, sentence(finding) + await self._threat(case.owner, finding)
-            )
+            self._events.emit(_reference(case.owner), REASON, sentence(finding) + await self._threat(case, case.owner))
 
-    async def _threat(self, owner: Owner, finding: Finding) -> str:
+    async def _threat(self, case: _Case, owner: Owner) -> str:
         """What becomes of the pod, as far as that can be said now."""
-        if finding.kind not in self._kinds:
+        if case.finding.kind not in self._kinds:
             return ""
-        spared = await self._why(owner, finding)
-        return (
-            f"; the pod stays: it {spared}" if spared else f"; the pod is evicted if that lasts for {self._grace:.0f} s"
-        )
+        spared = await self._why(owner, case.finding)
+        case.entitled = bool(spared)
+        if spared:
+            return f"; the pod stays: it {spared}"
+        left = case.until - case.begun
+        return f"; the pod is evicted if that lasts for {left:.0f} s" if left > 0 else "; the pod is evicted"
 
     async def _why(self, owner: Owner, finding: Finding) -> str | None:
         """Why the pod is spared."""
@@ -236,6 +237,7 @@ class Audit:
         spared = await self._why(owner, case.finding)
         if spared is None:
             return
+        case.entitled = bool(spared)
         if spared:
             if spared != case.spared:
                 log.warning("not evicted pod=%s/%s reason=%r", owner.namespace, owner.pod, f"it {spared}")

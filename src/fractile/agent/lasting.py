@@ -1,8 +1,9 @@
-"""How long a pod has used a card outside the ledger, whichever of its processes did it. Pure.
+"""How long a card has been used outside the ledger, whichever of a pod's processes did it. Pure.
 
 A process that ends and is started again is another finding, but no other use: else a pod that does so every minute
 would be within its grace time for ever. So the time of those that have ended counts. Use that has paused for long is
-new use.
+new use. Pods that hold nothing of the card count together where they are of one namespace: they may take turns. Each of
+them uses the card when its time is up, so none is evicted for what others did alone.
 """
 
 import msgspec
@@ -11,7 +12,7 @@ from fractile.agent.outside import Finding
 from fractile.agent.owners import Owner
 
 _PAUSE = 600.0  # seconds
-_Use = tuple[str, str, str]  # UID of the pod, kind, card
+_Use = tuple[str, str, str]  # namespace or UID of the pod, kind, card
 
 
 class _Spent(msgspec.Struct, frozen=True):
@@ -29,16 +30,20 @@ class Lasting:
 
     def ended(self, owner: Owner, finding: Finding, begun: float, now: float) -> None:
         """A finding is over, which was there since ``begun``."""
-        use = owner.uid, finding.kind, finding.card
+        use = _use(owner, finding)
         before = self._spent.get(use, _Spent(0.0, begun))
         self._spent[use] = _Spent(before.seconds + now - max(begun, before.ended), now)
 
-    def seconds(self, owner: Owner, finding: Finding) -> float:
-        """Of findings that are over."""
-        spent = self._spent.get((owner.uid, finding.kind, finding.card))
-        return spent.seconds if spent is not None else 0.0
+    def seconds(self, owner: Owner, finding: Finding, begun: float) -> float:
+        """Of findings that are over, before ``begun``."""
+        spent = self._spent.get(_use(owner, finding))
+        return 0.0 if spent is None else max(spent.seconds - max(spent.ended - begun, 0.0), 0.0)
 
     def forget(self, now: float) -> None:
         """What has ended long ago."""
         for use in [use for use, spent in self._spent.items() if now - spent.ended > _PAUSE]:
             del self._spent[use]
+
+
+def _use(owner: Owner, finding: Finding) -> _Use:
+    return owner.namespace if finding.kind == "no-slice" else owner.uid, finding.kind, finding.card
