@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fractile.agent import spared
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.audit import EVICTED, REASON, Audit, Policy, sentence
 from fractile.agent.books import Kubelet
@@ -102,8 +103,8 @@ async def world(policy: Policy = "warn", grace: float = 0.0, around: tuple[str, 
 
         owners = Owners(client, pods, around=[PodUID(uid) for uid in around], clock=clock)
         checkpoint = made_for / kubelet_checkpoint.FILE_NAME
-        spared = Spared(client, SERVED, Kubelet(made_for / "none.sock", checkpoint).record)
-        audit = Audit(client, events, owners, spared, policy=policy, grace=grace, clock=clock, now=lambda: 5.0)
+        judge = Spared(client, SERVED, Kubelet(made_for / "none.sock", checkpoint).record)
+        audit = Audit(client, events, owners, judge, policy=policy, grace=grace, clock=clock, now=lambda: 5.0)
         made = World(server, audit, events, pods, checkpoint)
         try:
             yield made
@@ -575,6 +576,29 @@ async def test_claims_without_an_object_in_any_number_spare_nobody() -> None:
         await w.seen_twice(miner(w.pod("miner", spec={"resourceClaims": many})))
         assert w.audit.evictions == 1
         assert sum("resourceclaims" in r.path for r in w.server.requests) < 250
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_a_pod_with_many_claims_is_judged_on_a_slow_server_too(
+    monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    """What was read of them is known the next time."""
+    monkeypatch.setattr(spared, "_CALL", 0.5)
+    async with world("evict") as w:
+        many = [{"name": f"c{n}", "resourceClaimName": f"c{n}"} for n in range(32)]
+        pod = w.pod("miner", spec={"resourceClaims": many})
+        for n in range(32):
+            claim(w, f"c{n}", pod.metadata.uid, GPU if given and n == 31 else "net.example.com")
+        w.server.inject(Fault(method="GET", path="resourceclaims", times=1000, delay=0.1))
+        read: set[str] = set()
+        for _ in range(40):
+            await w.seen_twice(miner(pod))
+            read = {r.path for r in w.server.requests if "resourceclaims" in r.path}
+            if len(read) == 32 and (given or w.audit.evictions):
+                break
+            w.time += 10
+        assert len(read) == 32
+        assert w.audit.evictions == (0 if given else 1)
 
 
 async def test_a_claim_that_cannot_be_read_now_keeps_the_pod_until_it_can() -> None:

@@ -40,6 +40,6 @@ async def test_only_a_claim_that_gives_the_pod_a_gpu_counts(client: KubeClient) 
     await claim(client, "nothing")
     await claim(client, "network", "net.example.com")
     await claim(client, "gpu", GPU)
-    assert await claims.held(client, "default", ["gone", "nothing", "network"], POD) == ""
-    assert await claims.held(client, "default", ["gone", "nothing", "network", "gpu"], POD) == "gpu"
-    assert await claims.held(client, "default", ["gpu"], "another") == ""
+    assert await claims.held(client, "default", ["gone", "nothing", "network"], POD, set()) == ""
+    assert await claims.held(client, "default", ["gone", "nothing", "network", "gpu"], POD, set()) == "gpu"
+    assert await claims.held(client, "default", ["gpu"], "another", set()) == ""

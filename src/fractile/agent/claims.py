@@ -81,12 +81,16 @@ def gives_gpus(claim: _Claim, uid: str) -> bool:
     return any(one.uid == uid for one in status.reserved_for or ()) and any(d.driver in DRIVERS for d in devices)
 
 
-async def held(client: KubeClient, namespace: str, wanted: list[str], uid: str) -> str:
-    """The name of the first of these claims that gives the pod GPUs; "" when none does."""
+async def held(client: KubeClient, namespace: str, wanted: list[str], uid: str, known: set[str]) -> str:
+    """The name of the first of these claims that gives the pod GPUs; "" when none does. ``known``: those that do not,
+    to which what is read here is added."""
     for name in wanted:
+        if name in known:
+            continue
         claim = await _read(client, namespace, name)
         if claim is not None and gives_gpus(claim, uid):
             return name
+        known.add(name)
     return ""
 
 

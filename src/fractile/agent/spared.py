@@ -31,6 +31,7 @@ _MIRROR = "kubernetes.io/config.mirror"  # kubelet's mark of what it runs from a
 _CRITICAL = 2_000_000_000  # priorities that no user may give; system-cluster-critical
 _CRITICAL_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
 _CALL = 5.0
+_JUDGED = 64  # pods whose claims are partly read; more are not looked at within a few minutes
 
 
 class _Container(KubeStruct, frozen=True):
@@ -106,6 +107,7 @@ class Spared:
         self._client = client
         self._record = record
         self._served = frozenset(served)
+        self._known: dict[str, set[str]] = {}  # claims that give a pod no GPU, by its UID, while others are to be read
 
     async def why(self, owner: Owner, card: CardUUID | None = None, *, given_library: bool = False) -> str | None:
         """As ``why``; None: it cannot be said now. A pod that is gone may be evicted, which changes nothing. ``card``:
@@ -118,9 +120,9 @@ class Spared:
                     return ""
                 namespace = await self._client.get(paths.namespace(owner.namespace), Namespace)
                 others = await self._of_other_plugins(pod.spec)
-                claim = await self._claim(pod)
                 record = (await self._record()).recorded
                 before = given.by_another(record, pod.metadata.uid)
+            claim = await self._claim(pod)
         except (ApiError, Unreachable, WireError, TimeoutError):
             return None
         if card is not None and holds(pod, card):
@@ -136,8 +138,20 @@ class Spared:
         return why(pod, namespace.metadata.labels or {}, others)
 
     async def _claim(self, pod: Subject) -> str:
+        """The claim that gives it GPUs. All are reserved for the pod before it starts, so one that was read and gives
+        it none need not be read again: a slow API server is asked for the rest the next time."""
         wanted = claims.names(pod.spec.resource_claims, pod.status)
-        return await claims.held(self._client, pod.metadata.namespace, wanted, pod.metadata.uid) if wanted else ""
+        if not wanted:
+            return ""
+        uid = pod.metadata.uid
+        known = self._known.pop(uid, set[str]())
+        self._known[uid] = known
+        if len(self._known) > _JUDGED:
+            del self._known[next(iter(self._known))]
+        async with asyncio.timeout(_CALL):
+            found = await claims.held(self._client, pod.metadata.namespace, wanted, uid, known)
+        self._known.pop(uid, None)
+        return found
 
     async def _of_other_plugins(self, spec: _Spec) -> frozenset[str]:
         """What the node has of the resources that the pod asks for and this agent does not serve."""
