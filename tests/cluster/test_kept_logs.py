@@ -112,6 +112,7 @@ def test_the_command_keeps_them_says_where_and_removes_them_on_demand(
     assert again == f"There is no cluster a: nothing to do; the logs of the last one are in {place.kept_logs}.\n"
     assert gone == "The logs of cluster a are removed.\n"
     assert never == "There is no cluster a: nothing to do.\n"
+    assert not place.kept_logs.parent.exists()
 
 
 @pytest.mark.parametrize("stop", [True, False])

@@ -77,7 +77,7 @@ def _worked_since(read: Read, groups: Sequence[NodeGroup], ended: datetime) -> s
         and any(sentence in event.message for sentence in sentences)
         for event in read.events
     )
-    return "it has told kube-scheduler why this pod does not fit" if said else ""
+    return "the extender told kube-scheduler why this pod does not fit" if said else ""
 
 
 def _placed_after(read: Read, since: datetime) -> Iterator[str]:

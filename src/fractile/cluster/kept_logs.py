@@ -4,6 +4,7 @@ One folder for each name of a cluster, with the end of each log; the next `down`
 beside its place and moved there in one step, so an interrupted `down` leaves the older one or none.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -37,6 +38,9 @@ def delete(place: Layout) -> bool:
     there = place.kept_logs.exists()
     if there:
         shutil.rmtree(place.kept_logs)
+        for folder in (place.kept_logs.parent, place.kept_logs.parent.parent):
+            with contextlib.suppress(OSError):  # others' logs, or clusters
+                folder.rmdir()
     return there
 
 
