@@ -6,6 +6,7 @@ kept, comments included; only what the chart decides is put around or in place o
 """
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -34,6 +35,7 @@ _WHEN = {
     "34-leader.yaml": 'include "fractile.policies" .',
     "35-containers.yaml": 'include "fractile.policies" .',
     "36-agents.yaml": 'include "fractile.policies" .',
+    "37-workloads.yaml": 'include "fractile.policies" .',
 }
 # Made by helm itself, and written by hand since values choose the content.
 _LEFT_OUT = frozenset({"00-namespace.yaml", "40-sharing.yaml"})
@@ -149,6 +151,7 @@ def _newer(text: str, field: str, version: str) -> str:
 
 
 if __name__ == "__main__":
+    subprocess.run([sys.executable, Path(__file__).with_name("workloads.py")], check=True)
     write(OBJECTS)
     RESOURCES.write_text(resources())
     for source in COPIES:

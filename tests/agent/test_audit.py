@@ -14,7 +14,7 @@ import pytest
 
 from fractile.agent import spared
 from fractile.agent.api import deviceplugin_pb2 as dp
-from fractile.agent.audit import EVICTED, REASON, Audit, Policy, sentence
+from fractile.agent.audit import EVICTED, REASON, Audit, Policy
 from fractile.agent.books import Kubelet
 from fractile.agent.cgroup import Place
 from fractile.agent.lasting import Lasting
@@ -32,7 +32,6 @@ from fractile.model.units import CardUUID, ContainerName, MemoryUnit, NodeName, 
 from fractile.region import directory
 from fractile.wire import kubelet_checkpoint
 from fractile.wire.kubelet_checkpoint import Recorded
-from fractile.wire.node_usage import KINDS
 from fractile.wire.objects import Pod
 from fractile.wire.placement import ANNOTATION
 from tests.agent.test_outside import granted
@@ -858,8 +857,40 @@ async def test_while_nobody_says_whether_a_pod_is_spared_it_stays() -> None:
             w.time += 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_a_sentence_with_card_and_amount(kind: str) -> None:
-    made = msgspec.structs.replace(stranger(), kind=kind)
-    assert CARD in sentence(made)
-    assert "300 MiB" in sentence(made)
+async def test_the_page_says_when_the_pod_is_evicted_at_the_earliest_and_why_one_stays() -> None:
+    async with world("evict", grace=60.0) as w:
+        critical = {"priorityClassName": "system-node-critical"}
+        pods = [w.pod("a", container_id=ID), w.pod("b", container_id="cd" * 32, spec=critical)]
+        found = [
+            stranger(100 + n, uid=pod.metadata.uid, container_id=i * 32)
+            for n, (pod, i) in enumerate(zip(pods, ("ab", "cd"), strict=True))
+        ]
+        await w.seen_twice(*found)
+        w.time += 18
+        a, b = w.audit.outside
+        assert (a.pod, a.evicted_in_seconds, a.spared) == ("a", 42.0, "")
+        assert (b.pod, b.evicted_in_seconds, b.spared) == ("b", None, "is critical for its node or its cluster")
+        w.time += 43
+        await w.act()
+        assert [o.evicted_in_seconds for o in w.audit.outside] == [0.0, None]
+
+
+async def test_of_two_pods_whose_time_is_over_the_second_has_a_minute_more() -> None:
+    async with world("evict", grace=60.0) as w:
+        pods = [w.pod("a", container_id=ID), w.pod("b", container_id="cd" * 32)]
+        found = [
+            stranger(100 + n, uid=pod.metadata.uid, container_id=i * 32)
+            for n, (pod, i) in enumerate(zip(pods, ("ab", "cd"), strict=True))
+        ]
+        await w.seen_twice(*found)
+        w.time += 61
+        await w.act()
+        w.time += 1
+        assert [o.evicted_in_seconds for o in w.audit.outside] == [0.0, 59.0]
+
+
+@pytest.mark.parametrize("policy", ["warn", "evict"])
+async def test_the_page_announces_no_eviction_that_the_policy_does_not_have(policy: Policy) -> None:
+    async with world(policy) as w:
+        await w.seen_twice(over(w.pod("a")))
+        assert [o.evicted_in_seconds for o in w.audit.outside] == [None]

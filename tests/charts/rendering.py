@@ -46,9 +46,9 @@ def container(found: list[Document], kind: str, name: str) -> Document:
     return cast(Document, one)
 
 
-def generator() -> ModuleType:
-    """hack/chart.py."""
-    spec = importlib.util.spec_from_file_location("hack_chart", ROOT / "hack" / "chart.py")
+def generator(name: str = "chart") -> ModuleType:
+    """hack/NAME.py."""
+    spec = importlib.util.spec_from_file_location(f"hack_{name}", ROOT / "hack" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -277,6 +277,11 @@ def test_templates_are_those_that_the_manifests_make(tmp_path: Path) -> None:
     assert made.resources() == made.RESOURCES.read_text(), "run make chart"
 
 
+def test_the_policies_of_workloads_are_those_that_the_policies_of_pods_make() -> None:
+    made = generator("workloads")
+    assert made.written() == made.WRITTEN.read_text(), "run make chart"
+
+
 def test_all_that_a_local_cluster_applies_is_in_the_chart_and_says_the_same() -> None:
     """But for whom the rights are given to, and the rights that one option alone needs."""
     found = documents({"controlPlane": {"defaultClasses": "{model}"}, "agent": {"outsideLedger": "evict"}})

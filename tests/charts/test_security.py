@@ -83,7 +83,7 @@ def policies() -> dict[str, dict[str, Any]]:
 
 
 def test_every_policy_denies_and_fails_closed() -> None:
-    found = policies()
+    found = {key: spec for key, spec in policies().items() if not key.endswith(".workloads.fractile.dev")}
     names = {key.split(" ")[1] for key in found}
     own = ("placement", "class", "devices", "leader", "mounts", "visible-devices", "agents", "node-name")
     assert names == {f"{name}.fractile.dev" for name in own}
@@ -91,6 +91,15 @@ def test_every_policy_denies_and_fails_closed() -> None:
         assert found[f"ValidatingAdmissionPolicy {name}"]["failurePolicy"] == "Fail"
         assert found[f"ValidatingAdmissionPolicyBinding {name}"]["validationActions"] == ["Deny"]
         assert f"`{name}`" in PAGE
+
+
+def test_policies_of_workloads_warn_and_never_refuse() -> None:
+    found = {key: spec for key, spec in policies().items() if key.endswith(".workloads.fractile.dev")}
+    names = {key.split(" ")[1] for key in found}
+    assert names == {f"{n}.workloads.fractile.dev" for n in ("placement", "node-name", "mounts", "visible-devices")}
+    for name in names:
+        assert found[f"ValidatingAdmissionPolicy {name}"]["failurePolicy"] == "Ignore"
+        assert found[f"ValidatingAdmissionPolicyBinding {name}"]["validationActions"] == ["Warn"]
 
 
 @pytest.mark.parametrize("name", ["fractile-control-plane", "fractile-agent"])

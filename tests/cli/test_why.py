@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
-from fractile import cluster
 from fractile.kube import paths
 from fractile.wire.quota_file import KEY
 from fractile.wire.resource_class import GPU_SLOT, resource_name
@@ -14,7 +12,6 @@ from tests.cli.objects import card, container
 from tests.cli.why_cluster import fill, later, machine, submit, text, waiting, why
 from tests.fakes.apiserver import FakeApiServer, Fault
 
-MANIFESTS = Path(cluster.__file__).parent / "manifests"
 TOO_LITTLE = "10000 MiB asked on one card, the most free on one is 8138 MiB (card 0; 8138 MiB free on 1 card together)"
 
 
@@ -97,30 +94,6 @@ async def test_a_scheduler_that_nobody_runs_is_named(filled: FakeApiServer) -> N
         "no scheduler called fractile-scheduler has looked at it; check spec.schedulerName and the profiles of "
         "kube-scheduler"
     )
-
-
-@pytest.mark.parametrize(("holder", "seconds", "leads"), [("a", 24, True), ("a", 26, False), ("", 0, False)])
-async def test_without_a_control_plane_that_leads_nobody_is_placed(
-    filled: FakeApiServer, holder: str, seconds: float, leads: bool
-) -> None:
-    uid = submit(filled, waiting("small", container("main", 4069)))
-    created = filled.get(paths.pod("default", "small"))["metadata"]["creationTimestamp"]
-    meta = {"name": "fractile-control-plane", "namespace": "fractile-system"}
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": created}
-    filled.create(paths.leases("fractile-system"), {"metadata": meta, "spec": spec})
-    found = await later(filled, "small", seconds=seconds)
-
-    assert found.uid == uid
-    assert found.verdict.startswith("no control plane of Fractile leads") is not leads
-
-
-async def test_a_lease_that_nobody_ever_held_says_nothing_of_a_leader(filled: FakeApiServer) -> None:
-    written = yaml.safe_load_all((MANIFESTS / "34-leader.yaml").read_text())
-    lease = next(each for each in written if each["kind"] == "Lease")
-    filled.create(paths.leases("fractile-system"), lease)
-    submit(filled, waiting("small", container("main", 4069)))
-
-    assert (await later(filled, "small", seconds=100)).verdict.endswith("would take it now by what Fractile knows")
 
 
 async def test_a_nominated_node_is_named(filled: FakeApiServer, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """What a demonstration takes for the cluster's fault, and what for kubelet's."""
 
 import json
+from typing import cast
 
 import pytest
 
+from fractile.cluster import demos
 from fractile.cluster import workload as w
-from fractile.cluster.demos import running_in_the_end
+from fractile.cluster.demos import running_in_the_end, too_large
 from fractile.cluster.workload import Manifest, NotInTime, Workload
 
 REFUSED = "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices x"
@@ -59,3 +61,64 @@ def test_a_pod_that_kubelet_refused_before_it_knew_the_cards_is_made_anew(monkey
 def test_any_other_failure_is_one(monkeypatch: pytest.MonkeyPatch, message: str, ran: set[str], again: bool) -> None:
     with pytest.raises(NotInTime, match="pod b failed"):
         running_in_the_end(work(Cluster({"b": message}, again=again), monkeypatch), PODS, ran)
+
+
+class Node:
+    """One node at the wire of kubectl, on a clock of its own: the pod ``large`` waits for its holders and is then
+    slow to start."""
+
+    def __init__(self, *, slow: float) -> None:
+        self.time = 0.0
+        self.told: list[str] = []
+        self._slow = slow
+        self._pods: set[str] = set()
+        self._freed: float | None = None
+
+    def work(self) -> Workload:
+        return Workload(self.kubectl, "demo", clock=lambda: self.time, sleep=self.sleep, told=self.told.append)
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    def kubectl(self, *args: str, stdin: str | None = None) -> str:
+        if "apply" in args:
+            self._pods |= {item["metadata"]["name"] for item in json.loads(stdin or "")["items"]}
+        if "delete" in args:
+            self._freed = self.time
+            self._pods -= self._pods if "--all" in args else {"holder-1"}
+        if "events" in args:
+            message = "10000 MiB asked on one card, the most free on one is 7276 MiB"
+            event = {"metadata": {"resourceVersion": "1"}, "reason": "FailedScheduling", "message": message}
+            return json.dumps({"items": [event]})
+        return json.dumps({"items": [self._shown(name) for name in sorted(self._pods)]})
+
+    def _shown(self, name: str) -> Manifest:
+        late = self._freed is None or self.time < self._freed + self._slow
+        status: Manifest = {"phase": "Pending"} if name == "large" and late else RUNS
+        return {"metadata": {"name": name, "uid": name}, "status": status}
+
+
+class Stage:
+    """Of a demonstration that needs none."""
+
+
+@pytest.mark.parametrize("seconds", [20, 60, 118])
+def test_the_next_pod_may_start_late_on_a_busy_machine(seconds: int) -> None:
+    node = Node(slow=seconds)
+    *_, last = too_large(cast("demos.Stage", Stage()), node.work())
+    assert f"the waiting one ran {seconds}" in last
+    assert last.endswith("A quiet machine needs 5 s at most; this one was busy.")
+    assert node.told[0] == "still waiting for pods large to run: 10 of at most 120 s"
+    assert len(node.told) == (seconds - 1) // 10
+
+
+def test_on_a_quiet_one_only_the_time_is_said() -> None:
+    node = Node(slow=0.4)
+    *_, last = too_large(cast("demos.Stage", Stage()), node.work())
+    assert last == "A pod that held the space was deleted: the waiting one ran 0.4 s later."
+    assert node.told == []
+
+
+def test_a_pod_that_nobody_wakes_is_a_failure() -> None:
+    with pytest.raises(NotInTime, match="waited 120 s in vain for pods large to run"):
+        list(too_large(cast("demos.Stage", Stage()), Node(slow=300).work()))

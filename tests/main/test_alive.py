@@ -9,6 +9,7 @@ import pytest
 from fractile.agent import http
 from fractile.agent.beliefs import SOCKET
 from fractile.agent.http import Address, HttpServer, Request, Response
+from fractile.main import agent, alive
 from tests.main.process import PROGRAM
 
 
@@ -68,3 +69,11 @@ async def test_it_does_not_wait_for_ever_for_an_agent_that_hangs(tmp_path: Path)
         status, said = await asyncio.wait_for(probe(tmp_path), 30)
         assert status == 1
         assert "timed out" in said
+
+
+def test_it_looks_where_the_agent_keeps_its_state() -> None:
+    """Both take their option from one definition."""
+    mine, agents = (next(p for p in one.params if p.name == "state_dir") for one in (alive.command, agent.command))
+    assert (mine.opts, mine.default) == (agents.opts, agents.default)
+    for module in (alive, agent):
+        assert '"--state-dir",' not in Path(str(module.__file__)).read_text()

@@ -48,6 +48,16 @@ def test_every_command_is_documented() -> None:
     assert [name for name in COMMANDS if f"`fractile {name}" not in text] == []
 
 
+def test_the_changelog_sorts_its_short_lines_as_keep_a_changelog_does() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    for version in text.split("\n## ")[1:]:
+        headings = re.findall(r"^### (.*)$", version, re.MULTILINE)
+        assert headings == [h for h in ("Changed", "Security", "Added", "Fixed", "Removed") if h in headings]
+    lines = [line for line in text.splitlines() if line.startswith("- ")]
+    assert [line for line in lines if len(line) > 320] == []
+    assert sorted(lines) == sorted(set(lines))
+
+
 def test_the_c_tree_lists_its_targets() -> None:
     listed = subprocess.run(
         ["make", "--no-print-directory", "-C", str(ROOT / "native"), "help"],

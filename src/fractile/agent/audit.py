@@ -30,6 +30,8 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.pacing import Clock
+from fractile.policy.outside import announcement, sentence
+from fractile.policy.outside import evicted as of_eviction
 from fractile.wire.node_usage import Kind, Outside
 
 Policy = Literal["warn", "evict", "evict-all"]
@@ -49,15 +51,14 @@ _EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
 _CALL = 5.0
 _STARTING = 30.0  # in which kubelet may not have said yet which containers a pod has
 _GRACE = 30  # seconds that the pod's processes have to end, as by default
-_MIB = 2**20
 
 log = logging.getLogger(__name__)
 
 
 class _Case(msgspec.Struct):
     """A finding as long as it lasts. ``since`` in seconds since 1970, ``begun`` the same on the audit's clock;
-    ``until``: the end of its grace time; ``spared``: why its pod is left alone; ``entitled``: it was when
-    that was last asked; ``gone``: the UID of its pod, if the API server does not have that any more."""
+    ``until``: the end of its grace time; ``spared``: why its pod was left alone when that was over, ``stays``: why it
+    is as was last read; ``gone``: the UID of its pod, if the API server does not have that any more."""
 
     finding: Finding
     since: float
@@ -68,7 +69,7 @@ class _Case(msgspec.Struct):
     told: bool = False
     evicted: bool = False
     spared: str = ""
-    entitled: bool = False
+    stays: str = ""
     gone: str = ""
     next_try: float = 0.0
 
@@ -112,7 +113,19 @@ class Audit:
 
     @property
     def outside(self) -> tuple[Outside, ...]:
-        return tuple(_outside(case) for case in self._cases.values() if case.looks > 1)
+        """Of a pod that will be evicted, when at the earliest."""
+        standing = [case for case in self._cases.values() if case.looks > 1]
+        return tuple(
+            msgspec.structs.replace(_outside(case), evicted_in_seconds=self._evicted_in(case)) for case in standing
+        )
+
+    def _evicted_in(self, case: _Case) -> float | None:
+        """One pod in a minute; a case without a known owner, or one that was not told yet, is nobody's yet."""
+        if case.finding.kind not in self._kinds or not case.told or case.owner is None or case.stays:
+            return None
+        if case.evicted:
+            return 0.0
+        return round(max(0.0, case.until - self._clock(), self._next_eviction - self._clock()), 1)
 
     @property
     def beyond(self) -> Beyond:
@@ -135,7 +148,7 @@ class Audit:
         present = {finding.key: finding for finding in findings}
         for key in [key for key in self._cases if key not in present]:
             case = self._cases.pop(key)
-            if case.owner is not None and not case.entitled:
+            if case.owner is not None and not case.stays:
                 self._lasting.ended(case.owner, case.finding, case.begun, self._clock())
             if case.looks > 1:
                 log.info("outside the ledger no more kind=%s card=%s %s", key[0], key[1], _who(case))
@@ -208,18 +221,15 @@ class Audit:
             *(finding.kind, finding.card, _who(case), finding.bytes, finding.accounted),
         )
         if case.owner is not None:
-            self._events.emit(_reference(case.owner), REASON, sentence(finding) + await self._threat(case, case.owner))
+            threat = await self._threat(case, case.owner)
+            self._events.emit(_reference(case.owner), REASON, sentence(_outside(case)) + threat)
 
     async def _threat(self, case: _Case, owner: Owner) -> str:
         """What becomes of the pod, as far as that can be said now."""
         if case.finding.kind not in self._kinds:
             return ""
-        spared = await self._why(owner, case.finding)
-        case.entitled = bool(spared)
-        if spared:
-            return f"; the pod stays: it {spared}"
-        left = case.until - case.begun
-        return f"; the pod is evicted if that lasts for {left:.0f} s" if left > 0 else "; the pod is evicted"
+        case.stays = await self._why(owner, case.finding) or ""
+        return f"; the pod stays: it {case.stays}" if case.stays else announcement(case.until - case.begun)
 
     async def _why(self, owner: Owner, finding: Finding) -> str | None:
         """Why the pod is spared."""
@@ -237,7 +247,7 @@ class Audit:
         spared = await self._why(owner, case.finding)
         if spared is None:
             return
-        case.entitled = bool(spared)
+        case.stays = spared
         if spared:
             if spared != case.spared:
                 log.warning("not evicted pod=%s/%s reason=%r", owner.namespace, owner.pod, f"it {spared}")
@@ -257,38 +267,7 @@ class Audit:
         self._next_eviction = self._clock() + _BETWEEN
         self.evictions += 1
         log.warning("evicted pod=%s/%s kind=%s", owner.namespace, owner.pod, case.finding.kind)
-        self._events.emit(
-            _reference(owner), EVICTED, f"evicted, by --outside-ledger of the node's agent: {sentence(case.finding)}"
-        )
-
-
-def sentence(finding: Finding) -> str:
-    """For the pod's owner: what was seen, and what to do."""
-    held = f"{-(-(finding.bytes or 0) // _MIB)} MiB" if finding.bytes is not None else "an unknown amount"
-    process = f"process {finding.process.pid} ({finding.process.command})" if finding.process else "its processes"
-    match finding.kind:
-        case "no-slice":
-            return f"{process} uses {held} of card {finding.card}, which this pod was not given; request a GPU resource"
-        case "no-library":
-            return (
-                f"{process} uses {held} of card {finding.card} around Fractile's library: the container does not see "
-                f"the library that it was given, since at {finding.unseen or 'its path'} the process finds another "
-                "file or none; leave that path alone, by mounts, links and chroot, too"
-            )
-        case "not-in-ledger":
-            return (
-                f"{process} uses {held} of card {finding.card} around Fractile's library; see that /etc/ld.so.preload "
-                "of the image and of its programs is left alone, and that programs are not linked statically"
-            )
-        case "over-ledger":
-            return (
-                f"{process} hold {held} of card {finding.card} and account for {_mib(finding.accounted)}; something "
-                "allocates around Fractile's library"
-            )
-        case "over-quota":
-            return f"{process} hold {held} of card {finding.card}; the quota is {_mib(finding.accounted)}"
-        case "not-a-pod":
-            return f"{process} of the host uses {held} of card {finding.card}"
+        self._events.emit(_reference(owner), EVICTED, of_eviction(_outside(case)))
 
 
 def _placed(finding: Finding, owner: Owner | None) -> Finding:
@@ -301,10 +280,6 @@ def _placed(finding: Finding, owner: Owner | None) -> Finding:
 
 def _container_to_come(owner: Owner, finding: Finding) -> bool:
     return bool(finding.containers) and not owner.container
-
-
-def _mib(size: int | None) -> str:
-    return f"{(size or 0) // _MIB} MiB"
 
 
 def _granted_owner(finding: Finding) -> Owner | None:
@@ -341,4 +316,6 @@ def _outside(case: _Case) -> Outside:
         namespace=owner.namespace,
         pod=owner.pod,
         container=owner.container,
+        unseen=finding.unseen,
+        spared=case.stays,
     )

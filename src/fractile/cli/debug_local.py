@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from fractile.cluster import state
-from fractile.cluster.layout import Layout
+from fractile.cluster.layout import DEFAULT_NAME, Layout, default_clusters_dir, layout
 from fractile.errors import SetupError
 
 _SOCKET = "debug.sock"
@@ -35,6 +37,15 @@ def control_plane(place: Layout) -> Served:
 def agent(place: Layout, node: str) -> Path:
     """The socket of the agent of that node, also when it is a pod."""
     return place.node(_state(place).node(node).index).agent / _SOCKET
+
+
+def complete_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The nodes of the local cluster that ``--name`` names; none where there is no such cluster."""
+    try:
+        kept = _state(layout(default_clusters_dir(), ctx.params.get("name") or DEFAULT_NAME))
+    except (SetupError, OSError):
+        return []
+    return [CompletionItem(node.name) for node in kept.nodes if node.name.startswith(incomplete)]
 
 
 def _state(place: Layout) -> state.State:

@@ -28,7 +28,7 @@ _MOST = 256 * 2**20  # bytes
     "--socket", "path", type=click.Path(path_type=Path), help=f"Of an agent, on its node.  [default: {SOCKET}]"
 )
 @click.option("--name", shell_complete=complete, help="Of a local cluster: its control plane.")
-@click.option("--node", help="Of a local cluster: the agent of that node.")
+@click.option("--node", shell_complete=debug_local.complete_node, help="Of a local cluster: the agent of that node.")
 @click.option("--url", metavar="URL", help="Of a control plane, such as https://127.0.0.1:8443.")
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="The token to show there; - for the standard input."

@@ -41,17 +41,18 @@ def command(name: str, only: tuple[str, ...], stop: bool) -> None:
         raise SetupError(f"{e} (the demonstrations need a cluster of their own: --name, or fractile down)") from None
     failed = _run(cluster, [d for d in DEMOS if not only or d.name in only])
     if stop:
-        cluster.down()
+        cluster.down(keep_logs=bool(failed))
     else:
         click.echo(_how_to_go_on(cluster))
     if failed:
-        raise FractileError(f"{len(failed)} demonstrations failed: {', '.join(failed)}; logs are in {cluster.logs}")
+        logs = cluster.place.kept_logs if stop else cluster.logs
+        raise FractileError(f"{len(failed)} demonstrations failed: {', '.join(failed)}; logs are in {logs}")
     click.echo(f"All demonstrations did what they say, in {time.monotonic() - began:.0f} s.")
 
 
 def _run(cluster: LocalCluster, demos: list[Demo]) -> list[str]:
     stage = LocalStage(cluster)
-    work = Workload(cluster.kubectl, NAMESPACE)
+    work = Workload(cluster.kubectl, NAMESPACE, told=lambda line: click.echo(f"   {line}"))
     work.create_namespace()
     work.delete()  # of a run that was interrupted
     failed: list[str] = []
@@ -87,4 +88,4 @@ The cluster runs on. Go on with (the program is .venv/bin/fractile in a clone):
    fractile inspect{name}                  cards, and the pods that share them
    fractile kubectl{name} apply -f examples/1-packed.yaml
    export KUBECONFIG={cluster.kubeconfig}
-   fractile down{name}                     stop it"""
+   fractile down{name}                     stop it; the ends of its logs are kept"""

@@ -5,6 +5,7 @@ from time import monotonic
 import click
 
 from fractile.cli.cluster_name import name_option
+from fractile.cluster import kept_logs
 from fractile.cluster.down import down
 from fractile.cluster.layout import default_clusters_dir, layout
 from fractile.cluster.progress import Progress
@@ -12,11 +13,20 @@ from fractile.cluster.progress import Progress
 
 @click.command("down")
 @name_option
-def command(name: str) -> None:
-    """Stop a local cluster and remove everything that it put on this machine. Safe to repeat."""
+@click.option("--delete-logs", is_flag=True, help="Remove its logs as well, also those of a cluster that is down.")
+def command(name: str, delete_logs: bool) -> None:
+    """Stop a local cluster and remove everything that it put on this machine but the ends of its logs.
+
+    At most 1 MiB of each log and 64 MiB in all are kept, beside the folder of the clusters; the next time replaces
+    them. Safe to repeat.
+    """
     began = monotonic()
     place = layout(default_clusters_dir(), name)
-    if down(place, Progress(lambda line: click.echo(line, err=True))):
+    was_there = down(place, Progress(lambda line: click.echo(line, err=True)), keep_logs=not delete_logs)
+    if was_there:
         click.echo(f"Cluster {name} is down, {monotonic() - began:.1f} s.")
-    else:
-        click.echo(f"There is no cluster {name}: nothing to do.")
+    if delete_logs and kept_logs.delete(place):
+        click.echo(f"The logs of cluster {name} are removed.")
+    elif not was_there:
+        kept = f"; the logs of the last one are in {place.kept_logs}" if place.kept_logs.exists() else ""
+        click.echo(f"There is no cluster {name}: nothing to do{kept}.")

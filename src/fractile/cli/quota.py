@@ -18,7 +18,14 @@ from fractile.wire.quota_report import QuotaReport
 
 
 @click.command("quota")
-@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only this one; all when it is not given.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    shell_complete=reading.complete_namespace,
+    help="Only this one; all when it is not given.",
+)
 @click.option(
     "-o",
     "--output",

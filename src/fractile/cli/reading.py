@@ -17,7 +17,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.credentials import Credentials, load
 from fractile.wire.extended_resource import GROUP, ExtendedResource
-from fractile.wire.objects import Node, Pod
+from fractile.wire.objects import Namespace, Node, Pod
 from fractile.wire.resource_class import ResourceClass
 
 _NAMED = 20  # names in a sentence
@@ -111,27 +111,35 @@ async def _types(client: KubeClient) -> Iterable[str]:
     return (r.spec.type for r in (await client.list(paths.extended_resources(), ExtendedResource))[0])
 
 
-async def _pods(client: KubeClient) -> Iterable[str]:
-    """As namespace/name, which needs no option beside it."""
-    found, _ = await client.list(paths.pods(), Pod)
-    return (f"{p.metadata.namespace}/{p.metadata.name}" for p in found)
+async def _namespaces(client: KubeClient) -> Iterable[str]:
+    return (n.metadata.name for n in (await client.list(paths.namespaces(), Namespace))[0])
+
+
+async def _pods(client: KubeClient, namespace: str) -> Iterable[str]:
+    """As namespace/name, which needs no option beside it; of the namespace that an option names, by name."""
+    found, _ = await client.list(paths.pods(namespace), Pod)
+    return (p.metadata.name if namespace else f"{p.metadata.namespace}/{p.metadata.name}" for p in found)
 
 
 def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Complete:
+    return _completed(lambda client, _: names(client))
+
+
+def _completed(names: Callable[[KubeClient, str], Awaitable[Iterable[str]]]) -> Complete:
     """Nothing when the cluster does not answer, since a prompt has no place for errors."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         chosen = ctx.params
         try:
             who = credentials(chosen.get("kubeconfig"), chosen.get("context") or "", chosen.get("name") or "")
-            found = asyncio.run(_ask(who))
+            found = asyncio.run(_ask(who, chosen.get("namespace") or ""))
         except (FractileError, OSError, click.ClickException):  # TimeoutError is an OSError
             return []
         return [CompletionItem(name) for name in sorted(set(found)) if name.startswith(incomplete)]
 
-    async def _ask(who: Credentials) -> Iterable[str]:
+    async def _ask(who: Credentials, namespace: str) -> Iterable[str]:
         async with asyncio.timeout(_COMPLETION_SECONDS), KubeClient(who) as client:
-            return list(await names(client))
+            return list(await names(client, namespace))
 
     return complete
 
@@ -139,5 +147,6 @@ def _completed_by(names: Callable[[KubeClient], Awaitable[Iterable[str]]]) -> Co
 complete_class = _completed_by(_classes)
 complete_node = _completed_by(_nodes)
 complete_any_node = _completed_by(_any_nodes)
-complete_pod = _completed_by(_pods)
+complete_namespace = _completed_by(_namespaces)
+complete_pod = _completed(_pods)
 complete_type = _completed_by(_types)

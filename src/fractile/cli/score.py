@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from fractile.cli.scheduler_options import complete_version
-from fractile.errors import SetupError, WireError
+from fractile.errors import FractileError, SetupError, WireError
 from fractile.wire import scheduler_config, scoring
 from fractile.wire.scoring import Kind, Strategy
 
@@ -19,6 +20,20 @@ if TYPE_CHECKING:
 _MOST_BYTES = 256 * 2**20
 _LAST_OLD = 21
 _STDIN = "-"
+
+
+def _complete_pod(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The pods of the file that are scored; none of the input, which is read once."""
+    from fractile.wire import score_file
+
+    source = ctx.params.get("source")
+    if source in (None, _STDIN):
+        return []
+    try:
+        file = score_file.decode(_read(source), source=source)
+    except (FractileError, OSError, click.ClickException):
+        return []
+    return [CompletionItem(pod.metadata.name) for pod in _waiting(file) if pod.metadata.name.startswith(incomplete)]
 
 
 @click.command("score")
@@ -42,7 +57,14 @@ _STDIN = "-"
     shell_complete=complete_version,
     help="Whose arithmetic; the old one is that of 1.20 and 1.21.",
 )
-@click.option("--pod", "name", default="", metavar="NAME", help="Only this pod; else all that are on no node.")
+@click.option(
+    "--pod",
+    "name",
+    default="",
+    metavar="NAME",
+    shell_complete=_complete_pod,
+    help="Only this pod; else all that are on no node.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(
     source: str,
@@ -109,8 +131,12 @@ def _report(file: "ScoreFile", pods: "list[CountedPod]", options: _Options, mino
     return ScoreReport(f"1.{minor}", tuple(found))
 
 
+def _waiting(file: "ScoreFile") -> "list[CountedPod]":
+    return [pod for pod in file.pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")]
+
+
 def _pods(file: "ScoreFile", name: str) -> "list[CountedPod]":
-    waiting = [pod for pod in file.pods if not pod.spec.node_name and pod.status.phase in ("", "Pending")]
+    waiting = _waiting(file)
     if not file.nodes:
         raise SetupError(f"{file.source} has no Node, so there is nothing to score")
     if not name:

@@ -60,7 +60,7 @@ PLAIN = Trust()
 
 
 @click.command("top")
-@click.argument("node", required=False)
+@click.argument("node", required=False, shell_complete=reading.complete_node)
 @click.option(
     "-o",
     "--output",

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.argument("pod", metavar="POD", shell_complete=reading.complete_pod)
-@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Of the pod; the context's if not given.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    metavar="NAMESPACE",
+    shell_complete=reading.complete_namespace,
+    help="Of the pod; the context's if not given.",
+)
 @click.option(
     "-o",
     "--output",

@@ -5,12 +5,14 @@ from datetime import datetime
 
 import msgspec
 
-from fractile.cli import why_nodes
+from fractile.cli import why_eviction, why_nodes
 from fractile.cli.why_cluster import Cluster, quotas_in_force
 from fractile.cli.why_holds import containers, holdings
+from fractile.cli.why_leader import left_lease
 from fractile.cli.why_nodes import Answer
 from fractile.cli.why_read import Read
-from fractile.cli.why_verdict import age, verdict
+from fractile.cli.why_time import age
+from fractile.cli.why_verdict import verdict
 from fractile.control.classes_report import ClassObjects, Picture
 from fractile.control.quota_report import QuotaObjects
 from fractile.control.quota_report import report as quota_report
@@ -31,13 +33,13 @@ _EVENTS = 10
 
 
 def report(read: Read, now: datetime, *, source: str) -> Why:
-    """SetupError for a pod that asks for nothing of ours."""
+    """SetupError for a pod that asks for nothing of ours, and uses nothing of it either."""
     pod = read.pod
     # 1. The cluster as the filter would see it, and what the pod asks for in it.
     quotas, problem = quotas_in_force(read, source)
     cluster = Cluster(read)
     cluster.limit(quotas, problem if problem and not quotas else "")
-    if cluster.parsed is None:
+    if cluster.parsed is None and not why_eviction.concerned(read):
         raise SetupError(_nothing_asked(read, cluster))
     # 2. Where it could go, if it still has to go anywhere.
     state = state_of(pod)
@@ -57,7 +59,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
         age=age(pod.metadata.creation_timestamp or "", now),
         node=pod.spec.node_name,
         families=_families(request),
-        asks=() if isinstance(request, Refusal) else tuple(asked(c) for c in request.containers),
+        asks=tuple(asked(c) for c in request.containers) if isinstance(request, PodRequest) else (),
         scheduling=_scheduling(pod),
         quota=_quota(read, cluster, source),
         classes=tuple(_classes(read, request)),
@@ -67,7 +69,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
         holds=tuple(holdings(read, cluster.ledger)),
         containers=tuple(containers(pod)),
         events=_events(read.events, now),
-        notes=(*notes, *answer.notes, *_doubts(read, cluster)),
+        notes=(*notes, *answer.notes, *_doubts(read, cluster), *why_eviction.notes(read), *_lease(read, answer, now)),
     )
     return msgspec.structs.replace(found, verdict=verdict(found, cluster, read, now))
 
@@ -122,8 +124,15 @@ def _not_looked_at(pod: ObservedPod) -> Iterator[str]:
         yield "its topology spread is not looked at here; kube-scheduler's message says what it makes of it"
 
 
-def _families(request: PodRequest | Refusal) -> tuple[str, ...]:
-    if isinstance(request, Refusal):
+def _lease(read: Read, answer: Answer, now: datetime) -> Iterator[str]:
+    """Of a pod that waits."""
+    note = "" if read.pod.spec.node_name else left_lease(read, answer.groups, now)
+    if note:
+        yield note
+
+
+def _families(request: PodRequest | Refusal | None) -> tuple[str, ...]:
+    if not isinstance(request, PodRequest):
         return ()
     owners = (table.owner(c.resource) for c in request.containers)
     return tuple(dict.fromkeys(o.name for o in owners if o is not None))
@@ -168,7 +177,7 @@ def _quota(read: Read, cluster: Cluster, source: str) -> QuotaState:
     )
 
 
-def _classes(read: Read, request: PodRequest | Refusal) -> Iterator[ClassState]:
+def _classes(read: Read, request: PodRequest | Refusal | None) -> Iterator[ClassState]:
     names = dict.fromkeys(_class_names(read.pod, request))
     if not names:
         return
@@ -195,7 +204,7 @@ def _classes(read: Read, request: PodRequest | Refusal) -> Iterator[ClassState]:
         )
 
 
-def _class_names(pod: ObservedPod, request: PodRequest | Refusal) -> Iterator[str]:
+def _class_names(pod: ObservedPod, request: PodRequest | Refusal | None) -> Iterator[str]:
     if isinstance(request, PodRequest):
         for container in request.containers:
             yield from filter(None, container.request.device_class.split(","))

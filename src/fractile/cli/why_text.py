@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from fractile.cli.inspect_text import one_ask
 from fractile.cli.table import Column, plain
+from fractile.cli.why_time import span
 from fractile.policy.quota import in_cards
 from fractile.wire.why import ClassState, Holding, NodeGroup, QuotaState, Told, Why
 
 _NAMED = 5  # nodes in a line
 _GROUPS = 10
-_SECONDS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _NONE = "-"
 
 
@@ -19,7 +19,7 @@ def text(why: Why) -> str:
 
 
 def _lines(why: Why) -> Iterator[str]:
-    yield f"{why.namespace}/{why.pod}: {why.state} for {_span(why.age)}"
+    yield f"{why.namespace}/{why.pod}: {why.state} for {span(why.age)}"
     yield f"  {why.verdict}"
     yield from _asked(why)
     yield from _scheduled(why)
@@ -127,23 +127,11 @@ def _events(events: Sequence[Told]) -> Iterator[str]:
         return
     yield ""
     columns = (Column("LAST", number=True), Column("TIMES", number=True), Column("REASON"), Column("FROM"))
-    rows = [[_span(e.age), str(e.count), e.reason, e.source] for e in events]
+    rows = [[span(e.age), str(e.count), e.reason, e.source] for e in events]
     head, *lines = plain((*columns, Column("MESSAGE")), [[*r, ""] for r in rows]).splitlines()
     yield head
     for line, event in zip(lines, events, strict=True):
         yield f"{line.removesuffix(_NONE)}{' '.join(event.message.split())}"
-
-
-def _span(seconds: float) -> str:
-    """The two largest units: 4m10s."""
-    rest, parts = int(seconds), list[str]()
-    for size, name in _SECONDS:
-        if rest >= size and len(parts) < 2:
-            parts.append(f"{rest // size}{name}")
-            rest %= size
-        elif parts:
-            break
-    return "".join(parts) or "0s"
 
 
 def _names(nodes: Sequence[str]) -> str:

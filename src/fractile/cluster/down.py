@@ -8,13 +8,13 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from fractile.cluster import cgroups, mounts, network, processes, shortcuts
+from fractile.cluster import cgroups, kept_logs, mounts, network, processes, shortcuts
 from fractile.cluster.layout import Layout, locked
 from fractile.cluster.progress import Progress
 
 
-def down(place: Layout, progress: Progress) -> bool:
-    """Remove the cluster; False when nothing of it was there."""
+def down(place: Layout, progress: Progress, *, keep_logs: bool = False) -> bool:
+    """Remove the cluster; False when nothing of it was there. ``keep_logs``: but for the ends of its logs."""
     if not _anything(place):
         return False
     with locked(place):
@@ -30,12 +30,13 @@ def down(place: Layout, progress: Progress) -> bool:
             for pin in pins:
                 mounts.release(pin)
             mounts.unmount_below(place.root)
+            kept = kept_logs.keep(place) if keep_logs else None
             for bridge in network.bridges(place.name):
                 network.remove_bridge(bridge)
             shortcuts.remove(place)
             if place.root.exists():
                 shutil.rmtree(place.root)
-            step.done("removed")
+            step.done(f"removed; the ends of its logs are in {kept}" if kept else "removed")
         place.lock.unlink(missing_ok=True)
     if not any(place.root.parent.glob("*")):
         cgroups.remove_parent()

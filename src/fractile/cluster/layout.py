@@ -6,6 +6,7 @@
     logs/                   one log per process
     nodes/<index>/          everything of a node; by index, since socket paths must stay below 108 bytes
 <clusters>/NAME.lock        held by up and down
+<clusters>/../logs/NAME/    the logs of a cluster that was taken down (kept_logs.py)
 """
 
 import fcntl
@@ -119,6 +120,10 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def kept_logs(self) -> Path:
+        return self.root.parent.with_name("logs") / self.name  # beside the clusters, since no cluster is left there
 
     @property
     def pins(self) -> Path:

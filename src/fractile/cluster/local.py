@@ -92,9 +92,10 @@ class LocalCluster:
         flow = up(self.place, wish or Wish(), env=self._env, progress=self._progress, now=self._now())
         return asyncio.run(flow)
 
-    def down(self) -> bool:
-        """Stop it and remove all of it; False when nothing of it was there."""
-        return down_flow.down(self.place, self._progress)
+    def down(self, *, keep_logs: bool = False) -> bool:
+        """Stop it and remove all of it, but for the ends of its logs if they are to be kept; False when nothing of it
+        was there."""
+        return down_flow.down(self.place, self._progress, keep_logs=keep_logs)
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = _KUBECTL_TIMEOUT) -> str:
         """Run kubectl against it; what it printed. KubectlFailed with its message when it fails."""

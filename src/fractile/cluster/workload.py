@@ -12,6 +12,8 @@ from fractile.wire import placement
 
 IMAGE = "fractile.dev/busybox:1"
 
+_TELL = 10.0  # seconds of a wait after which a person hears of it, and again
+
 Manifest = dict[str, Any]
 
 
@@ -72,7 +74,7 @@ def pod(
 
 
 class Workload:
-    """The pods of one namespace."""
+    """The pods of one namespace. ``told`` gets a line for each wait that lasts."""
 
     def __init__(
         self,
@@ -81,10 +83,12 @@ class Workload:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        told: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._kubectl = kubectl
-        self._clock = clock
-        self._sleep = sleep
+        self.clock = clock
+        self.sleep = sleep
+        self._told = told
         self.namespace = namespace
 
     def create_namespace(self) -> None:
@@ -151,11 +155,15 @@ class Workload:
 
     def wait_until(self, seconds: float, what: str, done: Callable[[], bool]) -> None:
         """Ask until it is done; NotInTime after so many seconds."""
-        deadline = self._clock() + seconds
+        began = self.clock()
+        tell = began + _TELL
         while not done():
-            if self._clock() > deadline:
+            if self.clock() > began + seconds:
                 raise NotInTime(f"waited {seconds:.0f} s in vain for {what}")
-            self._sleep(0.2)
+            if self.clock() > tell:
+                self._told(f"still waiting for {what}: {tell - began:.0f} of at most {seconds:.0f} s")
+                tell += _TELL
+            self.sleep(0.2)
 
     def _has_service_account(self) -> bool:
         found = self._kubectl(

@@ -63,6 +63,7 @@ from fractile.main.agent_usage import UsageOptions, pair_of, usage_command_optio
 from fractile.main.families import family_options
 from fractile.main.logs import log_options, set_up_logging
 from fractile.main.signals import told_to_stop
+from fractile.main.state_dir import state_dir_option
 from fractile.main.tracing import Tracing, tracing
 from fractile.main.tracing import option as tracing_option
 from fractile.model.offer import Offer
@@ -113,13 +114,7 @@ log = logging.getLogger(__name__)
     show_default=True,
     help="Where kubelet says which container holds which devices.",
 )
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path),
-    default=Path("/var/lib/fractile"),
-    show_default=True,
-    help="Kept over restarts; the same path on the host and in the agent's container.",
-)
+@state_dir_option("Kept over restarts; the same path on the host and in the agent's container.")
 @click.option(
     "--shared-files",
     type=click.Choice(["auto", "memory", "disk"]),

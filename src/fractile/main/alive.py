@@ -10,19 +10,14 @@ from pathlib import Path
 import click
 
 from fractile.errors import SetupError
+from fractile.main.state_dir import state_dir_option
 
 _REQUEST = b"GET /healthz HTTP/1.1\r\nHost: agent\r\n\r\n"
 _MOST = 4096  # bytes of an answer
 
 
 @click.command("alive")
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path),
-    default=Path("/var/lib/fractile"),
-    show_default=True,
-    help="That of the agent.",
-)
+@state_dir_option("That of the agent.")
 @click.option("--timeout", type=click.FloatRange(0.1, 60), default=4.0, show_default=True, metavar="SECONDS")
 def command(state_dir: Path, timeout: float) -> None:
     """Ask the agent of this node whether it lives. Exit status 0: it does."""

@@ -73,7 +73,10 @@ class ContainerUsage(_Part, frozen=True, kw_only=True):
 
 
 class Outside(_Part, frozen=True, kw_only=True):
-    """Use of a card that no ledger covers. ``pid`` is 0 where all processes of a container are meant."""
+    """Use of a card that no ledger covers. ``pid`` is 0 where all processes of a container are meant. ``unseen``: the
+    path at which the process does not see what its container was given. ``evicted_in_seconds``: when the pod is
+    evicted at the earliest, if that lasts; null: not that is known. ``spared``: why the pod stays, the rest of a
+    sentence that begins with the pod."""
 
     kind: Kind
     card: str
@@ -86,6 +89,9 @@ class Outside(_Part, frozen=True, kw_only=True):
     namespace: str = ""
     pod: str = ""
     container: str = ""
+    unseen: str = ""
+    evicted_in_seconds: float | None = None
+    spared: str = ""
 
 
 class NodeUsage(_Part, frozen=True, kw_only=True):

@@ -1,0 +1,66 @@
+"""What the owner of a pod that uses a card outside the ledger is told: what was seen, what to do, what becomes of it.
+
+The agent says it in the pod's event, ``fractile why`` to whoever asks. Both read the same finding.
+"""
+
+import re
+
+from fractile.wire.node_usage import Outside
+
+_MIB = 2**20
+_EVICTED = "evicted, by --outside-ledger of the node's agent: "
+_ANNOUNCED = re.compile(r"; the pod is evicted(?: if that lasts for (\d+) s)?$")
+
+
+def sentence(outside: Outside) -> str:
+    """What was seen, and what to do."""
+    held = f"{-(-(outside.bytes or 0) // _MIB)} MiB" if outside.bytes is not None else "an unknown amount"
+    process = f"process {outside.pid} ({outside.command})" if outside.pid else "its processes"
+    match outside.kind:
+        case "no-slice":
+            return f"{process} uses {held} of card {outside.card}, which this pod was not given; request a GPU resource"
+        case "no-library":
+            return (
+                f"{process} uses {held} of card {outside.card} around Fractile's library: the container does not see "
+                f"the library that it was given, since at {outside.unseen or 'its path'} the process finds another "
+                "file or none; leave that path alone, by mounts, links and chroot, too"
+            )
+        case "not-in-ledger":
+            return (
+                f"{process} uses {held} of card {outside.card} around Fractile's library; see that /etc/ld.so.preload "
+                "of the image and of its programs is left alone, and that programs are not linked statically"
+            )
+        case "over-ledger":
+            return (
+                f"{process} hold {held} of card {outside.card} and account for {_mib(outside.accounted_bytes)}; "
+                "something allocates around Fractile's library"
+            )
+        case "over-quota":
+            return f"{process} hold {held} of card {outside.card}; the quota is {_mib(outside.accounted_bytes)}"
+        case "not-a-pod":
+            return f"{process} of the host uses {held} of card {outside.card}"
+
+
+def announcement(grace: float) -> str:
+    """The end of the event's message, where the pod will be evicted. ``grace``: what is left of its grace time."""
+    return f"; the pod is evicted if that lasts for {grace:.0f} s" if grace > 0 else "; the pod is evicted"
+
+
+def announced(message: str) -> tuple[str, float] | None:
+    """What such a message says was seen, and its grace time in seconds; None: it announces no eviction."""
+    found = _ANNOUNCED.search(message)
+    return (message[: found.start()], float(found[1] or 0)) if found else None
+
+
+def evicted(outside: Outside) -> str:
+    """The message of the event when it has happened."""
+    return _EVICTED + sentence(outside)
+
+
+def what_evicted(message: str) -> str:
+    """What such a message says was seen."""
+    return message.removeprefix(_EVICTED)
+
+
+def _mib(size: int | None) -> str:
+    return f"{(size or 0) // _MIB} MiB"

@@ -1,0 +1,23 @@
+"""What is said of use outside the ledger."""
+
+import pytest
+
+from fractile.policy.outside import announced, announcement, sentence
+from fractile.wire.node_usage import KINDS, Kind, Outside
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_a_sentence_with_card_and_amount(kind: Kind) -> None:
+    said = sentence(Outside(kind=kind, card="GPU-a", since=1.0, pid=7, command="miner", bytes=300 << 20))
+    assert "GPU-a" in said
+    assert "300 MiB" in said
+
+
+@pytest.mark.parametrize("grace", [0.0, 60.0, 86_400.0])
+def test_what_the_event_announces_is_read_back(grace: float) -> None:
+    assert announced("it uses a card" + announcement(grace)) == ("it uses a card", grace)
+
+
+@pytest.mark.parametrize("message", ["", "it uses a card", "it uses a card; the pod stays: it is static"])
+def test_other_messages_announce_nothing(message: str) -> None:
+    assert announced(message) is None
