@@ -190,3 +190,62 @@ async def test_while_the_api_server_does_not_answer_what_was_known_stays_known(
     async with asyncio.timeout(5):
         assert await w.of(container(OTHER)) is None
     assert await w.of(container(ID)) == Owner(pod.metadata.uid, "ns", "p", "main")
+
+
+# ── the pod, and whether it still exists ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("places", "uid"),
+    [
+        pytest.param([], "", id="a process of the host"),
+        pytest.param([container(ID)], "", id="a container that is in no pod"),
+        pytest.param([container(ID, "a")], "a", id="a pod"),
+        pytest.param([container(ID, "a"), container(OTHER, "b")], "a", id="a pod below a pod"),
+        pytest.param([container(ID), container(OTHER, "b")], "b", id="a pod below a container that is in none"),
+        pytest.param([container(ID, OUTER), container(OTHER, "b")], "b", id="a pod below the agent's own"),
+        pytest.param([container(ID, OUTER)], "", id="the agent's own pod"),
+    ],
+)
+async def test_the_outermost_pod_is_that_of_the_nodes_kubelet(w: World, places: list[Place], uid: str) -> None:
+    assert w.owners.outermost(places) == uid
+
+
+async def test_a_pod_that_the_api_server_no_longer_has_is_gone(w: World) -> None:
+    there = w.pod("p")
+    assert not await w.owners.gone(PodUID(there.metadata.uid))
+    assert await w.owners.gone(PodUID("another"))
+    assert w.lists() == 1
+
+
+async def test_a_pod_that_the_view_knows_is_not_gone_and_nobody_is_asked(w: World) -> None:
+    pod = w.pod("p")
+    w.pods.changed(pod)
+    assert not await w.owners.gone(PodUID(pod.metadata.uid))
+    assert w.lists() == 0
+
+
+async def test_before_the_view_is_complete_no_pod_is_gone(w: World) -> None:
+    w.pods.follow()
+    assert not await w.owners.gone(PodUID("any"))
+    assert w.lists() == 0
+
+
+async def test_where_the_api_server_has_never_answered_no_pod_is_gone(w: World) -> None:
+    w.server.inject(Fault(method="GET", status=403, times=100))
+    assert not await w.owners.gone(PodUID("any"))
+
+
+async def test_whether_a_pod_is_gone_is_asked_at_most_once_in_three_seconds(w: World) -> None:
+    there = w.pod("p")
+    uid = PodUID(there.metadata.uid)
+    assert not await w.owners.gone(uid)
+    w.server.delete(paths.pod("ns", "p"))
+    w.clock.now += 2.9
+    assert not await w.owners.gone(uid)
+    w.clock.now += 0.1
+    assert await w.owners.gone(uid)
+    assert w.lists() == 2
+    w.clock.now += 2.9
+    assert await w.owners.gone(uid)
+    assert w.lists() == 2
