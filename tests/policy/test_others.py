@@ -105,6 +105,14 @@ def test_containers_on_one_card_share_the_device_near_it() -> None:
     assert given(plan(asked, there)) == {"a": ["1"], "b": ["1"]}
 
 
+def test_of_devices_that_are_as_near_containers_share_the_one_that_holds_both() -> None:
+    """Though each alone would be given the fuller one."""
+    there = node(card(), device(index=0, shares=1), device(index=1, shares=2))
+    assert given(plan(request(by_memory(1024, "a"), ib("a")), there)) == {"a": ["0"]}
+    asked = request(by_memory(1024, "a"), ib("a"), by_memory(1024, "b"), ib("b"))
+    assert given(plan(asked, there)) == {"a": ["1"], "b": ["1"]}
+
+
 def test_where_no_near_device_is_free_a_card_near_a_free_one_is_taken() -> None:
     there = node(
         *(at(card(index=i), numaNode=i) for i in (0, 1)),

@@ -122,6 +122,12 @@ def test_one_card_of_a_mixed_machine_is_a_small_one() -> None:
     assert chosen(MIXED, 1, (0, 1, 2, 4)) == [4]
 
 
+def test_one_card_is_taken_from_the_branch_that_is_most_broken_up() -> None:
+    free = (0, 1, 5, 7)
+    assert chosen(PCIE, 1, free) == chosen(PCIE, 1, free, policy="fragment") == [0]
+    assert chosen(PCIE, 1, free, policy="link") == [5]
+
+
 def test_several_cards_by_fragment_are_the_closest_of_the_most_broken_up_branch() -> None:
     assert chosen(PCIE, 2, (0, 1, 2, 3, 4, 6, 7), policy="fragment") == [6, 7]
     assert chosen(PCIE, 3, (0, 1, 2, 3, 4, 6, 7), policy="fragment") == [4, 6, 7]
