@@ -3,6 +3,7 @@
 #define FRACTILE_BASE_COMPILER_H
 
 #define HOOK __attribute__((visibility("default")))
+#define ALWAYS_INLINE inline __attribute__((always_inline)) /* where a call would cost as much as what is called */
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 

@@ -23,9 +23,8 @@ static inline void relax(void)
 #endif
 }
 
-void fr_lock(struct fr_lock *lock)
+void fr_lock_slowly(struct fr_lock *lock, uint32_t mine)
 {
-    uint32_t mine = fr_era_now() + 1;
     if (!mine) mine = 1;
     for (unsigned turn = 1;; turn++) {
         uint32_t seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
@@ -34,11 +33,6 @@ void fr_lock(struct fr_lock *lock)
         relax();
         if (turn % 64 == 0) sched_yield(); /* the holder may be waiting for this processor */
     }
-}
-
-void fr_unlock(struct fr_lock *lock)
-{
-    atomic_store_explicit(&lock->word, 0, memory_order_release);
 }
 
 void fr_once_slowly(struct fr_once *once, void (*set_right)(void))
@@ -83,10 +77,15 @@ void fr_mutex_lock(struct fr_mutex *mutex)
     errno = before;
 }
 
-void fr_mutex_unlock(struct fr_mutex *mutex)
+static __attribute__((noinline)) void wake_one(struct fr_mutex *mutex)
 {
     int before = errno;
-    uint32_t was = atomic_exchange_explicit(&mutex->word, 0, memory_order_release);
-    if (unlikely(was & 1)) syscall(SYS_futex, &mutex->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    syscall(SYS_futex, &mutex->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     errno = before;
+}
+
+void fr_mutex_unlock(struct fr_mutex *mutex)
+{
+    uint32_t was = atomic_exchange_explicit(&mutex->word, 0, memory_order_release);
+    if (unlikely(was & 1)) wake_one(mutex);
 }

@@ -11,8 +11,15 @@
 
 /* For the library's own tables: held for a handful of instructions, never across a driver call. */
 struct fr_lock { _Atomic uint32_t word; };
-void fr_lock(struct fr_lock *lock);
-void fr_unlock(struct fr_lock *lock);
+void fr_lock_slowly(struct fr_lock *lock, uint32_t mine);
+static inline void fr_lock(struct fr_lock *lock)
+{
+    uint32_t mine = fr_era_now() + 1, seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
+    bool free_now = seen != mine && mine; /* an era whose number here would be 0 is left to the slow one */
+    if (likely(free_now && atomic_compare_exchange_strong_explicit(&lock->word, &seen, mine, memory_order_acquire, memory_order_relaxed))) return;
+    fr_lock_slowly(lock, mine);
+}
+static inline void fr_unlock(struct fr_lock *lock) { atomic_store_explicit(&lock->word, 0, memory_order_release); }
 
 /* Held across one driver call. Who waits for it sleeps. */
 struct fr_mutex { _Atomic uint32_t word; };

@@ -91,9 +91,11 @@ static enum fr_added swap_used(uint32_t number, uint32_t card, int64_t units, ui
         uint64_t last = used >> MARK_SHIFT & ((1u << FR_ACCOUNT_BITS) - 1), after = before + (uint64_t)units;
         if (before > FR_UNITS_MOST || after > FR_UNITS_MOST) return FR_DAMAGED; /* below zero is far above the most */
         if (units > 0 && after > limit) return FR_FULL;
-        struct fr_account *previous = account_of(last, card);
-        if (!previous) return FR_DAMAGED;
-        if (last != number && !record(word, used, previous)) continue;
+        if (last != number) {
+            struct fr_account *previous = account_of(last, card);
+            if (!previous) return FR_DAMAGED;
+            if (!record(word, used, previous)) continue;
+        }
         FR_POINT();
         if (atomic_compare_exchange_strong_explicit(word, &used, pack_used(after, number, sequence), memory_order_acq_rel,
                                                     memory_order_acquire))

@@ -143,6 +143,13 @@ uint64_t fr_used(int card)
     return (units < FR_UNITS_MOST ? units : FR_UNITS_MOST) * FR_UNIT_BYTES;
 }
 
+bool fr_has_room(int card, uint64_t bytes)
+{
+    if (unlikely(!counts(card))) return false;
+    uint64_t most = fr_limits_may_hold(card) / FR_UNIT_BYTES, units = units_of(bytes);
+    return units <= most && fr_used_units((uint32_t)card) <= most - units;
+}
+
 /* One program after the other: each would find what the one before held, and size itself by the rest. */
 uint64_t fr_used_shown(int card)
 {

@@ -42,6 +42,7 @@ void fr_charge(int card, uint64_t bytes);           /* the driver took it alread
 /* So much of what is charged may go back when calls end that are on their way; below 0: no longer. Who is short of room waits for them. */
 void fr_slack_add(int card, int64_t bytes);
 uint64_t fr_used(int card);                         /* the container's sum, bytes; the dead are reaped at most 50 ms late */
+bool fr_has_room(int card, uint64_t bytes);         /* surely, at this moment, whatever the dead hold. False says nothing: ask fr_used */
 uint64_t fr_used_shown(int card);                   /* the same for a program that asks: the first time, the dead are looked for at once */
 uint64_t fr_used_here(int card);                    /* this process's part */
 void fr_contexts_add(int card, int change);         /* account.contexts */

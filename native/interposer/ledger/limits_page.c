@@ -105,6 +105,25 @@ void fr_limits_read(int card, struct fr_quota *out)
     fr_unlock(&good_lock);
 }
 
+static __attribute__((noinline)) uint64_t may_hold_slowly(int card)
+{
+    struct fr_quota quota;
+    fr_limits_read(card, &quota);
+    return quota.may_hold;
+}
+
+uint64_t fr_limits_may_hold(int card)
+{
+    const struct fr_limits *page = fr_shared.limits;
+    const struct fr_limits_card *c = &page->cards[card];
+    uint32_t before = atomic_load_explicit(&page->sequence, memory_order_acquire);
+    uint64_t memory = __atomic_load_n(&c->memory, __ATOMIC_RELAXED), unaccounted = __atomic_load_n(&c->unaccounted, __ATOMIC_RELAXED);
+    atomic_thread_fence(memory_order_acquire);
+    bool whole = atomic_load_explicit(&page->sequence, memory_order_relaxed) == before && !(before & 1);
+    if (unlikely(!whole || atomic_load_explicit(&good[card].sequence, memory_order_relaxed) != before + 1)) return may_hold_slowly(card);
+    return memory > unaccounted ? memory - unaccounted : 0;
+}
+
 const char *fr_limits_uuid(int card) { return good[card].uuid; }
 
 /* Why the page cannot be used; NULL: it can. */
@@ -157,10 +176,4 @@ bool fr_limits_map(void)
     mapped = (struct fr_limits *)page;
     __atomic_store_n(&fr_shared.limits, mapped, __ATOMIC_RELEASE);
     return true;
-}
-
-bool fr_isolation_is_off(void)
-{
-    const struct fr_limits *page = __atomic_load_n(&fr_shared.limits, __ATOMIC_ACQUIRE);
-    return page && __atomic_load_n(&page->flags, __ATOMIC_RELAXED) & FR_FLAG_ISOLATION_OFF;
 }

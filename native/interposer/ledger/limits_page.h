@@ -2,13 +2,25 @@
 #ifndef FRACTILE_LEDGER_LIMITS_PAGE_H
 #define FRACTILE_LEDGER_LIMITS_PAGE_H
 
+#include "ledger/shared.h"
+
+#include "region.h"
+
 #include <stdbool.h>
+#include <stdint.h>
 
 struct fr_quota;
 
 bool fr_limits_map(void);                            /* false, and said, when there is none to be used. The caller holds the process's set-up lock */
 void fr_limits_read(int card, struct fr_quota *out); /* of a card that the mapped page has; the last good numbers where it cannot be read */
+uint64_t fr_limits_may_hold(int card);               /* the same, of it only what an allocation asks for */
 const char *fr_limits_uuid(int card);
-bool fr_isolation_is_off(void);   /* the administrator's switch, as it stands now */
+
+/* The administrator's switch, as it stands now. */
+static inline bool fr_isolation_is_off(void)
+{
+    const struct fr_limits *page = __atomic_load_n(&fr_shared.limits, __ATOMIC_ACQUIRE);
+    return page && __atomic_load_n(&page->flags, __ATOMIC_RELAXED) & FR_FLAG_ISOLATION_OFF;
+}
 
 #endif

@@ -7,7 +7,6 @@
 #include "base/message.h"
 #include "base/point.h"
 #include "ledger/account.h"
-#include "ledger/limits.h"
 #include "ledger/limits_page.h"
 #include "ledger/process.h"
 #include "ledger/shared.h"
@@ -27,10 +26,7 @@ struct fr_account *fr_own_account(int card)
 
 static uint64_t limit_of(int card)
 {
-    struct fr_quota quota;
-    if (fr_isolation_is_off()) return FR_UNITS_MOST;
-    fr_quota(card, &quota);
-    return quota.may_hold / FR_UNIT_BYTES;
+    return unlikely(fr_isolation_is_off()) ? FR_UNITS_MOST : fr_limits_may_hold(card) / FR_UNIT_BYTES;
 }
 
 void fr_escape(void)

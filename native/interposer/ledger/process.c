@@ -23,12 +23,7 @@
 
 #define RETRY_MS 100 /* what failed may be put right: descriptors freed, a slot left, a page written */
 
-struct page {
-    _Atomic uint32_t looked, joined; /* the files are mapped; a slot is ours */
-    _Atomic uint32_t busy;           /* somebody is setting up */
-    _Atomic uint32_t look_again_ms, join_again_ms;
-};
-_Static_assert(sizeof(struct page) <= FR_OWN_BYTES, "it lies in the page of base/era.h");
+_Static_assert(sizeof(struct fr_process_page) <= FR_OWN_BYTES, "it lies in the page of base/era.h");
 
 /* What pthread_atfork calls; that itself is no symbol of libc.so. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *dso) __attribute__((weak));
@@ -39,14 +34,7 @@ static void in_child(void) /* for old kernels, and for what a child must not kee
     fr_slot_in_child();
 }
 
-/* NULL: no memory. */
-static struct page *page(void)
-{
-    struct fr_own_page *p = fr_own_page_now();
-    return likely(p != NULL) ? (struct page *)p->own : NULL;
-}
-
-static void begin(struct page *p)
+static void begin(struct fr_process_page *p)
 {
     static _Atomic bool listens; /* a child of ours does so too */
     for (uint32_t nobody = 0; !atomic_compare_exchange_weak(&p->busy, &nobody, 1); nobody = 0) fr_sleep_us(20);
@@ -64,26 +52,26 @@ static void not_before(_Atomic uint32_t *again_ms)
     atomic_store_explicit(again_ms, (fr_coarse_ms() + RETRY_MS) | 1, memory_order_relaxed);
 }
 
-static bool looked(struct page *p, bool done)
+static bool looked(struct fr_process_page *p, bool done)
 {
     if (done) atomic_store_explicit(&p->looked, 1, memory_order_release);
     else not_before(&p->look_again_ms);
     return done;
 }
 
-static bool limits(struct page *p)
+static bool limits(struct fr_process_page *p)
 {
     if (atomic_load(&p->looked)) return true;
     return !too_early(&p->look_again_ms) && (fr_limits_map() || looked(p, false));
 }
 
-static bool look(struct page *p)
+static bool look(struct fr_process_page *p)
 {
     return atomic_load(&p->looked) || (limits(p) && looked(p, fr_region_map()));
 }
 
 /* A process that joins without having looked maps the region in the same step. */
-static bool join(struct page *p)
+static bool join(struct fr_process_page *p)
 {
     if (atomic_load(&p->joined)) return true;
     if (!limits(p) || too_early(&p->join_again_ms)) return false;
@@ -95,7 +83,7 @@ static bool join(struct page *p)
     return atomic_load(&p->joined);
 }
 
-static bool slowly(struct page *p, bool (*step)(struct page *))
+static bool slowly(struct fr_process_page *p, bool (*step)(struct fr_process_page *))
 {
     int before = errno;
     if (!p) return false;
@@ -106,22 +94,5 @@ static bool slowly(struct page *p, bool (*step)(struct page *))
     return done;
 }
 
-struct fr_region *fr_process_attach(void)
-{
-    struct page *p = page();
-    if (likely(p && atomic_load_explicit(&p->looked, memory_order_acquire))) return fr_shared.region;
-    return slowly(p, look) ? fr_shared.region : NULL;
-}
-
-bool fr_process_join(void)
-{
-    struct page *p = page();
-    return likely(p && atomic_load_explicit(&p->joined, memory_order_acquire)) || slowly(p, join);
-}
-
-enum fr_process_state fr_process_state(void)
-{
-    bool joined = fr_process_join();
-    if (unlikely(fr_isolation_is_off())) return FR_OFF;
-    return likely(joined) ? FR_ENFORCE : FR_CLOSED;
-}
+struct fr_region *fr_process_attach_slowly(struct fr_process_page *p) { return slowly(p, look) ? fr_shared.region : NULL; }
+bool fr_process_join_slowly(struct fr_process_page *p) { return slowly(p, join); }

@@ -5,7 +5,6 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
-#include "ledger/process.h"
 
 #include "cuda_abi.h"
 
@@ -37,8 +36,7 @@ static struct node *at(uint32_t n)
 
 static void enter(void)
 {
-    fr_process_attach(); /* notices that we are a new process */
-    fr_lock(&table);
+    fr_lock(&table); /* notices that we are a new process */
     uint32_t now = atomic_load_explicit(&fr_era, memory_order_relaxed);
     if (likely(era == now)) return;
     root = free_nodes = cursor = 0;
@@ -152,16 +150,16 @@ static void take(uint32_t *link, struct fr_record *out)
     drop_node(n);
 }
 
-bool fr_record_replace(struct fr_record record, struct fr_record *old)
+bool fr_record_replace(const struct fr_record *record, struct fr_record *old)
 {
     enter();
-    uint32_t n = *find(record.class, record.key);
-    *old = (struct fr_record){0};
-    if (n) {
+    uint32_t n = *find(record->class, record->key);
+    old->class = 0;
+    if (unlikely(n)) {
         *old = at(n)->record;
-        at(n)->record = record;
+        at(n)->record = *record;
     } else if ((n = new_node())) {
-        at(n)->record = record;
+        at(n)->record = *record;
         insert(n);
     }
     leave();
@@ -171,7 +169,7 @@ bool fr_record_replace(struct fr_record record, struct fr_record *old)
 bool fr_record_put(struct fr_record record)
 {
     struct fr_record old;
-    return fr_record_replace(record, &old);
+    return fr_record_replace(&record, &old);
 }
 
 bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out)
@@ -180,6 +178,19 @@ bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out)
     uint32_t *link = find(class, key);
     bool found = *link != 0;
     if (found) take(link, out);
+    leave();
+    return found;
+}
+
+bool fr_record_take_after(enum fr_class class, uint64_t key, struct fr_record *out, void (*before)(const struct fr_record *, void *), void *with)
+{
+    enter();
+    uint32_t *link = find(class, key);
+    bool found = *link != 0;
+    if (found) {
+        before(&at(*link)->record, with);
+        take(link, out);
+    }
     leave();
     return found;
 }

@@ -19,8 +19,10 @@ struct fr_record {
     uint64_t key_before;    /* while its context is being destroyed (context.c) */
 };
 bool fr_record_put(struct fr_record record);                                   /* false: no memory for the table; replaces an equal key */
-bool fr_record_replace(struct fr_record record, struct fr_record *old);        /* the same; old: what it replaced, of class 0 if nothing */
+bool fr_record_replace(const struct fr_record *record, struct fr_record *old); /* the same; old: what it replaced, of class 0 if nothing */
 bool fr_record_take(enum fr_class class, uint64_t key, struct fr_record *out); /* removes it: who takes it frees it */
+/* The same; `before` is called first, while nobody else can take the record. It must not use the table. */
+bool fr_record_take_after(enum fr_class class, uint64_t key, struct fr_record *out, void (*before)(const struct fr_record *, void *), void *with);
 bool fr_record_take_if(enum fr_class class, uint64_t key, uint64_t a);         /* only if it has this `a` */
 bool fr_record_find(enum fr_class class, uint64_t key, struct fr_record *out);
 bool fr_record_covering(enum fr_class class, uint64_t address, struct fr_record *out); /* the one whose [key, key + a) holds the address */

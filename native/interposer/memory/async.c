@@ -116,6 +116,7 @@ static bool ask_the_pool(const struct fr_pool_request *q)
 {
     struct fr_quota quota;
     uint64_t worst = fr_pool_worst(q->pool, q->size), used;
+    if (likely(worst < UINT64_MAX - FR_POOL_STEP && fr_has_room(q->pool->card, worst + FR_POOL_STEP))) return true;
     if (fr_process_state() == FR_OFF || q->pool->exported || q->pool->peers || !worst) return true;
     fr_quota(q->pool->card, &quota);
     used = fr_used(q->pool->card);
@@ -126,8 +127,9 @@ static bool ask_the_pool(const struct fr_pool_request *q)
 static CUresult alloc_from(struct fr_pool *p, CUdeviceptr *out, size_t size, CUstream s)
 {
     struct fr_pool_request q = {.pool = p, .size = size, .stream = s, .out = out};
-    if (fr_process_state() == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (p->card == FR_NO_CARD && p->device >= 0 && fr_process_state() != FR_OFF) return CUDA_ERROR_OUT_OF_MEMORY;
+    enum fr_process_state state = fr_process_state();
+    if (state == FR_CLOSED) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (p->card == FR_NO_CARD && p->device >= 0 && state != FR_OFF) return CUDA_ERROR_OUT_OF_MEMORY;
     if (p->card == FR_NO_CARD) return REAL(cuMemAllocFromPoolAsync)(out, size, p->handle, s);
     if (!ask_the_pool(&q) || !fr_pool_attempt(&q, false)) return at_the_margin(&q);
     uint32_t tight = atomic_load_explicit(&fr_room_is_tight, memory_order_relaxed);

@@ -145,7 +145,7 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
         fr_free_end(&op, bytes_of(&r));
     }
     fr_functions_forget();
-    fr_pools_shrunk(&(struct fr_shrinking){.cards = 0});
+    fr_pools_shrunk(&(struct fr_shrinking){.wait = -1});
     while (fr_granules_drop(doomed, &object)) bytes += object == FR_NO_OBJECT ? FR_GRANULE : fr_object_leave(object);
     return bytes;
 }

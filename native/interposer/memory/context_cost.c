@@ -84,7 +84,7 @@ static CUresult reserve_all(struct fr_cost *cost, const struct fr_place *at, uns
 
 CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries, struct fr_retry *patience)
 {
-    atomic_fetch_add_explicit(&fr_contexts_made, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&fr_contexts_made, contexts, memory_order_relaxed);
     struct fr_place at = {.card = fr_card_of(device), .device = device};
     struct fr_cost *first = &costs[0];
     *first = (struct fr_cost){.libraries = fr_op_bytes(libraries)};

@@ -4,6 +4,7 @@
 
 #include "ledger/ledger.h"
 #include "ledger/oom_retry.h"
+#include "memory/context_audit.h"
 #include "memory/own_figure.h"
 
 #include "cuda_abi.h"
@@ -26,6 +27,12 @@ bool fr_device_exists(CUdevice device);
 CUresult fr_context_reserve(struct fr_cost *costs, unsigned contexts, CUdevice device, uint64_t libraries, struct fr_retry *patience); /* costs[0] has the libraries */
 bool fr_context_measure(struct fr_cost *cost);
 
-extern _Atomic uint32_t fr_contexts_made; /* or tried, ever: with one, every stream belongs to it */
+extern _Atomic uint32_t fr_contexts_made; /* or tried, ever; counted before the driver is called */
+
+/* One at most, and none past our functions: what runs at all runs in that one, and every stream belongs to it. */
+static inline bool fr_one_context(void)
+{
+    return atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) <= 1 && !(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & FR_UNSEEN_TABLES);
+}
 
 #endif

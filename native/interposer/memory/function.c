@@ -85,11 +85,12 @@ static CUresult load_for(CUfunction f, struct fr_home home, CUstream stream)
     return r;
 }
 
-static void remember(CUfunction f, struct fr_home home, uintptr_t where, uint32_t generation)
+static void remember(CUfunction f, struct fr_home home, uintptr_t where, bool current, uint32_t generation)
 {
     bool everywhere = home.handle && fr_module_is_library(home.handle) && (home.kernel || !fr_driver_has(FR_cuKernelGetLibrary));
-    if (everywhere) fr_kernel_remember((uintptr_t)f, where, generation);
-    else fr_function_remember((uintptr_t)f, generation);
+    if (!everywhere) return fr_function_remember((uintptr_t)f, generation);
+    fr_kernel_remember((uintptr_t)f, where, generation);
+    if (current && where && fr_one_context()) fr_kernel_remember((uintptr_t)f, FR_ONLY_CONTEXT, generation); /* without a context nothing was loaded */
 }
 
 static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream stream, uintptr_t where)
@@ -99,7 +100,7 @@ static __attribute__((noinline)) CUresult first_use(CUfunction f, CUstream strea
     struct fr_home home = fr_home_of(f);
     if (home.kernel) fr_record_put((struct fr_record){.class = FR_KERNEL_USED, .card = FR_NO_CARD, .object = FR_NO_OBJECT, .key = (uintptr_t)f, .a = home.handle});
     CUresult r = load_for(f, home, stream);
-    if (!r) remember(f, home, where, generation);
+    if (!r) remember(f, home, where, (uintptr_t)stream <= FR_LAST_COMMON_STREAM, generation);
     return r == CUDA_ERROR_OUT_OF_MEMORY ? r : CUDA_SUCCESS;
 }
 

@@ -5,6 +5,7 @@
 #define FRACTILE_MEMORY_FUNCTION_H
 
 #include "base/compiler.h"
+#include "memory/context_cost.h"
 #include "memory/function_table.h"
 
 #include "cuda_abi.h"
@@ -20,19 +21,19 @@ struct fr_home {
 struct fr_home fr_home_of(CUfunction f);
 
 CUresult fr_kernel_used(CUfunction function, CUstream stream);
-static inline CUresult fr_function_used(CUfunction f, CUstream stream)
+/* Is it known without asking the driver that this launch loads nothing? In a stream that every context has, a library's kernel
+ * runs in the current context. Which one that is only the driver knows: then the answer is no, unless there is one context only. */
+static ALWAYS_INLINE bool fr_function_ready(CUfunction f, CUstream stream)
 {
-    if (likely(atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == (uintptr_t)f)) return CUDA_SUCCESS;
-    return fr_kernel_used(f, stream);
+    uintptr_t at = (uintptr_t)f, where = (uintptr_t)stream;
+    if (likely(atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == at)) return true;
+    if (where <= FR_LAST_COMMON_STREAM && !fr_one_context()) return false;
+    return at && fr_kernel_is_loaded(at, where > FR_LAST_COMMON_STREAM ? where : FR_ONLY_CONTEXT);
 }
 
-/* Is it known without asking the driver that this launch loads nothing? In a stream that every context has, a library's kernel
- * runs in the current context, which only the driver knows: then the answer is no. */
-static inline bool fr_function_ready(CUfunction f, CUstream stream)
+static ALWAYS_INLINE CUresult fr_function_used(CUfunction f, CUstream stream)
 {
-    uintptr_t at = (uintptr_t)f;
-    if (likely(atomic_load_explicit(&fr_functions_loaded[FR_FUNCTION_PLACE(f)], memory_order_relaxed) == at)) return true;
-    return (uintptr_t)stream > FR_LAST_COMMON_STREAM && at && fr_kernel_is_loaded(at, (uintptr_t)stream);
+    return likely(fr_function_ready(f, stream)) ? CUDA_SUCCESS : fr_kernel_used(f, stream);
 }
 
 #endif

@@ -2,7 +2,8 @@
  *
  *      fr_functions_loaded   functions, which belong to one context
  *      fr_kernels_loaded     kernels of libraries, which run in every context: with the place where they are launched, a
- *                            stream, or the current context for the streams that every context has
+ *                            stream, or the current context for the streams that every context has; where there is only one
+ *                            context, also with FR_ONLY_CONTEXT for these, so that nobody has to be asked which one is current
  *
  * A table is a memory of what is surely loaded, no more: what was pushed out by another function is looked up again. Handles come
  * back for others, so what a call found out is not remembered if a handle came or went since it began to look. */

@@ -2,6 +2,8 @@
 #ifndef FRACTILE_MEMORY_FUNCTION_TABLE_H
 #define FRACTILE_MEMORY_FUNCTION_TABLE_H
 
+#include "base/compiler.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +19,7 @@ void fr_functions_stream_changes(void); /* a stream ends, or was made: its handl
 /* Kernels of libraries, each with the place where it is launched: a stream, or a context. */
 #define FR_KERNEL_PLACES 4096
 #define FR_LAST_COMMON_STREAM 2 /* NULL, legacy, per thread: they exist in every context */
+#define FR_ONLY_CONTEXT 1       /* the place of these where there is one context (fr_one_context); no handle */
 
 struct fr_kernel_place {
     _Atomic uint32_t writes;  /* odd: being written */
@@ -32,7 +35,7 @@ static inline struct fr_kernel_place *fr_kernel_place(uintptr_t function, uintpt
     return &fr_kernels_loaded[x >> 52];
 }
 
-static inline bool fr_kernel_is_loaded(uintptr_t function, uintptr_t where)
+static ALWAYS_INLINE bool fr_kernel_is_loaded(uintptr_t function, uintptr_t where)
 {
     struct fr_kernel_place *l = fr_kernel_place(function, where);
     uint32_t before = atomic_load_explicit(&l->writes, memory_order_acquire);

@@ -52,7 +52,7 @@ static bool remember(const struct fr_request *q, const struct fr_place *at, uint
 {
     struct fr_record r = {.class = FR_POINTER, .card = at->card, .object = FR_NO_OBJECT, .key = q->address, .bytes = bytes,
                           .context = at->context, .a = q->size, .b = kind};
-    return fr_linear_put(r);
+    return fr_linear_put(&r);
 }
 
 static CUresult whole_now(struct fr_request *q, const struct fr_place *at, struct fr_op *op)
@@ -108,6 +108,7 @@ static bool book(struct fr_request *q, const struct fr_place *at, struct fr_op *
 static bool last_granule(int card)
 {
     struct fr_quota quota;
+    if (likely(fr_has_room(card, 2 * FR_GRANULE))) return false;
     fr_quota(card, &quota);
     return fr_used(card) + 2 * FR_GRANULE > quota.may_hold && fr_process_state() == FR_ENFORCE;
 }

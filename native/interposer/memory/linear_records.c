@@ -1,6 +1,7 @@
 /* What linear memory is charged with, from its record: what goes back when it is freed, and what an IPC export of it shares. */
 #include "memory/linear_records.h"
 
+#include "base/compiler.h"
 #include "ledger/ledger.h"
 #include "ledger/objects.h"
 #include "ledger/records.h"
@@ -24,13 +25,13 @@ bool fr_linear_is_piece(const struct fr_record *r)
     return (r->class == FR_POINTER && r->b == FR_LINEAR_PIECE) || (r->class == FR_LATE && (r->b & 3) == FR_LINEAR_PIECE);
 }
 
+/* Who ends the context takes the record, or waits for this free. */
+static void enter_context(const struct fr_record *r, void *user) { fr_user_begin(user, r->card); }
+
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p)
 {
-    struct fr_record there;
-    if (!(f->known = p && fr_record_find(FR_POINTER, p, &there))) return false;
-    fr_user_begin(&f->user, there.card);
-    f->known = fr_record_take(FR_POINTER, p, &f->record);
-    if (!f->known) return fr_user_end(&f->user), false;
+    f->known = p && fr_record_take_after(FR_POINTER, p, &f->record, enter_context, &f->user);
+    if (!f->known) return false;
     struct fr_piece piece = piece_of(&f->record, p);
     uint64_t bytes = f->record.object == FR_NO_OBJECT ? f->record.bytes : 0;
     if (fr_linear_is_piece(&f->record)) bytes = fr_granules_leaving(&piece) * FR_GRANULE;
@@ -67,12 +68,13 @@ static uint64_t refund(const struct fr_record *r, CUdeviceptr p, bool was_leavin
 
 /* Two records for one address: threads that free and end contexts at the same time have met, and the memory of one of the two is gone.
  * Which one cannot be told. Where both say the same, one of the charges goes back; else both stay, which is never too little. */
-bool fr_linear_put(struct fr_record r)
+bool fr_linear_put(const struct fr_record *r)
 {
     struct fr_record old;
     struct fr_op op;
     if (!fr_record_replace(r, &old)) return false;
-    bool same = old.class && old.card == r.card && old.bytes == r.bytes && old.a == r.a && old.b == r.b && old.object == FR_NO_OBJECT && r.object == FR_NO_OBJECT;
+    if (likely(!old.class)) return true;
+    bool same = old.card == r->card && old.bytes == r->bytes && old.a == r->a && old.b == r->b && old.object == FR_NO_OBJECT && r->object == FR_NO_OBJECT;
     if (!same) return true;
     fr_free_begin(&op, old.card);
     fr_free_end(&op, refund(&old, old.key, false));
@@ -84,7 +86,7 @@ void fr_linear_free_end(struct fr_linear *f, CUresult result)
     if (!f->known) return;
     struct fr_piece piece = piece_of(&f->record, f->record.key);
     if (result && fr_linear_is_piece(&f->record)) fr_granules_stay(&piece);
-    if (result) fr_linear_put(f->record);
+    if (result) fr_linear_put(&f->record);
     fr_free_end(&f->op, result ? 0 : refund(&f->record, f->record.key, true));
     fr_user_end(&f->user);
 }

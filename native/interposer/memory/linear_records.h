@@ -22,7 +22,7 @@ struct fr_linear { /* a free on its way */
 struct fr_piece;
 uint64_t fr_linear_granules(const struct fr_piece *piece); /* for `bytes` of the record of a piece, which are not charged */
 bool fr_linear_is_piece(const struct fr_record *r);
-bool fr_linear_put(struct fr_record record);                        /* of memory that the driver gave; false: no memory for it */
+bool fr_linear_put(const struct fr_record *record);                 /* of memory that the driver gave; false: no memory for it */
 bool fr_linear_free_begin(struct fr_linear *f, CUdeviceptr p);      /* before any driver call that frees p; false: not linear memory, nothing to end */
 void fr_linear_free_end(struct fr_linear *f, CUresult result);      /* what that call answered */
 bool fr_linear_shared(CUdeviceptr p, int *card, uint64_t *bytes, int *object); /* what an IPC export of p shares: the allocation, or the whole granule

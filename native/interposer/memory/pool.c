@@ -228,6 +228,7 @@ static void look(void *pool)
 static void take_turn(struct fr_pool *p) { fr_turn_take(&p->turn, p->card); }
 static void give_turn(struct fr_pool *p) { fr_turn_give(&p->turn, look, p); }
 void fr_pool_settle(struct fr_pool *p) { fr_turn_settle(&p->turn, p->card, look, p); }
+void fr_pool_settle_within(struct fr_pool *p) { fr_turn_settle(&p->turn, FR_NO_CARD, look, p); }
 
 bool fr_pool_make_object(struct fr_pool *p, struct fr_key key)
 {
@@ -344,6 +345,16 @@ struct fr_pool *fr_pool_next(struct fr_pool *before, int card)
     fr_unlock(&fr_pools_lock);
     if (before && !let_go) fr_pool_done(before);
     return p;
+}
+
+uint64_t fr_pools_charged(void)
+{
+    uint64_t cards = 0;
+    fr_pools_enter();
+    for (struct fr_pool *p = pools; p; p = p->next)
+        if (p->used && p->card >= 0 && __atomic_load_n(&p->charged, __ATOMIC_RELAXED)) cards |= 1ull << p->card;
+    fr_unlock(&fr_pools_lock);
+    return cards;
 }
 
 bool fr_pool_could_shrink(struct fr_pool *p)

@@ -52,6 +52,7 @@ void fr_pool_done(struct fr_pool *p);
 bool fr_pool_make_object(struct fr_pool *p, struct fr_key key); /* others may hold the pool by this key; false: the table is full */
 uint64_t fr_pool_chunk(struct fr_pool *p);
 void fr_pool_settle(struct fr_pool *p); /* the charge becomes what the pool has */
+void fr_pool_settle_within(struct fr_pool *p); /* the same, inside a free that the caller has announced for the pool's card */
 uint64_t fr_pool_worst(const struct fr_pool *p, size_t size); /* by how much an allocation can make the charge grow */
 
 /* One attempt to allocate. `op` has reserved `worst`; it is ended in every case. False: the charge went down meanwhile and more
@@ -74,5 +75,6 @@ bool fr_pool_can_be_capped(void);           /* the driver knows pools with a lar
 
 struct fr_pool *fr_pool_next(struct fr_pool *before, int card); /* of the card, held; FR_NO_CARD: of any. The one before is let go */
 bool fr_pool_could_shrink(struct fr_pool *p);
+uint64_t fr_pools_charged(void); /* cards on which pools of this process hold memory, bit set */
 
 #endif

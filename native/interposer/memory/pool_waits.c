@@ -79,9 +79,5 @@ static void announce_waits(uint64_t cards)
 
 void fr_pools_free_beside_waits(void)
 {
-    uint64_t cards = 0;
-    if (likely(!atomic_load(&waiting))) return;
-    for (struct fr_pool *p = fr_pool_next(NULL, FR_NO_CARD); p; p = fr_pool_next(p, FR_NO_CARD))
-        if (__atomic_load_n(&p->charged, __ATOMIC_RELAXED)) cards |= 1ull << p->card;
-    announce_waits(cards);
+    if (unlikely(atomic_load(&waiting))) announce_waits(fr_pools_charged());
 }

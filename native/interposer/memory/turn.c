@@ -19,7 +19,7 @@ void fr_turn_give(struct fr_turn *t, fr_turn_compare *compare, void *memory)
 {
     struct fr_op back = t->back;
     do {
-        while (atomic_exchange(&t->stale, false)) compare(memory);
+        while (atomic_load(&t->stale) && atomic_exchange(&t->stale, false)) compare(memory);
         fr_mutex_unlock(&t->lock);
         /* Somebody may have found the turn taken after the last comparison, and left it to us. */
     } while (unlikely(atomic_load(&t->stale)) && fr_mutex_try(&t->lock));
@@ -30,11 +30,15 @@ void fr_turn_settle(struct fr_turn *t, int card, fr_turn_compare *compare, void 
 {
     struct fr_op back;
     fr_free_begin(&back, card);
-    atomic_store(&t->stale, true);
-    if (!fr_mutex_try(&t->lock)) {
-        fr_free_end(&back, 0); /* whoever has the turn has announced one, too */
-        return;
+    bool free_now = fr_mutex_try(&t->lock);
+    if (unlikely(!free_now)) {
+        atomic_store(&t->stale, true);
+        if (!fr_mutex_try(&t->lock)) {
+            fr_free_end(&back, 0); /* whoever has the turn has announced one, too */
+            return;
+        }
     }
     t->back = back;
+    if (likely(free_now)) compare(memory);
     fr_turn_give(t, compare, memory);
 }

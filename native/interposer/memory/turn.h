@@ -22,6 +22,7 @@ typedef void fr_turn_compare(void *memory); /* makes the charge what the driver 
 
 void fr_turn_take(struct fr_turn *t, int card);
 void fr_turn_give(struct fr_turn *t, fr_turn_compare *compare, void *memory);
-void fr_turn_settle(struct fr_turn *t, int card, fr_turn_compare *compare, void *memory); /* compares, or leaves that to whoever has the turn */
+void fr_turn_settle(struct fr_turn *t, int card, fr_turn_compare *compare, void *memory); /* compares, or leaves that to whoever has the turn;
+                                                                                            FR_NO_CARD: the caller has announced a free that ends later */
 
 #endif

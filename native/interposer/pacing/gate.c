@@ -246,7 +246,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
-            if (unlikely(!is_known(t->prediction))) atomic_store(&p->guessed, 1);
+            if (unlikely(!is_known(t->prediction) && !atomic_load_explicit(&p->guessed, memory_order_relaxed))) atomic_store(&p->guessed, 1);
             if (unlikely(!atomic_load_explicit(&p->launched_now, memory_order_relaxed))) atomic_store(&p->launched_now, 1);
             if (unlikely(gate == FR_GATE_FREE)) wake_lease_client(p, now);
             note_at_gate(p, &at_gate, false);
@@ -267,8 +267,7 @@ static uint64_t pass(struct fr_ticket *t)
 CUcontext fr_gate_context_of(CUstream stream)
 {
     CUcontext of = NULL, current = NULL;
-    bool several = atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) > 1 || atomic_load_explicit(&fr_unseen_why, memory_order_relaxed);
-    if (likely(!several)) return NULL;
+    if (likely(fr_one_context())) return NULL;
     bool made = stream && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD;
     if (!made || fr_stream_is_capturing(stream) || REAL(cuStreamGetCtx)(stream, &of)) return NULL;
     REAL(cuCtxGetCurrent)(&current);

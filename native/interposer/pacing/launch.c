@@ -25,21 +25,24 @@ static uint64_t shape(uint64_t x, uint64_t y, uint64_t z, uint64_t block, uint64
 /* ---- kernels ---- */
 
 /* A launch for which nothing is to be done goes on to the driver by a jump: its arguments, most of which lie on the stack, stay
- * where they are. All else is in a function of its own, whose registers such a launch need not save. */
+ * where they are. All else is in functions of their own, whose registers such a launch need not save; they are reached by a jump, too. */
 #define KERNEL(name, own, f, s, shape_of, parameters, arguments)                                   \
+    static __attribute__((noinline)) CUresult name##_paced parameters                              \
+    {                                                                                              \
+        struct fr_work w = {(uintptr_t)(f), shape_of, s, own, 0};                                  \
+        PACED(w, REAL(name) arguments);                                                            \
+    }                                                                                              \
     static __attribute__((noinline)) CUresult name##_with_care parameters                          \
     {                                                                                              \
         CUresult used = fr_function_used(f, s);                                                    \
         if (unlikely(used)) return used;                                                           \
-        if (fr_unpaced()) return REAL(name) arguments;                                             \
-        struct fr_work w = {(uintptr_t)(f), shape_of, s, own, 0};                                  \
-        PACED(w, REAL(name) arguments);                                                            \
+        return fr_unpaced() ? REAL(name) arguments : name##_paced arguments;                       \
     }                                                                                              \
     HOOK CUresult name parameters                                                                  \
     {                                                                                              \
         __typeof__(&name) real = (__typeof__(&name))fr_known_function(FR_##name);                  \
-        if (likely(real && fr_function_ready(f, s) && fr_unpaced())) return real arguments;        \
-        return name##_with_care arguments;                                                         \
+        if (unlikely(!real || !fr_function_ready(f, s))) return name##_with_care arguments;        \
+        return likely(fr_unpaced()) ? real arguments : name##_paced arguments;                     \
     }
 
 #define LAUNCH(name, own)                                                                                                            \
@@ -64,19 +67,22 @@ static uint64_t shape_of_config(const CUlaunchConfig *c)
 }
 
 #define EXTENDED(name, own)                                                                                                            \
+    static __attribute__((noinline)) CUresult name##_paced(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)     \
+    {                                                                                                                                  \
+        struct fr_work w = {(uintptr_t)f, shape_of_config(c), c->hStream, own, 0};                                                     \
+        PACED(w, REAL(name)(c, f, parameters, extra));                                                                                 \
+    }                                                                                                                                  \
     static __attribute__((noinline)) CUresult name##_with_care(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra) \
     {                                                                                                                                  \
         CUresult used = fr_function_used(f, c ? c->hStream : NULL);                                                                    \
         if (unlikely(used)) return used;                                                                                               \
-        if (!c || fr_unpaced()) return REAL(name)(c, f, parameters, extra);                                                            \
-        struct fr_work w = {(uintptr_t)f, shape_of_config(c), c->hStream, own, 0};                                                     \
-        PACED(w, REAL(name)(c, f, parameters, extra));                                                                                 \
+        return !c || fr_unpaced() ? REAL(name)(c, f, parameters, extra) : name##_paced(c, f, parameters, extra);                       \
     }                                                                                                                                  \
     HOOK CUresult name(const CUlaunchConfig *c, CUfunction f, void **parameters, void **extra)                                         \
     {                                                                                                                                  \
         __typeof__(&name) real = (__typeof__(&name))fr_known_function(FR_##name);                                                      \
-        if (likely(real && c && fr_function_ready(f, c->hStream) && fr_unpaced())) return real(c, f, parameters, extra);               \
-        return name##_with_care(c, f, parameters, extra);                                                                              \
+        if (unlikely(!real || !c || !fr_function_ready(f, c->hStream))) return name##_with_care(c, f, parameters, extra);              \
+        return likely(fr_unpaced()) ? real(c, f, parameters, extra) : name##_paced(c, f, parameters, extra);                           \
     }
 EXTENDED(cuLaunchKernelEx, false)
 EXTENDED(cuLaunchKernelEx_ptsz, true)

@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #define STREAM_STATES 128
+#define HINTS 256 /* indexes of 8 bits */
 #define TRIES 64
 #define SOON_NS 20000
 
@@ -29,8 +30,9 @@ _Atomic uint32_t fr_blocked_by_host;
 
 static struct fr_lock states_lock;
 static FR_LARGE struct fr_stream_state states[STREAM_STATES];
-static uint32_t states_era;
+static _Atomic uint32_t states_era;
 static uint32_t victim;
+static _Atomic uint8_t hints[HINTS]; /* where the state of such a stream was last */
 static __thread uint32_t thread_number;
 
 static uint32_t number_of_thread(void)
@@ -49,7 +51,16 @@ void fr_stream_state_lock_patiently(struct fr_stream_state *st)
     }
 }
 
-static bool idle(struct fr_stream_state *st) { return !st->count && !atomic_load(&st->busy) && !atomic_load(&st->users); }
+/* With nothing in flight it may become another stream's. First it is made nobody's: who counts himself as its user by a hint, at that
+ * moment, finds that it is not his. */
+static bool take_over(struct fr_stream_state *st)
+{
+    if (st->count || atomic_load(&st->busy) || atomic_load(&st->users)) return false;
+    atomic_store(&st->used, 0);
+    if (likely(!atomic_load(&st->users))) return true;
+    atomic_store(&st->used, 1);
+    return false;
+}
 
 /* With the lock: the state of this stream, else an unused one, else one with nothing in flight. */
 static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
@@ -61,14 +72,14 @@ static struct fr_stream_state *place(CUcontext context, uintptr_t stream)
         if (!st->used && !room) room = st;
     }
     for (uint32_t i = 0; i < STREAM_STATES && !room; i++, victim++)
-        if (idle(&states[victim % STREAM_STATES])) room = &states[victim++ % STREAM_STATES];
+        if (take_over(&states[victim % STREAM_STATES])) room = &states[victim++ % STREAM_STATES];
     if (!room) return &states[stream / 16 % STREAM_STATES]; /* more streams at work than states: two share one, and its events say less */
     room->context = context;
     room->stream = stream;
-    room->used = 1;
     room->blocked = room->let = 0;
     room->told = false;
     room->looked_up_at = FR_NEVER;
+    room->used = 1; /* last: now the rest is right */
     return room;
 }
 
@@ -82,7 +93,7 @@ struct fr_stream_state *fr_stream_state_next(const struct fr_paced_card *card, s
 static void start_over(uint32_t era)
 {
     for (int i = 0; i < STREAM_STATES; i++) states[i] = (struct fr_stream_state){0};
-    states_era = era;
+    atomic_store(&states_era, era);
 }
 
 static uintptr_t name_of(CUstream handle)
@@ -94,17 +105,36 @@ static struct fr_stream_state *enter(CUcontext context, CUstream handle)
 {
     fr_lock(&states_lock);
     uint32_t era = atomic_load(&fr_era);
-    if (unlikely(states_era != era)) start_over(era);
+    if (unlikely(atomic_load_explicit(&states_era, memory_order_relaxed) != era)) start_over(era);
     return place(context, name_of(handle));
 }
+
+static _Atomic uint8_t *hint_of(CUcontext context, CUstream handle) { return &hints[((uintptr_t)context + (uintptr_t)handle) * 0x9E3779B97F4A7C15ull >> 56]; }
 
 /* With the lock. It stays this stream's until fr_stream_state_done. */
 static struct fr_stream_state *use(struct fr_stream_state *st, CUstream handle)
 {
+    _Atomic uint8_t *hint = hint_of(st->context, handle);
+    uint8_t at = (uint8_t)(st - states);
     if (unlikely(atomic_load_explicit(&st->handle, memory_order_relaxed) != handle)) st->handle = handle;
+    if (unlikely(atomic_load_explicit(hint, memory_order_relaxed) != at)) atomic_store_explicit(hint, at, memory_order_relaxed);
     atomic_fetch_add(&st->users, 1);
     fr_unlock(&states_lock);
     return st;
+}
+
+/* Without the lock: what the hint says is looked at once it has a user, since then place gives it to no other stream. NULL: it is not the
+ * stream's, or its card has to be looked up. */
+static struct fr_stream_state *use_hint(const struct fr_stream_place *place)
+{
+    struct fr_stream_state *st = &states[atomic_load_explicit(hint_of(place->context, place->handle), memory_order_relaxed)];
+    if (unlikely(atomic_load_explicit(&states_era, memory_order_acquire) != atomic_load_explicit(&fr_era, memory_order_relaxed))) return NULL;
+    atomic_fetch_add(&st->users, 1);
+    bool same = atomic_load(&st->used) && atomic_load_explicit(&st->looked_up_at, memory_order_acquire) == place->sequence &&
+                atomic_load_explicit(&st->context, memory_order_relaxed) == place->context && atomic_load_explicit(&st->handle, memory_order_relaxed) == place->handle;
+    if (likely(same && (place->handle != CU_STREAM_PER_THREAD || atomic_load_explicit(&st->stream, memory_order_relaxed) == name_of(place->handle)))) return st;
+    atomic_fetch_sub(&st->users, 1);
+    return NULL;
 }
 
 static CUstream handle_of(const struct fr_work *w) { return w->per_thread && !w->stream ? CU_STREAM_PER_THREAD : w->stream; }
@@ -127,7 +157,9 @@ struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr
     if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(place->handle)) return NULL;
     place->context = context;
     place->sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
-    struct fr_stream_state *st = enter(context, place->handle);
+    struct fr_stream_state *st = use_hint(place);
+    if (likely(st != NULL)) return st;
+    st = enter(context, place->handle);
     if (likely(atomic_load_explicit(&st->looked_up_at, memory_order_relaxed) == place->sequence && st->context == context)) return use(st, place->handle);
     fr_unlock(&states_lock);
     return NULL;

@@ -38,8 +38,9 @@ struct batch {
 };
 
 struct fr_stream_state {
-    CUcontext context, events_of; /* the context in which its events were made */
-    uintptr_t stream;             /* handle; a thread's own stream: its number */
+    _Atomic(CUcontext) context;
+    CUcontext events_of;          /* the context in which its events were made */
+    _Atomic uintptr_t stream;     /* handle; a thread's own stream: its number */
     struct fr_paced_card *_Atomic card;
     _Atomic(CUstream) handle;
     _Atomic uint32_t looked_up_at;         /* the sequence of the limits at which `card` was looked up for this context; FR_NEVER: look again */
