@@ -55,6 +55,16 @@ CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst)
     return fr_op_begin_within(op, card, worst, &patience);
 }
 
+bool fr_op_try(struct fr_op *op, int card, uint64_t worst)
+{
+    *op = (struct fr_op){.card = FR_NO_CARD};
+    if (unlikely(!counts(card))) return fr_isolation_is_off();
+    op->card = card;
+    if (!worst || likely(fr_op_more(op, worst))) return true;
+    op->card = FR_NO_CARD;
+    return false;
+}
+
 bool fr_op_more(struct fr_op *op, uint64_t bytes)
 {
     uint64_t units = units_of(bytes);
@@ -89,9 +99,8 @@ void fr_op_end(struct fr_op *op, uint64_t kept)
     uint64_t reserved = op->reserved / FR_UNIT_BYTES, units = units_of(kept);
     int card = op->card;
     op->card = FR_NO_CARD;
-    if (units < reserved) fr_own_account_add(card, (int64_t)units - (int64_t)reserved, 0);
-    FR_POINT();
-    atomic_fetch_sub_explicit(&fr_own_account(card)->slack, reserved, memory_order_release);
+    if (units < reserved) fr_own_account_change(card, (int64_t)units - (int64_t)reserved, 0, -(int64_t)reserved);
+    else fr_own_account_slack(card, -(int64_t)reserved);
     if (unlikely(units > reserved)) fr_charge(card, (units - reserved) * FR_UNIT_BYTES); /* the caller's worst case was none */
     if (units) raise_peak(card);
 }
@@ -107,7 +116,7 @@ void fr_free_most(struct fr_op *op, uint64_t bytes)
 {
     uint64_t units = units_of(bytes);
     if (op->card < 0) return;
-    atomic_fetch_add_explicit(&fr_own_account(op->card)->slack, units, memory_order_relaxed);
+    fr_own_account_slack(op->card, (int64_t)units);
     op->reserved += units * FR_UNIT_BYTES;
 }
 
@@ -115,10 +124,11 @@ void fr_free_end(struct fr_op *op, uint64_t bytes)
 {
     if (op->card < 0) return;
     int card = op->card;
+    int64_t slack = (int64_t)(op->reserved / FR_UNIT_BYTES);
     op->card = FR_NO_CARD;
-    if (bytes) fr_own_account_add(card, -(int64_t)units_of(bytes), 0);
+    if (bytes) fr_own_account_change(card, -(int64_t)units_of(bytes), 0, -slack);
+    else fr_own_account_slack(card, -slack);
     FR_POINT();
-    if (op->reserved) atomic_fetch_sub_explicit(&fr_own_account(card)->slack, op->reserved / FR_UNIT_BYTES, memory_order_release);
     fr_frees_end(&fr_own_account(card)->frees, op->epoch);
 }
 
@@ -132,7 +142,7 @@ void fr_charge(int card, uint64_t bytes)
 void fr_slack_add(int card, int64_t bytes)
 {
     int64_t units = bytes / (int64_t)FR_UNIT_BYTES;
-    if (bytes && counts(card)) atomic_fetch_add_explicit(&fr_own_account(card)->slack, (uint64_t)units, memory_order_release);
+    if (bytes && counts(card)) fr_own_account_slack(card, units);
 }
 
 uint64_t fr_used(int card)

@@ -30,6 +30,7 @@ struct fr_op {
 };
 CUresult fr_op_begin(struct fr_op *op, int card, uint64_t worst);
 CUresult fr_op_begin_within(struct fr_op *op, int card, uint64_t worst, struct fr_retry *patience); /* for a call that asks several times: oom_retry.h */
+bool fr_op_try(struct fr_op *op, int card, uint64_t worst); /* without waiting for others; false: does not fit now, and nothing is to be ended */
 bool fr_op_more(struct fr_op *op, uint64_t bytes);  /* reserve more inside the operation; false: does not fit now */
 /* So much of what it has reserved becomes an operation of its own. A reservation for several is the sum of their fr_op_bytes. */
 void fr_op_split(struct fr_op *op, struct fr_op *part, uint64_t bytes);

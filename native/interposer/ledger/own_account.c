@@ -34,29 +34,48 @@ void fr_escape(void)
     if (fr_process_attach()) atomic_fetch_add_explicit(&fr_shared.region->escapes, 1, memory_order_relaxed);
 }
 
-bool fr_own_account_add(int card, int64_t units, uint64_t limit)
+static __attribute__((noinline, cold)) void tell_damage(int card)
 {
+    fr_escape();
+    fr_say(FR_SAY_REGION, "%s/shared/region is damaged: nothing more is granted on its card %d", fr_shared.directory, card);
+}
+
+/* With the card's lock, so no instruction need keep others out. Others read it at any time: what may come back is there before it is taken, and
+ * goes after it came back. */
+static void change_slack(struct fr_account *a, int64_t units)
+{
+    atomic_store_explicit(&a->slack, atomic_load_explicit(&a->slack, memory_order_relaxed) + (uint64_t)units, memory_order_release);
+}
+
+bool fr_own_account_change(int card, int64_t units, uint64_t limit, int64_t slack)
+{
+    struct fr_account *a = fr_own_account(card);
     fr_lock(&turns[card]);
+    if (slack > 0) change_slack(a, slack);
+    FR_POINT();
     enum fr_added r = fr_account_add(fr_shared.slot, (uint32_t)card, units, limit);
+    if (slack < 0) change_slack(a, slack);
+    else if (unlikely(slack && r != FR_ADDED)) change_slack(a, -slack);
     fr_unlock(&turns[card]);
-    if (unlikely(r == FR_DAMAGED)) {
-        fr_escape();
-        fr_say(FR_SAY_REGION, "%s/shared/region is damaged: nothing more is granted on its card %d", fr_shared.directory, card);
-    }
+    if (unlikely(r == FR_DAMAGED)) tell_damage(card);
     return r == FR_ADDED;
 }
 
-/* Whatever may be given back at the end of the call is announced before it is taken. */
+bool fr_own_account_add(int card, int64_t units, uint64_t limit) { return fr_own_account_change(card, units, limit, 0); }
+
+void fr_own_account_slack(int card, int64_t units)
+{
+    if (!units) return;
+    fr_lock(&turns[card]);
+    change_slack(fr_own_account(card), units);
+    fr_unlock(&turns[card]);
+}
+
 bool fr_reserve(int card, uint64_t units)
 {
     uint64_t limit = limit_of(card);
     if (units > limit || fr_used_units((uint32_t)card) > limit - units) return false;
-    struct fr_account *a = fr_own_account(card);
-    atomic_fetch_add_explicit(&a->slack, units, memory_order_relaxed);
-    FR_POINT();
-    if (likely(fr_own_account_add(card, (int64_t)units, limit))) return true;
-    atomic_fetch_sub_explicit(&a->slack, units, memory_order_relaxed);
-    return false;
+    return fr_own_account_change(card, (int64_t)units, limit, (int64_t)units);
 }
 
 /* For objects.c: its part of this account becomes the object's own. */

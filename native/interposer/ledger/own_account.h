@@ -9,6 +9,9 @@ struct fr_account;
 
 struct fr_account *fr_own_account(int card);
 bool fr_own_account_add(int card, int64_t units, uint64_t limit); /* the container's sum stays within limit; units < 0: gives back */
+/* The same, and so much more may come back when calls end that are on their way (account.slack): announced before what is taken, < 0 after what is given back. */
+bool fr_own_account_change(int card, int64_t units, uint64_t limit, int64_t slack);
+void fr_own_account_slack(int card, int64_t units);               /* only that */
 bool fr_reserve(int card, uint64_t units);                        /* announced as slack; false: does not fit now */
 void fr_move_to_object(uint32_t object);                          /* for objects.c: its part of this account becomes the object's own */
 void fr_escape(void);                                             /* region.escapes: a call was seen that cannot be counted */

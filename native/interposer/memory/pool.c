@@ -294,8 +294,8 @@ bool fr_pool_attempt(struct fr_pool_request *q, bool patiently)
     do {
         uint64_t worst = fr_pool_worst(q->pool, q->size);
         if (worst < q->size && !q->pool->most) return false;
-        if (fr_op_begin_within(&op, q->pool->card, patiently ? worst : 0, &q->patience)) return false;
-        if (!patiently && worst && !fr_op_more(&op, worst)) return fr_op_end(&op, 0), false;
+        bool room = patiently ? !fr_op_begin_within(&op, q->pool->card, worst, &q->patience) : fr_op_try(&op, q->pool->card, worst);
+        if (!room) return false;
     } while (!fr_pool_allocate(q, &op));
     return true;
 }

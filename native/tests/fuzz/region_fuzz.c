@@ -22,7 +22,7 @@
 #define STEP_NS 60000000ull /* the clock moves at every look, so that nobody is waited for in earnest */
 
 static struct fr_limits page;
-static bool off, open_somewhere, playing;
+static bool open_somewhere, playing;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
@@ -36,10 +36,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 }
 
 void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }
-struct fr_region *fr_process_attach(void) { return fr_shared.region; }
-bool fr_process_join(void) { return true; }
-bool fr_isolation_is_off(void) { return off; }
-void fr_quota(int card, struct fr_quota *out) { (void)card, *out = (struct fr_quota){.memory = UNITS * FR_UNIT_BYTES}; }
+struct fr_region *fr_process_attach_slowly(struct fr_process_page *p) { (void)p; return fr_shared.region; }
+bool fr_process_join_slowly(struct fr_process_page *p) { (void)p; return true; }
+uint64_t fr_limits_may_hold(int card) { (void)card; return UNITS * FR_UNIT_BYTES; }
+void fr_quota(int card, struct fr_quota *out) { (void)card, *out = (struct fr_quota){.memory = UNITS * FR_UNIT_BYTES, .may_hold = UNITS * FR_UNIT_BYTES}; }
 bool fr_descriptor_open(struct fr_key key) { (void)key; return open_somewhere; }
 void fr_descriptors_open(const struct fr_key *keys, bool *open, uint32_t count)
 {
@@ -75,8 +75,8 @@ static void grant(int card, uint64_t bytes, uint64_t kept)
     struct fr_op op;
     if (fr_op_begin(&op, card, bytes) != CUDA_SUCCESS) return;
     bool granted = op.reserved != 0; /* nothing is granted also above the limit */
-    if (granted && op.card >= 0 && !off && fr_used_units((uint32_t)op.card) > UNITS) abort();
-    if (kept > bytes && fr_op_more(&op, kept - bytes) && op.card >= 0 && !off && fr_used_units((uint32_t)op.card) > UNITS) abort();
+    if (granted && op.card >= 0 && !fr_isolation_is_off() && fr_used_units((uint32_t)op.card) > UNITS) abort();
+    if (kept > bytes && fr_op_more(&op, kept - bytes) && op.card >= 0 && !fr_isolation_is_off() && fr_used_units((uint32_t)op.card) > UNITS) abort();
     fr_op_end(&op, kept);
 }
 
@@ -110,7 +110,7 @@ static void call(struct input *in)
     case 12: fr_reap(), fr_reap_if_dead((uint32_t)(bytes % fr_shared.slot_count)); break;
     case 13: fr_slot_over(fr_slot((uint32_t)(bytes % fr_shared.slot_count))); break;
     case 14: fr_objects_free_from((uint32_t)(bytes % fr_shared.slot_count)), fr_contexts_add(card, (int)bytes); break;
-    default: off = !off; break;
+    default: page.flags ^= FR_FLAG_ISOLATION_OFF; break;
     }
 }
 
@@ -144,7 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     page.region_generation = 5;
     static _Atomic uint32_t joined = 1;
     fr_shared = (struct fr_shared){.limits = &page, .card_count = CARDS, .directory = "/nowhere", .joined = &joined};
-    off = false;
+    page.flags = 0;
     atomic_fetch_add(&fr_era, 1); /* a new process, so what it held before is forgotten */
     if (!fault_of(r, &st)) play(r, &st, &in);
     free(r);
