@@ -12,6 +12,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx *, void *, CUdevice, unsigned);
 CUresult cuGreenCtxDestroy(CUgreenCtx);
 CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice);
+CUresult cuLibraryLoadData(CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
+CUresult cuLibraryGetKernel(CUkernel *, CUlibrary, const char *);
 
 static void *half_of_the_card(void)
 {
@@ -75,6 +77,26 @@ static void what_is_allocated_in_it_stays_with_the_primary_one(void)
     EXPECT_EQ(held(CARD_A), 0);
     context_on(0);
     EXPECT_EQ(used(), CONTEXT);
+}
+
+/* Made before the primary one was: that makes two at once. */
+static void a_kernel_counts_in_the_primary_one_and_in_it(void)
+{
+    CUcontext primary, c;
+    CUgreenCtx g;
+    CUlibrary l;
+    CUkernel k;
+    c = green(&g);
+    EXPECT_EQ(cuDevicePrimaryCtxRetain(&primary, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxSetCurrent(primary), CUDA_SUCCESS);
+    EXPECT_EQ(cuLibraryLoadData(&l, spin_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuLibraryGetKernel(&k, l, "spin"), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS);
+    EXPECT_EQ(used(), held(CARD_A));
+    EXPECT_EQ(cuCtxSetCurrent(c), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS);
+    EXPECT_EQ(used(), held(CARD_A));
+    EXPECT_EQ(used(), 2 * CONTEXT + 12 * MIB);
 }
 
 static void without_room_for_both_it_is_refused_and_nothing_stays(void)
@@ -290,6 +312,7 @@ int main(void)
 {
     IN(CARD_A "=900MiB,context=256MiB", a_green_context_is_charged_as_one_beside_the_primary_one);
     IN(CARD_A "=700MiB,context=256MiB", what_is_allocated_in_it_stays_with_the_primary_one);
+    IN(CARD_A "=900MiB,context=256MiB", a_kernel_counts_in_the_primary_one_and_in_it);
     IN(CARD_A "=400MiB,context=256MiB", without_room_for_both_it_is_refused_and_nothing_stays);
     IN(CARD_A "=600MiB,context=256MiB", one_that_cannot_have_both_holds_up_nobody);
     IN(CARD_A "=600MiB,context=256MiB", processes_that_both_need_both_take_turns);

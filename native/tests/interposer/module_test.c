@@ -301,6 +301,48 @@ static void a_kernel_is_looked_up_again_when_streams_went(void)
     EXPECT_EQ(used(), held(CARD_B));
 }
 
+/* Where there is one context, nobody asks which one is current: until there are two. */
+static void a_kernel_counts_in_a_second_context_after_launches_in_the_first(void)
+{
+    CUlibrary l;
+    CUkernel k;
+    CUcontext b, a = context_on(0);
+    EXPECT_EQ(cuLibraryLoadData(&l, spin_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuLibraryGetKernel(&k, l, "spin"), CUDA_SUCCESS);
+    for (int i = 0; i < 3; i++) EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 6 * MIB);
+    EXPECT_EQ(cuCtxDestroy_v2(a), CUDA_SUCCESS);
+    EXPECT_EQ(cuCtxCreate_v2(&b, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS);
+        EXPECT_EQ(used(), CONTEXT + 6 * MIB);
+        what_is_charged_is_what_is_held();
+    }
+}
+
+static void *launch_without_a_context(void *kernel)
+{
+    for (int i = 0; i < 3; i++) EXPECT(spin_in(kernel, 1, NULL) != CUDA_SUCCESS);
+    return NULL;
+}
+
+static void a_launch_without_a_context_is_not_taken_for_one_that_loads(void)
+{
+    CUlibrary l;
+    CUkernel k;
+    pthread_t other;
+    context_on(0);
+    EXPECT_EQ(cuLibraryLoadData(&l, spin_ptx, NULL, NULL, 0, NULL, NULL, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuLibraryGetKernel(&k, l, "spin"), CUDA_SUCCESS);
+    EXPECT_EQ(pthread_create(&other, NULL, launch_without_a_context, k), 0);
+    EXPECT_EQ(pthread_join(other, NULL), 0);
+    what_is_charged_is_what_is_held();
+    EXPECT_EQ(spin_in((CUfunction)k, 1, NULL), CUDA_SUCCESS);
+    EXPECT_EQ(used(), CONTEXT + 6 * MIB);
+    what_is_charged_is_what_is_held();
+}
+
 static void a_library_counts_where_it_is_used_and_goes_with_the_context_or_itself(void)
 {
     CUlibrary l;
@@ -507,6 +549,8 @@ int main(void)
     IN(quota, shared_memory_of_kernels_is_no_variable);
     IN(many, a_library_is_loaded_and_charged_in_each_context_by_itself);
     IN(many, a_kernel_is_looked_up_again_when_streams_went);
+    IN(quota, a_kernel_counts_in_a_second_context_after_launches_in_the_first);
+    IN(quota, a_launch_without_a_context_is_not_taken_for_one_that_loads);
     IN(quota, a_library_counts_where_it_is_used_and_goes_with_the_context_or_itself);
     IN(quota, modules_go_with_their_context);
     IN(quota, threads_that_use_a_function_first_at_once_are_charged_once);

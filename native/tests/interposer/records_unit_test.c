@@ -26,6 +26,21 @@ static void a_record_is_found_until_it_is_taken(void)
     EXPECT(fr_record_take(FR_HANDLE, 1, &r));
 }
 
+static void note(const struct fr_record *r, void *noted) { *(uint64_t *)noted += r->bytes; }
+
+static void who_takes_a_record_is_told_of_it_before(void)
+{
+    struct fr_record r;
+    uint64_t noted = 0;
+    EXPECT(!fr_record_take_after(FR_POINTER, 1, &r, note, &noted));
+    EXPECT_EQ(noted, 0);
+    EXPECT(fr_record_put(record(FR_POINTER, 1, 7)));
+    EXPECT(fr_record_take_after(FR_POINTER, 1, &r, note, &noted) && r.bytes == 7);
+    EXPECT_EQ(noted, 7);
+    EXPECT(!fr_record_take_after(FR_POINTER, 1, &r, note, &noted));
+    EXPECT_EQ(noted, 7);
+}
+
 static void an_equal_key_replaces(void)
 {
     struct fr_record r;
@@ -155,6 +170,7 @@ static int tests(void)
 {
     make_container(64 * MIB, 1, 16);
     RUN_ALONE(a_record_is_found_until_it_is_taken);
+    RUN_ALONE(who_takes_a_record_is_told_of_it_before);
     RUN_ALONE(an_equal_key_replaces);
     RUN_ALONE(an_address_inside_finds_its_record_and_one_outside_does_not);
     RUN_ALONE(what_dies_with_a_context_is_taken_and_nothing_else);

@@ -3,6 +3,8 @@
 #include "check.h"
 
 #include "resolve/real.h"
+#include "ledger/process.h"
+#include "ledger/shared.h"
 #include "pacing/blocked_streams.h"
 #include "pacing/paced_card.h"
 #include "clock.h"
@@ -13,6 +15,7 @@
 
 #include "cuda_abi.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #define STREAMS 256
@@ -338,6 +341,81 @@ static void more_streams_than_states_share_them(void)
     EXPECT_EQ(atomic_load(&g->pending), 0);
 }
 
+/* ---- without the lock ---- */
+
+/* As a process of a container is, as far as the states look at that. */
+static void join_a_container(void)
+{
+    static struct fr_limits limits = {.sequence = 2};
+    fr_shared.limits = &limits;
+    atomic_store(&fr_process_page()->joined, 1);
+}
+
+static struct fr_stream_state *known(CUstream s)
+{
+    struct fr_stream_place place;
+    struct fr_stream_state *st = fr_stream_state_known(&(struct fr_work){.stream = s}, &place);
+    return st ? st : fr_stream_state_found(&place, card);
+}
+
+static void a_state_that_went_to_another_stream_is_not_found_for_the_first_one(void)
+{
+    join_a_container();
+    for (int round = 0; round < 3; round++)
+        for (uintptr_t i = 1; i < 1000; i++) {
+            CUstream s = (CUstream)(i % 300 * 16 + 7);
+            struct fr_stream_state *st = known(s);
+            EXPECT(st->stream == (uintptr_t)s && st->handle == s && st->card == card);
+            fr_stream_state_done(st);
+            EXPECT(known(s) == st);
+            fr_stream_state_done(st);
+        }
+}
+
+/* Some of so many contexts have the place of the first one among the hints. */
+static void the_states_of_one_context_are_not_those_of_another(void)
+{
+    CUstream s = (CUstream)(uintptr_t)23;
+    join_a_container();
+    for (uintptr_t other = 2; other < 4000; other++) {
+        current = CONTEXT_A;
+        struct fr_stream_state *a = known(s);
+        EXPECT(a->context == CONTEXT_A);
+        current = (CUcontext)(other * 16);
+        struct fr_stream_state *b = known(s);
+        EXPECT(a != b && b->context == current);
+        fr_stream_state_done(a);
+        fr_stream_state_done(b);
+    }
+    current = CONTEXT_A;
+}
+
+static _Atomic uint32_t taken_away;
+
+static void *use_many_streams(void *seed)
+{
+    uint64_t random = (uintptr_t)seed;
+    for (int i = 0; i < 300000; i++) {
+        random = random * 6364136223846793005ull + 1442695040888963407ull;
+        CUstream s = (CUstream)((random >> 33) % 160 * 16 + 7);
+        struct fr_stream_state *st = known(s);
+        for (int look = 0; look < 3; look++)
+            if (st->stream != (uintptr_t)s || !st->used) atomic_fetch_add(&taken_away, 1);
+        fr_stream_state_done(st);
+    }
+    return NULL;
+}
+
+/* Streams are more than states, threads are fewer. */
+static void nobody_loses_a_state_while_it_is_used(void)
+{
+    pthread_t threads[4];
+    join_a_container();
+    for (uintptr_t i = 0; i < 4; i++) pthread_create(&threads[i], NULL, use_many_streams, (void *)(i + 1));
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    EXPECT_EQ(taken_away, 0);
+}
+
 int main(void)
 {
     be_the_driver();
@@ -358,5 +436,8 @@ int main(void)
     RUN(behind_a_stream_that_is_held_back_events_are_few);
     RUN(a_context_that_ends_takes_its_events_with_it);
     RUN(more_streams_than_states_share_them);
+    RUN(a_state_that_went_to_another_stream_is_not_found_for_the_first_one);
+    RUN(the_states_of_one_context_are_not_those_of_another);
+    RUN(nobody_loses_a_state_while_it_is_used);
     FINISH;
 }
