@@ -51,14 +51,15 @@ void fr_stream_state_lock_patiently(struct fr_stream_state *st)
     }
 }
 
-/* With nothing in flight it may become another stream's. First it is made nobody's: who counts himself as its user by a hint, at that
- * moment, finds that it is not his. */
+/* With the lock. With nothing in flight it may become another stream's. First it is made one whose card has to be looked up: who counts
+ * himself as its user by a hint, at that moment, finds that and comes to the lock. */
 static bool take_over(struct fr_stream_state *st)
 {
+    uint32_t before = atomic_load(&st->looked_up_at);
     if (st->count || atomic_load(&st->busy) || atomic_load(&st->users)) return false;
-    atomic_store(&st->used, 0);
+    atomic_store(&st->looked_up_at, FR_NEVER);
     if (likely(!atomic_load(&st->users))) return true;
-    atomic_store(&st->used, 1);
+    atomic_store(&st->looked_up_at, before);
     return false;
 }
 
@@ -130,7 +131,7 @@ static struct fr_stream_state *use_hint(const struct fr_stream_place *place)
     struct fr_stream_state *st = &states[atomic_load_explicit(hint_of(place->context, place->handle), memory_order_relaxed)];
     if (unlikely(atomic_load_explicit(&states_era, memory_order_acquire) != atomic_load_explicit(&fr_era, memory_order_relaxed))) return NULL;
     atomic_fetch_add(&st->users, 1);
-    bool same = atomic_load(&st->used) && atomic_load_explicit(&st->looked_up_at, memory_order_acquire) == place->sequence &&
+    bool same = atomic_load(&st->used) && atomic_load(&st->looked_up_at) == place->sequence &&
                 atomic_load_explicit(&st->context, memory_order_relaxed) == place->context && atomic_load_explicit(&st->handle, memory_order_relaxed) == place->handle;
     if (likely(same && (place->handle != CU_STREAM_PER_THREAD || atomic_load_explicit(&st->stream, memory_order_relaxed) == name_of(place->handle)))) return st;
     atomic_fetch_sub(&st->users, 1);
@@ -157,6 +158,7 @@ struct fr_stream_state *fr_stream_state_known(const struct fr_work *w, struct fr
     if (!fr_process_join() || REAL(cuCtxGetCurrent)(&context) || !context || fr_stream_is_capturing(place->handle)) return NULL;
     place->context = context;
     place->sequence = atomic_load_explicit(&fr_shared.limits->sequence, memory_order_acquire);
+    if (unlikely(place->sequence & 1)) return NULL; /* being written: nothing was looked up at that */
     struct fr_stream_state *st = use_hint(place);
     if (likely(st != NULL)) return st;
     st = enter(context, place->handle);

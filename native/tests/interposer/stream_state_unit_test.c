@@ -346,7 +346,8 @@ static void more_streams_than_states_share_them(void)
 /* As a process of a container is, as far as the states look at that. */
 static void join_a_container(void)
 {
-    static struct fr_limits limits = {.sequence = 2};
+    static struct fr_limits limits;
+    limits.sequence = 2;
     fr_shared.limits = &limits;
     atomic_store(&fr_process_page()->joined, 1);
 }
@@ -370,6 +371,22 @@ static void a_state_that_went_to_another_stream_is_not_found_for_the_first_one(v
             EXPECT(known(s) == st);
             fr_stream_state_done(st);
         }
+}
+
+static void while_the_limits_are_written_its_card_is_looked_up(void)
+{
+    CUstream s = (CUstream)(uintptr_t)(23 + 16 * 5000);
+    struct fr_stream_place place;
+    join_a_container();
+    for (uint32_t sequence = 1; sequence < 6; sequence++) {
+        fr_shared.limits->sequence = sequence;
+        EXPECT(!fr_stream_state_known(&(struct fr_work){.stream = s}, &place));
+        fr_stream_state_done(fr_stream_state_found(&place, card));
+        struct fr_stream_state *st = fr_stream_state_known(&(struct fr_work){.stream = s}, &place);
+        EXPECT((st != NULL) == !(sequence & 1));
+        if (st) fr_stream_state_done(st);
+    }
+    join_a_container();
 }
 
 /* Some of so many contexts have the place of the first one among the hints. */
@@ -437,6 +454,7 @@ int main(void)
     RUN(a_context_that_ends_takes_its_events_with_it);
     RUN(more_streams_than_states_share_them);
     RUN(a_state_that_went_to_another_stream_is_not_found_for_the_first_one);
+    RUN(while_the_limits_are_written_its_card_is_looked_up);
     RUN(the_states_of_one_context_are_not_those_of_another);
     RUN(nobody_loses_a_state_while_it_is_used);
     FINISH;
