@@ -2,6 +2,7 @@
 #ifndef FRACTILE_MEMORY_CONTEXT_COST_H
 #define FRACTILE_MEMORY_CONTEXT_COST_H
 
+#include "base/compiler.h"
 #include "ledger/ledger.h"
 #include "ledger/oom_retry.h"
 #include "memory/context_audit.h"
@@ -30,7 +31,7 @@ bool fr_context_measure(struct fr_cost *cost);
 extern _Atomic uint32_t fr_contexts_made; /* or tried, ever; counted before the driver is called */
 
 /* One at most, and none past our functions: what runs at all runs in that one, and every stream belongs to it. */
-static inline bool fr_one_context(void)
+static ALWAYS_INLINE bool fr_one_context(void)
 {
     return atomic_load_explicit(&fr_contexts_made, memory_order_relaxed) <= 1 && !(atomic_load_explicit(&fr_unseen_why, memory_order_relaxed) & FR_UNSEEN_TABLES);
 }

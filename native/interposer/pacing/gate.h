@@ -19,7 +19,7 @@ struct fr_work;
  * this sequence nothing was to be paced. */
 extern const _Atomic uint32_t *_Atomic fr_limits_sequence;
 extern _Atomic uint32_t fr_unpaced_sequence;
-static inline bool fr_unpaced(void)
+static ALWAYS_INLINE bool fr_unpaced(void)
 {
     const _Atomic uint32_t *sequence = atomic_load_explicit(&fr_limits_sequence, memory_order_relaxed);
     return likely(atomic_load_explicit(sequence, memory_order_relaxed) == atomic_load_explicit(&fr_unpaced_sequence, memory_order_relaxed));
