@@ -84,10 +84,7 @@ class Watched(Mapping[str, str]):
 @pytest.mark.parametrize("dialect", table.DIALECTS, ids=lambda d: d.name)
 def test_a_family_looks_at_the_annotations_that_it_names_and_at_no_others(dialect: Dialect) -> None:
     watched = Watched()
-    for amounts in (dict.fromkeys(dialect.resources, n) for n in (1, 50, 100)):
-        dialect.ask(amounts, unit=MemoryUnit.MiB, annotations=watched)
-    for resource in dialect.resources:
-        dialect.ask({resource: 1}, unit=MemoryUnit.MiB, annotations=watched)
+    dialect.read(watched)
     assert watched.looked_at == dialect.wishes
 
 

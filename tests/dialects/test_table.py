@@ -192,7 +192,7 @@ def test_a_pod_may_mix_containers_by_memory_and_by_card() -> None:
 
 def test_more_containers_than_a_placement_can_name_are_refused() -> None:
     message = refusal_of(*(container(f"c{i}", memory=1) for i in range(257)))
-    assert "257 containers" in message
+    assert "more than 256 containers" in message
     assert "at most 256" in message
 
 

@@ -23,9 +23,10 @@ from fractile.admission.validate import Privileged, Verdict, judge
 from fractile.dialects.table import NAMES, RESOURCES
 from fractile.errors import WireError
 from fractile.model.units import MemoryUnit
+from fractile.model.words import LONGEST_SENTENCE, quoted
 from fractile.wire import admission as wire
 from fractile.wire.admission import AdmissionRequest
-from fractile.wire.bounds import check_objects
+from fractile.wire.bounds import check_members, check_objects
 from fractile.wire.objects import Pod
 from fractile.wire.queued import GATE
 
@@ -91,6 +92,7 @@ class Webhook:
         """WireError when the body is no AdmissionReview."""
         started = perf_counter()
         check_objects(body)
+        check_members(body)
         request = wire.decode(body)
         try:
             mutation = self._mutation(request)
@@ -107,6 +109,7 @@ class Webhook:
         """WireError when the body is no AdmissionReview."""
         started = perf_counter()
         check_objects(body)
+        check_members(body)
         request = wire.decode(body)
         try:
             verdict = self._verdict(request)
@@ -162,8 +165,9 @@ def _is_new_pod(request: AdmissionRequest) -> bool:
 
 
 def _unread(request: AdmissionRequest, error: WireError) -> str:
-    log.warning("object not read kind=%r name=%r reason=%s", request.kind.kind, request.name, error)
-    return f"Fractile could not read this {request.kind.kind[:40]} and left it as it is: {error}"
+    kind, name, reason = quoted(request.kind.kind), quoted(request.name), quoted(str(error), LONGEST_SENTENCE)
+    log.warning("object not read kind=%r name=%r reason=%s", kind, name, reason)
+    return f"Fractile could not read this {kind} and left it as it is: {reason}"
 
 
 def _log(verb: str, request: AdmissionRequest, started: float, *, steps: int = 0, refused: str = "") -> None:
@@ -173,7 +177,7 @@ def _log(verb: str, request: AdmissionRequest, started: float, *, steps: int = 0
         request.kind.kind[:40],
         f"{request.namespace}/{request.name}"[:320],
         steps,
-        refused,
+        quoted(refused, LONGEST_SENTENCE),
         (perf_counter() - started) * 1000,
     )
 

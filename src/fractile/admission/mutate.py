@@ -5,7 +5,8 @@
 Each step sees what the one before it made. A container is left alone when nothing of it is ours.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,15 +14,19 @@ import msgspec
 from fractile.admission.amounts import MAPS, Amounts
 from fractile.admission.names import HAMI_AMOUNTS, QUOTA_PREFIX, Classes, is_bare, slot_of, translated
 from fractile.dialects import nvidia
+from fractile.dialects.bounds import MOST_NAMES, names_too_many
 from fractile.dialects.table import RESOURCES
 from fractile.errors import WireError
+from fractile.model.words import quoted
 from fractile.wire.admission import Op, ResourceQuota, pointer
-from fractile.wire.objects import Container, Pod
+from fractile.wire.objects import Container, Pod, ResourceRequirements
+from fractile.wire.placement import MAX_CONTAINERS
 from fractile.wire.quantity import whole_number
-from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, class_of
+from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 
 DEFAULT_SCHEDULER = "default-scheduler"  # what the API server writes where a pod names none
 
+_LONGEST_QUANTITY = 64  # characters
 _LISTS = (("initContainers", "init_containers"), ("containers", "containers"))  # JSON, and our struct
 
 
@@ -41,10 +46,12 @@ def mutate_pod(
     ops: list[Op] = []
     warnings: list[str] = []
     asks = False
-    for *place, container in _containers(pod):
+    known = resources | {GPU_SLOT, DEVICE_SLOT}
+    found = _concerned(pod, lambda names: _any_ours(names, known) or _any_bare(names, classes))
+    if isinstance(found, str):
+        return Mutation(refusal=found)
+    for *place, container in found:
         amounts = _amounts(container)
-        if amounts is None:
-            continue
         told, refusal = _complete(container, amounts, classes, resources)
         if refusal:
             return Mutation(refusal=refusal)
@@ -62,11 +69,13 @@ def mutate_template(pod: Pod, classes: Classes, path: Sequence[str]) -> Mutation
     """A template only has its bare names translated, which the API server would refuse; its pods get the rest."""
     ops: list[Op] = []
     warnings: list[str] = []
-    for *place, container in _containers(pod):
+    found = _concerned(pod, lambda names: _any_bare(names, classes))
+    if isinstance(found, str):
+        return Mutation(refusal=found)
+    for *place, container in found:
         amounts = _amounts(container)
-        if amounts is not None:
-            warnings += _translate(container, amounts, classes)
-            ops += amounts.ops(*path, *place, "resources")
+        warnings += _translate(container, amounts, classes)
+        ops += amounts.ops(*path, *place, "resources")
     return Mutation(tuple(ops), tuple(warnings))
 
 
@@ -89,26 +98,57 @@ def needs_classes(pod: Pod) -> bool:
     return any(
         is_bare(name) or class_of(name) is not None
         for *_, container in _containers(pod)
-        if (amounts := _amounts(container)) is not None
-        for name in amounts.names()
+        for names in _maps(container)
+        for name in names
     )
+
+
+def _concerned(pod: Pod, ours: Callable[[Mapping[str, Any]], bool]) -> list[tuple[str, int, Container]] | str:
+    """The containers that have a name of ours, or why there is too much to look at: whoever sends a review may write
+    as many containers and names as seven megabytes hold."""
+    asking = (c for c in _containers(pod) if any(map(ours, _maps(c[2]))))
+    found = list(islice(asking, MAX_CONTAINERS + 1))
+    if len(found) > MAX_CONTAINERS:
+        return f"more than {MAX_CONTAINERS} containers ask for GPUs; a placement names at most {MAX_CONTAINERS}"
+    for *_, container in found:
+        most = max(map(len, _maps(container)))
+        if most > MOST_NAMES:
+            return names_too_many(container.name, most)
+    return [c for c in found if all(_short(v) for names in _maps(c[2]) for v in names.values())]
+
+
+def _short(value: Any) -> bool:
+    """Whether it may be a quantity; what is none is left for the API server to refuse, and never repeated."""
+    return len(value) <= _LONGEST_QUANTITY if isinstance(value, str) else isinstance(value, int | float)
+
+
+def _any_bare(names: Iterable[str], classes: Classes) -> bool:
+    return any("/" not in name and translated(name, classes) is not None for name in names)
 
 
 def _containers(pod: Pod) -> Iterator[tuple[str, int, Container]]:
     for name, attribute in _LISTS:
         for index, container in enumerate(getattr(pod.spec, attribute) or ()):
-            yield name, index, container
+            if container.resources is not None:
+                yield name, index, container
 
 
-def _amounts(container: Container) -> Amounts | None:
-    resources = container.resources
-    if resources is None:
-        return None
-    return Amounts({name: given for name in MAPS if (given := getattr(resources, name)) is not None})
+def _maps(container: Container) -> tuple[dict[str, Any], dict[str, Any]]:
+    resources = container.resources or ResourceRequirements()
+    return resources.limits or {}, resources.requests or {}
+
+
+def _amounts(container: Container) -> Amounts:
+    given = ((name, getattr(container.resources, name, None)) for name in MAPS)
+    return Amounts({name: amounts for name, amounts in given if amounts is not None})
 
 
 def _is_ours(name: str, resources: frozenset[str]) -> bool:
     return name in resources or name in (GPU_SLOT, DEVICE_SLOT) or class_of(name) is not None
+
+
+def _any_ours(names: Iterable[str], known: frozenset[str]) -> bool:
+    return not known.isdisjoint(names) or any(name.startswith(RESOURCE_PREFIX) for name in names)
 
 
 def _complete(
@@ -151,7 +191,7 @@ def _two_of_a_kind(container: Container, named: list[str], classes: Classes) -> 
         other = of_slot.setdefault(slot_of(classes.find(class_of(name) or "")), name)
         if other != name:
             return (
-                f"container {container.name[:63]} asks for {other} and {name}; "
+                f"container {container.name[:63]} asks for {quoted(other)} and {quoted(name)}; "
                 f"it can have devices of one class of each kind, take a class that admits both or another container"
             )
     return ""

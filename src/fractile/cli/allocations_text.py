@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from fractile.cli.amounts import short
 from fractile.cli.table import Column, plain
+from fractile.model.words import printable
 from fractile.policy.allocations import Allocations, Line
 
 _AMOUNTS = (
@@ -50,4 +51,4 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _problems(found: Allocations) -> str:
-    return "".join(f"problem: {problem}\n" for problem in found.problems)
+    return "".join(f"problem: {printable(problem)}\n" for problem in found.problems)

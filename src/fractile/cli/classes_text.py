@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from fractile.cli import devices_text
 from fractile.cli.table import Column, plain
+from fractile.model.words import printable
 from fractile.wire.class_report import ClassEntry, ClassReport, DeviceReport
 
 _CLASSES = (
@@ -41,7 +42,7 @@ def wide(report: ClassReport) -> str:
 def one(report: ClassReport, devices: DeviceReport) -> str:
     """All about one class: its line, what it asks of devices, and the devices."""
     (entry,) = report.classes
-    head = "".join(f"{line}\n" for line in about(entry))
+    head = "".join(f"{printable(line)}\n" for line in about(entry))
     return f"{plain(_CLASSES, [(*_cells(entry), entry.reason)])}\n{head}\n{devices_text.table(devices)}"
 
 
@@ -61,7 +62,7 @@ def about(entry: ClassEntry) -> Iterator[str]:
 
 def closing(report: ClassReport) -> str:
     """An empty line, then a sentence for each class that has something to say."""
-    said = [f"  {c.name}: {c.message}\n" for c in report.classes if c.message]
+    said = [f"  {c.name}: {printable(c.message)}\n" for c in report.classes if c.message]
     return "\n" + "".join(said) if said else ""
 
 

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from fractile.cli import classes_text, devices_text
 from fractile.cli.inspect_tree import bar
+from fractile.model.words import printable
 from fractile.wire.class_report import ClassEntry, ClassReport, DeviceEntry, DeviceReport
 
 _PHASES = {"Available": "green", "PartlyBound": "cyan", "Bound": "cyan", "Pending": "yellow"}
@@ -22,7 +23,7 @@ def draw_classes(report: ClassReport, devices: DeviceReport | None, console: Con
         return
     console.print()
     for line in classes_text.about(report.classes[0]):
-        console.print(Text(line))
+        console.print(Text(printable(line)))
     console.print()
     draw_devices(devices, console)
 
@@ -42,7 +43,7 @@ def _classes(report: ClassReport, *, ascii_only: bool) -> Table:
     for entry in report.classes:
         devices, units = entry.devices, entry.units
         grid.add_row(
-            Text(entry.name, style="bold"),
+            Text(printable(entry.name), style="bold"),
             Text(classes_text.short_unit(entry)),
             Text(f"{devices.free}/{devices.total}"),
             Text(f"{units.free}/{units.total}"),
@@ -56,7 +57,7 @@ def _remark(entry: ClassEntry) -> Text:
     sick = entry.devices.unhealthy
     words = [entry.reason] if entry.reason else []
     words += [f"{sick} unhealthy"] if sick else []
-    return Text(", ".join(words), style="yellow" if entry.units.total else "red")
+    return Text(printable(", ".join(words)), style="yellow" if entry.units.total else "red")
 
 
 def _devices(report: DeviceReport, *, ascii_only: bool) -> Table:
@@ -65,13 +66,13 @@ def _devices(report: DeviceReport, *, ascii_only: bool) -> Table:
     for device in report.devices:
         kind = "" if device.type == "gpu" else f"{device.type} "
         grid.add_row(
-            Text(device.node, style="bold"),
-            Text(f"{kind}{device.index}"),
-            Text(device.model),
-            Text(device.phase, style=_PHASES.get(device.phase, "red")),
+            Text(printable(device.node), style="bold"),
+            Text(printable(f"{kind}{device.index}")),
+            Text(printable(device.model)),
+            Text(printable(device.phase), style=_PHASES.get(device.phase, "red")),
             Text(devices_text.held(device)),
             _bar(*_held(device), ascii_only),
-            Text("\n".join(_holders(device))),
+            Text("\n".join(map(printable, _holders(device)))),
         )
     return grid
 

@@ -1,6 +1,7 @@
 """A DeviceReport as plain text, for pipes and for ``-o wide``; and the words that both views share."""
 
 from fractile.cli.table import Column, plain
+from fractile.model.words import printable
 from fractile.wire import departed
 from fractile.wire.class_report import DeviceEntry, DeviceReport, Holder
 
@@ -43,8 +44,8 @@ def closing(report: DeviceReport) -> str:
     devices = report.devices
     free = sum(d.healthy and not d.holders for d in devices)
     total = f"\n{len(devices)} device{'s' * (len(devices) != 1)}, {free} of them free\n"
-    sick = [f"  {d.type} {d.index} of {d.node}: {d.reason}: {d.message}\n" for d in devices if d.message]
-    return total + "".join(sick)
+    sick = (f"  {d.type} {d.index} of {d.node}: {d.reason}: {d.message}" for d in devices if d.message)
+    return total + "".join(f"{printable(line)}\n" for line in sick)
 
 
 def held(device: DeviceEntry) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from fractile.cli.table import Column, plain
+from fractile.model.words import printable
 from fractile.wire import departed
 from fractile.wire.inspect import Amounts, Asked, CardReport, Holder, Inspection, NodeReport, Problem, WaitingPod
 
@@ -51,7 +52,8 @@ def wide(report: Inspection) -> str:
 
 def closing(report: Inspection) -> str:
     """The cluster's sum, the pods that wait, and what a person should look at."""
-    return "".join(f"{line}\n" for line in (total_line(report), *waiting_lines(report), *problem_lines(report)))
+    lines = (total_line(report), *waiting_lines(report), *problem_lines(report))
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def total_line(report: Inspection) -> str:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fractile.cli import inspect_text as text
+from fractile.model.words import printable
 from fractile.wire.departed import PHASE
 from fractile.wire.inspect import Amounts, CardReport, Holder, Inspection
 
@@ -33,9 +34,9 @@ def _grid(report: Inspection, *, ascii_only: bool) -> Table:
     headings = ("NODE, CARD, POD", "MiB HELD", "/ TOTAL", "", "", "CORES" if cores else "")
     grid.add_row(*(Text(t, style="dim") for t in headings))
     for node in report.nodes:
-        grid.add_row(Text(node.name, style="bold"), *_amounts(node.totals, ascii_only))
+        grid.add_row(Text(printable(node.name), style="bold"), *_amounts(node.totals, ascii_only))
         for card in node.cards:
-            name = Text(f"  {card.index}  {text.model(card)}", style="" if card.healthy else "red")
+            name = Text(printable(f"  {card.index}  {text.model(card)}"), style="" if card.healthy else "red")
             grid.add_row(name, *_amounts(card, ascii_only), _cores(card.allocated_cores_percent, shown=cores))
             for pod in card.pods:
                 grid.add_row(*_pod(pod), _cores(pod.cores_percent, shown=cores))
@@ -45,7 +46,7 @@ def _grid(report: Inspection, *, ascii_only: bool) -> Table:
 def _section(lines: list[str], console: Console, style: str) -> None:
     """An empty line, a heading, and entries that are indented as a whole."""
     for position, line in enumerate(lines):
-        entry = Text(line.strip(), style=style if position == 1 else "")
+        entry = Text(printable(line.strip()), style=style if position == 1 else "")
         console.print(Padding(entry, (0, 0, 0, len(line) - len(line.lstrip()))))
 
 
@@ -73,5 +74,5 @@ def _cores(percent: int, *, shown: bool) -> Text:
 
 
 def _pod(pod: Holder) -> tuple[Text, ...]:
-    phase = Text("" if pod.phase in ("Running", PHASE) else pod.phase, style="yellow")
-    return Text(f"     {text.named(pod)}"), Text(str(pod.memory_mib)), Text(), Text(), phase
+    phase = Text("" if pod.phase in ("Running", PHASE) else printable(pod.phase), style="yellow")
+    return Text(printable(f"     {text.named(pod)}")), Text(str(pod.memory_mib)), Text(), Text(), phase

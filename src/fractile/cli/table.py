@@ -1,8 +1,14 @@
-"""Tables as plain text: aligned columns, two spaces between them, nothing cut, so that grep and awk can read them."""
+"""Tables as plain text: aligned columns, two spaces between them, nothing cut, so that grep and awk can read them.
+
+What stands in a cell was often written by somebody else, a tenant or a node: a line of a table stays one line, and
+nothing in it is obeyed by a terminal. JSON output has every text as it is.
+"""
 
 from collections.abc import Sequence
 
 import msgspec
+
+from fractile.model.words import printable
 
 _GAP = "  "
 
@@ -19,7 +25,7 @@ def plain(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
 
     ``rows`` holds one cell for each column.
     """
-    filled = [[cell or "-" for cell in row] for row in rows]
+    filled = [[printable(cell) or "-" for cell in row] for row in rows]
     widths = [max(len(c.heading), *(len(r[i]) for r in filled), 0) for i, c in enumerate(columns)]
     lines = [_line([c.heading for c in columns], columns, widths)]
     lines += [_line(row, columns, widths) for row in filled]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from fractile.cli.inspect_text import one_ask
 from fractile.cli.table import Column, plain
 from fractile.cli.why_time import span
+from fractile.model.words import printable
 from fractile.policy.quota import in_cards
 from fractile.wire.why import ClassState, Holding, NodeGroup, QuotaState, Told, Why
 
@@ -15,7 +16,7 @@ _NONE = "-"
 
 def text(why: Why) -> str:
     """Everything, without colours, nothing cut but long lists."""
-    return "".join(f"{line}\n" for line in _lines(why))
+    return "".join(f"{printable(line)}\n" for line in _lines(why))
 
 
 def _lines(why: Why) -> Iterator[str]:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
 from fractile.dialects.shares import parts_or_cards, spread_evenly
+from fractile.dialects.wishes import NONE, Wishes
 from fractile.model.card import Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
@@ -36,7 +37,10 @@ class Aliyun:
     resources: Mapping[str, Kind] = MappingProxyType({MEMORY: Kind.PRIMARY, COUNT: Kind.PRIMARY})
     wishes: frozenset[str] = frozenset()
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
+    def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
+        return NONE
+
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
         if len(amounts) > 1:
             return Refusal(
                 Code.MALFORMED,

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
 from fractile.dialects.shares import spread_evenly
+from fractile.dialects.wishes import NONE, Wishes
 from fractile.model.card import GPU, Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
@@ -33,7 +34,10 @@ class Classes:
     resources: Mapping[str, Kind] = MappingProxyType({GPU_SLOT: Kind.PRIMARY, DEVICE_SLOT: Kind.PRIMARY})
     wishes: frozenset[str] = frozenset()
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
+    def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
+        return NONE
+
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
         """Of one slot resource; beside it the classes that the container names."""
         slot = DEVICE_SLOT if DEVICE_SLOT in amounts else GPU_SLOT
         classes = sorted(name for resource in amounts if (name := class_of(resource)) is not None)

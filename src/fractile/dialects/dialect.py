@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from fractile.dialects.wishes import Wishes
 from fractile.model.card import Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Refusal
@@ -76,10 +77,15 @@ class Dialect(Protocol):
 
     @property
     def wishes(self) -> frozenset[str]:
-        """The annotations of a pod that ``ask`` looks at; what they all leave out is the same for every pod."""
+        """The annotations of a pod that ``read`` looks at; what they all leave out is the same for every pod."""
         ...
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
+    def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
+        """What the annotations of a pod say to this family. Called once for a pod: a tenant may write very long ones
+        and very many containers."""
+        ...
+
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
         """Translate one container's amounts: only of ``resources``, one of them positive at least. Zeros are among them
         only of resources without device ids, where nothing and zero may be two things."""
         ...

@@ -13,6 +13,7 @@ import msgspec
 
 from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
 from fractile.dialects.shares import by_card, spread_evenly
+from fractile.dialects.wishes import NAMED, Wishes, overlong, words
 from fractile.model.card import Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
@@ -45,7 +46,7 @@ CORES_LIMIT = "CUDA_DEVICE_SM_LIMIT"
 SLOTS = 10  # of a card, unless the agents are told another number; HAMi's deviceSplitCount
 
 _TYPE = "NVIDIA"  # what HAMi calls the cards of this family in DEVICES
-_NAMED = 256  # models or cards that one annotation may name
+_READ = (USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID, CARD_POLICY, NODE_POLICY)
 _CARD_POLICIES = {"binpack": "binpack", "spread": "spread", "topology-aware": "topology"}
 _NODE_POLICIES = {"binpack": "binpack", "spread": "spread"}
 _NS = 10**9
@@ -58,9 +59,22 @@ class Nvidia:
     resources: Mapping[str, Kind] = MappingProxyType(
         {GPU: Kind.PRIMARY} | dict.fromkeys((MEMORY, PERCENTAGE, CORES, PRIORITY), Kind.AMOUNT)
     )
-    wishes: frozenset[str] = frozenset({USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID, CARD_POLICY, NODE_POLICY})
+    wishes: frozenset[str] = frozenset(_READ)
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
+    def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
+        refusal = overlong(annotations, _READ)
+        if refusal is not None:
+            return refusal
+        selector = _selector(annotations)
+        if isinstance(selector, Refusal):
+            return selector
+        return Wishes(
+            selector=selector,
+            policy=_first(annotations.get(CARD_POLICY, ""), _CARD_POLICIES),
+            node_policy=_first(annotations.get(NODE_POLICY, ""), _NODE_POLICIES),
+        )
+
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
         count = amounts.get(GPU, 0)
         if not count:
             named = " and ".join(sorted(amounts))
@@ -68,24 +82,21 @@ class Nvidia:
         request = _request(count, amounts)
         if isinstance(request, Refusal):
             return request
-        selector = _selector(annotations)
-        if isinstance(selector, Refusal):
-            return selector
-        return Asked(GPU, count, _with_wishes(request, selector, amounts, annotations))
+        return Asked(GPU, count, _with_wishes(request, wishes, amounts))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
         """Kubelet hands an init container's ids on in any order (node.md 2.2): a successor that needs fewer of them
         than are left gets whichever, so on each of these cards it must need what the init container had."""
-        left, before = 0, ()
+        left, before = 0, set[tuple[int, int, int, bool]]()
         for c in containers:
-            alike = all(_each(c.request) == _each(r) for r in before)
+            alike = not before - {_each(c.request)}
             if left > max(c.request.count, 1) and not alike:
                 return _malformed(
                     f"container {c.container} asks for {c.amount} {GPU} after an init container with {left}, and for "
                     f"other amounts on each: kubelet would choose the cards; let it ask for as many, or for the same"
                 )
             if c.role is Role.INIT:
-                left, before = max(left, c.request.count), (*before, c.request)
+                left, before = max(left, c.request.count), before | {_each(c.request)}
             else:
                 left = max(left - c.request.count, 0)
         return None
@@ -156,15 +167,13 @@ def _request(count: int, amounts: Mapping[str, int]) -> Request | Refusal:
     )
 
 
-def _with_wishes(
-    request: Request, selector: Selector, amounts: Mapping[str, int], annotations: Mapping[str, str]
-) -> Request:
+def _with_wishes(request: Request, wishes: Wishes, amounts: Mapping[str, int]) -> Request:
     return msgspec.structs.replace(
         request,
         priority=1 if amounts.get(PRIORITY, 1) == 0 else 0,
-        selector=selector,
-        policy=_first(annotations.get(CARD_POLICY, ""), _CARD_POLICIES),
-        node_policy=_first(annotations.get(NODE_POLICY, ""), _NODE_POLICIES),
+        selector=wishes.selector,
+        policy=wishes.policy,
+        node_policy=wishes.node_policy,
     )
 
 
@@ -175,9 +184,9 @@ def _each(request: Request) -> tuple[int, int, int, bool]:
 def _selector(annotations: Mapping[str, str]) -> Selector | Refusal:
     found: dict[str, tuple[str, ...]] = {}
     for name in (USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID):
-        found[name] = tuple(_words(annotations.get(name, "")))
-        if len(found[name]) > _NAMED:
-            return _malformed(f"is of a pod whose {name} names {len(found[name])}; it may name {_NAMED}")
+        found[name] = tuple(words(annotations.get(name, "")))
+        if len(found[name]) > NAMED:
+            return _malformed(f"is of a pod whose {name} names {len(found[name])}; it may name {NAMED}")
     selector = Selector(
         models=found[USE_TYPE],
         not_models=found[NOUSE_TYPE],
@@ -187,13 +196,9 @@ def _selector(annotations: Mapping[str, str]) -> Selector | Refusal:
     return ANY if selector == ANY else selector
 
 
-def _words(text: str) -> Iterator[str]:
-    return (word for part in text.split(",") if (word := part.strip()))
-
-
 def _first(text: str, known: Mapping[str, str]) -> str:
     """The first word that we know; HAMi's others (numa, mutex) say nothing about how cards are chosen here."""
-    return next((known[word] for word in map(str.lower, _words(text)) if word in known), "")
+    return next((known[word] for word in map(str.lower, words(text)) if word in known), "")
 
 
 def _malformed(what: str) -> Refusal:

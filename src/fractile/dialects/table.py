@@ -5,20 +5,23 @@ from functools import lru_cache
 from typing import Any
 
 from fractile.dialects.aliyun import Aliyun
+from fractile.dialects.bounds import too_many_containers, too_many_names, too_many_parts
 from fractile.dialects.classes import Classes
 from fractile.dialects.dialect import Advertised, Answer, Asked, Dialect, Facts, Kind
 from fractile.dialects.nvidia import SLOTS, Nvidia
 from fractile.dialects.tencent import Tencent
+from fractile.dialects.wishes import NONE as NOTHING_SAID
+from fractile.dialects.wishes import Wishes
 from fractile.errors import SetupError, WireError
 from fractile.model.card import GPU, Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import CardUUID, ContainerName, MemoryUnit, PodUID
+from fractile.model.words import quoted
 from fractile.wire import placement as placement_wire
 from fractile.wire.devices import MAX_PER_RESOURCE
 from fractile.wire.objects import Container, Pod, ResourceRequirements
-from fractile.wire.placement import MAX_CONTAINERS
 from fractile.wire.quantity import whole_number
 from fractile.wire.resource_class import DEVICE_SLOT, GPU_SLOT, RESOURCE_PREFIX, class_of
 
@@ -34,7 +37,7 @@ NONE: frozenset[str] = frozenset()
 _WISHES = frozenset(key for dialect in DIALECTS for key in dialect.wishes)
 _ALIKE = 4096  # containers that are remembered
 _SMALL = 16  # resources of a container that is remembered: as many as nobody writes by hand
-_NOTHING_SAID: dict[str, str] = {}
+_SHORT = 1024  # characters of all its names and amounts
 
 
 def kind(resource: str) -> Kind:
@@ -45,6 +48,10 @@ def kind(resource: str) -> Kind:
 def owner(resource: str) -> Dialect | None:
     """Whose name it is: one of the table's, or that of a class."""
     return _OWNER.get(resource) or (_CLASSES if resource.startswith(RESOURCE_PREFIX) else None)
+
+
+def _is_ours(resource: str) -> bool:
+    return owner(resource) is not None
 
 
 def managed() -> dict[str, Kind]:
@@ -74,11 +81,31 @@ def parse_pod(pod: Pod, unit: MemoryUnit, dialects: Collection[str] = NAMES) -> 
     is bound already cannot unmake its request, or an edit would free its cards: if they make no sense they say nothing.
     """
     annotations = pod.metadata.annotations or {}
+    said = _Said(annotations)
     off = frozenset(r for r, d in _OWNER.items() if d.name not in dialects) if len(dialects) < len(NAMES) else NONE
     kept = _placed(annotations) if off and pod.spec.node_name else NONE
-    parsed = _parse(pod, unit, annotations, off=off, kept=kept)
+    parsed = _parse(pod, unit, said, off=off, kept=kept)
     bound = isinstance(parsed, Refusal) and pod.spec.node_name
-    return _parse(pod, unit, {}, off=off, kept=kept) if bound else parsed
+    return _parse(pod, unit, _Said({}), off=off, kept=kept) if bound else parsed
+
+
+class _Said:
+    """The wishes of one pod, which each family reads when the first container asks through it, and then no more."""
+
+    def __init__(self, annotations: Mapping[str, str]) -> None:
+        self._annotations = annotations
+        self._read: dict[str, Wishes | Refusal] = {}
+        self.nothing = _WISHES.isdisjoint(annotations)
+
+    def to(self, dialect: Dialect) -> Wishes | Refusal:
+        if self.nothing:
+            return NOTHING_SAID
+        if dialect.name not in self._read:
+            self._read[dialect.name] = dialect.read(self._annotations)
+        return self._read[dialect.name]
+
+
+_SILENT = _Said({})
 
 
 def _placed(annotations: Mapping[str, str]) -> frozenset[str]:
@@ -89,24 +116,33 @@ def _placed(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 def _parse(
-    pod: Pod, unit: MemoryUnit, annotations: Mapping[str, str], *, off: frozenset[str], kept: frozenset[str]
+    pod: Pod, unit: MemoryUnit, said: _Said, *, off: frozenset[str], kept: frozenset[str]
 ) -> PodRequest | Refusal | None:
     found: list[ContainerRequest] = []
-    plain = not off and _WISHES.isdisjoint(annotations)
+    plain = not off and said.nothing
     ours = RESOURCES - off
+    bound = bool(pod.spec.node_name)
     for role, index, container in _numbered(pod):
+        if container.resources is None:
+            continue
         kept_one = container.name in kept
         if not asks_for(container, RESOURCES if kept_one else ours):
             continue
+        refusal = too_many_names(container, bound=bound, ours=_is_ours)
+        if refusal is not None:
+            return refusal
         requests = (plain and _known(container, role, index, unit)) or _requests(
-            container, role, index, unit=unit, annotations=annotations, off=NONE if kept_one else off
+            container, role, index, unit=unit, said=said, off=NONE if kept_one else off
         )
         if isinstance(requests, Refusal):
             return requests
         found += requests
+        refusal = too_many_containers(found)
+        if refusal is not None:
+            return refusal
     if not found:
         return None
-    return _together(found) or PodRequest(
+    return _together(found, bound=bound) or PodRequest(
         PodUID(pod.metadata.uid),
         pod.metadata.namespace,
         pod.metadata.name,
@@ -129,6 +165,8 @@ def _known(
     amounts = *requests.values(), *limits.values()
     if any(type(amount) is not str for amount in amounts):  # 1 and True are one key
         return None
+    if len(container.name) + sum(map(len, (*requests, *limits, *amounts))) > _SHORT:  # what is remembered must be small
+        return None
     return _alike(container.name, role, index, unit, tuple(requests.items()), tuple(limits.items()))
 
 
@@ -140,7 +178,7 @@ def _alike(
     name: str, role: Role, index: int, unit: MemoryUnit, requests: _Written, limits: _Written
 ) -> tuple[ContainerRequest, ...] | Refusal:
     written = Container(name=name, resources=ResourceRequirements(limits=dict(limits), requests=dict(requests)))
-    return _requests(written, role, index, unit=unit, annotations=_NOTHING_SAID, off=NONE)
+    return _requests(written, role, index, unit=unit, said=_SILENT, off=NONE)
 
 
 def _requests(
@@ -149,7 +187,7 @@ def _requests(
     index: int,
     *,
     unit: MemoryUnit,
-    annotations: Mapping[str, str],
+    said: _Said,
     off: frozenset[str],
 ) -> tuple[ContainerRequest, ...] | Refusal:
     """The requests of one container that names resources of ours; none when it asks for nothing that is served."""
@@ -158,7 +196,7 @@ def _requests(
         return amounts
     if not any(n for r, n in amounts.items() if not _is_off(r, off)):
         return ()  # all of ours are zero, which Kubernetes allows and means nothing
-    asked = _ask(container, amounts, unit, annotations)
+    asked = _ask(container, amounts, unit, said)
     if isinstance(asked, Refusal):
         return asked
     return tuple(_request(container, role, index, amounts, one) for one in asked)
@@ -182,11 +220,10 @@ def _request(
     return ContainerRequest(name, role, asked.request, asked.resource, asked.amount, tuple(mine), index)
 
 
-def _together(found: Sequence[ContainerRequest]) -> Refusal | None:
-    if len(found) > MAX_CONTAINERS:
-        return Refusal(
-            Code.MALFORMED, f"asks for GPUs in {len(found)} containers; a placement names at most {MAX_CONTAINERS}"
-        )
+def _together(found: Sequence[ContainerRequest], *, bound: bool) -> Refusal | None:
+    refusal = None if bound else too_many_parts(found)
+    if refusal is not None:
+        return refusal
     for dialect in _dialects(found) if len(found) > 1 else ():
         refusal = dialect.together([c for c in found if c.resource in dialect.resources])
         if refusal is not None:
@@ -216,7 +253,7 @@ def asks_for(container: Container, resources: frozenset[str]) -> bool:
     if not (resources.isdisjoint(requests) and resources.isdisjoint(limits)):
         return True
     return not resources.isdisjoint(_SLOTS) and any(
-        class_of(r) is not None for some in (requests, limits) for r in some
+        r.startswith(RESOURCE_PREFIX) for some in (requests, limits) for r in some
     )
 
 
@@ -302,9 +339,7 @@ def _amount(container: Container, resource: str, value: Any) -> int | Refusal:
         return _malformed(container, f"asks for {resource}: {e}")
 
 
-def _ask(
-    container: Container, amounts: dict[str, int], unit: MemoryUnit, annotations: Mapping[str, str]
-) -> list[Asked] | Refusal:
+def _ask(container: Container, amounts: dict[str, int], unit: MemoryUnit, said: _Said) -> list[Asked] | Refusal:
     """What the container asks for: GPUs, other devices, or both."""
     gpus, others = _by_kind(amounts)
     families = {_family(resource).name for resource, amount in gpus.items() if amount}
@@ -315,7 +350,8 @@ def _ask(
     for mine in filter(None, (gpus if families else {}, others)):
         dialect = _family(next(resource for resource, amount in mine.items() if amount))
         own = {resource: amount for resource, amount in mine.items() if owner(resource) is dialect}
-        asked = dialect.ask(own, unit=unit, annotations=annotations)
+        wishes = said.to(dialect)
+        asked = wishes if isinstance(wishes, Refusal) else dialect.ask(own, unit=unit, wishes=wishes)
         if isinstance(asked, Refusal):
             return _malformed(container, asked.message)
         found.append(asked)
@@ -339,7 +375,7 @@ def _family(resource: str) -> Dialect:
 
 
 def _malformed(container: Container, what: str) -> Refusal:
-    return Refusal(Code.MALFORMED, f"container {container.name} {what}")
+    return Refusal(Code.MALFORMED, f"container {quoted(container.name)} {what}")
 
 
 def _too_many(resource: Advertised, cards: Sequence[Card], unit: MemoryUnit) -> str:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from fractile.dialects.dialect import Advertised, Answer, Asked, Facts, Kind
 from fractile.dialects.shares import parts_or_cards, spread_evenly
+from fractile.dialects.wishes import Wishes
 from fractile.model.card import Card
 from fractile.model.placement import Placement, Slice
 from fractile.model.refusal import Code, Refusal
@@ -42,7 +43,10 @@ class Tencent:
     resources: Mapping[str, Kind] = MappingProxyType({CORE: Kind.PRIMARY, MEMORY: Kind.COUNTED})
     wishes: frozenset[str] = frozenset({LIMIT})
 
-    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, annotations: Mapping[str, str]) -> Asked | Refusal:
+    def read(self, annotations: Mapping[str, str]) -> Wishes | Refusal:
+        return Wishes(limit=annotations.get(LIMIT))
+
+    def ask(self, amounts: Mapping[str, int], *, unit: MemoryUnit, wishes: Wishes) -> Asked | Refusal:
         core, blocks = amounts.get(CORE, 0), amounts.get(MEMORY, 0)
         if core >= CARD:
             if core % CARD:
@@ -52,7 +56,7 @@ class Tencent:
             return Asked(CORE, core, Request(count=core // CARD, cores=WHOLE, exclusive=True))
         if not (core and blocks):
             return _malformed(f"asks for {core} {CORE} and {blocks} {MEMORY}; a part of a card needs both")
-        limit = _limit(annotations, core)
+        limit = _limit(wishes.limit, core)
         if isinstance(limit, Refusal):
             return limit
         return Asked(CORE, core, Request(memory=MiB(blocks * BLOCK), cores=Percent(core), cores_limit=limit))
@@ -131,12 +135,11 @@ def _ours(request: PodRequest) -> list[ContainerRequest]:
     return [c for c in request.containers if c.resource == CORE]
 
 
-def _limit(annotations: Mapping[str, str], core: int) -> Percent | Refusal:
+def _limit(text: str | None, core: int) -> Percent | Refusal:
     """The most that the container may use; 0 without the annotation, which is a hard limit at its share."""
-    text = annotations.get(LIMIT)
     if text is None:
         return Percent(core)
-    if not (text.isascii() and text.isdigit() and len(text) <= 3 and core <= int(text) <= CARD):
+    if not (len(text) <= 3 and text.isascii() and text.isdigit() and core <= int(text) <= CARD):
         return _malformed(f"asks for {core} {CORE}, and {LIMIT} is {text[:20]!r}; write a number from {core} to {CARD}")
     return Percent(int(text))
 

@@ -255,10 +255,14 @@ class Engine:
         return board
 
 
-@lru_cache(maxsize=256)
 def known(text: str, *, compiled: bool = False) -> Policy | None:
     """The policy of that name, or sum of several; None when there is no such thing."""
-    found = find(text) if len(text) <= _LONGEST else None
+    return _known(text, compiled=compiled) if len(text) <= _LONGEST else None
+
+
+@lru_cache(maxsize=256)
+def _known(text: str, *, compiled: bool) -> Policy | None:
+    found = find(text)
     if found is None or not compiled:
         return found
     faster: Policy = importlib.import_module("fractile.policy.score.compiled").compiled(text, found)

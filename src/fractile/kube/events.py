@@ -21,6 +21,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock, Pacer, Sleep
 from fractile.model.request import PodRequest
+from fractile.model.words import printable
 from fractile.wire.objects import Node, Pod
 
 _WAITING = 1000  # distinct events not yet sent
@@ -93,7 +94,7 @@ class EventRecorder:
 
     def emit(self, about: Subject, reason: str, message: str, type: EventKind = "Warning") -> None:
         """Say that ``reason`` (CamelCase, constant) happened to the object, in a sentence for its owner."""
-        text = _Text(_reference(about), reason, message[:_MAX_MESSAGE], type)
+        text = _Text(_reference(about), reason, printable(message[:_MAX_MESSAGE]), type)
         now = self._now()
         waiting = self._waiting.get(text)
         if waiting is not None:

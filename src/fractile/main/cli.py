@@ -8,6 +8,7 @@ import click
 
 from fractile import __version__
 from fractile.errors import FractileError
+from fractile.model.words import printable
 
 # name -> (module that holds `command`, short help shown by --help without importing it)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -116,7 +117,7 @@ def _cause(error: BaseException) -> BaseException:
 def _fail(error: Exception, sentence: str, *, debug: bool) -> NoReturn:
     if debug:
         raise error
-    click.echo(f"fractile: {sentence}", err=True)
+    click.echo(f"fractile: {'\n'.join(map(printable, sentence.splitlines()))}", err=True)
     sys.exit(1)
 
 

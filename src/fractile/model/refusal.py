@@ -4,6 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from fractile.model.words import LONGEST_SENTENCE, quoted
+
 
 class Code(StrEnum):
     """Why a node, a pod or a bind was refused."""
@@ -25,10 +27,17 @@ RESOLVABLE = frozenset({Code.NO_ROOM, Code.NO_CARDS})
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A refusal with its reason. ``message`` is one sentence without a final stop, ready for a pod event."""
+    """A refusal with its reason. ``message`` is one sentence without a final stop, ready for a pod event.
+
+    Whatever foreign text it repeats, it is one line of printable characters, and no longer than LONGEST_SENTENCE.
+    """
 
     code: Code
     message: str
+
+    def __post_init__(self) -> None:
+        if len(self.message) > LONGEST_SENTENCE or not self.message.isprintable():
+            msgspec.structs.force_setattr(self, "message", quoted(self.message, LONGEST_SENTENCE))
 
     @property
     def resolvable(self) -> bool:

@@ -9,12 +9,14 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Request, Selector
 from fractile.model.sharing import FREE
 from fractile.model.units import MiB
+from fractile.model.words import listed
 from fractile.policy import cards as choice
 from fractile.policy import others
 from fractile.policy.parts import Part, card_numbers, parts_of, peak
 from fractile.policy.state import CardState, NodeState, cores_fit, emptied, lifted
 
 _LISTED = 8  # cards named one by one in a sentence
+_NAMED = 3  # models and cards of an annotation, each as long as a tenant likes
 
 
 def no_cards() -> Refusal:
@@ -207,9 +209,9 @@ def _none_admitted(request: Request, cards: Sequence[CardState]) -> str:
     if request.device_class:
         return f"no card of the node is of class {request.device_class}"
     selector = request.selector
-    models = ", ".join(sorted({c.model for c in cards})[:_LISTED])
+    models = listed(tuple(sorted({c.model for c in cards})), ", ", _NAMED)
     wishes = [
-        f"{wish} {' or '.join(names[:_LISTED])}"
+        f"{wish} {listed(names, ' or ', _NAMED)}"
         for wish, names in (
             ("a card of model", selector.models),
             ("no card of model", selector.not_models),

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from fractile.errors import WireError
+from fractile.model.words import LONGEST_SENTENCE, printable, quoted
 from fractile.wire.objects import KubeStruct, Pod
 
 API_VERSION = "admission.k8s.io/v1"
@@ -189,17 +190,14 @@ def allowed(uid: str, *, patch: Sequence[Op] = (), warnings: Sequence[str] = ())
 
 def refused(uid: str, message: str, *, code: int = 403, reason: str = "Forbidden") -> bytes:
     """Refuse it; ``message`` is what the person reads who sent it."""
-    return _encode(AdmissionResponse(uid=uid, allowed=False, status=Status(message, reason, code)))
+    return _encode(
+        AdmissionResponse(uid=uid, allowed=False, status=Status(quoted(message, LONGEST_SENTENCE), reason, code))
+    )
 
 
 def _shortened(warnings: Sequence[str]) -> list[str] | None:
     """Control characters would make the API server drop the warning."""
-    cut = [_printable(w)[:LONGEST_WARNING] for w in warnings[:MOST_WARNINGS]]
-    return cut or None
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return [printable(w[:LONGEST_WARNING]) for w in warnings[:MOST_WARNINGS]] or None
 
 
 def _encode(response: AdmissionResponse) -> bytes:

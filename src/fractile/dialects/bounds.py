@@ -1,0 +1,52 @@
+"""How much a pod may ask for before anybody works out what that is.
+
+The API server stores 1.5 MB of a pod, which is room for thousands of containers, names and cards, and each of our
+programs reads it. No node could serve more than these, and no honest pod comes near.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import ContainerRequest
+from fractile.model.words import quoted
+from fractile.wire.objects import Container
+from fractile.wire.placement import MAX_CONTAINERS
+
+MOST_NAMES = 64  # resources, whoever's, that a container with some of ours may name in its limits, and in its requests
+MOST_PARTS = 512  # cards, parts of cards and other devices of a pod; a node has at most 128 cards and 256 devices
+
+
+def too_many_names(container: Container, *, bound: bool, ours: Callable[[str], bool]) -> Refusal | None:
+    """For a container that names resources of ours. Of a pod that is bound already only those count: with so many of
+    them no pod was ever bound, and what it asks of others must not free its cards."""
+    if container.resources is None:
+        return None
+    for names in (container.resources.requests or {}, container.resources.limits or {}):
+        if len(names) > MOST_NAMES and not (bound and _few(filter(ours, names))):
+            return Refusal(Code.MALFORMED, names_too_many(container.name, len(names)))
+    return None
+
+
+def names_too_many(container: str, names: int) -> str:
+    return f"container {quoted(container)} names {names} resources; beside GPUs it may name {MOST_NAMES} in all"
+
+
+def too_many_containers(found: Sequence[ContainerRequest]) -> Refusal | None:
+    if len(found) <= MAX_CONTAINERS:
+        return None
+    said = f"asks for GPUs in more than {MAX_CONTAINERS} containers; a placement names at most {MAX_CONTAINERS}"
+    return Refusal(Code.MALFORMED, said)
+
+
+def too_many_parts(found: Sequence[ContainerRequest]) -> Refusal | None:
+    """Of a pod that is to be placed."""
+    parts = sum(c.request.count for c in found)
+    if parts <= MOST_PARTS:
+        return None
+    said = f"asks for {parts} cards, parts of cards and devices in all; a pod may have {MOST_PARTS}"
+    return Refusal(Code.MALFORMED, said)
+
+
+def _few(names: Iterable[str]) -> bool:
+    return len(list(islice(names, MOST_NAMES + 1))) <= MOST_NAMES

@@ -1,0 +1,41 @@
+"""What a pod's annotations say about how its cards are chosen: read once for each pod, not for each container.
+
+A tenant may write 256 KiB of annotations, and as many containers as a megabyte holds. So a dialect takes the texts
+apart once, and none that is longer than LONGEST.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from fractile.model.refusal import Code, Refusal
+from fractile.model.request import ANY, Selector
+
+LONGEST = 12 * 1024  # characters of one annotation: 256 UUIDs with a comma and a space after each are 10,752
+NAMED = 256  # models or cards that one annotation may name
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """``limit`` is the text of the annotation; what it may say depends on the container."""
+
+    selector: Selector = ANY
+    policy: str = ""
+    node_policy: str = ""
+    limit: str | None = None
+
+
+NONE = Wishes()
+
+
+def overlong(annotations: Mapping[str, str], names: tuple[str, ...]) -> Refusal | None:
+    """Why the annotations of these names are not read."""
+    for name in names:
+        length = len(annotations.get(name, ""))
+        if length > LONGEST:
+            return Refusal(Code.MALFORMED, f"is of a pod whose {name} has {length} characters; it may have {LONGEST}")
+    return None
+
+
+def words(text: str) -> Iterator[str]:
+    """The parts of a list that is separated by commas."""
+    return (word for part in text.split(",") if (word := part.strip()))
