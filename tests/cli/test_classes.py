@@ -242,3 +242,52 @@ def test_a_unit_has_words(memory: int, cores: int, count: int, type: str, short:
         message="",
     )
     assert (short_unit(entry), unit(entry)) == (short, long)
+
+
+EVIL = "\x1b[31mEVIL\x1b[0m\n\x1b]0;pwn\x07"
+
+
+def visible(text: str) -> bool:
+    return all(c.isprintable() or c == "\n" for c in text)
+
+
+async def test_a_terminal_obeys_nothing_that_an_agent_wrote(server: FakeApiServer, run: Run) -> None:
+    name = f"{paths.extended_resource('gpu-n1-0')}"
+    server.merge(name, {"spec": {"model": EVIL, "pciBusID": EVIL}})
+    server.merge(f"{name}/status", {"status": {"phase": "Unhealthy", "reason": EVIL, "message": EVIL * 2}})
+    for command in (("devices",), ("devices", "-o", "wide"), ("inspect",), ("inspect", "-o", "wide"), ("classes",)):
+        code, out, err = await run(*command)
+        assert (code, visible(out), err) == (0, True, "")
+        assert not any(line.startswith("?]0;pwn") for line in out.splitlines())
+    code, out, _ = await run("devices", "-o", "json")
+    assert EVIL in {d["model"] for d in msgspec.json.decode(out)["devices"]}, "JSON has it as it is"
+
+
+async def test_nor_does_it_in_the_pictures_of_a_terminal() -> None:
+    drawn = io.StringIO()
+    console = Console(file=drawn, width=120, color_system=None)
+    device = class_report.DeviceEntry(
+        name="gpu-1",
+        id="GPU-1",
+        type="gpu",
+        node="n1",
+        index=0,
+        model=EVIL,
+        phase=EVIL,
+        reason=EVIL,
+        message=EVIL,
+        healthy=False,
+        memory_mib=1,
+        held_memory_mib=1,
+        held_cores_percent=0,
+        shares=0,
+        held_shares=0,
+        properties={},
+        classes=(),
+        holders=(
+            class_report.Holder(namespace=EVIL, pod=EVIL, container=EVIL, memory_mib=1, cores_percent=0, shares=0),
+        ),
+    )
+    draw_devices(class_report.DeviceReport(devices=(device,)), console)
+    assert "?[31mEVIL" in drawn.getvalue()
+    assert visible(drawn.getvalue())

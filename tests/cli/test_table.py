@@ -25,3 +25,8 @@ def test_nothing_is_cut() -> None:
     name = "x" * 300
 
     assert name in plain((Column("A"),), [(name,)])
+
+
+def test_a_line_stays_one_line_and_a_terminal_obeys_nothing_in_it() -> None:
+    table = plain((Column("A"), Column("B")), [("\x1b[31mEVIL\x1b[0m", "x\nfake line")])
+    assert table == "A              B\n?[31mEVIL?[0m  x?fake line\n"

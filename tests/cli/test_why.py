@@ -277,3 +277,15 @@ async def test_a_class_without_its_slot_is_laid_to_the_webhook(filled: FakeApiSe
 
     assert "Fractile's webhook adds that when the pod is created" in found.verdict
     assert "Fractile's webhook is not registered, so nobody adds what a class needs (docs/webhook.md)" in found.notes
+
+
+async def test_a_terminal_obeys_nothing_that_the_pods_owner_wrote(filled: FakeApiServer, tmp_path: Path) -> None:
+    evil = "\x1b]0;pwn\x07\ndefault/evil: running"
+    body = waiting("evil", container("main", 1, resource="nvidia.com/gpu"))
+    body["metadata"]["annotations"] = {"nvidia.com/use-gputype": evil}
+    submit(filled, body)
+    said = await text(filled, tmp_path, "evil")
+
+    assert "a card of model ?]0;pwn??default/evil: running" in said
+    assert all(line.isprintable() for line in said.splitlines())
+    assert "default/evil: running" not in said.splitlines()

@@ -1,6 +1,7 @@
 """The custom resources as the real API server takes and refuses them: `kubectl apply` with the manifests of deploy/."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -257,6 +258,55 @@ def test_a_card_and_what_it_says_of_itself_are_kept_as_its_agent_writes_them(kub
 )
 def test_an_impossible_device_is_refused(kubectl: Kubectl, wrong: dict[str, Any], sentence: str) -> None:
     assert sentence in kubectl.refused(wrong)
+
+
+def until_it_is(kubectl: Kubectl, thing: object, *, taken: bool) -> None:
+    """The server reads a definition that was changed within a second or two."""
+    for _ in range(50):
+        done = kubectl.tell("apply", "--server-side", "--dry-run=server", "-f", "-", stdin=thing)
+        if (done.returncode == 0) is taken:
+            return
+        time.sleep(0.2)
+    raise AssertionError(done.stderr)
+
+
+CONTROL = "\x1b]0;pwn\x07"
+
+
+@pytest.mark.parametrize("field", ["model", "pciBusID"])
+@pytest.mark.parametrize("text", [CONTROL, "a\nb"], ids=["escape", "line break"])
+def test_a_text_that_a_terminal_would_obey_is_refused(kubectl: Kubectl, field: str, text: str) -> None:
+    assert f"spec.{field}" in kubectl.refused(a_card(**{field: text}))
+
+
+def test_nor_is_it_taken_as_the_reason_of_a_device(kubectl: Kubectl) -> None:
+    name = extended_resource.object_name(CARD.uuid)
+    kubectl.apply(a_card())
+    for said in ({"reason": CONTROL}, {"message": CONTROL}, {"message": "K\u00fchlung \u6e29\u5ea6"}):
+        patch = json.dumps({"status": {"phase": "Unhealthy", **said}})
+        done = kubectl.tell("patch", "er", name, "--subresource=status", "--type=merge", "-p", patch)
+        assert (done.returncode != 0) is (CONTROL in said.values()), done.stderr
+    kubectl("delete", "er", name)
+
+
+def test_a_device_that_has_such_a_text_from_before_can_still_be_updated(kubectl: Kubectl) -> None:
+    name = extended_resource.object_name(CARD.uuid)
+    old = a_card(model=CONTROL)
+    crd = json.loads(kubectl("get", "crd", CRDS[0], "-o", "json"))
+    crd["metadata"] = {"name": CRDS[0]}
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    pattern = spec["model"].pop("pattern")
+    kubectl("replace", "-f", "-", stdin=crd)
+    try:
+        until_it_is(kubectl, old, taken=True)
+        kubectl.apply(old)
+    finally:
+        spec["model"]["pattern"] = pattern
+        kubectl("replace", "-f", "-", stdin=crd)
+    until_it_is(kubectl, a_card(HCA, model=CONTROL), taken=False)
+    patch = json.dumps({"status": {"phase": "Lost", "reason": "NodeGone"}})
+    kubectl("patch", "er", name, "--subresource=status", "--type=merge", "-p", patch)
+    kubectl("delete", "er", name)
 
 
 def test_an_object_from_before_there_were_properties_is_still_a_card(kubectl: Kubectl) -> None:

@@ -1,15 +1,30 @@
 """Which nodes can serve a pod, and why the others cannot."""
 
+import msgspec
 import pytest
 
+from fractile.dialects import nvidia
+from fractile.dialects.table import parse_pod
 from fractile.extender import filter as step
 from fractile.extender.filter import BEST, ONE_BY_ONE, filter_nodes
 from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import ContainerRequest, PodRequest, Role
-from fractile.model.units import PodUID
+from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extender import FilterResult
-from tests.builders import CARD_MEMORY, by_card, by_memory, card, cards, cluster, in_use, on_card, request
+from tests.builders import (
+    CARD_MEMORY,
+    by_card,
+    by_memory,
+    card,
+    cards,
+    cluster,
+    container,
+    in_use,
+    on_card,
+    pod,
+    request,
+)
 
 FULL = CARD_MEMORY
 
@@ -241,3 +256,27 @@ def test_very_many_names_and_few_that_need_a_closer_look_are_decided_exactly(mon
     assert len(found.node_names) == BEST
     assert set(found.node_names) <= set(exact.node_names)
     assert len(exact.node_names) == 166
+
+
+def test_a_long_wish_does_not_make_a_long_answer() -> None:
+    ledger = many(1000)
+    wish = {nvidia.USE_TYPE: "x" * 12_000}
+    asked = parse_pod(pod("p", container(limits={nvidia.GPU: "1"}), annotations=wish), MemoryUnit.MiB)
+    assert isinstance(asked, PodRequest)
+    found = filter_nodes(asked, all_names(ledger), ledger)
+    sentences = list({id(s): s for s in found.unresolvable.values()}.values())
+    assert len(found.unresolvable) == 1000
+    assert len(sentences) == 1, "one text for all of them"
+    assert "a card of model " + "x" * 97 + "..., the node has Tesla-V100" in sentences[0]
+    assert len(msgspec.json.encode(found)) < 500_000
+
+
+def test_many_wishes_and_models_are_not_all_named() -> None:
+    ledger = cluster({"n1": [card("n1", i, model=f"m{i}" * 60) for i in range(8)]})
+    wish = {nvidia.USE_TYPE: ",".join(f"{i}" * 60 for i in range(100, 130)), nvidia.NOUSE_UUID: "a,b"}
+    asked = parse_pod(pod("p", container(limits={nvidia.GPU: "1"}), annotations=wish), MemoryUnit.MiB)
+    assert isinstance(asked, PodRequest)
+    (sentence,) = filter_nodes(asked, ["n1"], ledger).unresolvable.values()
+    assert len(sentence) <= 1024
+    assert "... and 27 more and not the card a or b, the node has m0m0" in sentence
+    assert sentence.endswith("... and 5 more")

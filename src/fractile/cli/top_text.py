@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from fractile.cli.table import Column, plain
+from fractile.model.words import printable
 from fractile.wire.node_usage import CardUsage, ClusterUsage, ContainerUsage, NodeUsage, Outside, SliceUsage
 
 _MIB = 2**20
@@ -45,7 +46,7 @@ def table(usage: ClusterUsage) -> str:
     if slices:
         parts.append(plain(_CONTAINERS, slices))
     notes = list(_notes(usage))
-    return "\n".join([*parts, *(["".join(f"{note}\n" for note in notes)] if notes else [])])
+    return "\n".join([*parts, *(["".join(f"{printable(note)}\n" for note in notes)] if notes else [])])
 
 
 def _card(node: NodeUsage, card: CardUsage) -> tuple[str, ...]:

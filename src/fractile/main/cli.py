@@ -117,7 +117,8 @@ def _cause(error: BaseException) -> BaseException:
 def _fail(error: Exception, sentence: str, *, debug: bool) -> NoReturn:
     if debug:
         raise error
-    click.echo(f"fractile: {'\n'.join(map(printable, sentence.splitlines()))}", err=True)
+    lines = map(printable, sentence.splitlines())  # servers and manifests may have a part in it
+    click.echo("fractile: " + "\n".join(lines), err=True)
     sys.exit(1)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from fractile.model.health import Silence
+from fractile.model.words import printable
 
 T = TypeVar("T")
 
@@ -129,5 +130,5 @@ def address(handle: Handle) -> int:
 
 
 def text(value: str | bytes) -> str:
-    """pynvml before 12 gives bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    """pynvml before 12 gives bytes. What is written into objects has no control characters."""
+    return printable(value.decode(errors="replace") if isinstance(value, bytes) else value)

@@ -28,6 +28,7 @@ from fractile.model.health import Verdict
 from fractile.model.offer import DeviceNode, Mount, Offer
 from fractile.model.properties import shared
 from fractile.model.units import CardUUID, MiB, NodeName
+from fractile.model.words import printable
 from fractile.wire.extended_resource import object_name
 
 VERSION = 1
@@ -149,7 +150,7 @@ def _offer(device: _Device, index: int, node: NodeName) -> Offer:
         device=Card(
             uuid=_uuid(device, node),
             index=index,
-            model=device.model,
+            model=printable(device.model),
             memory=MiB(0),
             healthy=device.healthy,
             type=device.type,
