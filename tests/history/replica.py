@@ -253,7 +253,7 @@ class Replica:
             finally:
                 self.term = None
 
-        await leading.one_after_another(elector, work, left=lambda: elector.left)
+        await leading.one_after_another(elector, work, left=lambda: elector.left, clock=self.machine.time)
 
 
 async def _answered(binder: Binder, args: BindingArgs, failed: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
 """What a new leader does before it is ready, in which order; and what one lead leaves to the next."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
@@ -84,8 +85,10 @@ class Elector:
         self.given_back.append(settled())
 
 
-async def leads(elector: Elector, work: Callable[[Term], Awaitable[None]]) -> None:
-    task = asyncio.create_task(one_after_another(elector, work, left=lambda: 5.0))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+async def leads(
+    elector: Elector, work: Callable[[Term], Awaitable[None]], clock: Callable[[], float] = time.monotonic
+) -> None:
+    task = asyncio.create_task(one_after_another(elector, work, left=lambda: 5.0, clock=clock))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await asyncio.wait([task])
 
 
@@ -110,6 +113,23 @@ async def test_a_lead_waits_only_for_one_that_did_not_give_the_lease_back() -> N
     await leads(Elector(inherited=True, rounds=1), work)
     await leads(Elector(inherited=False, rounds=1), work)
     assert quiet == [QUIET, 0.0]
+
+
+@pytest.mark.parametrize(("seconds", "given_back"), [(QUIET - 0.1, False), (QUIET, True)])
+async def test_a_lead_that_ends_while_it_waits_for_the_one_before_does_not_give_the_lease_back(
+    seconds: float, given_back: bool
+) -> None:
+    """Whoever leads next would not wait for writes of the one before the one before."""
+    now = 100.0
+
+    async def work(term: Term) -> None:
+        nonlocal now
+        now += seconds
+        term.unsettled(False)
+
+    elector = Elector(inherited=True, rounds=1)
+    await leads(elector, work, clock=lambda: now)
+    assert elector.given_back == [given_back]
 
 
 async def test_the_lease_is_given_back_when_it_is_known_what_became_of_each_write() -> None:

@@ -32,6 +32,7 @@ from fractile.extender.verbs import Verb
 from fractile.kube.client import BIND_SECONDS, KubeClient
 from fractile.kube.credentials import Credentials
 from fractile.kube.lease import DEFAULT, LeaderElector, Timing
+from fractile.kube.pacing import Clock
 from fractile.ledger.ledger import Ledger
 from fractile.metrics.control_plane import page
 from fractile.metrics.exposition import OPENMETRICS, TEXT, wants_openmetrics
@@ -170,34 +171,46 @@ async def one_after_another(
     *,
     left: Callable[[], float],
     reached: Callable[[str], None] = lambda step: None,
+    clock: Clock = time.monotonic,
 ) -> None:
     """One lead after the other, until cancelled. What an earlier one left running may write nothing in a later one."""
     while True:
-        lead = _Lead(left)
+        lead = _Lead(left, clock)
 
         async def one(lead: _Lead = lead) -> None:
             quiet = QUIET if elector.inherited else 0.0
+            lead.inherit(quiet)
             try:
                 await work(Term(lead.left, elector.term, reached, quiet, lead.leave))
             finally:
                 lead.over = True
 
-        await elector.run(one, settled=lambda lead=lead: not lead.unsettled)
+        await elector.run(one, settled=lead.settled)
 
 
 class _Lead:
     """What is said of one lead while it lasts and when it is over."""
 
-    def __init__(self, left: Callable[[], float]) -> None:
+    def __init__(self, left: Callable[[], float], clock: Clock) -> None:
         self._left = left
+        self._clock = clock
+        self._unsettled = False
+        self._quiet_from = float("-inf")
         self.over = False
-        self.unsettled = False
 
     def left(self) -> float:
         return 0.0 if self.over else self._left()
 
+    def inherit(self, quiet: float) -> None:
+        """So many seconds writes of the leader before may still arrive."""
+        self._quiet_from = self._clock() + quiet
+
     def leave(self, unsettled: bool) -> None:
-        self.unsettled = unsettled
+        self._unsettled = unsettled
+
+    def settled(self) -> bool:
+        """Whether who leads next need not wait: for our writes, nor for those that we had to wait for ourselves."""
+        return not self._unsettled and self._clock() >= self._quiet_from
 
 
 def sentence_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
