@@ -45,8 +45,8 @@ def wait_in_line(p: Plane, name: str, memory: int, *, second: int) -> None:
     p.feed.changed(msgspec.structs.replace(found, metadata=meta))
 
 
-def candidates(p: Plane, *nodes: str) -> list[str]:
-    return [pod.name for pod in p.wakeup.candidates([NodeName(n) for n in nodes or ("n1",)])]
+async def candidates(p: Plane, *nodes: str) -> list[str]:
+    return [pod.name for pod in await p.wakeup.candidates([NodeName(n) for n in nodes or ("n1",)])]
 
 
 def leave(p: Plane, index: int) -> None:
@@ -57,35 +57,35 @@ async def test_the_oldest_pods_that_fit_are_chosen_in_order(p: Plane) -> None:
     wait_in_line(p, "young", 100, second=9)
     wait_in_line(p, "too-large", FULL + 1, second=1)
     wait_in_line(p, "old", 100, second=2)
-    assert candidates(p) == []
+    assert await candidates(p) == []
     leave(p, 0)
-    assert candidates(p) == ["old", "young"]
+    assert await candidates(p) == ["old", "young"]
 
 
 async def test_a_pod_whose_binding_is_on_its_way_is_left_alone(p: Plane) -> None:
     found = p.submit("p")
     leave(p, 0)
-    assert candidates(p) == ["p"]
+    assert await candidates(p) == ["p"]
     assert p.ledger.assume(PodUID(found.metadata.uid), on_card(0, 8138)) is None
-    assert candidates(p) == []
+    assert await candidates(p) == []
 
 
 async def test_a_pod_that_makes_no_sense_is_left_alone(p: Plane) -> None:
     p.submit("p", container(memory="-1"))
     leave(p, 0)
-    assert candidates(p) == []
+    assert await candidates(p) == []
 
 
 async def test_no_more_than_a_handful_is_touched_at_once(p: Plane) -> None:
     for i in range(30):
         wait_in_line(p, f"p{i}", 10, second=i)
     leave(p, 0)
-    assert candidates(p) == [f"p{i}" for i in range(10)]
+    assert await candidates(p) == [f"p{i}" for i in range(10)]
 
 
 async def test_a_node_that_vanished_wakes_nobody(p: Plane) -> None:
     p.submit("p")
-    assert candidates(p, "n9") == []
+    assert await candidates(p, "n9") == []
 
 
 async def test_a_release_touches_the_pod_that_now_fits(p: Plane) -> None:
@@ -150,7 +150,7 @@ async def test_thousands_of_equal_pods_that_do_not_fit_are_judged_at_once(p: Pla
     for i in range(300):
         p.node(f"m{i}", [card(f"m{i}", 0)])
     started = time.perf_counter()
-    assert candidates(p, *(f"m{i}" for i in range(300))) == []
+    assert await candidates(p, *(f"m{i}" for i in range(300))) == []
     assert time.perf_counter() - started < 2.0  # 900,000 single decisions would take half a minute
 
 
@@ -162,19 +162,19 @@ def limit(p: Plane, percent: int) -> None:
     p.ledger.usage.limit(Quota({"default": NamespaceQuota(limits=(Limit("*", percent),))}))
 
 
-def borne(p: Plane) -> list[str]:
-    return [pod.name for pod in p.wakeup.within_quota()]
+async def borne(p: Plane) -> list[str]:
+    return [pod.name for pod in await p.wakeup.within_quota()]
 
 
 async def test_of_the_pods_of_a_namespace_that_may_hold_more_as_many_are_woken_as_its_quota_bears(p: Plane) -> None:
     for second in range(6):
         wait_in_line(p, f"p{second}", 4069, second=second)  # a quarter of a card; n2 has two unused ones
-    assert borne(p) == []
+    assert await borne(p) == []
     limit(p, 50)
     p.wakeup.eased_everywhere()
-    assert borne(p) == ["p0", "p1"]
-    assert borne(p) == ["p2", "p3"]  # the first two may have other reasons to wait
-    assert [borne(p) for _ in range(7)] == [
+    assert await borne(p) == ["p0", "p1"]
+    assert await borne(p) == ["p2", "p3"]  # the first two may have other reasons to wait
+    assert [await borne(p) for _ in range(7)] == [
         ["p4", "p5"],
         ["p0", "p1"],
         ["p2", "p3"],
@@ -183,7 +183,7 @@ async def test_of_the_pods_of_a_namespace_that_may_hold_more_as_many_are_woken_a
         ["p2", "p3"],
         ["p4", "p5"],
     ]
-    assert borne(p) == []
+    assert await borne(p) == []
 
 
 async def test_nobody_is_woken_whom_quota_or_cards_do_not_bear(p: Plane) -> None:
@@ -191,19 +191,19 @@ async def test_nobody_is_woken_whom_quota_or_cards_do_not_bear(p: Plane) -> None
     wait_in_line(p, "huge", FULL + 1, second=2)
     limit(p, 99)
     p.wakeup.eased_everywhere()
-    assert borne(p) == []
+    assert await borne(p) == []
     limit(p, 100)
     p.wakeup.eased_everywhere()
-    assert borne(p) == ["wide"]
+    assert await borne(p) == ["wide"]
 
 
 async def test_a_pod_that_its_quota_refuses_takes_nobodys_place_when_a_node_gets_room(p: Plane) -> None:
     wait_in_line(p, "bounded", 100, second=1)
     limit(p, 0)
     leave(p, 0)
-    assert candidates(p) == []
+    assert await candidates(p) == []
     limit(p, 100)
-    assert candidates(p) == ["bounded"]
+    assert await candidates(p) == ["bounded"]
 
 
 async def test_when_a_pod_of_the_namespace_ends_another_is_woken_wherever_it_fits(p: Plane) -> None:
@@ -223,7 +223,7 @@ async def test_the_end_of_a_pod_of_another_namespace_wakes_nobody_for_the_quota(
     limit(p, 25)
     wait_in_line(p, "next", 4069, second=1)
     p.wakeup.eased("elsewhere")
-    assert borne(p) == []
+    assert await borne(p) == []
 
 
 async def test_when_very_many_may_hold_more_each_namespace_has_its_turn(
@@ -236,4 +236,4 @@ async def test_when_very_many_may_hold_more_each_namespace_has_its_turn(
     p.feed.changed(msgspec.structs.replace(found, metadata=meta))
     limit(p, 100)
     p.wakeup.eased_everywhere()
-    assert sorted([*borne(p), *borne(p)]) == ["mine", "theirs"]
+    assert sorted([*await borne(p), *await borne(p)]) == ["mine", "theirs"]

@@ -182,7 +182,7 @@ def _every_node(request: PodRequest, what: _Sought, names: list[str], ledger: Le
     assert result.node_names is not None
     look_at: list[int] = now.nonzero()[0].tolist()
     if what.exact:
-        result.node_names += [names[i] for i in look_at]
+        result.node_names.extend(names[i] for i in look_at)
     else:
         _look_at_each(result, request, what, [names[i] for i in look_at], ledger, effort)
     bounded = _bounded(request, what, known & ~now, columns, ledger)
@@ -204,11 +204,16 @@ def _look_at_each(
     ledger: Ledger,
     effort: Effort,
 ) -> None:
-    """Nodes whose sums suffice, as far as the effort goes."""
+    """Nodes whose sums suffice, as far as the effort goes, beginning where the last call for the pod stopped."""
     assert result.node_names is not None
-    for n, name in enumerate(names):
+    stopped = ledger.dead_ends.stopped(request.uid)
+    first = names.index(stopped) if stopped in names else 0
+    turned = [*names[first:], *names[:first]]
+    for n, name in enumerate(turned):
         if effort.over:
-            _refuse(result, names[n:], reasons.too_hard(request))
+            _refuse(result, turned[n:], reasons.too_hard(request))
+            left = ledger.dead_ends.stop(request.uid, name, looked_at=n, of=len(names))
+            effort.unfinished = left and not result.node_names
             return
         before = effort.given_up
         if _fits(request, what, name, ledger, effort):
@@ -217,6 +222,7 @@ def _look_at_each(
             _refuse(result, [name], reasons.too_hard(request))
         else:
             _refuse(result, [name], _reason(request, what.left, name, ledger, effort))
+    ledger.dead_ends.forget(request.uid)
 
 
 def _bounded(request: PodRequest, what: _Sought, refused: Bools, columns: Ints, ledger: Ledger) -> Bools:

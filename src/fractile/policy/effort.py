@@ -5,7 +5,8 @@ So a call counts its *looks* (one card tried for one part) over all nodes togeth
 given up, which is no answer: the pod is refused for now, and the sentence says so.
 
 A search that found nothing is a dead end, and is remembered by what was asked and what was free: a node like it, or the
-same node as long as nothing is freed there, is not searched again. The next call goes on where this one ended.
+same node as long as nothing is freed there, is not searched again. Where a call could not look at all nodes, the next
+one for the same pod begins where it stopped, until all have been looked at.
 """
 
 from collections.abc import Sequence
@@ -13,15 +14,16 @@ from collections.abc import Sequence
 import msgspec
 
 from fractile.model.request import ANY, ContainerRequest
-from fractile.model.units import MiB
+from fractile.model.units import MiB, PodUID
 from fractile.policy.parts import Numbers, Part, Peak, card_numbers, parts_of, peak
 
-CALL = 25_000  # looks of one call; one takes two to four microseconds
+CALL = 50_000  # looks of one call; one takes one to two microseconds
 SEARCH = 10_000  # looks of one search; what real pods need is below a hundred
 EASY = 256  # looks of a call before dead ends are asked for, which costs as much as some looks
 DECIDED = 2**62  # looks of a search that went to its end
 
 _MOST = 2**16  # dead ends; about 120 bytes each
+_MOST_STOPPED = 2**12  # pods for which a call has stopped
 
 
 class DeadEnds:
@@ -30,6 +32,7 @@ class DeadEnds:
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
         self._looks: dict[bytes, int] = {}
+        self._stopped: dict[PodUID, tuple[str, int]] = {}
 
     def looks(self, digest: bytes) -> int:
         """How many looks found nothing; DECIDED where no more would."""
@@ -39,6 +42,22 @@ class DeadEnds:
         if digest not in self._looks and len(self._looks) >= self._most:
             del self._looks[next(iter(self._looks))]
         self._looks[digest] = max(looks, self.looks(digest))
+
+    def stopped(self, uid: PodUID) -> str:
+        """The first node that the call before for this pod did not look at; "" where it looked at all."""
+        return self._stopped.get(uid, ("", 0))[0]
+
+    def stop(self, uid: PodUID, node: str, *, looked_at: int, of: int) -> bool:
+        """A call for the pod stopped at that node. Whether a later one finds nodes at which none has looked yet."""
+        total = self._stopped.pop(uid, ("", 0))[1] + looked_at
+        if len(self._stopped) >= _MOST_STOPPED:
+            del self._stopped[next(iter(self._stopped))]
+        self._stopped[uid] = node, total if total < of else 0
+        return total < of
+
+    def forget(self, uid: PodUID) -> None:
+        """A call looked at all nodes, or found one."""
+        self._stopped.pop(uid, None)
 
     def __len__(self) -> int:
         return len(self._looks)
@@ -90,6 +109,7 @@ class Effort:
         self.left = looks
         self.spent = 0
         self.given_up = 0
+        self.unfinished = False  # there are nodes at which no call for the pod has looked yet
         self.search = search
         self.dead_ends = DeadEnds() if dead_ends is None else dead_ends
         self.prepared: dict[object, object] = {}  # by ``search``: what is the same at every node

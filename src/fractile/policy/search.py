@@ -138,6 +138,7 @@ class _Search:
 
     def found(self) -> dict[int, CardState] | None:
         if self._effort.hard and self._known():
+            self._effort.spend(self._looks)
             return None
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(self._kind(c), len(kinds)) for c in self._cards]
@@ -200,7 +201,7 @@ class _Search:
 
     def _known(self) -> bool:
         """Whether it is a dead end, as far as this search would go."""
-        self._looks += 1 + len(self._cards) // 4
+        self._looks += len(self._asked.parts) // 2 + len(self._cards)  # what it costs beside the looks
         digest = self._digest_of_all()
         looks = 0 if digest is None else self._effort.dead_ends.looks(digest)
         if looks < self._most:
