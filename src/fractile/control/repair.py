@@ -70,9 +70,9 @@ class Repair:
 
         The leader before may have made them, and its last write may still arrive."""
         for uid, pod in self._pods.items():
-            entry, request = self._ledger.entry(uid), parse_pod(pod, self._unit, self._dialects)
-            if entry is not None and isinstance(request, PodRequest):
-                with self._faults.apart("repair", pod.metadata.namespace, pod.metadata.name):
+            with self._faults.apart("repair", pod.metadata.namespace, pod.metadata.name):
+                entry, request = self._ledger.entry(uid), parse_pod(pod, self._unit, self._dialects)
+                if entry is not None and isinstance(request, PodRequest):
                     self._move(uid, pod, request, entry)
 
     async def run(self) -> None:

@@ -312,7 +312,7 @@ async def _lead(
             gone=in_turn(lambda gone: class_feed.gone(gone.name), upkeep.control.class_gone),
         )
         classed = [class_objects] if "class" in dialects else []  # else there may be no right to watch them
-        audit = Audit(ledger=ledger, feed=pod_feed, client=client, warn=events.emit)
+        audit = Audit(ledger=ledger, feed=pod_feed, client=client, warn=events.emit, faults=faults)
         doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client, faults=faults)
         cards = Reflector(
             client,
@@ -373,6 +373,7 @@ async def _lead(
             feed=pod_feed,
             binder=binder,
             tally=tally,
+            faults=faults,
         )
         rebuilt = asyncio.Event()
 
