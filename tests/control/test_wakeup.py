@@ -1,6 +1,7 @@
 """Making kube-scheduler look again at the pods that wait, as soon as there is room."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,12 +10,15 @@ import msgspec
 import pytest
 
 from fractile.control import wakeup as module
+from fractile.control.faults import Faults
 from fractile.control.wakeup import ANNOTATION
 from fractile.kube import paths
 from fractile.model.quota import Limit, NamespaceQuota, Quota
+from fractile.model.request import PodRequest
 from fractile.model.units import NodeName, PodUID
 from fractile.wire import placement
-from tests.builders import CARD_MEMORY, card, container, in_use, on_card, pod, resource
+from fractile.wire.objects import Container, ResourceRequirements
+from tests.builders import CARD_MEMORY, card, cards, container, in_use, on_card, pod, resource
 from tests.control.plane import NOW_NS, Plane, plane, until
 from tests.fakes.apiserver import Fault
 
@@ -237,3 +241,121 @@ async def test_when_very_many_may_hold_more_each_namespace_has_its_turn(
     limit(p, 100)
     p.wakeup.eased_everywhere()
     assert sorted([*await borne(p), *await borne(p)]) == ["mine", "theirs"]
+
+
+# ── hard pods ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def hard(p: Plane, name: str, *, seed: int, second: int) -> None:
+    """A pod that fills the eight cards of a node almost, so that nobody can tell quickly whether it fits."""
+    rng = random.Random(seed)
+    shares = [rng.randint(100, 600) for _ in range(24)]
+    total = 8 * CARD_MEMORY - 80
+    sizes = [share * total // sum(shares) for share in shares]
+    found = pod(name, *(slotted(f"c{n}", size) for n, size in enumerate(sizes)))
+    meta = msgspec.structs.replace(found.metadata, creation_timestamp=f"2026-01-01T00:00:{second:02d}Z")
+    p.feed.changed(msgspec.structs.replace(found, metadata=meta))
+
+
+def slotted(name: str, memory: int) -> Container:
+    return Container(
+        name=name, resources=ResourceRequirements(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory)})
+    )
+
+
+async def longest_stall(until: asyncio.Task[None] | asyncio.Task[list[str]]) -> float:
+    """The longest turn of the event loop until then, in seconds of processor time."""
+    longest = 0.0
+    while not until.done():
+        began = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - began)
+    return longest
+
+
+async def test_hard_pods_neither_stall_the_loop_nor_keep_an_honest_pod_waiting(p: Plane) -> None:
+    p.node("n8", cards("n8", 8))
+    for n in range(30):
+        hard(p, f"hard{n}", seed=n, second=n)
+    wait_in_line(p, "honest", 100, second=59)
+    found = asyncio.create_task(candidates(p, "n8"))
+    stall = await longest_stall(found)
+    assert "honest" in [*await found, *[name for _ in range(30) for name in await candidates(p, "n8")]]
+    assert stall < 0.2
+
+
+async def test_a_round_ends_when_its_budget_is_used_up_and_the_next_goes_on(
+    p: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OF_ROUND", 5_000)
+    p.node("n8", cards("n8", 8))
+    for n in range(6):
+        hard(p, f"hard{n}", seed=n, second=n)
+    wait_in_line(p, "honest", 100, second=59)
+    rounds = [await candidates(p, "n8") for _ in range(4)]
+    assert rounds[0] == []
+    assert ["honest"] in rounds
+
+
+async def test_after_a_round_that_did_not_reach_everybody_the_loop_goes_on_by_itself(
+    p: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OF_ROUND", 1_000)
+    for n in range(12):
+        hard(p, f"hard{n}", seed=n, second=n)
+    wait_in_line(p, "honest", 100, second=59)
+    async with waking(p):
+        p.node("n8", cards("n8", 8))
+        p.wakeup.freed(NodeName("n8"))
+        await until(lambda: ANNOTATION in p.annotations("honest"))
+
+
+async def test_what_did_not_fit_is_not_searched_again_as_long_as_nothing_is_freed_there(p: Plane) -> None:
+    p.node("n8", cards("n8", 8))
+    for n in range(30):
+        hard(p, f"hard{n}", seed=n, second=n)
+    began = time.thread_time()
+    await candidates(p, "n8")
+    first = time.thread_time() - began
+    began = time.thread_time()
+    for _ in range(3):
+        await candidates(p, "n8")
+    assert (time.thread_time() - began) / 3 < first / 2
+
+
+async def test_a_pod_of_very_many_parts_ends_nothing(p: Plane) -> None:
+    """It once went deeper than the interpreter can."""
+    p.node("big", cards("big", 128))
+    limits = {"nvidia.com/gpu": "128", "nvidia.com/gpumem": "1"}
+    many = [Container(name=f"c{n}", resources=ResourceRequirements(limits=limits)) for n in range(100)]
+    p.feed.changed(pod("many", *many))
+    wait_in_line(p, "honest", 100, second=59)
+    assert "honest" in await candidates(p, "big")
+
+
+async def test_a_pod_that_a_filter_could_not_judge_to_the_end_is_touched_once(p: Plane) -> None:
+    found = p.submit("p", container(memory=FULL + 1))
+    async with waking(p):
+        p.wakeup.undecided(PodUID(found.metadata.uid))
+        await until(lambda: p.writes())
+        await asyncio.sleep(0.2)
+    assert len(p.writes()) == 1
+
+
+async def test_a_pod_that_brings_out_an_error_of_ours_is_counted_and_the_others_are_woken(
+    p: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    wait_in_line(p, "odd", 100, second=1)
+    wait_in_line(p, "honest", 200, second=2)
+    odd = next(w for w in p.waiting.oldest_first() if w.name == "odd")
+    assert isinstance(odd.request, PodRequest)
+    broken = msgspec.structs.replace(odd.request.containers[0], request=None)  # nothing that a parser gives out
+    p.waiting.put(msgspec.structs.replace(odd, request=msgspec.structs.replace(odd.request, containers=(broken,))))
+    faults = Faults()
+    wakeup = module.WakeUp(
+        ledger=p.ledger, waiting=p.waiting, client=p.client, wall_ns=lambda: NOW_NS, classes=p.index, faults=faults
+    )
+    leave(p, 0)
+    assert [w.name for w in await wakeup.candidates([N1])] == ["honest"]
+    assert faults.counts == {"wake-up": 1}
+    assert "default/odd" in caplog.text

@@ -66,7 +66,7 @@ def fragment(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positi
         smallest = min(kinds[a][1] for a in free)
         able = tuple(a for a in free if kinds[a][1] == smallest)
     branch, among = tuple(range(len(pairs))), able
-    for rate in _parting(pairs):
+    for rate in parting(pairs):
         large = [p for p in branches(pairs, branch, rate) if len(_of(p, able)) >= count]
         if not large:
             break
@@ -102,7 +102,7 @@ class _Order:
         return -inside, sum(self._kinds[a][1] for a in group), -left, group
 
 
-def _parting(pairs: Matrix) -> list[int]:
+def parting(pairs: Matrix) -> list[int]:
     """The rates at which cards part that reach each other at the rate before, directly or through others: those above
     the rates of a tree that joins all by the fastest ways (Prim, 1957). A tree of 128 cards has 127 of them at most."""
     every = rates(pairs)
