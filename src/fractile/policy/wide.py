@@ -6,6 +6,7 @@ rate is a ring at each lower one. The order of groups is that of ``topology``.
 """
 
 from collections.abc import Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ def grown(pairs: Matrix, free: Positions, count: int) -> list[Positions]:
         nearest = np.where(has, -1.0, joined).argmax(axis=1)
         has[every, nearest] = True
         joined += rates[nearest]
-    return list(dict.fromkeys(tuple(free[n] for n in row.nonzero()[0].tolist()) for row in has))
+    members: list[list[bool]] = has.tolist()
+    return list(dict.fromkeys(tuple(compress(free, row)) for row in members))
 
 
 def best(
@@ -72,9 +74,10 @@ def _first(
     near = (rates >= rate).astype(np.float64)
     np.fill_diagonal(near, 0)
     others = 2 if len(groups[0]) > 2 else len(groups[0]) - 1
-    likely = ((product(has, near) >= others) | (has == 0)).all(axis=1).nonzero()[0].tolist()
-    rings = Rings(pairs, rate, steps) if likely else None
-    return next((groups[n] for n in likely if rings is not None and rings.through(groups[n])), None)
+    likely = ((product(has, near) >= others) | (has == 0)).all(axis=1).nonzero()[0]
+    places: list[int] = likely.tolist()
+    rings = Rings(pairs, rate, steps) if places else None
+    return next((groups[n] for n in places if rings is not None and rings.through(groups[n])), None)
 
 
 def _rates(pairs: Matrix, free: Positions) -> _Floats:
