@@ -320,5 +320,5 @@ async def test_a_hostile_pod_of_high_priority_takes_a_bounded_time_and_evicts_no
     asking = p.see("hostile")
     began = time.thread_time()
     answer = preempt(p, asking, {"n8": [v.metadata.uid for v in held]})
-    assert time.thread_time() - began < 0.5  # measured 0.1; the bar allows for a busy machine
+    assert time.thread_time() - began < 0.5  # measured 0.02; the bar allows for a busy machine
     assert answer == {}
