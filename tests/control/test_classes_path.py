@@ -105,7 +105,7 @@ async def test_room_wakes_who_waits_by_class(p: Plane) -> None:
     p.index.put(DeviceClass("whole"))
     p.submit("w", asks("whole"))
     p.submit("lost", asks("gone"))
-    found = [pod.name for pod in p.wakeup.candidates([NodeName("n1")])]
+    found = [pod.name for pod in await p.wakeup.candidates([NodeName("n1")])]
     assert found == ["w"]
 
 

@@ -1,6 +1,7 @@
 """Making kube-scheduler look again at the pods that wait, as soon as there is room."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,12 +10,15 @@ import msgspec
 import pytest
 
 from fractile.control import wakeup as module
+from fractile.control.faults import Faults
 from fractile.control.wakeup import ANNOTATION
 from fractile.kube import paths
 from fractile.model.quota import Limit, NamespaceQuota, Quota
+from fractile.model.request import PodRequest
 from fractile.model.units import NodeName, PodUID
 from fractile.wire import placement
-from tests.builders import CARD_MEMORY, card, container, in_use, on_card, pod, resource
+from fractile.wire.objects import Container, ResourceRequirements
+from tests.builders import CARD_MEMORY, card, cards, container, in_use, on_card, pod, resource
 from tests.control.plane import NOW_NS, Plane, plane, until
 from tests.fakes.apiserver import Fault
 
@@ -45,8 +49,8 @@ def wait_in_line(p: Plane, name: str, memory: int, *, second: int) -> None:
     p.feed.changed(msgspec.structs.replace(found, metadata=meta))
 
 
-def candidates(p: Plane, *nodes: str) -> list[str]:
-    return [pod.name for pod in p.wakeup.candidates([NodeName(n) for n in nodes or ("n1",)])]
+async def candidates(p: Plane, *nodes: str) -> list[str]:
+    return [pod.name for pod in await p.wakeup.candidates([NodeName(n) for n in nodes or ("n1",)])]
 
 
 def leave(p: Plane, index: int) -> None:
@@ -57,35 +61,35 @@ async def test_the_oldest_pods_that_fit_are_chosen_in_order(p: Plane) -> None:
     wait_in_line(p, "young", 100, second=9)
     wait_in_line(p, "too-large", FULL + 1, second=1)
     wait_in_line(p, "old", 100, second=2)
-    assert candidates(p) == []
+    assert await candidates(p) == []
     leave(p, 0)
-    assert candidates(p) == ["old", "young"]
+    assert await candidates(p) == ["old", "young"]
 
 
 async def test_a_pod_whose_binding_is_on_its_way_is_left_alone(p: Plane) -> None:
     found = p.submit("p")
     leave(p, 0)
-    assert candidates(p) == ["p"]
+    assert await candidates(p) == ["p"]
     assert p.ledger.assume(PodUID(found.metadata.uid), on_card(0, 8138)) is None
-    assert candidates(p) == []
+    assert await candidates(p) == []
 
 
 async def test_a_pod_that_makes_no_sense_is_left_alone(p: Plane) -> None:
     p.submit("p", container(memory="-1"))
     leave(p, 0)
-    assert candidates(p) == []
+    assert await candidates(p) == []
 
 
 async def test_no_more_than_a_handful_is_touched_at_once(p: Plane) -> None:
     for i in range(30):
         wait_in_line(p, f"p{i}", 10, second=i)
     leave(p, 0)
-    assert candidates(p) == [f"p{i}" for i in range(10)]
+    assert await candidates(p) == [f"p{i}" for i in range(10)]
 
 
 async def test_a_node_that_vanished_wakes_nobody(p: Plane) -> None:
     p.submit("p")
-    assert candidates(p, "n9") == []
+    assert await candidates(p, "n9") == []
 
 
 async def test_a_release_touches_the_pod_that_now_fits(p: Plane) -> None:
@@ -150,7 +154,7 @@ async def test_thousands_of_equal_pods_that_do_not_fit_are_judged_at_once(p: Pla
     for i in range(300):
         p.node(f"m{i}", [card(f"m{i}", 0)])
     started = time.perf_counter()
-    assert candidates(p, *(f"m{i}" for i in range(300))) == []
+    assert await candidates(p, *(f"m{i}" for i in range(300))) == []
     assert time.perf_counter() - started < 2.0  # 900,000 single decisions would take half a minute
 
 
@@ -162,19 +166,19 @@ def limit(p: Plane, percent: int) -> None:
     p.ledger.usage.limit(Quota({"default": NamespaceQuota(limits=(Limit("*", percent),))}))
 
 
-def borne(p: Plane) -> list[str]:
-    return [pod.name for pod in p.wakeup.within_quota()]
+async def borne(p: Plane) -> list[str]:
+    return [pod.name for pod in await p.wakeup.within_quota()]
 
 
 async def test_of_the_pods_of_a_namespace_that_may_hold_more_as_many_are_woken_as_its_quota_bears(p: Plane) -> None:
     for second in range(6):
         wait_in_line(p, f"p{second}", 4069, second=second)  # a quarter of a card; n2 has two unused ones
-    assert borne(p) == []
+    assert await borne(p) == []
     limit(p, 50)
     p.wakeup.eased_everywhere()
-    assert borne(p) == ["p0", "p1"]
-    assert borne(p) == ["p2", "p3"]  # the first two may have other reasons to wait
-    assert [borne(p) for _ in range(7)] == [
+    assert await borne(p) == ["p0", "p1"]
+    assert await borne(p) == ["p2", "p3"]  # the first two may have other reasons to wait
+    assert [await borne(p) for _ in range(7)] == [
         ["p4", "p5"],
         ["p0", "p1"],
         ["p2", "p3"],
@@ -183,7 +187,7 @@ async def test_of_the_pods_of_a_namespace_that_may_hold_more_as_many_are_woken_a
         ["p2", "p3"],
         ["p4", "p5"],
     ]
-    assert borne(p) == []
+    assert await borne(p) == []
 
 
 async def test_nobody_is_woken_whom_quota_or_cards_do_not_bear(p: Plane) -> None:
@@ -191,19 +195,19 @@ async def test_nobody_is_woken_whom_quota_or_cards_do_not_bear(p: Plane) -> None
     wait_in_line(p, "huge", FULL + 1, second=2)
     limit(p, 99)
     p.wakeup.eased_everywhere()
-    assert borne(p) == []
+    assert await borne(p) == []
     limit(p, 100)
     p.wakeup.eased_everywhere()
-    assert borne(p) == ["wide"]
+    assert await borne(p) == ["wide"]
 
 
 async def test_a_pod_that_its_quota_refuses_takes_nobodys_place_when_a_node_gets_room(p: Plane) -> None:
     wait_in_line(p, "bounded", 100, second=1)
     limit(p, 0)
     leave(p, 0)
-    assert candidates(p) == []
+    assert await candidates(p) == []
     limit(p, 100)
-    assert candidates(p) == ["bounded"]
+    assert await candidates(p) == ["bounded"]
 
 
 async def test_when_a_pod_of_the_namespace_ends_another_is_woken_wherever_it_fits(p: Plane) -> None:
@@ -223,7 +227,7 @@ async def test_the_end_of_a_pod_of_another_namespace_wakes_nobody_for_the_quota(
     limit(p, 25)
     wait_in_line(p, "next", 4069, second=1)
     p.wakeup.eased("elsewhere")
-    assert borne(p) == []
+    assert await borne(p) == []
 
 
 async def test_when_very_many_may_hold_more_each_namespace_has_its_turn(
@@ -236,4 +240,122 @@ async def test_when_very_many_may_hold_more_each_namespace_has_its_turn(
     p.feed.changed(msgspec.structs.replace(found, metadata=meta))
     limit(p, 100)
     p.wakeup.eased_everywhere()
-    assert sorted([*borne(p), *borne(p)]) == ["mine", "theirs"]
+    assert sorted([*await borne(p), *await borne(p)]) == ["mine", "theirs"]
+
+
+# ── hard pods ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def hard(p: Plane, name: str, *, seed: int, second: int) -> None:
+    """A pod that fills the eight cards of a node almost, so that nobody can tell quickly whether it fits."""
+    rng = random.Random(seed)
+    shares = [rng.randint(100, 600) for _ in range(24)]
+    total = 8 * CARD_MEMORY - 80
+    sizes = [share * total // sum(shares) for share in shares]
+    found = pod(name, *(slotted(f"c{n}", size) for n, size in enumerate(sizes)))
+    meta = msgspec.structs.replace(found.metadata, creation_timestamp=f"2026-01-01T00:00:{second:02d}Z")
+    p.feed.changed(msgspec.structs.replace(found, metadata=meta))
+
+
+def slotted(name: str, memory: int) -> Container:
+    return Container(
+        name=name, resources=ResourceRequirements(limits={"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory)})
+    )
+
+
+async def longest_stall(until: asyncio.Task[None] | asyncio.Task[list[str]]) -> float:
+    """The longest turn of the event loop until then, in seconds of processor time."""
+    longest = 0.0
+    while not until.done():
+        began = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - began)
+    return longest
+
+
+async def test_hard_pods_neither_stall_the_loop_nor_keep_an_honest_pod_waiting(p: Plane) -> None:
+    p.node("n8", cards("n8", 8))
+    for n in range(30):
+        hard(p, f"hard{n}", seed=n, second=n)
+    wait_in_line(p, "honest", 100, second=59)
+    found = asyncio.create_task(candidates(p, "n8"))
+    stall = await longest_stall(found)
+    assert "honest" in [*await found, *[name for _ in range(30) for name in await candidates(p, "n8")]]
+    assert stall < 0.2
+
+
+async def test_a_round_ends_when_its_budget_is_used_up_and_the_next_goes_on(
+    p: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OF_ROUND", 5_000)
+    p.node("n8", cards("n8", 8))
+    for n in range(6):
+        hard(p, f"hard{n}", seed=n, second=n)
+    wait_in_line(p, "honest", 100, second=59)
+    rounds = [await candidates(p, "n8") for _ in range(4)]
+    assert rounds[0] == []
+    assert ["honest"] in rounds
+
+
+async def test_after_a_round_that_did_not_reach_everybody_the_loop_goes_on_by_itself(
+    p: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_OF_ROUND", 1_000)
+    for n in range(12):
+        hard(p, f"hard{n}", seed=n, second=n)
+    wait_in_line(p, "honest", 100, second=59)
+    async with waking(p):
+        p.node("n8", cards("n8", 8))
+        p.wakeup.freed(NodeName("n8"))
+        await until(lambda: ANNOTATION in p.annotations("honest"))
+
+
+async def test_what_did_not_fit_is_not_searched_again_as_long_as_nothing_is_freed_there(p: Plane) -> None:
+    p.node("n8", cards("n8", 8))
+    for n in range(30):
+        hard(p, f"hard{n}", seed=n, second=n)
+    began = time.thread_time()
+    await candidates(p, "n8")
+    first = time.thread_time() - began
+    began = time.thread_time()
+    for _ in range(3):
+        await candidates(p, "n8")
+    assert (time.thread_time() - began) / 3 < first / 2
+
+
+async def test_a_pod_of_very_many_parts_ends_nothing(p: Plane) -> None:
+    """It once went deeper than the interpreter can."""
+    p.node("big", cards("big", 128))
+    limits = {"nvidia.com/gpu": "128", "nvidia.com/gpumem": "1"}
+    many = [Container(name=f"c{n}", resources=ResourceRequirements(limits=limits)) for n in range(100)]
+    p.feed.changed(pod("many", *many))
+    wait_in_line(p, "honest", 100, second=59)
+    assert "honest" in await candidates(p, "big")
+
+
+async def test_a_pod_that_a_filter_could_not_judge_to_the_end_is_touched_once(p: Plane) -> None:
+    found = p.submit("p", container(memory=FULL + 1))
+    async with waking(p):
+        p.wakeup.undecided(PodUID(found.metadata.uid))
+        await until(lambda: p.writes())
+        await asyncio.sleep(0.2)
+    assert len(p.writes()) == 1
+
+
+async def test_a_pod_that_brings_out_an_error_of_ours_is_counted_and_the_others_are_woken(
+    p: Plane, caplog: pytest.LogCaptureFixture
+) -> None:
+    wait_in_line(p, "odd", 100, second=1)
+    wait_in_line(p, "honest", 200, second=2)
+    odd = next(w for w in p.waiting.oldest_first() if w.name == "odd")
+    assert isinstance(odd.request, PodRequest)
+    broken = msgspec.structs.replace(odd.request.containers[0], request=None)  # nothing that a parser gives out
+    p.waiting.put(msgspec.structs.replace(odd, request=msgspec.structs.replace(odd.request, containers=(broken,))))
+    faults = Faults()
+    wakeup = module.WakeUp(
+        ledger=p.ledger, waiting=p.waiting, client=p.client, wall_ns=lambda: NOW_NS, classes=p.index, faults=faults
+    )
+    leave(p, 0)
+    assert [w.name for w in await wakeup.candidates([N1])] == ["honest"]
+    assert faults.counts == {"wake-up": 1}
+    assert "default/odd" in caplog.text

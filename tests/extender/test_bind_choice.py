@@ -1,5 +1,7 @@
 """Which card a bind takes: the policy's, within the quota, and none that is kept for a pod nominated before."""
 
+import random
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,9 +15,9 @@ from fractile.model.quota import NamespaceQuota, Place, Quota
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, MiB, NodeName, Percent, PodUID
-from fractile.wire.objects import Pod
+from fractile.wire.objects import Container, Pod, ResourceRequirements
 from fractile.wire.resource_class import GPU_SLOT, resource_name
-from tests.builders import CARD_MEMORY, card_uuid, container, in_use, on_card, pod
+from tests.builders import CARD_MEMORY, card_uuid, cards, container, in_use, on_card, pod
 from tests.control.plane import NOW_NS, Plane, plane
 from tests.extender.test_bind import args, bind
 
@@ -227,3 +229,19 @@ async def test_a_binding_names_the_lead_under_which_it_was_decided() -> None:
         assert p.annotations()["fractile.dev/leader"] == "vm_1/7"
         assert await bind(p, p.submit("none", container(memory=0))) is None
         assert p.annotations("none") == {"fractile.dev/leader": "vm_1/7"}
+
+
+async def test_bind_refuses_a_pod_that_is_too_hard_to_place_in_a_bounded_time(p: Plane) -> None:
+    p.node("n8", cards("n8", 8))
+    rng = random.Random(1)
+    shares = [rng.randint(100, 600) for _ in range(24)]
+    sizes = [share * (8 * CARD_MEMORY - 80) // sum(shares) for share in shares]
+    limits = [{"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(size)} for size in sizes]
+    many = [Container(name=f"c{n}", resources=ResourceRequirements(limits=each)) for n, each in enumerate(limits)]
+    found = p.submit("hostile", *many)
+    began = time.thread_time()
+    answer = await bind(p, found, "n8")
+    assert time.thread_time() - began < 0.5  # measured 0.05; the bar allows for a busy machine
+    assert answer is not None
+    assert "no way to share out its 24 containers" in str(answer)
+    assert p.entry(found) is None

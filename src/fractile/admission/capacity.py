@@ -11,6 +11,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.policy import others, reasons
+from fractile.policy.effort import Effort
 
 
 class Cluster(Protocol):
@@ -40,7 +41,8 @@ class Capacity:
             meets = meets & scan.carried(self._ever(other, part), other, arrays)
         if meets.any() or not any(a.cards.any() for a, _ in parts):
             return ""
-        node, reason = min((self._why(request, arrays.names[c]) for c in _closest(parts)), key=_usefulness)
+        effort = Effort(dead_ends=self._ledger.dead_ends)
+        node, reason = min((self._why(request, arrays.names[c], effort) for c in _closest(parts)), key=_usefulness)
         return f"no node can serve this pod, however empty: {reason.message} (node {node})"
 
     def _parts(self, request: PodRequest) -> list[tuple[CardArrays, PodRequest]]:
@@ -53,9 +55,9 @@ class Capacity:
     def _ever(self, arrays: CardArrays, part: PodRequest) -> Bools:
         return scan.ever(arrays, scan.need_of(part))
 
-    def _why(self, request: PodRequest, node: str | None) -> tuple[str, Refusal]:
+    def _why(self, request: PodRequest, node: str | None, effort: Effort) -> tuple[str, Refusal]:
         state = self._ledger.node(node or "")
-        return node or "", reasons.no_cards() if state is None else reasons.explain(request, state)
+        return node or "", reasons.no_cards() if state is None else reasons.explain(request, state, effort)
 
 
 def _closest(parts: Sequence[tuple[CardArrays, PodRequest]]) -> list[int]:

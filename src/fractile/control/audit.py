@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from fractile.control.faults import Faults
 from fractile.control.feed import PodFeed, Warn
 from fractile.errors import ApiError, FractileError
 from fractile.kube import paths
@@ -35,7 +36,10 @@ _Name = tuple[str, str]
 class Audit:
     """``warn`` makes an event of the pod that differs."""
 
-    def __init__(self, *, ledger: Ledger, feed: PodFeed, client: KubeClient, warn: Warn) -> None:
+    def __init__(
+        self, *, ledger: Ledger, feed: PodFeed, client: KubeClient, warn: Warn, faults: Faults | None = None
+    ) -> None:
+        self._faults = faults or Faults()
         self._ledger = ledger
         self._feed = feed
         self._client = client
@@ -74,8 +78,9 @@ class Audit:
             for raw in page.items:
                 meta, pod = decode_leniently(decoder, raw, "list of the audit")
                 there.add(PodUID(meta.uid))
-                if pod is not None and self._wrong(PodUID(meta.uid), _held(pod)):
-                    found[PodUID(meta.uid)] = meta.namespace, meta.name
+                with self._faults.apart("audit", meta.namespace, meta.name):
+                    if pod is not None and self._wrong(PodUID(meta.uid), _held(pod)):
+                        found[PodUID(meta.uid)] = meta.namespace, meta.name
         found |= self._nowhere(there, asked)
         return found
 

@@ -7,6 +7,7 @@ No answer: the hold stays and the question is repeated; capacity is never given 
 import asyncio
 import logging
 
+from fractile.control.faults import Faults
 from fractile.control.feed import PodFeed, Unseen
 from fractile.control.waiting import WaitingPods
 from fractile.errors import ApiError, FractileError
@@ -23,7 +24,16 @@ _PERIOD = 5.0
 
 
 class Doubt:
-    def __init__(self, *, ledger: Ledger, waiting: WaitingPods, feed: PodFeed, client: KubeClient) -> None:
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        waiting: WaitingPods,
+        feed: PodFeed,
+        client: KubeClient,
+        faults: Faults | None = None,
+    ) -> None:
+        self._faults = faults or Faults()
         self._ledger = ledger
         self._waiting = waiting
         self._feed = feed
@@ -33,9 +43,11 @@ class Doubt:
         while True:
             await asyncio.sleep(_PERIOD)
             for uid in self._ledger.overdue(EXPIRY):
-                await self.resolve(uid)
+                with self._faults.apart("doubt", "", uid):
+                    await self.resolve(uid)
             for uid, read in self._feed.unseen(EXPIRY):
-                await self.look_again(uid, read)
+                with self._faults.apart("doubt", read.namespace, read.name):
+                    await self.look_again(uid, read)
 
     async def resolve(self, uid: PodUID) -> None:
         """Ask what became of one assumed pod."""

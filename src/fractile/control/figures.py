@@ -3,7 +3,7 @@
 import asyncio
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fractile import __version__
@@ -26,6 +26,7 @@ def figures(
     quota_problem: str,
     placement: PlacementFigures | None = None,
     insecure_open: bool = False,
+    faults: Mapping[str, int] | None = None,
     statm: Path = _STATM,
 ) -> ControlPlaneFigures:
     """``quota_problem``: what is wrong with the ConfigMap of quotas as it is now, "" for nothing."""
@@ -42,6 +43,7 @@ def figures(
         bound=known.bound,
         conflicts=known.conflicts,
         drifted=known.drifted,
+        faults=faults or {},
         waiting=len(waiting),
         quota_read=not quota_problem,
         quota_namespaces=len(ledger.usage.quota.namespaces),

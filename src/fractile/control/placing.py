@@ -21,6 +21,7 @@ from typing import NoReturn
 
 import msgspec
 
+from fractile.control.faults import Faults
 from fractile.control.front import Front
 from fractile.control.reservations import Reservations
 from fractile.control.tally import Decision, Ended, Remover, Standing, Tally
@@ -86,7 +87,9 @@ class Placing:
         holds: Callable[[PodUID], bool],
         tally: Tally | None = None,
         nominates: bool = True,
+        faults: Faults | None = None,
     ) -> None:
+        self._faults = faults or Faults()
         self._client = client
         self._nominates = nominates  # without the right to, gates that were left are removed, and no more
         self._reserved = reservations
@@ -189,10 +192,21 @@ class Placing:
         while True:
             uid = self._next()
             if uid is not None:
-                await self.place(uid)
+                await self._try(uid)
                 continue
             self._work.clear()
             await self._work.wait()  # for the next pod, however long that takes
+
+    async def _try(self, uid: PodUID) -> None:
+        """``place``; a pod that brings out an error of ours goes the normal way from then on."""
+        pod = self._pods.get(uid)
+        placed = pod is None
+        if pod is not None:
+            with self._faults.apart("placement", pod.metadata.namespace, pod.metadata.name):
+                await self.place(uid)
+                placed = True
+        if not placed:
+            self._normal.add(uid)
 
     async def place(self, uid: PodUID) -> None:
         """Decide on one pod, and write what was decided."""

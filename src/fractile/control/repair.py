@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from fractile.control.faults import Faults
 from fractile.control.feed import Warn
 from fractile.dialects.table import NAMES, assigned_annotations, parse_pod, placement_annotations, slices_held
 from fractile.errors import ApiError, FractileError, WireError
@@ -45,7 +46,9 @@ class Repair:
         dialects: frozenset[str] = NAMES,
         classes: ClassIndex | None = None,
         term: Callable[[], str] = lambda: "",
+        faults: Faults | None = None,
     ) -> None:
+        self._faults = faults or Faults()
         self._term = term
         self._ledger = ledger
         self._classes = ClassIndex(ledger) if classes is None else classes
@@ -67,9 +70,10 @@ class Repair:
 
         The leader before may have made them, and its last write may still arrive."""
         for uid, pod in self._pods.items():
-            entry, request = self._ledger.entry(uid), parse_pod(pod, self._unit, self._dialects)
-            if entry is not None and isinstance(request, PodRequest):
-                self._move(uid, pod, request, entry)
+            with self._faults.apart("repair", pod.metadata.namespace, pod.metadata.name):
+                entry, request = self._ledger.entry(uid), parse_pod(pod, self._unit, self._dialects)
+                if entry is not None and isinstance(request, PodRequest):
+                    self._move(uid, pod, request, entry)
 
     async def run(self) -> None:
         """Begin only when all pods are known: who is not known yet may hold the card that kubelet chose."""
@@ -77,7 +81,10 @@ class Repair:
             await self._work.wait()
             self._work.clear()
             for uid, pod in list(self._pods.items()):
-                if await self._settle(uid, pod) and self._pods.get(uid) is pod:
+                settled = True  # what fails by an error of ours would fail again
+                with self._faults.apart("repair", pod.metadata.namespace, pod.metadata.name):
+                    settled = await self._settle(uid, pod)
+                if settled and self._pods.get(uid) is pod:
                     del self._pods[uid]
             if self._pods:
                 await asyncio.sleep(_RETRY)

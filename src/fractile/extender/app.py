@@ -39,6 +39,7 @@ from fractile.ledger.node_totals import NodeTotals
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
+from fractile.policy.effort import Effort
 from fractile.wire import extender as wire
 from fractile.wire.bounds import check_objects
 from fractile.wire.extender import AskedPod, BindingResult, ExtenderArgs, FilterResult, NodeList, PreemptionResult
@@ -70,7 +71,9 @@ class Extender:
         placing: Placing | None = None,
         trace: Trace | None = None,
         naming: Naming = ALL_OF_THE_BEST,
+        undecided: Callable[[PodUID], None] = lambda uid: None,
     ) -> None:
+        self._undecided = undecided
         self._naming = naming
         self._trace = trace
         self._placing = placing
@@ -150,11 +153,18 @@ class Extender:
             self._placing.missed(uid)
 
     def _filtered(self, pod: Pod, request: PodRequest | Refusal | None, names: list[str]) -> FilterResult:
+        effort = Effort(dead_ends=self._ledger.dead_ends)
         if not isinstance(request, PodRequest) or len(names) <= BEST:
-            return filter_nodes(request, names, self._ledger)  # no policy decides who fits, only who is named
-        asking = self._policies.asking(pod, request)
-        standing = self._policies.standing(asking, self._expected.coming(request.uid))
-        return filter_nodes(settled(request, asking), names, self._ledger, asking.plain, standing=standing)
+            # No policy decides who fits, only who is named.
+            result = filter_nodes(request, names, self._ledger, effort=effort)
+        else:
+            asking = self._policies.asking(pod, request)
+            standing = self._policies.standing(asking, self._expected.coming(request.uid))
+            asked = settled(request, asking)
+            result = filter_nodes(asked, names, self._ledger, asking.plain, standing=standing, effort=effort)
+        if effort.unfinished and isinstance(request, PodRequest):
+            self._undecided(request.uid)  # nobody else would ask again for some minutes
+        return result
 
     def _fewer(self, pod: AskedPod, request: PodRequest, result: FilterResult) -> FilterResult:
         """Only those that can win, or that are wanted: ``naming``."""

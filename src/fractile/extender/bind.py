@@ -32,6 +32,7 @@ from fractile.model.quota import owner_of
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
+from fractile.policy.effort import CALL, Effort
 from fractile.policy.quota import Allowance, plan_within
 from fractile.policy.reasons import no_cards
 from fractile.policy.state import NodeState
@@ -185,8 +186,9 @@ class Binder:
         """The card that the pod's policy takes, or any when that cannot be had."""
         place = self._ledger.usage.place(state.node)
         only = self._narrowed(request, state.node)
-        chosen = plan_within(only, state, place, left) if only else None
-        return chosen if isinstance(chosen, Placement) else plan_within(request, state, place, left)
+        effort = Effort(search=CALL, dead_ends=self._ledger.dead_ends)
+        chosen = plan_within(only, state, place, left, effort) if only else None
+        return chosen if isinstance(chosen, Placement) else plan_within(request, state, place, left, effort)
 
     async def _write(
         self, args: BindingArgs, uid: PodUID, request: PodRequest | None, chosen: Placement | None

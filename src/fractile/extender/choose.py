@@ -26,6 +26,7 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import NodeName
 from fractile.policy.cards import fits
+from fractile.policy.effort import Effort
 from fractile.policy.quota import Allowance, fits_within
 from fractile.policy.score.view import NEVER
 from fractile.policy.where import where_of
@@ -79,7 +80,8 @@ class Chooser:
         exact = what.exact and not self._keeping()
         columns = self._ordered(known, asking, fitting, 1 if exact else _LOOKED_AT)
         nodes = self._names(columns)
-        return next((n for n in nodes if exact or self._takes(pod, known, n, quota)), _FULL)
+        effort = Effort(dead_ends=self._ledger.dead_ends)
+        return next((n for n in nodes if exact or self._takes(pod, known, n, quota, effort)), _FULL)
 
     def _open(self, pod: QueuedPod) -> Bools:
         """Where what is no device leaves room."""
@@ -106,13 +108,17 @@ class Chooser:
         names = self._ledger.arrays.names
         return (name for column in some if (name := names[column]) is not None)
 
-    def _takes(self, pod: QueuedPod, request: PodRequest, node: NodeName, quota: Allowance | None) -> bool:
+    def _takes(
+        self, pod: QueuedPod, request: PodRequest, node: NodeName, quota: Allowance | None, effort: Effort
+    ) -> bool:
+        if effort.over:
+            return False
         state = self._ledger.imagine(node, come=self._claims(pod, request, node))
         if state is None:
             return False
         if quota is None:
-            return fits(request, state)
-        return fits_within(request, state, self._ledger.usage.place(node), quota)
+            return fits(request, state, effort)
+        return fits_within(request, state, self._ledger.usage.place(node), quota, effort)
 
     def _claims(self, pod: QueuedPod, request: PodRequest, node: NodeName) -> list[Placement]:
         if self._nominations is None:

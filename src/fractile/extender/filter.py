@@ -7,7 +7,7 @@ the same cause share one sentence when they are many, which names the best of th
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import compress, islice
+from itertools import compress, islice, takewhile
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.policy import others, reasons
 from fractile.policy.cards import fits
+from fractile.policy.effort import Effort
 from fractile.policy.quota import Allowance, fits_within, plan_within
 from fractile.policy.state import NodeState
 from fractile.wire.extender import FilterResult
@@ -95,9 +96,11 @@ def filter_nodes(
     policy: str = BINPACK,
     *,
     standing: Standing | None = None,
+    effort: Effort | None = None,
 ) -> FilterResult:
     """The nodes that fit, and why the others do not. ``standing``: what the pod's policy makes of them, which decides
-    who is among the best."""
+    who is among the best. ``effort``: for all nodes together; what is not looked at any more is refused for now."""
+    effort = effort or Effort(dead_ends=ledger.dead_ends)
     if request is None:
         return FilterResult(node_names=names)
     if isinstance(request, Refusal):
@@ -111,10 +114,10 @@ def filter_nodes(
         return FilterResult(node_names=[], unresolvable=dict.fromkeys(names, left.message))
     what = sought(request, ledger) if left is None else within(request, left, ledger)
     if len(names) > BEST and policy != NONE:
-        best = _best(request, what, names, ledger, _order(request, what.arrays, ledger, policy, standing))
-        if len(best) == BEST:
+        best = _best(request, what, names, ledger, _order(request, what.arrays, ledger, policy, standing), effort)
+        if len(best) == BEST or (best and effort.over):
             return FilterResult(node_names=best)
-    return _every_node(request, what, names, ledger)
+    return _every_node(request, what, names, ledger, effort)
 
 
 def _order(request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str, standing: Standing | None) -> _FirstOf:
@@ -128,7 +131,9 @@ def _order(request: PodRequest, arrays: CardArrays, ledger: Ledger, policy: str,
     return lambda fitting, most: scan.largest_first(value, fitting.nonzero()[0], most)
 
 
-def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, first_of: _FirstOf) -> list[str]:
+def _best(
+    request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, first_of: _FirstOf, effort: Effort
+) -> list[str]:
     """The best nodes among those named, at most BEST; fewer when there are no more, or when each must be looked at."""
     arrays = what.arrays
     fitting = what.now()
@@ -136,17 +141,23 @@ def _best(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, 
         return []
     if 2 * len(names) > len(arrays):
         # Most nodes are named: rank all, then see which of the best are. Three times as fast as finding each name.
-        best = _named(request, what, fitting, names, ledger, first_of)
-        if len(best) == BEST:
+        best = _named(request, what, fitting, names, ledger, first_of, effort)
+        if len(best) == BEST or (best and effort.over):
             return best
     columns = arrays.find_all(names, len(names))
     asked = np.zeros(len(fitting), np.bool_)
     asked[columns[columns >= 0]] = True
-    return _named(request, what, fitting & asked, names, ledger, first_of)
+    return _named(request, what, fitting & asked, names, ledger, first_of, effort)
 
 
 def _named(
-    request: PodRequest, what: _Sought, fitting: Bools, names: list[str], ledger: Ledger, first_of: _FirstOf
+    request: PodRequest,
+    what: _Sought,
+    fitting: Bools,
+    names: list[str],
+    ledger: Ledger,
+    first_of: _FirstOf,
+    effort: Effort,
 ) -> list[str]:
     """The best of the columns that fit whose nodes are named, at most BEST of them; each is looked at where its sums
     are not enough."""
@@ -157,29 +168,61 @@ def _named(
     candidates = list(map(arrays.names.__getitem__, first_of(fitting, most).tolist()))
     named = frozenset(candidates).intersection(names)
     best: list[str] = [name for name in candidates if name is not None and name in named]
-    return best[:BEST] if exact else list(islice((n for n in best if _fits(request, what, n, ledger)), BEST))
+    if exact:
+        return best[:BEST]
+    looked_at = takewhile(lambda _: not effort.over, best)
+    return list(islice((n for n in looked_at if _fits(request, what, n, ledger, effort)), BEST))
 
 
-def _every_node(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger) -> FilterResult:
+def _every_node(request: PodRequest, what: _Sought, names: list[str], ledger: Ledger, effort: Effort) -> FilterResult:
     columns = what.arrays.find_all(names, len(names))
     known = columns >= 0
     now = known & what.now()[columns]
     result = FilterResult(node_names=[])
     assert result.node_names is not None
-    for i in now.nonzero()[0].tolist():
-        if what.exact or _fits(request, what, names[i], ledger):
-            result.node_names.append(names[i])
-        else:
-            _refuse(result, [names[i]], _reason(request, what.left, names[i], ledger))
+    look_at: list[int] = now.nonzero()[0].tolist()
+    if what.exact:
+        result.node_names.extend(names[i] for i in look_at)
+    else:
+        _look_at_each(result, request, what, [names[i] for i in look_at], ledger, effort)
     bounded = _bounded(request, what, known & ~now, columns, ledger)
-    _refuse_bounded(result, request, what, _pick(names, bounded), columns[bounded], ledger)
+    _refuse_bounded(result, request, what, _pick(names, bounded), columns[bounded], ledger, effort)
     now |= bounded
     ever = known & ~now & what.ever()[columns]
     _refuse(result, _pick(names, ~known), reasons.no_cards() if what.arrays is ledger.arrays else others.no_devices())
-    _refuse_all(result, _pick(names, ever), request, ledger, columns[ever], what.arrays)
+    _refuse_all(result, _pick(names, ever), request, ledger, columns[ever], what.arrays, effort)
     never = known & ~now & ~ever
-    _refuse_all(result, _pick(names, never), request, ledger, columns[never], what.arrays)
+    _refuse_all(result, _pick(names, never), request, ledger, columns[never], what.arrays, effort)
     return result
+
+
+def _look_at_each(
+    result: FilterResult,
+    request: PodRequest,
+    what: _Sought,
+    names: Sequence[str],
+    ledger: Ledger,
+    effort: Effort,
+) -> None:
+    """Nodes whose sums suffice, as far as the effort goes, beginning where the last call for the pod stopped."""
+    assert result.node_names is not None
+    stopped = ledger.dead_ends.stopped(request.uid)
+    first = names.index(stopped) if stopped in names else 0
+    turned = [*names[first:], *names[:first]]
+    for n, name in enumerate(turned):
+        if effort.over:
+            _refuse(result, turned[n:], reasons.too_hard(request))
+            left = ledger.dead_ends.stop(request.uid, name, looked_at=n, of=len(names))
+            effort.unfinished = left and not result.node_names
+            return
+        before = effort.given_up
+        if _fits(request, what, name, ledger, effort):
+            result.node_names.append(name)
+        elif effort.given_up > before:
+            _refuse(result, [name], reasons.too_hard(request))
+        else:
+            _refuse(result, [name], _reason(request, what.left, name, ledger, effort))
+    ledger.dead_ends.forget(request.uid)
 
 
 def _bounded(request: PodRequest, what: _Sought, refused: Bools, columns: Ints, ledger: Ledger) -> Bools:
@@ -191,13 +234,19 @@ def _bounded(request: PodRequest, what: _Sought, refused: Bools, columns: Ints, 
 
 
 def _refuse_bounded(
-    result: FilterResult, request: PodRequest, what: _Sought, names: Sequence[str], columns: Ints, ledger: Ledger
+    result: FilterResult,
+    request: PodRequest,
+    what: _Sought,
+    names: Sequence[str],
+    columns: Ints,
+    ledger: Ledger,
+    effort: Effort,
 ) -> None:
     """Refuse nodes because of the quota. One speaks for all with its labels and models: there are few of those, and
     what the quota has against them is the same."""
     known: dict[object, Refusal] = {}
     for name, alike in zip(names, ledger.bounds.alike(columns), strict=True):
-        reason = known.get(alike) or _plainly(what, name, ledger) or _reason(request, what.left, name, ledger)
+        reason = known.get(alike) or _plainly(what, name, ledger) or _reason(request, what.left, name, ledger, effort)
         if reason.code is Code.QUOTA:
             known[alike] = reason
         _refuse(result, [name], reason)
@@ -217,21 +266,21 @@ def _plainly(what: _Sought, name: str, ledger: Ledger) -> Refusal | None:
     return None if why is None else Refusal(Code.QUOTA, why)
 
 
-def _fits(request: PodRequest, what: _Sought, name: str, ledger: Ledger) -> bool:
+def _fits(request: PodRequest, what: _Sought, name: str, ledger: Ledger, effort: Effort) -> bool:
     state, left = _state(ledger, name), what.left
     if left is None:
-        return fits(request, state)
+        return fits(request, state, effort)
     place = ledger.usage.place(name)
     if left.tight:
-        return fits_within(request, state, place, left)
-    return left.bars(place) is None and fits(request, left.opened(state, place))
+        return fits_within(request, state, place, left, effort)
+    return left.bars(place) is None and fits(request, left.opened(state, place), effort)
 
 
-def _reason(request: PodRequest, left: Allowance | None, name: str, ledger: Ledger) -> Refusal:
+def _reason(request: PodRequest, left: Allowance | None, name: str, ledger: Ledger, effort: Effort) -> Refusal:
     """Why a node does not fit that the sums, or one card, had nothing against."""
     state = _state(ledger, name)
-    found = plan_within(request, state, ledger.usage.place(name), left) if left else None
-    return found if isinstance(found, Refusal) else reasons.explain(request, state)
+    found = plan_within(request, state, ledger.usage.place(name), left, effort) if left else None
+    return found if isinstance(found, Refusal) else reasons.explain(request, state, effort)
 
 
 def _refuse_all(
@@ -241,18 +290,21 @@ def _refuse_all(
     ledger: Ledger,
     columns: Ints,
     arrays: CardArrays,
+    effort: Effort,
 ) -> None:
     """Refuse the nodes, each with its own numbers, or with those of the best one when they are many."""
     if len(names) <= ONE_BY_ONE:
         for name in names:
-            _refuse(result, [name], reasons.explain(request, _state(ledger, name)))
+            _refuse(result, [name], reasons.explain(request, _state(ledger, name), effort))
         return
-    best, reason = _best_refused(request, ledger, columns, arrays)
+    best, reason = _best_refused(request, ledger, columns, arrays, effort)
     shared = f"{reason.message}; that is {best}, the best of {len(names)} such nodes"
     _refuse(result, names, Refusal(reason.code, shared))
 
 
-def _best_refused(request: PodRequest, ledger: Ledger, columns: Ints, arrays: CardArrays) -> tuple[str, Refusal]:
+def _best_refused(
+    request: PodRequest, ledger: Ledger, columns: Ints, arrays: CardArrays, effort: Effort
+) -> tuple[str, Refusal]:
     """The node whose best card has the most free memory, and its refusal.
 
     For pods that sums cannot judge, one node's verdict does not hold for all: then a node is preferred that waiting or
@@ -260,7 +312,7 @@ def _best_refused(request: PodRequest, ledger: Ledger, columns: Ints, arrays: Ca
     """
     roomiest: list[int] = columns[np.argsort(-arrays.most_free[columns], kind="stable")[:_LOOKED_AT]].tolist()
     names = [name for column in roomiest if (name := arrays.names[column]) is not None]
-    verdicts = [(name, reasons.explain(request, _state(ledger, name))) for name in names]
+    verdicts = [(name, reasons.explain(request, _state(ledger, name), effort)) for name in names]
     return next((v for v in verdicts if v[1].resolvable), verdicts[0])
 
 

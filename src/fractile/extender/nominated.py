@@ -10,6 +10,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.policy.cards import fits
+from fractile.policy.effort import Effort
 from fractile.wire.extender import FilterResult
 from fractile.wire.objects import Pod
 
@@ -30,11 +31,12 @@ def keep_room(
     if ledger.entry(request.uid) is not None:
         return result  # it holds its cards already
     asking = rank(pod.spec.priority or 0, pod.metadata.creation_timestamp or "", request.uid)
+    effort = Effort(dead_ends=ledger.dead_ends)
     refused: dict[str, str] = {}
     for node in named.intersection(result.node_names):
         claims = nominations.claims(node, asking)
         state = ledger.imagine(node, come=claims) if claims else None
-        if state is not None and not fits(request, state):
+        if state is not None and not fits(request, state, effort):
             refused[node] = kept(len(claims)).message
     left = [node for node in result.node_names if node not in refused]
     return msgspec.structs.replace(result, node_names=left, failed={**result.failed, **refused})

@@ -20,6 +20,7 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import PodUID
 from fractile.policy.cards import fits
+from fractile.policy.effort import CALL, Effort
 from fractile.policy.parts import card_numbers, parts_of
 from fractile.policy.preemption import Candidate, Fits, Level, dearest, fewest
 from fractile.policy.quota import Allowance, fits_within
@@ -29,6 +30,7 @@ from fractile.wire.pod_totals import Totals, of_pod
 
 _LOOKS = 2000  # at all nodes together; kube-scheduler waits, and one takes 0.3 ms on a node of eight cards
 _LEAST = 100  # at each of them that is looked at closely
+_CALL = 2 * CALL  # of the effort that a look costs: half of it to learn where it helps, the rest to look closely
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -78,7 +80,13 @@ class Preemption:
         wanted = self._wanted(pod, request)
         if isinstance(wanted, Refusal):
             return {}
-        sought = [s for node, victims in proposed.items() if (s := self._sought(node, wanted, victims)) is not None]
+        effort = Effort(_CALL, dead_ends=self._ledger.dead_ends)
+        sought: list[_Sought] = []
+        for node, victims in proposed.items():
+            if effort.left <= _CALL // 2:
+                break  # what is not looked at is left out
+            if (one := self._sought(node, wanted, victims, effort)) is not None:
+                sought.append(one)
         best = min((s.level for s in sought), default=None)
         looks = max(_LEAST, _LOOKS // max(1, sum(s.level == best for s in sought)))
         chosen: dict[str, MetaVictims] = {}
@@ -86,7 +94,7 @@ class Preemption:
         for one in sorted(sought, key=lambda s: (s.level, s.node)):
             if chosen and (one.level != best or spent >= _LOOKS):
                 break
-            found = fewest(one.candidates, one.fits, cards=wanted.cards, looks=looks)
+            found = fewest(one.candidates, one.fits, cards=wanted.cards, looks=looks, over=lambda: effort.over)
             spent += looks
             if found is not None:
                 chosen[one.node] = one.answer(found)
@@ -109,13 +117,13 @@ class Preemption:
             again=bool(pod.status.nominated_node_name),
         )
 
-    def _sought(self, node: str, wanted: _Wanted, proposed: MetaVictims) -> "_Sought | None":
+    def _sought(self, node: str, wanted: _Wanted, proposed: MetaVictims, effort: Effort) -> "_Sought | None":
         """Among whom victims are sought on a node: all of lower priority, if they give back what the proposal does;
         else those that are not in the proposal, all of which then goes. None when neither helps."""
         below = self._residents.below(node, wanted.priority)
         uids = frozenset(PodUID(p.uid) for p in proposed.pods or ())
         known = tuple(c for c in below if c.uid in uids)
-        fits = self._fits(node, wanted)
+        fits = self._fits(node, wanted, effort)
         giving = self._giving_back(fits, known, below, wanted)
         if not wanted.again and (level := dearest(below, giving)) is not None:
             return _Sought(node, proposed, known, (), below, giving, level)
@@ -127,18 +135,21 @@ class Preemption:
         level = dearest(others, beside)
         return None if level is None else _Sought(node, proposed, known, known, others, beside, level)
 
-    def _fits(self, node: str, wanted: _Wanted) -> Fits:
+    def _fits(self, node: str, wanted: _Wanted, effort: Effort) -> Fits:
         """Whether the pod fits without those, beside the pods for which room is kept."""
         claims = self._nominations.claims(node, rank(wanted.priority, wanted.created, wanted.request.uid))
         place = self._ledger.usage.place(node)
 
         def fitting(gone: frozenset[PodUID]) -> bool:
+            if effort.over:
+                return False
             state = self._ledger.imagine(node, gone=gone, come=claims)
             if state is None:
                 return False
+            effort.spend(2 * len(state.cards) + len(gone) // 2)  # what it takes to imagine that
             if wanted.left is None:
-                return fits(wanted.request, state)
-            return fits_within(wanted.request, state, place, wanted.left)
+                return fits(wanted.request, state, effort)
+            return fits_within(wanted.request, state, place, wanted.left, effort)
 
         return fitting
 

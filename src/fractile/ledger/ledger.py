@@ -36,6 +36,7 @@ from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.sharing import FREE, Rule
 from fractile.model.units import CardUUID, MiB, NodeName, Percent, PodUID
+from fractile.policy.effort import DeadEnds
 from fractile.policy.state import NO_LIMIT, CardState, NodeState
 
 Rules = Callable[[NodeName, str], Rule]  # of node and model
@@ -127,6 +128,7 @@ class Ledger:
         self._generation = 0
         self.usage = Usage()  # what each namespace holds, and the quotas
         self.bounds = Bounds(self._arrays, self.usage)
+        self.dead_ends = DeadEnds()  # what was sought on nodes as they were, and not found
 
     # ── inventory ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,6 +14,7 @@ import click
 from fractile.control.audit import Audit
 from fractile.control.beliefs import Known
 from fractile.control.doubt import Doubt
+from fractile.control.faults import Faults
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
 from fractile.control.gates import GateSweeper
 from fractile.control.opting import SCHEDULERS, GlobalPlacement
@@ -60,6 +61,7 @@ from fractile.main.webhook import Admission, WebhookOptions, webhook_options
 from fractile.metrics.control_plane import PlacementFigures
 from fractile.model.units import MemoryUnit, PodUID
 from fractile.wire.extended_resource import ExtendedResource
+from fractile.wire.objects import ObjectMeta
 from fractile.wire.queued import QueuedPod
 from fractile.wire.resource_class import ResourceClass
 
@@ -257,7 +259,10 @@ async def _lead(
         classes = ClassIndex(ledger)
         waiting = WaitingPods()
         events = EventRecorder(client, "fractile")
-        wakeup = WakeUp(ledger=ledger, waiting=waiting, client=client, wall_ns=time.time_ns, classes=classes)
+        faults = Faults()
+        wakeup = WakeUp(
+            ledger=ledger, waiting=waiting, client=client, wall_ns=time.time_ns, classes=classes, faults=faults
+        )
         repair = Repair(
             ledger=ledger,
             client=client,
@@ -267,6 +272,7 @@ async def _lead(
             dialects=dialects,
             classes=classes,
             term=lambda: term.name,
+            faults=faults,
         )
         pod_feed = PodFeed(
             ledger=ledger,
@@ -302,24 +308,26 @@ async def _lead(
             client,
             paths.resource_classes(),
             ResourceClass,
-            changed=in_turn(class_feed.changed, upkeep.control.class_changed),
+            changed=faults.each("classes", _meta, class_feed.changed, upkeep.control.class_changed),
             gone=in_turn(lambda gone: class_feed.gone(gone.name), upkeep.control.class_gone),
         )
         classed = [class_objects] if "class" in dialects else []  # else there may be no right to watch them
-        audit = Audit(ledger=ledger, feed=pod_feed, client=client, warn=events.emit)
-        doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client)
+        audit = Audit(ledger=ledger, feed=pod_feed, client=client, warn=events.emit, faults=faults)
+        doubt = Doubt(ledger=ledger, waiting=waiting, feed=pod_feed, client=client, faults=faults)
         cards = Reflector(
             client,
             paths.extended_resources(),
             ExtendedResource,
-            changed=card_feed.changed,
+            changed=faults.each("cards", _meta, card_feed.changed),
             gone=in_turn(lambda gone: card_feed.gone(gone.name), upkeep.control.card_gone),
         )
         pods = Reflector(
             client,
             paths.pods(),
             QueuedPod,
-            changed=in_turn(
+            changed=faults.each(
+                "pods",
+                _meta,
                 pod_feed.changed,
                 evictions.residents.changed,
                 nodes.feed.pod_changed,
@@ -327,7 +335,9 @@ async def _lead(
                 lambda pod: choice.placing.pod_changed(pod),
                 *([sweeper.changed] if sweeper else []),
             ),
-            gone=in_turn(
+            gone=faults.each(
+                "pods",
+                lambda gone: gone,
                 lambda gone: pod_feed.gone(PodUID(gone.uid)),
                 lambda gone: evictions.residents.gone(PodUID(gone.uid)),
                 lambda gone: nodes.feed.pod_gone(PodUID(gone.uid)),
@@ -363,6 +373,7 @@ async def _lead(
             feed=pod_feed,
             binder=binder,
             tally=tally,
+            faults=faults,
         )
         rebuilt = asyncio.Event()
 
@@ -388,6 +399,7 @@ async def _lead(
             placing=choice.placing,
             trace=traces.trace if traces else None,
             naming=naming,
+            undecided=wakeup.undecided,
         )
         admission = (
             Admission(
@@ -408,7 +420,7 @@ async def _lead(
             return tally.figures(choice.placing.standing)
 
         first = [cards, upkeep.nodes, nodes.namespaces, *quotas.watches, *([cuts.nodes] if cuts else [])]
-        pages = [quotas.metrics(waiting, ready, counted, insecure_open=bool(warning))]
+        pages = [quotas.metrics(waiting, ready, counted, insecure_open=bool(warning), faults=faults.counts)]
         stage.show(application(extender, more=pages, warning=warning), verbs(extender))
         believed = Known(
             ledger=ledger,
@@ -456,3 +468,7 @@ async def _lead(
             term.unsettled(ledger.unsettled)
             stage.clear()
             debug.clear()
+
+
+def _meta(about: QueuedPod | ExtendedResource | ResourceClass) -> ObjectMeta:
+    return about.metadata

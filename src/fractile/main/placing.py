@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from fractile.control.classes_nodes import Node
+from fractile.control.faults import Faults
 from fractile.control.feed import PodFeed
 from fractile.control.gates import GateSweeper
 from fractile.control.nominations import Nominations
@@ -86,6 +87,7 @@ class GlobalChoice:
         feed: PodFeed,
         binder: Binder,
         tally: Tally,
+        faults: Faults,
     ) -> None:
         self._wanted = wanted
         self.opt_in = OptIn(scoring.global_placement, everybody=wanted.everybody, nobody=wanted.nobody)
@@ -128,6 +130,7 @@ class GlobalChoice:
             holds=lambda uid: ledger.entry(uid) is not None,
             tally=tally,
             nominates=not wanted.nobody,
+            faults=faults,
         )
 
     def node_changed(self, node: Node) -> None:

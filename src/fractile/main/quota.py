@@ -1,7 +1,7 @@
 """Wiring of quotas and of the control plane's metrics: ConfigMap and labels of nodes -> ledger -> /metrics."""
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -133,6 +133,7 @@ class Quotas:
         placement: Callable[[], PlacementFigures],
         *,
         insecure_open: bool = False,
+        faults: Mapping[str, int] | None = None,
     ) -> Route:
         """``GET /metrics``."""
 
@@ -145,6 +146,7 @@ class Quotas:
                     quota_problem=self.feed.problem,
                     placement=placement(),
                     insecure_open=insecure_open,
+                    faults=faults,
                 )
             )
             return made.render(openmetrics=openmetrics)

@@ -28,6 +28,7 @@ CARDS = Family("fractile_ledger_cards", "gauge", "Cards and other devices that t
 PODS = Family("fractile_ledger_pods", "gauge", "Pods that hold cards.", ("state",))
 CONFLICTS = Family("fractile_ledger_conflicts", "gauge", "Pods whose placement the cards cannot bear.", ())
 DRIFT = Family("fractile_ledger_drift", "counter", "Holds that differed from the API server, and were corrected.", ())
+FAULTS = Family("fractile_control_plane_faults", "counter", "Objects that brought out an error of ours.", ("task",))
 WAITING = Family("fractile_waiting_pods", "gauge", "Pods that ask for cards and are bound to no node.", ())
 QUOTA_READ = Family("fractile_quota_read", "gauge", "Whether the ConfigMap of quotas makes sense.", ())
 QUOTA_NAMES = Family("fractile_quota_namespaces", "gauge", "Namespaces that the quotas in force name.", ())
@@ -91,6 +92,7 @@ class ControlPlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     bound: int
     conflicts: int
     drifted: int = 0
+    faults: Mapping[str, int] = {}
     waiting: int
     quota_read: bool
     quota_namespaces: int
@@ -145,6 +147,8 @@ def _own(made: Page, figures: ControlPlaneFigures) -> None:
     made.always(PODS, figures.bound, "bound")
     made.always(CONFLICTS, figures.conflicts)
     made.always(DRIFT, figures.drifted)
+    for task, count in sorted(figures.faults.items()):
+        made.always(FAULTS, count, task)
     made.always(WAITING, figures.waiting)
     made.always(QUOTA_READ, int(figures.quota_read))
     made.always(QUOTA_NAMES, figures.quota_namespaces)

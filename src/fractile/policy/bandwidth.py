@@ -28,7 +28,9 @@ Side = tuple[int, Interconnect | None]  # NVML's index of a card, and how it is 
 @lru_cache(maxsize=4096)
 def matrix(cards: tuple[Side, ...]) -> Matrix:
     """What each pair can pass, by position in ``cards``."""
-    return tuple(tuple(0 if a is b else _pair(a, b) for b in cards) for a in cards)
+    seen = [_row(a, cards) for a in cards]
+    places = range(len(cards))
+    return tuple(tuple(0 if a == b else _pair(seen[a][b], seen[b][a]) for b in places) for a in places)
 
 
 def total(pairs: Matrix, group: Sequence[int]) -> int:
@@ -42,18 +44,26 @@ def ring(pairs: Matrix, group: Sequence[int]) -> int:
     return next((rate for rate in rates if Rings(pairs, rate).through(group)), 0)
 
 
+class Steps:
+    """How many steps may still be taken in the search for rings."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 class Rings:
     """Which groups have a ring of pairs that all reach a rate.
 
     A way is laid from the card with the fewest neighbours to those with the fewest first (Warnsdorff's rule), and given
     up as soon as a card that is left cannot be passed through any more. For more than 16 cards the necessary condition
-    must do: all are connected, each to two others.
+    must do: all are connected, each to two others. So it must where ``steps`` are given and used up.
     """
 
     _MOST = 16
 
-    def __init__(self, pairs: Matrix, rate: int) -> None:
+    def __init__(self, pairs: Matrix, rate: int, steps: Steps | None = None) -> None:
         self._near = at_least(pairs, rate)
+        self._steps = steps
 
     def through(self, group: Sequence[int]) -> bool:
         """Whether one closed way visits every card of the group once. Two cards are a ring, and so is one."""
@@ -66,7 +76,7 @@ class Rings:
         if 2 * fewest >= len(group) or len(group) > self._MOST:  # the former: Dirac, 1952
             return True
         start = min(group, key=lambda a: (self._near[a] & mine).bit_count())
-        return _Way(self._near, start).closes(mine ^ 1 << start, start)
+        return _Way(self._near, start, self._steps).closes(mine ^ 1 << start, start)
 
     def _connected(self, mine: int) -> bool:
         seen, edge = 0, mine & -mine
@@ -82,13 +92,18 @@ class Rings:
 class _Way:
     """The search for one closed way. What has failed is remembered: at most 2^15 sets of cards by 15 ends."""
 
-    def __init__(self, near: Sequence[int], start: int) -> None:
+    def __init__(self, near: Sequence[int], start: int, steps: Steps | None) -> None:
+        self._steps = steps
         self._near = near
         self._start = start
         self._failed: set[tuple[int, int]] = set()
 
     def closes(self, left: int, end: int) -> bool:
         """Whether the way that ends here can go on through all that are left, and back to where it began."""
+        if self._steps is not None:
+            self._steps.left -= 1
+            if self._steps.left < 0:
+                return True
         if not left:
             return bool(self._near[end] >> self._start & 1)
         near = self._near[end]
@@ -146,21 +161,27 @@ def parts(near: Sequence[int], cards: int) -> list[int]:
     return found
 
 
-def _pair(a: Side, b: Side) -> int:
+def _pair(one: int | None, other: int | None) -> int:
     """What two cards can pass; where their rows disagree, the smaller."""
-    known = [rate for rate in (_seen_from(a, b), _seen_from(b, a)) if rate is not None]
-    return min(known, default=0)
+    if one is None or other is None:
+        return one or other or 0
+    return min(one, other)
 
 
-def _seen_from(a: Side, b: Side) -> int | None:
-    if a[1] is None:
-        return None
-    words = a[1].peers.split()
-    word = words[b[0]] if b[0] < len(words) else "?"
+def _row(card: Side, cards: Sequence[Side]) -> list[int | None]:
+    """What a card's own row says of each card; None where it says nothing."""
+    if card[1] is None:
+        return [None] * len(cards)
+    words = card[1].peers.split()
+    own = _pcie(card[1])
+    return [_seen(words[b[0]] if b[0] < len(words) else "?", card[1], own, b[1]) for b in cards]
+
+
+def _seen(word: str, card: Interconnect, own: int, other: Interconnect | None) -> int | None:
     if links(word):
-        return links(word) * _NVLINK.get(a[1].nvlink or _USUAL_NVLINK, _NVLINK[max(_NVLINK)])
+        return links(word) * _NVLINK.get(card.nvlink or _USUAL_NVLINK, _NVLINK[max(_NVLINK)])
     left = _LEFT.get(word)
-    return None if left is None else min(_pcie(a[1]), _pcie(b[1])) * left // 100
+    return None if left is None else min(own, _pcie(other)) * left // 100
 
 
 def _pcie(card: Interconnect | None) -> int:

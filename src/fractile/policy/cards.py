@@ -18,7 +18,8 @@ from fractile.model.placement import ContainerPlacement, Slice
 from fractile.model.request import ContainerRequest, PodRequest, Role
 from fractile.model.units import WHOLE
 from fractile.policy import bandwidth, others, topology
-from fractile.policy.parts import Numbers, Part, card_numbers, has_room, parts_of, peak
+from fractile.policy.effort import Effort, Sought
+from fractile.policy.parts import Numbers, Part, has_room
 from fractile.policy.search import Key, search
 from fractile.policy.state import CardState, NodeState
 
@@ -71,43 +72,47 @@ DEFAULT = "topology"
 Found = dict[int, CardState]  # by number of the part
 
 
-def choose(request: PodRequest, state: NodeState, policy: str = "") -> tuple[ContainerPlacement, ...] | None:
-    """The slices of every container in the request's order; None when the node cannot serve the pod now.
+def choose(
+    request: PodRequest, state: NodeState, policy: str = "", effort: Effort | None = None
+) -> tuple[ContainerPlacement, ...] | None:
+    """The slices of every container in the request's order; None when the node cannot serve the pod now, or when
+    ``effort`` has given up.
 
     ``policy`` is the cluster's; a pod's own wins. A name that is not in the table means the default.
     """
+    effort = effort or Effort()
     if not others.mixed(request):
-        return _chosen(request.containers, state.cards, policy)
-    found = _both(request, state, policy)
+        return _chosen(request.containers, state.cards, policy, effort)
+    found = _both(request, state, policy, effort)
     if found is None:
         return None
     if others.apart(*found, state) > 0:  # perhaps cards near devices that are free
-        sides = (_both(request, side, policy) for side in others.sides(state))
+        sides = (_both(request, side, policy, effort) for side in others.sides(state))
         found = min([found, *filter(None, sides)], key=lambda both: others.apart(*both, state))
     return others.merged(request, *found)
 
 
 def _both(
-    request: PodRequest, state: NodeState, policy: str
+    request: PodRequest, state: NodeState, policy: str, effort: Effort
 ) -> tuple[Sequence[ContainerPlacement], Sequence[ContainerPlacement]] | None:
     """The cards, and the other devices beside them."""
-    gpus = _chosen(request.gpus, state.cards, policy)
-    beside = None if gpus is None else _beside(others.of_others(request).containers, state, gpus)
+    gpus = _chosen(request.gpus, state.cards, policy, effort)
+    beside = None if gpus is None else _beside(others.of_others(request).containers, state, gpus, effort)
     return None if gpus is None or beside is None else (gpus, beside)
 
 
 def _chosen(
-    containers: Sequence[ContainerRequest], cards: Sequence[CardState], policy: str
+    containers: Sequence[ContainerRequest], cards: Sequence[CardState], policy: str, effort: Effort
 ) -> tuple[ContainerPlacement, ...] | None:
     if any(c.request.count > len(cards) for c in containers):
         return None
-    numbers = card_numbers(containers)
-    found = _choose(parts_of(containers, numbers), cards, _policy(containers, policy))
-    return None if found is None else _placed(containers, numbers, found)
+    sought = effort.sought(containers)
+    found = _choose(sought, cards, _policy(containers, policy), effort)
+    return None if found is None else _placed(containers, sought.numbers, found)
 
 
 def _beside(
-    containers: Sequence[ContainerRequest], state: NodeState, gpus: Sequence[ContainerPlacement]
+    containers: Sequence[ContainerRequest], state: NodeState, gpus: Sequence[ContainerPlacement], effort: Effort
 ) -> tuple[ContainerPlacement, ...] | None:
     """Of the node's other devices those near the cards that their containers got."""
     if any(c.request.count > len(state.others) for c in containers):
@@ -118,23 +123,26 @@ def _beside(
     def far(part: Part, device: CardState) -> int:
         return sum(others.distance(device, cards.get(c.container, ())) for c in part.containers)
 
-    numbers = card_numbers(containers)
-    found = _nearest(parts_of(containers, numbers), state.others, far)
-    return None if found is None else _placed(containers, numbers, found)
+    sought = effort.sought(containers)
+    found = _nearest(sought, state.others, far, effort)
+    return None if found is None else _placed(containers, sought.numbers, found)
 
 
 def _nearest(
-    parts: Sequence[Part], devices: Sequence[CardState], far: Callable[[Part, CardState], int]
+    sought: Sought, devices: Sequence[CardState], far: Callable[[Part, CardState], int], effort: Effort
 ) -> Found | None:
     """One device for all where it fits, unless devices of their own are nearer."""
+    parts = sought.parts
     if len(parts) == 1:
         (part,) = parts
         device = min(filter(part.fits, devices), key=lambda d: (far(part, d), *best_fit(d)), default=None)
         return None if device is None else {part.number: device}
-    together = _choose_together(parts, devices, lambda d: (sum(far(p, d) for p in parts), *best_fit(d)))
+    if not effort.spend(len(parts) * len(devices)):
+        return None
+    together = _choose_together(sought, devices, lambda d: (sum(far(p, d) for p in parts), *best_fit(d)), effort)
     if together and all(far(p, together[p.number]) <= min(far(p, d) for d in devices) for p in parts):
         return together
-    alone = search(parts, devices, lambda p: lambda d: (far(p, d), *best_fit(d)))
+    alone = search(parts, devices, lambda p: lambda d: (far(p, d), *best_fit(d)), effort)
     both = [found for found in (together, alone) if found is not None]
     return min(both, key=lambda found: sum(far(p, found[p.number]) for p in parts), default=None)
 
@@ -146,17 +154,17 @@ def _placed(containers: Sequence[ContainerRequest], numbers: Numbers, found: Fou
     )
 
 
-def fits(request: PodRequest, state: NodeState) -> bool:
+def fits(request: PodRequest, state: NodeState, effort: Effort | None = None) -> bool:
     """Whether ``choose`` finds cards. Every policy finds some when there are any, so for a pod of one container the
     best ones are not sought: on a node whose cards are joined irregularly that search takes a second."""
+    effort = effort or Effort()
     if others.mixed(request):
-        return _both(request, state, "") is not None
+        return _both(request, state, "", effort) is not None
     if len(request.containers) != 1:
-        return choose(request, state) is not None
+        return choose(request, state, effort=effort) is not None
     if request.containers[0].request.count > len(state.cards):
         return False
-    parts = parts_of(request.containers, card_numbers(request.containers))
-    return _choose(parts, state.cards, POLICIES["binpack"]) is not None
+    return _choose(effort.sought(request.containers), state.cards, POLICIES["binpack"], effort) is not None
 
 
 def cards_needed(containers: Sequence[ContainerRequest]) -> int:
@@ -174,18 +182,17 @@ def _policy(containers: Sequence[ContainerRequest], cluster: str) -> CardPolicy:
     return POLICIES.get(own, POLICIES[DEFAULT])
 
 
-def _choose(parts: Sequence[Part], cards: Sequence[CardState], policy: CardPolicy) -> Found | None:
-    shared = [p for p in parts if not p.whole]
-    whole = [p for p in parts if p.whole]
-    first = _choose_shared(shared, cards, policy)
+def _choose(sought: Sought, cards: Sequence[CardState], policy: CardPolicy, effort: Effort) -> Found | None:
+    whole = sought.whole
+    first = _choose_shared(sought, cards, policy, effort)
     then = None if first is None else _choose_whole(whole, _without(cards, first), policy.group, cards)
     if first is not None and then is not None:
         return first | then
-    if not (shared and whole):
+    if not (sought.shared and whole):
         return None
     # The parts may have taken the only unused cards.
     first = _choose_whole(whole, cards, policy.group, cards)
-    then = None if first is None else _choose_shared(shared, _without(cards, first), policy)
+    then = None if first is None else _choose_shared(sought, _without(cards, first), policy, effort)
     return None if first is None or then is None else first | then
 
 
@@ -194,7 +201,8 @@ def _without(cards: Sequence[CardState], found: Found) -> list[CardState]:
     return [c for c in cards if c.uuid not in used]
 
 
-def _choose_shared(parts: Sequence[Part], cards: Sequence[CardState], policy: CardPolicy) -> Found | None:
+def _choose_shared(sought: Sought, cards: Sequence[CardState], policy: CardPolicy, effort: Effort) -> Found | None:
+    parts = sought.shared
     if not parts:
         return {}
     if len(parts) == 1:
@@ -205,16 +213,22 @@ def _choose_shared(parts: Sequence[Part], cards: Sequence[CardState], policy: Ca
         if len(fitting) < len(parts):
             return None
         return {p.number: c for p, c in zip(parts, policy.group(fitting, len(parts), cards), strict=True)}
-    return _choose_together(parts, cards, policy.key) or search(parts, cards, lambda _: policy.key)
-
-
-def _choose_together(parts: Sequence[Part], cards: Sequence[CardState], key: Key) -> Found | None:
-    """One card for all, unless a container asked for several."""
-    in_order = sorted(((place, c) for p in parts for place, c in zip(p.places, p.containers, strict=True)), key=_place)
-    containers = tuple(c for _, c in in_order)
-    if len({place for place, _ in in_order}) < len(in_order):
+    if not effort.spend(len(parts) * (3 + len({c.memory for c in cards})) // 4):
         return None
-    fitting = (c for c in cards if all(p.admits(c) for p in parts) and has_room(c, peak(containers, c.memory)))
+    together = _choose_together(sought, cards, policy.key, effort)
+    return together or search(parts, cards, lambda _: policy.key, effort)
+
+
+def _choose_together(sought: Sought, cards: Sequence[CardState], key: Key, effort: Effort) -> Found | None:
+    """One card for all, unless a container asked for several."""
+    if sought.together is None:
+        return None
+    parts = sought.shared
+    roomy = [c for c in cards if has_room(c, sought.peak(c.memory))]
+    looked_at = sum(len(parts if c.rule.fractions else sought.picky) for c in roomy)
+    if looked_at and not effort.spend(looked_at // 2):
+        return None
+    fitting = (c for c in roomy if all(p.admits(c) for p in (parts if c.rule.fractions else sought.picky)))
     card = min(fitting, key=key, default=None)
     return None if card is None else {p.number: card for p in parts}
 
@@ -226,7 +240,8 @@ def _choose_whole(
     found: Found = {}
     for alike in _by_container(parts):
         used = {card.uuid for card in found.values()}
-        idle = [c for c in cards if c.idle and c.memory > 0 and c.uuid not in used and all(p.fits(c) for p in alike)]
+        kinds = [p for n, p in enumerate(alike) if n == 0 or p.containers != alike[n - 1].containers]
+        idle = [c for c in cards if c.idle and c.memory > 0 and c.uuid not in used and all(p.fits(c) for p in kinds)]
         if len(idle) < len(alike):
             return None
         found |= {p.number: card for p, card in zip(alike, group(idle, len(alike), node), strict=True)}
@@ -251,10 +266,6 @@ def _by_position(
     wanted = {c.uuid for c in cards}
     free = tuple(n for n, c in enumerate(order) if c.uuid in wanted)
     return [order[n] for n in pick(pairs, kinds, free, count)]
-
-
-def _place(numbered: tuple[int, ContainerRequest]) -> int:
-    return numbered[0]
 
 
 def _slice(container: ContainerRequest, card: CardState) -> Slice:

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Positions = tuple[int, ...]
 
-_PIECE = 1000  # rows; times 16 times 16 it stays below OpenBLAS' bar of 2^18 products
+_PRODUCTS = 2**18 - 1  # up to which OpenBLAS wakes no threads
 _TRIED = 16  # of the best groups, one by one, before the rest is put into order
 
 
@@ -47,7 +47,7 @@ class _Groups:
             fewest = several == several.min()
             self._numbers, self._has = self._numbers[fewest], self._has[fewest]
         rates = np.array([[pairs[a][b] for b in free] for a in free], np.float64)
-        self._inside = (_product(self._has, rates) * self._has).sum(axis=1) / 2
+        self._inside = (product(self._has, rates) * self._has).sum(axis=1) / 2
         self._memory = self._has @ np.array([kinds[a][1] for a in free], np.float64)
         self._left = self._inside - self._has @ rates.sum(axis=1)  # less what all free cards have: the same for all
 
@@ -77,7 +77,7 @@ class _Groups:
         cards = bits(part)
         edges = np.array([[near[a] >> b & 1 for b in cards] for a in cards], np.float64)
         has = self._has[which][:, places]
-        return which[((_product(has, edges) >= 2) | (has == 0)).all(axis=1)]
+        return which[((product(has, edges) >= 2) | (has == 0)).all(axis=1)]
 
     def _group(self, n: int) -> Positions:
         return tuple(a for a, has in zip(self._free, self._has[n], strict=True) if has)
@@ -95,11 +95,12 @@ def _every(cards: int, count: int) -> tuple[Numbers, Floats]:
     return numbers, (numbers[:, None] >> np.arange(cards - 1, -1, -1) & 1).astype(np.float64)
 
 
-def _product(rows: Floats, matrix: Floats) -> Floats:
+def product(rows: Floats, matrix: Floats) -> Floats:
     """``rows @ matrix``, in pieces: for a larger one OpenBLAS wakes its threads, which cost 3 ms and bring nothing."""
-    if len(rows) <= _PIECE:
+    piece = max(1, _PRODUCTS // matrix.size)
+    if len(rows) <= piece:
         return rows @ matrix
-    return np.concatenate([rows[n : n + _PIECE] @ matrix for n in range(0, len(rows), _PIECE)])
+    return np.concatenate([rows[n : n + piece] @ matrix for n in range(0, len(rows), piece)])
 
 
 def _models(has: Floats, models: Sequence[str]) -> Numbers:

@@ -4,11 +4,18 @@ from fractile.model.placement import Placement
 from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.policy.cards import DEFAULT, choose
-from fractile.policy.reasons import explain
+from fractile.policy.effort import Effort
+from fractile.policy.reasons import explain, too_hard
 from fractile.policy.state import NodeState
 
 
-def plan(request: PodRequest, state: NodeState, policy: str = DEFAULT) -> Placement | Refusal:
+def plan(
+    request: PodRequest, state: NodeState, policy: str = DEFAULT, effort: Effort | None = None
+) -> Placement | Refusal:
     """Where every container of the pod would run on this node now, or the reason why it cannot."""
-    chosen = choose(request, state, policy)
-    return explain(request, state) if chosen is None else Placement(state.node, chosen)
+    effort = effort or Effort()
+    before = effort.given_up
+    chosen = choose(request, state, policy, effort)
+    if chosen is not None:
+        return Placement(state.node, chosen)
+    return too_hard(request) if effort.given_up > before else explain(request, state, effort)

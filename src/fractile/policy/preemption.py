@@ -77,11 +77,18 @@ def dearest(candidates: Sequence[Candidate], fits: Fits) -> Level | None:
 
 
 def fewest(
-    candidates: Iterable[Candidate], fits: Fits, *, cards: int = 1, looks: int = LOOKS
+    candidates: Iterable[Candidate],
+    fits: Fits,
+    *,
+    cards: int = 1,
+    looks: int = LOOKS,
+    over: Callable[[], bool] = lambda: False,
 ) -> tuple[Candidate, ...] | None:
-    """The cheapest set without which the pod fits, the most important first; None when all of them are not enough.
+    """The cheapest set without which the pod fits, the most important first; None when all of them are not enough, or
+    when that could not be found out.
 
     ``fits`` says whether it does without these pods; the more leave, the sooner. ``cards``: how many the pod needs.
+    ``over``: from when on ``fits`` cannot be asked any more.
     """
     if fits(frozenset()):
         return ()
@@ -89,14 +96,13 @@ def fewest(
     pool = _pool(order, fits)
     if pool is None:
         return None
-    search = _Search(fits, looks)
+    search = _Search(fits, looks, over)
     for group in _groups(pool, cards):
         mine = [c for c in pool if any(charge.card in group for charge in c.charges)]
         search.look_among(mine)
     if search.best is None:
         search.look_among(pool)
-    assert search.best is not None, "the pool suffices"
-    return tuple(reversed(search.best))
+    return None if search.best is None else tuple(reversed(search.best))
 
 
 def _pool(order: Sequence[Candidate], fits: Fits) -> list[Candidate] | None:
@@ -125,8 +131,9 @@ def _groups(pool: Sequence[Candidate], cards: int) -> list[frozenset[CardUUID]]:
 class _Search:
     """The cheapest set of several searches; ``looks`` are left to all of them together."""
 
-    def __init__(self, fits: Fits, looks: int) -> None:
+    def __init__(self, fits: Fits, looks: int, over: Callable[[], bool]) -> None:
         self._fits = fits
+        self._over = over
         self._looks = looks
         self.best: list[Candidate] | None = None  # the least important first
         self._cost: Cost = (0, 0, 0, 0)
@@ -157,7 +164,7 @@ class _Search:
 
     def _take_or_leave(self, pool: Sequence[Candidate], at: int, taken: list[Candidate]) -> None:
         """``taken`` do not suffice, with all from ``at`` on they do."""
-        while at < len(pool) and self._looks > 0:
+        while at < len(pool) and self._looks > 0 and not self._over():
             # Whoever comes later costs no less than this one.
             if self.best is not None and cost_of([*taken, pool[at]]) >= self._cost:
                 return

@@ -10,8 +10,8 @@ Quotas are about GPUs; other devices are limited by their classes, with Kubernet
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -20,6 +20,7 @@ from fractile.model.quota import EVERY, Limit, NamespaceQuota, Place, Quota
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import WHOLE, MiB
+from fractile.policy.effort import Effort
 from fractile.policy.parts import card_numbers, parts_of, peak
 from fractile.policy.plan import plan
 from fractile.policy.state import CardState, NodeState
@@ -28,7 +29,6 @@ _NAMED = 5  # models in a sentence
 
 Model = tuple[str, str]  # the name on the node's label, "" for none; and what the driver calls it
 Percents = Mapping[Model, int]  # of a card
-Planner = Callable[[PodRequest, NodeState], Placement | Refusal]
 
 
 class Kind(msgspec.Struct, frozen=True, order=True):
@@ -101,9 +101,10 @@ def allowance(
 
 
 def plan_within(
-    request: PodRequest, state: NodeState, place: Place, left: Allowance | None, planner: Planner = plan
+    request: PodRequest, state: NodeState, place: Place, left: Allowance | None, effort: Effort | None = None
 ) -> Placement | Refusal:
     """Where the pod would run on this node within the quota, or the reason why it cannot."""
+    planner = partial(plan, effort=effort or Effort())
     if left is None:
         return planner(request, state)
     barred = left.bars(place)
@@ -126,8 +127,10 @@ def plan_within(
     return chosen if isinstance(chosen, Refusal) else _refusal(_why(request, state, place, left, chosen))
 
 
-def fits_within(request: PodRequest, state: NodeState, place: Place, left: Allowance) -> bool:
-    return isinstance(plan_within(request, state, place, left), Placement)
+def fits_within(
+    request: PodRequest, state: NodeState, place: Place, left: Allowance, effort: Effort | None = None
+) -> bool:
+    return isinstance(plan_within(request, state, place, left, effort), Placement)
 
 
 def passed(quota: Quota, namespace: str, held: Percents, more: Percents) -> Refusal | None:

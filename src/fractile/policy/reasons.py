@@ -12,6 +12,7 @@ from fractile.model.units import MiB
 from fractile.model.words import listed
 from fractile.policy import cards as choice
 from fractile.policy import others
+from fractile.policy.effort import Effort
 from fractile.policy.parts import Part, card_numbers, parts_of, peak
 from fractile.policy.state import CardState, NodeState, cores_fit, emptied, lifted
 
@@ -23,40 +24,60 @@ def no_cards() -> Refusal:
     return Refusal(Code.NO_CARDS, "no usable cards reported by the node's fractile agent")
 
 
-def explain(request: PodRequest, state: NodeState) -> Refusal:
-    """The refusal for a pod that does not fit: one that waiting can cure, or one that this node can never cure."""
+def too_hard(request: PodRequest) -> Refusal:
+    """The refusal when the search was given up. Waiting may help: the next try may begin where this one ended."""
+    count = len(request.containers)
+    return Refusal(
+        Code.NO_ROOM,
+        f"no way to share out its {count} containers among the cards was found in the time allowed for one pod",
+    )
+
+
+def explain(request: PodRequest, state: NodeState, effort: Effort | None = None) -> Refusal:
+    """The refusal for a pod that does not fit: one that waiting can cure, or one that this node can never cure; or one
+    for a pod of which ``effort`` could not find out."""
+    effort = effort or Effort()
+    parts = sum(c.request.count for c in request.containers) if len(request.containers) > 1 else 0
+    if not effort.spend(parts * (1 + len(state.cards) // 8)):
+        return too_hard(request)
     if not others.mixed(request):
-        return _explain(request, state)
+        return _explain(request, state, effort)
     gpus = others.of_gpus(request)
-    if gpus.containers and not choice.fits(gpus, state):
-        return _explain(gpus, state)
-    return _explain_others(others.of_others(request), others.others_of(state))
+    if gpus.containers and not choice.fits(gpus, state, effort):
+        return _explain(gpus, state, effort)
+    return _explain_others(others.of_others(request), others.others_of(state), effort)
 
 
-def _explain_others(request: PodRequest, state: NodeState) -> Refusal:
+def _explain_others(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
     if not state.cards:
         return others.no_devices()
     for asked in request.containers:
         none = others.none_of_class(asked, state.cards)
         if none is not None:
             return none
-    ever = not choice.fits(request, emptied(state))
+    before = effort.given_up
+    ever = not choice.fits(request, emptied(state), effort)
+    if effort.given_up > before:
+        return too_hard(request)
     code = Code.TOO_LARGE if ever else Code.NO_ROOM
     return Refusal(code, others.too_few(request, state.cards, ever=ever))
 
 
-def _explain(request: PodRequest, state: NodeState) -> Refusal:
+def _explain(request: PodRequest, state: NodeState, effort: Effort) -> Refusal:
     if not state.cards:
         return no_cards()
     barred = next((c for c in request.containers if not _admitted(c.request.selector, state.cards)), None)
     if barred is not None:
         return Refusal(Code.NO_SUCH_CARD, _none_admitted(barred.request, state.cards))
     empty = emptied(state)
-    forbidden = _forbidden(request, state, empty)
+    before = effort.given_up
+    forbidden = _forbidden(request, state, empty, effort)
+    if forbidden is None and state != empty and choice.fits(request, empty, effort):
+        return Refusal(Code.NO_ROOM, _sentence(request, state.cards))
+    if effort.given_up > before:
+        return too_hard(request)
     if forbidden is not None:
         return forbidden
-    if state != empty and choice.fits(request, empty):
-        return Refusal(Code.NO_ROOM, _sentence(request, state.cards))
     return Refusal(Code.TOO_LARGE, _sentence(request, empty.cards, ever=True))
 
 
@@ -78,13 +99,13 @@ def _sentence(request: PodRequest, cards: Sequence[CardState], *, ever: bool = F
 # ── rules about how cards may be cut ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _forbidden(request: PodRequest, state: NodeState, empty: NodeState) -> Refusal | None:
+def _forbidden(request: PodRequest, state: NodeState, empty: NodeState, effort: Effort) -> Refusal | None:
     """The refusal when rules alone stand against the pod: of sizes for good, of numbers of slices for now."""
     if all(c.rule == FREE for c in state.cards):
         return None
-    if not choice.fits(request, empty) and choice.fits(request, lifted(empty)):
+    if not choice.fits(request, empty, effort) and choice.fits(request, lifted(empty), effort):
         return Refusal(Code.TOO_LARGE, _sizes(request, state.cards))
-    if choice.fits(request, lifted(state)):
+    if choice.fits(request, lifted(state), effort):
         full = [c for c in state.cards if not c.rule.has_place(c.slices, 1)]
         held = _list(full or state.cards, lambda c: f"card {c.index}: {c.slices} of {c.rule.max_slices}")
         return Refusal(Code.NO_ROOM, f"cards that have room take no more slices ({held})")
@@ -176,7 +197,7 @@ def _several(containers: Sequence[ContainerRequest], cards: Sequence[CardState],
     there = "the cards here have" if ever else "free per card:"
     said = f"{_memories(containers)} asked, {there} {_list(cards, lambda c: str(c.free_memory))} MiB"
     if any(c.request.cores for c in containers):
-        shares = " + ".join(str(c.request.cores) for c in containers)
+        shares = _sum([str(c.request.cores) for c in containers])
         said += f", and {shares} % of the cores, {there} {_list(cards, lambda c: str(_cores(c)))} %"
     return said
 
@@ -250,8 +271,13 @@ def _memory(containers: Sequence[ContainerRequest]) -> str:
 
 def _memories(containers: Sequence[ContainerRequest]) -> str:
     if any(c.request.memory_percent for c in containers):
-        return " + ".join(_memory([c]) for c in containers)
-    return " + ".join(str(c.request.memory) for c in containers) + " MiB"
+        return _sum([_memory([c]) for c in containers])
+    return _sum([str(c.request.memory) for c in containers]) + " MiB"
+
+
+def _sum(amounts: Sequence[str]) -> str:
+    more = [f"{len(amounts) - _LISTED} more"] if len(amounts) > _LISTED else []
+    return " + ".join([*amounts[:_LISTED], *more])
 
 
 def _amounts(container: ContainerRequest) -> str:

@@ -7,7 +7,7 @@
   4. what it leaves: the largest sum over pairs of the cards that stay free;
   5. the lowest indexes.
 Cards that can be exchanged without any change count as one kind, so a machine behind one switch has one group to look
-at, not thousands. Above ``_EXACT`` groups, which 16 cards never have, each group is grown from one card.
+at, not thousands. On machines of more than 16 cards whose groups are many, one is grown from each card (``wide``).
 
 ``fragment`` goes down the tree of branches (cards that reach each other at some rate, from the slowest rate up) into
 the branch that is broken up most, and keeps whole branches whole. Positions are those of the matrix; all results are
@@ -16,13 +16,15 @@ in ascending order. The searches are remembered: clusters have few kinds of node
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import comb, prod
 
-from fractile.policy import groups
+from fractile.policy import groups, wide
 from fractile.policy.bandwidth import Matrix, Rings, at_least, bits, parts, total
 
 _EXACT = 20_000  # groups that are compared; 8 of 16 cards are 12,870
+_SETS = 12  # of cards that are alike, on a wider machine ...
+_FEW = 4096  # ... and groups that differ, up to which all are compared there
 _MANY = 200  # groups from which on they are compared all at once, which costs half a millisecond to begin with
 _MANY_KINDS = 1000  # the same where cards can change places: then all groups are many more than those that differ
 _WIDEST = 16  # cards that are compared so: there are 2^16 sets of them
@@ -36,13 +38,14 @@ def closest(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positio
     """The best-connected ``count`` of the free cards, at least as many."""
     if count >= len(free):
         return free
+    if len(free) > _WIDEST:
+        return wide.best(pairs, kinds, free, _some_groups(pairs, kinds, free, count))
     sets = _exchangeable(pairs, kinds, free)
     least = min(comb(len(free), count), prod(len(s) + 1 for s in sets))
     many = _MANY if len(sets) == len(free) else _MANY_KINDS
     if many < least <= _EXACT and count > 2 and len(free) <= _WIDEST:
         return groups.best(pairs, kinds, free, count)
-    few = least <= _EXACT
-    candidates = list(_groups(sets, count)) if few else [_grown(pairs, free, count, seed) for seed in free]
+    candidates = list(_groups(sets, count))
     models = [len({kinds[a][0] for a in group}) for group in candidates]
     fewest = min(models)
     candidates = [group for group, several in zip(candidates, models, strict=True) if several == fewest]
@@ -63,7 +66,7 @@ def fragment(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> Positi
         smallest = min(kinds[a][1] for a in free)
         able = tuple(a for a in free if kinds[a][1] == smallest)
     branch, among = tuple(range(len(pairs))), able
-    for rate in rates(pairs):
+    for rate in parting(pairs):
         large = [p for p in branches(pairs, branch, rate) if len(_of(p, able)) >= count]
         if not large:
             break
@@ -99,12 +102,35 @@ class _Order:
         return -inside, sum(self._kinds[a][1] for a in group), -left, group
 
 
+def parting(pairs: Matrix) -> list[int]:
+    """The rates at which cards part that reach each other at the rate before, directly or through others: those above
+    the rates of a tree that joins all by the fastest ways (Prim, 1957). A tree of 128 cards has 127 of them at most."""
+    every = rates(pairs)
+    joined = list(pairs[0]) if pairs else []
+    outside = set(range(1, len(pairs)))
+    ways: set[int] = set()
+    while outside:
+        nearest = max(outside, key=joined.__getitem__)
+        outside.remove(nearest)
+        ways.add(joined[nearest])
+        joined = list(map(max, joined, pairs[nearest]))
+    return [rate for before, rate in pairwise([-1, *every]) if before in ways or before == -1]
+
+
+def _some_groups(pairs: Matrix, kinds: Kinds, free: Positions, count: int) -> list[Positions]:
+    """All groups that differ, where they are few; else one around each card."""
+    sets = _exchangeable(pairs, kinds, free, most=_SETS)
+    differ = prod(len(s) + 1 for s in sets)
+    return list(_groups(sets, count)) if sets and differ <= _FEW else wide.grown(pairs, free, count)
+
+
 def _of(branch: Positions, among: Positions) -> Positions:
     return tuple(a for a in branch if a in among)
 
 
-def _exchangeable(pairs: Matrix, kinds: Kinds, free: Positions) -> list[Positions]:
-    """The free cards in sets of which any two can change places and nobody would see a difference."""
+def _exchangeable(pairs: Matrix, kinds: Kinds, free: Positions, *, most: int = _WIDEST) -> list[Positions]:
+    """The free cards in sets of which any two can change places and nobody would see a difference; none where there are
+    more than so many sets."""
     sets: list[list[int]] = []
     for a in free:
         for alike in sets:
@@ -114,6 +140,8 @@ def _exchangeable(pairs: Matrix, kinds: Kinds, free: Positions) -> list[Position
                 break
         else:
             sets.append([a])
+            if len(sets) > most:
+                return []
     return [tuple(s) for s in sets]
 
 
@@ -133,12 +161,3 @@ def _groups(sets: Sequence[Positions], count: int) -> Iterator[Positions]:
                 yield sets[n][:k] + rest
 
     return (tuple(sorted(group)) for group in taken(0, count))
-
-
-def _grown(pairs: Matrix, free: Positions, count: int, seed: int) -> Positions:
-    """A group around one card: the next is always the one with the most to those that are there."""
-    group = [seed]
-    while len(group) < count:
-        others = (a for a in free if a not in group)
-        group.append(max(others, key=lambda a: (sum(pairs[a][b] for b in group), -a)))
-    return tuple(sorted(group))
