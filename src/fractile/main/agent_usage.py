@@ -17,6 +17,7 @@ from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Stock
 from fractile.agent.cgroup import places
 from fractile.agent.departed import Departed
+from fractile.agent.ending import Ender
 from fractile.agent.http import Address, Handler, HttpServer
 from fractile.agent.journal import Journal
 from fractile.agent.leases import Leases
@@ -142,8 +143,9 @@ def usage_loops(
     is told whose processes the driver shows. ``more``: pages beside its own."""
     log.info("outside ledger policy=%s grace=%g audited=%s", options.policy, options.grace, options.meter is not None)
     spared = Spared(client, stock.catalog.resources, kubelet.record)
-    owners = Owners(client, pods, around=_around())
-    audit = Audit(client, events, owners, spared, policy=options.policy, grace=options.grace)
+    around = _around()
+    owners = Owners(client, pods, around=around)
+    audit = Audit(client, events, owners, spared, Ender(around=around), policy=options.policy, grace=options.grace)
     sight = Sight(state) if options.enforced else None
     usage = Usage(
         Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced, sight=sight),
