@@ -9,7 +9,6 @@ there.
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -25,7 +24,6 @@ KILLED = "GPUOutsideLedgerKilled"
 NOT_KILLED = "GPUOutsideLedgerNotKilled"
 
 Outcome = Literal["killed", "failed"]
-OUTCOMES: tuple[Outcome, ...] = ("killed", "failed")
 
 _BETWEEN = 60.0  # seconds from one pod to the next
 _KEPT = 600.0  # since the pod was last asked about
@@ -53,7 +51,7 @@ class Overdue:
         self._clock = clock
         self._pods: dict[str, _Evicted] = {}  # by UID
         self._next = 0.0
-        self.kills: Counter[Outcome] = Counter()
+        self.kills: dict[str, int] = {}
 
     def evicted(self, owner: Owner) -> None:
         """The time of the pod begins, if it has not begun yet."""
@@ -89,7 +87,8 @@ class Overdue:
             outcome = await asyncio.to_thread(self._ender.end, process, uid)
             if outcome is None:
                 continue
-            self.kills["failed" if outcome else "killed"] += 1
+            result: Outcome = "failed" if outcome else "killed"
+            self.kills[result] = self.kills.get(result, 0) + 1
             self._tell(known, process, card, outcome)
             refused = refused or outcome
         return not refused
