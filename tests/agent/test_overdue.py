@@ -90,8 +90,21 @@ async def test_the_process_and_the_rest_of_its_container_end_and_nothing_else(tm
 async def test_inside_a_pod_in_which_the_agent_runs_too_the_inner_pod_is_meant(tmp_path: Path) -> None:
     outer = f"/kubepods/pod{OTHER}/{SECOND}"
     async with running(tmp_path, outer + inside(), outer + inside(container=SECOND), outer) as (found, *others):
-        assert Ender(proc=tmp_path, around=[PodUID(OTHER)]).end(found, UID) == ENDED
+        assert Ender(proc=tmp_path, around=[Place(PodUID(OTHER), SECOND)]).end(found, UID) == ENDED
         assert await ended(found)
+        assert all(map(lives, others))
+
+
+async def test_where_kubelet_makes_no_cgroups_for_pods_the_id_of_the_container_counts(tmp_path: Path) -> None:
+    around = "e" * 64
+    ender = Ender(proc=tmp_path, around=[Place(container_id=around)])
+    where = (f"/{around}/{ID}", f"/{around}/{ID}/own", f"/{around}/{SECOND}", f"/{around}", f"/{around}/{SECOND}/{ID}")
+    async with running(tmp_path, *where) as (found, beside, *others):
+        assert "does not say" in (ender.end(found, UID) or "")
+        assert "does not say" in (ender.end(others[-1], UID, {ID}) or "")
+        assert ender.end(found, UID, {ID}) == ENDED
+        assert await ended(found)
+        assert await ended(beside)
         assert all(map(lives, others))
 
 
@@ -245,13 +258,12 @@ async def test_no_more_than_one_pod_in_a_minute_is_ended() -> None:
 
 
 async def test_who_cannot_be_ended_is_named_once_and_tried_again() -> None:
-    """Where kubelet makes no cgroups for pods, none says in which pod a process is."""
-    async with folder() as proc, world("evict", proc=proc) as w:
-        w.pod("miner", container_id=ID, metadata={"finalizers": ["example.com/kept"]})
-        async with running(proc, f"/{ID}") as (process,):
-            found = Finding("no-slice", CARD, process, None, 300 * MIB)
+    """A security module of the node may forbid it, or the agent has no capability: here its process is elsewhere."""
+    async with folder() as proc, world("evict-all", proc=proc) as w:
+        pod = w.pod("greedy", metadata={"finalizers": ["example.com/kept"]})
+        async with running(proc, inside(OTHER)) as (process,):
+            found = msgspec.structs.replace(over(pod), holders=(process,))
             await w.seen_twice(found)
-            assert w.audit.evictions == 1
             w.time += TIME
             for _ in range(3):
                 await w.seen_twice(found)
@@ -260,6 +272,17 @@ async def test_who_cannot_be_ended_is_named_once_and_tried_again() -> None:
             ((_, _, message),) = [told for told in w.told() if told[0] == NOT_KILLED]
             assert message.endswith("its cgroup does not say that it runs in that pod; end it on the node")
             assert w.audit.overdue.kills == {"failed": 3}
+
+
+async def test_the_container_is_known_by_its_id_where_kubelet_makes_no_cgroups_for_pods() -> None:
+    async with folder() as proc, world("evict", proc=proc) as w:
+        w.pod("miner", container_id=ID, metadata={"finalizers": ["example.com/kept"]})
+        async with running(proc, f"/{ID}") as (process,):
+            found = Finding("no-slice", CARD, process, None, 300 * MIB)
+            await w.seen_twice(found)
+            w.time += TIME
+            await w.seen_twice(found)
+            assert await ended(process)
 
 
 async def test_the_processes_of_a_container_that_holds_too_much_are_ended_together() -> None:

@@ -99,6 +99,6 @@ def test_what_the_tenants_own_grace_period_keeps_running_after_the_eviction_is_e
 def test_the_node_says_how_its_runtime_hands_out_cards(cluster: LocalCluster) -> None:
     cluster.up()
     found = cluster.kubectl("get", "events", "-A", "--field-selector", f"reason={REASON}", "-o", "jsonpath={..message}")
-    assert "container runtime containerd" in found
+    assert "container runtime is containerd" in found
     assert b'fractile_container_runtime_info{node="' in get(cluster, "/metrics")
     assert b'runtime="containerd"' in get(cluster, "/metrics")

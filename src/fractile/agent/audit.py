@@ -318,11 +318,11 @@ class Audit:
         except (ApiError, Unreachable, WireError, TimeoutError) as e:
             case.evicted = isinstance(e, ApiError) and e.code in (404, 409)  # gone, or another pod by now
             if case.evicted and case.evictable:  # by force, after it was told; its processes are still there
-                self.overdue.evicted(owner)
+                self.overdue.evicted(owner, self._owners.containers(owner.uid))
             log.warning("not evicted pod=%s/%s reason=%s", owner.namespace, owner.pod, e or "no answer")
             return
         case.evicted = True
-        self.overdue.evicted(owner)
+        self.overdue.evicted(owner, self._owners.containers(owner.uid))
         self._next_eviction = self._clock() + _BETWEEN
         self.evictions += 1
         log.warning("evicted pod=%s/%s kind=%s", owner.namespace, owner.pod, case.finding.kind)

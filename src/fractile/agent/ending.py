@@ -2,7 +2,8 @@
 
 A pid says little: the process may have ended, and another one may have its number. So it is held by a descriptor first,
 and then looked at again: the start time must be that of the process that was found, and its cgroup must say that the
-outermost pod in which it runs is the one that was evicted. The others are those that the kernel shows in the same
+outermost pod in which it runs is the one that was evicted, or, where kubelet makes no cgroups for pods, that the
+outermost container is one of it. The others are those that the kernel shows in the same
 container at that moment, each held and looked at likewise: else the program that started it would start it once more.
 Failure rule: who cannot be ended is left, and the reason says so.
 """
@@ -15,7 +16,6 @@ from pathlib import Path
 
 from fractile.agent.cgroup import Place, places
 from fractile.agent.procfs import Process, started
-from fractile.model.units import PodUID
 
 ENDED = ""
 
@@ -24,17 +24,18 @@ _RIGHT = "the agent has no right to (CAP_KILL, or a security module of the node 
 
 
 class Ender:
-    """``around``: the pods in which the agent itself runs, which are not meant."""
+    """``around``: the pods and containers in which the agent itself runs, which are not meant."""
 
-    def __init__(self, *, around: Collection[PodUID] = (), proc: Path = Path("/proc")) -> None:
-        self._around = around
+    def __init__(self, *, around: Collection[Place] = (), proc: Path = Path("/proc")) -> None:
+        self._pods = frozenset(place.pod_uid for place in around if place.pod_uid)
+        self._containers = frozenset(place.container_id for place in around if not place.pod_uid)
         self._proc = proc
 
-    def end(self, process: Process, pod_uid: str) -> str | None:
-        """ENDED; None: it is no longer that process; else why it runs on, the rest of a sentence that begins with
-        the agent's inability."""
+    def end(self, process: Process, pod_uid: str, containers: Collection[str] = ()) -> str | None:
+        """``containers``: the ids of the pod's, as the API server has them. ENDED; None: it is no longer that process;
+        else why it runs on, the rest of a sentence that begins with the agent's inability."""
         mine = self._place(process.places)
-        if mine is None or mine.pod_uid != pod_uid:
+        if mine is None or not (mine.pod_uid == pod_uid if mine.pod_uid else mine.container_id in containers):
             return "its cgroup does not say that it runs in that pod"
         try:
             descriptor = os.pidfd_open(process.pid)
@@ -83,8 +84,11 @@ class Ender:
         return False
 
     def _place(self, where: Collection[Place]) -> Place | None:
-        """The outermost that is a pod of this node: what stands further in, a container may have made."""
-        return next((p for p in where if p.pod_uid and p.pod_uid not in self._around), None)
+        """The outermost that is of this node: what stands further in, a container may have made."""
+        return next((place for place in where if not self._is_around(place)), None)
+
+    def _is_around(self, place: Place) -> bool:
+        return place.pod_uid in self._pods if place.pod_uid else place.container_id in self._containers
 
     def _pids(self) -> Iterator[int]:
         return (int(name) for name in os.listdir(self._proc) if name.isdigit())

@@ -32,9 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class _Evicted(msgspec.Struct):
-    """``due``: from when on its processes may be ended; ``ending``: they were once; ``told``: what its events said."""
+    """``containers``: their ids; ``due``: from when on its processes may be ended; ``asked``: when it was last asked
+    about; ``ending``: some were ended once; ``told``: what its events said."""
 
     owner: Owner
+    containers: frozenset[str]
     due: float
     asked: float
     ending: bool = False
@@ -53,10 +55,10 @@ class Overdue:
         self._next = 0.0
         self.kills: dict[str, int] = {}
 
-    def evicted(self, owner: Owner) -> None:
-        """The time of the pod begins, if it has not begun yet."""
+    def evicted(self, owner: Owner, containers: frozenset[str]) -> None:
+        """The time of the pod begins, if it has not begun yet. ``containers``: their ids, as far as they are known."""
         now = self._clock()
-        self._pods.setdefault(owner.uid, _Evicted(owner, now + self._patience, now))
+        self._pods.setdefault(owner.uid, _Evicted(owner, containers, now + self._patience, now))
 
     def owner(self, uid: str) -> Owner | None:
         """The pod with this UID, if it was evicted."""
@@ -84,7 +86,7 @@ class Overdue:
             known.ending, self._next = True, self._clock() + _BETWEEN
         refused = ""
         for process in processes:
-            outcome = await asyncio.to_thread(self._ender.end, process, uid)
+            outcome = await asyncio.to_thread(self._ender.end, process, uid, known.containers)
             if outcome is None:
                 continue
             result: Outcome = "failed" if outcome else "killed"
