@@ -315,3 +315,29 @@ async def test_only_findings_of_processes_that_surely_account_for_nothing_say_wh
         assert (made.kind, made.beyond) == (kind if known else "not-in-ledger", 5)
         assert made.unseen == (library.PRELOADED if found else "")
         assert made.containers == (frozenset({"main"}) if found and not known else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("region", "held", "kind"),
+    [
+        pytest.param(ledger(0), 5, "no-library", id="a region that does not know it"),
+        pytest.param(Unreadable("leased"), 5, "no-library", id="a region that cannot be read"),
+        pytest.param(ledger(0), None, "no-library", id="a driver that does not say what it holds"),
+        pytest.param(ledger(0), 0, "not-in-ledger", id="who holds nothing"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_has_not_loaded_the_library_says_so_whatever_its_region_says(
+    tmp_path: Path, region: Counters | Unreadable, held: int | None, kind: Kind, known: bool
+) -> None:
+    """``known``: it sees the directory of its slice."""
+    state, token, version = armed(tmp_path)
+    own = Granted(TOKEN, token, 0.0, granted().limits)
+    async with process(tmp_path, token, version, AROUND) as seen:
+        one = msgspec.structs.replace(seen, places=(Place(POD, ID),))
+        proc = Path("/proc") if known else played(tmp_path / "proc", (one.pid,))
+        direct = Finding("not-in-ledger", A, one, own if known else None, held)
+        (made,) = Sight(state, proc=proc).judged(Attributed({}, (direct,)), [own], {TOKEN: (region,)}).findings
+        found = kind == "no-library"
+        assert (made.kind, made.unseen) == (kind if known else "not-in-ledger", "")
+        assert made.containers == (frozenset({"main"}) if found and not known else frozenset())
