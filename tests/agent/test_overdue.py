@@ -40,6 +40,7 @@ async def running(proc: Path, *paths: str, user: int | None = None) -> AsyncGene
             assert one.stdout is not None
             await asyncio.wait_for(one.stdout.readline(), 10)
             play(proc, one.pid, path)
+        (proc / "self").symlink_to(str(os.getpid()))
         found = ProcFs(proc).look([c.pid for c in children])
         yield [msgspec.structs.replace(found[c.pid], command="miner") for c in children]
     finally:
@@ -136,12 +137,21 @@ async def test_who_does_not_run_in_the_pod_that_was_evicted_lives(tmp_path: Path
         assert lives(one)
 
 
+async def test_an_agent_in_a_pid_namespace_of_its_own_ends_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, inside()) as (one,):
+        (tmp_path / "self").unlink()
+        (tmp_path / "self").symlink_to(str(os.getpid() + 1))
+        assert "hostPID" in (Ender(proc=tmp_path).end(one, UID) or "")
+        assert lives(one)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
 async def test_without_the_right_the_reason_names_the_capability(tmp_path: Path) -> None:
     """An agent of its own program, which has given the capability away."""
     program = (
-        "import sys; from pathlib import Path; from fractile.agent.ending import Ender; "
+        "import os, sys; from pathlib import Path; from fractile.agent.ending import Ender; "
         "from fractile.agent.procfs import ProcFs; proc = Path(sys.argv[1]); pid = int(sys.argv[2]); "
+        "(proc / 'self').unlink(); (proc / 'self').symlink_to(str(os.getpid())); "
         "print(Ender(proc=proc).end(ProcFs(proc).look([pid])[pid], sys.argv[3]))"
     )
     async with running(tmp_path, inside(), user=65534) as (one,):

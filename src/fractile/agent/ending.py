@@ -20,7 +20,8 @@ from fractile.agent.procfs import Process, started
 ENDED = ""
 
 _ROUNDS = 8  # a program may start others meanwhile
-_RIGHT = "the agent has no right to (CAP_KILL, or a security module of the node refuses it)"
+_ELSEWHERE = "it does not run among the node's processes (hostPID)"
+_RIGHT = "it has no right to (CAP_KILL, or a security module of the node refuses it)"
 
 
 class Ender:
@@ -37,6 +38,8 @@ class Ender:
         mine = self._place(process.places)
         if mine is None or not (mine.pod_uid == pod_uid if mine.pod_uid else mine.container_id in containers):
             return "its cgroup does not say that it runs in that pod"
+        if not self._sees_the_node():
+            return _ELSEWHERE
         try:
             descriptor = os.pidfd_open(process.pid)
         except OSError as e:
@@ -54,6 +57,13 @@ class Ender:
         if mine.container_id:
             self._end_container(mine)
         return ENDED
+
+    def _sees_the_node(self) -> bool:
+        """Whether the pids of /proc are those that system calls of ours mean."""
+        try:
+            return os.readlink(self._proc / "self") == str(os.getpid())
+        except OSError:
+            return False
 
     def _is(self, process: Process, mine: Place) -> bool:
         """Asked while its descriptor is held, so that the signal reaches the one that was looked at."""
