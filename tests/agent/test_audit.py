@@ -17,6 +17,7 @@ from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.audit import EVICTED, REASON, Audit, Policy
 from fractile.agent.books import Kubelet
 from fractile.agent.cgroup import Place
+from fractile.agent.ending import Ender
 from fractile.agent.lasting import Lasting
 from fractile.agent.outside import Finding
 from fractile.agent.owners import Owner, Owners
@@ -32,6 +33,7 @@ from fractile.model.units import CardUUID, ContainerName, MemoryUnit, NodeName, 
 from fractile.region import directory
 from fractile.wire import kubelet_checkpoint
 from fractile.wire.kubelet_checkpoint import Recorded
+from fractile.wire.node_usage import Kind
 from fractile.wire.objects import Pod
 from fractile.wire.placement import ANNOTATION
 from tests.agent.test_outside import granted
@@ -87,7 +89,9 @@ async def folder() -> AsyncGenerator[Path]:
 
 
 @asynccontextmanager
-async def world(policy: Policy = "warn", grace: float = 0.0, around: tuple[str, ...] = ()) -> AsyncGenerator[World]:
+async def world(
+    policy: Policy = "warn", grace: float = 0.0, around: tuple[str, ...] = (), proc: Path = Path("/proc")
+) -> AsyncGenerator[World]:
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client, folder() as made_for:
         for name in ("ns", SYSTEM):
             server.create(paths.namespaces(), {"metadata": {"name": name}})
@@ -103,7 +107,8 @@ async def world(policy: Policy = "warn", grace: float = 0.0, around: tuple[str, 
         owners = Owners(client, pods, around=[PodUID(uid) for uid in around], clock=clock)
         checkpoint = made_for / kubelet_checkpoint.FILE_NAME
         judge = Spared(client, SERVED, Kubelet(made_for / "none.sock", checkpoint).record)
-        audit = Audit(client, events, owners, judge, policy=policy, grace=grace, clock=clock, now=lambda: 5.0)
+        ender = Ender(proc=proc)
+        audit = Audit(client, events, owners, judge, ender, policy=policy, grace=grace, clock=clock, now=lambda: 5.0)
         made = World(server, audit, events, pods, checkpoint)
         try:
             yield made
@@ -683,7 +688,7 @@ async def test_a_pod_that_is_gone_while_its_processes_use_a_card_is_said_of_the_
         uid = w.pod("undead").metadata.uid if known else GONE
         found = [stranger(100, uid=uid), stranger(101, uid=uid)]
         await w.seen_twice(*found)
-        assert [reason for reason, _, _ in w.told()] == ([REASON] * 2 if known else [])
+        assert [reason for reason, _, _ in w.told()] == ([REASON] if known else [])
         if known:
             w.pods.gone(Gone("ns", "undead", uid))
             w.server.delete(paths.pod("ns", "undead"))
@@ -825,6 +830,63 @@ async def test_processes_that_run_at_the_same_time_use_up_the_grace_time_once_an
         w.time += 10
         await w.seen_twice(miner(pod, 99))
         assert w.audit.evictions == 1
+
+
+async def test_processes_that_relieve_each_other_within_a_second_are_one_use_of_the_card() -> None:
+    """No look shows one that the look before has shown."""
+    async with world("evict", grace=60.0) as w:
+        pod = w.pod("miner", container_id=ID)
+        for second in range(60):
+            w.audit.observe([stranger(100 + second, uid=pod.metadata.uid, container_id=ID)])
+            await w.act()
+            assert w.audit.evictions == 0, second
+            assert [(o.pod, o.container) for o in w.audit.outside] == [("miner", "main")] * (second > 0)
+            w.time += 1
+        assert w.audit.found == {"no-slice": 1}
+        ((_, _, message),) = w.told()
+        assert message.endswith("; the pod is evicted if that lasts for 60 s")
+        w.audit.observe([stranger(200, uid=pod.metadata.uid, container_id=ID)])
+        await w.act()
+        assert w.audit.evictions == 1
+
+
+async def test_processes_that_relieve_each_other_with_pauses_use_up_the_time_in_which_they_are_there() -> None:
+    async with world("evict", grace=60.0) as w:
+        pod = w.pod("miner")
+        for turn in range(7):  # of 10 s each
+            for second in range(10):
+                w.audit.observe([stranger(100 + 20 * turn + second, uid=pod.metadata.uid)])
+                await w.act()
+                assert w.audit.evictions == (turn == 6 and second > 0), (turn, second)
+                w.time += 1
+            w.audit.observe([])
+            w.time += 30
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [("not-in-ledger", {}), ("no-library", {"no-library": 1}), ("no-slice", {"no-slice": 1})]
+)
+async def test_what_one_look_alone_does_not_show_for_certain_each_process_confirms_for_itself(
+    kind: Kind, found: dict[str, int]
+) -> None:
+    """Of a container with many short programs the region is read while one has begun or just ended."""
+    async with world("evict-all") as w:
+        pod = w.pod("busy")
+        for number in range(10):
+            one = stranger(100 + number, uid=pod.metadata.uid)
+            w.audit.observe([msgspec.structs.replace(one, kind=kind, granted=over(pod).granted)])
+        assert w.audit.found == found
+
+
+@pytest.mark.parametrize("other", ["pod", "card"])
+async def test_processes_of_two_pods_or_on_two_cards_confirm_nothing_of_each_other(other: str) -> None:
+    async with world("evict") as w:
+        uids = [w.pod(name).metadata.uid for name in ("a", "b")]
+        for number in range(10):
+            found = stranger(100 + number, uid=uids[number % 2 if other == "pod" else 0])
+            card = CardUUID(f"GPU-{number % 2}") if other == "card" else CARD
+            w.audit.observe([msgspec.structs.replace(found, card=card)])
+        assert w.audit.found == {}
 
 
 async def test_who_asks_for_what_this_node_serves_and_uses_another_card_is_evicted() -> None:

@@ -9,6 +9,7 @@ from fractile.agent.audit import Audit
 from fractile.agent.beyond import BeyondWriter
 from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Catalog, Stock
+from fractile.agent.ending import Ender
 from fractile.agent.http import Request
 from fractile.agent.journal import Journal
 from fractile.agent.look import Eye
@@ -44,7 +45,7 @@ async def usage(tmp_path: Path) -> AsyncGenerator[Usage]:
             Eye(Slices(journal), None, ProcFs(), enforced=True),
             stock=stock,
             pods=pods,
-            audit=Audit(client, events, Owners(client, pods), spared, policy="warn"),
+            audit=Audit(client, events, Owners(client, pods), spared, Ender(), policy="warn"),
             beyond=BeyondWriter(journal),
             turns=Turns(tmp_path / "arbiter.sock"),
         )

@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import platform
+import shutil
 import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +17,7 @@ from fractile.agent import library
 from fractile.agent.cgroup import Place
 from fractile.agent.outside import Attributed, Finding
 from fractile.agent.procfs import Process, ProcFs
-from fractile.agent.sight import PAGE, Ask, Sight
+from fractile.agent.sight import PAGE, UNMAPPED, Ask, Sight
 from fractile.agent.slices import Granted
 from fractile.model.units import PodUID
 from fractile.region import directory
@@ -26,6 +29,7 @@ from tests.agent.test_outside import POD, A, granted, ledger
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 
 TOKEN = "t1"
+MACHINE = platform.machine()
 UID, ID = "11111111-2222-3333-4444-555555555555", "c" * 64
 # A root of its own, as a runtime makes it: mounts of the node's files, then what the pod adds, then its program.
 START = """
@@ -45,7 +49,7 @@ mount --bind "$version/libfractile.so" "$root/usr/local/lib/fractile/libfractile
 cd "$root"; pivot_root . old; mount -t proc none /proc 2>/dev/null || true; cd /
 sh -c "umount -l /old"
 """
-END = "\nexec sh -c 'echo ready; exec cat'"
+END = "\nexec sh -c 'echo ready; read -r _'"  # not cat: it would be loading its libraries when it is looked at
 
 
 def node(tmp_path: Path) -> tuple[Path, Path, Path]:
@@ -80,12 +84,33 @@ async def process(tmp_path: Path, token: Path, version: Path, script: str) -> As
         await asyncio.wait_for(child.wait(), 10)
 
 
-def looked(state: Path, one: Process, token: Path, *, sure: bool = True, inside: tuple[int, ...] = ()) -> str:
+def armed(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A node whose library is one that the loader really loads into every program."""
+    state, token, version = node(tmp_path)
+    for folder in (version, version.with_name("v2")):
+        shutil.copy(next(Path(p) for p in libm() if Path(p).exists()), folder / library.LIBRARY)
+        with (folder / library.LIBRARY).open("ab") as file:
+            file.write(folder.name.encode())
+        (folder / library.PRELOAD).write_text(f"{library.INSIDE}\n")
+    return state, token, version
+
+
+def maps(one: Process) -> str:
+    return Path(f"/proc/{one.pid}/maps").read_text()
+
+
+def libm() -> tuple[str, ...]:
+    return tuple(f"{folder}/libm.so.6" for folder in (*library.DRIVER_FOLDERS, "/lib64", f"/lib/{MACHINE}-linux-gnu"))
+
+
+def looked(
+    state: Path, one: Process, token: Path, *, sure: bool = True, inside: tuple[int, ...] = (), **ask: bool
+) -> str:
     """``sure`` False: by its cgroup in a container, as the processes ``inside`` are."""
     proc = Path("/proc") if sure else played(state.parent / "proc", (one.pid, *inside))
     place = Place(PodUID(UID), ID)
     asked = msgspec.structs.replace(one, places=() if sure else (place,))
-    return Sight(state, proc=proc).look([Ask(asked, (token,), sure)]).get(one.pid, "")
+    return Sight(state, proc=proc).look([Ask(asked, (token,), sure, **ask)]).get(one.pid, "")
 
 
 def played(proc: Path, inside: tuple[int, ...]) -> Path:
@@ -93,7 +118,7 @@ def played(proc: Path, inside: tuple[int, ...]) -> Path:
     pids = {*inside, *(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in inside)}
     for pid in pids:
         (proc / str(pid)).mkdir(parents=True, exist_ok=True)
-        for name in ("stat", "root", "ns"):
+        for name in ("stat", "root", "ns", "maps", "fd"):
             if not (proc / str(pid) / name).is_symlink():
                 (proc / str(pid) / name).symlink_to(f"/proc/{pid}/{name}")
         (proc / str(pid) / "cgroup").write_text(f"0::/kubepods/pod{UID}/{ID}\n" if pid in inside else "0::/system\n")
@@ -150,6 +175,72 @@ async def test_who_does_not_is_one_by_the_path(tmp_path: Path, script: str, path
     async with process(tmp_path, token, version, script) as one:
         assert looked(state, one, token) == path
         assert looked(state, one, token, sure=False) == path  # its own forebear is no part of the container
+
+
+# A driver that is mapped, and a loader that reads another file than the one that names the library.
+DRIVER = f"cp {library.INSIDE} /own/libcuda.so.1; export LD_PRELOAD=/own/libcuda.so.1"
+LOADER = f"""
+its="$(ls /lib64/ld-linux-*.so.* /lib/ld-linux-*.so.* 2>/dev/null | head -1)"
+sed s#{library.PRELOADED}#/etc/ld.so.xreload# "$its" >/own/ld
+chmod +x /own/ld
+"""
+AROUND = f"{DRIVER}\n{LOADER}\nexec /own/ld /bin/sh -c 'echo ready; read -r _'"
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_who_has_loaded_the_library_is_no_finding(tmp_path: Path, version: str) -> None:
+    state, token, first = armed(tmp_path)
+    async with process(tmp_path, token, first.with_name(version), DRIVER) as one:
+        assert library.INSIDE in maps(one)
+        for sure in (True, False):
+            assert looked(state, one, token, sure=sure, inside=(one.pid,)) == ""
+
+
+async def test_who_sees_the_library_and_has_not_loaded_it_is_one(tmp_path: Path) -> None:
+    state, token, version = armed(tmp_path)
+    async with process(tmp_path, token, version, AROUND) as one:
+        for sure in (True, False):
+            assert looked(state, one, token, sure=sure, inside=(one.pid,)) == UNMAPPED
+            assert looked(state, one, token, sure=sure, inside=(one.pid,), paths=False) == UNMAPPED
+            assert looked(state, one, token, sure=sure, inside=(one.pid,), holds=False) == ""
+        other = msgspec.structs.replace(one, start_time=one.start_time + 1)
+        assert looked(state, other, token) == ""
+
+
+async def test_who_does_not_see_it_either_is_one_by_the_path(tmp_path: Path) -> None:
+    state, token, version = armed(tmp_path)
+    async with process(tmp_path, token, version, f"{DRIVER}\numount {library.PRELOADED}") as one:
+        assert looked(state, one, token) == library.PRELOADED
+
+
+async def test_who_has_a_library_that_is_no_longer_on_the_node_is_no_finding(tmp_path: Path) -> None:
+    """Its container was started by an older agent, and its region cannot be read."""
+    state, token, version = armed(tmp_path)
+    async with process(tmp_path, token, version, DRIVER) as one:
+        shutil.rmtree(version)
+        assert f"{library.INSIDE} (deleted)" in maps(one)
+        assert looked(state, one, token, paths=False) == ""
+
+
+async def test_the_log_names_once_who_cannot_be_looked_at(tmp_path: Path) -> None:
+    """An agent of its own program, without the right to read what other users' processes have mapped."""
+    state, token, version = armed(tmp_path)
+    program = (
+        "import logging, sys; from pathlib import Path; from fractile.agent.procfs import ProcFs; "
+        "from fractile.agent.sight import Ask, Sight; logging.basicConfig(); pid = int(sys.argv[1]); "
+        "ask = Ask(ProcFs().look([pid])[pid], (Path(sys.argv[3]),), True); sight = Sight(Path(sys.argv[2])); "
+        "print([sight.look([ask]), sight.look([ask])])"
+    )
+    async with process(tmp_path, token, version, AROUND) as one:
+        child = await asyncio.create_subprocess_exec(
+            *("setpriv", "--bounding-set", "-sys_ptrace,-perfmon,-sys_admin"),
+            *(sys.executable, "-c", program, str(one.pid), str(state), str(token)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        said, logged = await asyncio.wait_for(child.communicate(), 30)
+    assert said == b"[{}, {}]\n"
+    assert logged.count(b"not known whether it has the library") == 1
 
 
 async def test_a_nested_container_is_not_known(tmp_path: Path) -> None:
@@ -223,4 +314,30 @@ async def test_only_findings_of_processes_that_surely_account_for_nothing_say_wh
         found = kind == "no-library"
         assert (made.kind, made.beyond) == (kind if known else "not-in-ledger", 5)
         assert made.unseen == (library.PRELOADED if found else "")
+        assert made.containers == (frozenset({"main"}) if found and not known else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("region", "held", "kind"),
+    [
+        pytest.param(ledger(0), 5, "no-library", id="a region that does not know it"),
+        pytest.param(Unreadable("leased"), 5, "no-library", id="a region that cannot be read"),
+        pytest.param(ledger(0), None, "no-library", id="a driver that does not say what it holds"),
+        pytest.param(ledger(0), 0, "not-in-ledger", id="who holds nothing"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_has_not_loaded_the_library_says_so_whatever_its_region_says(
+    tmp_path: Path, region: Counters | Unreadable, held: int | None, kind: Kind, known: bool
+) -> None:
+    """``known``: it sees the directory of its slice."""
+    state, token, version = armed(tmp_path)
+    own = Granted(TOKEN, token, 0.0, granted().limits)
+    async with process(tmp_path, token, version, AROUND) as seen:
+        one = msgspec.structs.replace(seen, places=(Place(POD, ID),))
+        proc = Path("/proc") if known else played(tmp_path / "proc", (one.pid,))
+        direct = Finding("not-in-ledger", A, one, own if known else None, held)
+        (made,) = Sight(state, proc=proc).judged(Attributed({}, (direct,)), [own], {TOKEN: (region,)}).findings
+        found = kind == "no-library"
+        assert (made.kind, made.unseen) == (kind if known else "not-in-ledger", "")
         assert made.containers == (frozenset({"main"}) if found and not known else frozenset())

@@ -65,9 +65,21 @@ def test_deploy_gives_the_agent_the_same() -> None:
     assert rows(deployed) == [row for row in table(HEAD) if row[0] == "agent"]
 
 
-def test_without_file_systems_of_their_own_for_containers_the_agent_is_not_privileged() -> None:
-    (agent,) = (row for row in rows(documents({"agent": {"sharedFiles": "disk"}})) if row[0] == "agent")
-    assert agent == ("agent", "0", "no", "no", "yes", "RuntimeDefault", "DAC_OVERRIDE, SYS_PTRACE", "network, pid")
+@pytest.mark.parametrize(
+    ("policy", "capabilities"),
+    [
+        ("warn", "DAC_OVERRIDE, SYS_PTRACE"),
+        ("evict", "DAC_OVERRIDE, KILL, SYS_PTRACE"),
+        ("evict-all", "DAC_OVERRIDE, KILL, SYS_PTRACE"),
+    ],
+)
+def test_without_file_systems_of_their_own_for_containers_the_agent_is_not_privileged(
+    policy: str, capabilities: str
+) -> None:
+    """It may end processes of others only where it evicts their pods."""
+    found = documents({"agent": {"sharedFiles": "disk", "outsideLedger": policy}})
+    (agent,) = (row for row in rows(found) if row[0] == "agent")
+    assert agent == ("agent", "0", "no", "no", "yes", "RuntimeDefault", capabilities, "network, pid")
     assert agent[-2] in PAGE
 
 

@@ -1,11 +1,13 @@
 """Pods that use a card of which they hold nothing, on a real node: evicted after the grace time, unless they may."""
 
 import signal
+import time
 from collections.abc import Generator
 
 import pytest
 
 from fractile.agent.audit import EVICTED
+from fractile.agent.overdue import KILLED
 from fractile.agent.runtime import REASON
 from fractile.agent.spared import ALLOWED
 from fractile.cluster.local import LocalCluster
@@ -14,6 +16,7 @@ from tests.e2e.test_limits import meanwhile, renew_agent, wait
 from tests.e2e.test_usage import AT, events, get, of_pod, stowaway, until
 
 GRACE = 3  # seconds
+TIME = 40  # from the eviction on
 
 
 @pytest.fixture
@@ -70,9 +73,32 @@ def test_a_tenants_pod_is_evicted_and_an_operators_stays(
     assert "which this pod was not given" in events(cluster, tenants, miner)[EVICTED]
 
 
+def test_what_the_tenants_own_grace_period_keeps_running_after_the_eviction_is_ended(
+    cluster: LocalCluster, namespaces: tuple[Workload, Workload]
+) -> None:
+    """The tenant deletes the pod before the agent does, and kubelet keeps to the first grace period."""
+    tenants, _ = namespaces
+    pod = stranger(cluster, "undead")
+    pod["spec"]["terminationGracePeriodSeconds"] = 1_000_000
+    pod["spec"]["containers"][0]["command"] = ["sh", "-c", "trap '' TERM; probe fill 100000 & wait; sleep 100000"]
+    tenants.apply([pod])
+    undead = tenants.wait_running("undead", seconds=90)["undead"]
+    cluster.kubectl("-n", tenants.namespace, "delete", "pod", "undead", "--wait=false")
+    until(cluster, lambda u: bool(of_pod(u, "undead")))
+    began = time.monotonic()
+    wait(30, "the eviction", lambda: EVICTED in events(cluster, tenants, undead))
+    time.sleep(TIME - 5)
+    assert of_pod(until(cluster, lambda u: True), "undead"), "kubelet ended it, and this test shows nothing"
+    wait(30, "the end of its process", lambda: not of_pod(until(cluster, lambda u: True), "undead"))
+    print(f"it used the card for {time.monotonic() - began:.0f} s after it was found")
+    tenants.wait_gone("undead", seconds=60)
+    assert "the node's agent ended it" in events(cluster, tenants, undead)[KILLED]
+    assert b'outcome="killed"} 1' in get(cluster, "/metrics")
+
+
 def test_the_node_says_how_its_runtime_hands_out_cards(cluster: LocalCluster) -> None:
     cluster.up()
     found = cluster.kubectl("get", "events", "-A", "--field-selector", f"reason={REASON}", "-o", "jsonpath={..message}")
-    assert "container runtime containerd" in found
+    assert "container runtime is containerd" in found
     assert b'fractile_container_runtime_info{node="' in get(cluster, "/metrics")
     assert b'runtime="containerd"' in get(cluster, "/metrics")

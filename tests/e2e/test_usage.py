@@ -1,6 +1,7 @@
 """Usage, metrics and audit on the real cluster: real containers, with pid namespaces and cgroups of their own."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -167,6 +168,33 @@ def test_a_pod_whose_mount_through_a_link_covers_the_library_is_evicted_by_the_d
         assert not {REASON, EVICTED} & events(cluster, work, pods["honest"]).keys()
     finally:
         renew_agent(cluster, AT)
+
+
+def test_a_pod_whose_program_brings_a_loader_that_knows_no_library_is_evicted_by_the_default_of_a_release(
+    cluster: LocalCluster, work: Workload
+) -> None:
+    """It takes no right at all: the container sees the library, and the program does not load it."""
+    cluster.kill(f"{AT}/agent", signal.SIGTERM)
+    cluster.start(f"{AT}/agent", "--outside-ledger=evict", "--outside-ledger-grace=1")
+    try:
+        sly = tenant("loader", 600)
+        sly["spec"]["containers"][0]["command"] = ["sh", "-c", f"{LOADER}; exec /tmp/ld /bin/probe fill 600"]
+        work.apply([sly, tenant("honest", 1024)])
+        pods = work.wait_running("loader", "honest")
+        with meanwhile(work, cluster, "honest", "fill", "20"):
+            work.wait_gone("loader", seconds=60)
+        told = events(cluster, work, pods["loader"])
+        assert "which the container was given and the process has not loaded" in told[EVICTED]
+        assert int(re.findall(r"uses (\d+) MiB", told[EVICTED])[0]) > 10_000
+        assert not {REASON, EVICTED} & events(cluster, work, pods["honest"]).keys()
+    finally:
+        renew_agent(cluster, AT)
+
+
+LOADER = (
+    'sed s#/etc/ld.so.preload#/etc/ld.so.xreload# "$(ls /lib64/ld-linux-*.so.* /lib/ld-linux-*.so.* | head -1)" '
+    ">/tmp/ld; chmod +x /tmp/ld"
+)
 
 
 def linked(name: str, memory: int) -> Manifest:

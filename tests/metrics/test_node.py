@@ -25,6 +25,7 @@ AGENT = AgentFigures(
     spent=0.01,
     found={"no-slice": 2},
     evictions=1,
+    kills={"killed": 2},
     cpu=3.5,
     resident=50 * MIB,
     descriptors=40,
@@ -152,6 +153,11 @@ def test_use_outside_the_ledger_is_one_series_for_each_container() -> None:
         ("q", "no-slice", 11),
         ("", "not-a-pod", 0),
     ]
+
+
+def test_processes_that_outlived_an_eviction_are_counted_by_outcome() -> None:
+    found = shown()["fractile_outside_ledger_kills"]
+    assert {s.labels["outcome"]: s.value for s in found.samples} == {"killed": 2, "failed": 0}
 
 
 def test_ended_containers_have_no_series() -> None:

@@ -13,6 +13,13 @@ def test_every_kind_has_a_sentence_with_card_and_amount(kind: Kind) -> None:
     assert "300 MiB" in said
 
 
+@pytest.mark.parametrize(
+    ("unseen", "says"), [("/etc/ld.so.preload", "since at /etc/ld.so.preload"), ("", "has not loaded")]
+)
+def test_who_goes_without_the_library_is_told_whether_it_does_not_see_or_not_load_it(unseen: str, says: str) -> None:
+    assert says in sentence(Outside(kind="no-library", card="GPU-a", since=1.0, pid=7, bytes=1, unseen=unseen))
+
+
 @pytest.mark.parametrize("grace", [0.0, 60.0, 86_400.0])
 def test_what_the_event_announces_is_read_back(grace: float) -> None:
     assert announced("it uses a card" + announcement(grace)) == ("it uses a card", grace)

@@ -6,9 +6,10 @@
     evict-all   also pods that hold a part of it, and use it around the library otherwise or beyond the quota
 
 A finding counts when two looks in a row show it: between asking the driver and reading a region a process may allocate,
-start or end. A pod is evicted when it has done so for the grace time, by whichever processes (``lasting``), one pod in
-a minute, and never one that ``spared`` names. Failure rule: an event or eviction that the API server does not take is
-tried again as long as the finding stands.
+start or end. What one look shows for certain, two processes of the pod may show (``streaks``). A pod is evicted when it
+has done so for the grace time, by whichever processes (``lasting``), one pod in a minute, and never one that ``spared``
+names. If its processes use the card when their time to end is over, the agent ends them (``overdue``). Failure rule: an
+event or eviction that the API server does not take is tried again as long as the finding stands.
 """
 
 import asyncio
@@ -20,11 +21,14 @@ from typing import Literal
 import msgspec
 
 from fractile.agent.beyond import Beyond, Part
+from fractile.agent.ending import Ender
 from fractile.agent.lasting import Lasting
 from fractile.agent.leftover import Leftover
 from fractile.agent.outside import Finding
+from fractile.agent.overdue import Overdue
 from fractile.agent.owners import Owner, Owners
 from fractile.agent.spared import Spared
+from fractile.agent.streaks import Streak, Streaks
 from fractile.errors import ApiError, Unreachable, WireError
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -51,6 +55,8 @@ _EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
 _CALL = 5.0
 _STARTING = 30.0  # in which kubelet may not have said yet which containers a pod has
 _GRACE = 30  # seconds that the pod's processes have to end, as by default
+_MARGIN = 10  # that kubelet has beyond that
+_FRESH = 3.0  # seconds since a look showed the process on the card, for which that is taken for now
 
 log = logging.getLogger(__name__)
 
@@ -58,20 +64,25 @@ log = logging.getLogger(__name__)
 class _Case(msgspec.Struct):
     """A finding as long as it lasts. ``since`` in seconds since 1970, ``begun`` the same on the audit's clock;
     ``until``: the end of its grace time; ``spared``: why its pod was left alone when that was over, ``stays``: why it
-    is as was last read; ``gone``: the UID of its pod, if the API server does not have that any more."""
+    is as was last read; ``gone``: the UID of its pod, if the API server does not have that any more; ``seen``: when a
+    look showed it last; ``evictable``: its pod could be evicted when it was told."""
 
     finding: Finding
     since: float
     begun: float
     until: float
-    looks: int = 1
+    looks: int = 0
+    seen: float = 0.0
+    found: bool = False
     owner: Owner | None = None
     told: bool = False
     evicted: bool = False
     spared: str = ""
     stays: str = ""
     gone: str = ""
+    evictable: bool = False
     next_try: float = 0.0
+    next_end: float = 0.0
 
 
 class Audit:
@@ -84,6 +95,7 @@ class Audit:
         events: EventRecorder,
         owners: Owners,
         spared: Spared,
+        ender: Ender,
         *,
         policy: Policy,
         grace: float = GRACE,
@@ -101,7 +113,9 @@ class Audit:
         self._now = now
         self._cases: dict[tuple[str, ...], _Case] = {}
         self._lasting = Lasting()
+        self._streaks = Streaks(owners.outermost)
         self._leftover = Leftover(events, owners)
+        self.overdue = Overdue(events, ender, patience=_GRACE + _MARGIN, clock=clock)
         self._wake = asyncio.Event()
         self.found: dict[Kind, int] = {}  # since the agent started
         self.evictions = 0
@@ -145,24 +159,42 @@ class Audit:
 
     def observe(self, findings: Sequence[Finding]) -> None:
         """Compare with the look before."""
+        now = self._clock()
+        for streak in self._streaks.look(findings, since=self._now(), now=now):
+            if streak.owner is not None and not streak.stays:
+                self._lasting.ended(streak.owner, streak.finding, streak.begun, now)
         present = {finding.key: finding for finding in findings}
         for key in [key for key in self._cases if key not in present]:
             case = self._cases.pop(key)
-            if case.owner is not None and not case.stays:
-                self._lasting.ended(case.owner, case.finding, case.begun, self._clock())
+            if case.owner is not None and not case.stays and self._streaks.alone(case.finding):
+                self._lasting.ended(case.owner, case.finding, case.begun, now)
             if case.looks > 1:
                 log.info("outside the ledger no more kind=%s card=%s %s", key[0], key[1], _who(case))
         for key, finding in present.items():
-            case = self._cases.setdefault(
-                key, _Case(finding, self._now(), self._clock(), self._clock() + self._grace, 0)
-            )
-            case.finding = _placed(finding, case.owner)
-            case.looks += 1
-            if case.looks == 2:
-                self.found[finding.kind] = self.found.get(finding.kind, 0) + 1
-                self._owned(case, _granted_owner(finding))
-                self._wake.set()
-        self._lasting.forget(self._clock())
+            self._look(self._cases.get(key) or self._begin(key, finding), finding)
+        self._lasting.forget(now)
+        self.overdue.forget()
+
+    def _begin(self, key: tuple[str, ...], finding: Finding) -> _Case:
+        """A case, which begins with the first look at the pod's processes on the card."""
+        streak = self._streaks.of(finding) or Streak(finding, self._now(), self._clock())
+        return self._cases.setdefault(key, _Case(finding, streak.since, streak.begun, streak.begun + self._grace))
+
+    def _look(self, case: _Case, finding: Finding) -> None:
+        """What one look adds to it."""
+        streak = self._streaks.of(finding)
+        case.finding = _placed(finding, case.owner)
+        case.looks = streak.looks if streak is not None else case.looks + 1
+        case.seen = self._clock()
+        if case.looks < 2 or case.found:
+            return
+        case.found = True
+        if streak is None or not streak.found:
+            self.found[finding.kind] = self.found.get(finding.kind, 0) + 1
+        if streak is not None:
+            streak.found = True
+        self._owned(case, _granted_owner(finding))
+        self._wake.set()
 
     def _owned(self, case: _Case, owner: Owner | None) -> None:
         """Whose it is; earlier processes may have used up a part of its grace time."""
@@ -184,6 +216,7 @@ class Audit:
     async def act(self) -> None:
         """Say and do what is due; a few calls of the API server at most."""
         for case in [c for c in self._cases.values() if c.looks > 1]:
+            self._known(case)
             if not case.gone and self._clock() >= case.begun + _STARTING:
                 case.gone = await self._leftover.look(case.finding, case.owner)
                 case.told = case.told or bool(case.gone)
@@ -191,6 +224,7 @@ class Audit:
                 case.next_try = self._clock() + _AGAIN
                 await self._tell(case)
                 await self._evict(case)
+            await self._end(case)
 
     def _due(self, case: _Case) -> bool:
         return (not case.told or self._to_evict(case)) and self._clock() >= case.next_try
@@ -223,12 +257,30 @@ class Audit:
         if case.owner is not None:
             threat = await self._threat(case, case.owner)
             self._events.emit(_reference(case.owner), REASON, sentence(_outside(case)) + threat)
+            if (streak := self._streaks.of(finding)) is not None:
+                streak.told, streak.owner, streak.finding = True, case.owner, finding
+                streak.stays, streak.evictable = case.stays, case.evictable
+
+    def _known(self, case: _Case) -> None:
+        """What is known of its pod by another process."""
+        if case.told:
+            return
+        finding, streak = case.finding, self._streaks.of(case.finding)
+        if streak is not None and streak.told and streak.owner is not None:
+            self._owned(case, case.owner or _other(streak.owner, streak.finding, finding))
+            case.told, case.stays, case.evictable = True, streak.stays, streak.evictable
+            case.spared, case.next_try = streak.spared, streak.next_try
+        elif case.owner is None and finding.process is not None:
+            owner = self.overdue.owner(self._owners.outermost(finding.process.places))
+            if owner is not None:  # the API server may not have it any more
+                self._owned(case, owner)
 
     async def _threat(self, case: _Case, owner: Owner) -> str:
         """What becomes of the pod, as far as that can be said now."""
         if case.finding.kind not in self._kinds:
             return ""
-        case.stays = await self._why(owner, case.finding) or ""
+        why = await self._why(owner, case.finding)
+        case.stays, case.evictable = why or "", why == ""
         return f"; the pod stays: it {case.stays}" if case.stays else announcement(case.until - case.begun)
 
     async def _why(self, owner: Owner, finding: Finding) -> str | None:
@@ -239,10 +291,12 @@ class Audit:
 
     async def _evict(self, case: _Case) -> None:
         owner = case.owner
-        if owner is None or not self._to_evict(case) or self._clock() < self._next_eviction:
+        if owner is None or not self._to_evict(case):
             return
-        if any(c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()):
+        if self._evicted(owner):
             case.evicted = True
+            return
+        if self._clock() < self._next_eviction:
             return
         spared = await self._why(owner, case.finding)
         if spared is None:
@@ -252,6 +306,8 @@ class Audit:
             if spared != case.spared:
                 log.warning("not evicted pod=%s/%s reason=%r", owner.namespace, owner.pod, f"it {spared}")
             case.spared, case.next_try = spared, self._clock() + _SPARED
+            if (streak := self._streaks.of(case.finding)) is not None:
+                streak.stays, streak.spared, streak.next_try = spared, spared, case.next_try
             return
         # Not the API's eviction: it does not say where the pod is, so agents have no right to it (36-agents.yaml); a
         # disruption budget of the pod's owner could forbid it for ever. Nor does the owner say how long it may take.
@@ -261,13 +317,36 @@ class Audit:
                 await self._client.delete(path, uid=owner.uid, grace_seconds=_GRACE)
         except (ApiError, Unreachable, WireError, TimeoutError) as e:
             case.evicted = isinstance(e, ApiError) and e.code in (404, 409)  # gone, or another pod by now
+            if case.evicted and case.evictable:  # by force, after it was told; its processes are still there
+                self.overdue.evicted(owner, self._owners.containers(owner.uid))
             log.warning("not evicted pod=%s/%s reason=%s", owner.namespace, owner.pod, e or "no answer")
             return
         case.evicted = True
+        self.overdue.evicted(owner, self._owners.containers(owner.uid))
         self._next_eviction = self._clock() + _BETWEEN
         self.evictions += 1
         log.warning("evicted pod=%s/%s kind=%s", owner.namespace, owner.pod, case.finding.kind)
         self._events.emit(_reference(owner), EVICTED, of_eviction(_outside(case)))
+
+    def _evicted(self, owner: Owner) -> bool:
+        """Because of another process, which may have ended since."""
+        return self.overdue.owner(owner.uid) is not None or any(
+            c.evicted and c.owner is not None and c.owner.uid == owner.uid for c in self._cases.values()
+        )
+
+    async def _end(self, case: _Case) -> None:
+        """What the eviction did not end in its time, if it is still on the card and the pod may still be evicted."""
+        owner = case.owner
+        if owner is None or not case.evicted or self._clock() < case.next_end or not self.overdue.due(owner.uid):
+            return
+        case.next_end = self._clock() + _AGAIN
+        if await self._why(owner, case.finding) != "" or not self._on_card(case):
+            return
+        if not await self.overdue.end(owner.uid, case.finding.processes, case.finding.card):
+            case.next_end = self._clock() + _BETWEEN
+
+    def _on_card(self, case: _Case) -> bool:
+        return any(c is case for c in self._cases.values()) and self._clock() - case.seen <= _FRESH
 
 
 def _placed(finding: Finding, owner: Owner | None) -> Finding:
@@ -276,6 +355,12 @@ def _placed(finding: Finding, owner: Owner | None) -> Finding:
     if owner is None or not owner.container or owner.container not in finding.containers:
         return finding
     return msgspec.structs.replace(finding, kind="no-library")
+
+
+def _other(owner: Owner, told: Finding, finding: Finding) -> Owner:
+    """The owner of another process of the pod, which may be in another container."""
+    places = [f.process.places for f in (told, finding) if f.process is not None]
+    return owner if places[0] == places[-1] else msgspec.structs.replace(owner, container="")
 
 
 def _container_to_come(owner: Owner, finding: Finding) -> bool:

@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True):
     """``process`` is None where all processes of ``granted`` are meant. ``granted``: the container's slices, if any.
     ``beyond``: bytes that the driver sees and the ledger does not have. ``unseen``: the path at which the process does
     not see what its container was given (``sight``); ``containers``: those of its pod with a slice of the card, where
-    it is not known in which of the pod's it runs."""
+    it is not known in which of the pod's it runs. ``holders``: the processes on the card, where ``process`` is None."""
 
     kind: Kind
     card: CardUUID
@@ -45,6 +45,11 @@ class Finding(msgspec.Struct, frozen=True):
     beyond: int = 0
     unseen: str = ""
     containers: frozenset[str] = frozenset()
+    holders: tuple[Process, ...] = ()
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        return self.holders if self.process is None else (self.process,)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -145,11 +150,12 @@ def _compare(
     held = sum(p.reading.bytes or 0 for p in present)
     accounted = max((look.cards[index].used for look in counted), default=0)
     allowed = margin(limits, processes=len(present))
+    holders = tuple(p.process for p in present)
     if held > limits.memory + allowed:
         beyond = max(0, held - accounted) if enforced else 0
-        return [Finding("over-quota", card, None, granted, held, limits.memory, beyond)]
+        return [Finding("over-quota", card, None, granted, held, limits.memory, beyond, holders=holders)]
     if held > accounted + allowed and enforced:
-        return [Finding("over-ledger", card, None, granted, held, accounted, held - accounted)]
+        return [Finding("over-ledger", card, None, granted, held, accounted, held - accounted, holders=holders)]
     return []
 
 

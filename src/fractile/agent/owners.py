@@ -90,6 +90,10 @@ class Owners:
         """The pod of this node's kubelet in which the process is; "" for none."""
         return next((p.pod_uid for p in places if p.pod_uid and p.pod_uid not in self._around), PodUID(""))
 
+    def containers(self, uid: str) -> frozenset[str]:
+        """The ids of the pod's containers that are known."""
+        return frozenset(container for container, owner in self._by_id.items() if owner.uid == uid)
+
     async def gone(self, uid: PodUID) -> bool:
         """Whether the API server has no such pod on this node; False also where it did not say so lately."""
         if not self._pods.complete or self._pods.by_uid(uid) is not None:

@@ -89,6 +89,7 @@ class Pages:
             spent=self._usage.spent,
             found=self._usage.audit.found,
             evictions=self._usage.audit.evictions,
+            kills=self._usage.audit.overdue.kills,
             cpu=spent.ru_utime + spent.ru_stime,
             resident=_resident(),
             descriptors=_descriptors(),

@@ -83,6 +83,14 @@ class ProcFs:
         )
 
 
+def started(proc: Path, pid: int) -> int | None:
+    """The start time of the process that has this pid now; None: there is none."""
+    try:
+        return _stat(_file(f"{proc}/{pid}/stat"))[1]
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 class _Lives:
     """Which processes still live, by one system call for all of them: a descriptor of a process can be read from when
     that process has ended, whoever has its pid then."""

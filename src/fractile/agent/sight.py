@@ -1,18 +1,21 @@
-"""Does a process on a card still see the library and the page of limits that its container was given?
+"""Does a process on a card still see the library and the page of limits that its container was given, and load it?
 
 A container's own mount by way of a link, or of /proc/self/root, covers them, and chroot leaves them behind. Looked at
 are only processes that use a card and account for nothing. What counts is what is surely so:
 
     another file, or none, at one of the three paths, as the process resolves them below its root     it does not see it
+    the driver in its memory, and the library not (``mapped``)                                        it did not load it
     no slice's directory in its view, and mounts of its own (a nested container)                      not known
     it ended meanwhile; a path cannot be looked up now                                                not known
 
 Files are told by device and inode: what is mounted from this node's folders has those of the file in the folder. A
-lookup may take for ever, on a dead NFS server for example, so nobody waits for it. Failure rule: not known is "".
+lookup may take for ever, on a dead NFS server for example, so nobody waits for it. Failure rule: not known is ""; a
+process at which the agent may not look is named in the log.
 """
 
 import ctypes
 import errno
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,16 +23,17 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.agent import library
+from fractile.agent import library, mapped
 from fractile.agent.cgroup import Place, places
 from fractile.agent.outside import Attributed, Finding, Ledgers, knows
-from fractile.agent.procfs import Process
+from fractile.agent.procfs import Process, started
 from fractile.agent.slices import Granted
 from fractile.model.units import PodUID
 from fractile.region import directory
 from fractile.region.counters import Counters
 
 PAGE = f"{directory.MOUNT}/{directory.LIMITS}"
+UNMAPPED = "-"  # in place of a path: the process sees the library and did not load it
 
 _PATIENCE = 1.0  # seconds for all lookups of one look
 _STUCK = 8  # lookups that do not end, until no more are begun
@@ -42,17 +46,23 @@ _PPID = 1  # of /proc/<pid>/stat, counted after the command's closing bracket
 _File = tuple[int, int]  # device and inode
 _libc = ctypes.CDLL(None, use_errno=True)
 
+log = logging.getLogger(__name__)
+
 
 class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """``folders``: of the slices, one of which the process must see. ``sure``: it has the container's own mounts."""
+    """``folders``: of the slices, one of which the process must see. ``sure``: it has the container's own mounts.
+    ``paths``: what they show counts; not where a region cannot be read, which may know a process that has called chroot
+    since. ``holds``: memory of the card, as nothing does that only asks NVML."""
 
     process: Process
     folders: tuple[Path, ...]
     sure: bool
+    paths: bool = True
+    holds: bool = True
 
 
 class Sight:
@@ -62,6 +72,7 @@ class Sight:
         self._state = state
         self._proc = proc
         self._stuck: dict[int, threading.Thread] = {}  # by pid
+        self._closed: frozenset[int] = frozenset()  # pids of processes at which the agent may not look
 
     def judged(self, found: Attributed, granted: Sequence[Granted], ledgers: Ledgers) -> Attributed:
         """The same findings; those of processes that do not see the library say so."""
@@ -72,43 +83,76 @@ class Sight:
         return msgspec.structs.replace(found, findings=tuple(_judged(f, granted, unseen) for f in found.findings))
 
     def look(self, asks: Iterable[Ask]) -> dict[int, str]:
-        """By pid the path at which the process does not see what it was given."""
+        """By pid the path at which the process does not see what it was given, or UNMAPPED."""
         self._stuck = {pid: thread for pid, thread in self._stuck.items() if thread.is_alive()}
         ours = _Ours.read(self._state)
-        wanted = [ask for ask in asks if ask.process.pid not in self._stuck]
-        if ours is None or not wanted or len(self._stuck) >= _STUCK:
+        wanted = [self._patient(ask) for ask in asks]
+        if ours is None or not wanted:
             return {}
         unseen: dict[int, str] = {}
         begun: list[int] = []
+        closed: set[int] = set()
 
         def work() -> None:
             for ask in wanted:
                 begun.append(ask.process.pid)
-                if path := self._unseen(ask, ours):
-                    unseen[ask.process.pid] = path
+                try:
+                    for found in self._found(ask, ours):
+                        unseen[ask.process.pid] = found
+                except PermissionError:
+                    closed.add(ask.process.pid)
+                except (OSError, ValueError, IndexError):
+                    continue
 
         thread = threading.Thread(target=work, daemon=True, name="sight")
         thread.start()
         thread.join(_PATIENCE)
         if thread.is_alive() and begun:
             self._stuck[begun[-1]] = thread
+        self._tell(frozenset(closed), wanted)
         return dict(unseen)
 
-    def _unseen(self, ask: Ask, ours: "_Ours") -> str:
+    def _tell(self, closed: frozenset[int], asks: Sequence[Ask]) -> None:
+        for one in (ask.process for ask in asks if ask.process.pid in closed - self._closed):
+            log.warning(
+                "not known whether it has the library pid=%d command=%r reason=%r", one.pid, one.command,
+                "the agent may not read its files in /proc (CAP_SYS_PTRACE, hostPID); its pod stays",
+            )  # fmt: skip
+        self._closed = closed
+
+    def _patient(self, ask: Ask) -> Ask:
+        """Without lookups where one has not ended."""
+        stuck = ask.process.pid in self._stuck or len(self._stuck) >= _STUCK
+        return msgspec.structs.replace(ask, paths=False) if stuck else ask
+
+    def _found(self, ask: Ask, ours: "_Ours") -> Iterator[str]:
+        """The last is the one that says most; a lookup, which may not end, comes after what always does."""
+        if not ask.sure and not self._has_mounts_of_its_container(ask.process):
+            return
+        if ask.holds and self._goes_without(ask.process, ours):
+            yield UNMAPPED
+        if ask.paths and (path := self._covered(ask, ours)):
+            yield path
+
+    def _covered(self, ask: Ask, ours: "_Ours") -> str:
+        pages = frozenset(_identity(os.stat(folder / directory.LIMITS)) for folder in ask.folders)
+        root = self._root(ask.process)
         try:
-            if not ask.sure and not self._has_mounts_of_its_container(ask.process):
-                return ""
-            pages = frozenset(_identity(os.stat(folder / directory.LIMITS)) for folder in ask.folders)
-            root = self._root(ask.process)
-            try:
-                right = ((library.PRELOADED, ours.preloads), (library.INSIDE, ours.libraries), (PAGE, pages))
-                path = next((path for path, files in right if _looked_up(root, path) not in files), "")
-                # Mounts go with the last process that has them, and its root before: so it must be there still.
-                return path if path and self._same(root, ask.process) else ""
-            finally:
-                os.close(root)
-        except (OSError, ValueError, IndexError):
-            return ""
+            right = ((library.PRELOADED, ours.preloads), (library.INSIDE, ours.libraries), (PAGE, pages))
+            path = next((path for path, files in right if _looked_up(root, path) not in files), "")
+            # Mounts go with the last process that has them, and its root before: so it must be there still.
+            return path if path and self._same(root, ask.process) else ""
+        finally:
+            os.close(root)
+
+    def _goes_without(self, process: Process, ours: "_Ours") -> bool:
+        try:
+            found = mapped.goes_without(self._proc, process.pid, ours.mapped)
+        except PermissionError:
+            raise
+        except (OSError, ValueError):
+            return False
+        return found and started(self._proc, process.pid) == process.start_time
 
     def _root(self, process: Process) -> int:
         return os.open(f"{self._proc}/{process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -143,10 +187,12 @@ class Sight:
 
 
 class _Ours(msgspec.Struct, frozen=True):
-    """The files of all versions on this node: a container has that of its start."""
+    """The files of all versions on this node: a container has that of its start. ``mapped``: the libraries, as
+    mappings show them."""
 
     preloads: frozenset[_File]
     libraries: frozenset[_File]
+    mapped: frozenset[mapped.Shown]
 
     @classmethod
     def read(cls, state: Path) -> "_Ours | None":
@@ -155,9 +201,10 @@ class _Ours(msgspec.Struct, frozen=True):
             folders = [entry.path for entry in os.scandir(state / "lib") if entry.is_dir(follow_symlinks=False)]
             preloads = frozenset(_files(folders, library.PRELOAD))
             libraries = frozenset(_files(folders, library.LIBRARY))
+            shown = mapped.shown(path for folder in folders if os.path.exists(path := f"{folder}/{library.LIBRARY}"))
         except OSError:
             return None
-        return cls(preloads, libraries) if preloads and libraries else None
+        return cls(preloads, libraries, shown) if preloads and libraries else None
 
 
 def _files(folders: Iterable[str], name: str) -> Iterator[_File]:
@@ -201,19 +248,22 @@ def _ask(finding: Finding, granted: Sequence[Granted], ledgers: Ledgers) -> Ask 
         return None
     near = _near(finding, granted)
     looks = [ledgers.get(g.token, ()) for g in near]
-    if not near or not all(any(isinstance(look, Counters) for look in some) for some in looks):
+    if not near:
         return None
+    readable = all(any(isinstance(look, Counters) for look in some) for some in looks)
     if any(isinstance(look, Counters) and knows(look, process) for some in looks for look in some):
         return None  # it had loaded the library before it called chroot
     if finding.granted is None and not _container(process.places):
         return None
-    return Ask(process, tuple(g.folder for g in near), sure=finding.granted is not None)
+    folders = tuple(g.folder for g in near)
+    return Ask(process, folders, finding.granted is not None, paths=readable, holds=finding.bytes != 0)
 
 
 def _judged(finding: Finding, granted: Sequence[Granted], unseen: Mapping[int, str]) -> Finding:
     path = unseen.get(finding.process.pid) if finding.process is not None else None
     if path is None or finding.kind != "not-in-ledger":
         return finding
+    path = "" if path == UNMAPPED else path
     if finding.granted is not None:
         return msgspec.structs.replace(finding, kind="no-library", unseen=path)
     # Its container is known by the id alone: the audit asks whether it is one of those with a slice.

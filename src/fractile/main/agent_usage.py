@@ -15,8 +15,9 @@ from fractile.agent.audit import GRACE, Audit, Policy
 from fractile.agent.beyond import BeyondWriter
 from fractile.agent.books import Kubelet
 from fractile.agent.catalog import Stock
-from fractile.agent.cgroup import places
+from fractile.agent.cgroup import Place, places
 from fractile.agent.departed import Departed
+from fractile.agent.ending import Ender
 from fractile.agent.http import Address, Handler, HttpServer
 from fractile.agent.journal import Journal
 from fractile.agent.leases import Leases
@@ -35,7 +36,6 @@ from fractile.errors import SetupError
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
 from fractile.main.pair import Pair
-from fractile.model.units import PodUID
 from fractile.nvml.meter import Meter
 from fractile.wire.node_usage import DEFAULT_PORT
 
@@ -142,8 +142,9 @@ def usage_loops(
     is told whose processes the driver shows. ``more``: pages beside its own."""
     log.info("outside ledger policy=%s grace=%g audited=%s", options.policy, options.grace, options.meter is not None)
     spared = Spared(client, stock.catalog.resources, kubelet.record)
-    owners = Owners(client, pods, around=_around())
-    audit = Audit(client, events, owners, spared, policy=options.policy, grace=options.grace)
+    around = _around()
+    owners = Owners(client, pods, around=frozenset(place.pod_uid for place in around if place.pod_uid))
+    audit = Audit(client, events, owners, spared, Ender(around=around), policy=options.policy, grace=options.grace)
     sight = Sight(state) if options.enforced else None
     usage = Usage(
         Eye(Slices(journal), options.meter, ProcFs(), enforced=options.enforced, sight=sight),
@@ -166,10 +167,9 @@ def usage_loops(
     return loops
 
 
-def _around(cgroup: Path = Path("/proc/self/cgroup")) -> frozenset[PodUID]:
-    """The pods in which this process runs; more than one in a cluster within a cluster."""
+def _around(cgroup: Path = Path("/proc/self/cgroup")) -> tuple[Place, ...]:
+    """The pods and containers in which this process runs; more than one in a cluster within a cluster."""
     try:
-        found = places(cgroup.read_text("utf-8", "replace"))
+        return places(cgroup.read_text("utf-8", "replace"))
     except OSError:
-        return frozenset()
-    return frozenset(place.pod_uid for place in found if place.pod_uid)
+        return ()

@@ -44,6 +44,7 @@ OUTSIDE = Family(
 )
 OUTSIDE_FOUND = Family("fractile_outside_ledger_findings", "counter", "Such uses found.", (*_NODE, "kind"))
 EVICTIONS = Family("fractile_outside_ledger_evictions", "counter", "Pods evicted because of it.", _NODE)
+KILLS = Family("fractile_outside_ledger_kills", "counter", "Processes that outlived that.", (*_NODE, "outcome"))
 
 AGENT = Family("fractile_agent", "info", "The node agent.", (*_NODE, "version"))
 RUNTIME = Family(

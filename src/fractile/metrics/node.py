@@ -15,6 +15,7 @@ from fractile.wire.node_usage import KINDS, CardUsage, ContainerUsage, Kind, Nod
 LIMIT = 20_000  # series; a container on a card takes 20, so 64 slices take 1,300
 
 # Of a registration with the virtual manager: believed, or which part of the claim was not.
+KILLS = ("killed", "failed")
 OUTCOMES = ("registered", "peer", "pod", "container", "card")
 
 _MIB = 2**20
@@ -29,6 +30,7 @@ class AgentFigures(msgspec.Struct, frozen=True, kw_only=True):
     spent: float
     found: dict[Kind, int]
     evictions: int
+    kills: dict[str, int] = {}  # of processes that an eviction did not end, by outcome
     cpu: float
     resident: int | None  # bytes
     descriptors: int | None = None
@@ -68,6 +70,8 @@ def _agent(made: Page, usage: NodeUsage, agent: AgentFigures) -> None:
     made.always(f.LOOKS, agent.looks, node)
     made.always(f.LOOKS_LATE, agent.late, node)
     made.always(f.EVICTIONS, agent.evictions, node)
+    for outcome in KILLS:
+        made.always(f.KILLS, agent.kills.get(outcome, 0), node, outcome)
     made.always(f.CPU, agent.cpu)
     for outcome in OUTCOMES:
         made.always(f.VCUDA, agent.registrations.get(outcome, 0), node, outcome)

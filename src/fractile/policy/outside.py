@@ -19,10 +19,16 @@ def sentence(outside: Outside) -> str:
     match outside.kind:
         case "no-slice":
             return f"{process} uses {held} of card {outside.card}, which this pod was not given; request a GPU resource"
+        case "no-library" if not outside.unseen:
+            return (
+                f"{process} uses {held} of card {outside.card} without Fractile's library, which the container was "
+                "given and the process has not loaded; start programs with the image's own loader, and leave that and "
+                "/etc/ld.so.preload alone"
+            )
         case "no-library":
             return (
                 f"{process} uses {held} of card {outside.card} around Fractile's library: the container does not see "
-                f"the library that it was given, since at {outside.unseen or 'its path'} the process finds another "
+                f"the library that it was given, since at {outside.unseen} the process finds another "
                 "file or none; leave that path alone, by mounts, links and chroot, too"
             )
         case "not-in-ledger":
