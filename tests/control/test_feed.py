@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from fractile.control import feed
 from fractile.control.feed import CardFeed, PodFeed
 from fractile.control.waiting import WaitingPods
 from fractile.dialects import tencent
@@ -113,6 +114,25 @@ def test_the_same_pod_again_is_charged_once(fed: Fed) -> None:
         fed.feed.changed(GOOD)
     assert fed.free() == [FULL - 8138, FULL]
     assert fed.warnings == fed.to_repair == []
+
+
+def test_a_bound_pod_whose_request_brings_out_an_error_of_ours_is_charged_all_the_same(
+    fed: Fed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(feed, "parse_pod", broken)
+    for one, free in ((GOOD, FULL - 8138), (bound(placement.encode(EIGHT), phase="Failed"), FULL)):
+        try:
+            fed.feed.changed(one)
+        except RecursionError:
+            assert one is GOOD
+        assert fed.free() == [free, FULL]
+    for text in (None, "{", placement.encode(on_card(0, 8138, node="n2"))):
+        with pytest.raises(RecursionError):
+            fed.feed.changed(bound(text))
+        assert fed.free() == [FULL, FULL]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])

@@ -199,7 +199,7 @@ async def test_more_nodes_than_any_cluster_has_are_refused(scheduler: Scheduler,
 async def test_a_bug_is_logged_and_answered(
     p: Plane, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(*_: object) -> FilterResult:
+    def broken(*_: object, **__: object) -> FilterResult:
         raise ZeroDivisionError
 
     monkeypatch.setattr(module, "filter_nodes", broken)

@@ -190,7 +190,11 @@ class PodFeed:
         uid = PodUID(pod.metadata.uid)
         self._departed.pop(uid, None)
         self._unseen.pop(uid, None)
-        self._apply(pod, uid)
+        try:
+            self._apply(pod, uid)
+        except Exception:  # an error of ours, which the caller reports: a card that is held must not look free
+            self._charge_as_written(pod, uid)
+            raise
 
     def looked(self, pod: Pod) -> None:
         """The pod as a single read has it; nothing if it is known to have gone meanwhile."""
@@ -232,6 +236,18 @@ class PodFeed:
             self._bound(pod, uid)
         else:
             self._unbound(pod, uid)
+
+    def _charge_as_written(self, pod: Pod, uid: PodUID) -> None:
+        """The placement of a bound pod whose request could not be read: only the control plane writes placements."""
+        text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
+        if pod.finished or not pod.spec.node_name or text is None:
+            return
+        try:
+            written = placement.decode(text)
+        except WireError:
+            return
+        if written.node == pod.spec.node_name:
+            self._ledger.observe(uid, written, rank=_rank(pod))
 
     def gone(self, uid: PodUID) -> None:
         """A pod finished or was deleted: what it held is free, and who could not be charged before may be now."""
