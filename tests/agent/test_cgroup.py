@@ -129,3 +129,9 @@ def test_the_outermost_pod_is_the_first_whatever_stands_around_it(
     path = "/" + "/".join([*before, *own, *after])
     text = "".join(f"{n}:{c}:{path}\n" for n, c in enumerate(controllers)) or f"0::{path}\n"
     assert places(text)[0] == POD_A
+
+
+@pytest.mark.parametrize("end", ["\r", "\x0c", "\u2028"])
+def test_the_name_of_a_cgroup_makes_no_line_of_its_own(end: str) -> None:
+    text = f"12:pids:/kubepods/pod{UID}/{A}/x{end}4:memory:/kubepods/pod{OTHER}/{B}\n4:memory:/kubepods/pod{UID}/{A}\n"
+    assert places(text)[0] == POD_A

@@ -117,3 +117,13 @@ def test_who_is_ending_does_not(tmp_path: Path) -> None:
 def test_who_has_ended_cannot_be_looked_at(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         goes_without(tmp_path, 7, frozenset({("fe:00", 5)}))
+
+
+@pytest.mark.parametrize("end", ["\r", "\x0c", "\u2028"])
+async def test_the_name_of_a_file_makes_no_mapping_of_its_own(tmp_path: Path, libraries: list[Path], end: str) -> None:
+    """Such as one of the library, or one that nobody can read."""
+    ours = shown(map(str, libraries))
+    device, inode = next(iter(ours))
+    forged = file(tmp_path, f"a{end}7f0000000000-7f0000001000 r--p 00000000 {device} {inode} ")
+    async with program(MAPS, file(tmp_path, "libcuda.so.570.1"), forged, file(tmp_path, f"b{end}c")) as pid:
+        assert goes_without(PROC, pid, ours)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fractile.agent.cgroup import Place
 from fractile.agent.procfs import Process, ProcFs
 from fractile.model.units import PodUID
@@ -63,6 +65,23 @@ def test_a_process_without_the_mount_has_no_token_and_the_last_mount_counts(tmp_
     fake(tmp_path, 1, mountinfo="1 0 0:50 / / rw - overlay overlay rw\n")
     fake(tmp_path, 2, mountinfo=MOUNTINFO + "9 1 0:60 / /etc/fractile rw - tmpfs tmpfs rw\n")
     assert [p.token for p in ProcFs(tmp_path).look([1, 2]).values()] == ["", ""]
+
+
+# At these Python ends lines, too; the kernel escapes newlines alone.
+ENDS = ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_no_name_that_a_tenant_chooses_makes_a_line_of_its_own(tmp_path: Path, end: str) -> None:
+    """A path at which a pod mounts a volume, and the name of a program."""
+    forged = (
+        f"9 1 8:1 /vol /data{end}9 1 8:1 /var/lib/fractile/slices/{'ab' * 16} /etc/fractile rw - ext4 /dev/sda1 rw\n"
+    )
+    folder = fake(tmp_path, 1, mountinfo=MOUNTINFO + forged)
+    (folder / "status").write_bytes(f"Name:\tx{end}NSpid:\t1\nPid:\t1\nNSpid:\t1\t31\t7\n".encode())
+    (folder / "mountinfo").write_bytes((MOUNTINFO + forged).encode())
+    found = ProcFs(tmp_path).look([1])[1]
+    assert (found.token, found.inner_pid) == (TOKEN, 7)
 
 
 def test_a_known_process_is_not_read_again_but_the_next_of_its_pid_is(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from fractile.agent import kernel_text
 from fractile.model.units import PodUID
 
 _UID = r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32}"  # static pods: a hash
@@ -37,7 +38,7 @@ def places(text: str) -> tuple[Place, ...]:
 def _paths(text: str) -> list[str]:
     """The paths of the lines that matter, those of the controllers that say most first."""
     by_controller: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in kernel_text.lines(text):
         parts = line.split(":", 2)
         if len(parts) == 3:
             for controller in parts[1].split(","):

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from fractile.agent import kernel_text
 from fractile.agent.cgroup import Place, places
 from fractile.agent.procfs import Process, started
 
@@ -90,7 +91,7 @@ class Ender:
 
     def _in(self, pid: int, mine: Place) -> bool:
         with contextlib.suppress(OSError):
-            return self._place(places((self._proc / str(pid) / "cgroup").read_text("utf-8", "replace"))) == mine
+            return self._place(places(kernel_text.read(self._proc / str(pid) / "cgroup"))) == mine
         return False
 
     def _place(self, where: Collection[Place]) -> Place | None:

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fractile.agent import kernel_text
 from fractile.agent.library import INSIDE
 
 Shown = tuple[str, int]  # device and inode
@@ -72,7 +73,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, int, str]]:
         data = file.read(_MOST)
     if len(data) == _MOST:
         raise OSError(0, "too many mappings", str(path))
-    for line in data.decode("utf-8", "replace").splitlines():
+    for line in kernel_text.lines(kernel_text.decode(data)):
         addresses, _, _, device, inode, *rest = line.split(maxsplit=5)
         yield int(addresses.partition("-")[0], 16), device, int(inode), rest[0] if rest else ""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from fractile.agent import kernel_text
 from fractile.agent.cgroup import Place, places
 from fractile.region import directory
 
@@ -151,7 +152,7 @@ def _stat(data: bytes) -> tuple[str, int]:
 
 def _inner_pid(status: str, pid: int) -> int:
     """The last number of the line NSpid: the pid in the innermost namespace."""
-    for line in status.splitlines():
+    for line in kernel_text.lines(status):
         if line.startswith("NSpid:"):
             return int(line.split()[-1])
     return pid
@@ -160,7 +161,7 @@ def _inner_pid(status: str, pid: int) -> int:
 def _token(mountinfo: str) -> str:
     """The name of the directory whose mount at /etc/fractile is the last, which hides those before it."""
     token = ""
-    for line in mountinfo.splitlines():
+    for line in kernel_text.lines(mountinfo):
         parts = line.split(" ", _MOUNT_POINT + 1)
         if len(parts) > _MOUNT_POINT and parts[_MOUNT_POINT] == directory.MOUNT:
             token = parts[_MOUNT_ROOT].rpartition("/")[2]
@@ -176,6 +177,6 @@ def _inode(path: Path) -> int:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text("utf-8", "replace")
+        return kernel_text.read(path)
     except OSError:
         return ""

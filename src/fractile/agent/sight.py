@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from fractile.agent import library, mapped
+from fractile.agent import kernel_text, library, mapped
 from fractile.agent.cgroup import Place, places
 from fractile.agent.outside import Attributed, Finding, Ledgers, knows
 from fractile.agent.procfs import Process, started
@@ -180,7 +180,7 @@ class Sight:
         return data[data.rindex(b")") + 2 :].split()
 
     def _places(self, pid: int) -> tuple[Place, ...]:
-        return places(Path(f"{self._proc}/{pid}/cgroup").read_text("utf-8", "replace"))
+        return places(kernel_text.read(Path(f"{self._proc}/{pid}/cgroup")))
 
     def _mounts(self, pid: int) -> _File:
         return _identity(os.stat(f"{self._proc}/{pid}/ns/mnt"))

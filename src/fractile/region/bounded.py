@@ -152,7 +152,9 @@ def _mount_of(path: Path) -> str:
     """The line of /proc/self/mountinfo about the mount in which the path lies; the last of several is on top."""
     wanted = str(path.resolve())
     found, longest = "", -1
-    for line in Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines():
+    for line in (
+        Path("/proc/self/mountinfo").read_bytes().decode("utf-8", "replace").rstrip("\n").split("\n")
+    ):  # nothing else ends a line
         point = line.split(" ", 5)[4]
         inside = point == "/" or wanted == point or wanted.startswith(f"{point}/")
         if inside and len(point) >= longest:
