@@ -171,6 +171,7 @@ struct fr_stream_state *fr_stream_state_found(const struct fr_stream_place *plac
 {
     struct fr_stream_state *st = enter(place->context, place->handle);
     st->card = card;
+    st->handle = place->handle; /* before the next line: with that a hint of the stream before would hold again */
     st->looked_up_at = st->context == place->context && !(place->sequence & 1) ? place->sequence : FR_NEVER;
     return use(st, place->handle);
 }
