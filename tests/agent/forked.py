@@ -66,6 +66,7 @@ class Life:
     pid: int
     counted: Path
     aim: Path
+    armed: Path
 
     @property
     def alive(self) -> bool:
@@ -77,9 +78,17 @@ class Life:
 
     def arm(self, *, die_at: int = 0) -> None:
         """From here on lines are counted; ``die_at``: the one to die at, 0: none."""
-        self.aim.write_text(str(die_at))
+        self.armed.unlink(missing_ok=True)
+        _write(self.aim, die_at)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
+
+    async def disarm(self, *, seconds: float = 20.0) -> None:
+        """When this returns it has died, or dies at no line any more: until then it may, since a signal takes time."""
+        self.arm()
+        async with asyncio.timeout(seconds):
+            while self.alive and not self.armed.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -123,7 +132,14 @@ class Fork:
         assert self.process.stdout is not None
         self.process.stdin.write(msgspec.json.encode(order) + b"\n")
         self.process.stdin.flush()
-        return Life(int(self.process.stdout.readline()), counted, w.root / "aim")
+        return Life(int(self.process.stdout.readline()), counted, w.root / "aim", w.root / "armed")
+
+
+def _write(file: Path, number: int) -> None:
+    """A reader sees this number or the one before."""
+    staging = file.with_suffix(".new")
+    staging.write_text(str(number))
+    staging.rename(file)
 
 
 @contextmanager
@@ -196,6 +212,7 @@ class _Counter:
     def __init__(self, root: Path) -> None:
         self._file = root / "counted"
         self._aim = root / "aim"
+        self._ready = root / "armed"
         self._die_at = 0
         self._armed = False
         self._lines = 0
@@ -208,11 +225,11 @@ class _Counter:
         self._die_at = int(self._aim.read_text())
         self._armed = True
         sys.settrace(self._called)
+        if not self._die_at:
+            self._ready.touch()
 
     def _tell(self, _number: int, _frame: FrameType | None) -> None:
-        staging = self._file.with_suffix(".new")
-        staging.write_text(str(self._lines))
-        staging.rename(self._file)
+        _write(self._file, self._lines)
 
     def _called(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         return self._line if self._armed and frame.f_code.co_filename in WAY else None

@@ -83,7 +83,7 @@ class Hunt:
             while self.agent.alive:
                 fate = self.w.kubelet.fate(pod)
                 if fate is not None and fate.phase:
-                    self.agent.arm()  # not at a line that comes later
+                    await self.agent.disarm()
                     return not self.agent.alive
                 await asyncio.sleep(0.002)
         return True
