@@ -98,6 +98,12 @@ def tight(seed: int, count: int, total: int) -> PodRequest:
 FULL = node_state("n", *[16276] * 8)
 
 
+def test_a_node_without_cards_has_room_for_no_part() -> None:
+    pod = request(by_slots(1, memory=100, name="a"), by_slots(1, memory=100, name="b"))
+    assert not fits(pod, node_state())
+    assert choose(pod, node_state()) is None
+
+
 def test_parts_that_cannot_fill_the_cards_are_refused_without_a_search_of_all_ways() -> None:
     pod = request(*(by_slots(1, memory=10 * n, name=f"c{n}") for n in [325] * 36 + [330] * 4))
     assert sum(c.request.memory for c in pod.containers) < 8 * 16276

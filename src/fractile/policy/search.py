@@ -39,6 +39,8 @@ def search(
 ) -> dict[int, CardState] | None:
     """A card for each part by its number; two parts of one container get two cards. ``key``: in which order cards are
     tried for a part. None: there is no way, or ``effort`` has given it up."""
+    if not parts or not cards:
+        return None if parts else {}
     if not effort.spend(1):
         return None
     asked = _asked(parts, sorted({c.memory for c in cards}), effort)
