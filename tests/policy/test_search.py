@@ -15,7 +15,7 @@ from fractile.policy.effort import CALL, SEARCH, DeadEnds, Effort
 from fractile.policy.plan import plan
 from fractile.policy.reasons import too_hard
 from fractile.policy.state import CardState, NodeState
-from tests.builders import by_share, by_slots, node_state, request
+from tests.builders import by_card, by_memory, by_share, by_slots, node_state, request
 
 
 def brute(pod: PodRequest, state: NodeState) -> bool:
@@ -98,10 +98,10 @@ def tight(seed: int, count: int, total: int) -> PodRequest:
 FULL = node_state("n", *[16276] * 8)
 
 
-def test_a_node_without_cards_has_room_for_no_part() -> None:
-    pod = request(by_slots(1, memory=100, name="a"), by_slots(1, memory=100, name="b"))
-    assert not fits(pod, node_state())
-    assert choose(pod, node_state()) is None
+def test_where_whole_cards_leave_no_card_there_is_room_for_no_part() -> None:
+    pod = request(by_card(1, "whole"), by_memory(100, "a"), by_memory(100, "b"))
+    assert choose(pod, node_state("n1", 16276)) is None
+    assert choose(pod, node_state("n1", 16276, 16276)) is not None
 
 
 def test_parts_that_cannot_fill_the_cards_are_refused_without_a_search_of_all_ways() -> None:
