@@ -78,7 +78,8 @@ def test_wishes_are_read_once_for_all_containers() -> None:
 def test_a_container_with_gpus_may_name_64_resources(where: str) -> None:
     def asking(names: int, node: str = "") -> PodRequest | Refusal | None:
         amounts = GPU | {f"example.com/{n}": "1" for n in range(names - len(GPU))}
-        return parse(pod("p", container(**{where: amounts}), node=node))  # type: ignore[arg-type]
+        limits, requests = (amounts if where == name else None for name in ("limits", "requests"))
+        return parse(pod("p", container(limits=limits, requests=requests), node=node))
 
     assert isinstance(asking(64), PodRequest)
     refused = asking(65)
@@ -103,6 +104,6 @@ def test_a_pod_may_ask_for_512_parts_in_all() -> None:
 
 
 def test_what_is_remembered_of_containers_is_small() -> None:
-    before = table._alike.cache_info().currsize  # pyright: ignore[reportPrivateUsage]
+    before = table._alike.cache_info().currsize  # pyright: ignore[reportPrivateUsage]  # memory shows nowhere else
     assert isinstance(parse(pod("p", container("n" * 1_000_000, memory=8138))), PodRequest)
-    assert table._alike.cache_info().currsize == before  # pyright: ignore[reportPrivateUsage]
+    assert table._alike.cache_info().currsize == before  # pyright: ignore[reportPrivateUsage]  # the same

@@ -122,9 +122,7 @@ def _parse(
     plain = not off and said.nothing
     ours = RESOURCES - off
     bound = bool(pod.spec.node_name)
-    for role, index, container in _numbered(pod):
-        if container.resources is None:
-            continue
+    for role, index, container in _with_resources(pod):
         kept_one = container.name in kept
         if not asks_for(container, RESOURCES if kept_one else ours):
             continue
@@ -233,15 +231,24 @@ def _together(found: Sequence[ContainerRequest], *, bound: bool) -> Refusal | No
 
 def containers_in_order(pod: Pod) -> Iterator[tuple[Role, Container]]:
     """All containers in the order in which kubelet admits them, with the role that decides how they count."""
-    for role, _, container in _numbered(pod):
-        yield role, container
+    for container in pod.spec.init_containers or ():
+        yield _role_of_init(container), container
+    for container in pod.spec.containers or ():
+        yield Role.APP, container
 
 
-def _numbered(pod: Pod) -> Iterator[tuple[Role, int, Container]]:
+def _role_of_init(container: Container) -> Role:
+    return Role.SIDECAR if container.restart_policy == "Always" else Role.INIT
+
+
+def _with_resources(pod: Pod) -> Iterator[tuple[Role, int, Container]]:
+    """Each with its place in its list. The others are passed over here, of which a pod can have very many."""
     for index, container in enumerate(pod.spec.init_containers or ()):
-        yield (Role.SIDECAR if container.restart_policy == "Always" else Role.INIT), index, container
+        if container.resources is not None:
+            yield _role_of_init(container), index, container
     for index, container in enumerate(pod.spec.containers or ()):
-        yield Role.APP, index, container
+        if container.resources is not None:
+            yield Role.APP, index, container
 
 
 def asks_for(container: Container, resources: frozenset[str]) -> bool:
