@@ -3,6 +3,7 @@
 
 FUZZ_CC ?= $(firstword $(foreach c,clang clang-19 clang-16 clang-15 clang-14,$(shell command -v $(c))))
 SECONDS ?= 60
+FUZZ_HEADERS := $(wildcard abi/*.h clock/*.h arbiter/*.h interposer/*/*.h simgpu/*/*.h)
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUT)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.c))
 FUZZ_FLAGS := -O1 -g -std=gnu11 -D_GNU_SOURCE -Wall -Wno-unused-function -pthread -fsanitize=fuzzer,address,undefined,float-cast-overflow -fno-sanitize-recover=all \
     -Iabi -Iclock -Iarbiter $(INTERPOSER_I) -Isimgpu/state -I$(OUT)/gen -I$(INTERPOSER_GEN)
@@ -26,7 +27,7 @@ fuzz:
 	    then echo "$$(basename $$fuzzer): $$(sed -n 's/stat::number_of_executed_units: *//p' $$fuzzer.log) inputs, no fault"; \
 	    else tail -n 30 $$fuzzer.log; exit 1; fi; done
 
-$(OUT)/fuzz/limits_fuzz: interposer/ledger/limits_page.c interposer/ledger/limits.c
+$(OUT)/fuzz/limits_fuzz: interposer/ledger/limits_page.c interposer/ledger/limits.c $(addprefix interposer/base/,era.c lock.c)
 $(OUT)/fuzz/cards_fuzz: simgpu/state/cards.c simgpu/state/json.c simgpu/state/models.c simgpu/state/wires.c
 $(OUT)/fuzz/image_fuzz: $(patsubst %,interposer/memory/%.c,fatbin cubin ptx_globals ptx_tokens unpack_lz4 unpack_zstd zstd_tables)
 $(OUT)/fuzz/unpack_fuzz: $(patsubst %,interposer/memory/%.c,unpack_lz4 unpack_zstd zstd_tables)
@@ -35,6 +36,6 @@ $(OUT)/fuzz/region_fuzz: $(patsubst %,interposer/ledger/%.c,attach account frees
 $(OUT)/fuzz/region_fuzz: FUZZ_FLAGS += -Wl,--wrap=clock_gettime
 
 # The reader itself is in the test's text, which sees what is static in it; the rest of its module is linked.
-$(OUT)/fuzz/%: tests/fuzz/%.c | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
+$(OUT)/fuzz/%: tests/fuzz/%.c $(FUZZ_HEADERS) | $(OUT)/gen/region.h $(INTERPOSER_GEN)/stamp
 	@mkdir -p $(@D)
 	$(FUZZ_CC) $(FUZZ_FLAGS) $< $(filter-out tests/fuzz/% interposer/ledger/limits_page.c interposer/ledger/attach.c interposer/memory/image.c simgpu/state/cards.c arbiter/peers.c,$(filter %.c,$^)) -o $@

@@ -5,9 +5,7 @@
 
 struct fr_shared fr_shared;
 void fr_say(enum fr_topic topic, const char *format, ...) { (void)topic, (void)format; }
-void fr_lock(struct fr_lock *l) { (void)l; }
-void fr_unlock(struct fr_lock *l) { (void)l; }
-struct fr_region *fr_process_attach(void) { return NULL; }
+struct fr_region *fr_process_attach_slowly(struct fr_process_page *p) { (void)p; return NULL; }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
