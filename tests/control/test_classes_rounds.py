@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 
 from fractile.control.classes_rounds import Rounds, Write
+from fractile.control.faults import Faults
 from fractile.errors import ApiError, Unreachable
 from fractile.kube.backoff import Backoff
 from fractile.kube.pacing import Pacer
@@ -21,6 +22,8 @@ class World:
         self.looked: list[str] = []
         self.written: list[str] = []
         self.fails: list[Exception] = []
+        self.broken = ""
+        self.faults = Faults()
         self.slept = 0.0
         self._looking = looking
         self.rounds = Rounds(
@@ -30,10 +33,13 @@ class World:
             backoff=Backoff(base=1.0, cap=60.0, rng=random.Random(1)),
             sleep=self.sleep,
             clock=self.clock,
+            faults=self.faults,
         )
 
     def plan(self, key: str) -> Sequence[Write]:
         self.looked.append(key)
+        if key == self.broken:
+            raise RecursionError("too deep")
         self.clock.now += self._looking
         return [Write(key, lambda: self.write(key))] if key in self.wrong else []
 
@@ -88,6 +94,16 @@ async def test_what_fails_is_tried_again_and_what_the_server_will_not_have_is_no
     world.looked.clear()
     assert await world.rounds.once()
     assert world.looked == []
+
+
+async def test_a_key_that_brings_out_an_error_of_ours_keeps_no_other_from_being_written() -> None:
+    world = World()
+    world.wrong = {"a", "b", "c"}
+    world.broken = "b"
+    world.rounds.add_everything()
+    assert await world.rounds.once()
+    assert world.written == ["a", "c"]
+    assert world.faults.counts == {"upkeep": 1}
 
 
 async def test_writes_keep_to_the_pace() -> None:

@@ -9,8 +9,15 @@ from typing import Any
 
 import msgspec
 
+from fractile.control.classes_nodes import Node
+from fractile.control.faults import Faults
 from fractile.kube import paths
+from fractile.kube.client import KubeClient
+from fractile.kube.reflector import Gone
+from fractile.main.classes import Classes
+from fractile.model.units import NodeName
 from fractile.wire.resource_class import resource_name
+from tests.builders import cluster
 from tests.control.class_world import class_object, gpu, labels, node, resource
 from tests.fakes.apiserver import FakeApiServer
 from tests.main.process import PROGRAM, control_plane, free_port
@@ -89,3 +96,29 @@ async def test_a_template_of_which_no_name_can_come_ends_the_program_with_a_sent
         )
         assert done.returncode == 1
         assert "fractile: --default-classes '{serial}' must name {model}" in done.stderr
+
+
+async def test_a_node_that_brings_out_an_error_of_ours_is_shown_to_the_others_and_hides_no_other_node() -> None:
+    def broken(about: Node | Gone) -> None:
+        if (about.name if isinstance(about, Gone) else about.metadata.name) == "n1":
+            raise RecursionError("too deep")
+
+    shown, gone, faults = list[str](), list[str](), Faults()
+    async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
+        for name in ("n1", "n2"):
+            server.create(paths.nodes(), node(name))
+        watched = Classes(
+            cluster({}),
+            client,
+            node_changed=(broken, lambda node: shown.append(node.metadata.name)),
+            node_gone=(broken, lambda node: gone.append(node.name)),
+            faults=faults,
+        )
+        running = asyncio.create_task(watched.nodes.run())
+        await eventually(lambda: len(shown) == 2)
+        for name in ("n1", "n2"):
+            server.delete(paths.node(NodeName(name)))
+        await eventually(lambda: len(gone) == 2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert (sorted(shown), sorted(gone), faults.counts) == (["n1", "n2"], ["n1", "n2"], {"nodes": 2})

@@ -25,6 +25,7 @@ from fractile.control.classes_held import HeldUnits
 from fractile.control.classes_nodes import Node, Nodes
 from fractile.control.classes_rounds import Rounds, Write
 from fractile.control.classes_table import Table
+from fractile.control.faults import Faults
 from fractile.kube import paths
 from fractile.kube.backoff import Backoff
 from fractile.kube.client import KubeClient
@@ -65,6 +66,7 @@ class ClassControllers:
         sleep: Sleep = asyncio.sleep,
         wall: Callable[[], float] = time.time,
         rng: random.Random | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self._ledger = ledger
         self._client = client
@@ -94,6 +96,7 @@ class ClassControllers:
                 gather=gather,
                 sleep=sleep,
                 clock=clock,
+                faults=faults,
             )
 
         self.statuses = rounds(self.plan_status, self.touched, _SETTLE)

@@ -14,6 +14,7 @@ from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 
+from fractile.control.faults import Faults
 from fractile.errors import ApiError, FractileError
 from fractile.kube.backoff import Backoff
 from fractile.kube.pacing import Clock, Pacer, Sleep
@@ -46,7 +47,9 @@ class Rounds(Generic[K]):
         gather: float = 1.0,
         sleep: Sleep = asyncio.sleep,
         clock: Clock = time.monotonic,
+        faults: Faults | None = None,
     ) -> None:
+        self._faults = faults or Faults()
         self._plan = plan
         self._pacer = pacer
         self._backoff = backoff
@@ -88,7 +91,9 @@ class Rounds(Generic[K]):
         well, spent = True, 0.0
         for key in keys:
             started = self._clock()
-            writes = self._plan(key)
+            writes: Sequence[Write] = ()
+            with self._faults.apart("upkeep", "", str(key)):
+                writes = self._plan(key)
             spent += self._clock() - started
             for write in writes:
                 if not await self._write(write):

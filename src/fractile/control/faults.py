@@ -28,6 +28,11 @@ class Named(Protocol):
 T = TypeVar("T")
 
 
+def itself(about: Named) -> Named:
+    """For ``Faults.each``, where what is told has a name of its own."""
+    return about
+
+
 class Faults:
     """``counts`` by task: a handful of words of ours."""
 

@@ -9,12 +9,12 @@ import click
 from fractile.control.classes import ClassControllers
 from fractile.control.classes_default import checked
 from fractile.control.classes_nodes import Node
+from fractile.control.faults import Faults, itself
 from fractile.dialects import table
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Gone, Reflector
 from fractile.ledger.ledger import Ledger
-from fractile.wire.objects import ObjectMeta
 
 T = TypeVar("T")
 
@@ -44,19 +44,20 @@ class Classes:
         *,
         template: str = "",
         dialects: frozenset[str] = table.NAMES,
-        node_changed: Callable[[ObjectMeta], object] = lambda node: None,
-        node_gone: Callable[[Gone], object] = lambda node: None,
-        node_shown: Callable[[Node], object] = lambda node: None,
+        node_changed: Sequence[Callable[[Node], object]] = (),
+        node_gone: Sequence[Callable[[Gone], object]] = (),
+        faults: Faults | None = None,
     ) -> None:
+        faults = faults or Faults()
         self.control = ClassControllers(
-            ledger, client, template=checked(template) if template else "", classes="class" in dialects
+            ledger, client, template=checked(template) if template else "", classes="class" in dialects, faults=faults
         )
         self.nodes = Reflector(
             client,
             paths.nodes(),
             Node,
-            changed=in_turn(lambda node: node_changed(node.metadata), node_shown, self.control.node_changed),
-            gone=in_turn(node_gone, self.control.node_gone),
+            changed=faults.each("nodes", lambda node: node.metadata, *node_changed, self.control.node_changed),
+            gone=faults.each("nodes", itself, *node_gone, self.control.node_gone),
         )
 
     def loops(self, synced: Sequence[asyncio.Event]) -> tuple[Coroutine[Any, Any, None], ...]:

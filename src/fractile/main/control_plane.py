@@ -14,7 +14,7 @@ import click
 from fractile.control.audit import Audit
 from fractile.control.beliefs import Known
 from fractile.control.doubt import Doubt
-from fractile.control.faults import Faults
+from fractile.control.faults import Faults, itself
 from fractile.control.feed import CardFeed, ClassFeed, PodFeed
 from fractile.control.gates import GateSweeper
 from fractile.control.opting import SCHEDULERS, GlobalPlacement
@@ -285,22 +285,23 @@ async def _lead(
             eased=wakeup.eased,
             named=lambda uid: evictions.residents.named(uid),
         )
-        cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed) if sharing else None
-        evictions = Evictions(client, ledger, waiting, classes)
+        cuts = Sharing(sharing, client, ledger, freed=pod_feed.freed, faults=faults) if sharing else None
+        evictions = Evictions(client, ledger, waiting, classes, faults)
         class_feed = ClassFeed(classes, changed_class=wakeup.class_changed)
         quotas = Quotas(quota or QuotaOptions(), client, ledger, events, eased=wakeup.eased_everywhere)
-        nodes = Scoring(scoring, client, ledger, unit=unit, dialects=dialects)
+        nodes = Scoring(scoring, client, ledger, unit=unit, dialects=dialects, faults=faults)
         upkeep = Classes(
             ledger,
             client,
             template=default_classes,
             dialects=dialects,
-            node_changed=quotas.feed.node_changed,
-            node_gone=in_turn(quotas.feed.node_gone, nodes.feed.node_gone, lambda gone: choice.node_gone(gone)),
-            node_shown=in_turn(
+            node_changed=(
+                lambda node: quotas.feed.node_changed(node.metadata),
                 lambda node: nodes.feed.node_changed(node.metadata.name, node.status.allocatable),
                 lambda node: choice.node_changed(node),
             ),
+            node_gone=(quotas.feed.node_gone, nodes.feed.node_gone, lambda gone: choice.node_gone(gone)),
+            faults=faults,
         )
         card_feed = CardFeed(ledger, freed=pod_feed.freed, shown=upkeep.control.card_shown)
         # Nobody waits for the classes: what is bound is judged by its placement, and who comes too early is woken.
@@ -309,7 +310,7 @@ async def _lead(
             paths.resource_classes(),
             ResourceClass,
             changed=faults.each("classes", _meta, class_feed.changed, upkeep.control.class_changed),
-            gone=in_turn(lambda gone: class_feed.gone(gone.name), upkeep.control.class_gone),
+            gone=faults.each("classes", itself, lambda gone: class_feed.gone(gone.name), upkeep.control.class_gone),
         )
         classed = [class_objects] if "class" in dialects else []  # else there may be no right to watch them
         audit = Audit(ledger=ledger, feed=pod_feed, client=client, warn=events.emit, faults=faults)
@@ -319,7 +320,7 @@ async def _lead(
             paths.extended_resources(),
             ExtendedResource,
             changed=faults.each("cards", _meta, card_feed.changed),
-            gone=in_turn(lambda gone: card_feed.gone(gone.name), upkeep.control.card_gone),
+            gone=faults.each("cards", itself, lambda gone: card_feed.gone(gone.name), upkeep.control.card_gone),
         )
         pods = Reflector(
             client,
@@ -337,7 +338,7 @@ async def _lead(
             ),
             gone=faults.each(
                 "pods",
-                lambda gone: gone,
+                itself,
                 lambda gone: pod_feed.gone(PodUID(gone.uid)),
                 lambda gone: evictions.residents.gone(PodUID(gone.uid)),
                 lambda gone: nodes.feed.pod_gone(PodUID(gone.uid)),

@@ -2,6 +2,7 @@
 
 import time
 
+from fractile.control.faults import Faults, itself
 from fractile.control.nominations import Nominations
 from fractile.control.residents import Residents
 from fractile.control.waiting import WaitingPods
@@ -17,7 +18,9 @@ from fractile.wire.disruption import PodDisruptionBudget
 class Evictions:
     """``residents`` is shown the pods, after the ledger; ``budgets`` is to be run."""
 
-    def __init__(self, client: KubeClient, ledger: Ledger, waiting: WaitingPods, classes: ClassIndex) -> None:
+    def __init__(
+        self, client: KubeClient, ledger: Ledger, waiting: WaitingPods, classes: ClassIndex, faults: Faults
+    ) -> None:
         self.residents = Residents(ledger)
         self.nominations = Nominations(
             ledger=ledger, waiting=waiting, residents=self.residents, classes=classes, clock=time.monotonic
@@ -27,6 +30,6 @@ class Evictions:
             client,
             disruption.PATH,
             PodDisruptionBudget,
-            changed=self.residents.budget_changed,
-            gone=lambda gone: self.residents.budget_gone(gone.namespace, gone.name),
+            changed=faults.each("budgets", lambda about: about.metadata, self.residents.budget_changed),
+            gone=faults.each("budgets", itself, lambda gone: self.residents.budget_gone(gone.namespace, gone.name)),
         )

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from fractile.control.faults import Faults, itself
 from fractile.control.node_feed import NamespacePolicies, NodeFeed
 from fractile.control.seen import SeenPods, Window
 from fractile.errors import SetupError
@@ -23,7 +24,6 @@ from fractile.kube.client import KubeClient
 from fractile.kube.reflector import Reflector
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_totals import NodeTotals
-from fractile.main.classes import in_turn
 from fractile.model.units import MemoryUnit
 from fractile.policy.score.mix import Mix, mix_of
 from fractile.policy.score.table import POLICIES
@@ -132,6 +132,7 @@ class Scoring:
         *,
         unit: MemoryUnit,
         dialects: frozenset[str],
+        faults: Faults,
     ) -> None:
         pinned = read_mix(options.mix) if options.mix else None
         totals = NodeTotals()
@@ -145,8 +146,10 @@ class Scoring:
             client,
             paths.namespaces(),
             Namespace,
-            changed=in_turn(by_namespace.changed, self.global_placement.changed),
-            gone=in_turn(by_namespace.gone, self.global_placement.gone),
+            changed=faults.each(
+                "namespaces", lambda about: about.metadata, by_namespace.changed, self.global_placement.changed
+            ),
+            gone=faults.each("namespaces", itself, by_namespace.gone, self.global_placement.gone),
         )
         self.policies = NodePolicies(
             ledger, self.engine, cluster=options.policy, namespaces=by_namespace, seen=seen.better

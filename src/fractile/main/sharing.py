@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from fractile.control.faults import Faults, itself
 from fractile.control.sharing import SharingRules
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
@@ -24,6 +25,14 @@ option = click.option(
 class Sharing:
     """The loops that follow file and nodes. Nodes are watched only where there is a file."""
 
-    def __init__(self, file: Path, client: KubeClient, ledger: Ledger, *, freed: Callable[[NodeName], None]) -> None:
+    def __init__(
+        self, file: Path, client: KubeClient, ledger: Ledger, *, freed: Callable[[NodeName], None], faults: Faults
+    ) -> None:
         self.rules = SharingRules(file, ledger=ledger, freed=freed)
-        self.nodes = Reflector(client, paths.nodes(), Node, changed=self.rules.changed, gone=self.rules.gone)
+        self.nodes = Reflector(
+            client,
+            paths.nodes(),
+            Node,
+            changed=faults.each("nodes", lambda node: node.metadata, self.rules.changed),
+            gone=faults.each("nodes", itself, self.rules.gone),
+        )
