@@ -2,6 +2,7 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
+#include "memory/capture_origins.h"
 #include "memory/kept_blocks.h"
 #include "memory/streams.h"
 
@@ -18,8 +19,9 @@
         fr_kept_blocks_free();                         \
         fr_capture_changes_enter(own);                 \
         CUresult r = REAL(name)(__VA_ARGS__);          \
-        fr_capture_changes_leave();                    \
         if (r) atomic_fetch_sub(&fr_capture_count, 1); \
+        else fr_capture_began(own);                    \
+        fr_capture_changes_leave();                    \
         return r;                                      \
     }
 #define TO_GRAPH (CUstream s, CUgraph g, const CUgraphNode *from, const void *edges, size_t n, unsigned mode)
@@ -41,7 +43,7 @@ static CUresult ended(CUstream s, CUresult r)
 {
     int status = 0;
     bool over = !r || (!REAL(cuStreamIsCapturing)(s, &status) && !status && r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    if (over) atomic_fetch_sub(&fr_capture_count, 1);
+    if (over) fr_capture_ended(s);
     fr_capture_changes_leave();
     return r;
 }

@@ -9,6 +9,7 @@
 #include "ledger/oom_retry.h"
 #include "ledger/records.h"
 #include "memory/api_memory.h"
+#include "memory/capture_origins.h"
 #include "memory/code_room.h"
 #include "memory/context_audit.h"
 #include "memory/context_buffers.h"
@@ -104,12 +105,21 @@ CUcontext fr_context_retire(CUcontext context)
     fr_functions_forget(); /* before the driver can give their handles away again, and in fr_context_reclaim once more */
     fr_context_forget(context);
     move_to_doomed(context, doomed);
+    fr_captures_rename(context, doomed);
     return doomed;
 }
 
-void fr_context_follow(CUcontext context, CUcontext doomed) { move_to_doomed(context, doomed); }
+void fr_context_follow(CUcontext context, CUcontext doomed)
+{
+    move_to_doomed(context, doomed);
+    fr_captures_rename(context, doomed);
+}
 
-void fr_context_restore(CUcontext from, CUcontext to) { move(from, to, RENAMED, false); }
+void fr_context_restore(CUcontext from, CUcontext to)
+{
+    move(from, to, RENAMED, false);
+    fr_captures_rename(from, to);
+}
 
 void fr_context_merge(CUcontext green, CUcontext primary) { move(green, primary, MERGES, false); }
 
@@ -135,6 +145,7 @@ uint64_t fr_context_reclaim(CUcontext doomed, int card)
     struct fr_op op;
     int object;
     uint64_t bytes = 0;
+    fr_captures_end_with(doomed);
     while (take(doomed, &r)) {
         if (r.class == FR_TILED) fr_tiles_forget(r.key);
         if (r.card == card) {

@@ -2,6 +2,7 @@
 #include "base/compiler.h"
 #include "resolve/real.h"
 #include "memory/api_pool.h"
+#include "memory/capture_origins.h"
 #include "memory/function_table.h"
 #include "memory/kept_blocks.h"
 #include "memory/late_free.h"
@@ -10,8 +11,9 @@
 #include "cuda_abi.h"
 
 /* A stream that is being captured captures no more, and its handle may come back at once. */
-static CUresult ended(CUresult r)
+static CUresult ended(CUstream s, CUresult r)
 {
+    if (!r) fr_capture_stream_ended(s);
     fr_capture_changes_leave();
     return r;
 }
@@ -27,13 +29,13 @@ static void forget(CUstream s)
 HOOK CUresult cuStreamDestroy(CUstream s)
 {
     forget(s);
-    return ended(REAL(cuStreamDestroy)(s));
+    return ended(s, REAL(cuStreamDestroy)(s));
 }
 
 HOOK CUresult cuStreamDestroy_v2(CUstream s)
 {
     forget(s);
-    return ended(REAL(cuStreamDestroy_v2)(s));
+    return ended(s, REAL(cuStreamDestroy_v2)(s));
 }
 
 static CUresult made(CUresult r)

@@ -57,7 +57,7 @@ void fr_capture_changes_leave(void) { fr_mutex_unlock(&changing); }
 
 static struct fr_question captured; /* what fr_capture_hold has asked, until fr_captured; under `changing` */
 
-static CUcontext context_of_stream(CUstream s)
+CUcontext fr_context_of_stream(CUstream s)
 {
     CUcontext c = NULL;
     bool made = (uintptr_t)s > (uintptr_t)CU_STREAM_PER_THREAD;
@@ -67,11 +67,11 @@ static CUcontext context_of_stream(CUstream s)
 /* A context takes its streams with it, and their handles may come back as those of others. True: who ends this one waits until fr_asked. */
 static bool context_stays(CUstream s)
 {
-    CUcontext c = context_of_stream(s);
+    CUcontext c = fr_context_of_stream(s);
     if (!c) return false;
     fr_question_prepare(&captured, c);
     if (!fr_may_ask(&captured)) return false;
-    if (context_of_stream(s) == c) return true;
+    if (fr_context_of_stream(s) == c) return true;
     fr_asked(&captured);
     return false;
 }

@@ -10,6 +10,7 @@
 
 extern _Atomic int fr_capture_count; /* streams of this process that are being captured */
 bool fr_stream_is_capturing(CUstream s);
+CUcontext fr_context_of_stream(CUstream s); /* NULL: it cannot be told */
 
 /* A call that takes memory outside of a capture and none within one must not be taken for captured when another thread ends the capture,
  * or the context with the stream. True: s is being captured, and stays so until fr_captured; nothing else is to be held then. */

@@ -187,6 +187,60 @@ static void a_stream_is_not_drawn_into_a_capture_that_is_over(void)
     cuGraphDestroy(g);
 }
 
+/* Unused memory of pools is given back before a request is refused, but not during a capture, which forbids that. */
+static void pools_give_back(void)
+{
+    CUdeviceptr p;
+    EXPECT_EQ(cuMemAllocAsync(&p, 500 * MIB, other), 0);
+    EXPECT_EQ(cuMemFreeAsync(p, other), 0);
+    EXPECT_EQ(cuMemAlloc_v2(&p, 600 * MIB), 0);
+    EXPECT_EQ(cuMemFree_v2(p), 0);
+    EXPECT_BOTH(0);
+}
+
+static void a_capture_ends_with_its_stream(void)
+{
+    CUstream s;
+    EXPECT_EQ(cuStreamCreate(&s, 1), 0);
+    EXPECT_EQ(cuStreamBeginCapture_v2(s, RELAXED), 0);
+    EXPECT_EQ(cuStreamDestroy_v2(s), 0);
+    pools_give_back();
+}
+
+static void a_capture_ends_with_its_context(void)
+{
+    CUcontext of_its_own;
+    CUstream s;
+    EXPECT_EQ(cuCtxCreate_v2(&of_its_own, 0, 0), 0);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(cuStreamCreate(&s, 1), 0);
+        EXPECT_EQ(cuStreamBeginCapture_v2(s, RELAXED), 0);
+    }
+    EXPECT_EQ(cuStreamBeginCapture_v2(CU_STREAM_PER_THREAD, RELAXED), 0);
+    EXPECT_EQ(cuCtxDestroy_v2(of_its_own), 0);
+    EXPECT_EQ(cuCtxSetCurrent(context), 0);
+    pools_give_back();
+}
+
+static void a_capture_counts_until_it_is_ended_however_many_there_are(void)
+{
+    enum { MANY = 300 };
+    static CUstream streams[MANY];
+    CUgraph g;
+    CUdeviceptr p;
+    for (int i = 0; i < MANY; i++) {
+        EXPECT_EQ(cuStreamCreate(&streams[i], 1), 0);
+        EXPECT_EQ(cuStreamBeginCapture_v2(streams[i], RELAXED), 0);
+    }
+    EXPECT_EQ(cuMemAllocAsync(&p, 8 * QUOTA, streams[MANY - 1]), 0); /* a node of its graph */
+    for (int i = 0; i < MANY; i++) {
+        EXPECT_EQ(cuStreamEndCapture(streams[i], &g), 0);
+        EXPECT_EQ(cuGraphDestroy(g), 0);
+        EXPECT_EQ(cuStreamDestroy_v2(streams[i]), 0);
+    }
+    pools_give_back();
+}
+
 /* ---- threads ---- */
 
 static _Atomic int wrong;
@@ -234,6 +288,9 @@ int main(void)
     RUN(a_forbidden_synchronisation_gets_the_drivers_error);
     RUN(a_stream_drawn_into_a_capture_allocates_for_the_graph);
     RUN(a_stream_is_not_drawn_into_a_capture_that_is_over);
+    RUN(a_capture_ends_with_its_stream);
+    RUN(a_capture_ends_with_its_context);
+    RUN(a_capture_counts_until_it_is_ended_however_many_there_are);
     RUN(captures_beside_allocations_at_the_margin);
     EXPECT_NEVER_OVER;
     FINISH;
