@@ -16,6 +16,7 @@ from fractile.cluster import (
     chart,
     component,
     image,
+    inotify,
     mounts,
     native,
     network,
@@ -77,6 +78,8 @@ async def up(place: Layout, wish: Wish, *, env: Mapping[str, str], progress: Pro
         planned = plan.make(place, wanted, now=now)
         _put_sharing(place, wish.sharing)
         replicas.stop_unwanted(place, before, wanted)
+        real = [n for n in planned.nodes if n.containerd is not None]
+        inotify.check(sum(component.running(place, n.kubelet) is None for n in real))
         # 3. Control plane and nodes, at the same time.
         await _start_all(place, wanted, planned, progress)
         # 4. Usable: nodes Ready, cards counted, control plane ready.
