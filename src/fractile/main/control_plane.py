@@ -141,8 +141,9 @@ def command(
 ) -> None:
     """Run the scheduler extender and the controllers.
 
-    kube-scheduler calls it over HTTPS: POST /scheduler/filter, /scheduler/prioritize and /scheduler/bind. /healthz
-    answers while the process lives, /readyz while this replica leads and its ledger is rebuilt from the API server.
+    kube-scheduler calls it over HTTPS: POST /scheduler/filter, /scheduler/prioritize, /scheduler/bind and
+    /scheduler/preempt. /healthz answers while the process lives, /readyz while this replica leads and its ledger is
+    rebuilt from the API server.
     """
     set_up_logging(log_level, log_format)
     options = Options(listen, tls_cert, tls_key)
