@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fractile.cli import classes as classes_command
 from fractile.cli import devices as devices_command
-from fractile.cli.classes_text import short_unit, unit
+from fractile.cli.classes_text import closing, short_unit, unit
 from fractile.cli.classes_tree import draw_classes, draw_devices
 from fractile.control.classes_report import describe
 from fractile.kube import paths
@@ -212,6 +212,24 @@ def test_conditions_read_like_sentences(requirement: Requirement, words: str) ->
     assert describe(requirement) == words
 
 
+def entry(memory: int = 0, cores: int = 0, count: int = 1, type: str = "gpu") -> class_report.ClassEntry:
+    return class_report.ClassEntry(
+        name="c",
+        resource="class.fractile.dev/c",
+        device_type=type,
+        selector=(),
+        memory_mib=memory,
+        cores_percent=cores,
+        count=count,
+        shared=bool(memory or cores),
+        devices=class_report.DeviceSums(0, 0, 0),
+        units=class_report.UnitSums(0, 0),
+        nodes=(),
+        reason="",
+        message="",
+    )
+
+
 @pytest.mark.parametrize(
     ("memory", "cores", "count", "type", "short", "long"),
     [
@@ -225,23 +243,8 @@ def test_conditions_read_like_sentences(requirement: Requirement, words: str) ->
     ],
 )
 def test_a_unit_has_words(memory: int, cores: int, count: int, type: str, short: str, long: str) -> None:
-    none = class_report.DeviceSums(0, 0, 0)
-    entry = class_report.ClassEntry(
-        name="c",
-        resource="class.fractile.dev/c",
-        device_type=type,
-        selector=(),
-        memory_mib=memory,
-        cores_percent=cores,
-        count=count,
-        shared=bool(memory or cores),
-        devices=none,
-        units=class_report.UnitSums(0, 0),
-        nodes=(),
-        reason="",
-        message="",
-    )
-    assert (short_unit(entry), unit(entry)) == (short, long)
+    one = entry(memory, cores, count, type)
+    assert (short_unit(one), unit(one)) == (short, long)
 
 
 EVIL = "\x1b[31mEVIL\x1b[0m\n\x1b]0;pwn\x07"
@@ -261,6 +264,13 @@ async def test_a_terminal_obeys_nothing_that_an_agent_wrote(server: FakeApiServe
         assert not any(line.startswith("?]0;pwn") for line in out.splitlines())
     code, out, _ = await run("devices", "-o", "json")
     assert EVIL in {d["model"] for d in msgspec.json.decode(out)["devices"]}, "JSON has it as it is"
+
+
+def test_nor_what_a_stranger_s_api_server_calls_a_class() -> None:
+    odd = msgspec.structs.replace(entry(), name=EVIL, message=EVIL)
+    said = closing(class_report.ClassReport(classes=(odd,)))
+    assert visible(said)
+    assert said.count("\n") == 2
 
 
 async def test_nor_does_it_in_the_pictures_of_a_terminal() -> None:

@@ -166,6 +166,23 @@ def test_everything_that_a_plan_can_say_has_words() -> None:
         assert said in text
 
 
+def test_a_terminal_obeys_nothing_that_a_pod_asks_for() -> None:
+    evil = "\x1b[31mEVIL\x1b[0m\n\x1b]0;pwn\x07\u202e"
+    (waits,) = PLAN.waiting
+    asks = msgspec.structs.replace(waits.asks, each=evil)
+    changes = tuple(msgspec.structs.replace(c, sentence=evil) for c in waits.changes)
+    text = plan_text.text(
+        msgspec.structs.replace(
+            PLAN,
+            waiting=(msgspec.structs.replace(waits, asks=asks, changes=changes, pods=(evil,)),),
+            notes=(evil,),
+        )
+    )
+    assert "EVIL" in text
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert not any(line.startswith("?]0;pwn") for line in text.splitlines())
+
+
 def test_long_answers_are_cut_in_the_text_only() -> None:
     many = msgspec.structs.replace(
         PLAN,

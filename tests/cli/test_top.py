@@ -1,6 +1,7 @@
 """``fractile top`` as a person runs it, against agents' answers over HTTP and an API server at the wire."""
 
 import asyncio
+import contextlib
 import io
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -117,6 +118,30 @@ async def test_an_agent_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyP
         port = server.sockets[0].getsockname()[1]
         found = await ask([Agent(node="slow", url=f"http://127.0.0.1:{port}")])
     assert [u.node for u in found.unanswered] == ["slow"]
+
+
+@pytest.mark.parametrize(
+    ("every", "size", "said"),
+    [(0.05, 1, "has not answered in 1 s"), (0.0, 2**20, "sends more than 16 MiB")],
+    ids=["drops", "without end"],
+)
+async def test_an_answer_that_never_ends_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, every: float, size: int, said: str
+) -> None:
+    monkeypatch.setattr(top, "_WHOLE", 1.0)
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b" " * size)
+                await writer.drain()
+                await asyncio.sleep(every)
+
+    async with await asyncio.start_server(endless, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        found = await asyncio.wait_for(ask([Agent(node="odd", url=f"http://127.0.0.1:{port}")]), 10)
+    assert [said in u.reason for u in found.unanswered] == [True]
 
 
 async def test_a_cluster_without_cards_is_a_sentence(run: Run, tmp_path: Path) -> None:

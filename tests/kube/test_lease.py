@@ -305,6 +305,19 @@ async def test_a_lease_held_by_a_clock_from_the_future_is_taken_after_its_durati
     assert second.term == "b/5"
 
 
+async def test_a_lease_with_the_last_number_that_the_api_server_takes_is_led_under_a_small_one(
+    server: FakeApiServer, client: KubeClient
+) -> None:
+    held(server, leaseDurationSeconds=1, leaseTransitions=2**31 - 1)
+    second = elector(client, "b")
+    await asyncio.wait_for(second.acquire(), 5)
+    first = second.transitions
+    assert 0 < first < 2**30
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(second.hold(), 0.2)
+    assert second.term == f"b/{first}", "renewals keep it"
+
+
 @pytest.mark.parametrize(("said", "waits"), [(2**31 - 1, 60), (-5, 1), (0, 1), (None, 1)])
 async def test_the_duration_that_a_record_claims_is_believed_within_reason(
     server: FakeApiServer, client: KubeClient, said: int | None, waits: int

@@ -62,7 +62,7 @@ def about(entry: ClassEntry) -> Iterator[str]:
 
 def closing(report: ClassReport) -> str:
     """An empty line, then a sentence for each class that has something to say."""
-    said = [f"  {c.name}: {printable(c.message)}\n" for c in report.classes if c.message]
+    said = [f"  {printable(f'{c.name}: {c.message}')}\n" for c in report.classes if c.message]
     return "\n" + "".join(said) if said else ""
 
 

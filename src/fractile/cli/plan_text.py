@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fractile.cli.table import Column, plain
+from fractile.model.words import printable
 from fractile.wire.plan import (
     Asked,
     Change,
@@ -40,7 +41,7 @@ def text(plan: Plan) -> str:
         parts.append(_consolidation(plan.consolidation))
     if plan.defragmentation is not None:
         parts.append(_moves(plan.defragmentation))
-    parts += ["".join(f"note: {note}\n" for note in plan.notes)] if plan.notes else []
+    parts += ["".join(f"note: {printable(note)}\n" for note in plan.notes)] if plan.notes else []
     return "\n".join(parts)
 
 
@@ -77,12 +78,12 @@ def _group(group: Waiting) -> list[str]:
 
 def _keys(pods: Sequence[str]) -> str:
     more = len(pods) - _NAMED
-    return ", ".join(pods[:_NAMED]) + (f" and {more} more like these" if more > 0 else "")
+    return printable(", ".join(pods[:_NAMED])) + (f" and {more} more like these" if more > 0 else "")
 
 
 def _asks(asks: Asked) -> str:
     gpus = f", {asks.each}" if asks.each else ""
-    return f"{asks.cpu_milli / 1000:g} CPUs, {asks.memory_mib} MiB{gpus}"
+    return printable(f"{asks.cpu_milli / 1000:g} CPUs, {asks.memory_mib} MiB{gpus}")
 
 
 def _reason(reason: Reason) -> str:
@@ -91,7 +92,7 @@ def _reason(reason: Reason) -> str:
 
 def _change(change: Change) -> str:
     where = f" (on {change.node})" if change.node and change.change != "one-more-node" else ""
-    return change.sentence + where
+    return printable(change.sentence + where)
 
 
 # ── more nodes, fewer nodes ──────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,9 @@ from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.node_usage import DEFAULT_PORT, ClusterUsage, NodeUsage, Unanswered
 from fractile.wire.objects import KubeStruct, ObjectMeta
 
-_ANSWER = 3.0  # seconds
+_ANSWER = 3.0  # seconds until the next bytes come
+_WHOLE = 10.0  # seconds for all of an answer
+_LONGEST = 16 * 2**20  # bytes of one; a node of 128 cards and 1,000 containers has a twentieth
 _AT_ONCE = 64  # nodes asked at a time
 _TLS_NAME = "fractile-agent.fractile-system.svc"  # that the chart's certificates are made for
 _OVER_TLS = "; if it answers over TLS, give --ca or --insecure-tls"
@@ -140,15 +142,30 @@ async def _one(http: httpx2.AsyncClient, agent: Agent, turns: asyncio.Semaphore,
     async with turns:
         try:
             called = {"sni_hostname": name} if name else {}  # addresses are in no certificate
-            answer = await http.get(f"{agent.url}/v1/usage", extensions=called)
-            if answer.status_code != 200:
-                return Unanswered(node=agent.node, reason=f"{agent.url} answers {answer.status_code}")
-            return node_usage.decode(answer.content)
+            async with (
+                asyncio.timeout(_WHOLE),
+                http.stream("GET", f"{agent.url}/v1/usage", extensions=called) as answer,
+            ):
+                if answer.status_code != 200:
+                    return Unanswered(node=agent.node, reason=f"{agent.url} answers {answer.status_code}")
+                return node_usage.decode(await _body(answer))
+        except TimeoutError:
+            return Unanswered(node=agent.node, reason=f"{agent.url} has not answered in {_WHOLE:.0f} s")
         except (httpx2.HTTPError, httpx2.InvalidURL) as e:
             hint = _OVER_TLS if isinstance(e, httpx2.RemoteProtocolError | httpx2.ReadError) and not name else ""
             return Unanswered(node=agent.node, reason=f"{agent.url} does not answer ({e or type(e).__name__}{hint})")
         except WireError as e:
             return Unanswered(node=agent.node, reason=str(e))
+
+
+async def _body(answer: httpx2.Response) -> bytes:
+    """WireError when it is longer than any agent's."""
+    body = bytearray()
+    async for some in answer.aiter_bytes():
+        body += some
+        if len(body) > _LONGEST:
+            raise WireError(f"{answer.url.host} sends more than {_LONGEST // 2**20} MiB, which no agent does")
+    return bytes(body)
 
 
 async def _agents(credentials: Credentials, node: str | None, scheme: str, port: int) -> list[Agent]:

@@ -27,6 +27,7 @@ from fractile.kube.client import KubeClient
 from fractile.kube.pacing import Clock, Sleep
 from fractile.wire.objects import Lease
 
+_MOST_TRANSITIONS = 2**31 - 1
 _NEVER = float("-inf")
 _MISSING = "missing"  # stands for the resourceVersion of a lease that is not there
 _LONGEST = 60.0  # seconds; what a record may say of itself, or a nonsensical one would be honoured for years
@@ -187,7 +188,9 @@ class LeaderElector:
     async def _write(self, lease: Lease | None, *, holder: str) -> None:
         before = lease.spec if lease is not None else None
         same = before is not None and before.holder_identity == self.identity
-        transitions = (before.lease_transitions or 0) + (0 if same else 1) if before is not None else 0
+        transitions = before.lease_transitions or 0 if before is not None else 0
+        if before is not None and not same:
+            transitions = self._after(transitions)
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
         body: dict[str, object] = {
@@ -208,6 +211,11 @@ class LeaderElector:
             metadata["resourceVersion"] = lease.metadata.resource_version
             await self._client.replace(paths.lease(self._namespace, self._name), body)
         self.transitions = transitions
+
+    def _after(self, transitions: int) -> int:
+        """The next number. The API server takes 32 bits: nobody could lead any more after whoever wrote the last of
+        them, so that one is followed by a number that hardly any term had."""
+        return transitions + 1 if transitions < _MOST_TRANSITIONS else self._rng.randrange(1, 2**30)
 
 
 async def _as_coroutine(work: Callable[[], Awaitable[None]]) -> None:
