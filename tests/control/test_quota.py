@@ -1,8 +1,11 @@
 """The ConfigMap of quotas and the labels of nodes, as they change."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import pytest
 
-from fractile.control.quota import QuotaFeed
+from fractile.control.quota import AWAY, QuotaFeed
 from fractile.kube.events import EventKind, ObjectRef
 from fractile.kube.reflector import Gone
 from fractile.ledger.usage import Usage
@@ -15,6 +18,16 @@ SOURCE = "fractile-system/fractile-quota"
 TWO_M40 = {"a": NamespaceQuota(limits=(Limit("M40", 200),))}
 
 
+@dataclass
+class Timer:
+    seconds: float
+    call: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 class World:
     """A feed, with all that it told."""
 
@@ -23,6 +36,7 @@ class World:
         self.told: list[tuple[str, str, str]] = []  # object, reason, type
         self.said: list[str] = []
         self.eased = 0
+        self.timers: list[Timer] = []
         self.kept: list[str | None] = []
         self.feed = QuotaFeed(
             self.usage,
@@ -31,7 +45,12 @@ class World:
             tell=self.tell,
             eased=self.ease,
             keep=lambda: self.kept.append(self.feed.text),
+            later=self.later,
         )
+
+    def later(self, seconds: float, call: Callable[[], None]) -> "Timer":
+        self.timers.append(Timer(seconds, call))
+        return self.timers[-1]
 
     def tell(self, about: ObjectRef, reason: str, message: str, kind: EventKind) -> None:
         self.told.append((f"{about.kind} {about.namespace}/{about.name} {about.uid}", reason, kind))
@@ -45,8 +64,17 @@ class World:
         data = dict(more) if text is None else {KEY: text, **more}
         self.feed.changed(ConfigMap(metadata=meta, data=data or None))
 
-    def delete(self) -> None:
+    def delete(self, *, away: bool = True) -> None:
+        """``away``: and nobody has made it again in time."""
         self.feed.gone(Gone("fractile-system", "fractile-quota", "u1"))
+        if away:
+            self.pass_time()
+
+    def pass_time(self) -> None:
+        for timer in self.timers:
+            if not timer.cancelled:
+                timer.call()
+        self.timers.clear()
 
 
 OBJECT = "ConfigMap fractile-system/fractile-quota u1"
@@ -131,6 +159,26 @@ def test_what_makes_sense_is_to_be_kept_as_it_is_written_and_nothing_when_there_
     world.write("{")
     world.delete()
     assert world.kept == ["", f" {GOOD}", ""]
+
+
+def test_a_config_map_that_is_replaced_by_deleting_it_limits_all_the_time() -> None:
+    world = World()
+    world.write(GOOD)
+    before, eased = world.usage.quota, world.eased
+    world.delete(away=False)
+    assert [t.seconds for t in world.timers] == [AWAY]
+    assert world.usage.quota == before, "it is away for a moment only"
+    world.write(GOOD)
+    world.pass_time()
+    assert (world.usage.quota, world.eased) == (before, eased)
+
+
+def test_a_second_deletion_begins_the_time_anew() -> None:
+    world = World()
+    world.write(GOOD)
+    world.delete(away=False)
+    world.delete(away=False)
+    assert [t.cancelled for t in world.timers] == [True, False]
 
 
 def test_a_deleted_config_map_limits_nobody() -> None:

@@ -4,13 +4,15 @@ Level-triggered: the last state of the ConfigMap is what counts. One that makes 
 stay as they were, and an event on it says where and why. A program that has just started takes those that were kept
 for it (``quota_kept``). Failure rule: when there are none of these either, nobody is given a card until somebody
 corrects it. To forget all quotas for a typing error would give away what others count on. A ConfigMap that is not
-there, or no more, limits nobody.
+there limits nobody; one that was deleted counts for some seconds more, since to replace it is to delete it first.
 
 Quotas are for pods that are still to be placed: nobody who runs loses anything, and what runs counts.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from fractile.errors import WireError
 from fractile.kube.events import EventKind, ObjectRef
@@ -23,7 +25,19 @@ from fractile.wire.objects import ConfigMap, ObjectMeta
 
 log = logging.getLogger(__name__)
 
+AWAY = 5.0  # seconds after which a ConfigMap that was deleted limits nobody
+
+
+class Cancels(Protocol):
+    def cancel(self) -> object: ...
+
+
+Later = Callable[[float, Callable[[], None]], Cancels]  # after so many seconds, unless it is cancelled
 Tell = Callable[[ObjectRef, str, str, EventKind], None]  # about what, the event's reason, message
+
+
+def _later(seconds: float, call: Callable[[], None]) -> Cancels:
+    return asyncio.get_running_loop().call_later(seconds, call)
 
 
 class QuotaFeed:
@@ -40,7 +54,10 @@ class QuotaFeed:
         tell: Tell,
         eased: Callable[[], None],
         keep: Callable[[], None] = lambda: None,
+        later: Later = _later,
     ) -> None:
+        self._later = later
+        self._leaving: Cancels | None = None  # it was deleted, and nobody has made it again yet
         self._usage = usage
         self._source = source
         self._others = others
@@ -55,6 +72,7 @@ class QuotaFeed:
 
     def changed(self, config: ConfigMap) -> None:
         """The ConfigMap is there, or says something else."""
+        self._stays()
         about = ObjectRef("ConfigMap", config.metadata.namespace, config.metadata.name, config.metadata.uid)
         try:
             quotas = quota_file.decode(config.data or {}, f"quota ConfigMap {self._source}")
@@ -72,7 +90,17 @@ class QuotaFeed:
         self._tell(about, "QuotaRead", f"in force for {len(quotas)} namespace{'s' * (len(quotas) != 1)}", "Normal")
 
     def gone(self, _: Gone) -> None:
-        """The ConfigMap was deleted."""
+        """The ConfigMap was deleted. Its quotas count for ``AWAY`` seconds more."""
+        self._stays()
+        self._leaving = self._later(AWAY, self._left)
+
+    def _stays(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+
+    def _left(self) -> None:
+        self._leaving = None
         self.problem = ""
         self._good = self._recalled = None
         self._say("")
