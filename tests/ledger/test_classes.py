@@ -308,6 +308,26 @@ def test_no_units_of_a_class_need_no_slot() -> None:
     assert isinstance(found, PodRequest)
 
 
+@pytest.mark.parametrize(
+    ("names", "slot", "said"),
+    [
+        pytest.param(
+            "ib", GPU_SLOT, "by class ib, which is of devices of type infiniband; that goes with fractile.dev/device"
+        ),
+        pytest.param("small,v100", DEVICE_SLOT, "by class small, which is of GPUs; that goes with fractile.dev/gpu"),
+    ],
+    ids=["GPUs", "devices"],
+)
+def test_a_slot_without_a_class_of_its_kind_is_refused_though_no_unit_is_asked_for(
+    names: str, slot: str, said: str
+) -> None:
+    amounts = (*((f"class.fractile.dev/{name}", 0) for name in names.split(",")), (slot, 1))
+    found = resolved(structs.replace(by_class(names, slot=slot), amounts=amounts))
+    assert isinstance(found, Refusal)
+    assert found.code is Code.MALFORMED
+    assert said in found.message
+
+
 def test_beside_a_class_of_devices_a_slot_alone_is_a_whole_card_of_any_kind() -> None:
     found = resolved(*both("", "ib"))
     assert isinstance(found, PodRequest)

@@ -169,10 +169,9 @@ class CardArrays:
         return list(dict.fromkeys(self._written[changes - self._forgotten :]))
 
     def put(self, slot: int, column: int, uuid: CardUUID, model: str) -> None:
-        """Which card is in the slot."""
+        """Which card is in the slot, which is free."""
         self.moves += 1
         self.cells[uuid] = slot, column
-        self._leave_model(slot, column)
         self._cards[slot, column] = uuid
         if model not in self.models:
             self.models.append(model)
@@ -255,10 +254,8 @@ class CardArrays:
             self._unused.append(column)
 
     def _leave_model(self, slot: int, column: int) -> None:
-        """The card there, if there is one, counts no longer. A model without cards goes: an agent may name any number
-        of models, one after the other. The last of the list takes its place."""
-        if (slot, column) not in self._cards:
-            return
+        """The card there counts no longer. A model without cards goes: an agent may name any number of models, one
+        after the other. The last of the list takes its place."""
         number = int(self.model[slot, column])
         self.model[slot, column] = 0
         self._of_model[number] -= 1
