@@ -34,7 +34,7 @@ METRICS: dict[str, Labels] = {
     for family in vars(module).values()
     if isinstance(family, Family)
     for name, labels in _shown(family).items()
-}
+} | {"kube_node_info": frozenset({"node"})}  # of kube-state-metrics, which need not be there
 _LABELLESS = {"time", "vector", "scalar", "absent"}
 _KEEPING = {"rate", "increase", "irate", "delta", "max_over_time", "min_over_time", "avg_over_time", "clamp_min"}
 _CHOOSING = {"topk", "bottomk"}
