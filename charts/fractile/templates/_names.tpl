@@ -41,6 +41,25 @@ API server asks the webhook about every pod. */}}
 {{- if eq .Values.controlPlane.tls.mode "secret" }}{{ .Values.controlPlane.tls.secretName }}{{ else }}fractile-extender-tls{{ end -}}
 {{- end }}
 
+{{- /* Whether this upgrade replaces the authority that kube-scheduler trusts: the names are others, and its key was not kept. */}}
+{{- define "fractile.authorityReplaced" -}}
+{{- if eq .Values.controlPlane.tls.mode "generated" -}}
+{{- with lookup "v1" "Secret" "fractile-system" "fractile-extender-tls" -}}
+{{- $same := eq (dig "metadata" "annotations" "fractile.dev/names" "" .) (include "fractile.tlsNames" $) -}}
+{{- if not (or $same (dig "data" "ca.key" "" .)) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Whether it replaces the certificate that the chart has made for kube-scheduler, and its authority. */}}
+{{- define "fractile.clientReplaced" -}}
+{{- if not .Values.controlPlane.clients.secretName -}}
+{{- with lookup "v1" "Secret" "fractile-system" "fractile-extender-client" -}}
+{{- if ne (dig "metadata" "annotations" "fractile.dev/name" "" .) (first $.Values.controlPlane.clients.names) }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Secret with the authority of callers, and kube-scheduler's certificate. */}}
 {{- define "fractile.clientSecret" -}}
 {{- .Values.controlPlane.clients.secretName | default "fractile-extender-client" -}}
