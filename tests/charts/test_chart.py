@@ -3,6 +3,7 @@
 import base64
 import functools
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -267,6 +268,35 @@ def test_every_value_stands_in_the_schema_and_is_explained() -> None:
                     check(inner, described["properties"][key], f"{path}/{key}")
 
     check(values, schema, "")
+
+
+def test_every_value_has_a_comment_or_belongs_to_one_that_has() -> None:
+    """Beside it or right above."""
+    bare: list[str] = []
+    above: list[tuple[int, str, bool]] = []  # the values around this line: indent, name, whether explained
+    comment = False
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        found = re.fullmatch(r"( *)(\w+):(.*)", line)
+        if found is None:
+            comment = line.lstrip().startswith("# ") and not line.startswith("# ----")
+            continue
+        indent, name, rest = len(found[1]), found[2], found[3]
+        above = [each for each in above if each[0] < indent]
+        explained = comment or " # " in rest or any(each[2] for each in above)
+        above.append((indent, name, explained))
+        comment = False
+        if rest.partition(" #")[0].strip() and not explained:
+            bare.append(".".join(each[1] for each in above))
+    assert bare == []
+
+
+def test_the_command_of_the_page_has_cert_manager_make_all_three_certificates() -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    (given,) = re.findall(r"--set (\S+=certManager)\b", page[page.index("\n## cert-manager") :])
+    found = documents(helm_python.parse_set_string(given))
+    made = {name for kind, name in kinds(found) if kind == "Certificate"}
+    assert made == {"fractile-root", "fractile-extender", "fractile-webhook", "fractile-agent"}
+    assert not [d for d in found if d["kind"] == "Secret" and d["metadata"]["name"].endswith("-tls")]
 
 
 def test_templates_are_those_that_the_manifests_make(tmp_path: Path) -> None:
