@@ -83,6 +83,17 @@ def test_without_file_systems_of_their_own_for_containers_the_agent_is_not_privi
     assert agent[-2] in PAGE
 
 
+def test_the_key_of_the_extenders_authority_is_mounted_nowhere() -> None:
+    """It signs another certificate at an upgrade to other names; no program needs it."""
+    found = documents(EVERYTHING)
+    (made,) = (d for d in found if (d["kind"], d["metadata"]["name"]) == ("Secret", "fractile-extender-tls"))
+    assert "ca.key" in made["data"]
+    secrets = [v["secret"] for pod in pods(found) for v in pod["volumes"] if "secret" in v]
+    mounted = [s for s in secrets if s["secretName"] == "fractile-extender-tls"]
+    assert len(mounted) == 2
+    assert "ca.key" not in {item["key"] for s in mounted for item in s["items"]}
+
+
 def test_the_page_would_differ_if_a_container_could_do_more() -> None:
     found = documents(EVERYTHING)
     pods(found)[0]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = False
