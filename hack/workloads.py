@@ -36,6 +36,9 @@ _COMPLETED = (
     "has(c.resources.limits) && c.resources.limits.exists(name, name.startsWith('class.fractile.dev/') || "
     "name in ['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores'])))"
 )
+# The policy leaves a pod to the webhook where that sees it, which is everywhere but in kube-system and fractile-system;
+# the policy leaves out the latter itself.
+_TOLD = {("node-name", "unseen"): "object.metadata.namespace != 'kube-system' || "}
 # A controller reads no warning, and writes workloads of its own.
 _BY_A_PERSON = (
     "request.userInfo.username != 'system:kube-controller-manager' && "
@@ -68,17 +71,21 @@ def _policies(file: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
 
 def _of_workloads(policy: dict[str, Any]) -> dict[str, Any]:
     spec = policy["spec"]
+    name = policy["metadata"]["name"].removesuffix(SUFFIX)
     own = [("template", _TEMPLATE), ("nothing", "dyn(null)")]
     if any(v["expression"] in _WITHOUT_COMPLETED for v in spec["validations"]):
         own.append(("completed", _COMPLETED))
-    if taken := {name for name, _ in own} & {v["name"] for v in spec["variables"]}:
+    if taken := {called for called, _ in own} & {v["name"] for v in spec["variables"]}:
         raise ValueError(f"{policy['metadata']['name']} has variables of its own that are called {taken}")
     variables = [
-        *({"name": name, "expression": expression} for name, expression in own),
-        *({"name": v["name"], "expression": _of_template(v)} for v in spec["variables"]),
+        *({"name": called, "expression": expression} for called, expression in own),
+        *(
+            {"name": v["name"], "expression": _TOLD.get((name, v["name"]), "") + _of_template(v)}
+            for v in spec["variables"]
+        ),
     ]
     return {
-        "metadata": {"name": policy["metadata"]["name"].removesuffix(SUFFIX) + INSIDE},
+        "metadata": {"name": f"{name}{INSIDE}"},
         "namespaces": spec["matchConstraints"].get("namespaceSelector"),
         "conditions": [{"name": c["name"], "expression": _condition(c)} for c in spec["matchConditions"]],
         "variables": variables,

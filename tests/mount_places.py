@@ -82,3 +82,30 @@ ELSEWHERE = (
     "/var/run",
     "/sys/fs/cgroup",
 )
+# NVIDIA's container runtime cleans the path of a mount and takes for a card what follows this one, slash or none.
+CARDS_BY_A_MOUNT = (
+    "/var/run/nvidia-container-devices",
+    "/var/run/nvidia-container-devices/all",
+    "/var/run/nvidia-container-devices/cdi/nvidia.com/gpu/0",
+    "/var/run/nvidia-container-devicesall",
+    "/var/run/nvidia-container-devices-backup/all",
+    "/run/nvidia-container-devices/all",
+    "//var//run//nvidia-container-devices//all",
+    "/./var/./run/./nvidia-container-devices/all",
+    "var/run/nvidia-container-devices/all",
+    "./var/run/nvidia-container-devices/all",
+    "/data/../var/run/nvidia-container-devices/all",
+    "/var/run/x/../nvidia-container-devices/all",
+    "/var/run/nvidia-container-devices/x/../all",
+)
+NO_CARDS_BY_A_MOUNT = (
+    "/data/nvidia-container-devices",
+    "/data/nvidia-container-devices-backup",
+    "/var/lib/nvidia-container-devices/all",
+    "/data/var/run/nvidia-container-devices/all",
+    "/var/run/my-nvidia-container-devices",
+    "/var/run/nvidia/container-devices",
+    "/srv/run/nvidia-container-devices",
+    "/var/running/nvidia-container-devices",
+    "/data/a..b/nvidia-container-devices",
+)

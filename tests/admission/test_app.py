@@ -119,6 +119,14 @@ async def test_a_refusal_reaches_whoever_sent_the_pod(api: Caller) -> None:
     assert "names node n1 itself" in bound["status"]["message"]
 
 
+async def test_a_pod_names_its_node_where_an_administrator_allows_it() -> None:
+    caller = Caller(webhook(names_node=lambda namespace: namespace == "drivers"))
+    async with caller.http:
+        for namespace, taken in (("drivers", True), ("team", False)):
+            body = review(pod("p", container(memory=1), node="n1"), namespace=namespace)
+            assert (await caller.ask("validate", body))["allowed"] is taken
+
+
 async def test_a_user_of_ours_may_write_placements(api: Caller) -> None:
     placed = pod("p", container(memory=1), annotations={"fractile.dev/placement": "{}"})
     assert (await api.ask("validate", review(placed)))["allowed"] is False

@@ -153,6 +153,14 @@ def test_a_pod_that_names_its_node_is_refused_unless_it_is_the_picture_of_a_stat
     assert verdict(by({"cpu": 1}, node="n1"), cluster) == Verdict()
 
 
+def test_it_is_taken_where_an_administrator_allows_it_and_judged_as_any_other(cluster: Cluster) -> None:
+    assert verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster, names_node=True) == Verdict()
+    forged = by({"aliyun.com/gpu-mem": 1}, node="n1", annotations={"fractile.dev/placement": "{}"})
+    assert "written by Fractile alone" in verdict(forged, cluster, names_node=True).refusal
+    privileged = verdict(by({"aliyun.com/gpu-mem": 1}, node="n1"), cluster, MAIN, names_node=True)
+    assert "is privileged" in privileged.refusal
+
+
 @pytest.mark.parametrize("groups", [[], ["system:masters"], ["system:serviceaccounts"]])
 def test_the_mark_of_a_static_pod_is_believed_from_kubelets_only(cluster: Cluster, groups: list[str]) -> None:
     """As by the policy node-name.fractile.dev: the mark is an annotation, which a user can write too."""

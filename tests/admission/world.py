@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from base64 import b64decode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from typing import Any
@@ -66,13 +66,19 @@ def other_device(node: str) -> Card:
 
 
 def webhook(
-    *, known: bool = True, scheduler: str = "", settings: Settings | None = None, gate: Gate = nobody
+    *,
+    known: bool = True,
+    scheduler: str = "",
+    settings: Settings | None = None,
+    gate: Gate = nobody,
+    names_node: Callable[[str], bool] = lambda _: False,
 ) -> Webhook:
     return Webhook(
         classes=CLASSES,
         cluster=Capacity(ledger(), unresolved),
         known=lambda: known,
         scheduler_of=lambda _: scheduler,
+        names_node=names_node,
         settings=settings,
         gate=gate,
     )

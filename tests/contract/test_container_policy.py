@@ -18,7 +18,9 @@ from tests.contract.kubectl import Kubectl
 TEAM = "container-team"
 OPERATORS = "container-operators"  # an administrator's label lets its pods name the cards
 MOUNTS = "nothing may be mounted there"
-VISIBLE = "names GPUs itself"
+VISIBLE = "names GPUs itself, by the variable NVIDIA_VISIBLE_DEVICES"
+EMPTY = "has the variable NVIDIA_VISIBLE_DEVICES without a value"
+MOUNTED = "names GPUs itself, by a mount at a path that begins with /var/run/nvidia-container-devices"
 NO_DEVICES = frozenset({"nvidia.com/priority"})  # asks for nothing by itself
 CONTAINERS = ("containers", "initContainers")
 _names = itertools.count()
@@ -268,7 +270,7 @@ def test_a_pod_that_is_older_than_the_policy_can_be_labelled_and_deleted(
 @pytest.mark.parametrize("gpu", [True, False])
 @pytest.mark.parametrize(
     "entry",
-    [{"value": "all"}, {"value": "0"}, {"value": "GPU-1"}, {"value": ""}, {}, {"value": "None"}, FROM_A_FIELD],
+    [{"value": "all"}, {"value": "0"}, {"value": "GPU-1"}, {"value": "None"}, {"value": " "}, FROM_A_FIELD],
     ids=str,
 )
 def test_a_pod_does_not_name_its_cards_itself(tina: Kubectl, entry: dict[str, Any], gpu: bool) -> None:
@@ -277,17 +279,30 @@ def test_a_pod_does_not_name_its_cards_itself(tina: Kubectl, entry: dict[str, An
     assert refused(tina, pods, f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow")
 
 
+@pytest.mark.parametrize("entry", [{"value": ""}, {}], ids=str)
+def test_nor_does_it_set_the_variable_to_nothing(tina: Kubectl, entry: dict[str, Any]) -> None:
+    """It would win over what the agent says, and another runtime might take it for the variable of an old image."""
+    asking = create(tina, pod(visible(**entry)))
+    assert EMPTY in asking
+    assert "remove the variable: Fractile sets it to the GPUs that the container gets" in asking
+    for kind in CONTAINERS:
+        said = create(tina, pod(visible(**entry), kind=kind, gpu=False))
+        assert EMPTY in said
+        assert "write none" in said
+        assert f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow" in said
+
+
 @pytest.mark.parametrize("resource", ["aliyun.com/gpu-mem", "nvidia.com/gpu", "fractile.dev/gpu"])
 def test_one_that_asks_for_gpus_is_told_to_remove_the_variable(tina: Kubectl, resource: str) -> None:
     said = create(tina, pod(visible(value="all"), resource=resource))
-    assert "remove the variable or the mount: Fractile sets the variable" in said
+    assert "remove the variable: Fractile sets it to the GPUs that the container gets" in said
     assert "by a resource instead" not in said
     beside = create(tina, pod(visible(value="all"), kind="initContainers"))  # another container asks
     assert "container other names GPUs itself" in beside
     assert "ask for GPUs by a resource instead" in beside
 
 
-OLD = "by the variable CUDA_VERSION"
+OLD = "sets CUDA_VERSION without NVIDIA_VISIBLE_DEVICES"
 GPU_RESOURCES = (
     "aliyun.com/gpu-mem",
     "aliyun.com/gpu-count",
@@ -315,10 +330,36 @@ def test_a_container_that_asks_for_no_gpu_is_not_taken_for_an_old_image(tina: Ku
     assert refused(tina, pods, f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow")
 
 
+def test_the_message_says_what_that_variable_does_and_what_helps(tina: Kubectl) -> None:
+    said = create(tina, pod(cuda(), gpu=False))
+    assert "would take it for an old image and give it all GPUs of its node" in said
+    assert "set NVIDIA_VISIBLE_DEVICES to none beside it, or ask for GPUs by a resource" in said
+    assert "names GPUs itself" not in said
+
+
 def test_nor_is_an_ephemeral_one(tina: Kubectl) -> None:
     made = pod({})
     assert create(tina, made, keep=True) == ""
     assert OLD in ephemeral(tina, made["metadata"]["name"], cuda())
+
+
+@pytest.mark.parametrize(
+    ("container", "says"),
+    [
+        (visible(value="all"), "set the variable to none"),
+        (visible(value=""), "write none"),
+        (cuda(), "set NVIDIA_VISIBLE_DEVICES to none beside it"),
+    ],
+    ids=["named", "empty", "old"],
+)
+def test_an_ephemeral_one_is_not_told_to_ask_for_gpus_which_it_cannot(
+    tina: Kubectl, container: dict[str, Any], says: str
+) -> None:
+    made = pod({})
+    assert create(tina, made, keep=True) == ""
+    said = ephemeral(tina, made["metadata"]["name"], container)
+    assert says in said
+    assert "by a resource" not in said
 
 
 @pytest.mark.parametrize("resource", GPU_RESOURCES)
@@ -369,8 +410,30 @@ def test_nor_by_a_variable_that_is_said_twice(tina: Kubectl) -> None:
     assert VISIBLE in create(tina, pod(twice))
 
 
-def test_nor_by_a_mount_that_the_runtime_takes_for_it(tina: Kubectl) -> None:
-    assert VISIBLE in create(tina, pod(mount("/var/run/nvidia-container-devices/all"), gpu=False))
+@pytest.mark.parametrize("path", mount_places.CARDS_BY_A_MOUNT)
+def test_nor_by_a_mount_that_the_runtime_takes_for_it(tina: Kubectl, path: str) -> None:
+    for kind in CONTAINERS:
+        said = create(tina, pod(mount(path), kind=kind, gpu=False))
+        assert MOUNTED in said
+        assert f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow" in said
+    assert create(tina, pod(mount(path))), "a pod with GPUs"
+
+
+@pytest.mark.parametrize("path", mount_places.NO_CARDS_BY_A_MOUNT)
+def test_a_mount_elsewhere_is_none_whatever_its_name(tina: Kubectl, path: str) -> None:
+    for gpu in (True, False):
+        assert create(tina, pod(mount(path), gpu=gpu)) == ""
+
+
+def test_a_very_large_pod_with_such_names_is_judged_like_any_other(tina: Kubectl) -> None:
+    path = "//srv//./a/nvidia-container-devices/some-rather-long-name-of-a-folder-{}//./"
+    assert create(tina, large(path)) == ""
+    refused_one = large(path)
+    refused_one["spec"]["containers"][-1]["volumeMounts"][-1] = {
+        "name": "v",
+        "mountPath": "/run/nvidia-container-devices",
+    }
+    assert MOUNTED in create(tina, refused_one)
 
 
 @pytest.mark.parametrize("value", ["none", "void"])

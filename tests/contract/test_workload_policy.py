@@ -103,8 +103,15 @@ def hidden_node() -> dict[str, Any]:
     return made
 
 
-def named_node(container: dict[str, Any]) -> dict[str, Any]:
-    made = pod(container)
+def by_class(container: dict[str, Any]) -> dict[str, Any]:
+    """With its slots, so that class.fractile.dev, which warns of no template, takes it."""
+    made = pod(container, resource="class.fractile.dev/small")
+    made["spec"]["containers"][0]["resources"]["limits"]["fractile.dev/gpu"] = "1"
+    return made
+
+
+def named_node(container: dict[str, Any], *, gpu: bool = True) -> dict[str, Any]:
+    made = pod(container, gpu=gpu)
     made["spec"]["nodeName"] = "n1"
     return made
 
@@ -114,12 +121,13 @@ REFUSED = {
     **{f"led {path}": pod(mount(path)) for path in mount_places.BY_LINKS_OF_THE_KERNEL},
     "a mount of an init container": pod(mount("/etc"), kind="initContainers"),
     "a termination message": pod({"terminationMessagePath": "/etc/ld.so.preload"}),
-    "a mount beside a class": pod(mount("/etc"), resource="class.fractile.dev/small"),
+    "a mount beside a class": by_class(mount("/etc")),
     "a mount beside an amount of HAMi": pod(mount("/etc"), resource="nvidia.com/gpumem"),
     "all cards": pod(visible(value="all"), gpu=False),
     "all cards beside a request": pod(visible(value="all")),
     "cards by a field": pod(visible(**FROM_A_FIELD), gpu=False),
-    "cards by a mount": pod(mount("/var/run/nvidia-container-devices/all"), gpu=False),
+    "an empty variable": pod(visible(value=""), gpu=False),
+    **{f"cards by {path}": pod(mount(path), gpu=False) for path in mount_places.CARDS_BY_A_MOUNT},
     "an old image": pod(cuda(), gpu=False),
     "an old image on a node that it names": named_node(cuda()),
     "a placement": placed(),
@@ -127,11 +135,12 @@ REFUSED = {
 }
 TAKEN = {
     **{f"mount {path}": pod(mount(path)) for path in mount_places.ELSEWHERE},
+    **{f"no cards by {path}": pod(mount(path), gpu=False) for path in mount_places.NO_CARDS_BY_A_MOUNT},
     "nothing": pod({}),
     "a mount without GPUs": pod(mount("/etc"), gpu=False),
     "no card": pod(visible(value="none"), gpu=False),
     "a version of CUDA beside a request": pod(cuda()),
-    "a node that it names without GPUs": named_node(cuda(more={"NVIDIA_VISIBLE_DEVICES": "none"})),
+    "a node that it names without GPUs": named_node(cuda(more={"NVIDIA_VISIBLE_DEVICES": "none"}), gpu=False),
 }
 
 
@@ -148,6 +157,23 @@ def test_a_template_whose_pods_are_refused_is_warned_of_by_the_same_sentence(
 def test_of_a_template_whose_pods_are_taken_nothing_is_said(tina: Kubectl, made: dict[str, Any]) -> None:
     assert refusal(tina, made) == ""
     assert WARNS not in told(tina, workload(made))
+
+
+ITSELF = f"{WARNS}the pod asks for GPUs and names its node itself"
+
+
+@pytest.mark.parametrize("resource", ["aliyun.com/gpu-mem", "nvidia.com/gpu", "class.fractile.dev/small"])
+def test_a_template_that_names_a_node_is_warned_of_where_the_webhook_will_refuse_its_pods(
+    tina: Kubectl, resource: str
+) -> None:
+    """No label leaves the webhook out, so the policy of pods leaves them to it (tests/admission)."""
+    made = named_node({})
+    made["spec"]["containers"][0]["resources"]["limits"] = {resource: "1"}
+    for kind in KINDS:
+        assert ITSELF in told(tina, workload(made, kind))
+    assert told(tina, workload(made, namespace=DRIVERS)) == ""
+    assert told(tina, workload(made, namespace="kube-system")) == "", "about which the webhook is not asked"
+    assert ITSELF in told(tina, workload(hidden_node(), namespace="kube-system"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -46,7 +46,7 @@ def test_no_pod_that_can_be_stored_takes_long_to_read(shape: Callable[[int], byt
 def test_a_wish_that_is_too_long_is_refused_with_a_sentence_before_it_is_taken_apart(name: str) -> None:
     found = parse(pod("p", container(limits=GPU), annotations={name: "a," * LONGEST}))
     assert isinstance(found, Refusal)
-    assert found.message == f"container main is of a pod whose {name} has 24576 characters; it may have 12288"
+    assert found.message == f"the annotation {name} has 24,576 characters; the most is 12,288"
 
 
 def test_256_cards_can_be_named() -> None:

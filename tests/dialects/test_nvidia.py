@@ -185,7 +185,11 @@ def test_a_type_is_any_part_of_the_models_name_in_any_case(models: str, model: s
 
 def test_a_list_that_never_ends_is_refused_until_the_pod_is_bound() -> None:
     annotations = {nvidia.USE_UUID: ",".join(f"GPU-{i}" for i in range(257))}
-    assert "names 257; it may name 256" in refused(pod("p", asks(), annotations=annotations))
+    assert refused(pod("p", asks(), annotations=annotations)) == (
+        "the annotation nvidia.com/use-gpuuuid names 257 cards; the most is 256"
+    )
+    models = {nvidia.NOUSE_TYPE: "T4," * 257}
+    assert "nouse-gputype names 257 models; the most is 256" in refused(pod("p", asks(), annotations=models))
     bound = pod("p", asks(), annotations=annotations, node="n1")
     assert parsed(bound).containers[0].request.selector == ANY
 

@@ -87,6 +87,38 @@ async def test_it_makes_its_certificate_tells_the_api_server_and_serves(server: 
             assert (await api.ask("mutate", golden("admission-pod.json")))[0] == 200, "with the same certificate"
 
 
+async def test_a_pod_names_its_node_in_a_namespace_as_long_as_an_administrators_label_allows_it(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    port = free_port()
+    allow = {"metadata": {"name": "drivers", "labels": {"fractile.dev/visible-devices": "allow"}}}
+    server.create(paths.namespaces(), allow)
+    itself = pod("p", container(memory=1), node="n1")
+    async with control_plane(server.write_kubeconfig(tmp_path / "kubeconfig"), tmp_path, *options(port)) as running:
+        await running.ready()
+        async with Reviewer(port, await trusted(server)) as api:
+
+            async def taken(namespace: str) -> bool:
+                answer = await api.ask("validate", review(itself, namespace=namespace))
+                allowed: bool = answered(answer[1])["allowed"]
+                return allowed
+
+            async def becomes(taken_now: bool) -> None:
+                async with asyncio.timeout(10):
+                    while await taken("drivers") is not taken_now:  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+
+            drivers = f"{paths.namespaces()}/drivers"
+            await becomes(True)
+            assert not await taken("team")
+            server.merge(drivers, {"metadata": {"labels": {"fractile.dev/visible-devices": "no"}}})
+            await becomes(False)
+            server.merge(drivers, allow)
+            await becomes(True)
+            server.delete(drivers)
+            await becomes(False)
+
+
 async def test_without_a_secret_the_extender_serves_and_the_log_says_what_is_missing(
     server: FakeApiServer, tmp_path: Path
 ) -> None:

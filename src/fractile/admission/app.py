@@ -68,8 +68,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 class Webhook:
     """Both verbs, from bytes to bytes. ``known`` says whether cards and classes of the cluster are all read;
-    ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have; ``gate`` which of
-    them are held back until their node is chosen (docs/global-placement.md)."""
+    ``scheduler_of`` which scheduler a namespace's GPU pods shall have, "" for the one that they have; ``names_node``
+    whether an administrator lets them name their node; ``gate`` which of them are held back until their node is chosen
+    (docs/global-placement.md)."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class Webhook:
         cluster: Cluster,
         known: Callable[[], bool],
         scheduler_of: Callable[[str], str] = lambda _: "",
+        names_node: Callable[[str], bool] = lambda _: False,
         gate: Gate = nobody,
         settings: Settings | None = None,
     ) -> None:
@@ -85,6 +87,7 @@ class Webhook:
         self._cluster = cluster
         self._known = known
         self._scheduler_of = scheduler_of
+        self._names_node = names_node
         self._gate = gate
         self._settings = settings or Settings()
 
@@ -155,6 +158,7 @@ class Webhook:
             groups=request.user_info.groups or (),
             dialects=self._settings.dialects,
             privileged=self._settings.privileged,
+            names_node=self._names_node(request.namespace),
         )
 
 

@@ -50,8 +50,10 @@ def judge(
     groups: Collection[str] = (),
     dialects: frozenset[str] = NAMES,
     privileged: Privileged = Privileged.REFUSE,
+    names_node: bool = False,
 ) -> Verdict:
-    """``groups`` are those of whoever creates the pod; ``cluster`` is None while that is not known."""
+    """``groups`` are those of whoever creates the pod; ``cluster`` is None while that is not known; ``names_node``: an
+    administrator allows that the pod does."""
     annotations = pod.metadata.annotations or {}
     if refusal := _forged(annotations, groups):
         return Verdict(refusal)
@@ -60,7 +62,7 @@ def judge(
         return Verdict(request.message)
     if request is None:
         return Verdict()
-    if refusal := _bypass(pod, static=MIRROR in annotations and NODES in groups):
+    if not names_node and (refusal := _bypass(pod, static=MIRROR in annotations and NODES in groups)):
         return Verdict(refusal)
     seen_through = _privileged(request, guarded, privileged)
     if seen_through and privileged is Privileged.REFUSE:

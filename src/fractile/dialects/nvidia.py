@@ -186,7 +186,8 @@ def _selector(annotations: Mapping[str, str]) -> Selector | Refusal:
     for name in (USE_TYPE, NOUSE_TYPE, USE_UUID, NOUSE_UUID):
         found[name] = tuple(words(annotations.get(name, "")))
         if len(found[name]) > NAMED:
-            return _malformed(f"is of a pod whose {name} names {len(found[name])}; it may name {NAMED}")
+            kind = "models" if name in (USE_TYPE, NOUSE_TYPE) else "cards"
+            return _malformed(f"the annotation {name} names {len(found[name]):,} {kind}; the most is {NAMED}")
     selector = Selector(
         models=found[USE_TYPE],
         not_models=found[NOUSE_TYPE],

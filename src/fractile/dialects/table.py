@@ -358,7 +358,9 @@ def _ask(container: Container, amounts: dict[str, int], unit: MemoryUnit, said: 
         dialect = _family(next(resource for resource, amount in mine.items() if amount))
         own = {resource: amount for resource, amount in mine.items() if owner(resource) is dialect}
         wishes = said.to(dialect)
-        asked = wishes if isinstance(wishes, Refusal) else dialect.ask(own, unit=unit, wishes=wishes)
+        if isinstance(wishes, Refusal):
+            return wishes
+        asked = dialect.ask(own, unit=unit, wishes=wishes)
         if isinstance(asked, Refusal):
             return _malformed(container, asked.message)
         found.append(asked)

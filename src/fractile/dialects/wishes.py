@@ -32,7 +32,7 @@ def overlong(annotations: Mapping[str, str], names: tuple[str, ...]) -> Refusal 
     for name in names:
         length = len(annotations.get(name, ""))
         if length > LONGEST:
-            return Refusal(Code.MALFORMED, f"is of a pod whose {name} has {length} characters; it may have {LONGEST}")
+            return Refusal(Code.MALFORMED, f"the annotation {name} has {length:,} characters; the most is {LONGEST:,}")
     return None
 
 

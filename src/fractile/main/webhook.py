@@ -1,4 +1,4 @@
-"""Wiring of the admission webhook: certificates, configurations, the namespaces' schedulers, and its server."""
+"""Wiring of the admission webhook: certificates, configurations, what namespaces say, and its server."""
 
 import functools
 import socket
@@ -14,6 +14,7 @@ from fractile.admission.app import Gate, Settings, Webhook, nobody
 from fractile.admission.capacity import Capacity
 from fractile.admission.configuration import Configuration
 from fractile.admission.keeper import FileKeeper, SecretKeeper, Served
+from fractile.admission.node_names import NodeNames
 from fractile.admission.schedulers import Schedulers
 from fractile.admission.validate import Privileged
 from fractile.dialects import table
@@ -138,11 +139,13 @@ class Admission:
     ) -> None:
         self._listening: socket.socket = listening_socket(Options(options.listen, None, None, option="--webhook"))
         self._schedulers = Schedulers(options.scheduler)
+        self._node_names = NodeNames()
         self._webhook = Webhook(
             classes=classes,
             cluster=Capacity(ledger, lambda request: resolve(request, classes)),
             known=known,
             scheduler_of=self._schedulers.of,
+            names_node=self._node_names.allowed,
             gate=gate,
             settings=Settings(
                 unit=unit, dialects=dialects, resources=_resources(dialects), privileged=options.privileged
@@ -156,8 +159,8 @@ class Admission:
             client,
             paths.namespaces(),
             Namespace,
-            changed=self._schedulers.changed,
-            gone=lambda gone: self._schedulers.gone(gone.name),
+            changed=self._namespace,
+            gone=lambda gone: self._namespace_gone(gone.name),
         )
 
     def loops(self) -> Sequence[Coroutine[Any, Any, None]]:
@@ -168,6 +171,14 @@ class Admission:
             self._namespaces.run(),
             self._serve(),
         )
+
+    def _namespace(self, namespace: Namespace) -> None:
+        self._schedulers.changed(namespace)
+        self._node_names.changed(namespace)
+
+    def _namespace_gone(self, name: str) -> None:
+        self._schedulers.gone(name)
+        self._node_names.gone(name)
 
     async def _serve(self) -> None:
         with self._listening:  # a next lead of this process listens there again

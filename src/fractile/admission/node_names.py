@@ -1,0 +1,27 @@
+"""In which namespaces pods with GPUs may name their node: those with the label ``fractile.dev/visible-devices=allow``.
+
+It is the label that the policy node-name.fractile.dev knows. A namespace that is not known yet has none.
+"""
+
+from fractile.wire.objects import Namespace
+
+LABEL, ALLOW = "fractile.dev/visible-devices", "allow"
+
+
+class NodeNames:
+    """What administrators allow."""
+
+    def __init__(self) -> None:
+        self._allowed: set[str] = set()
+
+    def allowed(self, namespace: str) -> bool:
+        return namespace in self._allowed
+
+    def changed(self, namespace: Namespace) -> None:
+        if (namespace.metadata.labels or {}).get(LABEL) == ALLOW:
+            self._allowed.add(namespace.metadata.name)
+        else:
+            self._allowed.discard(namespace.metadata.name)
+
+    def gone(self, name: str) -> None:
+        self._allowed.discard(name)
