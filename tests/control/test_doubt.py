@@ -3,15 +3,18 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from fractile.control import doubt
-from fractile.control.doubt import EXPIRY
+from fractile.control.doubt import EXPIRY, Doubt
+from fractile.control.faults import Faults
+from fractile.control.feed import PodFeed
 from fractile.errors import ApiError
 from fractile.kube import paths
 from fractile.ledger.ledger import State
-from fractile.model.units import PodUID
+from fractile.model.units import MemoryUnit, NodeName, PodUID
 from fractile.wire import placement
 from fractile.wire.extender import BindingArgs
 from fractile.wire.objects import Pod
@@ -242,3 +245,68 @@ async def test_it_asks_again_for_pods_read_once_by_itself(p: Plane, monkeypatch:
         await until(lambda: p.waiting.find(PodUID(found.metadata.uid)) is None)
     finally:
         work.cancel()
+
+
+# ── errors of ours ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def at_work_with_a_broken_node(
+    p: Plane, monkeypatch: pytest.MonkeyPatch
+) -> AsyncGenerator[tuple[PodFeed, Faults]]:
+    """It runs with a feed in which an error of ours comes up whenever something becomes free on n1."""
+
+    def freed(node: NodeName) -> None:
+        if node == "n1":
+            raise RecursionError("too deep")
+
+    monkeypatch.setattr(doubt, "_PERIOD", 0.01)
+    faults = Faults()
+    feed = PodFeed(
+        ledger=p.ledger,
+        waiting=p.waiting,
+        unit=MemoryUnit.MiB,
+        warn=p.warn,
+        freed=freed,
+        needs_repair=p.repair.request,
+    )
+    work = Doubt(ledger=p.ledger, waiting=p.waiting, feed=feed, client=p.client, faults=faults)
+    running = asyncio.create_task(work.run())
+    try:
+        yield feed, faults
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_overdue_pod_that_brings_out_an_error_is_named_and_keeps_no_other_from_its_answer(
+    p: Plane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd, honest = p.submit("odd"), p.submit("honest")
+    async with at_work_with_a_broken_node(p, monkeypatch) as (_, faults):
+        assert p.ledger.assume(PodUID(odd.metadata.uid), EIGHT) is None
+        assert p.ledger.assume(PodUID(honest.metadata.uid), on_card(0, 8138, node="n2")) is None
+        p.clock.now += EXPIRY
+        await until(lambda: p.entry(honest) is None)
+    assert faults.counts == {"doubt": 1}
+    told = [m for m in caplog.messages if m.startswith("fault ")]
+    assert told == [f"fault task=doubt object='/{odd.metadata.uid}' reason=RecursionError('too deep')"]
+
+
+async def test_a_pod_read_once_that_brings_out_an_error_is_named_and_keeps_no_other_from_its_answer(
+    p: Plane, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with at_work_with_a_broken_node(p, monkeypatch) as (feed, faults):
+        for name, node in (("odd", "n1"), ("honest", "n2")):
+            found = p.create(name)
+            annotations = {placement.ANNOTATION: placement.encode(on_card(0, 8138, node=node))}
+            uid = found.metadata.uid
+            await p.client.bind(namespace="default", name=name, uid=uid, node=node, annotations=annotations)
+            feed.looked(p.stored(name))
+            p.server.delete(paths.pod("default", name))
+        assert (p.free("n1"), p.free("n2")) == ([FULL - 8138, FULL], [FULL - 8138, FULL])
+        p.clock.now += EXPIRY
+        await until(lambda: p.free("n2") == [FULL, FULL])
+    assert faults.counts == {"doubt": 1}
+    told = [m for m in caplog.messages if m.startswith("fault ")]
+    assert told == ["fault task=doubt object='default/odd' reason=RecursionError('too deep')"]
