@@ -240,13 +240,39 @@ def deletions(w: World) -> list[str]:
     return [call for call in w.server.writes() if call.startswith("DELETE ")]
 
 
-async def test_the_owner_of_a_pod_does_not_say_how_long_its_end_may_take() -> None:
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [
+        pytest.param({}, 30, id="not said"),
+        pytest.param({"terminationGracePeriodSeconds": 3600}, 30, id="more"),
+        pytest.param({"terminationGracePeriodSeconds": 30}, 30, id="as much"),
+        pytest.param({"terminationGracePeriodSeconds": 29}, 29, id="less"),
+        pytest.param({"terminationGracePeriodSeconds": 1}, 1, id="one second"),
+        pytest.param({"terminationGracePeriodSeconds": 0}, 1, id="none, by which the pod would be gone before it ends"),
+    ],
+)
+async def test_the_owner_of_a_pod_may_shorten_its_end_and_not_lengthen_it(own: dict[str, int], given: int) -> None:
     """Neither by a disruption budget, which only the API's eviction respects, nor by the pod's own period of grace."""
     async with world("evict-all") as w:
-        pod = w.pod("greedy")
+        pod = w.pod("greedy", spec=own)
         await w.seen_twice(over(pod))
         (request,) = [r for r in w.server.requests if r.method == "DELETE"]
-        assert json.loads(request.body) == {"preconditions": {"uid": pod.metadata.uid}, "gracePeriodSeconds": 30}
+        assert json.loads(request.body) == {"preconditions": {"uid": pod.metadata.uid}, "gracePeriodSeconds": given}
+
+
+async def test_a_pod_whose_time_to_end_cannot_be_read_is_evicted_when_it_can() -> None:
+    async with world("evict-all", grace=60) as w:
+        found = over(w.pod("greedy"))
+        await w.seen_twice(found)
+        w.time += 60
+        w.audit.observe([found])
+        read = Fault(method="GET", path="/pods/greedy")  # for the spared: answered
+        w.server.inject(read, Fault(method="GET", path="/pods/greedy", status=403))
+        await w.act()
+        assert w.audit.evictions == 0
+        w.time += 5
+        await w.seen_twice(found)
+        assert w.audit.evictions == 1
 
 
 async def test_by_policy_the_pod_is_evicted_once_with_an_event() -> None:
@@ -430,7 +456,23 @@ async def test_by_evict_a_pod_that_holds_a_part_of_the_card_is_warned_only() -> 
         await w.act()
         assert w.audit.evictions == 0
         ((_, _, message),) = w.told()
-        assert "evicted" not in message
+        assert message.endswith("; the pod stays: --outside-ledger is evict")
+
+
+@pytest.mark.parametrize("kind", ["no-slice", "over-ledger"])
+async def test_where_the_policy_only_warns_event_and_page_say_that_the_pod_stays_and_why(kind: str) -> None:
+    async with world("warn") as w:
+        pod = w.pod("greedy")
+        await w.seen_twice(over(pod) if kind == "over-ledger" else stranger(uid=pod.metadata.uid))
+        ((_, _, message),) = w.told()
+        assert message.endswith("; the pod stays: --outside-ledger is warn")
+        assert [o.spared for o in w.audit.outside] == ["is not evicted for that while --outside-ledger is warn"]
+
+
+async def test_a_process_of_the_host_is_nobodys_to_evict() -> None:
+    async with world("warn") as w:
+        await w.seen_twice(stranger())
+        assert [o.spared for o in w.audit.outside] == [""]
 
 
 async def test_no_more_than_one_pod_in_a_minute_is_evicted() -> None:

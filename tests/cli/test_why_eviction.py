@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fractile.kube import paths
-from fractile.policy.outside import announcement, sentence
+from fractile.policy.outside import announcement, sentence, staying
 from fractile.wire.node_usage import NodeUsage, Outside, encode
 from fractile.wire.why import Why
 from tests.cli.objects import pod, uuid
@@ -135,9 +135,27 @@ async def test_an_agent_that_cannot_be_asked_has_said_it_in_its_event(filled: Fa
 async def test_an_event_that_announces_nothing_is_no_eviction(filled: FakeApiServer) -> None:
     uid = intruder(filled)
     silent(filled)
-    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + "; the pod stays: it is static")
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + staying("it is static"))
 
     assert (await later(filled, "intruder", seconds=1)).verdict == "runs on n1"
+
+
+async def test_why_a_pod_stays_is_taken_from_the_event_where_the_agent_cannot_be_asked(filled: FakeApiServer) -> None:
+    uid = intruder(filled)
+    silent(filled)
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + staying("--outside-ledger is warn"))
+
+    assert (await later(filled, "intruder", seconds=75)).notes[-1] == (
+        f"outside the ledger, and the pod stays: --outside-ledger is warn, said the agent 1m15s ago: {USES}"
+    )
+
+
+async def test_an_event_about_what_the_agent_no_longer_sees_is_no_note(filled: FakeApiServer) -> None:
+    uid = intruder(filled)
+    says(filled)
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + staying("--outside-ledger is warn"))
+
+    assert (await later(filled, "intruder", seconds=75)).notes == ()
 
 
 async def test_what_the_agent_says_now_counts_more_than_its_event(filled: FakeApiServer) -> None:

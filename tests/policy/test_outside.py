@@ -2,7 +2,7 @@
 
 import pytest
 
-from fractile.policy.outside import announced, announcement, sentence
+from fractile.policy.outside import announced, announcement, sentence, staying, stays
 from fractile.wire.node_usage import KINDS, Kind, Outside
 
 
@@ -28,3 +28,12 @@ def test_what_the_event_announces_is_read_back(grace: float) -> None:
 @pytest.mark.parametrize("message", ["", "it uses a card", "it uses a card; the pod stays: it is static"])
 def test_other_messages_announce_nothing(message: str) -> None:
     assert announced(message) is None
+
+
+def test_why_a_pod_stays_is_read_back() -> None:
+    assert stays("it uses a card" + staying("it is static")) == ("it uses a card", "it is static")
+
+
+@pytest.mark.parametrize("message", ["", "it uses a card", "it uses a card" + announcement(60)])
+def test_other_messages_say_of_no_pod_that_it_stays(message: str) -> None:
+    assert stays(message) is None

@@ -34,7 +34,7 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.pacing import Clock
-from fractile.policy.outside import announcement, sentence
+from fractile.policy.outside import announcement, sentence, staying
 from fractile.policy.outside import evicted as of_eviction
 from fractile.wire.node_usage import Kind, Outside
 
@@ -54,7 +54,7 @@ _EVICTED_KINDS: dict[Policy, frozenset[Kind]] = {
 }
 _CALL = 5.0
 _STARTING = 30.0  # in which kubelet may not have said yet which containers a pod has
-_GRACE = 30  # seconds that the pod's processes have to end, as by default
+_GRACE = 30  # seconds that the pod's processes have to end, as by default, or less if the pod says so
 _MARGIN = 10  # that kubelet has beyond that
 _FRESH = 3.0  # seconds since a look showed the process on the card, for which that is taken for now
 
@@ -106,6 +106,7 @@ class Audit:
         self._events = events
         self._owners = owners
         self._spared = spared
+        self._policy = policy
         self._kinds = _EVICTED_KINDS[policy]
         self._grace = grace
         self._next_eviction = 0.0
@@ -127,11 +128,20 @@ class Audit:
 
     @property
     def outside(self) -> tuple[Outside, ...]:
-        """Of a pod that will be evicted, when at the earliest."""
+        """Of a pod that will be evicted, when at the earliest; of another, why it stays."""
         standing = [case for case in self._cases.values() if case.looks > 1]
         return tuple(
-            msgspec.structs.replace(_outside(case), evicted_in_seconds=self._evicted_in(case)) for case in standing
+            msgspec.structs.replace(
+                _outside(case), evicted_in_seconds=self._evicted_in(case), spared=case.stays or self._left_alone(case)
+            )
+            for case in standing
         )
+
+    def _left_alone(self, case: _Case) -> str:
+        """The rest of a sentence that begins with the pod; "" where the policy has it evicted, or there is no pod."""
+        if case.owner is None or case.finding.kind in self._kinds:
+            return ""
+        return f"is not evicted for that while --outside-ledger is {self._policy}"
 
     def _evicted_in(self, case: _Case) -> float | None:
         """One pod in a minute; a case without a known owner, or one that was not told yet, is nobody's yet."""
@@ -278,10 +288,10 @@ class Audit:
     async def _threat(self, case: _Case, owner: Owner) -> str:
         """What becomes of the pod, as far as that can be said now."""
         if case.finding.kind not in self._kinds:
-            return ""
+            return staying(f"--outside-ledger is {self._policy}")
         why = await self._why(owner, case.finding)
         case.stays, case.evictable = why or "", why == ""
-        return f"; the pod stays: it {case.stays}" if case.stays else announcement(case.until - case.begun)
+        return staying(f"it {case.stays}") if case.stays else announcement(case.until - case.begun)
 
     async def _why(self, owner: Owner, finding: Finding) -> str | None:
         """Why the pod is spared."""
@@ -310,11 +320,12 @@ class Audit:
                 streak.stays, streak.spared, streak.next_try = spared, spared, case.next_try
             return
         # Not the API's eviction: it does not say where the pod is, so agents have no right to it (36-agents.yaml); a
-        # disruption budget of the pod's owner could forbid it for ever. Nor does the owner say how long it may take.
+        # disruption budget of the pod's owner could forbid it for ever. Nor may the owner make it last longer.
         path = paths.pod(owner.namespace, owner.pod)
         try:
             async with asyncio.timeout(_CALL):
-                await self._client.delete(path, uid=owner.uid, grace_seconds=_GRACE)
+                grace = await self._spared.grace(owner, most=_GRACE)
+                await self._client.delete(path, uid=owner.uid, grace_seconds=grace)
         except (ApiError, Unreachable, WireError, TimeoutError) as e:
             case.evicted = isinstance(e, ApiError) and e.code in (404, 409)  # gone, or another pod by now
             if case.evicted and case.evictable:  # by force, after it was told; its processes are still there

@@ -43,6 +43,7 @@ class _Spec(KubeStruct, frozen=True):
     priority: int | None = None
     priority_class_name: str = ""
     resource_claims: claims.Named | None = None
+    termination_grace_period_seconds: int | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
 
@@ -136,6 +137,13 @@ class Spared:
         if claim:
             return f"has GPUs by the resource claim {claim}"
         return why(pod, namespace.metadata.labels or {}, others)
+
+    async def grace(self, owner: Owner, *, most: int) -> int:
+        """Seconds that the pod's processes have to end: what the pod says, but 1 at the least, since with 0 the pod
+        would be gone from the API server while its containers still run. Raises what reading the pod raises."""
+        pod = await self._client.get(paths.pod(owner.namespace, owner.pod), Subject)
+        own = pod.spec.termination_grace_period_seconds
+        return most if own is None else max(1, min(own, most))
 
     async def _claim(self, pod: Subject) -> str:
         """The claim that gives it GPUs. All are reserved for the pod before it starts, so one that was read and gives

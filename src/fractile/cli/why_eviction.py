@@ -8,8 +8,8 @@ from datetime import datetime
 
 from fractile.agent.audit import EVICTED, REASON
 from fractile.cli.why_read import Read
-from fractile.cli.why_time import age
-from fractile.policy.outside import announced, sentence, what_evicted
+from fractile.cli.why_time import age, span
+from fractile.policy.outside import announced, sentence, stays, what_evicted
 from fractile.wire.node_usage import Outside
 from fractile.wire.why_objects import Event
 
@@ -55,8 +55,14 @@ def evicted(read: Read) -> str:
     return f"; the agent of {read.pod.spec.node_name} evicted it (--outside-ledger): {what_evicted(told.message)}"
 
 
-def notes(read: Read) -> Iterator[str]:
+def notes(read: Read, now: datetime) -> Iterator[str]:
     """Use outside the ledger for which the pod is not evicted."""
+    told = _last(read.events, REASON) if read.usage is None and read.pod.spec.node_name else None
+    said = stays(told.message) if told is not None else None
+    if told is not None and said is not None:
+        what, reason = said
+        ago = span(age(told.last, now))
+        yield f"outside the ledger, and the pod stays: {reason}, said the agent {ago} ago: {what}"
     for one in _found(read):
         if one.evicted_in_seconds is None:
             why = f": it {one.spared}" if one.spared else ""

@@ -69,7 +69,13 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
         holds=tuple(holdings(read, cluster.ledger)),
         containers=tuple(containers(pod)),
         events=_events(read.events, now),
-        notes=(*notes, *answer.notes, *_doubts(read, cluster), *why_eviction.notes(read), *_lease(read, answer, now)),
+        notes=(
+            *notes,
+            *answer.notes,
+            *_doubts(read, cluster),
+            *why_eviction.notes(read, now),
+            *_lease(read, answer, now),
+        ),
     )
     return msgspec.structs.replace(found, verdict=verdict(found, cluster, read, now))
 

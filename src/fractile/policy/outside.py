@@ -10,6 +10,7 @@ from fractile.wire.node_usage import Outside
 _MIB = 2**20
 _EVICTED = "evicted, by --outside-ledger of the node's agent: "
 _ANNOUNCED = re.compile(r"; the pod is evicted(?: if that lasts for (\d+) s)?$")
+_STAYS = "; the pod stays: "
 
 
 def sentence(outside: Outside) -> str:
@@ -56,6 +57,17 @@ def announced(message: str) -> tuple[str, float] | None:
     """What such a message says was seen, and its grace time in seconds; None: it announces no eviction."""
     found = _ANNOUNCED.search(message)
     return (message[: found.start()], float(found[1] or 0)) if found else None
+
+
+def staying(why: str) -> str:
+    """The end of the event's message, where the pod will not be evicted."""
+    return _STAYS + why
+
+
+def stays(message: str) -> tuple[str, str] | None:
+    """What such a message says was seen, and why the pod stays; None: it does not say that it stays."""
+    what, said, why = message.rpartition(_STAYS)
+    return (what, why) if said else None
 
 
 def evicted(outside: Outside) -> str:
