@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from fractile.cli import why_text
 from fractile.cli.why import command
 from fractile.errors import FractileError
 from fractile.kube import paths
@@ -17,7 +19,7 @@ from fractile.main.cli import kubectl_main
 from fractile.wire.node_usage import ContainerUsage, NodeUsage, SliceUsage, encode
 from fractile.wire.why import Holding, Use, Why
 from tests.cli.objects import MODEL, card, container, placed, pod, uuid
-from tests.cli.why_cluster import fill, machine, refused, run, submit, text, waiting, why
+from tests.cli.why_cluster import fill, later, machine, refused, run, submit, text, waiting, why
 from tests.fakes.apiserver import FakeApiServer, Fault
 
 
@@ -120,6 +122,24 @@ async def test_a_pod_that_leaves_keeps_its_cards(filled: FakeApiServer, tmp_path
     assert (await why(filled, tmp_path, "old")).verdict == (
         "it is being deleted on n1; until it is gone it keeps its cards"
     )
+
+
+async def test_a_pod_that_leaves_is_told_since_when_and_not_as_if_it_had_left_since_it_was_created(
+    filled: FakeApiServer,
+) -> None:
+    """The API server adds the grace period to the time at which the deletion was asked for."""
+    uid = submit(filled, pod("old", container("main", 100), on="n1", placed=placed("n1", main=(0, 100))))
+    created = datetime.fromisoformat(filled.get(paths.pod("default", "old"))["metadata"]["creationTimestamp"])
+    ends = f"{created + timedelta(seconds=62 + 30):%Y-%m-%dT%H:%M:%SZ}"
+    going = {"deletionTimestamp": ends, "deletionGracePeriodSeconds": 30}
+    filled.merge(paths.pod("default", "old"), {"metadata": going})
+    found = await later(filled, "old", seconds=76)
+
+    assert (found.uid, found.verdict) == (
+        uid,
+        "it is being deleted on n1, asked 14s ago; until it is gone it keeps its cards",
+    )
+    assert why_text.text(found).startswith("default/old: leaving (created 1m16s ago)\n")
 
 
 # ── what it is asked ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -242,4 +262,4 @@ async def test_kubectl_fractile_why_is_the_same(
         await asyncio.to_thread(kubectl_main)
 
     assert end.value.code == 0
-    assert capsys.readouterr().out.startswith("default/on-n1: running for ")
+    assert capsys.readouterr().out.startswith("default/on-n1: running (created ")

@@ -20,7 +20,7 @@ def text(why: Why) -> str:
 
 
 def _lines(why: Why) -> Iterator[str]:
-    yield f"{why.namespace}/{why.pod}: {why.state} for {span(why.age)}"
+    yield f"{why.namespace}/{why.pod}: {_state(why)}"
     yield f"  {why.verdict}"
     yield from _asked(why)
     yield from _scheduled(why)
@@ -32,6 +32,11 @@ def _lines(why: Why) -> Iterator[str]:
     yield from _held(why.holds)
     yield from _events(why.events)
     yield from (f"note: {note}" for note in why.notes)
+
+
+def _state(why: Why) -> str:
+    """Only a pod that waits has been in its state since it was created."""
+    return f"pending for {span(why.age)}" if why.state == "pending" else f"{why.state} (created {span(why.age)} ago)"
 
 
 def _asked(why: Why) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The one sentence that says why a pod waits, or how it is with one that is placed. Pure.
 
 It is the first of these that holds: the pod is over or leaving, somebody gates it, its request makes no sense, its
-class or its quota gives nothing, nothing shows that a control plane leads, nobody schedules it, room is being made for
-it, no node fits, some node fits.
+class or its quota gives nothing, nothing shows that a control plane leads, kube-scheduler cannot talk to the extender,
+nobody schedules it, room is being made for it, no node fits, some node fits.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,10 @@ from datetime import datetime
 
 from fractile.cli import why_eviction
 from fractile.cli.why_cluster import Cluster
+from fractile.cli.why_door import closed
 from fractile.cli.why_leader import leaderless
 from fractile.cli.why_read import Read
+from fractile.cli.why_time import since_deletion, span
 from fractile.model.refusal import Refusal
 from fractile.wire.queued import GATE, nominated_by_us
 from fractile.wire.why import NodeGroup, Why
@@ -34,6 +36,8 @@ def verdict(why: Why, cluster: Cluster, read: Read, now: datetime) -> str:
         return why.quota.refusal
     if nobody_leads := leaderless(read, why.groups, now):
         return nobody_leads
+    if door := closed(read):
+        return door
     if not told.seen and why.age >= _PATIENCE:
         return f"no scheduler called {told.scheduler} has looked at it{_served(read)}"
     if told.nominated and told.nominated == nominated_by_us(read.pod):
@@ -78,7 +82,9 @@ def _placed(why: Why, read: Read, now: datetime) -> str:
         return f"it is over ({pod.status.phase}{said}) and holds nothing"
     if why.state == "leaving":
         keeps = "; until it is gone it keeps its cards" if why.holds else ""
-        return f"it is being deleted{where}{keeps}{why_eviction.evicted(read)}"
+        asked = since_deletion(pod.metadata, now)
+        since = f", asked {span(asked)} ago" if asked is not None else ""
+        return f"it is being deleted{where}{since}{keeps}{why_eviction.evicted(read)}"
     if why.state == "running":
         return f"runs{where}{why_eviction.announcement(read, now)}"
     return f"bound to {why.node}, not running yet" + (f": {why.containers[0]}" if why.containers else "")

@@ -33,7 +33,12 @@ class ObservedStatus(PodStatus, frozen=True):
     init_container_statuses: list[ObservedContainer] | None = None
 
 
+class ObservedMeta(ObjectMeta, frozen=True):
+    deletion_grace_period_seconds: int | None = None
+
+
 class ObservedPod(PlannedPod, frozen=True):
+    metadata: ObservedMeta = ObservedMeta()
     status: ObservedStatus = ObservedStatus()
 
     @property
