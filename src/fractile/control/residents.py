@@ -3,20 +3,21 @@
 Fed by the watch of pods after the ledger, which knows what they hold; nothing is kept of pods that hold nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
+from fractile.control.budgets import Budgets, Spend, nothing
+from fractile.control.labels import Labels, LabelSets
 from fractile.ledger.ledger import Ledger
-from fractile.model.disruption import Budget, Protected
+from fractile.model.disruption import Protected
 from fractile.model.units import NodeName, PodUID
 from fractile.policy.disruption import violating
 from fractile.policy.preemption import Candidate
 from fractile.wire.disruption import PodDisruptionBudget, budget
 from fractile.wire.objects import ObjectMeta, Pod
 from fractile.wire.pod_totals import of_pod
-
-_ALIKE = 4096  # sets of labels that are kept once for all pods that have them
 
 
 class Resident(msgspec.Struct, frozen=True, gc=False):
@@ -31,7 +32,7 @@ class Resident(msgspec.Struct, frozen=True, gc=False):
     leaving: bool
     cpu: int
     memory: int
-    labels: Mapping[str, str]
+    labels: Labels
 
 
 class Residents:
@@ -41,8 +42,8 @@ class Residents:
         self._ledger = ledger
         self._on: dict[NodeName, dict[PodUID, Resident]] = {}
         self._node: dict[PodUID, NodeName] = {}
-        self._budgets: dict[tuple[str, str], Budget] = {}
-        self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+        self._budgets = Budgets()
+        self._labels = LabelSets()
 
     # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -52,22 +53,27 @@ class Residents:
         if pod.finished or not pod.spec.node_name or self._ledger.entry(uid) is None:
             self.gone(uid)
             return
-        node = NodeName(pod.spec.node_name)
+        before, node = self.find(uid), NodeName(pod.spec.node_name)
+        resident = self._resident(pod, uid, node)
+        if before is not None and before.node != node:
+            self.gone(uid)
+        elif before is not None:
+            self._labels.give_back(before.labels)
         self._node[uid] = node
-        self._on.setdefault(node, {})[uid] = self._resident(pod, uid, node)
+        self._on.setdefault(node, {})[uid] = resident
 
     def gone(self, uid: PodUID) -> None:
         node = self._node.pop(uid, None)
         if node is not None:
-            del self._on[node][uid]
+            self._labels.give_back(self._on[node].pop(uid).labels)
             if not self._on[node]:
                 del self._on[node]
 
     def budget_changed(self, found: PodDisruptionBudget) -> None:
-        self._budgets[found.metadata.namespace, found.metadata.name] = budget(found)
+        self._budgets.put(found.metadata.name, budget(found))
 
     def budget_gone(self, namespace: str, name: str) -> None:
-        self._budgets.pop((namespace, name), None)
+        self._budgets.drop(namespace, name)
 
     # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -78,17 +84,26 @@ class Residents:
         node = self._node.get(uid)
         return None if node is None else self._on[node].get(uid)
 
+    @property
+    def kept_labels(self) -> int:
+        """How many sets of labels are kept."""
+        return len(self._labels)
+
     def named(self, uid: PodUID) -> Pod | None:
         """The pod with its names, for an event about it."""
         found = self.find(uid)
         return found and Pod(metadata=ObjectMeta(name=found.name, namespace=found.namespace, uid=uid))
 
-    def below(self, node: str, priority: int) -> list[Candidate]:
-        """The pods of the node that may be evicted for one of that priority, the most important first."""
+    def below(self, node: str, priority: int, spend: Spend = nothing) -> list[Candidate]:
+        """The pods of the node that may be evicted for one of that priority, the most important first. ``spend`` is
+        told the looks that it cost to find out which of them a budget protects."""
         held = sorted((r for r in self.on(node) if r.priority < priority), key=lambda r: (-r.priority, r.started))
-        protected = [Protected(r.uid, r.namespace, r.name, r.labels) for r in held if not r.leaving]
-        broken = violating(protected, list(self._budgets.values())) if self._budgets else frozenset[PodUID]()
+        broken = self._violating((r for r in held if not r.leaving), spend) if self._budgets else frozenset[PodUID]()
         return [c for r in held if (c := self._candidate(r, violates=r.uid in broken)) is not None]
+
+    def _violating(self, held: Iterable[Resident], spend: Spend) -> frozenset[PodUID]:
+        protected = [Protected(r.uid, r.namespace, r.name, r.labels.values, r.labels.key) for r in held]
+        return violating(protected, partial(self._budgets.selecting, spend=spend))
 
     def _candidate(self, r: Resident, *, violates: bool) -> Candidate | None:
         entry = self._ledger.entry(r.uid)
@@ -117,10 +132,5 @@ class Residents:
             leaving=meta.deletion_timestamp is not None,
             cpu=totals.cpu,
             memory=totals.memory,
-            labels=self._once(meta.labels or {}),
+            labels=self._labels.take(meta.labels or {}),
         )
-
-    def _once(self, labels: Mapping[str, str]) -> Mapping[str, str]:
-        if len(self._labels) > _ALIKE:
-            self._labels.clear()
-        return self._labels.setdefault(tuple(sorted(labels.items())), labels)

@@ -120,7 +120,7 @@ class Preemption:
     def _sought(self, node: str, wanted: _Wanted, proposed: MetaVictims, effort: Effort) -> "_Sought | None":
         """Among whom victims are sought on a node: all of lower priority, if they give back what the proposal does;
         else those that are not in the proposal, all of which then goes. None when neither helps."""
-        below = self._residents.below(node, wanted.priority)
+        below = self._residents.below(node, wanted.priority, effort.spend)
         uids = frozenset(PodUID(p.uid) for p in proposed.pods or ())
         known = tuple(c for c in below if c.uid in uids)
         fits = self._fits(node, wanted, effort)

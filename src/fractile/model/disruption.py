@@ -12,7 +12,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
     key: str
     operator: str
-    values: tuple[str, ...] = ()
+    values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         match self.operator:
@@ -29,23 +29,28 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """``allowed``: how many of its pods may leave now. ``leaving``: names of those that were evicted already."""
+    """``allowed``: how many of its pods may leave now. ``leaving``: names of those that were evicted already.
+    ``too_large``: its selector was not read, so that it counts as one that lets no pod of its namespace leave."""
 
     namespace: str
     requirements: tuple[Requirement, ...] = ()
     allowed: int = 0
     leaving: frozenset[str] = frozenset()
+    too_large: bool = False
 
-    def selects(self, pod: "Protected") -> bool:
-        if self.namespace != pod.namespace or not self.requirements or pod.name in self.leaving:
+    def selects(self, labels: Mapping[str, str] | None) -> bool:
+        """Whether pods of its namespace with these labels are its own. None: labels that are too many to be kept, which
+        any selector may be about."""
+        if not self.requirements:
             return False
-        return bool(pod.labels) and all(r.holds(pod.labels) for r in self.requirements)
+        return labels is None or (bool(labels) and all(r.holds(labels) for r in self.requirements))
 
 
 class Protected(msgspec.Struct, frozen=True):
-    """A pod as budgets see it."""
+    """A pod as budgets see it. ``key`` stands for its labels: equal for equal ones."""
 
     uid: PodUID
     namespace: str
     name: str
-    labels: Mapping[str, str]
+    labels: Mapping[str, str] | None
+    key: bytes = b""

@@ -4,20 +4,29 @@ All pods that might leave a node are gone through, the most important first; eac
 selects it, and a pod for which nothing is left of one would break it. A budget with an empty selector selects nobody.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fractile.model.disruption import Budget, Protected
 from fractile.model.units import PodUID
 
+Selecting = Callable[[Protected], Mapping[str, Budget] | None]
 
-def violating(pods: Sequence[Protected], budgets: Sequence[Budget]) -> frozenset[PodUID]:
-    """Those that would break a budget; ``pods`` have the most important first."""
-    left = [b.allowed for b in budgets]
+
+def violating(pods: Sequence[Protected], selecting: Selecting) -> frozenset[PodUID]:
+    """Those that would break a budget; ``pods`` have the most important first. ``selecting``: the budgets of the pod's
+    namespace with its labels, by name; None: it is not known which, so nothing may leave."""
+    left: dict[tuple[str, str], int] = {}
     found: set[PodUID] = set()
     for pod in pods:
-        for i, budget in enumerate(budgets):
-            if budget.selects(pod):
-                left[i] -= 1
-                if left[i] < 0:
-                    found.add(pod.uid)
+        budgets = selecting(pod)
+        if budgets is None:
+            found.add(pod.uid)
+            continue
+        for name, budget in budgets.items():
+            if pod.name in budget.leaving:
+                continue
+            key = pod.namespace, name
+            left[key] = left.get(key, budget.allowed) - 1
+            if left[key] < 0:
+                found.add(pod.uid)
     return frozenset(found)

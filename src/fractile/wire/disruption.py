@@ -34,14 +34,23 @@ class PodDisruptionBudget(KubeStruct, frozen=True):
     status: _Status = _Status()
 
 
+MOST_REQUIREMENTS = 64  # of a budget; further ones are not read
+MOST_VALUES = 1000  # in all of them
+
+
 def budget(found: PodDisruptionBudget) -> Budget:
     """What it says of pods; one without a selector says nothing of any."""
-    selector = found.spec.selector or _Selector()
-    equal = [Requirement(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items())]
-    further = [Requirement(e.key, e.operator, tuple(e.values or ())) for e in selector.match_expressions or ()]
+    meta, selector = found.metadata, found.spec.selector or _Selector()
+    equal, further = selector.match_labels or {}, selector.match_expressions or ()
+    values = sum(len(e.values or ()) for e in further)
+    if len(equal) + len(further) > MOST_REQUIREMENTS or values > MOST_VALUES:
+        return Budget(meta.namespace, too_large=True)
     return Budget(
-        namespace=found.metadata.namespace,
-        requirements=(*equal, *further),
+        namespace=meta.namespace,
+        requirements=(
+            *(Requirement(key, "In", frozenset((value,))) for key, value in sorted(equal.items())),
+            *(Requirement(e.key, e.operator, frozenset(e.values or ())) for e in further),
+        ),
         allowed=found.status.disruptions_allowed,
         leaving=frozenset(found.status.disrupted_pods or ()),
     )
