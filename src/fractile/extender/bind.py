@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from fractile.control.feed import PodFeed
-from fractile.control.nominations import Nominations, rank
+from fractile.control.nominations import Claim, Nominations, rank
 from fractile.control.waiting import WaitingPods
 from fractile.dialects.table import NAMES, names_ours, parse_pod, placement_annotations
 from fractile.errors import ApiError, NotLeading, Unreachable
@@ -165,7 +165,7 @@ class Binder:
         if isinstance(known, Refusal):
             return known
         claims = self._claims(node, request.uid)
-        state = self._ledger.imagine(node, come=claims)
+        state = self._ledger.imagine(node, taken=claims)
         if state is None:
             return no_cards()
         usage = self._ledger.usage
@@ -175,8 +175,8 @@ class Binder:
             return kept(len(claims)) if claims and chosen.resolvable else chosen
         return self._ledger.assume(uid, chosen, owner_of(request)) or chosen
 
-    def _claims(self, node: str, uid: PodUID) -> list[Placement]:
-        """Where pods will go that were nominated to the node before this one."""
+    def _claims(self, node: str, uid: PodUID) -> list[Claim]:
+        """What pods will take that were nominated to the node before this one."""
         if self._nominations is None or node not in self._nominations.nodes():
             return []
         pod = self._waiting.find(uid)

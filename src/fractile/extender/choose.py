@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fractile.control.nominations import Nominations, rank
+from fractile.control.nominations import Claim, Nominations, rank
 from fractile.control.placing import Found, Left
 from fractile.extender.engine import Engine
 from fractile.extender.filter import sought, within
@@ -21,7 +21,6 @@ from fractile.ledger.arrays import Bools, Ints
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.ledger.ledger import Ledger
 from fractile.ledger.node_rules import NodeRules
-from fractile.model.placement import Placement
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import NodeName
@@ -81,7 +80,8 @@ class Chooser:
         columns = self._ordered(known, asking, fitting, 1 if exact else _LOOKED_AT)
         nodes = self._names(columns)
         effort = Effort(dead_ends=self._ledger.dead_ends)
-        return next((n for n in nodes if exact or self._takes(pod, known, n, quota, effort)), _FULL)
+        claiming = Effort(dead_ends=self._ledger.dead_ends)
+        return next((n for n in nodes if exact or self._takes(pod, known, n, quota, effort, claiming)), _FULL)
 
     def _open(self, pod: QueuedPod) -> Bools:
         """Where what is no device leaves room."""
@@ -109,20 +109,26 @@ class Chooser:
         return (name for column in some if (name := names[column]) is not None)
 
     def _takes(
-        self, pod: QueuedPod, request: PodRequest, node: NodeName, quota: Allowance | None, effort: Effort
+        self,
+        pod: QueuedPod,
+        request: PodRequest,
+        node: NodeName,
+        quota: Allowance | None,
+        effort: Effort,
+        claiming: Effort,
     ) -> bool:
+        """``claiming``: what may be spent on the claims of pods that come before this one."""
         if effort.over:
             return False
-        state = self._ledger.imagine(node, come=self._claims(pod, request, node))
+        state = self._ledger.imagine(node, taken=self._claims(pod, request, node, claiming))
         if state is None:
             return False
         if quota is None:
             return fits(request, state, effort)
         return fits_within(request, state, self._ledger.usage.place(node), quota, effort)
 
-    def _claims(self, pod: QueuedPod, request: PodRequest, node: NodeName) -> list[Placement]:
+    def _claims(self, pod: QueuedPod, request: PodRequest, node: NodeName, effort: Effort) -> list[Claim]:
         if self._nominations is None:
             return []
-        return self._nominations.claims(
-            node, rank(pod.spec.priority or 0, pod.metadata.creation_timestamp or "", request.uid)
-        )
+        asking = rank(pod.spec.priority or 0, pod.metadata.creation_timestamp or "", request.uid)
+        return self._nominations.claims(node, asking, effort)

@@ -31,11 +31,11 @@ def keep_room(
     if ledger.entry(request.uid) is not None:
         return result  # it holds its cards already
     asking = rank(pod.spec.priority or 0, pod.metadata.creation_timestamp or "", request.uid)
-    effort = Effort(dead_ends=ledger.dead_ends)
+    effort, claiming = Effort(dead_ends=ledger.dead_ends), Effort(dead_ends=ledger.dead_ends)
     refused: dict[str, str] = {}
     for node in named.intersection(result.node_names):
-        claims = nominations.claims(node, asking)
-        state = ledger.imagine(node, come=claims) if claims else None
+        claims = nominations.claims(node, asking, claiming)
+        state = ledger.imagine(node, taken=claims) if claims else None
         if state is not None and not fits(request, state, effort):
             refused[node] = kept(len(claims)).message
     left = [node for node in result.node_names if node not in refused]

@@ -80,12 +80,12 @@ class Preemption:
         wanted = self._wanted(pod, request)
         if isinstance(wanted, Refusal):
             return {}
-        effort = Effort(_CALL, dead_ends=self._ledger.dead_ends)
+        effort, claiming = Effort(_CALL, dead_ends=self._ledger.dead_ends), Effort(dead_ends=self._ledger.dead_ends)
         sought: list[_Sought] = []
         for node, victims in proposed.items():
             if effort.left <= _CALL // 2:
                 break  # what is not looked at is left out
-            if (one := self._sought(node, wanted, victims, effort)) is not None:
+            if (one := self._sought(node, wanted, victims, effort, claiming)) is not None:
                 sought.append(one)
         best = min((s.level for s in sought), default=None)
         looks = max(_LEAST, _LOOKS // max(1, sum(s.level == best for s in sought)))
@@ -117,13 +117,15 @@ class Preemption:
             again=bool(pod.status.nominated_node_name),
         )
 
-    def _sought(self, node: str, wanted: _Wanted, proposed: MetaVictims, effort: Effort) -> "_Sought | None":
+    def _sought(
+        self, node: str, wanted: _Wanted, proposed: MetaVictims, effort: Effort, claiming: Effort
+    ) -> "_Sought | None":
         """Among whom victims are sought on a node: all of lower priority, if they give back what the proposal does;
         else those that are not in the proposal, all of which then goes. None when neither helps."""
         below = self._residents.below(node, wanted.priority, effort.spend)
         uids = frozenset(PodUID(p.uid) for p in proposed.pods or ())
         known = tuple(c for c in below if c.uid in uids)
-        fits = self._fits(node, wanted, effort)
+        fits = self._fits(node, wanted, effort, claiming)
         giving = self._giving_back(fits, known, below, wanted)
         if not wanted.again and (level := dearest(below, giving)) is not None:
             return _Sought(node, proposed, known, (), below, giving, level)
@@ -135,18 +137,20 @@ class Preemption:
         level = dearest(others, beside)
         return None if level is None else _Sought(node, proposed, known, known, others, beside, level)
 
-    def _fits(self, node: str, wanted: _Wanted, effort: Effort) -> Fits:
-        """Whether the pod fits without those, beside the pods for which room is kept."""
-        claims = self._nominations.claims(node, rank(wanted.priority, wanted.created, wanted.request.uid))
+    def _fits(self, node: str, wanted: _Wanted, effort: Effort, claiming: Effort) -> Fits:
+        """Whether the pod fits without those, beside the pods for which room is kept. ``claiming``: what may be spent
+        on finding out where those will be."""
+        claims = self._nominations.claims(node, rank(wanted.priority, wanted.created, wanted.request.uid), claiming)
+        taken = sum(map(len, claims))
         place = self._ledger.usage.place(node)
 
         def fitting(gone: frozenset[PodUID]) -> bool:
             if effort.over:
                 return False
-            state = self._ledger.imagine(node, gone=gone, come=claims)
+            state = self._ledger.imagine(node, gone=gone, taken=claims)
             if state is None:
                 return False
-            effort.spend(2 * len(state.cards) + len(gone) // 2)  # what it takes to imagine that
+            effort.spend(2 * len(state.cards) + (len(gone) + taken) // 2)  # what it takes to imagine that
             if wanted.left is None:
                 return fits(wanted.request, state, effort)
             return fits_within(wanted.request, state, place, wanted.left, effort)

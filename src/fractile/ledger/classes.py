@@ -38,6 +38,7 @@ class ClassIndex:
         self._most = layers
         self._classes: dict[str, DeviceClass] = {}
         self._spoiled: dict[str, str] = {}
+        self.changes = 0  # of the classes
         self._layers: OrderedDict[str, Kept] = OrderedDict()  # the last asked for at the end
         ledger.on_card(self._placed)
 
@@ -47,6 +48,7 @@ class ClassIndex:
         if self._classes.get(cls.name) == cls:
             return False
         self._forget(cls.name)
+        self.changes += 1
         self._classes[cls.name] = cls
         return True
 
@@ -58,6 +60,7 @@ class ClassIndex:
     def drop(self, name: str) -> None:
         """The class is gone. Who runs stays; who comes waits."""
         self._forget(name)
+        self.changes += 1
         self._classes.pop(name, None)
         self._spoiled.pop(name, None)
 

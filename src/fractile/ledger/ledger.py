@@ -126,6 +126,7 @@ class Ledger:
         self._displaced: list[PodUID] = []
         self._drifted = 0
         self._generation = 0
+        self._stamps: dict[NodeName, int] = {}  # of each node that has cards, the generation of its last change
         self.usage = Usage()  # what each namespace holds, and the quotas
         self.bounds = Bounds(self._arrays, self.usage)
         self.dead_ends = DeadEnds()  # what was sought on nodes as they were, and not found
@@ -166,6 +167,7 @@ class Ledger:
         if place is not None:
             place.arrays.clear(place.slot, place.column)
             self._generation += 1
+            self._card_left(place.node)
 
     def withhold(self, uuid: CardUUID, charge: Charge | None) -> None:
         """What nobody is given of the card although no pod holds it, by its agent's word; None: nothing."""
@@ -380,6 +382,10 @@ class Ledger:
         """Grows with every change of what is free."""
         return self._generation
 
+    def stamp(self, node: str) -> int:
+        """Another one after every change of the node's cards and of what is free on them; 0: it has none."""
+        return self._stamps.get(NodeName(node), 0)
+
     def entry(self, uid: PodUID) -> Entry | None:
         return self._entries.get(uid)
 
@@ -396,11 +402,19 @@ class Ledger:
         cards, others = self._states(self._arrays, name), self._states(self._others, name)
         return NodeState(NodeName(name), cards, others) if cards or others else None
 
-    def imagine(self, name: str, *, gone: Iterable[PodUID] = (), come: Iterable[Placement] = ()) -> NodeState | None:
-        """The node as it would be without some of its pods and with further placements; nothing is checked."""
+    def imagine(
+        self,
+        name: str,
+        *,
+        gone: Iterable[PodUID] = (),
+        come: Iterable[Placement] = (),
+        taken: Iterable[Iterable[Charge]] = (),
+    ) -> NodeState | None:
+        """The node as it would be without some of its pods, with further placements, and with further charges; nothing
+        is checked."""
         seen: dict[CardUUID, Held] = {}
         left = (entry.charges for uid in gone if (entry := self._entries.get(uid)) is not None)
-        for sign, group in ((-1, left), (1, map(charges, come))):
+        for sign, group in ((-1, left), (1, map(charges, come)), (1, taken)):
             for charge in chain.from_iterable(group):
                 if charge.card not in seen:
                     seen[charge.card] = msgspec.structs.replace(self._held.get(charge.card, Held()))
@@ -607,6 +621,7 @@ class Ledger:
         place = self._places.get(uuid)
         if place is None:
             return
+        self._stamps[place.node] = self._generation
         held = self._held.get(uuid, Held())
         place.arrays.write(
             place.slot,
@@ -619,6 +634,13 @@ class Ledger:
             free_slots=self._slots - held.slots,
             slices=held.slices,
         )
+
+    def _card_left(self, node: NodeName) -> None:
+        """A card of the node is gone."""
+        if self._arrays.find(node) < 0 and self._others.find(node) < 0:
+            self._stamps.pop(node, None)
+        else:
+            self._stamps[node] = self._generation
 
     def _free_cores(self, place: _Place, held: Held) -> int:
         """For the arrays: a card that takes no more slices has nothing left, as one whose cores are all promised."""
