@@ -1,6 +1,8 @@
 """What a pod's request comes to for scores of nodes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from fractile.ledger.arrays import CardArrays, Layer
@@ -9,6 +11,7 @@ from fractile.ledger.ledger import Ledger
 from fractile.ledger.wishes import models_of, wish_of
 from fractile.model.request import ContainerRequest, Role, Selector
 from fractile.model.wish import CardPart, Wish
+from fractile.policy.score.asked import asked
 from fractile.wire.placement import MAX_SLICES
 from fractile.wire.pod_totals import Totals
 from tests.builders import by_card, by_class, by_memory, by_share, by_slots, card, card_uuid, cluster, only, request
@@ -62,6 +65,28 @@ def test_a_request_is_whole_cards_and_parts(
     containers: list[ContainerRequest], whole: int, parts: list[CardPart]
 ) -> None:
     assert wish(*containers) == Wish(500, 100, whole=whole, parts=tuple(parts))
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 130), st.integers(0, 120)), min_size=1, max_size=40))
+def test_of_many_parts_the_largest_are_kept_and_cards_of_any_size_hear_the_same(
+    parts: list[tuple[int, int, int]],
+) -> None:
+    found = wish(*(_part(n, *part) for n, part in enumerate(parts)))
+    assert len(found.parts) <= 8
+    all_of_them = tuple(wish(_part(0, *part)).parts[0] for part in parts)
+    assert found.shared == len(parts)
+    for size in (1, 7, 100, 101, 299, 80_000):
+        assert asked(found, size) == asked(Wish(500, 100, parts=all_of_them), size)
+
+
+def _part(n: int, memory: int, percent: int, cores: int) -> ContainerRequest:
+    """By its percent, where that is at most 100, or by MiB."""
+    return by_slots(1, 0 if percent <= 100 else memory, cores, f"c{n}", percent=percent if percent <= 100 else 0)
+
+
+def test_a_pod_of_hundreds_of_parts_takes_no_more_room_than_one_of_a_few() -> None:
+    one, many = wish(by_memory(8)), wish(*(by_memory(1 + n, f"c{n}") for n in range(250)))
+    assert many == structs.replace(one, parts=(CardPart(250),), more=249)
 
 
 def test_hostile_amounts_are_cut() -> None:

@@ -3,7 +3,11 @@
 Failure rule: what cannot be read counts as nothing. Scores only order nodes that fit; who fits is decided elsewhere.
 """
 
+from collections.abc import Hashable, Sequence
+from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from fractile.control.seen import SeenPods
 from fractile.dialects.table import NAMES, parse_pod
@@ -17,7 +21,8 @@ from fractile.model.wish import Wish
 from fractile.wire.objects import Namespace, Pod
 from fractile.wire.pod_totals import Totals, of_node, of_pod
 
-_ALIKE = 4096  # pods that are remembered
+_ALIKE = 4096  # kinds of pods that are remembered
+_FEW = 8  # containers that are kept one by one
 
 
 class NodeFeed:
@@ -37,7 +42,7 @@ class NodeFeed:
         self._arrays = arrays
         self._unit = unit
         self._dialects = dialects
-        self._wishes: dict[tuple[tuple[ContainerRequest, ...], Totals], Wish] = {}
+        self._wishes: dict[Hashable, Wish] = {}
 
     def node_changed(self, name: str, allocatable: dict[str, Any] | None) -> None:
         """A node, with what it can give."""
@@ -73,20 +78,34 @@ class NodeFeed:
 
     def _wish(self, request: PodRequest | None, totals: Totals) -> Wish:
         """The same for all pods of a workload, so it is worked out once, unless cards have a say in it."""
-        key = (() if request is None else request.containers), totals
+        containers = () if request is None else request.containers
+        if not all(c.request.selector is ANY for c in containers):
+            return wish_of(request, totals, self._arrays)
+        key = _key(containers, totals)
         found = self._wishes.get(key)
         if found is None:
-            found = wish_of(request, totals, self._arrays)
-            if all(c.request.selector is ANY for c in key[0]):
-                if len(self._wishes) >= _ALIKE:
-                    self._wishes.clear()
-                self._wishes[key] = found
+            if len(self._wishes) >= _ALIKE:
+                self._wishes.clear()
+            found = self._wishes[key] = wish_of(request, totals, self._arrays)
         return found
 
     def pod_gone(self, uid: PodUID) -> None:
         """A pod finished or was deleted."""
         self._totals.drop_pod(uid)
         self._seen.gone(uid)
+
+
+def _key(containers: Sequence[ContainerRequest], totals: Totals) -> Hashable:
+    """What decides the wish, without names; sixteen bytes where it would be long."""
+    asked = tuple(_asked(c) for c in containers)
+    if len(asked) <= _FEW:
+        return asked, totals
+    return blake2b(msgspec.json.encode((asked, totals)), digest_size=16).digest()  # JSON has integers of any size
+
+
+def _asked(c: ContainerRequest) -> tuple[object, ...]:
+    r = c.request
+    return c.role, c.resource, c.amount, r.count, r.memory, r.memory_percent, r.cores, r.exclusive, r.shares
 
 
 class NamespacePolicies(dict[str, str]):

@@ -6,7 +6,7 @@ and of those that are gone how many asked for the same in the same minute.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -90,16 +90,14 @@ class SeenPods:
         return self._changes > self._read and (self._changes - self._read) * _SHARE >= len(self)
 
     def mix(self, card: int) -> Mix:
-        """The pods as requests on cards of so many MiB, the commonest classes; without those that none could hold."""
+        """The mix now (``mix_of_wishes``)."""
+        return mix_of_wishes(self.counts(), card)
+
+    def counts(self) -> dict[Wish, int]:
+        """How many pods ask for what, now; from here on the mix that is made of it is the last one."""
         self._forget()
         self._read = self._changes
-        asks: Counter[Ask] = Counter()
-        for wish, count in self._counts.items():
-            ask = asked(wish, card)
-            if ask is not None:
-                asks[ask] += count
-        found = mix_of_counts(asks)
-        return Mix(found.asks[:_CLASSES], found.counts[:_CLASSES])
+        return dict(self._counts)
 
     def _forget(self) -> None:
         past = self._clock() - self._window.seconds
@@ -122,3 +120,15 @@ class SeenPods:
         self._counts[wish] += sign
         if not self._counts[wish]:
             del self._counts[wish]
+
+
+def mix_of_wishes(counts: Mapping[Wish, int], card: int) -> Mix:
+    """The pods as requests on cards of so many MiB, the commonest classes; without those that none could hold. A tenth
+    of a second where each of 20,000 pods asks for something else: work for a thread."""
+    asks: Counter[Ask] = Counter()
+    for wish, count in counts.items():
+        ask = asked(wish, card)
+        if ask is not None:
+            asks[ask] += count
+    found = mix_of_counts(asks)
+    return Mix(found.asks[:_CLASSES], found.counts[:_CLASSES])

@@ -1,14 +1,14 @@
 """Keeps the engine's picture of pods to come up with the pods that came.
 
 Level-triggered: every few seconds it is asked whether enough pods are others than those the mix was made of, or GPUs
-came or went. The new prices, and the scores of the kinds of pods that came last, are worked out in a thread while the
-old ones serve.
+came or went. The new mix and its prices, and the scores of the kinds of pods that came last, are worked out in a
+thread while the old ones serve.
 """
 
 import asyncio
 import logging
 
-from fractile.control.seen import SeenPods
+from fractile.control.seen import SeenPods, mix_of_wishes
 from fractile.extender.engine import Engine
 from fractile.kube.pacing import Sleep
 from fractile.policy.score.mix import Mix
@@ -41,7 +41,7 @@ class Learning:
         card = self._engine.usual_size
         if not card:
             return False
-        mix = self._pinned if self._pinned is not None else self._mix(card)
+        mix = self._pinned if self._pinned is not None else await self._mix(card)
         if mix == self._engine.mix and not self._engine.outdated():
             return False
         prices = await asyncio.to_thread(prices_of, mix)
@@ -51,5 +51,7 @@ class Learning:
         log.info("mix learned classes=%d pods=%d", len(mix.asks), mix.total)
         return True
 
-    def _mix(self, card: int) -> Mix:
-        return self._seen.mix(card) if self._seen.outdated else self._engine.mix
+    async def _mix(self, card: int) -> Mix:
+        if not self._seen.outdated:
+            return self._engine.mix
+        return await asyncio.to_thread(mix_of_wishes, self._seen.counts(), card)

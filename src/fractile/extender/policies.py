@@ -131,12 +131,7 @@ class NodePolicies:
         pod, if that says how cards are chosen, or because whole cards are all alike to it."""
         asking = self._asking.get(request.uid)
         containers = request.gpus
-        if (
-            asking is None
-            or len(asking.wish.parts) != 1
-            or asking.wish.whole
-            or any(c.request.policy for c in containers)
-        ):
+        if asking is None or asking.wish.shared != 1 or asking.wish.whole or any(c.request.policy for c in containers):
             return None
         standing = self.standing(asking)
         column = self._ledger.arrays.find(node)

@@ -13,6 +13,7 @@ from fractile.policy.parts import Part, card_numbers, parts_of, peak
 from fractile.wire.placement import MAX_SLICES
 from fractile.wire.pod_totals import Totals
 
+_FEW = 8  # containers, or parts, that are kept one by one
 _MOST = 2**40  # MiB; hostile amounts are cut so that sums stay inside 64 bits
 
 
@@ -22,15 +23,25 @@ def wish_of(request: PodRequest | None, totals: Totals, arrays: CardArrays) -> W
     if not containers or any(c.request.count > MAX_SLICES for c in containers):
         return Wish(totals.cpu, totals.memory)
     plain = all(c.request.selector == ANY for c in containers)
-    whole, parts = _alike(containers) if plain else _cards(containers)
+    whole, parts = _alike(containers) if plain and len(containers) <= _FEW else _cards(containers)
     models = () if plain else models_of(containers, arrays)
-    return Wish(cpu=totals.cpu, memory=totals.memory, whole=whole, parts=parts, models=models)
+    kept = parts if len(parts) <= _FEW else _largest(parts)
+    return Wish(totals.cpu, totals.memory, whole, kept, models, more=len(parts) - len(kept))
 
 
 def _cards(containers: tuple[ContainerRequest, ...]) -> tuple[int, tuple[CardPart, ...]]:
     """How many whole cards, and which parts."""
     parts = parts_of(containers, card_numbers(containers))
     return sum(p.whole for p in parts), tuple(_part(p) for p in parts if not p.whole)
+
+
+def _largest(parts: tuple[CardPart, ...]) -> tuple[CardPart, ...]:
+    """One that is as large as any by its MiB, and one by its percent, if there are such: on cards of whatever size the
+    larger of the two takes what the largest of the parts does."""
+    by_size, by_percent = ([p for p in parts if bool(p.memory_percent) is said] for said in (False, True))
+    cores = max(p.cores for p in parts)
+    sized = (CardPart(max(p.memory for p in by_size), cores=cores),) if by_size else ()
+    return (*sized, CardPart(0, max(p.memory_percent for p in by_percent), cores)) if by_percent else sized
 
 
 _alike = lru_cache(maxsize=256)(_cards)  # the same for each of the thousands of pods of a workload

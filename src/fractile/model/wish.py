@@ -16,13 +16,20 @@ class CardPart(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """``whole`` cards and ``parts`` of others. ``models`` are names that will do, in their order; empty: any."""
+    """``whole`` cards and ``parts`` of others. ``models`` are names that will do, in their order; empty: any. ``more``:
+    further parts, none of which is larger than all of ``parts``: a pod may ask for hundreds."""
 
     cpu: int  # thousandths of a CPU
     memory: int  # MiB
     whole: int = 0
     parts: tuple[CardPart, ...] = ()
     models: tuple[str, ...] = ()
+    more: int = 0
+
+    @property
+    def shared(self) -> int:
+        """How many parts of cards."""
+        return len(self.parts) + self.more
 
     @property
     def asks(self) -> bool:

@@ -20,11 +20,11 @@ def asked(wish: Wish, memory: int) -> Ask | None:
     if not wish.asks:
         return Ask(wish.cpu, wish.memory)
     if wish.whole:
-        return Ask(wish.cpu, wish.memory, wish.whole + len(wish.parts), WHOLE_GPU, wish.models)
+        return Ask(wish.cpu, wish.memory, wish.whole + wish.shared, WHOLE_GPU, wish.models)
     milli = max(_milli(part, memory) for part in wish.parts)
     if milli > WHOLE_GPU:
         return None
-    return Ask(wish.cpu, wish.memory, len(wish.parts), milli, wish.models)
+    return Ask(wish.cpu, wish.memory, wish.shared, milli, wish.models)
 
 
 def expressible(ask: Ask) -> bool:
