@@ -11,6 +11,7 @@ import pytest
 
 from fractile.control.residents import Residents
 from fractile.model.units import PodUID
+from fractile.policy.effort import Effort
 from fractile.wire.disruption import PodDisruptionBudget
 from fractile.wire.objects import Pod
 from tests.builders import card, cluster, on_card, pod
@@ -149,14 +150,25 @@ def test_as_many_budgets_as_are_read_take_a_bounded_time(residents: Residents, l
         residents.changed(resident(i, {"b": "c", "mine": str(i % labels)}))
     for i in range(2000):
         residents.budget_changed(budget(f"x{i}", {}, [{"key": "b", "operator": "Exists"}], allowed=1))
-    looks: list[int] = []
     for _ in range(2):
+        effort = Effort(1_000_000)
         began = time.process_time()
-        below = residents.below("n", 100, looks.append)
-        assert time.process_time() - began < 2 * BAR  # measured 0.06
+        below = residents.below("n", 100, effort.spend)
+        assert time.process_time() - began < 2 * BAR  # measured 0.1
         assert sum(c.violates for c in below) == 2 * PODS - 1
-        assert sum(looks) > 50_000, "the call counts what it cost"
-        looks.clear()
+        assert effort.spent > 50_000, "the call counts what it cost"
+
+
+def test_where_no_looks_are_left_for_budgets_all_pods_of_their_namespaces_count_as_protected(
+    residents: Residents,
+) -> None:
+    for i in range(4):
+        residents.changed(resident(i, {"b": str(i)}, namespace="other" if i == 3 else "t"))
+    for i in range(100):
+        residents.budget_changed(budget(f"x{i}", {"b": str(i)}, allowed=1))
+    effort = Effort(1)
+    assert [c.violates for c in residents.below("n", 100, effort.spend)] == [False, True, True, False]
+    assert protected(residents) == set()
 
 
 def test_pods_are_compared_once_until_a_selector_changes(residents: Residents) -> None:
@@ -168,9 +180,9 @@ def test_pods_are_compared_once_until_a_selector_changes(residents: Residents) -
     def looks(*changes: PodDisruptionBudget) -> int:
         for one in changes:
             residents.budget_changed(one)
-        counted: list[int] = []
-        residents.below("n", 100, counted.append)
-        return sum(counted)
+        effort = Effort(1_000_000)
+        residents.below("n", 100, effort.spend)
+        return effort.spent
 
     assert looks() > 10 * PODS
     assert looks() == 0

@@ -3,7 +3,9 @@
 Owners of namespaces write them, as many and as long as they like, and preemption asks about every pod of every node
 that is proposed. So a pod is compared with the budgets of its own namespace only, and once: the answer is kept for its
 labels until a selector of the namespace changes. Selectors beyond a bound are not compared at all: then every pod of
-the namespace counts as one that a budget protects, which evicts nobody whom the budget would have spared.
+the namespace counts as one that a budget protects, which evicts nobody whom the budget would have spared. It is the
+same where a call has no time left to compare: nobody escapes eviction by many budgets, since who is protected leaves
+last, but leaves.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,11 +17,12 @@ _KEPT = 2**16  # budgets that are named in the answers kept for a namespace
 _COMPARED = 8  # of them in the time of one look of a search (``policy.effort``)
 _COUNTED = 4  # budgets that a pod takes one from, likewise
 
-Spend = Callable[[int], object]
+Spend = Callable[[int], bool]  # so many looks; False: there are none left
 
 
-def nothing(_looks: int) -> None:
+def nothing(_looks: int) -> bool:
     """For callers who count no looks."""
+    return True
 
 
 class Budgets:
@@ -43,8 +46,8 @@ class Budgets:
             del self._of[namespace]
 
     def selecting(self, pod: Protected, spend: Spend = nothing) -> Mapping[str, Budget] | None:
-        """The budgets that select the pod, by name; None where they are too large to be compared. ``spend`` is told the
-        looks that it cost."""
+        """The budgets that select the pod, by name; None where they are too large to be compared, or no looks are left
+        for it."""
         mine = self._of.get(pod.namespace)
         return {} if mine is None else mine.selecting(pod, spend)
 
@@ -83,10 +86,13 @@ class _Namespace:
             return None
         names = self._selecting.get(pod.key)
         if names is None:
-            spend(self._size // _COMPARED)
+            if not spend(self._size // _COMPARED):
+                return None
             names = tuple(name for name, budget in self._budgets.items() if budget.selects(pod.labels))
             self._keep(pod.key, names)
-        spend(len(names) // _COUNTED)
+        looks = len(names) // _COUNTED
+        if looks and not spend(looks):
+            return None
         return {name: self._budgets[name] for name in names}
 
     def _keep(self, key: bytes, names: tuple[str, ...]) -> None:

@@ -95,8 +95,8 @@ class Residents:
         return found and Pod(metadata=ObjectMeta(name=found.name, namespace=found.namespace, uid=uid))
 
     def below(self, node: str, priority: int, spend: Spend = nothing) -> list[Candidate]:
-        """The pods of the node that may be evicted for one of that priority, the most important first. ``spend`` is
-        told the looks that it cost to find out which of them a budget protects."""
+        """The pods of the node that may be evicted for one of that priority, the most important first. ``spend``:
+        the looks that it may cost to find out which of them a budget protects."""
         held = sorted((r for r in self.on(node) if r.priority < priority), key=lambda r: (-r.priority, r.started))
         broken = self._violating((r for r in held if not r.leaving), spend) if self._budgets else frozenset[PodUID]()
         return [c for r in held if (c := self._candidate(r, violates=r.uid in broken)) is not None]
