@@ -5,7 +5,7 @@
  *      3. decide                                                        schedule.c
  *      4. tell the processes, sleep until something is due
  *
- * One thread. Nothing that it needs survives it: after a restart the processes ask again. */
+ * One thread, and one that only sleeps (alive.c). Nothing that it needs survives it: after a restart the processes ask again. */
 #include "node.h"
 
 #include "clock.h"
@@ -196,6 +196,7 @@ static void allow_descriptors(void)
 static bool begin(struct node *n, const char *control)
 {
     allow_descriptors();
+    alive_begin();
     n->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     n->epoll = epoll_create1(EPOLL_CLOEXEC);
     n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);

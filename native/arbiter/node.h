@@ -31,6 +31,7 @@ struct slice {
     uint32_t peer_count;
     char path[256];
     const struct fr_limits *limits;
+    bool writable; /* the page */
     uint32_t seen; /* sequence of the limits that the seats have */
     bool spoilt;   /* the page is no limits page any more */
     uint64_t unreadable; /* since when the page has been in the middle of a change; 0: it is not */
@@ -78,6 +79,13 @@ void slice_remove(struct node *n, uint32_t slice);
 void slices_scan(struct node *n);           /* what is in n->root now */
 bool slices_mend(const struct node *n, void *address); /* a page of limits was cut short under us: an empty one in its place */
 void slices_terms(struct node *n, uint64_t now); /* weights and limits as the pages say now */
+
+/* alive.c: what the pages say of us */
+void alive_begin(void);
+const struct fr_limits *alive_map(int fd, bool writable); /* a page of limits; NULL, and errno */
+void alive_unmap(const struct fr_limits *limits);
+void alive_say(const struct fr_limits *limits); /* from now on, and until we die; of a writable one */
+void alive_unsay(const struct fr_limits *limits);
 
 /* peers.c */
 void peer_accept(struct node *n, uint32_t slice);

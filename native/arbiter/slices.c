@@ -28,18 +28,20 @@ static bool is_good(const struct fr_limits *l)
 }
 
 /* NULL, and errno: ENOENT where there is none (yet), else EINVAL. */
-static const struct fr_limits *map_limits(const char *directory)
+static const struct fr_limits *map_limits(const char *directory, bool *writable)
 {
     char path[300];
     struct stat st;
     snprintf(path, sizeof path, "%s/limits", directory);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    *writable = fd >= 0;
+    if (fd < 0) fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return errno = errno == ENOENT ? ENOENT : EINVAL, NULL;
     bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size >= sizeof(struct fr_limits);
-    void *at = whole ? mmap(NULL, sizeof(struct fr_limits), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    const struct fr_limits *at = whole ? alive_map(fd, *writable) : NULL;
     close(fd);
-    if (at != MAP_FAILED && is_good(at)) return at;
-    if (at != MAP_FAILED) munmap(at, sizeof(struct fr_limits));
+    if (at && is_good(at)) return at;
+    if (at) alive_unmap(at);
     return errno = EINVAL, NULL;
 }
 
@@ -154,7 +156,7 @@ bool slices_mend(const struct node *n, void *address)
         if (!n->slices[i].present || at < from || at >= from + sizeof(struct fr_limits)) continue;
         size_t size = (size_t)sysconf(_SC_PAGESIZE);
         void *page = (void *)((uintptr_t)at & ~(uintptr_t)(size - 1));
-        return mmap(page, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page;
+        return mmap(page, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page;
     }
     return false;
 }
@@ -198,16 +200,18 @@ bool slice_add(struct node *n, const char *path)
 {
     int index = free_slice(n);
     if (index < 0 || strlen(path) >= sizeof n->slices[0].path) return errno = ENOSPC, false;
-    const struct fr_limits *limits = map_limits(path);
+    bool writable;
+    const struct fr_limits *limits = map_limits(path, &writable);
     if (!limits) return false;
     int fd = listen_in(path);
-    if (fd < 0) return munmap((void *)limits, sizeof *limits), false;
+    if (fd < 0) return alive_unmap(limits), false;
     struct slice *s = &n->slices[index];
     memset(s, 0, sizeof *s);
-    *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .seen = UINT32_MAX, .cards = limits->card_count};
+    *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .writable = writable, .seen = UINT32_MAX, .cards = limits->card_count};
     strcpy(s->path, path);
     number_cards(n, s);
     if ((uint32_t)index >= n->schedule.tenants) n->schedule.tenants = (uint32_t)index + 1;
+    if (writable) alive_say(limits);
     node_watch(n, fd, FROM_SLICE, (uint32_t)index);
     first_terms(n, (uint32_t)index, clock_now());
     return true;
@@ -220,7 +224,8 @@ void slice_remove(struct node *n, uint32_t index)
     for (uint32_t i = 0; i < s->cards; i++)
         if (s->card[i] >= 0) schedule_leave(&n->schedule, (uint32_t)s->card[i], index, clock_now());
     close(s->listener);
-    munmap((void *)s->limits, sizeof *s->limits);
+    if (s->writable) alive_unsay(s->limits);
+    alive_unmap(s->limits);
     s->present = false;
 }
 
