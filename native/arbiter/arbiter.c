@@ -32,6 +32,7 @@
 
 #define TERMS_NS 50000000ull /* changed weights and limits are looked for as often while anybody uses a card */
 #define SPELL_US 100000      /* in which we never sleep */
+#define OTHER_DESCRIPTORS 64 /* own files, people who ask */
 #define ROUND 64             /* events before the next decision */
 
 static const char usage[] =
@@ -184,18 +185,23 @@ static bool end_with(const char *parent)
     return prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == atoi(parent);
 }
 
-/* Two descriptors for every process of every container. */
-static void allow_descriptors(void)
+/* Two descriptors for every process of every container, one for each container, and a few. Processes get no more than so many
+ * that what is left is enough for all containers. */
+static int places(void)
 {
     struct rlimit most;
-    if (getrlimit(RLIMIT_NOFILE, &most) != 0) return;
+    if (getrlimit(RLIMIT_NOFILE, &most) != 0) return PEERS;
+    rlim_t own = SCHEDULE_TENANTS + OTHER_DESCRIPTORS;
     most.rlim_cur = most.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &most);
+    if (setrlimit(RLIMIT_NOFILE, &most) != 0 && getrlimit(RLIMIT_NOFILE, &most) != 0) return PEERS;
+    if (own > most.rlim_cur / 2) own = most.rlim_cur / 2;
+    rlim_t count = (most.rlim_cur - own) / 2;
+    return count < PEERS ? (int)count : PEERS;
 }
 
 static bool begin(struct node *n, const char *control)
 {
-    allow_descriptors();
+    n->places = places();
     alive_begin();
     n->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     n->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -204,7 +210,7 @@ static bool begin(struct node *n, const char *control)
     schedule_init(&n->schedule);
     n->schedule.exclusive = exclusive;
     n->began_ns = clock_now();
-    for (int i = 0; i < PEERS; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < PEERS ? i + 1 : -1};
+    for (int i = 0; i < n->places; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < n->places ? i + 1 : -1};
     if (n->epoll < 0 || n->inotify < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
     if (control[0] && n->control < 0) return fprintf(stderr, "fractile-arbiter: cannot listen at %s: %s\n", control, strerror(errno)), false;
     if (n->control >= 0) node_watch(n, n->control, FROM_CONTROL, 0);
@@ -235,7 +241,7 @@ static bool take_root(struct node *n, const char *root)
 static void end(struct node *n, const char *control)
 {
     char path[300];
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++) {
+    for (uint32_t i = 0; i < n->schedule.tenants; i++) {
         if (!n->slices[i].present) continue;
         snprintf(path, sizeof path, "%s/" ARBITER_SOCKET, n->slices[i].path);
         unlink(path);

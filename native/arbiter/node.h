@@ -65,7 +65,10 @@ struct node {
     char uuids[SCHEDULE_CARDS][96];
     uint32_t card_count;
     uint64_t next_lease, events_seen, began_ns, looked_ns[2];
-    int free_peer;
+    int free_peer, places; /* places: so many of the peers are used */
+    uint32_t slice_count;
+    uint64_t terms_at; /* when all pages were looked at */
+    uint32_t hashes[SCHEDULE_TENANTS]; /* of the slices' paths */
     struct schedule schedule;
     struct slice slices[SCHEDULE_TENANTS];
     struct peer peers[PEERS];

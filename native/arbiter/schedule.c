@@ -1,5 +1,6 @@
 #include "schedule_parts.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define SCALE 100
@@ -8,7 +9,9 @@
 
 void schedule_init(struct schedule *s)
 {
-    memset(s, 0, sizeof *s);
+    for (uint32_t card = 0; card < SCHEDULE_CARDS; card++)
+        for EACH_SEAT(s, card, i) memset(&s->seats[card][i], 0, sizeof(struct schedule_seat));
+    memset(s, 0, offsetof(struct schedule, seat_of));
     for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY;
 }
 
@@ -109,7 +112,7 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     const struct schedule_seat *draining = NULL;
     int64_t front = INT64_MAX;
     schedule_count_spare(s, card, now);
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         parts.users += t->holds || t->late;
@@ -121,7 +124,7 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     }
     if (!parts.users) parts.users = 1;
     if (draining && parts.users > 1) divide(draining, &parts, now);
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         bool in_time = (s->holder[card] == (int)i || (s->open[card] && t->holds)) && (!t->over_at || t->charged_at < t->over_at);
@@ -140,7 +143,7 @@ int64_t schedule_claim(const struct schedule_seat *t)
 static int64_t least_of_others(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (i != tenant && busy(t) && t->virtual_time < least) least = t->virtual_time;
     }
@@ -150,7 +153,7 @@ static int64_t least_of_others(const struct schedule *s, uint32_t card, uint32_t
 static uint32_t weights(const struct schedule *s, uint32_t card)
 {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (busy(&s->seats[card][i])) sum += s->seats[card][i].terms.weight;
     return sum ? sum : 1;
 }
@@ -163,6 +166,23 @@ static uint64_t lease_of(const struct schedule *s, uint32_t card, const struct s
 
 /* ---- events ---- */
 
+static void seat_at(struct schedule *s, uint32_t card, uint32_t tenant)
+{
+    uint16_t *list = s->seat_of[card];
+    uint32_t at = s->seated[card]++;
+    for (; at && list[at - 1] > tenant; at--) list[at] = list[at - 1];
+    list[at] = (uint16_t)tenant;
+}
+
+static void unseat(struct schedule *s, uint32_t card, uint32_t tenant)
+{
+    uint16_t *list = s->seat_of[card];
+    uint32_t at = 0;
+    while (at < s->seated[card] && list[at] != tenant) at++;
+    if (at == s->seated[card]) return;
+    memmove(list + at, list + at + 1, (--s->seated[card] - at) * sizeof *list);
+}
+
 void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct schedule_terms terms, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
@@ -171,6 +191,7 @@ void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct sc
     if (!terms.weight) terms.weight = 1;
     if (!t->present) {
         memset(t, 0, sizeof *t);
+        seat_at(s, card, tenant);
         t->charged_at = t->credit_at = now;
         t->terms = terms;
         t->present = true;
@@ -198,6 +219,7 @@ void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t
     charge_all(s, card, now);
     let_go(s, card, tenant);
     unreserve(s, tenant);
+    unseat(s, card, tenant);
     memset(&s->seats[card][tenant], 0, sizeof(struct schedule_seat));
 }
 
@@ -276,6 +298,7 @@ void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
 static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     const struct schedule_seat *t = &s->seats[card][tenant];
+    if (!t->terms.priority) return 0;
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
 
@@ -283,7 +306,7 @@ static bool is_gang(const struct schedule_seat *t) { return (t->gang & (t->gang 
 
 static bool somebody_waits(const struct schedule *s, uint32_t card, uint32_t but)
 {
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* who drains comes back */
     return false;
 }
@@ -298,7 +321,7 @@ static bool is_ending(const struct schedule_seat *t, uint64_t now)
 /* Somebody who uses this card only has had less of it. (Gangs do not wait for each other in this way: it could be mutual.) */
 static bool is_behind_single(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && schedule_claim(t) < schedule_claim(&s->seats[card][tenant])) return true;
     }
@@ -326,7 +349,7 @@ static bool gang_may(const struct schedule *s, uint32_t card, uint32_t tenant, u
 static uint64_t next_gang(const struct schedule *s, uint32_t card, uint64_t now)
 {
     uint64_t when = NEVER;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !is_gang(t)) continue;
         if (t->wanted_at + SCHEDULE_TOGETHER > now) when = sooner(when, t->wanted_at + SCHEDULE_TOGETHER);
@@ -340,7 +363,7 @@ static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
 {
     int best = NOBODY;
     uint32_t best_rank = 0;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !gang_may(s, card, i, now)) continue;
         uint32_t r = rank(s, card, i);
@@ -353,7 +376,7 @@ static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
 static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t now)
 {
     uint64_t when = NEVER;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present || !t->wants || t->holds || t->late || may_hold(t)) continue;
         uint64_t missing = (uint64_t)(schedule_credit_to_begin(t) - t->credit);
@@ -482,7 +505,7 @@ static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *a
 
 bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (i != tenant && s->seats[card][i].late) return true;
     return false;
 }
@@ -490,7 +513,7 @@ bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_
 /* It was not: from now on it is to blame. */
 static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->draining) continue;
         uint64_t patience = t->ends_at + schedule_grace(t);
@@ -528,7 +551,7 @@ uint64_t schedule_debt(const struct schedule *s, uint32_t card, uint32_t tenant)
 static int last_to_drain(const struct schedule *s, uint32_t card, uint64_t now)
 {
     int last = NOBODY;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (t->draining && t->ends_at > now && (last == NOBODY || t->ends_at > s->seats[card][last].ends_at)) last = (int)i;
     }

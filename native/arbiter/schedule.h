@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #define SCHEDULE_CARDS 64
-#define SCHEDULE_TENANTS 256
+#define SCHEDULE_TENANTS 2048
 #define SCHEDULE_LONGEST 10000000ull  /* ns: a lease is this, times the tenant's share of the weights present ... */
 #define SCHEDULE_SHORTEST 5000000ull  /* ... but not below this, unless a limit cuts it to ... */
 #define SCHEDULE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
@@ -81,7 +81,9 @@ struct schedule {
     bool exclusive;         /* never */
     bool open[SCHEDULE_CARDS]; /* all who want the card have it together; there is no holder */
     uint64_t spare[SCHEDULE_CARDS], spare_at[SCHEDULE_CARDS];
-    struct schedule_seat seats[SCHEDULE_CARDS][SCHEDULE_TENANTS];
+    uint32_t seated[SCHEDULE_CARDS]; /* so many tenants have a seat there: */
+    uint16_t seat_of[SCHEDULE_CARDS][SCHEDULE_TENANTS];
+    struct schedule_seat seats[SCHEDULE_CARDS][SCHEDULE_TENANTS]; /* what was never used is never touched, and takes no memory */
 };
 
 enum schedule_what { SCHEDULE_GRANT, SCHEDULE_BEGIN, SCHEDULE_RECALL, SCHEDULE_LATE, SCHEDULE_JOINED };
@@ -93,7 +95,7 @@ struct schedule_decision {
     bool shared;    /* others may have the card too, or (SCHEDULE_JOINED) have it from now on */
 };
 
-void schedule_init(struct schedule *s);
+void schedule_init(struct schedule *s); /* of static storage, or used before */
 void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct schedule_terms terms, uint64_t now); /* also new terms */
 void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now);
 /* It waits for the beginning of a turn that is granted ahead. */

@@ -6,6 +6,9 @@
 
 #define NOBODY (-1)
 
+/* for EACH_SEAT(s, card, i): the tenants that have a seat at the card, in the order of their numbers. */
+#define EACH_SEAT(s, card, i) (uint32_t i = 0, at_ = 0; at_ < (s)->seated[card] && (i = (s)->seat_of[card][at_], true); at_++)
+
 int64_t schedule_claim(const struct schedule_seat *t); /* by which turns are given out */
 void schedule_come_back(const struct schedule *s, uint32_t card, struct schedule_seat *t, uint64_t now);
 int64_t schedule_credit_to_begin(const struct schedule_seat *t); /* of one with a limit */

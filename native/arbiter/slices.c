@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define UNFINISHED ".arbiter.sock"
+#define TERMS_LEAST_NS 5000000ull /* between two looks at all pages */
 #define UNREADABLE_NS 1000000000ull /* in the middle of a change: its writer has died */
 
 static bool is_good(const struct fr_limits *l)
@@ -76,9 +77,7 @@ bool slice_is_served(const char *directory)
 
 static bool in_use(const struct node *n, uint32_t card)
 {
-    for (uint32_t i = 0; i < n->schedule.tenants; i++)
-        if (n->schedule.seats[card][i].present) return true;
-    return false;
+    return n->schedule.seated[card] > 0;
 }
 
 /* The node's number of a card: a new one, or that of a card that nobody has any more, for one not seen before. */
@@ -151,7 +150,7 @@ static void renew_terms(struct node *n, uint32_t index, uint64_t now)
 
 bool slices_mend(const struct node *n, void *address)
 {
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++) {
+    for (uint32_t i = 0; i < n->schedule.tenants; i++) {
         const char *from = (const char *)n->slices[i].limits, *at = address;
         if (!n->slices[i].present || at < from || at >= from + sizeof(struct fr_limits)) continue;
         size_t size = (size_t)sysconf(_SC_PAGESIZE);
@@ -163,6 +162,8 @@ bool slices_mend(const struct node *n, void *address)
 
 void slices_terms(struct node *n, uint64_t now)
 {
+    if (now - n->terms_at < TERMS_LEAST_NS) return;
+    n->terms_at = now;
     for (uint32_t i = 0; i < n->schedule.tenants; i++)
         if (n->slices[i].present) renew_terms(n, i, now);
 }
@@ -196,6 +197,13 @@ static void first_terms(struct node *n, uint32_t index, uint64_t now)
     seat_all(n, index, terms, now);
 }
 
+static uint32_t hash_of(const char *path)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; *path; path++) hash = (hash ^ (uint8_t)*path) * 16777619u;
+    return hash;
+}
+
 bool slice_add(struct node *n, const char *path)
 {
     int index = free_slice(n);
@@ -209,6 +217,8 @@ bool slice_add(struct node *n, const char *path)
     memset(s, 0, sizeof *s);
     *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .writable = writable, .seen = UINT32_MAX, .cards = limits->card_count};
     strcpy(s->path, path);
+    n->hashes[index] = hash_of(path);
+    n->slice_count++;
     number_cards(n, s);
     if ((uint32_t)index >= n->schedule.tenants) n->schedule.tenants = (uint32_t)index + 1;
     if (writable) alive_say(limits);
@@ -227,12 +237,15 @@ void slice_remove(struct node *n, uint32_t index)
     if (s->writable) alive_unsay(s->limits);
     alive_unmap(s->limits);
     s->present = false;
+    n->slice_count--;
 }
 
+/* Each is looked for among all, with every change: hashes lie close together, slices do not. */
 static bool known(const struct node *n, const char *path)
 {
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++)
-        if (n->slices[i].present && !strcmp(n->slices[i].path, path)) return true;
+    uint32_t hash = hash_of(path);
+    for (uint32_t i = 0; i < n->schedule.tenants; i++)
+        if (n->hashes[i] == hash && n->slices[i].present && !strcmp(n->slices[i].path, path)) return true;
     return false;
 }
 
@@ -241,7 +254,7 @@ void slices_scan(struct node *n)
 {
     struct stat st;
     char path[520];
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++)
+    for (uint32_t i = 0; i < n->schedule.tenants; i++)
         if (n->slices[i].present && stat(n->slices[i].path, &st) != 0 && errno == ENOENT) slice_remove(n, i);
     DIR *d = n->root[0] ? opendir(n->root) : NULL;
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -249,6 +262,7 @@ void slices_scan(struct node *n)
         snprintf(path, sizeof path, "%s/%s", n->root, e->d_name);
         if (known(n, path) || slice_add(n, path)) continue;
         if (errno == EINVAL) event_note(n, path, 0, EVENT_LIMITS);
+        if (errno == ENOSPC) event_note(n, path, 0, EVENT_REFUSED);
         inotify_add_watch(n->inotify, path, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
     }
     if (d) closedir(d);

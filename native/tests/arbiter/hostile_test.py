@@ -79,7 +79,8 @@ class Client:
 class Node:
     """An arbiter over a directory of slices."""
 
-    def __init__(self, together: bool = False, **slices: str):
+    def __init__(self, together: bool = False, files: int = 0, **slices: str):
+        self.files = files  # descriptors that the arbiter may have; 0: as many as we
         self.options = [] if together else ["--exclusive"]
         self.place = tempfile.TemporaryDirectory()
         self.root = Path(self.place.name) / "slices"
@@ -95,7 +96,8 @@ class Node:
 
     def start(self) -> None:
         command = [ARBITER, "--slices", self.root, "--control", self.root / "../control", *self.options]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        bound = ["prlimit", f"--nofile={self.files}:{self.files}"] if self.files else []
+        self.process = subprocess.Popen([*bound, *command], stderr=subprocess.DEVNULL)
         until = time.monotonic() + 5
         while time.monotonic() < until and not all((d / "arbiter.sock").exists() for d in self.root.iterdir()):
             time.sleep(0.01)
@@ -280,6 +282,38 @@ def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -
         other.granted()
         assert "one: refused" in node.events()
         del many
+
+
+def test_containers_that_hold_all_connections_and_descriptors_keep_out_no_other_one_nor_a_new_one() -> None:
+    terms = f"{A}=1GiB,cores=20"
+    with Node(files=200, one=terms, two=terms, three=terms) as node:
+        many = [node.client(name) for name in ("one", "two") for _ in range(120)]
+        time.sleep(0.3)  # until the arbiter has heard them all
+        other = node.client("three")
+        other.say(DONE, lease=other.granted())
+        new = node.add("four", terms)
+        until = time.monotonic() + 2
+        while not (new / "arbiter.sock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        node.client("four").granted()
+        assert not other.closed(0.1)
+        assert {"one: refused", "two: refused"} <= set(node.events())
+        assert len(os.listdir(f"/proc/{node.process.pid}/fd")) < 150
+        del many
+
+
+def test_each_of_hundreds_of_containers_has_its_socket() -> None:
+    with two() as node:
+        page = (node.root / "one/limits").read_bytes()
+        for i in range(400):
+            made = node.root / f".made{i}"
+            made.mkdir()
+            (made / "limits").write_bytes(page)
+            made.rename(node.root / f"s{i:03}")
+        until = time.monotonic() + 20
+        while not (node.root / "s399/arbiter.sock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        node.client("s399").granted()
 
 
 def test_a_new_limit_ends_a_lease_within_100_ms() -> None:
