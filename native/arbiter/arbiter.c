@@ -62,7 +62,7 @@ static const char usage[] =
     "  HELD, WAITED, THROTTL   seconds since the arbiter or the container started; throttled is the part of waited in which\n"
     "          its turn had come, but its own limit held it back\n"
     "  DEBT    seconds of the card that it has had too early: it waits until that is paid\n"
-    "and what went wrong, counted: late, nonsense and flood (the connection was closed), refused (too many connections),\n"
+    "and what went wrong, counted: late, nonsense and flood (the connection was closed), refused (no place was left),\n"
     "limits (a page that cannot be read).\n"
     "\n"
     "Exit status 0: told to stop, or the status is printed; 1: it cannot be done; 2: the command line is wrong.\n";

@@ -11,7 +11,7 @@ from scene import Books, Part, Terms, near, play, status_at, suite
 TERMS = {"a": Terms(cores=40), "b": Terms(cores=40), "bad": Terms(cores=20)}
 HONEST = [Part("a", "work", "us=1000"), Part("b", "work", "us=300")]
 WINDOW = 3000
-SMALL_KIB = 40000  # of memory that the arbiter touched; the tables of 16384 connections and 256 containers are within
+SMALL_KIB = 40000  # of memory that the arbiter touched; the tables of 16384 connections and of containers are within
 
 
 def beside(*bad: Part, window: int = WINDOW, real: bool = False) -> Books:
