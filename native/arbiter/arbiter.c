@@ -22,7 +22,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -134,12 +133,8 @@ static int print_status(const char *control, bool json)
 static void handle(struct node *n, const struct epoll_event *e)
 {
     uint32_t index = (uint32_t)e->data.u64;
-    char changes[4096];
     switch ((enum source)(e->data.u64 >> 32)) {
-    case FROM_INOTIFY:
-        while (read(n->inotify, changes, sizeof changes) > 0) {}
-        slices_scan(n);
-        break;
+    case FROM_INOTIFY: look_heard(n); break;
     case FROM_CONTROL: answer(n); break;
     case FROM_SLICE: if (n->slices[index].present) peer_accept(n, index); break;
     case FROM_PEER: if (n->peers[index].fd >= 0) peer_hear(n, index); break;
@@ -158,10 +153,12 @@ static void decide(struct node *n, uint64_t *again)
 {
     struct schedule_decision d;
     uint64_t now = clock_now();
+    look_if_due(n, now);
     slices_terms(n, now);
     status_look(n, now);
     while (schedule_decide(&n->schedule, now, &d, again)) peers_tell(n, &d, now);
     if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
+    if (n->blind && (!*again || *again > n->look_at)) *again = n->look_at;
 }
 
 static void serve(struct node *n)
@@ -205,16 +202,15 @@ static bool begin(struct node *n, const char *control)
     alive_begin();
     n->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     n->epoll = epoll_create1(EPOLL_CLOEXEC);
-    n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     n->control = control[0] ? unix_socket(control, true) : -1;
     schedule_init(&n->schedule);
     n->schedule.exclusive = exclusive;
     n->began_ns = clock_now();
     for (int i = 0; i < n->places; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < n->places ? i + 1 : -1};
-    if (n->epoll < 0 || n->inotify < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
+    if (n->epoll < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
     if (control[0] && n->control < 0) return fprintf(stderr, "fractile-arbiter: cannot listen at %s: %s\n", control, strerror(errno)), false;
     if (n->control >= 0) node_watch(n, n->control, FROM_CONTROL, 0);
-    return node_watch(n, n->inotify, FROM_INOTIFY, 0);
+    return true;
 }
 
 /* A second arbiter would take over the sockets: some programs would speak to the one, some to the other. The directory is locked
@@ -232,9 +228,7 @@ static bool take_root(struct node *n, const char *root)
     /* A slice is complete when its directory appears by rename; its limits may come later, also by rename. */
     if (strlen(root) >= sizeof n->root) return fprintf(stderr, "fractile-arbiter: the path %s is too long\n", root), false;
     strcpy(n->root, root);
-    if (inotify_add_watch(n->inotify, root, IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_ONLYDIR) < 0)
-        return fprintf(stderr, "fractile-arbiter: cannot watch %s: %s\n", root, strerror(errno)), false;
-    slices_scan(n);
+    look_begin(n);
     return true;
 }
 

@@ -59,7 +59,9 @@ struct event { /* the same trouble of the same container, counted */
 };
 
 struct node {
-    int epoll, inotify, control;
+    int epoll, inotify, control; /* inotify: -1 where there is none */
+    bool blind, said_blind; /* the directories are looked through from time to time: ... */
+    uint64_t look_at;       /* ... next at */
     int spare; /* a descriptor to give up when there is no other, so that a connection can be refused */
     char root[256]; /* directory of slices, "" when they were named */
     char uuids[SCHEDULE_CARDS][96];
@@ -82,6 +84,12 @@ void slice_remove(struct node *n, uint32_t slice);
 void slices_scan(struct node *n);           /* what is in n->root now */
 bool slices_mend(const struct node *n, void *address); /* a page of limits was cut short under us: an empty one in its place */
 void slices_terms(struct node *n, uint64_t now); /* weights and limits as the pages say now */
+
+/* look.c: what is new in n->root */
+void look_begin(struct node *n);
+void look_in(struct node *n, const char *directory); /* that has no limits yet */
+void look_heard(struct node *n); /* inotify has something to say */
+void look_if_due(struct node *n, uint64_t now);
 
 /* alive.c: what the pages say of us */
 void alive_begin(void);

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -263,7 +262,7 @@ void slices_scan(struct node *n)
         if (known(n, path) || slice_add(n, path)) continue;
         if (errno == EINVAL) event_note(n, path, 0, EVENT_LIMITS);
         if (errno == ENOSPC) event_note(n, path, 0, EVENT_REFUSED);
-        inotify_add_watch(n->inotify, path, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
+        look_in(n, path);
     }
     if (d) closedir(d);
 }

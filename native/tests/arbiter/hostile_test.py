@@ -79,7 +79,8 @@ class Client:
 class Node:
     """An arbiter over a directory of slices."""
 
-    def __init__(self, together: bool = False, files: int = 0, **slices: str):
+    def __init__(self, together: bool = False, files: int = 0, alone: str = "", **slices: str):
+        self.alone = alone  # a command of the shell, in a user namespace of the arbiter's own before it starts
         self.files = files  # descriptors that the arbiter may have; 0: as many as we
         self.options = [] if together else ["--exclusive"]
         self.place = tempfile.TemporaryDirectory()
@@ -96,8 +97,16 @@ class Node:
 
     def start(self) -> None:
         command = [ARBITER, "--slices", self.root, "--control", self.root / "../control", *self.options]
+        if (
+            self.alone
+            and subprocess.run(["unshare", "--user", "--map-root-user", "true"], stderr=subprocess.DEVNULL).returncode
+        ):
+            raise suite.Skip("no user namespace can be made here")
+        space = (
+            ["unshare", "--user", "--map-root-user", "sh", "-c", self.alone + '; exec "$0" "$@"'] if self.alone else []
+        )
         bound = ["prlimit", f"--nofile={self.files}:{self.files}"] if self.files else []
-        self.process = subprocess.Popen([*bound, *command], stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen([*space, *bound, *command], stderr=subprocess.DEVNULL)
         until = time.monotonic() + 5
         while time.monotonic() < until and not all((d / "arbiter.sock").exists() for d in self.root.iterdir()):
             time.sleep(0.01)
@@ -314,6 +323,28 @@ def test_each_of_hundreds_of_containers_has_its_socket() -> None:
         while not (node.root / "s399/arbiter.sock").exists() and time.monotonic() < until:
             time.sleep(0.01)
         node.client("s399").granted()
+
+
+def test_where_no_inotify_is_to_be_had_it_looks_once_a_second_and_goes_over_to_inotify_when_there_is_one() -> None:
+    with Node(alone="echo 0 > /proc/sys/user/max_inotify_instances", one=f"{A}=1GiB,cores=10") as node:
+        node.client("one").granted()
+        new = node.add("two", f"{A}=1GiB,cores=10")
+        appears(new, 2.5)
+        Client(new).granted()
+        more = "echo 9 > /proc/sys/user/max_inotify_instances"
+        subprocess.run(
+            ["nsenter", "--user", "--preserve-credentials", "-t", str(node.process.pid), "sh", "-c", more], check=True
+        )
+        time.sleep(1.5)
+        for name in ("three", "four", "five"):
+            appears(node.add(name, f"{A}=1GiB,cores=10"), 0.3)
+
+
+def appears(slice_: Path, patience: float) -> None:
+    until = time.monotonic() + patience
+    while not (slice_ / "arbiter.sock").exists():
+        assert time.monotonic() < until, f"no socket in {slice_.name} after {patience} s"
+        time.sleep(0.01)
 
 
 def test_a_new_limit_ends_a_lease_within_100_ms() -> None:
