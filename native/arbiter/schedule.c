@@ -12,7 +12,7 @@ void schedule_init(struct schedule *s)
     for (uint32_t card = 0; card < SCHEDULE_CARDS; card++)
         for EACH_SEAT(s, card, i) memset(&s->seats[card][i], 0, sizeof(struct schedule_seat));
     memset(s, 0, offsetof(struct schedule, seat_of));
-    for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY;
+    for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY, s->patience[i] = SCHEDULE_PATIENCE;
 }
 
 
@@ -112,6 +112,8 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     const struct schedule_seat *draining = NULL;
     int64_t front = INT64_MAX;
     schedule_count_spare(s, card, now);
+    if (s->patience_at[card]) s->patience[card] = sooner(s->patience[card] + (now - s->patience_at[card]) / SCHEDULE_PATIENCE_PART, SCHEDULE_PATIENCE);
+    s->patience_at[card] = now;
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
@@ -217,6 +219,7 @@ static void unreserve(struct schedule *s, uint32_t tenant)
 void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     charge_all(s, card, now);
+    if (s->seats[card][tenant].holds) schedule_was_patient(s, card, &s->seats[card][tenant], s->seats[card][tenant].over_at, now);
     let_go(s, card, tenant);
     unreserve(s, tenant);
     unseat(s, card, tenant);
@@ -267,6 +270,7 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
     struct schedule_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
     charge_all(s, card, now);
+    if (!t->late) schedule_was_patient(s, card, t, t->over_at, now);
     if (t->over_at && now > t->over_at) {
         t->overruns++;
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
@@ -414,17 +418,27 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
     return sooner(end, turn > now ? turn : now);
 }
 
-uint64_t schedule_grace(const struct schedule_seat *t)
+static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest_overrun + t->longest_overrun / 2; }
+
+/* Who overruns pays, but not who then ends and begins anew. So what is unexpected has a bound for all tenants of a card together. */
+uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
-    uint64_t known = t->longest_overrun + t->longest_overrun / 2, least = t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE;
+    uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);
+    if (least < SCHEDULE_SHORT_GRACE) least = SCHEDULE_SHORT_GRACE;
     if (known < least) return least;
     return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;
+}
+
+void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedule_seat *t, uint64_t since, uint64_t now)
+{
+    uint64_t expected = since + known_overrun(t);
+    if (since && now > expected) s->patience[card] -= sooner(s->patience[card], now - expected);
 }
 
 /* A kernel may take longer than was known. Who is next is owed nothing as long as it is ahead of the holder, who pays for that time. */
 static uint64_t patience_with(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
-    uint64_t patience = h->over_at + schedule_grace(h), most = h->over_at + SCHEDULE_LONG_GRACE;
+    uint64_t patience = h->over_at + schedule_grace(s, card, h), most = h->over_at + SCHEDULE_LONG_GRACE;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
     if (next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
     int64_t ahead = s->seats[card][next].virtual_time - h->virtual_time;
@@ -448,6 +462,7 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     }
     uint64_t patience = patience_with(s, card, h, now);
     if (patience > now) return *again = sooner(*again, patience), false;
+    schedule_was_patient(s, card, h, h->over_at, now);
     h->holds = false;
     h->late = true;
     h->lates++;
@@ -516,11 +531,12 @@ static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, str
     for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->draining) continue;
-        uint64_t patience = t->ends_at + schedule_grace(t);
+        uint64_t patience = t->ends_at + schedule_grace(s, card, t);
         if (patience > now) {
             *again = sooner(*again, patience);
             continue;
         }
+        schedule_was_patient(s, card, t, t->ends_at, now);
         t->draining = false;
         t->lates++;
         *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};

@@ -31,6 +31,10 @@
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for one of whose kernels nothing is known yet ... */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
 
+#define SCHEDULE_PATIENCE 1200000000ull /* what all unexpected overruns on a card may take of its time at once: four first graces; ... */
+#define SCHEDULE_PATIENCE_PART 10u /* ... it grows by this part of the time; when it is used up, who is not known to have long kernels has a grace of ... */
+#define SCHEDULE_SHORT_GRACE 10000000ull /* ... this */
+
 #define SCHEDULE_PASSED_ON 400000ull /* a turn is passed on so long before it is over; if that takes longer, both have the card */
 #define SCHEDULE_AHEAD 2000000ull     /* ... and who is next is decided, and told, so long before that: it is awake when its turn begins */
 #define SCHEDULE_SLICES 5000000ull   /* ... but not before the driver has given the next one a slice or two */
@@ -81,6 +85,7 @@ struct schedule {
     bool exclusive;         /* never */
     bool open[SCHEDULE_CARDS]; /* all who want the card have it together; there is no holder */
     uint64_t spare[SCHEDULE_CARDS], spare_at[SCHEDULE_CARDS];
+    uint64_t patience[SCHEDULE_CARDS], patience_at[SCHEDULE_CARDS]; /* what is left of SCHEDULE_PATIENCE */
     uint32_t seated[SCHEDULE_CARDS]; /* so many tenants have a seat there: */
     uint16_t seat_of[SCHEDULE_CARDS][SCHEDULE_TENANTS];
     struct schedule_seat seats[SCHEDULE_CARDS][SCHEDULE_TENANTS]; /* what was never used is never touched, and takes no memory */

@@ -91,11 +91,12 @@ static bool see_to_recalled(struct schedule *s, uint32_t card, uint64_t now, str
     for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || !t->recalled || s->holder[card] == (int)i) continue;
-        uint64_t patience = t->over_at + schedule_grace(t);
+        uint64_t patience = t->over_at + schedule_grace(s, card, t);
         if (patience > now) {
             *again = sooner(*again, patience);
             continue;
         }
+        schedule_was_patient(s, card, t, t->over_at, now);
         t->holds = false;
         t->late = true;
         t->lates++;
