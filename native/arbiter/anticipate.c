@@ -26,7 +26,7 @@ bool schedule_anticipates(struct schedule *s, uint32_t card, uint32_t tenant, ui
     struct schedule_seat *t = &s->seats[card][tenant];
     uint64_t most = t->longest_overrun / PART, until = 0;
     if (t->longest_overrun < LONG || t->held_off_ns >= most) return false;
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (i != tenant) until = later(until, worth_waiting_until(s, card, &s->seats[card][i], t, most, now));
     if (!until) return false;
     t->held_off = true; /* the next charge counts it */

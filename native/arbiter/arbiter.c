@@ -5,7 +5,7 @@
  *      3. decide                                                        schedule.c
  *      4. tell the processes, sleep until something is due
  *
- * One thread. Nothing that it needs survives it: after a restart the processes ask again. */
+ * One thread, and one that only sleeps (alive.c). Nothing that it needs survives it: after a restart the processes ask again. */
 #include "node.h"
 
 #include "clock.h"
@@ -22,7 +22,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
-#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -32,6 +31,7 @@
 
 #define TERMS_NS 50000000ull /* changed weights and limits are looked for as often while anybody uses a card */
 #define SPELL_US 100000      /* in which we never sleep */
+#define OTHER_DESCRIPTORS 64 /* own files, people who ask */
 #define ROUND 64             /* events before the next decision */
 
 static const char usage[] =
@@ -61,7 +61,7 @@ static const char usage[] =
     "  HELD, WAITED, THROTTL   seconds since the arbiter or the container started; throttled is the part of waited in which\n"
     "          its turn had come, but its own limit held it back\n"
     "  DEBT    seconds of the card that it has had too early: it waits until that is paid\n"
-    "and what went wrong, counted: late, nonsense and flood (the connection was closed), refused (too many connections),\n"
+    "and what went wrong, counted: late, nonsense and flood (the connection was closed), refused (no place was left),\n"
     "limits (a page that cannot be read).\n"
     "\n"
     "Exit status 0: told to stop, or the status is printed; 1: it cannot be done; 2: the command line is wrong.\n";
@@ -133,12 +133,8 @@ static int print_status(const char *control, bool json)
 static void handle(struct node *n, const struct epoll_event *e)
 {
     uint32_t index = (uint32_t)e->data.u64;
-    char changes[4096];
     switch ((enum source)(e->data.u64 >> 32)) {
-    case FROM_INOTIFY:
-        while (read(n->inotify, changes, sizeof changes) > 0) {}
-        slices_scan(n);
-        break;
+    case FROM_INOTIFY: look_heard(n); break;
     case FROM_CONTROL: answer(n); break;
     case FROM_SLICE: if (n->slices[index].present) peer_accept(n, index); break;
     case FROM_PEER: if (n->peers[index].fd >= 0) peer_hear(n, index); break;
@@ -157,10 +153,12 @@ static void decide(struct node *n, uint64_t *again)
 {
     struct schedule_decision d;
     uint64_t now = clock_now();
+    look_if_due(n, now);
     slices_terms(n, now);
     status_look(n, now);
     while (schedule_decide(&n->schedule, now, &d, again)) peers_tell(n, &d, now);
     if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
+    if (n->blind && (!*again || *again > n->look_at)) *again = n->look_at;
 }
 
 static void serve(struct node *n)
@@ -184,30 +182,35 @@ static bool end_with(const char *parent)
     return prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == atoi(parent);
 }
 
-/* Two descriptors for every process of every container. */
-static void allow_descriptors(void)
+/* Two descriptors for every process of every container, one for each container, and a few. Processes get no more than so many
+ * that what is left is enough for all containers. */
+static int places(void)
 {
     struct rlimit most;
-    if (getrlimit(RLIMIT_NOFILE, &most) != 0) return;
+    if (getrlimit(RLIMIT_NOFILE, &most) != 0) return PEERS;
+    rlim_t own = SCHEDULE_TENANTS + OTHER_DESCRIPTORS;
     most.rlim_cur = most.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &most);
+    if (setrlimit(RLIMIT_NOFILE, &most) != 0 && getrlimit(RLIMIT_NOFILE, &most) != 0) return PEERS;
+    if (own > most.rlim_cur / 2) own = most.rlim_cur / 2;
+    rlim_t count = (most.rlim_cur - own) / 2;
+    return count < PEERS ? (int)count : PEERS;
 }
 
 static bool begin(struct node *n, const char *control)
 {
-    allow_descriptors();
+    n->places = places();
+    alive_begin();
     n->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     n->epoll = epoll_create1(EPOLL_CLOEXEC);
-    n->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     n->control = control[0] ? unix_socket(control, true) : -1;
     schedule_init(&n->schedule);
     n->schedule.exclusive = exclusive;
     n->began_ns = clock_now();
-    for (int i = 0; i < PEERS; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < PEERS ? i + 1 : -1};
-    if (n->epoll < 0 || n->inotify < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
+    for (int i = 0; i < n->places; i++) n->peers[i] = (struct peer){.fd = -1, .next = i + 1 < n->places ? i + 1 : -1};
+    if (n->epoll < 0) return fprintf(stderr, "fractile-arbiter: %s\n", strerror(errno)), false;
     if (control[0] && n->control < 0) return fprintf(stderr, "fractile-arbiter: cannot listen at %s: %s\n", control, strerror(errno)), false;
     if (n->control >= 0) node_watch(n, n->control, FROM_CONTROL, 0);
-    return node_watch(n, n->inotify, FROM_INOTIFY, 0);
+    return true;
 }
 
 /* A second arbiter would take over the sockets: some programs would speak to the one, some to the other. The directory is locked
@@ -225,16 +228,14 @@ static bool take_root(struct node *n, const char *root)
     /* A slice is complete when its directory appears by rename; its limits may come later, also by rename. */
     if (strlen(root) >= sizeof n->root) return fprintf(stderr, "fractile-arbiter: the path %s is too long\n", root), false;
     strcpy(n->root, root);
-    if (inotify_add_watch(n->inotify, root, IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_ONLYDIR) < 0)
-        return fprintf(stderr, "fractile-arbiter: cannot watch %s: %s\n", root, strerror(errno)), false;
-    slices_scan(n);
+    look_begin(n);
     return true;
 }
 
 static void end(struct node *n, const char *control)
 {
     char path[300];
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++) {
+    for (uint32_t i = 0; i < n->schedule.tenants; i++) {
         if (!n->slices[i].present) continue;
         snprintf(path, sizeof path, "%s/" ARBITER_SOCKET, n->slices[i].path);
         unlink(path);

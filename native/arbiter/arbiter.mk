@@ -36,5 +36,5 @@ PLAYER := $(OUT)/tests/arbiter/player
 PLAYER_C := tests/arbiter/player.c tests/arbiter/enemy.c
 $(PLAYER): $(PLAYER_C) tests/arbiter/player.h shares/board.h shares/driver.h arbiter/protocol.h $(CLOCK_OBJECTS) $(SIM) | $(OUT)/gen/region.h
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -Ishares -Iarbiter -I$(OUT)/gen -fPIE $(PLAYER_C) $(CLOCK_OBJECTS) -o $@ -L$(OUT)/simgpu -lcuda -lnvidia-ml -lm
+	$(CC) $(CFLAGS) -Ishares -Iarbiter -I$(OUT)/gen -fPIE -rdynamic $(PLAYER_C) $(CLOCK_OBJECTS) -o $@ -L$(OUT)/simgpu -lcuda -lnvidia-ml -lm
 check: $(PLAYER)

@@ -31,6 +31,7 @@ struct slice {
     uint32_t peer_count;
     char path[256];
     const struct fr_limits *limits;
+    bool writable; /* the page */
     uint32_t seen; /* sequence of the limits that the seats have */
     bool spoilt;   /* the page is no limits page any more */
     uint64_t unreadable; /* since when the page has been in the middle of a change; 0: it is not */
@@ -58,13 +59,18 @@ struct event { /* the same trouble of the same container, counted */
 };
 
 struct node {
-    int epoll, inotify, control;
+    int epoll, inotify, control; /* inotify: -1 where there is none */
+    bool blind, said_blind; /* the directories are looked through from time to time: ... */
+    uint64_t look_at;       /* ... next at */
     int spare; /* a descriptor to give up when there is no other, so that a connection can be refused */
     char root[256]; /* directory of slices, "" when they were named */
     char uuids[SCHEDULE_CARDS][96];
     uint32_t card_count;
     uint64_t next_lease, events_seen, began_ns, looked_ns[2];
-    int free_peer;
+    int free_peer, places; /* places: so many of the peers are used */
+    uint32_t slice_count;
+    uint64_t terms_at; /* when all pages were looked at */
+    uint32_t hashes[SCHEDULE_TENANTS]; /* of the slices' paths */
     struct schedule schedule;
     struct slice slices[SCHEDULE_TENANTS];
     struct peer peers[PEERS];
@@ -78,6 +84,19 @@ void slice_remove(struct node *n, uint32_t slice);
 void slices_scan(struct node *n);           /* what is in n->root now */
 bool slices_mend(const struct node *n, void *address); /* a page of limits was cut short under us: an empty one in its place */
 void slices_terms(struct node *n, uint64_t now); /* weights and limits as the pages say now */
+
+/* look.c: what is new in n->root */
+void look_begin(struct node *n);
+void look_in(struct node *n, const char *directory); /* that has no limits yet */
+void look_heard(struct node *n); /* inotify has something to say */
+void look_if_due(struct node *n, uint64_t now);
+
+/* alive.c: what the pages say of us */
+void alive_begin(void);
+const struct fr_limits *alive_map(int fd, bool writable); /* a page of limits; NULL, and errno */
+void alive_unmap(const struct fr_limits *limits);
+void alive_say(const struct fr_limits *limits); /* from now on, and until we die; of a writable one */
+void alive_unsay(const struct fr_limits *limits);
 
 /* peers.c */
 void peer_accept(struct node *n, uint32_t slice);

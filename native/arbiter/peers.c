@@ -52,6 +52,27 @@ static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
     if (p->life >= 0) node_watch(n, p->life, FROM_DEATH, (uint32_t)at);
 }
 
+static uint32_t slice_with_most(const struct node *n)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 1; i < n->schedule.tenants; i++)
+        if (n->slices[i].present && n->slices[i].peer_count > n->slices[most].peer_count) most = i;
+    return most;
+}
+
+/* Each slice can have its part of all places: for a newcomer within that, the slice that has most loses its newest connection. */
+static bool has_place_for(struct node *n, const struct slice *s)
+{
+    if (s->peer_count >= PEERS_OF_A_SLICE) return false;
+    if (n->free_peer >= 0) return true;
+    struct slice *most = &n->slices[slice_with_most(n)];
+    if (s->peer_count > 0 && s->peer_count >= (uint32_t)n->places / n->slice_count) return false;
+    if (most->peer_count <= s->peer_count + 1) return false;
+    event_note(n, most->path, n->peers[most->peers].pid, EVENT_REFUSED);
+    peer_drop(n, (uint32_t)most->peers);
+    return true;
+}
+
 void peer_accept(struct node *n, uint32_t index)
 {
     struct slice *s = &n->slices[index];
@@ -61,7 +82,7 @@ void peer_accept(struct node *n, uint32_t index)
     if (fd < 0 && (errno == EMFILE || errno == ENFILE)) return refuse_without_descriptor(n, s);
     if (fd < 0) return;
     bool known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
-    if (known && n->free_peer >= 0 && s->peer_count < PEERS_OF_A_SLICE) return admit(n, index, fd, who.pid);
+    if (known && has_place_for(n, s)) return admit(n, index, fd, who.pid);
     event_note(n, s->path, who.pid, EVENT_REFUSED);
     close(fd);
 }

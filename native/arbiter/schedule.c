@@ -1,5 +1,6 @@
 #include "schedule_parts.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define SCALE 100
@@ -8,8 +9,10 @@
 
 void schedule_init(struct schedule *s)
 {
-    memset(s, 0, sizeof *s);
-    for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY;
+    for (uint32_t card = 0; card < SCHEDULE_CARDS; card++)
+        for EACH_SEAT(s, card, i) memset(&s->seats[card][i], 0, sizeof(struct schedule_seat));
+    memset(s, 0, offsetof(struct schedule, seat_of));
+    for (uint32_t i = 0; i < SCHEDULE_CARDS; i++) s->holder[i] = s->reserved[i] = NOBODY, s->patience[i] = SCHEDULE_PATIENCE;
 }
 
 
@@ -109,7 +112,9 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     const struct schedule_seat *draining = NULL;
     int64_t front = INT64_MAX;
     schedule_count_spare(s, card, now);
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    if (s->patience_at[card]) s->patience[card] = sooner(s->patience[card] + (now - s->patience_at[card]) / SCHEDULE_PATIENCE_PART, SCHEDULE_PATIENCE);
+    s->patience_at[card] = now;
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         parts.users += t->holds || t->late;
@@ -121,7 +126,7 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
     }
     if (!parts.users) parts.users = 1;
     if (draining && parts.users > 1) divide(draining, &parts, now);
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         bool in_time = (s->holder[card] == (int)i || (s->open[card] && t->holds)) && (!t->over_at || t->charged_at < t->over_at);
@@ -140,7 +145,7 @@ int64_t schedule_claim(const struct schedule_seat *t)
 static int64_t least_of_others(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     int64_t least = INT64_MAX;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (i != tenant && busy(t) && t->virtual_time < least) least = t->virtual_time;
     }
@@ -150,7 +155,7 @@ static int64_t least_of_others(const struct schedule *s, uint32_t card, uint32_t
 static uint32_t weights(const struct schedule *s, uint32_t card)
 {
     uint32_t sum = 0;
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (busy(&s->seats[card][i])) sum += s->seats[card][i].terms.weight;
     return sum ? sum : 1;
 }
@@ -163,6 +168,23 @@ static uint64_t lease_of(const struct schedule *s, uint32_t card, const struct s
 
 /* ---- events ---- */
 
+static void seat_at(struct schedule *s, uint32_t card, uint32_t tenant)
+{
+    uint16_t *list = s->seat_of[card];
+    uint32_t at = s->seated[card]++;
+    for (; at && list[at - 1] > tenant; at--) list[at] = list[at - 1];
+    list[at] = (uint16_t)tenant;
+}
+
+static void unseat(struct schedule *s, uint32_t card, uint32_t tenant)
+{
+    uint16_t *list = s->seat_of[card];
+    uint32_t at = 0;
+    while (at < s->seated[card] && list[at] != tenant) at++;
+    if (at == s->seated[card]) return;
+    memmove(list + at, list + at + 1, (--s->seated[card] - at) * sizeof *list);
+}
+
 void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct schedule_terms terms, uint64_t now)
 {
     struct schedule_seat *t = &s->seats[card][tenant];
@@ -171,6 +193,7 @@ void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct sc
     if (!terms.weight) terms.weight = 1;
     if (!t->present) {
         memset(t, 0, sizeof *t);
+        seat_at(s, card, tenant);
         t->charged_at = t->credit_at = now;
         t->terms = terms;
         t->present = true;
@@ -196,8 +219,10 @@ static void unreserve(struct schedule *s, uint32_t tenant)
 void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
     charge_all(s, card, now);
+    if (s->seats[card][tenant].holds) schedule_was_patient(s, card, &s->seats[card][tenant], s->seats[card][tenant].over_at, now);
     let_go(s, card, tenant);
     unreserve(s, tenant);
+    unseat(s, card, tenant);
     memset(&s->seats[card][tenant], 0, sizeof(struct schedule_seat));
 }
 
@@ -245,6 +270,7 @@ void schedule_done(struct schedule *s, uint32_t card, uint32_t tenant, bool want
     struct schedule_seat *t = &s->seats[card][tenant];
     if (!t->present) return;
     charge_all(s, card, now);
+    if (!t->late) schedule_was_patient(s, card, t, t->over_at, now);
     if (t->over_at && now > t->over_at) {
         t->overruns++;
         t->longest_overrun = t->overrun_ns > t->longest_overrun ? t->overrun_ns : t->longest_overrun - t->longest_overrun / 16;
@@ -276,6 +302,7 @@ void schedule_used(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t 
 static uint32_t rank(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
     const struct schedule_seat *t = &s->seats[card][tenant];
+    if (!t->terms.priority) return 0;
     return t->virtual_time <= least_of_others(s, card, tenant) + BURST ? t->terms.priority : 0;
 }
 
@@ -283,7 +310,7 @@ static bool is_gang(const struct schedule_seat *t) { return (t->gang & (t->gang 
 
 static bool somebody_waits(const struct schedule *s, uint32_t card, uint32_t but)
 {
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (i != but && (may_hold(&s->seats[card][i]) || s->seats[card][i].draining)) return true; /* who drains comes back */
     return false;
 }
@@ -298,7 +325,7 @@ static bool is_ending(const struct schedule_seat *t, uint64_t now)
 /* Somebody who uses this card only has had less of it. (Gangs do not wait for each other in this way: it could be mutual.) */
 static bool is_behind_single(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (i != tenant && (t->holds || may_hold(t)) && !is_gang(t) && schedule_claim(t) < schedule_claim(&s->seats[card][tenant])) return true;
     }
@@ -326,7 +353,7 @@ static bool gang_may(const struct schedule *s, uint32_t card, uint32_t tenant, u
 static uint64_t next_gang(const struct schedule *s, uint32_t card, uint64_t now)
 {
     uint64_t when = NEVER;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !is_gang(t)) continue;
         if (t->wanted_at + SCHEDULE_TOGETHER > now) when = sooner(when, t->wanted_at + SCHEDULE_TOGETHER);
@@ -340,7 +367,7 @@ static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
 {
     int best = NOBODY;
     uint32_t best_rank = 0;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t) || !gang_may(s, card, i, now)) continue;
         uint32_t r = rank(s, card, i);
@@ -353,7 +380,7 @@ static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
 static uint64_t next_credit(const struct schedule *s, uint32_t card, uint64_t now)
 {
     uint64_t when = NEVER;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present || !t->wants || t->holds || t->late || may_hold(t)) continue;
         uint64_t missing = (uint64_t)(schedule_credit_to_begin(t) - t->credit);
@@ -391,17 +418,27 @@ static uint64_t end_of_lease(const struct schedule *s, uint32_t card, const stru
     return sooner(end, turn > now ? turn : now);
 }
 
-uint64_t schedule_grace(const struct schedule_seat *t)
+static uint64_t known_overrun(const struct schedule_seat *t) { return t->longest_overrun + t->longest_overrun / 2; }
+
+/* Who overruns pays, but not who then ends and begins anew. So what is unexpected has a bound for all tenants of a card together. */
+uint64_t schedule_grace(const struct schedule *s, uint32_t card, const struct schedule_seat *t)
 {
-    uint64_t known = t->longest_overrun + t->longest_overrun / 2, least = t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE;
+    uint64_t known = known_overrun(t), least = sooner(t->leases > 1 ? SCHEDULE_GRACE : SCHEDULE_FIRST_GRACE, s->patience[card]);
+    if (least < SCHEDULE_SHORT_GRACE) least = SCHEDULE_SHORT_GRACE;
     if (known < least) return least;
     return known < SCHEDULE_LONG_GRACE ? known : SCHEDULE_LONG_GRACE;
+}
+
+void schedule_was_patient(struct schedule *s, uint32_t card, const struct schedule_seat *t, uint64_t since, uint64_t now)
+{
+    uint64_t expected = since + known_overrun(t);
+    if (since && now > expected) s->patience[card] -= sooner(s->patience[card], now - expected);
 }
 
 /* A kernel may take longer than was known. Who is next is owed nothing as long as it is ahead of the holder, who pays for that time. */
 static uint64_t patience_with(const struct schedule *s, uint32_t card, const struct schedule_seat *h, uint64_t now)
 {
-    uint64_t patience = h->over_at + schedule_grace(h), most = h->over_at + SCHEDULE_LONG_GRACE;
+    uint64_t patience = h->over_at + schedule_grace(s, card, h), most = h->over_at + SCHEDULE_LONG_GRACE;
     int next = s->reserved[card] != NOBODY ? s->reserved[card] : next_of(s, card, now);
     if (next == NOBODY || s->seats[card][next].terms.priority > h->terms.priority) return patience;
     int64_t ahead = s->seats[card][next].virtual_time - h->virtual_time;
@@ -425,6 +462,7 @@ static bool see_to_holder(struct schedule *s, uint32_t card, uint64_t now, struc
     }
     uint64_t patience = patience_with(s, card, h, now);
     if (patience > now) return *again = sooner(*again, patience), false;
+    schedule_was_patient(s, card, h, h->over_at, now);
     h->holds = false;
     h->late = true;
     h->lates++;
@@ -482,7 +520,7 @@ static void pass_on(struct schedule *s, uint32_t card, uint64_t now, uint64_t *a
 
 bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_t tenant)
 {
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (i != tenant && s->seats[card][i].late) return true;
     return false;
 }
@@ -490,14 +528,15 @@ bool schedule_is_behind_another(const struct schedule *s, uint32_t card, uint32_
 /* It was not: from now on it is to blame. */
 static bool see_to_draining(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->draining) continue;
-        uint64_t patience = t->ends_at + schedule_grace(t);
+        uint64_t patience = t->ends_at + schedule_grace(s, card, t);
         if (patience > now) {
             *again = sooner(*again, patience);
             continue;
         }
+        schedule_was_patient(s, card, t, t->ends_at, now);
         t->draining = false;
         t->lates++;
         *out = (struct schedule_decision){SCHEDULE_LATE, card, i, 0, 0, false};
@@ -528,7 +567,7 @@ uint64_t schedule_debt(const struct schedule *s, uint32_t card, uint32_t tenant)
 static int last_to_drain(const struct schedule *s, uint32_t card, uint64_t now)
 {
     int last = NOBODY;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (t->draining && t->ends_at > now && (last == NOBODY || t->ends_at > s->seats[card][last].ends_at)) last = (int)i;
     }

@@ -23,13 +23,17 @@
 #include <stdint.h>
 
 #define SCHEDULE_CARDS 64
-#define SCHEDULE_TENANTS 256
+#define SCHEDULE_TENANTS 2048
 #define SCHEDULE_LONGEST 10000000ull  /* ns: a lease is this, times the tenant's share of the weights present ... */
 #define SCHEDULE_SHORTEST 5000000ull  /* ... but not below this, unless a limit cuts it to ... */
 #define SCHEDULE_LEAST 2000000ull     /* ... this: shorter leases would mostly be hand-over */
 #define SCHEDULE_GRACE 100000000ull   /* after the end of a lease, before the next tenant is let in all the same ... */
 #define SCHEDULE_FIRST_GRACE 300000000ull /* ... for one of whose kernels nothing is known yet ... */
 #define SCHEDULE_LONG_GRACE 3000000000ull /* ... at most so long for one whose kernels have been long before */
+
+#define SCHEDULE_PATIENCE 1200000000ull /* what all unexpected overruns on a card may take of its time at once: four first graces; ... */
+#define SCHEDULE_PATIENCE_PART 10u /* ... it grows by this part of the time; when it is used up, who is not known to have long kernels has a grace of ... */
+#define SCHEDULE_SHORT_GRACE 10000000ull /* ... this */
 
 #define SCHEDULE_PASSED_ON 400000ull /* a turn is passed on so long before it is over; if that takes longer, both have the card */
 #define SCHEDULE_AHEAD 2000000ull     /* ... and who is next is decided, and told, so long before that: it is awake when its turn begins */
@@ -81,7 +85,10 @@ struct schedule {
     bool exclusive;         /* never */
     bool open[SCHEDULE_CARDS]; /* all who want the card have it together; there is no holder */
     uint64_t spare[SCHEDULE_CARDS], spare_at[SCHEDULE_CARDS];
-    struct schedule_seat seats[SCHEDULE_CARDS][SCHEDULE_TENANTS];
+    uint64_t patience[SCHEDULE_CARDS], patience_at[SCHEDULE_CARDS]; /* what is left of SCHEDULE_PATIENCE */
+    uint32_t seated[SCHEDULE_CARDS]; /* so many tenants have a seat there: */
+    uint16_t seat_of[SCHEDULE_CARDS][SCHEDULE_TENANTS];
+    struct schedule_seat seats[SCHEDULE_CARDS][SCHEDULE_TENANTS]; /* what was never used is never touched, and takes no memory */
 };
 
 enum schedule_what { SCHEDULE_GRANT, SCHEDULE_BEGIN, SCHEDULE_RECALL, SCHEDULE_LATE, SCHEDULE_JOINED };
@@ -93,7 +100,7 @@ struct schedule_decision {
     bool shared;    /* others may have the card too, or (SCHEDULE_JOINED) have it from now on */
 };
 
-void schedule_init(struct schedule *s);
+void schedule_init(struct schedule *s); /* of static storage, or used before */
 void schedule_seat(struct schedule *s, uint32_t card, uint32_t tenant, struct schedule_terms terms, uint64_t now); /* also new terms */
 void schedule_leave(struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now);
 /* It waits for the beginning of a turn that is granted ahead. */

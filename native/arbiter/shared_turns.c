@@ -27,7 +27,7 @@ void schedule_count_spare(struct schedule *s, uint32_t card, uint64_t now)
     uint64_t since = now - s->spare_at[card];
     if (!s->spare_at[card]) since = 0;
     s->spare_at[card] = now;
-    for (uint32_t i = 0; i < s->tenants; i++) users += busy(&s->seats[card][i]);
+    for EACH_SEAT(s, card, i) users += busy(&s->seats[card][i]);
     if (!users) s->spare[card] = sooner(s->spare[card] + since, SCHEDULE_SPARE);
     if (users > 1) s->spare[card] -= sooner(s->spare[card], since);
 }
@@ -45,8 +45,8 @@ static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now,
 {
     const struct schedule_seat *first = NULL;
     uint32_t lately = 0;
-    for (uint32_t i = 0; i < s->tenants; i++) *new |= busy(&s->seats[card][i]) && !s->seats[card][i].leases;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) *new |= busy(&s->seats[card][i]) && !s->seats[card][i].leases;
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (!t->present) continue;
         lately += busy(t) || (t->left_at && now - t->left_at < SCHEDULE_ALONE);
@@ -62,9 +62,9 @@ static bool all_may_share(const struct schedule *s, uint32_t card, uint64_t now,
 static bool one_overreaches(const struct schedule *s, uint32_t card)
 {
     int64_t most = INT64_MIN;
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (s->seats[card][i].holds && s->seats[card][i].virtual_time > most) most = s->seats[card][i].virtual_time;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (t->holds && (most - t->virtual_time) * t->terms.weight / 100 > SCHEDULE_LAG) return true;
     }
@@ -74,13 +74,13 @@ static bool one_overreaches(const struct schedule *s, uint32_t card)
 static uint32_t count(const struct schedule *s, uint32_t card, bool holds)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < s->tenants; i++) n += holds ? s->seats[card][i].holds : may_hold(&s->seats[card][i]);
+    for EACH_SEAT(s, card, i) n += holds ? s->seats[card][i].holds : may_hold(&s->seats[card][i]);
     return n;
 }
 
 bool schedule_drains(const struct schedule *s, uint32_t card)
 {
-    for (uint32_t i = 0; i < s->tenants; i++)
+    for EACH_SEAT(s, card, i)
         if (s->seats[card][i].holds && s->seats[card][i].recalled && s->holder[card] != (int)i) return true;
     return false;
 }
@@ -88,14 +88,15 @@ bool schedule_drains(const struct schedule *s, uint32_t card)
 /* Who had shared and does not let go in time is late, as the holder of a turn of its own would be. */
 static bool see_to_recalled(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out, uint64_t *again)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || !t->recalled || s->holder[card] == (int)i) continue;
-        uint64_t patience = t->over_at + schedule_grace(t);
+        uint64_t patience = t->over_at + schedule_grace(s, card, t);
         if (patience > now) {
             *again = sooner(*again, patience);
             continue;
         }
+        schedule_was_patient(s, card, t, t->over_at, now);
         t->holds = false;
         t->late = true;
         t->lates++;
@@ -117,7 +118,7 @@ static void open_card(struct schedule *s, uint32_t card)
 static int least_of_holders(const struct schedule *s, uint32_t card)
 {
     int least = NOBODY;
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
         if (t->holds && !t->recalled && (least == NOBODY || t->virtual_time < s->seats[card][least].virtual_time)) least = (int)i;
     }
@@ -130,13 +131,13 @@ static void close_card(struct schedule *s, uint32_t card, uint64_t now)
     s->open[card] = false;
     s->holder[card] = (int16_t)keeper;
     if (keeper != NOBODY) s->seats[card][keeper].granted_at = now;
-    for (uint32_t i = 0; i < s->tenants; i++) s->seats[card][i].told = false;
+    for EACH_SEAT(s, card, i) s->seats[card][i].told = false;
 }
 
 /* One at a time, until only the keeper is left. */
 static bool recall_one(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || t->recalled || (int)i == s->holder[card]) continue;
         t->recalled = true;
@@ -151,7 +152,7 @@ static bool recall_one(struct schedule *s, uint32_t card, uint64_t now, struct s
 
 static bool let_in(struct schedule *s, uint32_t card, uint64_t now, struct schedule_decision *out)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!may_hold(t)) continue;
         t->holds = t->told = true;
@@ -167,7 +168,7 @@ static bool let_in(struct schedule *s, uint32_t card, uint64_t now, struct sched
 
 static bool tell_one(struct schedule *s, uint32_t card, struct schedule_decision *out)
 {
-    for (uint32_t i = 0; i < s->tenants; i++) {
+    for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];
         if (!t->holds || t->told) continue;
         t->told = true;

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #define UNFINISHED ".arbiter.sock"
+#define TERMS_LEAST_NS 5000000ull /* between two looks at all pages */
 #define UNREADABLE_NS 1000000000ull /* in the middle of a change: its writer has died */
 
 static bool is_good(const struct fr_limits *l)
@@ -28,18 +28,20 @@ static bool is_good(const struct fr_limits *l)
 }
 
 /* NULL, and errno: ENOENT where there is none (yet), else EINVAL. */
-static const struct fr_limits *map_limits(const char *directory)
+static const struct fr_limits *map_limits(const char *directory, bool *writable)
 {
     char path[300];
     struct stat st;
     snprintf(path, sizeof path, "%s/limits", directory);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    *writable = fd >= 0;
+    if (fd < 0) fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return errno = errno == ENOENT ? ENOENT : EINVAL, NULL;
     bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size >= sizeof(struct fr_limits);
-    void *at = whole ? mmap(NULL, sizeof(struct fr_limits), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    const struct fr_limits *at = whole ? alive_map(fd, *writable) : NULL;
     close(fd);
-    if (at != MAP_FAILED && is_good(at)) return at;
-    if (at != MAP_FAILED) munmap(at, sizeof(struct fr_limits));
+    if (at && is_good(at)) return at;
+    if (at) alive_unmap(at);
     return errno = EINVAL, NULL;
 }
 
@@ -74,9 +76,7 @@ bool slice_is_served(const char *directory)
 
 static bool in_use(const struct node *n, uint32_t card)
 {
-    for (uint32_t i = 0; i < n->schedule.tenants; i++)
-        if (n->schedule.seats[card][i].present) return true;
-    return false;
+    return n->schedule.seated[card] > 0;
 }
 
 /* The node's number of a card: a new one, or that of a card that nobody has any more, for one not seen before. */
@@ -149,18 +149,20 @@ static void renew_terms(struct node *n, uint32_t index, uint64_t now)
 
 bool slices_mend(const struct node *n, void *address)
 {
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++) {
+    for (uint32_t i = 0; i < n->schedule.tenants; i++) {
         const char *from = (const char *)n->slices[i].limits, *at = address;
         if (!n->slices[i].present || at < from || at >= from + sizeof(struct fr_limits)) continue;
         size_t size = (size_t)sysconf(_SC_PAGESIZE);
         void *page = (void *)((uintptr_t)at & ~(uintptr_t)(size - 1));
-        return mmap(page, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page;
+        return mmap(page, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page;
     }
     return false;
 }
 
 void slices_terms(struct node *n, uint64_t now)
 {
+    if (now - n->terms_at < TERMS_LEAST_NS) return;
+    n->terms_at = now;
     for (uint32_t i = 0; i < n->schedule.tenants; i++)
         if (n->slices[i].present) renew_terms(n, i, now);
 }
@@ -194,20 +196,31 @@ static void first_terms(struct node *n, uint32_t index, uint64_t now)
     seat_all(n, index, terms, now);
 }
 
+static uint32_t hash_of(const char *path)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; *path; path++) hash = (hash ^ (uint8_t)*path) * 16777619u;
+    return hash;
+}
+
 bool slice_add(struct node *n, const char *path)
 {
     int index = free_slice(n);
     if (index < 0 || strlen(path) >= sizeof n->slices[0].path) return errno = ENOSPC, false;
-    const struct fr_limits *limits = map_limits(path);
+    bool writable;
+    const struct fr_limits *limits = map_limits(path, &writable);
     if (!limits) return false;
     int fd = listen_in(path);
-    if (fd < 0) return munmap((void *)limits, sizeof *limits), false;
+    if (fd < 0) return alive_unmap(limits), false;
     struct slice *s = &n->slices[index];
     memset(s, 0, sizeof *s);
-    *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .seen = UINT32_MAX, .cards = limits->card_count};
+    *s = (struct slice){.present = true, .listener = fd, .peers = -1, .limits = limits, .writable = writable, .seen = UINT32_MAX, .cards = limits->card_count};
     strcpy(s->path, path);
+    n->hashes[index] = hash_of(path);
+    n->slice_count++;
     number_cards(n, s);
     if ((uint32_t)index >= n->schedule.tenants) n->schedule.tenants = (uint32_t)index + 1;
+    if (writable) alive_say(limits);
     node_watch(n, fd, FROM_SLICE, (uint32_t)index);
     first_terms(n, (uint32_t)index, clock_now());
     return true;
@@ -220,14 +233,18 @@ void slice_remove(struct node *n, uint32_t index)
     for (uint32_t i = 0; i < s->cards; i++)
         if (s->card[i] >= 0) schedule_leave(&n->schedule, (uint32_t)s->card[i], index, clock_now());
     close(s->listener);
-    munmap((void *)s->limits, sizeof *s->limits);
+    if (s->writable) alive_unsay(s->limits);
+    alive_unmap(s->limits);
     s->present = false;
+    n->slice_count--;
 }
 
+/* Each is looked for among all, with every change: hashes lie close together, slices do not. */
 static bool known(const struct node *n, const char *path)
 {
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++)
-        if (n->slices[i].present && !strcmp(n->slices[i].path, path)) return true;
+    uint32_t hash = hash_of(path);
+    for (uint32_t i = 0; i < n->schedule.tenants; i++)
+        if (n->hashes[i] == hash && n->slices[i].present && !strcmp(n->slices[i].path, path)) return true;
     return false;
 }
 
@@ -236,7 +253,7 @@ void slices_scan(struct node *n)
 {
     struct stat st;
     char path[520];
-    for (uint32_t i = 0; i < SCHEDULE_TENANTS; i++)
+    for (uint32_t i = 0; i < n->schedule.tenants; i++)
         if (n->slices[i].present && stat(n->slices[i].path, &st) != 0 && errno == ENOENT) slice_remove(n, i);
     DIR *d = n->root[0] ? opendir(n->root) : NULL;
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -244,7 +261,8 @@ void slices_scan(struct node *n)
         snprintf(path, sizeof path, "%s/%s", n->root, e->d_name);
         if (known(n, path) || slice_add(n, path)) continue;
         if (errno == EINVAL) event_note(n, path, 0, EVENT_LIMITS);
-        inotify_add_watch(n->inotify, path, IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE | IN_ONLYDIR);
+        if (errno == ENOSPC) event_note(n, path, 0, EVENT_REFUSED);
+        look_in(n, path);
     }
     if (d) closedir(d);
 }

@@ -17,7 +17,7 @@ static const struct {
     [EVENT_LATE] = {"late", "did not give the card back in time"},
     [EVENT_NONSENSE] = {"nonsense", "a message that is none: connection closed"},
     [EVENT_FLOOD] = {"flood", "too many messages: connection closed"},
-    [EVENT_REFUSED] = {"refused", "too many connections: one closed"},
+    [EVENT_REFUSED] = {"refused", "no place is left: a connection was closed, or the container has none"},
     [EVENT_LIMITS] = {"limits", "the limits page cannot be read or contradicts itself"},
 };
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 
-from fractile.agent import prestart
+from fractile.agent import grant, prestart
 from fractile.agent.departed import Departed
 from fractile.agent.owner import Denied
 from fractile.agent.precedence import Precedence
@@ -70,6 +71,26 @@ async def test_the_pods_of_the_node_share_a_card_to_its_last_mib_and_not_beyond(
         f"default/{third.metadata.name}"
     )
     assert s.limits(token) is None
+
+
+async def test_a_container_for_which_the_arbiter_has_no_seat_does_not_start(
+    s: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grant, "SEATS", 1)
+    s.four()
+    assert await s.check(FOUR) is None
+    pod = s.bind(Asks("main", 2), on={"main": [B]})
+    token = s.holds(pod, "main", ids(B, 2))
+    denied = await s.check(ids(B, 2))
+    assert denied is not None
+    assert denied.reason.startswith("1 containers of this node hold a part of a card")
+    assert s.limits(token) is None
+    assert await s.check(FOUR) is None  # who has a seat starts again
+
+
+def test_the_agent_knows_how_many_seats_the_arbiter_has() -> None:
+    schedule = Path(__file__).parents[2] / "native/arbiter/schedule.h"
+    assert f"#define SCHEDULE_TENANTS {grant.SEATS}\n" in schedule.read_text()
 
 
 async def test_each_card_of_a_pod_is_looked_at(s: Start) -> None:

@@ -71,6 +71,13 @@ def test_a_change_keeps_the_file_and_moves_the_sequence_to_the_next_even_number(
     assert LIMITS.get(file.read_bytes(), 0, "sequence") == 4
 
 
+def test_a_change_leaves_the_word_of_the_arbiter_alone(file: Path) -> None:
+    file.write_bytes(page.encode(numbered(0), arbiter=4711))
+    live.update(file, EXAMPLE)
+    assert LIMITS.get(file.read_bytes(), 0, "arbiter") == 4711
+    assert live.read(file) == EXAMPLE
+
+
 @pytest.mark.parametrize(("left", "then"), [(7, 8), (2**32 - 2, 0), (2**32 - 1, 0)])
 def test_what_a_dead_writer_left_odd_becomes_even_with_the_next_change(file: Path, left: int, then: int) -> None:
     data = bytearray(page.encode(numbered(0), sequence=left))

@@ -89,8 +89,8 @@ def test_a_changed_byte_is_refused_or_means_what_it_says(at: int, mask: int) -> 
         read = page.decode(bytes(data))
     except WireError:
         return
-    word = LIMITS.get(data, 0, "sequence")
-    assert page.encode(read, sequence=word) == data
+    word, arbiter = LIMITS.get(data, 0, "sequence"), LIMITS.get(data, 0, "arbiter")
+    assert page.encode(read, sequence=word, arbiter=arbiter) == data
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 63, 895, 896, 4096, page.SIZE - 8, page.SIZE - 1])

@@ -6,7 +6,8 @@
  *
  * Without an arbiter nobody waits: the driver's own time slicing then shares the card. Where an arbiter runs and this process cannot
  * reach it, launches wait until it can: a program that uses up its descriptors or its container's places at the arbiter, closes our
- * sockets, or calls chroot would escape its limit otherwise. The thread blocks all signals, is gone in a forked child, and checks
+ * sockets, forbids itself to connect, or calls chroot would escape its limit otherwise. Whether one runs stands in the page of limits,
+ * which the program cannot write (native/arbiter/alive.c); what the kernel answers it can fake by a filter (seccomp). The thread blocks all signals, is gone in a forked child, and checks
  * that its sockets are still its own: a program may close what it did not open.
  *
  * Work may run outside of turns: in streams that the program held back and let go, or after the connection was lost. What was
@@ -28,6 +29,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -40,6 +42,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -149,19 +152,29 @@ static bool sees_its_directory(void)
     return stat(path, &st) == 0 && st.st_dev == fr_shared.device && st.st_ino == fr_shared.inode;
 }
 
+/* Programs may have a connect() of their own (LD_PRELOAD): the kernel is asked. */
+static int open_socket(void) { return (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+static bool connects(int fd, const struct sockaddr_un *name) { return syscall(SYS_connect, fd, name, sizeof *name) == 0; }
+
+static bool arbiter_lives(void)
+{
+    const struct fr_limits *page = fr_shared.limits;
+    return page && atomic_load_explicit(&page->arbiter, memory_order_relaxed) & FUTEX_TID_MASK;
+}
+
 enum found { NO_ARBITER, CANNOT_REACH, FOUND };
 
 static enum found connect_to_arbiter(struct client *me)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int directory = -1, fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool found = fd >= 0 && name_of_arbiter(&name, &directory) && connect(fd, (struct sockaddr *)&name, sizeof name) == 0;
+    int directory = -1, fd = open_socket();
+    bool found = fd >= 0 && name_of_arbiter(&name, &directory) && connects(fd, &name);
     int why = errno;
     if (directory >= 0) close(directory);
     if (found) return me->arbiter = own(fd), FOUND;
     if (fd >= 0) close(fd);
-    bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR, forbidden = why == EACCES || why == EPERM || why == EAFNOSUPPORT;
-    if (forbidden || (none && sees_its_directory())) { /* it is no doing of the program's */
+    bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR;
+    if (none && !arbiter_lives() && sees_its_directory()) { /* it is no doing of the program's */
         fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
         return NO_ARBITER;
     }

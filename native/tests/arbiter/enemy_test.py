@@ -2,6 +2,7 @@
 what happened is seen in its status. Two neighbours with 40 % each are beside a container with 20 % that does not play
 by the rules."""
 
+import errno
 import os
 import sys
 
@@ -10,7 +11,7 @@ from scene import Books, Part, Terms, near, play, status_at, suite
 TERMS = {"a": Terms(cores=40), "b": Terms(cores=40), "bad": Terms(cores=20)}
 HONEST = [Part("a", "work", "us=1000"), Part("b", "work", "us=300")]
 WINDOW = 3000
-SMALL_KIB = 40000  # of memory that the arbiter touched; the tables of 16384 connections and 256 containers are within
+SMALL_KIB = 40000  # of memory that the arbiter touched; the tables of 16384 connections and of containers are within
 
 
 def beside(*bad: Part, window: int = WINDOW, real: bool = False) -> Books:
@@ -84,6 +85,25 @@ def test_who_hides_the_socket_from_itself_by_another_root_directory_is_not_free_
         raise suite.Skip("chroot is root's")
     b = play(LIMITED, [Part("bad", "rooted")], 2000, real=True)  # the virtual clock has files of its own
     assert b.share("bad", 0, 2000) <= 0.1, b.share("bad", 0, 2000)
+
+
+def test_who_forbids_itself_to_connect_waits_and_is_not_free_of_its_limit() -> None:
+    for error in (errno.ENOENT, errno.ECONNREFUSED, errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT, errno.ENOSYS):
+        b = play(LIMITED, [Part("bad", "boxed", f"n={error}")], 1000)
+        assert b.share("bad", 0, 1000) <= 0.1, (error, b.share("bad", 0, 1000))
+
+
+def test_who_has_a_connect_of_its_own_that_finds_no_arbiter_keeps_its_limit() -> None:
+    b = play(LIMITED, [Part("bad", "liar")], 2000)
+    assert 6 <= b.share("bad", 0, 2000) <= 14, b.share("bad", 0, 2000)
+
+
+def test_who_forbids_itself_to_connect_goes_on_while_no_arbiter_lives() -> None:
+    kill = "slices=ROOT/slices program=ARBITER back=1000"
+    b = play(LIMITED, [Part("bad", "boxed", f"n={errno.ENOENT} sync=1"), Part("a", "kill", kill, arrive=1000)], 3000)
+    assert b.share("bad", 0, 1000) <= 0.1, b.share("bad", 0, 1000)
+    assert b.share("bad", 1050, 2000) >= 97, b.share("bad", 1050, 2000)
+    assert b.share("bad", 2150, 3000) <= 0.1, b.share("bad", 2150, 3000)
 
 
 def test_who_closes_its_connection_again_and_again_gets_no_more_than_its_limit() -> None:

@@ -79,7 +79,9 @@ class Client:
 class Node:
     """An arbiter over a directory of slices."""
 
-    def __init__(self, together: bool = False, **slices: str):
+    def __init__(self, together: bool = False, files: int = 0, alone: str = "", **slices: str):
+        self.alone = alone  # a command of the shell, in a user namespace of the arbiter's own before it starts
+        self.files = files  # descriptors that the arbiter may have; 0: as many as we
         self.options = [] if together else ["--exclusive"]
         self.place = tempfile.TemporaryDirectory()
         self.root = Path(self.place.name) / "slices"
@@ -95,7 +97,16 @@ class Node:
 
     def start(self) -> None:
         command = [ARBITER, "--slices", self.root, "--control", self.root / "../control", *self.options]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        if (
+            self.alone
+            and subprocess.run(["unshare", "--user", "--map-root-user", "true"], stderr=subprocess.DEVNULL).returncode
+        ):
+            raise suite.Skip("no user namespace can be made here")
+        space = (
+            ["unshare", "--user", "--map-root-user", "sh", "-c", self.alone + '; exec "$0" "$@"'] if self.alone else []
+        )
+        bound = ["prlimit", f"--nofile={self.files}:{self.files}"] if self.files else []
+        self.process = subprocess.Popen([*space, *bound, *command], stderr=subprocess.DEVNULL)
         until = time.monotonic() + 5
         while time.monotonic() < until and not all((d / "arbiter.sock").exists() for d in self.root.iterdir()):
             time.sleep(0.01)
@@ -280,6 +291,60 @@ def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -
         other.granted()
         assert "one: refused" in node.events()
         del many
+
+
+def test_containers_that_hold_all_connections_and_descriptors_keep_out_no_other_one_nor_a_new_one() -> None:
+    terms = f"{A}=1GiB,cores=20"
+    with Node(files=200, one=terms, two=terms, three=terms) as node:
+        many = [node.client(name) for name in ("one", "two") for _ in range(120)]
+        time.sleep(0.3)  # until the arbiter has heard them all
+        other = node.client("three")
+        other.say(DONE, lease=other.granted())
+        new = node.add("four", terms)
+        until = time.monotonic() + 2
+        while not (new / "arbiter.sock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        node.client("four").granted()
+        assert not other.closed(0.1)
+        assert {"one: refused", "two: refused"} <= set(node.events())
+        assert len(os.listdir(f"/proc/{node.process.pid}/fd")) < 150
+        del many
+
+
+def test_each_of_hundreds_of_containers_has_its_socket() -> None:
+    with two() as node:
+        page = (node.root / "one/limits").read_bytes()
+        for i in range(400):
+            made = node.root / f".made{i}"
+            made.mkdir()
+            (made / "limits").write_bytes(page)
+            made.rename(node.root / f"s{i:03}")
+        until = time.monotonic() + 20
+        while not (node.root / "s399/arbiter.sock").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        node.client("s399").granted()
+
+
+def test_where_no_inotify_is_to_be_had_it_looks_once_a_second_and_goes_over_to_inotify_when_there_is_one() -> None:
+    with Node(alone="echo 0 > /proc/sys/user/max_inotify_instances", one=f"{A}=1GiB,cores=10") as node:
+        node.client("one").granted()
+        new = node.add("two", f"{A}=1GiB,cores=10")
+        appears(new, 2.5)
+        Client(new).granted()
+        more = "echo 9 > /proc/sys/user/max_inotify_instances"
+        subprocess.run(
+            ["nsenter", "--user", "--preserve-credentials", "-t", str(node.process.pid), "sh", "-c", more], check=True
+        )
+        time.sleep(1.5)
+        for name in ("three", "four", "five"):
+            appears(node.add(name, f"{A}=1GiB,cores=10"), 0.3)
+
+
+def appears(slice_: Path, patience: float) -> None:
+    until = time.monotonic() + patience
+    while not (slice_ / "arbiter.sock").exists():
+        assert time.monotonic() < until, f"no socket in {slice_.name} after {patience} s"
+        time.sleep(0.01)
 
 
 def test_a_new_limit_ends_a_lease_within_100_ms() -> None:
@@ -486,7 +551,8 @@ def test_its_memory_does_not_grow_with_how_often_it_is_asked() -> None:
                     if (other / name).exists():
                         (other / name).rename(place / name)
                 asked(node)
-            grown.append(anonymous(node.process.pid))
+            slices = sum(1 for _ in node.root.iterdir())
+            grown.append(anonymous(node.process.pid) - 4 * slices)  # a link for each (alive.c)
         assert grown[-1] - grown[2] <= 40, f"KiB, every 40 times: {grown}"
 
 

@@ -4,15 +4,22 @@
 #include "driver.h"
 #include "nvml_abi.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 nvmlReturn_t nvmlInit_v2(void);
@@ -116,6 +123,29 @@ void play_full(void)
 void play_rooted(void)
 {
     if (chroot("/usr") != 0) perror("chroot"), exit(2);
+    play_work();
+}
+
+/* Every connect() is answered with error n. */
+void play_boxed(void)
+{
+    struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_connect, 0, 1),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | part.n), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)) perror("seccomp"), exit(2);
+    play_work();
+}
+
+/* The program's own connect(), which the library's calls would find before libc's. */
+static bool lies;
+__attribute__((visibility("default"))) int connect(int fd, const struct sockaddr *name, socklen_t size)
+{
+    return lies ? errno = ENOENT, -1 : (int)syscall(SYS_connect, fd, name, size);
+}
+
+void play_liar(void)
+{
+    lies = true;
     play_work();
 }
 
@@ -241,7 +271,7 @@ static void read_word(char *word)
 
 static const struct role { const char *name; void (*play)(void); bool uses_cards; } roles[] = {
     {"work", play_work, true}, {"multi", play_multi, true}, {"ring", play_ring, true}, {"service", play_service, true}, {"nvml", play_nvml, true},
-    {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"held", play_held, true},
+    {"full", play_full, true}, {"rooted", play_rooted, true}, {"closer", play_closer, true}, {"boxed", play_boxed, true}, {"liar", play_liar, true}, {"held", play_held, true},
     {"late", play_late, false}, {"flood", play_flood, false}, {"nonsense", play_nonsense, false}, {"connect", play_connect, false},
     {"fork", play_fork, false}, {"garbage", play_garbage, false}, {"truncate", play_truncate, false}, {"set", play_set, false},
     {"kill", play_kill, false}, {"status", play_status, false}};

@@ -32,6 +32,8 @@ void play_nvml(void);    /* work, while another thread writes down what NVML say
 
 void play_full(void);    /* work, once no descriptor is free any more */
 void play_rooted(void);  /* work, with another root directory */
+void play_boxed(void);   /* work, with a filter of system calls under which connect() gives error n */
+void play_liar(void);    /* work, with a connect() of its own that says that nothing is there */
 void play_closer(void);  /* work, while another thread closes all sockets of the process, every n us */
 void play_held(void);    /* n streams are filled while they wait for a word of the program, and let go one after the other */
 

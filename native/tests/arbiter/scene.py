@@ -21,7 +21,19 @@ import container as layout  # noqa: E402
 import suite  # noqa: E402
 
 OUT = Path(os.environ.get("OUT", "build")).resolve()
-USE_CARDS = ("work", "multi", "ring", "service", "nvml", "full", "rooted", "closer", "held")  # the library is preloaded
+USE_CARDS = (
+    "work",
+    "multi",
+    "ring",
+    "service",
+    "nvml",
+    "full",
+    "rooted",
+    "closer",
+    "boxed",
+    "liar",
+    "held",
+)  # the library is preloaded
 A, B = "GPU-00000000-0000-4000-8000-000000000001", "GPU-00000000-0000-4000-8000-000000000002"
 MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960, "smCount": 108}
 

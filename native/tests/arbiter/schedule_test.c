@@ -16,7 +16,7 @@ struct tenant {
     uint32_t cards; /* held now, of a gang */
 };
 
-static struct tenant tenants[8];
+static struct tenant tenants[32];
 static uint64_t now;
 static int count;
 
@@ -898,8 +898,28 @@ static void nonsense_in_any_order_breaks_nothing(void)
     }
 }
 
+/* ... and begins anew every 3 s, so that it never pays. */
+static void twenty_newcomers_that_never_give_a_turn_back_leave_a_guaranteed_tenant_most_of_its_share(void)
+{
+    struct schedule_terms terms[21] = {{80, 0, 0}};
+    uint64_t kernels[21] = {MS};
+    for (int i = 1; i <= 20; i++) terms[i].weight = 1, kernels[i] = MS;
+    scene(21, terms, kernels);
+    for (int i = 1; i <= 20; i++) tenants[i].hostile = true;
+    for (int round = 0; round < 5; round++) {
+        play(3 * SECOND);
+        for (uint32_t i = 1; i <= 20; i++) {
+            schedule_leave(&s, 0, i, now);
+            schedule_seat(&s, 0, i, terms[i], now);
+            tenants[i].holds = tenants[i].wants = false;
+        }
+    }
+    EXPECT(percent_of(0, 15 * SECOND) > 70);
+}
+
 int main(void)
 {
+    RUN(twenty_newcomers_that_never_give_a_turn_back_leave_a_guaranteed_tenant_most_of_its_share);
     RUN(two_tenants_get_their_weights_whatever_the_length_of_their_kernels);
     RUN(a_tenant_with_long_kernels_is_as_far_ahead_of_its_due_as_behind);
     RUN(a_hard_limit_holds_alone_and_beside_others);

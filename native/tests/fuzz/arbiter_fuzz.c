@@ -4,6 +4,7 @@
 
 #include "clock.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 #define SLICES 3
@@ -32,7 +33,8 @@ static void admit_one(uint32_t slice)
 static void set_up(void)
 {
     static const int16_t cards[SLICES][3] = {{0, 1, 2}, {1, -1, 2}, {2, 0, -1}};
-    memset(&n, 0, sizeof n);
+    memset(&n, 0, offsetof(struct node, schedule));
+    memset(n.slices, 0, SLICES * sizeof *n.slices);
     now = 1000 * SECOND;
     schedule_init(&n.schedule);
     n.card_count = 3;

@@ -15,6 +15,7 @@ from fractile.model.units import CardUUID, Percent
 from fractile.region.page import CardLimits, Limits
 
 _MIB = 2**20
+SEATS = 2048  # containers that the arbiter serves: SCHEDULE_TENANTS of native/arbiter/schedule.h
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,11 @@ class Granter:
                     f"the token directory of container {container.container} is unknown; if the agent's --state-dir "
                     "was changed, delete the pod so that it is made anew"
                 )
+            if self._is_full(tokens):
+                return Denied(
+                    f"{SEATS} containers of this node hold a part of a card, and the arbiter has no more seats; "
+                    "the container starts when another one has ended"
+                )
             limits = Limits(
                 pod_uid=owned.uid,
                 namespace=owned.request.namespace,
@@ -60,6 +66,10 @@ class Granter:
             for token in tokens:
                 self._journal.change(token, partial(_granted, limits))
         return None
+
+    def _is_full(self, tokens: list[str]) -> bool:
+        """Whether these would be too many: a container without a seat would not be paced."""
+        return len(self._journal.pages().union(tokens)) > SEATS
 
     def _tokens(self, owned: Owned, container: ContainerRequest, ids: frozenset[str], books: Books) -> list[str]:
         entry = books.entry(owned.uid, container.container, container.resource)

@@ -138,6 +138,11 @@ class Journal:
         with self._writing:
             return self._known.look(present)
 
+    def pages(self) -> set[str]:
+        """The tokens that have a limits page, whatever it says."""
+        names = (name for name in os.listdir(self._root) if not name.startswith("."))
+        return {name for name in names if (self.path(name) / shared_directory.LIMITS).is_file()}
+
     def limits(self, token: str) -> Limits | None:
         """What was granted to the token; None when nothing was yet, or the page makes no sense."""
         try:

@@ -21,6 +21,7 @@ from fractile.region.page import Limits
 
 _WORD = LIMITS.fields["sequence"].offset
 _AFTER = _WORD + 4
+_ARBITER = LIMITS.fields["arbiter"].offset  # a word that the arbiter writes, at any time
 _TRIES = 200
 _PAUSE = 0.001  # seconds; a change takes microseconds
 
@@ -70,7 +71,8 @@ def update(path: Path, limits: Limits) -> None:
             words[_WORD // 4] = odd
             _fence(order)
             view[:_WORD] = data[:_WORD]
-            view[_AFTER:] = data[_AFTER:]
+            view[_AFTER:_ARBITER] = data[_AFTER:_ARBITER]
+            view[_ARBITER + 4 :] = data[_ARBITER + 4 :]
             _fence(order)
             words[_WORD // 4] = (odd + 1) % 2**32
         os.fsync(file.fileno())

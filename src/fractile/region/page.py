@@ -57,7 +57,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
 
 
-def encode(limits: Limits, *, sequence: int = 0) -> bytes:
+def encode(limits: Limits, *, sequence: int = 0, arbiter: int = 0) -> bytes:
     """The whole page; WireError when a name or a number does not fit in it."""
     if len(limits.cards) > MAX_CARDS:
         raise WireError(f"a container cannot hold {len(limits.cards)} cards; the limits page takes {MAX_CARDS}")
@@ -68,6 +68,7 @@ def encode(limits: Limits, *, sequence: int = 0) -> bytes:
     LIMITS.put(data, 0, "version", layout.VERSION)
     LIMITS.put(data, 0, "size", SIZE)
     LIMITS.put(data, 0, "sequence", sequence)
+    LIMITS.put(data, 0, "arbiter", arbiter)
     LIMITS.put(data, 0, "card_count", len(limits.cards))
     LIMITS.put(data, 0, "end", layout.END_MAGIC)
     for name, value in (
@@ -98,7 +99,7 @@ def decode(data: bytes) -> Limits:
         priority=LIMITS.get(data, 0, "priority"),
         generation=LIMITS.get(data, 0, "region_generation"),
     )
-    if encode(limits, sequence=LIMITS.get(data, 0, "sequence")) != data:
+    if encode(limits, sequence=LIMITS.get(data, 0, "sequence"), arbiter=LIMITS.get(data, 0, "arbiter")) != data:
         raise WireError("the limits page holds something where nothing belongs")
     return limits
 
