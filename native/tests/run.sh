@@ -34,10 +34,13 @@ run() { # name, command ...
     shift
     host "$name"
     echo "== $name"
+    began=$(date +%s)
     timeout "${limit:-120}" "$@" >"$work/log" 2>&1
     status=$?
+    took=$(($(date +%s) - began))
     cat "$work/log"
     count $status "$name"
+    [ $took -lt 5 ] || echo "     took $took s"
 }
 
 # A container of its own in the host: part of both cards. The library is preloaded by path; the driver is found as usual.
