@@ -24,7 +24,7 @@ from fractile.agent.owners import Owner, Owners
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import Process
 from fractile.agent.slices import Granted
-from fractile.agent.spared import ALLOWED, SYSTEM, Spared
+from fractile.agent.spared import SYSTEM, Spared
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.kube.events import EventRecorder
@@ -34,7 +34,7 @@ from fractile.region import directory
 from fractile.wire import kubelet_checkpoint
 from fractile.wire.kubelet_checkpoint import Recorded
 from fractile.wire.node_usage import Kind
-from fractile.wire.objects import Pod
+from fractile.wire.objects import ALLOWED, Pod
 from fractile.wire.placement import ANNOTATION
 from tests.agent.test_outside import granted
 from tests.fakes.apiserver import FakeApiServer, Fault

@@ -17,10 +17,10 @@ from fractile.agent.ending import ENDED, Ender
 from fractile.agent.outside import Finding
 from fractile.agent.overdue import KILLED, NOT_KILLED
 from fractile.agent.procfs import Process, ProcFs
-from fractile.agent.spared import ALLOWED
 from fractile.kube import paths
 from fractile.kube.reflector import Gone
 from fractile.model.units import PodUID
+from fractile.wire.objects import ALLOWED
 from tests.agent.test_audit import CARD, MIB, World, deletions, folder, over, world
 
 UID, OTHER = "11111111-2222-3333-4444-555555555555", "66666666-2222-3333-4444-555555555555"

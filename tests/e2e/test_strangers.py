@@ -9,9 +9,9 @@ import pytest
 from fractile.agent.audit import EVICTED
 from fractile.agent.overdue import KILLED
 from fractile.agent.runtime import REASON
-from fractile.agent.spared import ALLOWED
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.workload import Manifest, Workload
+from fractile.wire.objects import ALLOWED
 from tests.e2e.test_limits import meanwhile, renew_agent, wait
 from tests.e2e.test_usage import AT, events, get, of_pod, stowaway, until
 

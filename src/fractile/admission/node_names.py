@@ -5,8 +5,6 @@ It is the label that the policy node-name.fractile.dev knows. A namespace that i
 
 from fractile.wire.objects import Namespace
 
-LABEL, ALLOW = "fractile.dev/visible-devices", "allow"
-
 
 class NodeNames:
     """What administrators allow."""
@@ -18,7 +16,7 @@ class NodeNames:
         return namespace in self._allowed
 
     def changed(self, namespace: Namespace) -> None:
-        if (namespace.metadata.labels or {}).get(LABEL) == ALLOW:
+        if namespace.names_devices:
             self._allowed.add(namespace.metadata.name)
         else:
             self._allowed.discard(namespace.metadata.name)

@@ -9,7 +9,7 @@ cannot be read is not evicted now; the audit comes back to it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 
 from fractile.agent import claims, given
 from fractile.agent.books import Books
@@ -21,10 +21,9 @@ from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.model.units import CardUUID
 from fractile.wire import placement
-from fractile.wire.objects import KubeStruct, Namespace, Node, ObjectMeta, ResourceRequirements
+from fractile.wire.objects import ALLOWED, KubeStruct, Namespace, Node, ObjectMeta, ResourceRequirements
 from fractile.wire.quantity import whole_number
 
-ALLOWED = "fractile.dev/visible-devices"  # of a namespace, "allow": the same that the admission policy knows
 SYSTEM = "fractile-system"
 
 _MIRROR = "kubernetes.io/config.mirror"  # kubelet's mark of what it runs from a file; a pod of a user it does not run
@@ -56,7 +55,7 @@ class Subject(KubeStruct, frozen=True):
     status: claims.Claims = claims.Claims()
 
 
-def why(pod: Subject, namespace: Mapping[str, str], others: Collection[str]) -> str:
+def why(pod: Subject, namespace: Namespace, others: Collection[str]) -> str:
     """The rest of a sentence that begins with the pod; "" when it may be evicted, as far as its claims do not forbid
     it. ``others``: resources of ours that this node has from another device plugin."""
     meta, spec = pod.metadata, pod.spec
@@ -66,7 +65,7 @@ def why(pod: Subject, namespace: Mapping[str, str], others: Collection[str]) -> 
         return "is critical for its node or its cluster"
     if meta.namespace == SYSTEM:
         return f"is of namespace {SYSTEM}"
-    if namespace.get(ALLOWED) == "allow":
+    if namespace.names_devices:
         return f"is of a namespace with the label {ALLOWED}=allow"
     if held := sorted(asked(spec) & frozenset(others)):
         return f"holds {held[0]} of another device plugin"
@@ -136,7 +135,7 @@ class Spared:
             return "was given no library, by kubelet's record"
         if claim:
             return f"has GPUs by the resource claim {claim}"
-        return why(pod, namespace.metadata.labels or {}, others)
+        return why(pod, namespace, others)
 
     async def grace(self, owner: Owner, *, most: int) -> int:
         """Seconds that the pod's processes have to end: what the pod says, but 1 at the least, since with 0 the pod

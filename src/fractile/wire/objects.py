@@ -137,8 +137,16 @@ class Node(KubeStruct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+ALLOWED = "fractile.dev/visible-devices"  # the label by which an administrator says so
+
+
 class Namespace(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def names_devices(self) -> bool:
+        """An administrator lets its pods name cards and nodes themselves, as the admission policies know it."""
+        return (self.metadata.labels or {}).get(ALLOWED) == "allow"
 
 
 class ConfigMap(KubeStruct, frozen=True):
