@@ -281,7 +281,7 @@ def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -
                 "-c",
                 "import socket, sys\nkeep = []\n"
                 "for i in range(900):\n s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                " s.connect(sys.argv[1]); keep.append(s)\n",  # one that does not wait is refused where the queue is full
+                " s.connect(sys.argv[1]); keep.append(s)\n",  # a full queue refuses who does not wait
                 str(node.root / "one/arbiter.sock"),
             ],
             timeout=30,
