@@ -275,21 +275,25 @@ def test_a_flood_is_cut_off_and_neighbours_are_served_meanwhile() -> None:
 def test_thousands_of_connections_of_one_container_leave_room_for_the_others() -> None:
     with two() as node:
         many = [node.client("one") for _ in range(900)]
-        refused = subprocess.run(
+        more = subprocess.Popen(
             [
                 sys.executable,
                 "-c",
                 "import socket, sys\nkeep = []\n"
                 "for i in range(900):\n s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                " s.connect(sys.argv[1]); keep.append(s)\n",  # a full queue refuses who does not wait
+                " s.connect(sys.argv[1]); keep.append(s)\n"  # a full queue refuses who does not wait
+                "sys.stdin.read()\n",  # those that are gone before the arbiter comes to them take no place
                 str(node.root / "one/arbiter.sock"),
             ],
-            timeout=30,
+            stdin=subprocess.PIPE,
         )
-        assert refused.returncode == 0
-        other = node.client("two")
-        other.granted()
-        assert "one: refused" in node.events()
+        until = time.monotonic() + 30
+        while "one: refused" not in node.events():
+            assert time.monotonic() < until and more.poll() is None, "nobody was refused"
+            time.sleep(0.05)
+        node.client("two").granted()
+        more.communicate(timeout=30)
+        assert more.returncode == 0
         del many
 
 
