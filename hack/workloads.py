@@ -33,8 +33,9 @@ _TEMPLATE = (
 _COMPLETED = (
     "[dyn(variables.template.spec.containers), has(variables.template.spec.initContainers) ? "
     "dyn(variables.template.spec.initContainers) : []].exists(list, list.exists(c, has(c.resources) && "
-    "has(c.resources.limits) && c.resources.limits.exists(name, name.startsWith('class.fractile.dev/') || "
-    "name in ['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores'])))"
+    "has(c.resources.limits) && (size(c.resources.limits) > 256 || "
+    "['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores'].exists(name, "
+    "name in c.resources.limits) || c.resources.limits.exists(name, name.startsWith('class.fractile.dev/')))))"
 )
 # The policy leaves a pod to the webhook where that sees it, which is everywhere but in kube-system and fractile-system;
 # the policy leaves out the latter itself.
