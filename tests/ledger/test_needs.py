@@ -278,6 +278,12 @@ def test_nodes_that_would_meet_a_need_if_they_were_empty(
     assert ever(ledger, *containers) == nodes
 
 
+def test_a_card_of_one_mib_is_a_card() -> None:
+    ledger = cluster({"n1": [card("n1", 0, memory=1)]})
+    half = Need(0, 0, 0, exact=True, cards=(Cards(percent=50, cores=1),))
+    assert _names(ledger, scan.ever(ledger.arrays, half)) == "n1"
+
+
 def test_beside_a_container_without_cores_one_percent_stays_free(ledger: Ledger) -> None:
     hold(ledger, "d", 0, memory=1)
     assert now(ledger, by_share(1, 99)) == "ad"
