@@ -128,6 +128,20 @@ def test_a_class_that_was_asked_for_may_go_and_come_back() -> None:
     assert found.spoiled("c") is None
 
 
+def test_each_change_of_a_class_is_counted() -> None:
+    found = ClassIndex(node())
+    counts = [found.changes]
+    for change in (
+        lambda: found.put(DeviceClass("a", requirements=(V100,))),
+        lambda: found.put(DeviceClass("b", requirements=(V100,))),
+        lambda: found.drop("a"),
+        lambda: found.drop("b"),
+    ):
+        change()
+        counts.append(found.changes)
+    assert counts == [0, 1, 2, 3, 4]
+
+
 def test_a_class_that_is_gone_has_no_members_and_takes_none() -> None:
     ledger = node()
     large = DeviceClass("large", requirements=(LARGE,))

@@ -38,7 +38,7 @@ class ClassIndex:
         self._most = layers
         self._classes: dict[str, DeviceClass] = {}
         self._spoiled: dict[str, str] = {}
-        self.changes = 0  # of the classes
+        self.changes = 0  # how often a class came, changed or went
         self._layers: OrderedDict[str, Kept] = OrderedDict()  # the last asked for at the end
         ledger.on_card(self._placed)
 
