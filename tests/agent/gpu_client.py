@@ -1,7 +1,7 @@
-"""gpu-client as the library of gpu-manager runs it: its arguments, its one call, its exit status (node.md 2.7).
+"""gpu-client as the library of gpu-manager runs it: its arguments, its one call, its exit status.
 
-The message is put together here by hand, so that it does not depend on the code under test. ``--uid`` is ours: whose
-process it should be when it connects.
+The original: evidence/gpu-manager.md#registration. The message is put together here by hand, so that it does not depend
+on the code under test. ``--uid`` is ours: whose process it should be when it connects.
 """
 
 # The type stubs of gRPC leave the message types of channels open.

@@ -1,4 +1,4 @@
-"""The gpushare names: what pods ask through them, and what pods and containers are told (systems.md S1)."""
+"""The gpushare names: what pods ask through them, and what they are told (evidence/gpushare.md#names)."""
 
 from collections.abc import Sequence
 

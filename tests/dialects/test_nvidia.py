@@ -1,4 +1,4 @@
-"""The names of HAMi: what pods ask through them, what pods and containers are told (node.md 2.8, scheduler.md 2.4)."""
+"""The names of HAMi: what pods ask through them, and what they are told (evidence/hami.md#names)."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The names of gpu-manager: what pods ask through them, and what pods and containers are told (node.md 2.5)."""
+"""The names of gpu-manager: what pods ask through them, and what they are told (evidence/gpu-manager.md#names)."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,6 @@
-"""Asking by class on real kubelets: a node with two models, a node with one model in two sizes of memory, S4's two
-classes, parts of a card that the library enforces, and an adapter beside a GPU. A cluster of its own, of two nodes."""
+"""Asking by class on real kubelets: a node with two models, a node with one model in two sizes of memory, the
+two classes of evidence/resource-class.md#objects, parts of a card that the library enforces, and an adapter beside a
+GPU. A cluster of its own, of two nodes."""
 
 import json
 from collections.abc import Generator, Mapping
@@ -83,7 +84,7 @@ def cards_of(cluster: LocalCluster, pod: Manifest) -> list[tuple[str, str, str]]
     return [(w.node_of(pod), spec[s.card]["model"], spec[s.card]["memory"]) for s in slices]
 
 
-def test_s4s_classes_find_their_cards_and_draw_on_the_same_ones(cluster: LocalCluster, work: Workload) -> None:
+def test_caiclouds_classes_find_their_cards_and_draw_on_the_same_ones(cluster: LocalCluster, work: Workload) -> None:
     work.apply([plain("bare", {TESLA: "1"}), asking("high-1", nvidia_high_mem=1), asking("high-2", nvidia_high_mem=1)])
     pods = work.wait_running("bare", "high-1", "high-2")
     assert cards_of(cluster, pods["bare"]) == [(MODELS, K80, "8192Mi")]

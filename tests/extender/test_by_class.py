@@ -1,4 +1,4 @@
-"""Filter, score and bind for pods that ask by class: S4's cluster, overlapping classes, other devices beside GPUs."""
+"""Filter, score and bind for pods that ask by class: Caicloud's cluster, overlapping classes, devices beside GPUs."""
 
 from collections.abc import AsyncGenerator
 

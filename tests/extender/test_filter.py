@@ -31,7 +31,7 @@ FULL = CARD_MEMORY
 
 @pytest.fixture
 def example() -> Ledger:
-    """The three nodes of the worked example (systems.md S1)."""
+    """The three nodes of evidence/gpushare.md#worked-example."""
     ledger = cluster({n: cards(n) for n in ("n1", "n2", "n3")})
     in_use(ledger, "n1", 16276, 12207)
     in_use(ledger, "n2", 12207, 12207)

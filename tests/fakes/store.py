@@ -234,7 +234,7 @@ class Store:
         return self._write(at, before, None)
 
     def bind(self, at: Place, binding: Json) -> None:
-        """The Binding subresource: nodeName and annotations in one write (scheduler.md 2.2 item 1)."""
+        """The Binding subresource: nodeName and annotations in one write (evidence/api-server.md#binding)."""
         meta = as_dict(binding.get("metadata"))
         target = str(as_dict(binding.get("target")).get("name") or "")
         if meta.get("name", at.name) != at.name:

@@ -9,7 +9,7 @@ import pytest
 from fractile.main.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _PATH = re.compile(r"`((?:src|docs|examples|tests|deploy|hack)/[\w./-]*\w/?)`")
 _COMMAND = re.compile(r"`(?:kubectl )?fractile ([a-z][a-z-]*)")

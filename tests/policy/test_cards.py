@@ -20,7 +20,7 @@ def chosen(state: NodeState, *containers: ContainerRequest, policy: str = "binpa
     return None if found is None else {c.container: [index[s.card] for s in c.slices] for c in found}
 
 
-# ── the worked examples of S1 ────────────────────────────────────────────────────────────────────────────────────────
+# ── evidence/gpushare.md#worked-example ──────────────────────────────────────────────────────────────────────────────
 
 
 def test_best_fit_takes_the_card_with_least_left_over() -> None:

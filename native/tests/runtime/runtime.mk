@@ -1,4 +1,4 @@
-# The stand-in for CUDA's runtime library, for tests only: tests/runtime/README.md. Never installed.
+# The stand-in for CUDA's runtime library, for tests only: native/tests/runtime/README.md. Never installed.
 
 RUNTIMES := $(OUT)/tests/runtime/libcudart.so.12 $(OUT)/tests/runtime/libcudart.so.13
 

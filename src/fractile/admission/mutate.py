@@ -80,7 +80,8 @@ def mutate_template(pod: Pod, classes: Classes, path: Sequence[str]) -> Mutation
 
 
 def mutate_quota(quota: ResourceQuota, classes: Classes) -> Mutation:
-    """S4 limits a class by its bare name; Kubernetes counts requests of resources with a domain."""
+    """Quotas of Caicloud's design limit a class by its bare name (evidence/resource-class.md#objects); Kubernetes
+    counts requests of resources with a domain."""
     hard = quota.spec.hard or {}
     ops: list[Op] = []
     for name, value in hard.items():

@@ -1,5 +1,5 @@
-"""Allocate: a pure function of the ids. It must not fail for a transient cause, since the pod would be lost for good;
-a disk that is full now is one, and PreStart makes the directory anew.
+"""Allocate: a pure function of the ids. It must not fail for a transient cause, since the pod would be lost for good
+(evidence/kubelet.md#refusals); a disk that is full now is one, and PreStart makes the directory anew.
 
 The answer holds the cards and amounts that the ids stand for, and a fresh token directory, still without limits. So a
 wrong choice of ids can give a wrong card, which PreStart sees and repairs, but never somebody else's limits.

@@ -1,8 +1,8 @@
 """The pods that are on their way to this node: bound, and not yet admitted by kubelet.
 
 Kubelet writes down what a pod's containers hold when it admits the pod, so a pod that its record does not name is still
-to come. An agent that lets go of kubelet before that makes kubelet fail the pod for good (node.md 3.4). Failure rule: a
-record that cannot be read names nobody to wait for.
+to come. An agent that lets go of kubelet before that makes kubelet fail the pod for good
+(evidence/kubelet.md#no-plugin). Failure rule: a record that cannot be read names nobody to wait for.
 """
 
 from fractile.agent.books import Kubelet

@@ -1,10 +1,10 @@
 """Tells everybody which cards of the node can serve new pods now, and who holds them: the status of its
 ExtendedResources.
 
-Kubelet fails a pod for good when it admits it while no plugin is registered (node.md 3.4). So an agent that is told to
-stop first withdraws its cards, waits until Bindings that are already on their way have been served, and only then lets
-go of kubelet; one that starts offers them again when kubelet has taken its plugins. A sick card is unhealthy whatever
-else holds. Running pods notice nothing.
+Kubelet fails a pod for good when it admits it while no plugin is registered (evidence/kubelet.md#no-plugin). So an
+agent that is told to stop first withdraws its cards, waits until Bindings that are already on their way have been
+served, and only then lets go of kubelet; one that starts offers them again when kubelet has taken its plugins. A sick
+card is unhealthy whatever else holds. Running pods notice nothing.
 
 Level-triggered: what each card should say is compared with what was written; ``forget`` says that it stands there no
 longer. Who holds a card is written every two seconds at most. Writes are server-side applies: the agent owns the fields

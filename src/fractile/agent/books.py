@@ -1,7 +1,8 @@
 """Kubelet's books: which container holds which ids, from its pod-resources API and from its checkpoint file.
 
 pod-resources names the pods, with sidecars and apps, but neither UIDs nor ordinary init containers; the checkpoint
-knows UIDs, init containers and our answers to Allocate, but no names (node.md 2.2, 2.3, 3.2b). Together they are exact.
+knows UIDs, init containers and our answers to Allocate, but no names. Together they are exact
+(evidence/kubelet.md#pod-resources, evidence/kubelet.md#checkpoint).
 Failure rule: without pod-resources nothing can be said (BooksClosed); without the checkpoint less can be said.
 """
 

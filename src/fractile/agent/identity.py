@@ -1,8 +1,8 @@
-"""For whom is this GetPreferredAllocation? Kubelet never says, but its books do.
+"""For whom is this GetPreferredAllocation? Kubelet never says (evidence/kubelet.md#who-asks), but its books do.
 
-Kubelet admits pods one at a time, and adds a pod to its list directly before it admits it (node.md 3.2). So exactly one
-listed pod has a container that asks for this resource and holds none of it; in that pod it is the first such container
-in kubelet's order, which is the order of ``PodRequest``. Measured on the real kubelet: exact in every call (3.4).
+Kubelet admits pods one at a time, and adds a pod to its list directly before it admits it
+(evidence/kubelet.md#admission-order). So exactly one listed pod has a container that asks for this resource and holds
+none of it; in that pod it is the first such container in kubelet's order, which is the order of ``PodRequest``.
 
     listed pods ──> by the view, does one of its containers wait for the resource? ──> GET each of these ──> exactly one
 

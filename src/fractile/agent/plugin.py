@@ -111,7 +111,7 @@ def options(resource: str) -> dp.DevicePluginOptions:
 
     PreStart is wanted for what is only counted, too, although nothing is granted then. Else kubelet allocates it late,
     from the pods' own workers, if it did not know the resource when it admitted them, and two of these at a time make
-    kubelet 1.36.3 panic (tests/contract/kubelet_scenario.py). With it kubelet refuses to start such a container.
+    kubelet 1.36.3 panic (evidence/kubelet.md#late-allocation). With it kubelet refuses to start such a container.
     """
     return dp.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
 

@@ -1,7 +1,7 @@
 """The pods of this node: a view kept by a watch, and fresh reads for every decision about one pod.
 
 The view answers "which pods could it be" and "what else is on this card"; what is decided about a pod always rests on
-a GET of that pod, since its annotation may be newer than any watch (node.md 3.3 item 2).
+a GET of that pod, since its annotation may be newer than any watch.
 """
 
 import asyncio

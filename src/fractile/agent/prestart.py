@@ -1,7 +1,7 @@
 """PreStartContainer: the ids have exactly one owner now, so everything about it is checked, and its limits are written.
 
 Failure rule: closed. Whatever is missing or does not fit, the container does not start, the sentence appears in the
-pod's events, and kubelet calls again: nothing is lost by a "no".
+pod's events, and kubelet calls again: nothing is lost by a "no" (evidence/kubelet.md#refusals).
 
 Kubelet may have chosen other cards than the placement names: it reuses an init container's devices unasked, and
 steering fails while the API server is away. Then the real cards are reported in ``fractile.dev/kubelet-choice``; the

@@ -1,11 +1,11 @@
 """Registers the plugins with kubelet, again and again: within milliseconds after kubelet has (re)started.
 
 A kubelet that starts deletes all sockets, opens kubelet.sock and admits its pods a second later; pods that it finds
-without a registered plugin fail for good (node.md 3.4). So the directory is watched with inotify, and looked at every
-few seconds in case an event is lost. Level-triggered: what is, is compared with what was registered.
+without a registered plugin fail for good (evidence/kubelet.md#restart). So the directory is watched with inotify, and
+looked at every few seconds in case an event is lost. Level-triggered: what is, is compared with what was registered.
 
 - Every registration has a socket name of its own: gRPC unlinks the path of a server that stops, which would take the
-  successor's socket away (node.md 3.4).
+  successor's socket away (evidence/kubelet.md#sockets).
 - A socket's file outlives a kubelet that is killed: which kubelet took a registration is known only when the file was
   the same before and after the call.
 - Resources that pods of the node hold come first: of those kubelet fails running pods (docs/recovery.md), of others

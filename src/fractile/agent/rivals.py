@@ -26,7 +26,7 @@ from fractile.wire.objects import Node
 
 REASON = "TwoDevicePlugins"
 
-# Names of sockets, from the sources of these plugins (node.md 2.4, 2.5, 2.8).
+# Names of sockets: evidence/gpushare.md#names, evidence/gpu-manager.md#names, evidence/hami.md#names.
 SOCKETS = {
     "nvidia-gpu.sock": ("nvidia.com/gpu", "NVIDIA's or HAMi's device plugin"),
     "aliyungpushare.sock": ("aliyun.com/gpu-mem", "gpushare's device plugin"),

@@ -91,7 +91,8 @@ class Steer:
         """What is known of the container that gets these ids.
 
         A container that took over an init container's ids was never steered, but these ids were, for its pod
-        (node.md 3.4): then it is looked up, and where that fails the pod's sum is known at least.
+        (evidence/kubelet.md#init-containers): then it is looked up, and where that fails the pod's sum is known at
+        least.
         """
         mask = _mask(ids)
         known = next((s for s in self._steered.get(resource, ()) if _within(mask, s.ids)), None)

@@ -2,7 +2,7 @@
 
 They are the end-to-end tests as well (tests/e2e/test_demos.py), so each checks what it says and raises DemoFailed when
 the cluster did something else. All run in a namespace of their own on four nodes: n1, n2, n3 with two equal cards of
-16,276 MiB, n4 with four cards of different size. Sources of the numbers: reference systems.md S1.
+16,276 MiB, n4 with four cards of different size. The numbers are those of evidence/gpushare.md#worked-example.
 """
 
 import time
@@ -59,7 +59,7 @@ class Demo(msgspec.Struct, frozen=True):
 
 
 def pack(stage: Stage, work: Workload) -> Iterator[str]:
-    """S1 demo 1: several pods share one card."""
+    """gpushare's first demonstration: several pods share one card."""
     names = [f"pack-{i}" for i in range(1, 5)]
     work.apply([w.pod(name, w.container(memory=4069), nodes=["n1", "n2"]) for name in names])
     running = work.wait_running(*names)
@@ -70,7 +70,7 @@ def pack(stage: Stage, work: Workload) -> Iterator[str]:
 
 
 def too_large(stage: Stage, work: Workload) -> Iterator[str]:
-    """S1 demo 2: the node's sum would suffice, no single card does."""
+    """gpushare's second demonstration: the node's sum would suffice, no single card does."""
     work.apply([w.pod(f"holder-{i}", w.container(memory=9000), nodes=["n1"]) for i in (1, 2)])
     work.wait_running("holder-1", "holder-2")
     work.apply([w.pod("large", w.container(memory=10_000), nodes=["n1"])])

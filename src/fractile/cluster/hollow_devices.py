@@ -7,7 +7,8 @@
         since its plugin came after the admission, is allocated now: from the pod's own worker, beside all others
 
 Source: pkg/kubelet/cm/devicemanager of Kubernetes 1.36.3 (manager.go, pod_devices.go, plugin/v1beta1), restated; what
-the real one does in each case was read there and measured (node.md 2.2, 3.2, 3.4), and tests/contract holds both to it.
+the real one does in each case was read there and seen (evidence/kubelet.md#choice-of-ids), and tests/contract holds
+both to it.
 """
 
 import asyncio

@@ -5,8 +5,9 @@
                                                                                     └─ refused: again, with backoff
 
 There are no processes: a container "runs" once its devices are granted, and what it would have got (environment,
-mounts) is written to ``<root>/pods/<uid>/<container>.json``. Rules and times: node.md 3.2 and 3.4. It is used by
-``fractile hollow-node`` and, without an API server behind it, by the tests of the agent.
+mounts) is written to ``<root>/pods/<uid>/<container>.json``. Rules and times: evidence/kubelet.md#admission-order and
+evidence/kubelet.md#restart. It is used by ``fractile hollow-node`` and, without an API server behind it, by the tests
+of the agent.
 """
 
 import asyncio

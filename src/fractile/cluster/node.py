@@ -1,7 +1,7 @@
 """A node with a real kubelet: containerd, kubelet and our agent in one mount namespace, configured for any host.
 
-The settings that are not obvious were measured on a host with hybrid cgroups, without systemd and without
-CAP_SYS_RESOURCE; they hold on one with cgroup v2 and systemd as well.
+The settings that are not obvious were found on a host with hybrid cgroups, without systemd and without CAP_SYS_RESOURCE
+(evidence/local-cluster.md#settings); they hold on one with cgroup v2 and systemd as well.
 """
 
 import json

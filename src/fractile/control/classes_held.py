@@ -1,9 +1,10 @@
 """How many units of each class the pods of a node hold, by what they ask for.
 
 A node's capacity of a class never falls below that. kubelet admits every pod anew when it restarts, and fails for good
-the running ones whose resource the node no longer has enough of (pkg/kubelet/lifecycle/predicate.go; device plugins are
-spared by the device manager, plain resources are not). So a class that was made larger, or a sick card, costs nobody
-who runs. A resource that the node does not have at all is not checked there: a deleted class is taken away whole.
+the running ones whose resource the node no longer has enough of (evidence/kubelet.md#plain-resources; device plugins
+are spared by the device manager, plain resources are not). So a class that was made larger, or a sick card, costs
+nobody who runs. A resource that the node does not have at all is not checked there: a deleted class is taken away
+whole.
 """
 
 from collections.abc import Iterable, Mapping

@@ -4,9 +4,9 @@
                │                  └── refused there, or not bound in time: given back; it goes the normal way
                └── no node has room: the gate is removed, kube-scheduler says why; again when there is room
 
-What is reserved is charged in the ledger, so the next pods see it. A pod is nominated once: one that kube-scheduler
-could not put there goes the normal way. A pod that carries our nomination when a lead begins gets its place again
-before others are looked at.
+kube-scheduler looks at a nominated node first (evidence/kube-scheduler.md#nominated-node). What is reserved is charged
+in the ledger, so the next pods see it. A pod is nominated once: one that kube-scheduler could not put there goes the
+normal way. A pod that carries our nomination when a lead begins gets its place again before others are looked at.
 
 Failure rule: open. Whatever cannot be chosen, reserved or written is left to kube-scheduler, and a gate is removed in
 every case; ``control.gates`` removes those that were left behind.

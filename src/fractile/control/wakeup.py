@@ -1,7 +1,7 @@
 """Makes kube-scheduler retry a waiting pod as soon as room appears.
 
 kube-scheduler retries on the deletion of a pod, but it may see the deletion before our watch does: the retry is
-refused, and nothing retries for up to 5 minutes (scheduler.md 2.2 item 7). So when the ledger has really freed
+refused, and nothing retries for up to 5 minutes (evidence/kube-scheduler.md#retry). So when the ledger has really freed
 something, the oldest waiting pods that now fit are touched: a change of a pod makes kube-scheduler look at it again.
 When a class changes, all who wait for it are; when a namespace may hold more than before, as many of its pods as its
 quota then bears. Pods that a filter could not judge to the end are touched too, so that the next one goes on.

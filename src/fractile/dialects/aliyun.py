@@ -1,8 +1,8 @@
 """``aliyun.com/gpu-mem`` and ``aliyun.com/gpu-count``: memory sharing as the gpushare design of 2019 defined it.
 
-Names and meanings: reference systems.md S1, node.md 2.4, scheduler.md 2.4. A unit of gpu-mem is a MiB or a GiB, one
-for the whole cluster. ``gpu-count`` asks for whole cards that nobody shares; both may be used on one node, by
-different containers. Upstream put a whole pod on one card; here containers of a pod may use different cards when no
+Names and meanings: evidence/gpushare.md#names, evidence/gpushare.md#rules. A unit of gpu-mem is a MiB or a GiB, one for
+the whole cluster. ``gpu-count`` asks for whole cards that nobody shares; both may be used on one node, by different
+containers. Upstream put a whole pod on one card; here containers of a pod may use different cards when no
 single card has room, and ``ALIYUN_COM_GPU_MEM_IDX`` then lists them ("0,2").
 """
 

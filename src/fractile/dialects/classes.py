@@ -1,9 +1,10 @@
-"""``class.fractile.dev/<class>``: devices by class, as Caicloud's ResourceClass had it (reference systems.md S4).
+"""``class.fractile.dev/<class>``: devices by class, as Caicloud's ResourceClass had it.
 
-A container names a class and how many units of it, and a slot resource with as many devices as that is:
-``fractile.dev/gpu`` for a class of GPUs, ``fractile.dev/device`` for one of any other devices. The slot resource is
-what kubelet knows: its device ids name the devices. The classes are extended resources of the node without device ids,
-which kube-scheduler and quotas add up. A GPU slot without a class is a whole GPU of any kind.
+The original: evidence/resource-class.md#objects. A container names a class and how many units of it, and a slot
+resource with as many devices as that is: ``fractile.dev/gpu`` for a class of GPUs, ``fractile.dev/device`` for one of
+any other devices. The slot resource is what kubelet knows: its device ids name the devices. The classes are extended
+resources of the node without device ids, which kube-scheduler and quotas add up. A GPU slot without a class is a whole
+GPU of any kind.
 
 Nothing here knows the classes: what a unit is, ``ledger.classes`` says when the pod is placed, and its placement from
 then on. Until then a request names its class only, or both where a container asks for GPUs and for other devices.
@@ -56,8 +57,8 @@ class Classes:
         return Asked(slot, count, Request(count=count, cores=WHOLE, exclusive=True))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
-        """Kubelet hands an init container's ids on in any order (node.md 2.2): a successor that needs fewer of them
-        than are left gets whichever, so it must ask for the same class."""
+        """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): a successor that
+        needs fewer of them than are left gets whichever, so it must ask for the same class."""
         for slot in self.resources:
             left, before = 0, set[str]()
             for c in (c for c in containers if c.resource == slot):

@@ -1,9 +1,9 @@
 """``nvidia.com/gpu``, ``gpumem``, ``gpumem-percentage``, ``gpucores``, ``priority``: parts of cards as HAMi names them.
 
-Names and meanings: HAMi's docs/config.md and pkg/device/nvidia; reference node.md 2.8, scheduler.md 2.4. ``gpu`` is how
-many cards, its device ids are slots of cards; the other names are amounts on each of them, have no device ids, and are
-left to the extender. Without an amount a card is whole and nobody else's. HAMi's webhook adds ``gpu: 1`` where only an
-amount is given; kubelet would never call the plugin for such a container, so it is refused.
+Names and meanings: evidence/hami.md#names. ``gpu`` is how many cards, its device ids are slots of cards; the other
+names are amounts on each of them, have no device ids, and are left to the extender. Without an amount a card is whole
+and nobody else's. HAMi's webhook adds ``gpu: 1`` where only an amount is given; kubelet would never call the plugin for
+such a container, so it is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -85,8 +85,9 @@ class Nvidia:
         return Asked(GPU, count, _with_wishes(request, wishes, amounts))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
-        """Kubelet hands an init container's ids on in any order (node.md 2.2): a successor that needs fewer of them
-        than are left gets whichever, so on each of these cards it must need what the init container had."""
+        """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): a successor that
+        needs fewer of them than are left gets whichever, so on each of these cards it must need what the init
+        container had."""
         left, before = 0, set[tuple[int, int, int, bool]]()
         for c in containers:
             alike = not before - {_each(c.request)}

@@ -62,7 +62,7 @@ def managed() -> dict[str, Kind]:
 
 def names_ours(pod: Pod) -> bool:
     """Whether any of its containers names a resource of ours, in whatever amount: kube-scheduler then asks us about it
-    and leaves its Binding to us (pkg/scheduler/extender.go, IsInterested)."""
+    and leaves its Binding to us (evidence/kube-scheduler.md#managed-resources)."""
     spec = pod.spec
     return any(
         owner(resource) is not None

@@ -1,9 +1,8 @@
 """``tencent.com/vcuda-core`` and ``tencent.com/vcuda-memory``: parts of cards as gpu-manager defined them.
 
-Names and meanings: reference systems.md S5, node.md 2.5 and 2.6; gpu-manager's allocator
-(pkg/services/allocator/nvidia). 100 of vcuda-core are one card; below that a container gets so many percent of one
-card's time and so many blocks of 256 MiB of its memory, and must ask for both. A multiple of 100 are whole cards,
-whatever memory is asked for. The ids of vcuda-core name the cards; those of vcuda-memory are counted only.
+Names and meanings: evidence/gpu-manager.md#names. 100 of vcuda-core are one card; below that a container gets so many
+percent of one card's time and so many blocks of 256 MiB of its memory, and must ask for both. A multiple of 100 are
+whole cards, whatever memory is asked for. The ids of vcuda-core name the cards; those of vcuda-memory are counted only.
 ``LD_LIBRARY_PATH`` is not set, since it would replace the image's own. Cards are named by NVML's index where
 gpu-manager says the minor number; the two differ only on machines where a driver has lost cards.
 """
@@ -62,8 +61,8 @@ class Tencent:
         return Asked(CORE, core, Request(memory=MiB(blocks * BLOCK), cores=Percent(core), cores_limit=limit))
 
     def together(self, containers: Sequence[ContainerRequest]) -> Refusal | None:
-        """Kubelet hands an init container's ids on in any order (node.md 2.2): of several cards, a successor that needs
-        fewer ids than are left would get parts of each."""
+        """Kubelet hands an init container's ids on in any order (evidence/kubelet.md#choice-of-ids): of several cards,
+        a successor that needs fewer ids than are left would get parts of each."""
         cards = left = 0
         for c in containers:
             if cards > 1 and c.amount < left:

@@ -1,7 +1,8 @@
 """The extender's HTTP side: bodies in, answers out, one log line per decision.
 
 Every answer to kube-scheduler is a 200: it does not read the body of anything else, so the reason would be lost
-(scheduler.md 2.1). Until the ledger is rebuilt each verb answers with an error, which makes kube-scheduler retry.
+(evidence/kube-scheduler.md#extender-protocol). Until the ledger is rebuilt each verb answers with an error, which makes
+kube-scheduler retry.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Step 4: choose the cards from the live ledger, assume them, and bind with one API call.
 
 The Binding carries the annotations and the pod's UID, and the API server merges both into the pod in the write that
-sets its node (scheduler.md 2.2 item 1): there is no instant at which a pod is bound without its placement, and a
+sets its node (evidence/api-server.md#binding): there is no instant at which a pod is bound without its placement, and a
 refused Binding leaves nothing behind. Calls are idempotent by UID: kube-scheduler may repeat one whose answer was lost.
 
     answer of the API server        what we do

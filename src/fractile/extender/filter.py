@@ -1,8 +1,8 @@
 """Step 2: which of the nodes that kube-scheduler names can serve the pod. Reads the ledger, changes nothing.
 
-When more nodes fit than kube-scheduler can use, only the best are named and no reasons given: at 5,000 nodes most of
-an extender's cost is kube-scheduler decoding and scoring what it does not need (ecosystem.md B3). Nodes refused for
-the same cause share one sentence when they are many, which names the best of them.
+When more nodes fit than kube-scheduler can use, only the best are named and no reasons given: at 5,000 nodes most of an
+extender's cost is kube-scheduler decoding and scoring what it does not need (evidence/kube-scheduler.md#long-answers).
+Nodes refused for the same cause share one sentence when they are many, which names the best of them.
 """
 
 from collections.abc import Callable, Sequence

@@ -242,7 +242,7 @@ class KubeClient:
         await self._transport.send("DELETE", path, body=_encoder.encode(options) if options else None)
 
     async def bind(self, *, namespace: str, name: str, uid: str, node: str, annotations: dict[str, str]) -> None:
-        """Bind the pod and add the annotations, in one write (scheduler.md 2.2 item 1). Never repeated here.
+        """Bind the pod and add the annotations, in one write (evidence/api-server.md#binding). Never repeated here.
 
         The API server is told how long it may take (``timeout``; else 34 s), so that it is known when a write that had
         no answer is stored or never will be: the next leader waits for that.

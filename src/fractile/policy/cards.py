@@ -6,7 +6,7 @@ are no GPUs are chosen after the cards, near them (``others``).
 
 A way to choose is a row of POLICIES: a key, smallest wins, and a group of unused cards. Keys end in the card's index,
 so equal inputs give equal placements on every replica. ``link``, ``fragment`` and ``share`` are gpu-manager's words
-(reference systems.md S5); ``topology`` is each of them where it belongs, by amount.
+(evidence/gpu-manager.md#topology); ``topology`` is each of them where it belongs, by amount.
 """
 
 from collections.abc import Callable, Iterator, Sequence

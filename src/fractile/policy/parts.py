@@ -1,8 +1,9 @@
 """Which containers of a pod must be on the same card.
 
 Kubelet gives the device ids of a finished init container to the next containers of the pod before it asks for others
-(node.md 2.2), resource by resource. Cards are therefore numbered first: containers with the same number share a card,
-whichever it will be. A container gets the numbers that init containers of its resource left, then new ones.
+(evidence/kubelet.md#choice-of-ids), resource by resource. Cards are therefore numbered first: containers with the same
+number share a card, whichever it will be. A container gets the numbers that init containers of its resource left, then
+new ones.
 """
 
 from collections.abc import Sequence

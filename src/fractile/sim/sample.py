@@ -2,9 +2,9 @@
 
 kube-scheduler looks at nodes in a circle, from where its last look ended, and stops when it has found enough that fit
 by its own sums: ``percentageOfNodesToScore`` of all nodes, or, when that is not set, 50 - nodes/125 percent, at least
-5; and at least 100 nodes (k/k pkg/scheduler/schedule_one.go, numFeasibleNodesToFind). Its sums know nothing of single
-cards, so it may stop at nodes of which none has room. The pod then comes again, and the look goes on from there: here
-until all nodes have been shown once.
+5; and at least 100 nodes (evidence/kube-scheduler.md#sample-of-nodes). Its sums know nothing of single cards, so it may
+stop at nodes of which none has room. The pod then comes again, and the look goes on from there: here until all nodes
+have been shown once.
 """
 
 import re

@@ -1,7 +1,8 @@
 """Device ids, the only thing kubelet and we exchange about amounts: ``GPU-<uuid>::<k>``.
 
-The id names the card; what one id is worth depends on its resource (a unit of memory, a whole card). The form is
-the one that dcgm-exporter and NVIDIA's plugin use, so their tools attribute our pods. Sets of ids are kept as ranges.
+The id names the card; what one id is worth depends on its resource (a unit of memory, a whole card). The form is the
+one that dcgm-exporter and NVIDIA's plugin use, so their tools attribute our pods (evidence/hami.md#device-ids). Sets of
+ids are kept as ranges.
 """
 
 import re
@@ -13,7 +14,7 @@ from fractile.model.units import CardUUID, DeviceID
 
 SEPARATOR = "::"
 _FEW = 64  # ids that a plain set keeps; a hundred bytes each
-MAX_PER_RESOURCE = 60_000  # kubelet's gRPC limit is 4 MiB: about 68,000 ids of this length (node.md 2.2)
+MAX_PER_RESOURCE = 60_000  # kubelet reads no message above 4 MiB (evidence/kubelet.md#message-limit)
 
 _NUMBER = "(?:0|[1-9][0-9]{0,5})"
 _CARD = r"\S+"

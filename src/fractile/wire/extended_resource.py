@@ -29,7 +29,7 @@ PLURAL = "extendedresources"
 NODE_LABEL = "fractile.dev/node"
 DIALECTS_ANNOTATION = "fractile.dev/dialects"  # families of names that the agent serves; not there: all
 
-# status.phase, S4's words
+# status.phase; the first words are Caicloud's (evidence/resource-class.md#objects)
 AVAILABLE = "Available"
 PARTLY_BOUND = "PartlyBound"
 BOUND = "Bound"

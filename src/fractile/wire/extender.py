@@ -1,4 +1,4 @@
-"""kube-scheduler's extender protocol, v1 (reference scheduler.md 2.1).
+"""kube-scheduler's extender protocol, v1 (evidence/kube-scheduler.md#extender-protocol).
 
 The Go structs have no JSON tags: outer keys are capitalised, absent values are null, older versions wrote lower case
 and Go ignores case on input. We answer capitalised and accept any case. A status other than 200 makes kube-scheduler

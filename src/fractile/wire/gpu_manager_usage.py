@@ -1,7 +1,7 @@
-"""``GET /usage`` in the shape of gpu-manager's display service, for tools that were written for it (node.md 2.10).
+"""``GET /usage`` in the shape of gpu-manager's display service, for tools that were written for it.
 
-Memory is in MiB; ``dev.gpu`` is percent of one card, ``spec.gpu`` is cards. Fields that are zero or empty are
-there, which its own gateway leaves out.
+The original: evidence/gpu-manager.md#usage-page. Memory is in MiB; ``dev.gpu`` is percent of one card, ``spec.gpu`` is
+cards. Fields that are zero or empty are there, which its own gateway leaves out.
 """
 
 import msgspec

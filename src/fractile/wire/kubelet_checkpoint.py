@@ -1,7 +1,7 @@
 """Kubelet's own record of who holds which device ids: ``kubelet_internal_checkpoint`` beside the plugins' sockets.
 
-It is the one place that names ordinary init containers and pod UIDs (reference: pkg/kubelet/cm/devicemanager/checkpoint
-of Kubernetes; node.md 2.2). Its form is no promise of kubelet's, so a reader must do without it: WireError is normal.
+It is the one place that names ordinary init containers and pod UIDs (evidence/kubelet.md#checkpoint). Its form is no
+promise of kubelet's, so a reader must do without it: WireError is normal.
 """
 
 import hashlib

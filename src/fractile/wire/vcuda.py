@@ -1,8 +1,8 @@
 """The two files that gpu-manager's library reads in ``/etc/vcuda``: ``vcuda.config`` and ``pids.config``.
 
-Names and order of the fields: reference node.md 2.7; vcuda-controller's include/hijack.h, a packed struct that ends on
-a multiple of 8 bytes. Numbers are little endian, texts padded with NUL, pids 32-bit integers and nothing else. What is
-not known stays 0.
+Names and order of the fields: evidence/gpu-manager.md#files-of-the-library, a packed struct that ends on a multiple of
+8 bytes. Numbers are little endian, texts padded with NUL, pids 32-bit integers and nothing else. What is not known
+stays 0.
 """
 
 import struct
