@@ -1,4 +1,4 @@
-"""What the issue of the first release asks to be shown, on the real cluster: each demonstration checks what it says."""
+"""The demonstrations on the real cluster: each checks what it says."""
 
 from collections.abc import Generator
 
