@@ -65,9 +65,11 @@ def until(cluster: LocalCluster, right: Callable[[NodeUsage], bool], seconds: fl
         time.sleep(0.05)
 
 
-def holding(pod: str) -> Callable[[NodeUsage], bool]:
-    """Whether the driver sees that the pod holds something beside a context."""
-    return lambda u: any((s.driver_bytes or 0) > 300 * MIB for c in u.containers if c.pod == pod for s in c.cards)
+def holding(pod: str, least: int = 300) -> Callable[[NodeUsage], bool]:
+    """Whether driver and library both see that the pod holds so many MiB; 300: something beside a context."""
+    return lambda u: any(
+        min(s.driver_bytes or 0, s.used_bytes) >= least * MIB for c in u.containers if c.pod == pod for s in c.cards
+    )
 
 
 def of_pod(usage: NodeUsage, pod: str) -> list[Outside]:
@@ -78,7 +80,7 @@ def test_what_a_container_uses_is_shown_by_driver_and_ledger_alike(cluster: Loca
     work.apply([tenant("honest", 1024)])
     pods = work.wait_running("honest")
     with meanwhile(work, cluster, "honest", "fill", "15"):
-        usage = until(cluster, holding("honest"))
+        usage = until(cluster, holding("honest", least=1024))  # it takes a while to fill its part
         (container,) = [c for c in usage.containers if c.pod == "honest"]
         (one,) = container.cards
         assert (container.namespace, container.container, container.processes) == (work.namespace, "main", 1)
