@@ -68,7 +68,10 @@ def until(cluster: LocalCluster, right: Callable[[NodeUsage], bool], seconds: fl
 def holding(pod: str, least: int = 300) -> Callable[[NodeUsage], bool]:
     """Whether driver and library both see that the pod holds so many MiB; 300: something beside a context."""
     return lambda u: any(
-        min(s.driver_bytes or 0, s.used_bytes) >= least * MIB for c in u.containers if c.pod == pod for s in c.cards
+        min(s.driver_bytes or 0, s.used_bytes or 0) >= least * MIB
+        for c in u.containers
+        if c.pod == pod
+        for s in c.cards
     )
 
 

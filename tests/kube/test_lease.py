@@ -318,6 +318,22 @@ async def test_a_lease_with_the_last_number_that_the_api_server_takes_is_led_und
     assert second.term == f"b/{first}", "renewals keep it"
 
 
+@pytest.mark.parametrize("edited", [0, 12, 2**31 - 1])
+async def test_a_number_that_somebody_edits_during_a_lead_is_put_right_by_the_next_renewal(
+    server: FakeApiServer, client: KubeClient, edited: int
+) -> None:
+    """Bindings name the number with which the lead began; while the Lease has another one they are refused."""
+    held(server, leaseDurationSeconds=1, leaseTransitions=4)
+    second = elector(client, "b")
+    await asyncio.wait_for(second.acquire(), 5)
+    assert second.term == "b/5"
+    server.merge(LEASE, {"spec": {"leaseTransitions": edited}})
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(second.hold(), 0.3)
+    assert server.get(LEASE)["spec"]["leaseTransitions"] == 5
+    assert second.term == "b/5"
+
+
 @pytest.mark.parametrize(("said", "waits"), [(2**31 - 1, 60), (-5, 1), (0, 1), (None, 1)])
 async def test_the_duration_that_a_record_claims_is_believed_within_reason(
     server: FakeApiServer, client: KubeClient, said: int | None, waits: int

@@ -189,7 +189,9 @@ class LeaderElector:
         before = lease.spec if lease is not None else None
         same = before is not None and before.holder_identity == self.identity
         transitions = before.lease_transitions or 0 if before is not None else 0
-        if before is not None and not same:
+        if same and self.leading:
+            transitions = self.transitions  # an edit of the Lease must not change the term in which bindings are sent
+        elif before is not None and not same:
             transitions = self._after(transitions)
         stamp = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
