@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec import structs
 
 from fractile.dialects import table
 from fractile.errors import ApiError, Unreachable, WireError
@@ -23,9 +24,11 @@ from fractile.model.refusal import Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import CardUUID, MemoryUnit, NodeName, PodUID
 from fractile.wire import placement as placement_wire
+from fractile.wire.isolation import STATE
 from fractile.wire.objects import Pod
 from fractile.wire.pod_mounts import MountingPod
 
+_READ = frozenset({placement_wire.ANNOTATION, placement_wire.CHOICE_ANNOTATION, STATE})
 _GET = 6.0  # seconds; kubelet itself waits for us meanwhile
 _PODS = 256  # whose placements are kept decoded; a node runs 110, or 250 where somebody allowed it
 _LEARNED = 60.0  # seconds; a watch shows a pod within milliseconds, or the API server is away
@@ -98,7 +101,7 @@ class NodePods:
     def changed(self, pod: Pod) -> None:
         self._version += 1
         uid = PodUID(pod.metadata.uid)
-        self._seen[uid] = Seen(pod, self.request(pod))
+        self._seen[uid] = self._kept(pod)
         self._learned.pop(uid, None)
         self._name(pod)
 
@@ -112,7 +115,7 @@ class NodePods:
         uid = PodUID(pod.metadata.uid)
         if uid not in self._seen:
             self._version += 1
-            self._learned[uid] = Seen(pod, self.request(pod)), self._clock() + _LEARNED
+            self._learned[uid] = self._kept(pod), self._clock() + _LEARNED
             self._name(pod)
 
     def __iter__(self) -> Iterator[Seen]:
@@ -137,6 +140,10 @@ class NodePods:
             self._version += 1
             meta = self._learned.pop(uid)[0].pod.metadata
             self._unname((meta.namespace, meta.name), uid)
+
+    def _kept(self, pod: Pod) -> Seen:
+        request = self.request(pod)
+        return Seen(pod if request is not None else _slim(pod), request)
 
     def _name(self, pod: Pod) -> None:
         meta = pod.metadata
@@ -180,6 +187,14 @@ class NodePods:
                 await self._client.merge_patch(paths.pod(meta.namespace, meta.name), body)
         except TimeoutError:
             raise Unreachable(f"the API server did not answer within {_GET:.0f} s") from None
+
+
+def _slim(pod: Pod) -> Pod:
+    """A pod that asks for nothing of ours, without the annotations and labels that nothing reads: they may have 256 KiB
+    and more, and a node may have hundreds of such pods."""
+    meta = pod.metadata
+    annotations = {key: value for key, value in (meta.annotations or {}).items() if key in _READ}
+    return structs.replace(pod, metadata=structs.replace(meta, annotations=annotations or None, labels=None))
 
 
 def placement_of(pod: Pod) -> Placement | None:
