@@ -172,6 +172,33 @@ async def test_events_of_this_pod_are_shown_the_newest_first(filled: FakeApiServ
     assert (await text(filled, tmp_path, "large")).splitlines()[-1].endswith("default-scheduler  first")
 
 
+async def test_events_that_say_the_same_share_a_row_of_the_table(filled: FakeApiServer, tmp_path: Path) -> None:
+    uid = submit(filled, waiting("large", container("main", 10_000)))
+    for name, last, count, message in (
+        ("e1", "2026-11-21T04:00:01Z", 2, "no node"),
+        ("e2", "2026-11-21T04:05:00Z", 1, "something else"),
+        ("e3", "2026-11-21T04:06:00Z", 3, "no node"),
+    ):
+        event = {
+            "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"name": "large", "uid": uid},
+            "reason": "FailedScheduling",
+            "type": "Warning",
+            "message": message,
+            "count": count,
+            "lastTimestamp": last,
+            "source": {"component": "default-scheduler"},
+        }
+        filled.create(paths.events("default"), event)
+    rows = [line.split() for line in (await text(filled, tmp_path, "large")).splitlines() if "FailedScheduling" in line]
+
+    assert [row[1:] for row in rows] == [
+        ["5", "FailedScheduling", "default-scheduler", "no", "node"],
+        ["1", "FailedScheduling", "default-scheduler", "something", "else"],
+    ]
+    assert [e.count for e in (await why(filled, tmp_path, "large")).events] == [3, 1, 2]
+
+
 async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApiServer, tmp_path: Path) -> None:
     assert await refused(filled, tmp_path, "nobody") == "there is no pod 'nobody' in namespace default"
     assert await refused(filled, tmp_path, "on-n1", "-n", "team") == (

@@ -108,7 +108,7 @@ def test_the_command_keeps_them_says_where_and_removes_them_on_demand(
         CliRunner().invoke(command, ["--name", "a", *args]).output
         for args in ((), (), ("--delete-logs",), ("--delete-logs",))
     ]
-    assert f"the ends of its logs are in {place.kept_logs}" in first
+    assert f"the last part of each log is in {place.kept_logs}" in first
     assert again == f"There is no cluster a: nothing to do; the logs of the last one are in {place.kept_logs}.\n"
     assert gone == "The logs of cluster a are removed.\n"
     assert never == "There is no cluster a: nothing to do.\n"

@@ -17,6 +17,11 @@ def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 def name_option(function: F) -> F:
     option = click.option(
-        "--name", default=DEFAULT_NAME, show_default=True, shell_complete=complete, help="The name of the cluster."
+        "--name",
+        default=DEFAULT_NAME,
+        show_default=True,
+        metavar="CLUSTER",
+        shell_complete=complete,
+        help="The name of the cluster.",
     )
     return option(function)

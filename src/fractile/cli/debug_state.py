@@ -21,19 +21,20 @@ from fractile.wire import debug_state
 SOCKET = Path("/var/lib/fractile/debug.sock")  # of the agent of this node
 _TIMEOUT = 10.0
 _MOST = 256 * 2**20  # bytes
+_CA = "PEM file of the certificate authority (CA) that signed its certificate; the system's if not given."
 
 
 @click.command("debug-state")
 @click.option(
     "--socket", "path", type=click.Path(path_type=Path), help=f"Of an agent, on its node.  [default: {SOCKET}]"
 )
-@click.option("--name", shell_complete=complete, help="Of a local cluster: its control plane.")
+@click.option("--name", metavar="CLUSTER", shell_complete=complete, help="Of a local cluster: its control plane.")
 @click.option("--node", shell_complete=debug_local.complete_node, help="Of a local cluster: the agent of that node.")
 @click.option("--url", metavar="URL", help="Of a control plane, such as https://127.0.0.1:8443.")
 @click.option(
     "--token-file", type=click.Path(path_type=Path), help="The token to show there; - for the standard input."
 )
-@click.option("--ca", type=click.Path(path_type=Path), help="Who signs its certificate (PEM); the system's by default.")
+@click.option("--ca", type=click.Path(path_type=Path), help=_CA)
 @click.option("--insecure", is_flag=True, help="Do not check its certificate: only over a port-forward of your own.")
 def command(
     path: Path | None,

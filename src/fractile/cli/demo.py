@@ -1,11 +1,13 @@
 """`fractile demo`, which `make demo` runs: a cluster, the demonstrations on it, and how to go on."""
 
 import time
+from pathlib import Path
 
 import click
 
 from fractile.cli.cluster_name import name_option
 from fractile.cluster.demos import DEMOS, Demo
+from fractile.cluster.layout import DEFAULT_NAME
 from fractile.cluster.local import LocalCluster
 from fractile.cluster.progress import Progress
 from fractile.cluster.stage import LocalStage, demo_spec
@@ -43,7 +45,7 @@ def command(name: str, only: tuple[str, ...], stop: bool) -> None:
     if stop:
         cluster.down(keep_logs=bool(failed))
     else:
-        click.echo(_how_to_go_on(cluster))
+        click.echo(how_to_go_on(name, cluster.kubeconfig))
     if failed:
         logs = cluster.place.kept_logs if stop else cluster.logs
         raise FractileError(f"{len(failed)} demonstrations failed: {', '.join(failed)}; logs are in {logs}")
@@ -81,11 +83,12 @@ def _clean_up(work: Workload) -> None:
         click.echo(f"   and its pods could not be removed: {e}")
 
 
-def _how_to_go_on(cluster: LocalCluster) -> str:
-    name = "" if cluster.name == "fractile" else f" --name {cluster.name}"
+def how_to_go_on(cluster: str, kubeconfig: Path) -> str:
+    """The last lines, which README.md shows too."""
+    name = "" if cluster == DEFAULT_NAME else f" --name {cluster}"
     return f"""
 The cluster runs on. Go on with (the program is .venv/bin/fractile in a clone):
    fractile inspect{name}                  cards, and the pods that share them
    fractile kubectl{name} apply -f examples/1-packed.yaml
-   export KUBECONFIG={cluster.kubeconfig}
-   fractile down{name}                     stop it; the ends of its logs are kept"""
+   export KUBECONFIG={kubeconfig}
+   fractile down{name}                     stop it; the last part of each log is kept"""

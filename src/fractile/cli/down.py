@@ -15,7 +15,7 @@ from fractile.cluster.progress import Progress
 @name_option
 @click.option("--delete-logs", is_flag=True, help="Remove its logs as well, also those of a cluster that is down.")
 def command(name: str, delete_logs: bool) -> None:
-    """Stop a local cluster and remove everything that it put on this machine but the ends of its logs.
+    """Stop a local cluster and remove everything that it put on this machine but the last part of each log.
 
     At most 1 MiB of each log and 64 MiB in all are kept, beside the folder of the clusters; the next time replaces
     them. Safe to repeat.

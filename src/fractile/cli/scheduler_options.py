@@ -74,7 +74,12 @@ _OPTIONS = [
         help="Only for pods with this schedulerName; others are scheduled as before.",
     ),
     click.option("--extender", metavar="URL", help="Of the control plane, such as https://HOST:8443/scheduler."),
-    click.option("--tls-ca", default="", metavar="FILE", help="Authority of the extender's certificate."),
+    click.option(
+        "--tls-ca",
+        default="",
+        metavar="FILE",
+        help="PEM file of the certificate authority (CA) that signed the extender's certificate.",
+    ),
     click.option(
         "--tls-cert", default="", metavar="FILE", help="Certificate that kube-scheduler shows to the extender."
     ),

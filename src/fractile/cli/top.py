@@ -26,7 +26,10 @@ _LONGEST = 16 * 2**20  # bytes of one; a node of 128 cards and 1,000 containers 
 _AT_ONCE = 64  # nodes asked at a time
 _TLS_NAME = "fractile-agent.fractile-system.svc"  # that the chart's certificates are made for
 _OVER_TLS = "; if it answers over TLS, give --ca or --insecure-tls"
-_CA = "The agents answer over TLS (--metrics-tls-cert); a PEM file of the authority that their certificates are of."
+_CA = (
+    "The agents answer over TLS (--metrics-tls-cert); a PEM file of the certificate authority (CA) that signed their "
+    "certificates."
+)
 
 
 class _Address(KubeStruct, frozen=True):
@@ -118,7 +121,7 @@ def _trust(ca: Path | None, name: str, *, insecure: bool) -> Trust:
     try:
         return Trust("https", ssl.create_default_context(cafile=str(ca)), name)
     except (OSError, ValueError) as e:
-        raise SetupError(f"{ca} holds no PEM certificate of an authority ({e})") from None
+        raise SetupError(f"{ca} holds no PEM certificate of a CA ({e})") from None
 
 
 async def ask(agents: Sequence[Agent], trust: Trust = PLAIN) -> ClusterUsage:

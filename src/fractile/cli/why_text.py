@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from fractile.cli.inspect_text import one_ask
 from fractile.cli.table import Column, plain
 from fractile.cli.why_time import span
@@ -133,11 +135,23 @@ def _events(events: Sequence[Told]) -> Iterator[str]:
         return
     yield ""
     columns = (Column("LAST", number=True), Column("TIMES", number=True), Column("REASON"), Column("FROM"))
-    rows = [[span(e.age), str(e.count), e.reason, e.source] for e in events]
+    told = _merged(events)
+    rows = [[span(e.age), str(e.count), e.reason, e.source] for e in told]
     head, *lines = plain((*columns, Column("MESSAGE")), [[*r, ""] for r in rows]).splitlines()
     yield head
-    for line, event in zip(lines, events, strict=True):
+    for line, event in zip(lines, told, strict=True):
         yield f"{line.removesuffix(_NONE)}{' '.join(event.message.split())}"
+
+
+def _merged(events: Sequence[Told]) -> list[Told]:
+    """One of those that say the same, with the newest age and all their times: of a pod that changed, or after some
+    minutes, kube-scheduler writes another Event with the same sentence."""
+    found: dict[tuple[str, ...], Told] = {}
+    for event in events:
+        key = (event.type, event.reason, event.source, event.message)
+        first = found.get(key)
+        found[key] = msgspec.structs.replace(first, count=first.count + event.count) if first else event
+    return list(found.values())
 
 
 def _names(nodes: Sequence[str]) -> str:

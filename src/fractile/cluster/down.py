@@ -14,7 +14,7 @@ from fractile.cluster.progress import Progress
 
 
 def down(place: Layout, progress: Progress, *, keep_logs: bool = False) -> bool:
-    """Remove the cluster; False when nothing of it was there. ``keep_logs``: but for the ends of its logs."""
+    """Remove the cluster; False when nothing of it was there. ``keep_logs``: but for the last part of each log."""
     if not _anything(place):
         return False
     with locked(place):
@@ -36,7 +36,7 @@ def down(place: Layout, progress: Progress, *, keep_logs: bool = False) -> bool:
             shortcuts.remove(place)
             if place.root.exists():
                 shutil.rmtree(place.root)
-            step.done(f"removed; the ends of its logs are in {kept}" if kept else "removed")
+            step.done(f"removed; the last part of each log is in {kept}" if kept else "removed")
         place.lock.unlink(missing_ok=True)
     if not any(place.root.parent.glob("*")):
         cgroups.remove_parent()

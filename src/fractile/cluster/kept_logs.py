@@ -18,7 +18,7 @@ _PODS = "log/pods/fractile-system_*/*/*.log"  # of a node: Fractile's own pods, 
 
 
 def keep(place: Layout) -> Path | None:
-    """Put the ends of the cluster's logs beside the clusters; where they are, None when there are none."""
+    """Put the last part of each log of the cluster beside the clusters; where they are, None when there are none."""
     logs = dict(_logs(place))
     if not logs:
         return None

@@ -93,7 +93,7 @@ class LocalCluster:
         return asyncio.run(flow)
 
     def down(self, *, keep_logs: bool = False) -> bool:
-        """Stop it and remove all of it, but for the ends of its logs if they are to be kept; False when nothing of it
+        """Stop it and remove all of it, with ``keep_logs`` but for the last part of each log; False when nothing of it
         was there."""
         return down_flow.down(self.place, self._progress, keep_logs=keep_logs)
 

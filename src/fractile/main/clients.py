@@ -30,7 +30,7 @@ OPEN_TO_ALL = (
     "anybody who reaches the port may bind waiting GPU pods to any node"
 )
 _CLOSED = (
-    "the extender answers only callers with a certificate: give --client-ca FILE (PEM, the authority that signed "
+    "the extender answers only callers with a certificate: give --client-ca FILE (PEM, the CA that signed "
     "kube-scheduler's), --client-name system:kube-scheduler, --tls-cert and --tls-key, and tell kube-scheduler of its "
     "certificate with `fractile install-scheduler` or `scheduler-config` (--tls-cert, --tls-key); docs/security.md, "
     '"The extender\'s door", has each step. --insecure-open-extender leaves it open to anybody who reaches the port'
@@ -51,7 +51,7 @@ class Clients(msgspec.Struct, frozen=True):
             try:
                 context.load_verify_locations(file)
             except (OSError, ValueError) as e:
-                raise SetupError(f"{file} holds no PEM certificate of an authority ({e})") from None
+                raise SetupError(f"{file} holds no PEM certificate of a CA ({e})") from None
 
     def refusal(self, caller: str | None) -> str:
         """Why who has that name in its certificate may not call; "" for who may. None: it has brought none."""

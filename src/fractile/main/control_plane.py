@@ -76,8 +76,8 @@ from fractile.wire.resource_class import ResourceClass
     "client_cas",
     type=click.Path(path_type=Path),
     multiple=True,
-    help="Authority that signs the certificates of callers of the extender (PEM); may be given again. Required, unless "
-    "--insecure-open-extender is given.",
+    help="PEM file of the certificate authority (CA) that signs the certificates of the extender's callers; may be "
+    "given again. Required, unless --insecure-open-extender is given.",
 )
 @click.option(
     "--client-name",

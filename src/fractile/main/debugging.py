@@ -121,7 +121,7 @@ def option(command: Command) -> Command:
         "--debug-token-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Who has the token in this file may see /debug/state, also while the API server is away.",
+        help="Whoever has the token in this file may see /debug/state, also while the API server is away.",
     )
     return added(command)
 

@@ -14,7 +14,10 @@ from fractile.main.signals import told_to_stop
 
 @click.command("replica-proxy")
 @click.option(
-    "--ca", type=click.Path(path_type=Path), required=True, help="Who signs the replicas' certificates (PEM)."
+    "--ca",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="PEM file of the certificate authority (CA) that signed the replicas' certificates.",
 )
 @click.option("--ports", required=True, metavar="PORT,...", help="Ports of the loopback address to serve.")
 @click.option(

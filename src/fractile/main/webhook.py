@@ -71,7 +71,7 @@ _OPTIONS = (
         "--webhook-ca",
         type=_PEM,
         metavar="PEM",
-        help="Who signed that; it is then written into the webhook configurations.",
+        help="The certificate authority (CA) that signed it, which is then written into the webhook configurations.",
     ),
     click.option(
         "--webhook-scheduler",
