@@ -100,7 +100,7 @@ def _notes(usage: ClusterUsage) -> Iterator[str]:
 def _outside(node: NodeUsage, one: Outside) -> str:
     index = next((str(c.index) for c in node.cards if c.uuid == one.card), one.card)
     pod = f"{one.namespace}/{one.pod} {one.container}".strip() if one.pod else "no pod"
-    process = f", pid {one.pid} ({one.command})" if one.pid else ""
+    process = f", {one.command or 'process'} (pid {one.pid} on the node)" if one.pid else ""
     held = "an unknown amount" if one.bytes is None else f"{_mib(one.bytes)} MiB"
     return f"{node.node}: outside the ledger: {held} of card {index}, {pod}{process}: {one.kind}"
 
