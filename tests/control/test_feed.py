@@ -230,9 +230,7 @@ def test_a_pod_whose_annotation_was_removed_keeps_its_card_and_is_told_that_it_i
     fed.feed.changed(GOOD)
     fed.feed.changed(bound(None))
     assert fed.free() == [FULL - 8138, FULL]
-    assert fed.warnings == [
-        "p PlacementIgnored: the pod's fractile.dev/placement is missing; Fractile writes it again"
-    ]
+    assert fed.warnings == ["p PlacementIgnored: the pod's fractile.dev/placement is missing; Fractile writes it again"]
     assert fed.to_repair == ["p"]
 
 

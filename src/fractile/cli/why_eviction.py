@@ -71,7 +71,11 @@ def notes(read: Read, now: datetime) -> Iterator[str]:
 
 def _advice(process: int, said: str) -> str:
     """What ends the grace time, and what to do for good."""
-    end = "end that process (its pid inside the container is another)" if process else "end what allocates around the library"
+    end = (
+        "end that process (its pid inside the container is another)"
+        if process
+        else "end what allocates around the library"
+    )
     return f"{said}. To keep the pod, {end} before then"
 
 
