@@ -19,7 +19,7 @@ from fractile.model.units import CardUUID, ContainerName, MemoryUnit, MiB, NodeN
 from fractile.region import directory
 from fractile.region.page import CardLimits, Limits
 from fractile.wire.objects import ObjectMeta, Pod
-from tests.agent.test_cgroup_tree import A, Machine
+from tests.agent.test_cgroup_tree import A, B, Machine
 from tests.agent.test_leases import leased
 from tests.fakes.apiserver import FakeApiServer
 from tests.region.writer import alive
@@ -37,15 +37,27 @@ LIMITS = Limits(
 
 
 @asynccontextmanager
-async def world(folder: Path) -> AsyncGenerator[tuple[Departed, NodePods, Path]]:
+async def world(
+    folder: Path, told: list[str] | None = None, more: Limits | None = None
+) -> AsyncGenerator[tuple[Departed, NodePods, Path]]:
+    """``told`` gets the messages of the events at the end; ``more`` is the page of a second grant."""
     journal = Journal(folder / "slices", new_token=str)
     journal.create("t", "r", frozenset({"a::0"}))
     journal.write_limits("t", LIMITS)
+    if more is not None:
+        journal.create("u", "r", frozenset({"a::1"}))
+        journal.write_limits("u", more)
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
         pods = NodePods(client, node=NodeName("n1"), unit=MemoryUnit.GiB)
         events = EventRecorder(client, "test")
         departed = Departed(Slices(journal), pods, events, cgroups=Machine(folder).tree(), clock=lambda: CLOCK[0])
         yield departed, pods, journal.path("t") / directory.REGION
+        if told is not None:
+            sending = asyncio.create_task(events.run())
+            await events.flush(5)
+            told += [e["message"] for e in server.all("/api/v1/events")]
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
 
 async def test_a_grant_of_a_pod_that_is_gone_and_of_which_nothing_lives_counts_no_more(tmp_path: Path) -> None:
@@ -89,6 +101,40 @@ async def test_a_container_that_runs_counts_although_it_holds_nothing_yet(tmp_pa
         assert len(await departed.look()) == 1
         (cgroup / "cgroup.procs").write_text("")
         assert await departed.look() == ()
+
+
+def container(folder: Path, container_id: str, pid: int, token: str) -> None:
+    """A container of the pod that runs, with a process that sees the directory of the token."""
+    cgroup = folder / "cgroup" / "kubepods" / f"pod{UID}" / container_id
+    cgroup.mkdir(parents=True)
+    made = folder / "proc" / str(pid)
+    made.mkdir()
+    (made / "stat").write_text(f"{pid} (sh) S " + " ".join(["0"] * 18 + ["77"] + ["0"] * 30))
+    (made / "mountinfo").write_text(f"1 2 8:1 /var/lib/fractile/slices/{token} /etc/fractile ro - ext4 x rw\n")
+    (cgroup / "cgroup.procs").write_text(f"{pid}\n")
+
+
+async def test_the_event_says_what_is_held_and_which_containers_to_stop(tmp_path: Path) -> None:
+    told: list[str] = []
+    second = msgspec.structs.replace(LIMITS, container=ContainerName("side"))
+    async with world(tmp_path, told, second) as (departed, _, _):
+        container(tmp_path, A, 10, "t")
+        container(tmp_path, B, 20, "u")
+        await departed.look()
+        await departed.look()
+    assert told == [
+        f"processes of pod ns/p (uid {UID}) still hold 600 MiB of card GPU-a, although the pod "
+        "is gone from the API server, as after a deletion by force; nobody else gets that until they have ended; to "
+        "free it now, stop their containers on node n1: crictl stop 0123456789abc fedcba9876543"
+    ]
+
+
+async def test_where_no_container_is_found_the_event_names_the_node(tmp_path: Path) -> None:
+    told: list[str] = []
+    async with world(tmp_path, told) as (departed, _, region):
+        with alive(region, 5):
+            await departed.look()
+    assert [message.rpartition("; ")[2] for message in told] == ["to free it now, end them on node n1"]
 
 
 async def test_what_has_ended_is_looked_at_no_more_after_a_while(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ async def test_what_is_on_the_card_when_its_time_to_end_is_over_is_ended() -> No
         assert await ended(process)
         ((_, pod, message),) = [told for told in w.told() if told[0] == KILLED]
         assert pod == "miner"
-        for part in (f"process {process.pid} (miner)", CARD, f"{TIME} s after the eviction", "SIGKILL"):
+        for part in (f"process miner (pid {process.pid} on the node)", CARD, f"{TIME} s after the eviction", "SIGKILL"):
             assert part in message
         assert (w.audit.evictions, w.audit.overdue.kills) == (1, {"killed": 1})
         assert len(deletions(w)) == 1

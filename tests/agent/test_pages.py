@@ -17,7 +17,7 @@ from fractile.agent.owners import Owners
 from fractile.agent.pages import Pages
 from fractile.agent.pods import NodePods
 from fractile.agent.procfs import ProcFs
-from fractile.agent.slices import Slices
+from fractile.agent.slices import Granted, Slices
 from fractile.agent.spared import Spared
 from fractile.agent.turns import Turns
 from fractile.agent.usage import Usage
@@ -26,6 +26,7 @@ from fractile.kube.credentials import Credentials
 from fractile.kube.events import EventRecorder
 from fractile.metrics.exposition import OPENMETRICS, TEXT
 from fractile.model.units import MemoryUnit
+from tests.agent.test_departed import LIMITS, UID
 from tests.agent.world import CARDS, NODE
 
 PLAIN = Request("/metrics", {})
@@ -48,6 +49,7 @@ async def usage(tmp_path: Path) -> AsyncGenerator[Usage]:
             audit=Audit(client, events, Owners(client, pods), spared, Ender(), policy="warn"),
             beyond=BeyondWriter(journal),
             turns=Turns(tmp_path / "arbiter.sock"),
+            departed=lambda: (Granted("t", tmp_path, 1.0, LIMITS),),
         )
 
 
@@ -76,6 +78,14 @@ async def test_the_two_formats_are_kept_apart(usage: Usage) -> None:
         assert (plain.content_type, openmetrics.content_type) == (TEXT, OPENMETRICS)
         assert not plain.body.endswith(b"# EOF\n")
         assert openmetrics.body.endswith(b"# EOF\n")
+
+
+async def test_what_a_deleted_pod_still_holds_is_in_the_picture(usage: Usage) -> None:
+    await usage.round()
+    (found,) = usage.present.departed
+    assert (found.namespace, found.pod, found.container, found.pod_uid) == ("ns", "p", "main", UID)
+    assert (found.card, found.limit_bytes, found.cores) == ("GPU-a", 300 * 2**20, 20)
+    assert usage.present.containers == ()
 
 
 async def test_a_look_that_hangs_is_shown_although_no_new_one_is_there(usage: Usage) -> None:

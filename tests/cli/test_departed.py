@@ -12,12 +12,16 @@ from fractile.kube import paths
 from fractile.main.cli import main
 from tests.cli.objects import MEMORY, card, container, placed, pod
 from tests.cli.why_cluster import machine, waiting
-from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.apiserver import FakeApiServer, Fault
 
 Run = Callable[..., Awaitable[str]]
 HELD, LIVING = 10_000, 1024
 OLD = {"namespace": "team-a", "pod": "old", "container": "main", "memory": f"{HELD}Mi", "cores": 20}
 ON = {"namespace": "default", "pod": "on", "container": "main", "memory": f"{LIVING}Mi"}
+TAKEN = (
+    "counted as taken: card 0 of n1: 10000 MiB by (deleted) team-a/old; it is free when the processes of that pod have "
+    "ended"
+)
 
 
 def status(bound: list[dict[str, Any]], **departed: Any) -> dict[str, Any]:
@@ -47,6 +51,19 @@ def run(server: FakeApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str
         return captured.out
 
     return run
+
+
+@pytest.fixture
+def refused(server: FakeApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
+
+    async def refused(*args: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            await asyncio.to_thread(main, [*args, "--kubeconfig", str(kubeconfig)])
+        assert end.value.code == 1
+        return capsys.readouterr().err
+
+    return refused
 
 
 async def test_inspect_counts_it_and_names_the_pod(server: FakeApiServer, run: Run) -> None:
@@ -84,7 +101,44 @@ async def test_why_promises_no_room_that_it_holds(server: FakeApiServer, run: Ru
     found = json.loads(await run("why", "large", "-n", "default", "-o", "json"))
 
     assert found["fits"] == []
+    assert found["notes"] == [TAKEN]
     assert "6276 MiB asked on one card, the most free on one is 5252 MiB" in found["verdict"]
+
+
+async def test_why_of_a_pod_that_runs_does_not_mention_it(server: FakeApiServer, run: Run) -> None:
+    fill(server, status([ON, OLD]))
+    notes = json.loads(await run("why", "on", "-n", "default", "-o", "json"))["notes"]
+    assert [note for note in notes if "counted as taken" in note] == []
+
+
+async def test_why_names_ten_of_many_containers_that_are_left_and_counts_the_others(
+    server: FakeApiServer, run: Run
+) -> None:
+    many = [OLD | {"pod": f"old-{i:02}", "memory": "10Mi", "cores": 1} for i in range(12)]
+    fill(server, status(many, memory="120Mi", cores=12, slices=12))
+    notes = json.loads(await run("why", "large", "-n", "default", "-o", "json"))["notes"]
+
+    assert [f"old-{i:02};" in note for i, note in enumerate(notes[:10])] == [True] * 10
+    assert notes[10:] == ["counted as taken: parts of cards by 2 more containers of deleted pods (fractile inspect)"]
+
+
+async def test_why_of_a_pod_that_is_gone_says_what_its_processes_hold(server: FakeApiServer, refused: Run) -> None:
+    side = OLD | {"container": "side", "memory": "100Mi", "cores": 0}
+    fill(server, status([ON, OLD, side], memory=f"{HELD + 100}Mi", slices=2))
+
+    assert (
+        "there is no pod 'old' in namespace team-a, but processes of a deleted one still hold 10100 MiB of card 0 of "
+        "n1; end them on n1, or wait until they have ended"
+    ) in await refused("why", "old", "-n", "team-a")
+    assert "there is no pod 'old' in namespace default; " in await refused("why", "old", "-n", "default")
+
+
+async def test_why_of_a_pod_that_is_gone_does_without_cards_that_may_not_be_read(
+    server: FakeApiServer, refused: Run
+) -> None:
+    fill(server, status([ON, OLD]))
+    server.inject(Fault(path="/extendedresources", status=403, times=9))
+    assert "there is no pod 'old' in namespace team-a; if a workload" in await refused("why", "old", "-n", "team-a")
 
 
 async def test_plan_places_nothing_in_its_room_and_says_so(server: FakeApiServer, run: Run) -> None:
@@ -92,7 +146,7 @@ async def test_plan_places_nothing_in_its_room_and_says_so(server: FakeApiServer
     found = json.loads(await run("plan", "-o", "json"))
 
     assert (found["running"], found["now"]["pods"], found["now"]["placed"]) == (1, 1, 0)
-    assert found["notes"] == ["counted as taken: card 0 of n1: 10000 MiB by (deleted) team-a/old"]
+    assert found["notes"] == [TAKEN]
     assert (found["consolidation"]["empty"], found["consolidation"]["tried"]) == (0, 0)
     assert [g["nodes"] for g in found["growth"]] == [1]  # a new node of that shape has nothing left behind
 

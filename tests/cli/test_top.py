@@ -70,9 +70,10 @@ async def test_a_pipe_gets_cards_containers_and_what_is_wrong(run: Run) -> None:
         "n1       0  ns         p    main        25%        30/30       1000/4096      2048        3       1.5          0.5",  # noqa: E501
         "n1       1  ns         p    main          -         -/20          ?/2048         -        -         -            -",  # noqa: E501
         "",
-        "n1: outside the ledger: 1 MiB of card 0, x/q, pid 7 (): no-slice",
-        "n1: outside the ledger: 1 MiB of card 0, x/q, pid 8 (): no-slice",
-        "n1: outside the ledger: an unknown amount of card 0, no pod, pid 9 (): not-a-pod",
+        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 7 on the node): no-slice",
+        "n1: outside the ledger: 1 MiB of card 0, x/q, process (pid 8 on the node): no-slice",
+        "n1: outside the ledger: an unknown amount of card 0, no pod, process (pid 9 on the node): not-a-pod",
+        "n1: 512 MiB of card 0 held by (deleted) ns/grace main, until its processes have ended",
     ]
 
 
@@ -169,7 +170,7 @@ def test_what_is_switched_off_or_broken_is_said() -> None:
 
 
 def test_a_node_without_cards_in_use_has_only_its_cards() -> None:
-    text = table(ClusterUsage(nodes=(msgspec.structs.replace(NODE, containers=(), outside=()),)))
+    text = table(ClusterUsage(nodes=(msgspec.structs.replace(NODE, containers=(), outside=(), departed=()),)))
     assert len(io.StringIO(text).readlines()) == 3
 
 

@@ -13,7 +13,10 @@ from tests.cli.objects import pod, uuid
 from tests.cli.why_cluster import fill, later, refused, submit, why
 from tests.fakes.apiserver import FakeApiServer, Fault
 
-USES = "process 12 (python) uses 512 MiB of card GPU-n1-0, which this pod was not given; request a GPU resource"
+USES = (
+    "process python (pid 12 on node n1) uses 512 MiB of card GPU-n1-0, which this pod was not given; "
+    "request a GPU resource"
+)
 
 
 @pytest.fixture
@@ -67,7 +70,7 @@ async def test_a_pod_without_a_request_is_told_by_whom_why_when_and_what_to_do(
 
     assert told.verdict == (
         f"runs on n1; the agent of n1 evicts it in 42 s at the earliest (--outside-ledger): {USES}. To keep the pod, "
-        "end that process before that"
+        "end that process (its pid inside the container is another) before then"
     )
     assert (told.asks, told.families, told.classes, told.holds) == ((), (), (), ())
 
@@ -92,7 +95,7 @@ async def test_the_first_of_several_findings_counts(filled: FakeApiServer, tmp_p
         found("another", evicted_in_seconds=1.0),
     )
     assert (
-        "evicts it in 3 s at the earliest (--outside-ledger): process 12 "
+        "evicts it in 3 s at the earliest (--outside-ledger): process python (pid 12 on node n1) "
         in (await of_intruder(filled, tmp_path)).verdict
     )
 
@@ -105,7 +108,7 @@ async def test_one_that_is_due_is_evicted_now(filled: FakeApiServer, tmp_path: P
 async def test_use_of_a_whole_container_is_ended_otherwise(filled: FakeApiServer, tmp_path: Path) -> None:
     says(filled, found(intruder(filled), kind="over-ledger", pid=0, accounted_bytes=1 << 20, evicted_in_seconds=9.0))
     assert (await of_intruder(filled, tmp_path)).verdict.endswith(
-        "To keep the pod, end what allocates around the library before that"
+        "To keep the pod, end what allocates around the library before then"
     )
 
 
@@ -121,12 +124,12 @@ async def test_a_pod_that_stays_is_a_note(filled: FakeApiServer, tmp_path: Path,
 async def test_an_agent_that_cannot_be_asked_has_said_it_in_its_event(filled: FakeApiServer) -> None:
     uid = intruder(filled)
     silent(filled)
-    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + announcement(60))
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid), "n1") + announcement(60))
     soon, due, past = [(await later(filled, "intruder", seconds=s)).verdict for s in (18, 70, 200)]
 
     assert soon == (
         "runs on n1; the agent of n1 announced 18 s ago that it evicts it (--outside-ledger), in 42 s at the earliest: "
-        f"{USES}. To keep the pod, end that process before that"
+        f"{USES}. To keep the pod, end that process (its pid inside the container is another) before then"
     )
     assert "announced 70 s ago that it evicts it (--outside-ledger), in 0 s at the earliest: " in due
     assert past == "runs on n1"
@@ -135,7 +138,7 @@ async def test_an_agent_that_cannot_be_asked_has_said_it_in_its_event(filled: Fa
 async def test_an_event_that_announces_nothing_is_no_eviction(filled: FakeApiServer) -> None:
     uid = intruder(filled)
     silent(filled)
-    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + staying("it is static"))
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid), "n1") + staying("it is static"))
 
     assert (await later(filled, "intruder", seconds=1)).verdict == "runs on n1"
 
@@ -143,7 +146,7 @@ async def test_an_event_that_announces_nothing_is_no_eviction(filled: FakeApiSer
 async def test_why_a_pod_stays_is_taken_from_the_event_where_the_agent_cannot_be_asked(filled: FakeApiServer) -> None:
     uid = intruder(filled)
     silent(filled)
-    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + staying("--outside-ledger is warn"))
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid), "n1") + staying("--outside-ledger is warn"))
 
     assert (await later(filled, "intruder", seconds=75)).notes[-1] == (
         f"outside the ledger, and the pod stays: --outside-ledger is warn, said the agent 1m15s ago: {USES}"
@@ -153,7 +156,7 @@ async def test_why_a_pod_stays_is_taken_from_the_event_where_the_agent_cannot_be
 async def test_an_event_about_what_the_agent_no_longer_sees_is_no_note(filled: FakeApiServer) -> None:
     uid = intruder(filled)
     says(filled)
-    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + staying("--outside-ledger is warn"))
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid), "n1") + staying("--outside-ledger is warn"))
 
     assert (await later(filled, "intruder", seconds=75)).notes == ()
 
@@ -161,7 +164,7 @@ async def test_an_event_about_what_the_agent_no_longer_sees_is_no_note(filled: F
 async def test_what_the_agent_says_now_counts_more_than_its_event(filled: FakeApiServer) -> None:
     uid = intruder(filled)
     says(filled)
-    event(filled, uid, "GPUOutsideLedger", sentence(found(uid)) + announcement(60))
+    event(filled, uid, "GPUOutsideLedger", sentence(found(uid), "n1") + announcement(60))
 
     assert (await later(filled, "intruder", seconds=18)).verdict == "runs on n1"
 

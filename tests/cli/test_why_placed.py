@@ -200,7 +200,10 @@ async def test_events_that_say_the_same_share_a_row_of_the_table(filled: FakeApi
 
 
 async def test_a_pod_that_does_not_exist_is_looked_for_elsewhere(filled: FakeApiServer, tmp_path: Path) -> None:
-    assert await refused(filled, tmp_path, "nobody") == "there is no pod 'nobody' in namespace default"
+    assert await refused(filled, tmp_path, "nobody") == (
+        "there is no pod 'nobody' in namespace default; if a workload should have made it, its events say why there is "
+        "none: kubectl get events -n default --field-selector reason=FailedCreate"
+    )
     assert await refused(filled, tmp_path, "on-n1", "-n", "team") == (
         "there is no pod 'on-n1' in namespace team; there is one in default (-n)"
     )

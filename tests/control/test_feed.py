@@ -158,8 +158,11 @@ def test_a_deleted_waiting_pod_waits_no_more(fed: Fed) -> None:
     assert fed.freed == []
 
 
+WITHOUT = (
+    "p PlacementIgnored: the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler "
+    "that does not ask Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
+)
 NOT_BELIEVED = [
-    pytest.param(bound(None), "it was bound without Fractile", id="none"),
     pytest.param(bound(""), "malformed", id="empty"),
     pytest.param(bound("{"), "malformed", id="malformed"),
     pytest.param(bound('{"version": 2, "node": "n1"}'), "has version 2", id="a later version"),
@@ -216,6 +219,21 @@ def test_a_placement_that_makes_no_sense_is_an_event_and_no_charge(fed: Fed, fou
     assert fed.to_repair == []
 
 
+def test_a_pod_that_was_bound_without_fractile_is_told_so_and_what_to_do(fed: Fed) -> None:
+    fed.feed.changed(bound(None))
+    assert (fed.ledger.entry(UID), fed.free()) == (None, [FULL, FULL])
+    assert fed.warnings == [WITHOUT]
+    assert fed.to_repair == []
+
+
+def test_a_pod_whose_annotation_was_removed_keeps_its_card_and_is_told_that_it_is_written_again(fed: Fed) -> None:
+    fed.feed.changed(GOOD)
+    fed.feed.changed(bound(None))
+    assert fed.free() == [FULL - 8138, FULL]
+    assert fed.warnings == ["p PlacementIgnored: the pod's fractile.dev/placement is missing; Fractile writes it again"]
+    assert fed.to_repair == ["p"]
+
+
 @pytest.mark.parametrize(("found", "reason"), [*NOT_BELIEVED, pytest.param(
     bound(placement.encode(on_card(1, 8138))), "was changed after the pod was bound", id="another card")])  # fmt: skip
 def test_an_annotation_changed_after_binding_changes_no_charge_and_is_repaired(
@@ -234,6 +252,7 @@ def test_an_annotation_changed_after_binding_changes_no_charge_and_is_repaired(
 def test_an_assumed_pod_bound_elsewhere_by_another_gives_its_cards_back(fed: Fed) -> None:
     assert fed.ledger.assume(UID, EIGHT) is None
     fed.feed.changed(bound(None, node="n2"))
+    assert fed.warnings == [WITHOUT]
     assert fed.ledger.entry(UID) is None
     assert fed.free() == [FULL, FULL]
     assert fed.freed == ["n1"]

@@ -12,7 +12,7 @@ from fractile.metrics.exposition import Family
 from fractile.metrics.gpu_manager import gpu_manager_usage
 from fractile.metrics.node import LIMIT, AgentFigures, page
 from fractile.wire import gpu_manager_usage as gpu_manager_wire
-from fractile.wire.node_usage import CardUsage, ContainerUsage, NodeUsage, Outside, SliceUsage
+from fractile.wire.node_usage import CardUsage, ContainerUsage, DepartedUsage, NodeUsage, Outside, SliceUsage
 from tests.metrics.parsers import parsed
 
 MIB = 2**20
@@ -82,6 +82,11 @@ NODE = NodeUsage(
     ),
     audited=True,
     arbiter=True,
+    departed=(
+        DepartedUsage(
+            card=A, limit_bytes=512 * MIB, cores=10, pod_uid="u3", namespace="ns", pod="grace", container="main"
+        ),
+    ),
 )
 WHO = {"node": "n1", "namespace": "ns", "pod": "p", "container": "main", "uid": "u1"}
 

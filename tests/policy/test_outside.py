@@ -8,7 +8,7 @@ from fractile.wire.node_usage import KINDS, Kind, Outside
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_sentence_with_card_and_amount(kind: Kind) -> None:
-    said = sentence(Outside(kind=kind, card="GPU-a", since=1.0, pid=7, command="miner", bytes=300 << 20))
+    said = sentence(Outside(kind=kind, card="GPU-a", since=1.0, pid=7, command="miner", bytes=300 << 20), "n3")
     assert "GPU-a" in said
     assert "300 MiB" in said
 
@@ -17,7 +17,20 @@ def test_every_kind_has_a_sentence_with_card_and_amount(kind: Kind) -> None:
     ("unseen", "says"), [("/etc/ld.so.preload", "since at /etc/ld.so.preload"), ("", "has not loaded")]
 )
 def test_who_goes_without_the_library_is_told_whether_it_does_not_see_or_not_load_it(unseen: str, says: str) -> None:
-    assert says in sentence(Outside(kind="no-library", card="GPU-a", since=1.0, pid=7, bytes=1, unseen=unseen))
+    assert says in sentence(Outside(kind="no-library", card="GPU-a", since=1.0, pid=7, bytes=1, unseen=unseen), "n3")
+
+
+@pytest.mark.parametrize(
+    ("command", "container", "says"),
+    [
+        ("ld", "main", "process ld in container main (pid 15343 on node n3) uses"),
+        ("ld", "", "process ld (pid 15343 on node n3) uses"),
+        ("", "", "process (pid 15343 on node n3) uses"),
+    ],
+)
+def test_the_pid_is_said_to_be_the_nodes(command: str, container: str, says: str) -> None:
+    found = Outside(kind="no-slice", card="GPU-a", since=1.0, pid=15343, command=command, container=container)
+    assert sentence(found, "n3").startswith(says)
 
 
 @pytest.mark.parametrize("grace", [0.0, 60.0, 86_400.0])

@@ -69,7 +69,8 @@ REPORT = inspect.Inspection(
             name="by-hand",
             uid="f2a1c0de-1111-4222-8333-444455556666",
             node="fractile-0",
-            reason="it was bound without Fractile; delete it and let kube-scheduler bind it",
+            reason="the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that "
+            "does not ask Fractile), so it gets no card; delete it, and create it again without spec.nodeName",
         ),
     ),
 )

@@ -266,7 +266,7 @@ class Audit:
         )
         if case.owner is not None:
             threat = await self._threat(case, case.owner)
-            self._events.emit(_reference(case.owner), REASON, sentence(_outside(case)) + threat)
+            self._events.emit(_reference(case.owner), REASON, sentence(_outside(case), self._owners.node) + threat)
             if (streak := self._streaks.of(finding)) is not None:
                 streak.told, streak.owner, streak.finding = True, case.owner, finding
                 streak.stays, streak.evictable = case.stays, case.evictable
@@ -337,7 +337,7 @@ class Audit:
         self._next_eviction = self._clock() + _BETWEEN
         self.evictions += 1
         log.warning("evicted pod=%s/%s kind=%s", owner.namespace, owner.pod, case.finding.kind)
-        self._events.emit(_reference(owner), EVICTED, of_eviction(_outside(case)))
+        self._events.emit(_reference(owner), EVICTED, of_eviction(_outside(case), self._owners.node))
 
     def _evicted(self, owner: Owner) -> bool:
         """Because of another process, which may have ended since."""

@@ -57,6 +57,11 @@ class CgroupTree:
             waiting.extend(_children(one))
         return tuple(sorted(found)[:_PIDS])
 
+    def container_id(self, pod_uid: str, *, token: str) -> str:
+        """The id of the container that sees the token directory; "" when it is not found."""
+        found = self.find(pod_uid, token=token)
+        return _container(found) if found is not None else ""
+
     def _containers(self, pod_uid: str) -> Iterator[tuple[Path, Place]]:
         """The cgroups of the pod's containers, and of those whose path does not say which pod it is."""
         for hierarchy in self._hierarchies():
@@ -73,6 +78,11 @@ class CgroupTree:
     def _shows(self, pids: Sequence[int] | None, token: str) -> bool:
         some = (pids or ())[:_ASKED]
         return any(process.token == token for process in self._processes.look(some).values())
+
+
+def _container(cgroup: Path) -> str:
+    found = places(f"0::{cgroup}\n")
+    return found[-1].container_id if found else ""
 
 
 def _walk(hierarchy: Path) -> Iterator[Path]:

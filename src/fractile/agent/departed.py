@@ -21,13 +21,15 @@ from fractile.agent.slices import Granted, Slices
 from fractile.kube.events import EventRecorder, ObjectRef
 from fractile.kube.pacing import Clock, Sleep
 from fractile.model.placement import Charge
-from fractile.model.units import MiB, PodUID
+from fractile.model.units import CardUUID, MiB, NodeName, PodUID
 from fractile.region import directory, shared
 
 REASON = "GPUHeldByDeletedPod"
 
 _ROUND = 1.0  # seconds
 _ENDED = 10.0  # after so long without any sign of life nothing comes any more
+_NAMED = 8  # containers in the event's message
+_SHORT = 13  # digits of a container's id
 _MIB = 2**20
 
 log = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ class Departed:
             found = tuple(await asyncio.to_thread(self._alive, unknown)) if unknown else ()
             if found != self.present:
                 self.present = found
-            self._tell(found)
+            await self._tell(found)
             return found
 
     def tokens(self) -> frozenset[str]:
@@ -106,21 +108,45 @@ class Departed:
             or self._cgroups.find(granted.limits.pod_uid, token=granted.token) is not None
         )
 
-    def _tell(self, found: Sequence[Granted]) -> None:
-        by_uid = {PodUID(g.limits.pod_uid): g for g in found}
+    def _containers(self, granted: Sequence[Granted]) -> list[str]:
+        """Their ids, as short as the tools of container runtimes print them, of those that are found."""
+        found = (self._cgroups.container_id(g.limits.pod_uid, token=g.token) for g in granted[:_NAMED])
+        return [container[:_SHORT] for container in dict.fromkeys(found) if container]
+
+    async def _tell(self, found: Sequence[Granted]) -> None:
+        by_uid: dict[PodUID, list[Granted]] = {}
+        for one in found:
+            by_uid.setdefault(PodUID(one.limits.pod_uid), []).append(one)
         for uid in by_uid.keys() - self._told:
-            limits = by_uid[uid].limits
-            cards = ", ".join(f"{c.memory // _MIB} MiB of card {c.uuid}" for c in limits.cards)
+            own = by_uid[uid]
+            limits = own[0].limits
+            cards = _amounts(own)
+            containers = await asyncio.to_thread(self._containers, own)
             log.warning("held by a deleted pod pod=%s/%s uid=%s cards=%r", limits.namespace, limits.pod, uid, cards)
             self._events.emit(
                 ObjectRef("Node", "", self._pods.node, ""),
                 REASON,
                 f"processes of pod {limits.namespace}/{limits.pod} (uid {uid}) still hold {cards}, although the pod is "
-                "gone from the API server, as after a deletion by force; nobody else gets that until they have ended",
+                "gone from the API server, as after a deletion by force; nobody else gets that until they have ended; "
+                "to free it now, " + _ending(self._pods.node, containers),
             )
         for uid in self._told - by_uid.keys():
             log.info("no longer held by a deleted pod uid=%s", uid)
         self._told = frozenset(by_uid)
+
+
+def _amounts(granted: Iterable[Granted]) -> str:
+    found: dict[CardUUID, int] = {}
+    for card in (card for one in granted for card in one.limits.cards):
+        found[card.uuid] = found.get(card.uuid, 0) + card.memory
+    return ", ".join(f"{memory // _MIB} MiB of card {uuid}" for uuid, memory in found.items())
+
+
+def _ending(node: NodeName, containers: Sequence[str]) -> str:
+    """How to end them. By ids of containers: a pid may be another process's by the time that somebody reads this."""
+    if not containers:
+        return f"end them on node {node}"
+    return f"stop their containers on node {node}: crictl stop {' '.join(containers)}"
 
 
 def charges(granted: Iterable[Granted]) -> list[Charge]:

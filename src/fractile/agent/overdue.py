@@ -105,7 +105,10 @@ class Overdue:
         if outcome in known.told:
             return
         known.told.add(outcome)
-        what = f"process {process.pid} ({process.command}) still used card {card} {self._patience:.0f} s after the"
+        what = (
+            f"process {process.command} (pid {process.pid} on the node) still used card {card} {self._patience:.0f} s "
+            "after the"
+        )
         about = ObjectRef("Pod", owner.namespace, owner.pod, owner.uid)
         if outcome == ENDED:
             self._events.emit(

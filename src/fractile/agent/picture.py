@@ -11,8 +11,8 @@ from fractile.model.request import Role
 from fractile.model.units import NodeName
 from fractile.nvml.meter import CardReading
 from fractile.region.counters import Counters
-from fractile.region.page import FLAG_OFF, CardLimits
-from fractile.wire.node_usage import CardUsage, ContainerUsage, NodeUsage, Outside, SliceUsage
+from fractile.region.page import FLAG_OFF, CardLimits, Limits
+from fractile.wire.node_usage import CardUsage, ContainerUsage, DepartedUsage, NodeUsage, Outside, SliceUsage
 
 _MIB = 2**20
 _NS = 1e9
@@ -28,8 +28,10 @@ def picture(
     tally: Tally,
     outside: tuple[Outside, ...],
     arbiter: bool,
+    departed: Sequence[Granted] = (),
 ) -> NodeUsage:
-    """``granted``: the containers that may run; an init container only while its processes live."""
+    """``granted``: the containers that may run; an init container only while its processes live. ``departed``: those
+    whose pods are gone, and whose processes are not."""
     shown = [g for g in granted if g.role is not Role.INIT or _lives(look, g)]
     readings = {r.uuid: r for r in look.readings or ()}
     return NodeUsage(
@@ -40,6 +42,19 @@ def picture(
         outside=outside,
         audited=look.readings is not None and all(r.processes is not None for r in look.readings),
         arbiter=arbiter,
+        departed=tuple(_departed(g.limits, card) for g in departed for card in g.limits.cards),
+    )
+
+
+def _departed(limits: Limits, card: CardLimits) -> DepartedUsage:
+    return DepartedUsage(
+        card=card.uuid,
+        limit_bytes=card.memory,
+        cores=card.cores,
+        pod_uid=limits.pod_uid,
+        namespace=limits.namespace,
+        pod=limits.pod,
+        container=limits.container,
     )
 
 

@@ -26,7 +26,7 @@ from fractile.agent.leases import Leases
 from fractile.agent.look import Eye, Look
 from fractile.agent.picture import picture
 from fractile.agent.pods import NodePods
-from fractile.agent.slices import running
+from fractile.agent.slices import Granted, running
 from fractile.agent.tally import Tally
 from fractile.agent.turns import Turns
 from fractile.kube.pacing import Clock, Sleep
@@ -59,6 +59,7 @@ class Usage:
         turns: Turns,
         leases: Leases | None = None,
         driven: Callable[[Iterable[str]], None] | None = None,
+        departed: Callable[[], tuple[Granted, ...]] = tuple,
         clock: Clock = time.monotonic,
         now: Clock = time.time,
         sleep: Sleep = asyncio.sleep,
@@ -70,6 +71,7 @@ class Usage:
         self._beyond = beyond
         self._leases = leases
         self._driven = driven
+        self._departed = departed
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -99,6 +101,7 @@ class Usage:
                 tally=self._tally,
                 outside=self.audit.outside,
                 arbiter=arbiter,
+                departed=self._departed(),
             )
         return self._picture
 

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 from fractile.cli.table import Column, plain
 from fractile.model.words import printable
-from fractile.wire.node_usage import CardUsage, ClusterUsage, ContainerUsage, NodeUsage, Outside, SliceUsage
+from fractile.wire.departed import label
+from fractile.wire.node_usage import (
+    CardUsage,
+    ClusterUsage,
+    ContainerUsage,
+    DepartedUsage,
+    NodeUsage,
+    Outside,
+    SliceUsage,
+)
 
 _MIB = 2**20
 _CARDS = (
@@ -85,6 +94,7 @@ def _slice(node: NodeUsage, container: ContainerUsage, card: SliceUsage) -> tupl
 def _notes(usage: ClusterUsage) -> Iterator[str]:
     for node in usage.nodes:
         yield from (_outside(node, one) for one in node.outside)
+        yield from (_departed(node, one) for one in node.departed)
         for container in node.containers:
             who = f"{node.node}: {container.namespace}/{container.pod} {container.container}"
             if container.problem:
@@ -98,11 +108,22 @@ def _notes(usage: ClusterUsage) -> Iterator[str]:
 
 
 def _outside(node: NodeUsage, one: Outside) -> str:
-    index = next((str(c.index) for c in node.cards if c.uuid == one.card), one.card)
+    index = _index(node, one.card)
     pod = f"{one.namespace}/{one.pod} {one.container}".strip() if one.pod else "no pod"
-    process = f", pid {one.pid} ({one.command})" if one.pid else ""
+    process = f", {one.command or 'process'} (pid {one.pid} on the node)" if one.pid else ""
     held = "an unknown amount" if one.bytes is None else f"{_mib(one.bytes)} MiB"
     return f"{node.node}: outside the ledger: {held} of card {index}, {pod}{process}: {one.kind}"
+
+
+def _departed(node: NodeUsage, one: DepartedUsage) -> str:
+    """No container of the tables: its pod is gone, and what it was promised is given to nobody else."""
+    who = f"{label(one.namespace, one.pod)} {one.container}"
+    held = f"{_mib(one.limit_bytes)} MiB of card {_index(node, one.card)}"
+    return f"{node.node}: {held} held by {who}, until its processes have ended"
+
+
+def _index(node: NodeUsage, card: str) -> str:
+    return next((str(c.index) for c in node.cards if c.uuid == card), card)
 
 
 def _percent(value: float | None) -> str:

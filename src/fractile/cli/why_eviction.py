@@ -29,7 +29,7 @@ def announcement(read: Read, now: datetime) -> str:
         first = min(threatened, key=lambda o: o.evicted_in_seconds or 0.0)
         seconds = first.evicted_in_seconds or 0.0
         when = f"in {seconds:.0f} s at the earliest" if seconds else "now"
-        return f"; the agent of {node} evicts it {when} (--outside-ledger): {_advice(first.pid, sentence(first))}"
+        return f"; the agent of {node} evicts it {when} (--outside-ledger): {_advice(first.pid, sentence(first, node))}"
     if read.usage is not None:
         return ""
     told = _last(read.events, REASON)
@@ -66,13 +66,17 @@ def notes(read: Read, now: datetime) -> Iterator[str]:
     for one in _found(read):
         if one.evicted_in_seconds is None:
             why = f": it {one.spared}" if one.spared else ""
-            yield f"outside the ledger, and the pod stays{why}: {sentence(one)}"
+            yield f"outside the ledger, and the pod stays{why}: {sentence(one, read.pod.spec.node_name)}"
 
 
 def _advice(process: int, said: str) -> str:
     """What ends the grace time, and what to do for good."""
-    end = "end that process" if process else "end what allocates around the library"
-    return f"{said}. To keep the pod, {end} before that"
+    end = (
+        "end that process (its pid inside the container is another)"
+        if process
+        else "end what allocates around the library"
+    )
+    return f"{said}. To keep the pod, {end} before then"
 
 
 def _found(read: Read) -> list[Outside]:

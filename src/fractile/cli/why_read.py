@@ -10,11 +10,12 @@ from typing import TypeVar
 
 import msgspec
 
-from fractile.cli import plan_input, reading
+from fractile.cli import plan_input, reading, why_departed
 from fractile.errors import ApiError, FractileError, SetupError, Unreachable
 from fractile.kube import paths
 from fractile.kube.client import KubeClient
 from fractile.sim.snapshot_build import Objects
+from fractile.wire.extended_resource import ExtendedResource
 from fractile.wire.node_usage import DEFAULT_PORT, VERSION, NodeUsage
 from fractile.wire.objects import ConfigMap, Lease, ResourceQuota
 from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT
@@ -83,7 +84,25 @@ async def _pod(client: KubeClient, namespace: str, name: str) -> ObservedPod:
     except ApiError as e:
         if e.code != 404:
             raise SetupError(f"pod {namespace}/{name} cannot be read: {e.message}") from None
-    raise SetupError(f"there is no pod {name!r} in namespace {namespace}{await _elsewhere(client, name)}")
+    hint = await _left_behind(client, namespace, name) or await _elsewhere(client, name) or _never_made(namespace)
+    raise SetupError(f"there is no pod {name!r} in namespace {namespace}{hint}")
+
+
+async def _left_behind(client: KubeClient, namespace: str, name: str) -> str:
+    """What processes of a deleted pod of that name hold."""
+    try:
+        cards, _ = await client.list(paths.extended_resources(), ExtendedResource)
+    except FractileError:
+        return ""
+    return why_departed.still_held(cards, namespace, name)
+
+
+def _never_made(namespace: str) -> str:
+    """Where it is said why the API server has refused the pods of a workload."""
+    return (
+        "; if a workload should have made it, its events say why there is none: "
+        f"kubectl get events -n {namespace} --field-selector reason=FailedCreate"
+    )
 
 
 async def _elsewhere(client: KubeClient, name: str) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from fractile.cli import why_eviction, why_nodes
+from fractile.cli import why_departed, why_eviction, why_nodes
 from fractile.cli.why_cluster import Cluster, quotas_in_force
 from fractile.cli.why_holds import containers, holdings
 from fractile.cli.why_leader import left_lease
@@ -72,6 +72,7 @@ def report(read: Read, now: datetime, *, source: str) -> Why:
         notes=(
             *notes,
             *answer.notes,
+            *(why_departed.notes(r for _, r in read.objects.cards) if state == "pending" else ()),
             *_doubts(read, cluster),
             *why_eviction.notes(read, now),
             *_lease(read, answer, now),

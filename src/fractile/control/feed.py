@@ -43,6 +43,10 @@ Named = Callable[[PodUID], Pod | None]  # a bound pod with its name at least
 
 
 _DEPARTED = 20_000  # more than any API server deletes in the time of a call
+_UNPLACED = (
+    "the pod has no placement: it was bound without Fractile (by spec.nodeName, or by a scheduler that does not ask "
+    "Fractile), so it gets no card; delete it, and create it again without spec.nodeName"
+)
 _MOST_GPUS = 128  # of one node: the ledger has as many rows for every node as for the one with most
 
 
@@ -327,7 +331,7 @@ class PodFeed:
         """The placement that the pod's annotation claims, or what is wrong with it."""
         text = (pod.metadata.annotations or {}).get(placement.ANNOTATION)
         if text is None:
-            return "it was bound without Fractile; delete it and let kube-scheduler bind it"
+            return _UNPLACED
         try:
             claimed = placement.decode(text)
         except WireError as e:
@@ -339,8 +343,9 @@ class PodFeed:
 
     def _doubt(self, pod: Pod, uid: PodUID, reason: str) -> None:
         log.warning("placement not believed pod=%s/%s reason=%s", pod.metadata.namespace, pod.metadata.name, reason)
-        self._warn(pod, "PlacementIgnored", f"Fractile does not believe this pod's {placement.ANNOTATION}: {reason}")
         entry = self._ledger.entry(uid)
+        held = entry is not None and entry.placement.node == pod.spec.node_name
+        self._warn(pod, "PlacementIgnored", _told(reason, held=held))
         if entry is None:
             return
         if entry.placement.node == pod.spec.node_name:
@@ -349,6 +354,13 @@ class PodFeed:
         else:  # somebody else bound it, so the Binding that was assumed here can no longer succeed
             self._ledger.forget(uid)
             self.given_back(entry)
+
+
+def _told(reason: str, *, held: bool) -> str:
+    """The event's message. ``held``: the ledger knows what the pod was given, so its annotation is repaired."""
+    if reason != _UNPLACED:
+        return f"Fractile does not believe this pod's {placement.ANNOTATION}: {reason}"
+    return f"the pod's {placement.ANNOTATION} is missing; Fractile writes it again" if held else reason
 
 
 def _rank(pod: Pod) -> Rank:

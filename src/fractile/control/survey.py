@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from fractile.control.doubled import same_index
 from fractile.control.feed import PodFeed
 from fractile.control.waiting import WaitingPod, WaitingPods
 from fractile.dialects import aliyun, table
@@ -44,6 +45,7 @@ def survey(objects: Objects) -> inspect.Inspection:
     feed = _feed(ledger=ledger, waiting=waiting, unit=unit, dialects=served(objects.cards), problems=problems)
     for pod in objects.pods:
         feed.changed(pod)
+    problems += same_index(cards, objects.cards)
     problems += _unenforced(objects.pods)
     problems += _lost_cards(ledger, {card.uuid for _, card in cards}, objects.pods)
     # Other devices are in `fractile devices`; here they only keep the books of pods that hold both.

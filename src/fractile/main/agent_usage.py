@@ -155,6 +155,7 @@ def usage_loops(
         turns=Turns(state / ARBITER_SOCKET),
         leases=Leases(pods, events),
         driven=departed.driven if departed is not None else None,
+        departed=(lambda: departed.present) if departed is not None else tuple,
     )
     loops: list[Coroutine[object, object, None]] = [usage.run(), audit.run()]
     if options.address is not None:

@@ -13,10 +13,10 @@ _ANNOUNCED = re.compile(r"; the pod is evicted(?: if that lasts for (\d+) s)?$")
 _STAYS = "; the pod stays: "
 
 
-def sentence(outside: Outside) -> str:
-    """What was seen, and what to do."""
+def sentence(outside: Outside, node: str) -> str:
+    """What was seen on ``node``, and what to do."""
     held = f"{-(-(outside.bytes or 0) // _MIB)} MiB" if outside.bytes is not None else "an unknown amount"
-    process = f"process {outside.pid} ({outside.command})" if outside.pid else "its processes"
+    process = _process(outside, node)
     match outside.kind:
         case "no-slice":
             return f"{process} uses {held} of card {outside.card}, which this pod was not given; request a GPU resource"
@@ -70,14 +70,23 @@ def stays(message: str) -> tuple[str, str] | None:
     return (what, why) if said else None
 
 
-def evicted(outside: Outside) -> str:
+def evicted(outside: Outside, node: str) -> str:
     """The message of the event when it has happened."""
-    return _EVICTED + sentence(outside)
+    return _EVICTED + sentence(outside, node)
 
 
 def what_evicted(message: str) -> str:
     """What such a message says was seen."""
     return message.removeprefix(_EVICTED)
+
+
+def _process(outside: Outside, node: str) -> str:
+    """By its command first: inside its container it has another pid."""
+    if not outside.pid:
+        return "its processes"
+    command = f" {outside.command}" if outside.command else ""
+    where = f" in container {outside.container}" if outside.container else ""
+    return f"process{command}{where} (pid {outside.pid} on node {node})"
 
 
 def _mib(size: int | None) -> str:

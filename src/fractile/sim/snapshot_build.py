@@ -24,7 +24,7 @@ from fractile.sim.snapshot import OF_A_DAEMON_SET, POD_SLOTS, STATIC, Budget, De
 from fractile.sim.snapshot_budget import budget_of
 from fractile.sim.snapshot_demand import Reading, demand_of, mebibytes, milli
 from fractile.wire import placement, resource_class
-from fractile.wire.departed import Departed, departed, label
+from fractile.wire.departed import Departed, departed, taken
 from fractile.wire.extended_resource import ExtendedResource, to_card
 from fractile.wire.manifests import DisruptionBudget, PlannedNode, PlannedPod
 from fractile.wire.quantity import whole_number
@@ -144,8 +144,7 @@ def _left_behind(machines: Iterable[Machine], gone: _Gone) -> Iterable[str]:
     for machine in machines:
         for card in machine.cards:
             for held in gone.get(card.uuid, ()):
-                who = label(held.namespace, held.pod)
-                yield f"counted as taken: card {card.index} of {machine.name}: {held.memory} MiB by {who}"
+                yield taken(card.index, machine.name, held)
 
 
 def _machine(node: PlannedNode, cards: list[Card]) -> Machine:

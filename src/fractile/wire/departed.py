@@ -41,6 +41,15 @@ def label(namespace: str, pod: str) -> str:
     return f"(deleted) {namespace}/{pod}" if pod else "(deleted)"
 
 
+def taken(index: int, node: str, held: Departed) -> str:
+    """The note that says why a part of a card, which no pod holds, is not free."""
+    who = label(held.namespace, held.pod)
+    return (
+        f"counted as taken: card {index} of {node}: {held.memory} MiB by {who}; it is free when the processes of that "
+        "pod have ended"
+    )
+
+
 def _named(bound: Sequence[BoundTo], charge: Charge) -> tuple[Departed, ...]:
     """The last ones of the list, which is how agents write it; none when they do not add up to the charge."""
     if not charge.slices <= len(bound) < _NAMED:

@@ -94,6 +94,18 @@ class Outside(_Part, frozen=True, kw_only=True):
     spared: str = ""
 
 
+class DepartedUsage(_Part, frozen=True, kw_only=True):
+    """What a container whose pod is gone was given of one card, as long as processes of it live."""
+
+    card: str
+    limit_bytes: int
+    cores: int
+    pod_uid: str = ""
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+
+
 class NodeUsage(_Part, frozen=True, kw_only=True):
     """All of one node at one time, in seconds since 1970. ``audited``: the driver's processes were looked at."""
 
@@ -104,6 +116,7 @@ class NodeUsage(_Part, frozen=True, kw_only=True):
     outside: tuple[Outside, ...] = ()
     audited: bool = False
     arbiter: bool = False
+    departed: tuple[DepartedUsage, ...] = ()
     version: int = VERSION
 
 

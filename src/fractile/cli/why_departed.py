@@ -1,0 +1,44 @@
+"""What processes of deleted pods still hold of cards, for ``fractile why``. Pure.
+
+Of a pod that waits it says why a card that no pod holds has no room; of a name that no pod has any more, what is left.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from fractile.errors import WireError
+from fractile.wire.departed import Departed, departed, taken
+from fractile.wire.extended_resource import ExtendedResource
+
+_TOLD = 10  # notes
+
+
+def notes(cards: Iterable[ExtendedResource]) -> Iterator[str]:
+    """One for each container that is left behind, up to a number."""
+    told = (taken(card.spec.index, card.spec.node_name, held) for card, held in _left(cards))
+    yield from islice(told, _TOLD)
+    more = sum(1 for _ in told)
+    if more:
+        yield f"counted as taken: parts of cards by {more} more containers of deleted pods (fractile inspect)"
+
+
+def still_held(cards: Iterable[ExtendedResource], namespace: str, pod: str) -> str:
+    """The end of the sentence that there is no such pod; "" where none of that name left anything behind."""
+    parts: dict[tuple[str, int], int] = {}
+    for card, held in _left(cards):
+        if (held.namespace, held.pod) == (namespace, pod):
+            key = card.spec.node_name, card.spec.index
+            parts[key] = parts.get(key, 0) + held.memory
+    if not parts:
+        return ""
+    told = ", ".join(f"{memory} MiB of card {index} of {node}" for (node, index), memory in sorted(parts.items()))
+    nodes = ", ".join(sorted({node for node, _ in parts}))
+    return f", but processes of a deleted one still hold {told}; end them on {nodes}, or wait until they have ended"
+
+
+def _left(cards: Iterable[ExtendedResource]) -> Iterator[tuple[ExtendedResource, Departed]]:
+    for card in sorted(cards, key=lambda c: (c.spec.node_name, c.spec.index, c.spec.device_id)):
+        try:
+            yield from ((card, held) for held in departed(card))
+        except WireError:
+            continue  # ``fractile inspect`` names those
