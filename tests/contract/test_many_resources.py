@@ -16,7 +16,7 @@ import pytest
 from tests.contract import real_apiserver
 from tests.contract.kubectl import Kubectl
 from tests.contract.test_container_policy import MOUNTS, create, mount, pod
-from tests.contract.test_workload_policy import workload
+from tests.contract.test_workload_policy import WARNS, told, workload
 
 TEAM = "many-resources"
 FEW, MANY = 4_000, 16_000
@@ -74,5 +74,11 @@ def test_a_pod_that_names_more_than_256_resources_is_judged_like_one_that_asks_f
     kubectl: Kubectl, team: str
 ) -> None:
     assert create(kubectl, naming(300)) == ""
-    assert MOUNTS in create(kubectl, naming(257, mount("/etc/fractile")))
+    said = create(kubectl, naming(257, mount("/etc/fractile")))
+    assert MOUNTS in said
+    assert "container main has a mount, device or terminationMessagePath at /etc/fractile; " in said
+    assert "A pod with a container that names more than 256 resources is treated as one with GPUs" in said
+    assert WARNS + said.partition(" denied request: ")[2].strip() in told(
+        kubectl, workload(naming(257, mount("/etc/fractile")), namespace=team)
+    )
     assert create(kubectl, naming(256, mount("/etc/fractile"))) == ""
