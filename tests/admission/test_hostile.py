@@ -74,7 +74,9 @@ def test_a_container_of_70_classes_is_refused_with_a_sentence() -> None:
     pod = SHAPES["one container, classes"](200 + 65 * 30)
     found = answered(webhook().mutate(review(pod)))
     assert found["allowed"] is False
-    assert found["status"]["message"] == "container c names 70 resources; beside GPUs it may name 64 in all"
+    assert found["status"]["message"] == (
+        "container c names 70 resources; a container that asks for GPUs may name at most 64, those of the GPUs included"
+    )
 
 
 def test_what_a_stranger_writes_is_printable_where_it_is_repeated(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from fractile.admission.capacity import Capacity, Cluster
 from fractile.admission.validate import Privileged, Verdict, judge
 from fractile.ledger.classes import ClassIndex, resolve
 from fractile.model.units import MemoryUnit
-from fractile.wire.admission import GuardedContainer, GuardedPod, GuardedSpec, SecurityContext
+from fractile.wire.admission import LONGEST_WARNING, EnvVar, GuardedContainer, GuardedPod, GuardedSpec, SecurityContext
 from fractile.wire.objects import Pod
 from tests.admission.world import HCA, K80, NIC, P4, PAIR, PART, ledger
 from tests.builders import container, pod
@@ -18,6 +18,13 @@ from tests.builders import container, pod
 NOBODY = GuardedPod()
 MAIN = GuardedPod(GuardedSpec([GuardedContainer("main", SecurityContext(True))]))
 GPU, DEVICE = "fractile.dev/gpu", "fractile.dev/device"
+
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
+
+
+def blind(value: str, name: str = "main", variable: str = VISIBLE) -> GuardedPod:
+    """With a container that sets the variable."""
+    return GuardedPod(GuardedSpec([GuardedContainer(name, None, [EnvVar(variable, value)])]))
 
 
 @pytest.fixture
@@ -184,6 +191,32 @@ def test_only_containers_with_gpus_may_not_be_privileged(cluster: Cluster) -> No
     assert verdict(other, cluster, MAIN) == Verdict()
     hca = by({"class.fractile.dev/mellanox.hca": 1, DEVICE: 1})
     assert verdict(hca, cluster, MAIN).refusal == "", "devices that are no GPUs have no limits"
+
+
+@pytest.mark.parametrize("value", ["none", "void"])
+def test_a_container_that_asks_for_gpus_and_says_that_it_wants_none_is_warned_of(cluster: Cluster, value: str) -> None:
+    """What a specification says wins over what the agent says."""
+    said = blind(value)
+    refusal, (warning,) = astuple(verdict(by({"aliyun.com/gpu-mem": 1}), cluster, said))
+    assert (refusal, warning) == (
+        "",
+        f"container main asks for GPUs and sets NVIDIA_VISIBLE_DEVICES to {value}, so it will see no GPU; remove the "
+        "variable: Fractile sets it to the GPUs that the container gets",
+    )
+    long = pod("p", container("c" * 63, memory=1))
+    (warning,) = verdict(long, cluster, blind(value, "c" * 63)).warnings
+    assert len(warning) <= LONGEST_WARNING, "the API server would cut it"
+    later = verdict(by({"class.fractile.dev/later": 1, GPU: 1}), cluster, said)
+    assert [w.rpartition(" ")[2] for w in later.warnings] == ["waits", "gets"], "both are said"
+
+
+def test_only_what_counts_of_that_variable_is_warned_of(cluster: Cluster) -> None:
+    given = by({"aliyun.com/gpu-mem": 1})
+    assert verdict(given, cluster, blind("none", "other")) == Verdict(), "a container without GPUs"
+    assert verdict(given, cluster, blind("none", variable="CUDA_VERSION")) == Verdict()
+    twice = GuardedPod(GuardedSpec([GuardedContainer("main", None, [EnvVar(VISIBLE, v) for v in ("none", "all")])]))
+    assert verdict(given, cluster, twice) == Verdict(), "of two the last counts"
+    assert verdict(by({"class.fractile.dev/nic": 1, DEVICE: 1}), cluster, blind("none")) == Verdict()
 
 
 def test_a_family_that_somebody_else_serves_is_not_judged(cluster: Cluster) -> None:

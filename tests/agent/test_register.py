@@ -7,8 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from fractile.agent import rpc
 from fractile.agent.api import deviceplugin_pb2 as dp
+from fractile.agent.register import Registrar
 from fractile.model.units import ContainerName, PodUID
 from fractile.wire import kubelet_checkpoint
 from fractile.wire.devices import device_id
@@ -63,6 +66,34 @@ async def test_a_held_resource_that_kubelet_refuses_does_not_keep_the_others_wai
             await _until(order, f"heard {MEM}")
             await _until(order, f"heard {COUNT}")
         assert f"heard {GPU_SLOT}" not in order
+
+
+async def test_a_directory_that_cannot_be_watched_is_told_once_for_each_cause(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "fractile.agent.register")
+    directory = tmp_path / "plugins"
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 5:
+            directory.mkdir()
+        await asyncio.sleep(0)
+
+    registrar = Registrar(directory, (), new_token=lambda: "t", sleep=sleep)
+    running = asyncio.create_task(registrar.run())
+    try:
+        async with asyncio.timeout(5):
+            while "watched again" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    said = [r.getMessage() for r in caplog.records]
+    assert [m.partition(" path=")[0] for m in said] == ["directory not watched", "directory watched again"]
+    assert "No such file or directory" in said[0]
+    assert "a kubelet that restarts is seen within 2 s instead of at once" in said[0]
 
 
 def _record(w: World, resource: str) -> None:

@@ -112,6 +112,37 @@ def test_where_our_own_pods_would_see_no_card_it_is_a_warning_too() -> None:
     assert "will see none" in text
 
 
+@pytest.mark.parametrize(
+    ("setup", "says", "open_question"),
+    [
+        pytest.param(
+            Setup("docker", "unknown", "accepted", "auto"),
+            "could not read /etc/docker/daemon.json; ",
+            True,
+            id="docker",
+        ),
+        pytest.param(Setup(), "the agent knows containerd, CRI-O and Docker only", True, id="another runtime"),
+        pytest.param(
+            Setup("containerd", "default"),
+            "(the agent could not read /usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml or "
+            "/etc/nvidia-container-runtime/config.toml)",
+            True,
+            id="NVIDIA's file",
+        ),
+        pytest.param(
+            Setup("containerd", "not-default"), "NVIDIA's runtime is not its default", False, id="runc the default"
+        ),
+    ],
+)
+def test_what_is_unknown_has_its_cause_and_what_follows(setup: Setup, says: str, open_question: bool) -> None:
+    matters, text = sentence(setup)
+    assert not matters
+    assert says in text
+    assert ("it is not known whether a container gets all cards" in text) is open_question
+    assert ("docs/security.md, How a node hands out cards" in text) is open_question
+    assert len(text) <= 1024, "what an event holds"
+
+
 async def said(files: dict[str, str], folder: Path, **more: Any) -> tuple[Setup, list[dict[str, Any]]]:
     async with FakeApiServer() as server, KubeClient(server.credentials()) as client:
         server.create(paths.nodes(), {"metadata": {"name": "n1"}})
@@ -149,7 +180,8 @@ async def test_what_is_unknown_is_said_and_is_no_warning(tmp_path: Path, caplog:
     assert setup == Setup("containerd")
     assert event["type"] == "Normal"
     assert event["message"].startswith(
-        "the node's container runtime is containerd; whether NVIDIA's runtime is its default is not known; "
+        "the node's container runtime is containerd; whether NVIDIA's runtime is its default is not known: the agent "
+        "could not read /etc/containerd/config.toml, "
     )
     assert event["message"] in [r.getMessage() for r in caplog.records], "the log says the same, and no more"
 

@@ -125,6 +125,15 @@ def test_a_region_that_the_container_has_damaged_is_told_and_the_quota_still_sho
     assert problem["problem"] in out
 
 
+def test_an_empty_region_is_said_to_be_one_that_may_be_mounted_elsewhere(token: Path, run: Run) -> None:
+    """As `fractile limits` finds it outside the mount namespace of the agent, which mounts the region over it."""
+    os.truncate(token / directory.REGION, 0)
+    code, out, _ = run(token)
+    assert code == 0
+    assert "shared/region cannot be used: it is empty here, unless the agent has mounted a file over it in a" in out
+    assert out.endswith(f"look there: nsenter -t PID-OF-AGENT -m fractile limits {token}\n")
+
+
 def test_isolation_that_is_off_is_told(token: Path, run: Run) -> None:
     directory.put(token, msgspec.structs.replace(LIMITS, flags=FLAG_OFF))
     assert run(token)[1].splitlines()[0] == "default/trainer-0 main (isolation is off)"

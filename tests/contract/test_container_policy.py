@@ -330,6 +330,18 @@ def test_a_container_that_asks_for_no_gpu_is_not_taken_for_an_old_image(tina: Ku
     assert refused(tina, pods, f"kubectl label namespace {TEAM} fractile.dev/visible-devices=allow")
 
 
+@pytest.mark.parametrize(
+    "container",
+    [visible(value="all"), visible(value=""), mount("/run/nvidia-container-devices/all"), cuda()],
+    ids=["named", "empty", "mounted", "old"],
+)
+def test_the_advice_says_what_else_the_label_allows(tina: Kubectl, container: dict[str, Any]) -> None:
+    said = create(tina, pod(container, gpu=False))
+    allows = "for all pods of this namespace, which may then also name their node (spec.nodeName) and are never evicted"
+    assert allows in said
+    assert f"for using cards: kubectl label namespace {TEAM} fractile.dev/visible-devices=allow" in said
+
+
 def test_the_message_says_what_that_variable_does_and_what_helps(tina: Kubectl) -> None:
     said = create(tina, pod(cuda(), gpu=False))
     assert "would take it for an old image and give it all GPUs of its node" in said

@@ -86,7 +86,10 @@ def test_a_container_with_gpus_may_name_64_resources(where: str) -> None:
     assert isinstance(asking(64), PodRequest)
     refused = asking(65)
     assert isinstance(refused, Refusal)
-    assert refused.message == "container main names 65 resources; beside GPUs it may name 64 in all"
+    assert refused.message == (
+        "container main names 65 resources; a container that asks for GPUs may name at most 64, "
+        "those of the GPUs included"
+    )
     assert isinstance(asking(65, node="n1"), PodRequest), "what others have there frees no card"
 
 

@@ -97,7 +97,9 @@ async def test_the_recorded_request_of_kube_scheduler_is_served(p: Plane, schedu
     assert set(answer["FailedNodes"]) == {"n1", "n2"}
     scores = await scheduler.post("prioritize", golden("extender-args.json"))
     assert [s["Host"] for s in scores] == ["n1", "n2", "n3"]
-    assert await scheduler.post("bind", golden("extender-bind.json")) == {"Error": "the pod was deleted"}
+    assert await scheduler.post("bind", golden("extender-bind.json")) == {
+        "Error": "there is no pod default/binpack-1: it was deleted, or there was none"
+    }
 
 
 async def test_a_scheduler_that_sends_node_objects_gets_them_back_as_they_came(scheduler: Scheduler) -> None:

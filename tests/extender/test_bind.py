@@ -186,15 +186,16 @@ async def test_a_malformed_request_is_refused_with_its_reason(p: Plane) -> None:
 
 async def test_a_pod_that_nobody_knows_is_refused(p: Plane) -> None:
     refusal = await p.binder.bind(BindingArgs("ghost", "default", "u-1", "n1"))
-    assert refusal == Refusal(Code.GONE, "the pod was deleted")
+    assert refusal == Refusal(Code.GONE, "there is no pod default/ghost: it was deleted, or there was none")
     assert p.ledger.statistics().assumed == 0
 
 
 async def test_a_pod_recreated_under_the_same_name_is_another_pod(p: Plane) -> None:
     old = p.create("p")
     p.server.delete(paths.pod("default", "p"))
-    p.create("p")
-    assert await bind(p, old) == Refusal(Code.GONE, "the pod was deleted")
+    new = p.create("p")
+    said = f"there is no pod default/p with UID {old.metadata.uid}: the pod of that name has UID {new.metadata.uid}"
+    assert await bind(p, old) == Refusal(Code.GONE, said)
     assert p.writes() == []
 
 

@@ -67,13 +67,14 @@ def judge(
     seen_through = _privileged(request, guarded, privileged)
     if seen_through and privileged is Privileged.REFUSE:
         return Verdict(seen_through)
+    blind = _blind(request, guarded)
     resolved = request if cluster is None else cluster.resolve(request)
     if isinstance(resolved, Refusal):
         if resolved.code is Code.MALFORMED:
             return Verdict(resolved.message)
-        return Verdict(warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through))))
+        return Verdict(warnings=tuple(filter(None, (f"{resolved.message}; the pod waits", seen_through, blind))))
     impossible = "" if cluster is None else cluster.never(resolved)
-    return Verdict(warnings=tuple(filter(None, (impossible, seen_through))))
+    return Verdict(warnings=tuple(filter(None, (impossible, seen_through, blind))))
 
 
 def _forged(annotations: Iterable[str], groups: Iterable[str]) -> str:
@@ -97,13 +98,30 @@ def _privileged(request: PodRequest, guarded: GuardedPod, what: Privileged) -> s
     if what is Privileged.ALLOW:
         return ""
     seeing = guarded.privileged()
-    names = [c.container for c in request.containers if c.container in seeing and c.resource != DEVICE_SLOT]
+    names = [name for name in _with_gpus(request) if name in seeing]
     if not names:
         return ""
     return (
         f"container {names[0][:63]} asks for GPUs and is privileged, so it would see all cards of its node without "
         f"limits; take out securityContext.privileged"
     )
+
+
+def _blind(request: PodRequest, guarded: GuardedPod) -> str:
+    """It is charged and sees nothing. No error: a test of a program without a card may be meant."""
+    said = guarded.blind()
+    found = next((name for name in _with_gpus(request) if name in said), None)
+    if found is None:
+        return ""
+    return (
+        f"container {found[:63]} asks for GPUs and sets NVIDIA_VISIBLE_DEVICES to {said[found]}, so it will see no "
+        "GPU; remove the variable: Fractile sets it to the GPUs that the container gets"
+    )
+
+
+def _with_gpus(request: PodRequest) -> list[str]:
+    """The names of the containers that ask for cards, and not for other devices alone."""
+    return [c.container for c in request.containers if c.resource != DEVICE_SLOT]
 
 
 def _and(names: Sequence[str]) -> str:

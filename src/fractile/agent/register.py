@@ -28,7 +28,7 @@ import grpc.aio
 import msgspec
 from asyncinotify import Inotify, Mask
 
-from fractile.agent import rpc
+from fractile.agent import rpc, unwatched
 from fractile.agent.api import deviceplugin_pb2 as dp
 from fractile.agent.plugin import Plugin, Watch, options
 from fractile.kube.pacing import Clock, Sleep
@@ -38,6 +38,7 @@ _CALL = 12.0  # kubelet calls us back inside Register and allows that 10 s
 _REFUSED = 0.005  # kubelet.sock exists a moment before kubelet listens on it
 _SLOWEST = 1.0
 _GIVE_WAY = 0.1  # the longest that a resource which nobody holds waits for those that pods hold
+_LATE = f"a kubelet that restarts is seen within {_LOOK:.0f} s instead of at once, and may fail pods that have GPUs"
 _SETTLE = 0.2  # for kubelet to notice that the old stream has ended
 _EVENTS = Mask.CREATE | Mask.DELETE | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF
 
@@ -222,14 +223,19 @@ class Registrar:
         return True
 
     async def _watch_directory(self) -> None:
+        told = ""
         while True:
             try:
                 with Inotify() as inotify:
                     inotify.add_watch(self._directory, _EVENTS)  # pyright: ignore[reportUnknownMemberType]
+                    if told:
+                        log.info("directory watched again path=%s", self._directory)
+                    told = ""
                     self._awaken()
                     await self._follow(inotify)
             except OSError as e:
-                log.warning("directory not watched path=%s reason=%s", self._directory, e)
+                if told != (told := unwatched.reason(e)):
+                    log.warning("directory not watched path=%s reason=%s; %s", self._directory, told, _LATE)
             await self._sleep(_SLOWEST)
 
     async def _follow(self, inotify: Inotify) -> None:

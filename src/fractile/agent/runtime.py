@@ -12,7 +12,7 @@ import asyncio
 import glob
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +42,7 @@ _NVIDIA = (
     "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml",
     "/etc/nvidia-container-runtime/config.toml",
 )
+_FILES_OF = {"containerd": _CONTAINERD, "cri-o": _CRIO, "docker": (_DOCKER,)}
 _MOST = 1024 * 1024  # bytes of a file
 _FILES = 64  # that are imported
 _AGAIN = 60.0  # seconds, while the API server does not answer
@@ -90,10 +91,7 @@ def read(host: Path, version: str) -> Setup:
 
 def sentence(setup: Setup) -> tuple[bool, str]:
     """Whether something is to be done, and what it is, for an administrator."""
-    said = (
-        f"the node's container runtime is {setup.runtime}; {_OF_DEFAULT[setup.nvidia]}; "
-        f"NVIDIA_VISIBLE_DEVICES of unprivileged containers: {setup.variable}; mode: {setup.mode}"
-    )
+    said = f"the node's container runtime is {setup.runtime}; {_of_default(setup)}; {_of_variable(setup)}"
     if setup.variable == "refused":
         return True, (
             f"{said}. Containers of Fractile's pods name their cards by that variable and will see none: set "
@@ -105,14 +103,29 @@ def sentence(setup: Setup) -> tuple[bool, str]:
             "variable, as CUDA's images do: make runc the default and give NVIDIA's runtime to GPU pods by a "
             "RuntimeClass, or leave it to the audit (--outside-ledger=evict)"
         )
+    if setup.nvidia == "unknown" or (setup.nvidia == "default" and setup.variable == UNKNOWN):
+        return False, (
+            f"{said}. So it is not known whether a container gets all cards if its image sets that variable: look into "
+            "the runtime's configuration (docs/security.md, How a node hands out cards)"
+        )
     return False, said
 
 
-_OF_DEFAULT: dict[Default, str] = {
-    "default": "NVIDIA's runtime is its default",
-    "not-default": "NVIDIA's runtime is not its default",
-    "unknown": "whether NVIDIA's runtime is its default is not known",
-}
+def _of_default(setup: Setup) -> str:
+    if setup.nvidia != "unknown":
+        return f"NVIDIA's runtime is {'' if setup.nvidia == 'default' else 'not '}its default"
+    files = _FILES_OF.get(setup.runtime)
+    why = f"could not read {_or(files)}" if files else "knows containerd, CRI-O and Docker only"
+    return f"whether NVIDIA's runtime is its default is not known: the agent {why}"
+
+
+def _of_variable(setup: Setup) -> str:
+    why = f" (the agent could not read {_or(_NVIDIA)})" if setup.variable == UNKNOWN else ""
+    return f"NVIDIA_VISIBLE_DEVICES of unprivileged containers: {setup.variable}; mode: {setup.mode}{why}"
+
+
+def _or(files: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(files[:-1]), files[-1])))
 
 
 class RuntimeCheck:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from asyncinotify import Event, Inotify, Mask, Watch
 
+from fractile.agent import unwatched
 from fractile.agent.api import vcuda_pb2 as vcuda
 from fractile.agent.catalog import Stock
 from fractile.agent.cgroup_tree import CgroupTree
@@ -186,14 +187,17 @@ class VirtualManager:
                 self._inotify.rm_watch(watch)
 
     async def _watch(self) -> None:
+        told = ""
         while True:
             try:
                 with Inotify() as self._inotify:
+                    told = ""
                     self._wake.set()
                     async for event in self._inotify:
                         self._opened(event)
             except OSError as e:
-                log.warning("vcuda folders not watched reason=%s", e)
+                if told != (told := unwatched.reason(e)):
+                    log.warning("vcuda folders not watched reason=%s", told)
             finally:
                 self._inotify = None
                 self._watches.clear()

@@ -47,7 +47,18 @@ def report(limits: Limits, found: Usage | Unreadable, *, region: Path) -> SliceU
         enforced=not limits.flags & FLAG_OFF,
         cards=tuple(_card(limit, used) for limit, used in zip(limits.cards, cards, strict=True)),
         processes=() if unknown else tuple(_process(process, limits) for process in found.processes),
-        problem=f"{region} cannot be used: {found.reason}" if unknown else "",
+        problem=_problem(found, region) if unknown else "",
+    )
+
+
+def _problem(found: Unreadable, region: Path) -> str:
+    said = f"{region} cannot be used: {found.reason}"
+    folder = region.parents[1]
+    if not found.empty or folder == Path(directory.MOUNT):
+        return said
+    return (
+        f"{said}, unless the agent has mounted a file over it in a mount namespace of its own; look there: "
+        f"nsenter -t PID-OF-AGENT -m fractile limits {folder}"
     )
 
 

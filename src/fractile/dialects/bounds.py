@@ -29,7 +29,10 @@ def too_many_names(container: Container, *, bound: bool, ours: Callable[[str], b
 
 
 def names_too_many(container: str, names: int) -> str:
-    return f"container {quoted(container)} names {names} resources; beside GPUs it may name {MOST_NAMES} in all"
+    return (
+        f"container {quoted(container)} names {names} resources; a container that asks for GPUs may name at most "
+        f"{MOST_NAMES}, those of the GPUs included"
+    )
 
 
 def too_many_containers(found: Sequence[ContainerRequest]) -> Refusal | None:

@@ -32,6 +32,7 @@ from fractile.model.quota import owner_of
 from fractile.model.refusal import Code, Refusal
 from fractile.model.request import PodRequest
 from fractile.model.units import MemoryUnit, PodUID
+from fractile.model.words import quoted
 from fractile.policy.effort import CALL, Effort
 from fractile.policy.quota import Allowance, plan_within
 from fractile.policy.reasons import no_cards
@@ -135,7 +136,7 @@ class Binder:
         # The watch may be behind kube-scheduler's: an unknown pod is asked for before it is refused.
         pod = await self._get(args)
         if pod is None or pod.metadata.uid != uid:
-            return Refusal(Code.GONE, "the pod was deleted")
+            return _gone(args, pod)
         if not names_ours(pod):  # kube-scheduler leaves only those to us that do: nobody else's pods are bound here
             return Refusal(Code.NOT_OURS, "the pod asks for nothing that Fractile gives out; kube-scheduler binds it")
         self._feed.looked(pod)  # from now on ``control.doubt`` can ask for it by name
@@ -256,3 +257,13 @@ class Binder:
             if e.code == 404:
                 return None
             raise
+
+
+def _gone(args: BindingArgs, found: Pod | None) -> Refusal:
+    """``found``: what has the pod's name now. The caller may have made up name or UID, so no more is said than is
+    known."""
+    named = f"there is no pod {quoted(args.pod_namespace)}/{quoted(args.pod_name)}"
+    if found is None:
+        return Refusal(Code.GONE, f"{named}: it was deleted, or there was none")
+    has = f"the pod of that name has UID {found.metadata.uid}"
+    return Refusal(Code.GONE, f"{named} with UID {quoted(args.pod_uid)}: {has}")

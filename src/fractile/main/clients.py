@@ -56,7 +56,10 @@ class Clients(msgspec.Struct, frozen=True):
     def refusal(self, caller: str | None) -> str:
         """Why who has that name in its certificate may not call; "" for who may. None: it has brought none."""
         if caller is None:
-            return "this needs a client certificate of the authority in --client-ca (docs/security.md)"
+            return (
+                "no client certificate: only callers with one signed by a CA in --client-ca are answered; "
+                "to give kube-scheduler one, see docs/install.md, section 3"
+            )
         if self.names and caller not in self.names:
             return f"{caller[:80]!r} is not among the names in --client-name (docs/security.md)"
         return ""

@@ -30,6 +30,7 @@ _FACTS = REGION.fields["sequence"].offset  # the part of the header that does no
 _MODE = 0o666  # the container's user is any
 _BLOCK = 512  # of st_blocks
 _SLACK = 65_536  # bytes that a file system may use for a file beyond its length
+EMPTY = "it is empty here"  # as the file is over which a region is mounted (``bounded``)
 LEASED = "a process of the container holds a lease of it (F_SETLEASE)"
 LOOKS = 5  # at least one in so many asks the kernel
 _NEAR = 4  # slots that are read with the cards; processes take the first that is free
@@ -161,6 +162,8 @@ def read(path: Path, *, cards: int, length: int | None = None) -> Region | str:
     try:
         with _opened(path) as descriptor:
             head = os.pread(descriptor, REGION.size, 0)
+            if not head:
+                return EMPTY
             shape = _shape(head)
             if shape is None or shape.cards != cards:
                 return "its header makes no sense"

@@ -56,6 +56,11 @@ class Unreadable(msgspec.Struct, frozen=True):
 
     reason: str
 
+    @property
+    def empty(self) -> bool:
+        """Nothing is written there: the agent mounts the region over an empty file (``bounded``)."""
+        return self.reason == shared.EMPTY
+
 
 def usage(path: Path, *, cards: int, generation: int) -> Usage | Unreadable:
     """What the region says; ``generation`` is that of the limits page beside it."""

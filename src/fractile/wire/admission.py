@@ -64,13 +64,28 @@ class SecurityContext(KubeStruct, frozen=True):
     privileged: bool | None = None
 
 
+class EnvVar(KubeStruct, frozen=True):
+    """``value`` is "" where ``valueFrom`` says what it is."""
+
+    name: str = ""
+    value: str | None = None
+
+
 class GuardedContainer(KubeStruct, frozen=True):
     name: str = ""
     security_context: SecurityContext | None = None
+    env: list[EnvVar] | None = None
 
     @property
     def privileged(self) -> bool:
         return bool(self.security_context and self.security_context.privileged)
+
+    @property
+    def visible_devices(self) -> str:
+        """What its specification says of the variable by which NVIDIA's runtime gives cards; "" for nothing. Of equal
+        names the last counts."""
+        found = (e.value or "" for e in reversed(self.env or ()) if e.name == "NVIDIA_VISIBLE_DEVICES")
+        return next(found, "")
 
 
 class GuardedSpec(KubeStruct, frozen=True):
@@ -85,8 +100,16 @@ class GuardedPod(KubeStruct, frozen=True):
 
     def privileged(self) -> frozenset[str]:
         """The names of its privileged containers."""
-        containers = (*(self.spec.init_containers or ()), *(self.spec.containers or ()))
-        return frozenset(c.name for c in containers if c.privileged)
+        return frozenset(c.name for c in self._containers if c.privileged)
+
+    def blind(self) -> dict[str, str]:
+        """The containers that say that they want no card, by name, and how they say it."""
+        said = ((c.name, c.visible_devices) for c in self._containers)
+        return {name: value for name, value in said if value in ("none", "void")}
+
+    @property
+    def _containers(self) -> tuple[GuardedContainer, ...]:
+        return (*(self.spec.init_containers or ()), *(self.spec.containers or ()))
 
 
 class QuotaSpec(KubeStruct, frozen=True):
