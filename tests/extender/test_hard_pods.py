@@ -76,7 +76,7 @@ def test_a_filter_takes_a_bounded_time_for_a_hostile_pod(
         assert effort.spent <= CALL + SEARCH
         return time.thread_time() - began
 
-    assert any(takes() < STALL for _ in range(3))  # once the collector may run through all objects of the tests
+    assert any(takes() < STALL for _ in range(8))  # the collector may run meanwhile, and other work slows a core
 
 
 def test_an_honest_pod_is_judged_at_all_nodes_beside_a_hostile_one() -> None:
