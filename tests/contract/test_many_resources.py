@@ -65,7 +65,8 @@ def test_a_pod_that_names_thousands_of_resources_costs_the_api_server_seconds_at
 ) -> None:
     made = naming(MANY)
     seconds = took(POD, made) if kind == "Pod" else took(DEPLOYMENT, workload(made, kind, team))
-    assert seconds < 8  # a pod 3 s and a deployment 1; before, four times what 16,000 names took: 45 and 18
+    print(f"{kind}: {seconds:.2f} s")
+    assert seconds < 8
 
 
 def test_a_pod_that_names_more_than_256_resources_is_judged_like_one_that_asks_for_devices(
