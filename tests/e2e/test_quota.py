@@ -13,7 +13,7 @@ import pytest
 from fractile.cluster import workload as w
 from fractile.cluster.local import KubectlFailed, LocalCluster
 from fractile.cluster.workload import Manifest, Workload
-from fractile.wire.quota_file import DEFAULT_SOURCE, KEY
+from fractile.wire.quota_file import DEFAULT_SOURCE, KEPT, KEY
 
 EXAMPLE = """{"A": {"pool": ["public"], "quota": {"M40": 2, "P100": 3}},
  "B": {"pool": ["wx"],     "quota": {"M40": 8, "P100": 2}}}"""
@@ -35,6 +35,13 @@ def put_quota(cluster: LocalCluster, text: str) -> None:
 
 def drop_quota(cluster: LocalCluster) -> None:
     cluster.kubectl("-n", NAMESPACE, "delete", "configmap", NAME, "--ignore-not-found")
+
+
+def kept_quota(cluster: LocalCluster) -> str:
+    """What the control plane has kept, since it is in force; what is refused before that says the old reason."""
+    namespace, name = KEPT.split("/")
+    kept = json.loads(cluster.kubectl("-n", namespace, "get", "configmap", name, "-o", "json"))
+    return kept.get("data", {}).get(KEY, "")
 
 
 def quota_events(cluster: LocalCluster, reason: str) -> list[str]:
@@ -221,6 +228,7 @@ def test_a_malformed_config_map_keeps_the_last_good_one_over_a_restart_and_gets_
             assert fractile_quota(cluster, "kept")["namespaces"][0]["limits"][0]["limitPercent"] == 0
             # Without a quota nobody is given a card, since the option says so.
             drop_quota(cluster)
+            work.wait_until(20, "the deleted quota to count no more", lambda: not kept_quota(cluster))
             denied = "no quota gives cards to namespace kept"
             work.apply([part("s", 100)])
             work.wait_until(40, denied, said_of(work, "s", denied))

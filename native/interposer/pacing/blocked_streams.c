@@ -129,9 +129,9 @@ bool fr_blocked_may_launch(struct fr_stream_state *st)
 /* ---- the end of a turn ---- */
 
 /* True: something was done. */
-static bool drain(struct fr_stream_state *st)
+static bool drain(struct fr_stream_state *st, struct fr_paced_card *card)
 {
-    fr_stream_state_lock(st);
+    fr_stream_state_lock_alive(st, card);
     uint32_t before = st->count;
     if (st->count) fr_timing_drain(st);
     bool less = st->count < before;
@@ -152,7 +152,8 @@ void fr_blocked_settle(struct fr_paced_card *card)
     uint64_t quiet = clock_now();
     for (;;) {
         bool less = false;
-        for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) less |= drain(st);
+        for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) less |= drain(st, card);
+        fr_lease_client_is_alive(card);
         if (!any_to_come(card)) return;
         if (less) quiet = clock_now();
         else if (clock_now() > quiet + BLOCKED_NS) break;
@@ -175,7 +176,7 @@ bool fr_blocked_resumed(struct fr_paced_card *card)
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
         if (atomic_load(&st->blocked) != FR_BLOCKED || !at_work(st)) continue;
         atomic_store(&st->blocked, 0);
-        fr_stream_state_lock(st);
+        fr_stream_state_lock_alive(st, card);
         fr_timing_goes_on(st);
         fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
         fr_stream_state_unlock(st);

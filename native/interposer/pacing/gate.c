@@ -140,6 +140,7 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
 {
     struct fr_backlog a = fr_stream_state_backlog(t->state, now);
     uint64_t end = atomic_load(&p->end);
+    if (unlikely(now >= atomic_load_explicit(&p->alive_at, memory_order_relaxed) + FR_SILENT_NS)) return OVER;
     if (unlikely(now < atomic_load_explicit(&p->begins, memory_order_relaxed))) return SOON;
     if (!a.in_flight) return may_begin(p, t->ns, now);
     if (unlikely(fr_blocked_may_launch(t->state))) return GO;
@@ -153,7 +154,7 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
 }
 
 /* A stream may wait for a word that the program writes, or a kernel for one: then it is never done while launches wait for that.
- * From then on they go, for the rest of the turn; the arbiter has passed over us long before. */
+ * From then on they go, for the rest of the turn, which the lease client ends; the arbiter has passed over us long before. */
 static uint64_t stuck_at(const struct fr_paced_card *p)
 {
     uint64_t closed = atomic_load(&p->closed), queue = atomic_load(&p->queue_end);
@@ -166,7 +167,8 @@ static void wait_at(struct fr_paced_card *p, uint32_t seen)
     struct fr_account *a = fr_paced_card_account(p);
     uint64_t from = clock_now();
     atomic_fetch_add(&p->waiting, 1);
-    if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? stuck_at(p) + 1 : 0);
+    uint64_t stuck = stuck_at(p) + 1, again = from + FR_SILENT_NS, look = stuck > again ? stuck : again;
+    if (atomic_load(&p->gate) == seen) clock_wait(&p->gate, seen, seen == FR_GATE_CLOSED ? look : 0);
     atomic_fetch_sub(&p->waiting, 1);
     if (a) atomic_fetch_add_explicit(&a->waited_ns, clock_now() - from, memory_order_relaxed);
 }
@@ -206,6 +208,15 @@ static void wait_for_room(struct fr_ticket *t)
     atomic_fetch_sub(&t->card->waiting, 1);
 }
 
+/* Nothing is shared out without an arbiter. That one is there again is seen here, too: the lease client may not be able to. */
+static bool is_free(struct fr_paced_card *p)
+{
+    uint32_t free = FR_GATE_FREE;
+    if (likely(!fr_arbiter_lives())) return true;
+    if (atomic_compare_exchange_strong(&p->gate, &free, FR_GATE_ASKED)) fr_lease_wake((int)(p - fr_paced_cards));
+    return false;
+}
+
 /* After a long silence the lease client may have stopped looking for an arbiter. */
 static void wake_lease_client(struct fr_paced_card *p, uint64_t now)
 {
@@ -242,7 +253,7 @@ static uint64_t pass(struct fr_ticket *t)
         atomic_fetch_add(&p->inside, 1);
         uint32_t gate = atomic_load(&p->gate);
         uint64_t now = clock_now_quickly();
-        enum answer a = gate == FR_GATE_FREE ? GO : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
+        enum answer a = gate == FR_GATE_FREE ? (is_free(p) ? GO : OVER) : gate == FR_GATE_OPEN ? may_go(p, t, now) : OVER;
         if (a != GO && gate == FR_GATE_OPEN && fr_stream_state_poll(t->state)) a = may_go(p, t, now);
         if (a == GO) {
             fr_stream_state_add(t->state, t->ns);
@@ -257,7 +268,7 @@ static uint64_t pass(struct fr_ticket *t)
         if (a == SOON) wait_until_it_begins(p);
         else if (a == ROOM) wait_for_room(t);
         else if (gate == FR_GATE_OPEN) fr_lease_close(p);
-        else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p))) return note_at_gate(p, &at_gate, false), go_unpaced(t), now;
+        else if (unlikely(gate == FR_GATE_CLOSED && now > stuck_at(p) && fr_lease_client_lives(p, now))) return note_at_gate(p, &at_gate, false), go_unpaced(t), now;
         else knock(p, gate);
     }
 }

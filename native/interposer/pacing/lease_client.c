@@ -61,6 +61,7 @@ struct client {
     _Atomic uint32_t started, present;
     struct socket arbiter, ours, theirs; /* a message into `theirs` wakes us */
     uint64_t again;
+    bool none;  /* no arbiter was there */
     bool asked; /* WANT was said for this turn */
     bool idle;  /* this turn ends because there is nothing to do */
     bool may_pass_on; /* the arbiter lets the next begin before we are done */
@@ -156,7 +157,7 @@ static bool sees_its_directory(void)
 static int open_socket(void) { return (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 static bool connects(int fd, const struct sockaddr_un *name) { return syscall(SYS_connect, fd, name, sizeof *name) == 0; }
 
-static bool arbiter_lives(void)
+bool fr_arbiter_lives(void)
 {
     const struct fr_limits *page = fr_shared.limits;
     return page && atomic_load_explicit(&page->arbiter, memory_order_relaxed) & FUTEX_TID_MASK;
@@ -174,12 +175,18 @@ static enum found connect_to_arbiter(struct client *me)
     if (found) return me->arbiter = own(fd), FOUND;
     if (fd >= 0) close(fd);
     bool none = why == ENOENT || why == ECONNREFUSED || why == ENOTDIR;
-    if (none && !arbiter_lives() && sees_its_directory()) { /* it is no doing of the program's */
+    if (none && !fr_arbiter_lives() && sees_its_directory()) { /* it is no doing of the program's */
         fr_say(FR_SAY_ARBITER, "warning: no arbiter answers at %s/" ARBITER_SOCKET ": the time of the card is not shared out until one does (the node's agent starts it)", fr_shared.directory);
         return NO_ARBITER;
     }
     fr_say(FR_SAY_REACH, "the arbiter at %s/" ARBITER_SOCKET " cannot be reached (error %d; 24: no file descriptor is free): launches wait until it can", fr_shared.directory, why);
     return CANNOT_REACH;
+}
+
+/* Launches between the gate, which is closed, and the driver's answer. */
+static void wait_for_those_inside(struct fr_paced_card *p)
+{
+    for (; atomic_load(&p->inside); clock_sleep_until(clock_now() + 5000)) fr_lease_client_is_alive(p);
 }
 
 /* What is in flight runs out. Streams that the program holds back stay as they are. */
@@ -211,7 +218,7 @@ static void lose_arbiter(struct client *me)
     me->asked = false;
     fr_lease_close(p);
     if (atomic_load(&p->gate) == FR_GATE_CLOSED) {
-        while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
+        wait_for_those_inside(p);
         end_turn(me);
     }
     set_gate(p, FR_GATE_ASKED);
@@ -365,7 +372,7 @@ static void give_back(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
     uint64_t from = clock_now();
-    while (atomic_load(&p->inside)) clock_sleep_until(clock_now() + 5000);
+    wait_for_those_inside(p);
     pass_on(me, clock_now());
     end_turn(me);
     uint64_t now = clock_now(), granted = atomic_load(&p->granted);
@@ -413,7 +420,7 @@ static uint64_t see_to_gate(struct client *me)
         rally(me);
         say(me, ARBITER_WANT, true);
     }
-    uint64_t until = atomic_load(&p->gate) == FR_GATE_OPEN ? turn_ends(p) : 0;
+    uint64_t until = atomic_load(&p->gate) == FR_GATE_OPEN ? sooner(turn_ends(p), now + FR_LOOK_NS) : 0;
     bool sooner = fr_blocked_any(p) && (!until || until > now + BLOCKED_LOOK_NS);
     return sooner ? now + BLOCKED_LOOK_NS : until;
 }
@@ -436,7 +443,8 @@ static bool connected(struct client *me)
     me->again = clock_now() + AGAIN_NS;
     if (!still(&me->ours)) own_pair(me);
     enum found found = connect_to_arbiter(me);
-    if (found == FOUND && atomic_load(&paced_card_of(me)->gate) == FR_GATE_FREE) take_outside(me); /* nobody's time */
+    if (found == FOUND && me->none) take_outside(me); /* nobody's time */
+    me->none = found == NO_ARBITER;
     set_gate(paced_card_of(me), found == FOUND ? FR_GATE_IDLE : found == NO_ARBITER ? FR_GATE_FREE : FR_GATE_ASKED);
     return found == FOUND;
 }
@@ -465,6 +473,7 @@ static void *work(void *of)
                                 {.fd = still(&me->arbiter) ? me->arbiter.fd : -1, .events = POLLIN}};
         if (fds[0].fd < 0 && (!until || until > clock_now() + AGAIN_NS)) until = clock_now() + AGAIN_NS; /* nobody can wake us */
         clock_poll(fds, 2, until);
+        fr_lease_client_is_alive(paced_card_of(me));
         if (fds[0].fd >= 0 && fds[0].revents) clock_receive(me->ours.fd, byte, sizeof byte, MSG_DONTWAIT);
         if (me->arbiter.fd >= 0 && fds[1].revents) hear(me);
     }
@@ -482,10 +491,12 @@ static void begin(struct client *me)
     me->held_ns = 0;
     me->done_at = clock_now();
     me->gpu_ns = atomic_load(&paced_card_of(me)->gpu_ns);
+    me->none = true;
     me->asked = false;
     me->held_back = 0;
     me->waited = fr_paced_card_account(paced_card_of(me)) ? atomic_load(&fr_paced_card_account(paced_card_of(me))->waited_ns) : 0;
     atomic_store(&me->present, 0);
+    fr_lease_client_is_alive(paced_card_of(me));
     if (connected(me)) {} /* the first launch finds the gate as it will be */
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);

@@ -4,7 +4,10 @@
 #include "base/compiler.h"
 #include "ledger/limits.h"
 #include "ledger/shared.h"
+#include "memory/api_pool.h"
+#include "resolve/real.h"
 
+#include "clock.h"
 #include "region.h"
 
 #include <stdatomic.h>
@@ -17,6 +20,17 @@ FR_LARGE struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
 struct fr_account *fr_paced_card_account(const struct fr_paced_card *card)
 {
     return fr_process_is_joined() ? fr_slot_account(fr_shared.slot, (uint32_t)(card - fr_paced_cards)) : NULL;
+}
+
+void fr_lease_client_is_alive(struct fr_paced_card *card) { atomic_store_explicit(&card->alive_at, clock_now(), memory_order_relaxed); }
+
+/* Work in flight may be waiting for the program: then the lease client waits for it in the driver, for as long as that takes. Events live as
+ * long as their context, and are used again: at worst a dead one is taken for alive once. */
+bool fr_lease_client_lives(struct fr_paced_card *card, uint64_t now)
+{
+    if (now < atomic_load_explicit(&card->alive_at, memory_order_relaxed) + FR_SILENT_NS) return true;
+    CUevent event = atomic_load(&card->waits_for);
+    return event && REAL(cuEventQuery)(event) == CUDA_ERROR_NOT_READY;
 }
 
 /* Cards that are used together are held together. */

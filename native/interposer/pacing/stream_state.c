@@ -43,12 +43,21 @@ static uint32_t number_of_thread(void)
 }
 
 /* One thread at a time works with a stream's events. The driver may keep it waiting, so the others do not spin for long. */
+static void wait_for_lock(unsigned turn)
+{
+    if (turn < TRIES) sched_yield();
+    else clock_sleep_until(clock_now() + SOON_NS);
+}
+
 void fr_stream_state_lock_patiently(struct fr_stream_state *st)
 {
-    for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) {
-        if (turn < TRIES) sched_yield();
-        else clock_sleep_until(clock_now() + SOON_NS);
-    }
+    for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) wait_for_lock(turn);
+}
+
+/* Another thread may have it for long, in a driver's call that waits for the program. */
+void fr_stream_state_lock_alive(struct fr_stream_state *st, struct fr_paced_card *card)
+{
+    for (unsigned turn = 0; !fr_stream_state_try_lock(st); turn++) wait_for_lock(turn), fr_lease_client_is_alive(card);
 }
 
 /* With the lock. With nothing in flight it may become another stream's. First it is made one whose card has to be looked up: who counts

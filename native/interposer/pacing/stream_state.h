@@ -91,6 +91,7 @@ static inline bool fr_stream_state_try_lock(struct fr_stream_state *st)
     return atomic_compare_exchange_strong(&st->busy, &nobody, 1);
 }
 void fr_stream_state_lock_patiently(struct fr_stream_state *st);
+void fr_stream_state_lock_alive(struct fr_stream_state *st, struct fr_paced_card *card); /* by the card's lease client */
 static inline void fr_stream_state_lock(struct fr_stream_state *st)
 {
     if (unlikely(!fr_stream_state_try_lock(st))) fr_stream_state_lock_patiently(st);

@@ -44,7 +44,7 @@ void fr_stream_states_drain(struct fr_paced_card *card)
 {
     fr_blocked_settle(card);
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
-        fr_stream_state_lock(st);
+        fr_stream_state_lock_alive(st, card);
         if (!st->count) atomic_store(&st->in_flight, 0);
         atomic_store(&st->queue_end, 0);
         fr_stream_state_unlock(st);

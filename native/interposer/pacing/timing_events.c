@@ -272,7 +272,11 @@ void fr_timing_drain(struct fr_stream_state *st)
     if (before != st->context && REAL(cuCtxSetCurrent)(st->context)) return;
     while (st->count && !fr_timing_may_be_blocked(st)) {
         if (!closed(st)) return drain_open(st);
+        struct fr_paced_card *card = atomic_load(&st->card);
+        atomic_store(&card->waits_for, at(st, 0)->to);
         REAL(cuEventSynchronize)(at(st, 0)->to);
+        atomic_store(&card->waits_for, NULL);
+        fr_lease_client_is_alive(card);
         finish(st);
     }
 }

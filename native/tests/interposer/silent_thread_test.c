@@ -1,0 +1,151 @@
+/* The thread that speaks with the arbiter ends, or never runs again: a program can do that to it by a signal that the C library keeps for
+ * itself, or by ptrace. It can end no turn then, so from soon on nothing may be launched. Real time. */
+#include "arbiter.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define LIMITED CARD_A "=3000MiB,context=256MiB,cores=30"
+#define KEPT_SIGNAL 32 /* glibc lets nobody block it */
+#define STOPPED_US 600000u /* so long after it was silenced, nothing is launched any more; a machine may be busy */
+#define PATIENCE_US 8000000u /* longer than launches wait for a turn that cannot end */
+#define PROGRAMS 4
+
+enum silence { HANGS, ENDS };
+
+static struct { _Atomic uint32_t launched[PROGRAMS], silenced[PROGRAMS], over; } *seen;
+static enum silence silence;
+static int me;
+
+static void silenced(int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&seen->silenced[me], 1);
+    if (silence == ENDS) syscall(SYS_exit, 0);
+    for (;;) syscall(SYS_pause);
+}
+
+/* As the kernel takes it: sigaction() does not hand this signal out. */
+struct kernel_action {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    unsigned long mask;
+};
+
+static void silence_other_threads(pid_t keep)
+{
+    struct kernel_action action = {.handler = silenced, .flags = 0x04000000 /* SA_RESTORER; it never returns */};
+    EXPECT_EQ(syscall(SYS_rt_sigaction, KEPT_SIGNAL, &action, NULL, 8), 0);
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *e; tasks && (e = readdir(tasks));) {
+        pid_t one = atoi(e->d_name);
+        if (one && one != getpid() && one != keep) syscall(SYS_tgkill, getpid(), one, KEPT_SIGNAL);
+    }
+    closedir(tasks);
+}
+
+static CUfunction spin;
+static CUcontext context;
+static _Atomic pid_t launcher;
+static uint64_t kernel_us;
+
+static void *launch(void *unused)
+{
+    cuCtxSetCurrent(context);
+    atomic_store(&launcher, (pid_t)syscall(SYS_gettid));
+    while (!atomic_load(&seen->over))
+        if (!spin_in(spin, kernel_us, NULL)) atomic_fetch_add(&seen->launched[me], 1);
+    return unused;
+}
+
+static void get_ready(uint64_t us)
+{
+    CUmodule module;
+    pthread_t thread;
+    kernel_us = us;
+    if (!(context = context_on(0))) _exit(1);
+    EXPECT_EQ(cuModuleLoadData(&module, spin_ptx), CUDA_SUCCESS);
+    EXPECT_EQ(cuModuleGetFunction(&spin, module, "spin"), CUDA_SUCCESS);
+    EXPECT_EQ(pthread_create(&thread, NULL, launch, NULL), 0);
+    while (atomic_load(&seen->launched[me]) < 20) usleep(1000);
+}
+
+static void expect_that_launches_stop(useconds_t for_long)
+{
+    silence_other_threads(atomic_load(&launcher));
+    usleep(STOPPED_US);
+    EXPECT_EQ(atomic_load(&seen->silenced[me]), 1);
+    uint32_t launched = atomic_load(&seen->launched[me]);
+    usleep(for_long);
+    EXPECT_EQ(atomic_load(&seen->launched[me]), launched);
+}
+
+/* Several programs at once, each at another moment of its turns. */
+static void in_programs(void (*each)(void))
+{
+    pid_t programs[PROGRAMS];
+    memset(seen, 0, sizeof *seen);
+    for (me = 0; me < PROGRAMS; me++)
+        if (!(programs[me] = fork())) {
+            each();
+            fflush(NULL);
+            _exit(ok_so_far ? 0 : 1);
+        }
+    for (int i = 0; i < PROGRAMS; i++) {
+        int status;
+        EXPECT_EQ(waitpid(programs[i], &status, 0), programs[i]);
+        EXPECT_EQ(status, 0);
+    }
+}
+
+static void in_a_turn_without_an_end(void)
+{
+    silence = me % 2 ? ENDS : HANGS;
+    get_ready(me < 2 ? 2000 : 20000);
+    expect_that_launches_stop(PATIENCE_US);
+}
+
+static void in_turns_that_end(void)
+{
+    get_ready(me < 2 ? 2000 : 20000);
+    usleep(7000u * (unsigned)me);
+    expect_that_launches_stop(PATIENCE_US);
+}
+
+static void nothing_is_launched_in_a_turn_without_an_end(void) { in_programs(in_a_turn_without_an_end); }
+static void nothing_is_launched_after_a_turn_that_ended(void) { in_programs(in_turns_that_end); }
+
+/* Without an arbiter launches are free, and the thread is silenced then. */
+static void nothing_is_launched_when_an_arbiter_comes(void)
+{
+    me = 0;
+    memset(seen, 0, sizeof *seen);
+    get_ready(2000);
+    silence_other_threads(atomic_load(&launcher));
+    uint32_t launched = atomic_load(&seen->launched[0]);
+    usleep(STOPPED_US);
+    EXPECT_EQ(atomic_load(&seen->silenced[0]), 1);
+    EXPECT(atomic_load(&seen->launched[0]) > launched); /* still free */
+    start_arbiter();
+    usleep(STOPPED_US);
+    launched = atomic_load(&seen->launched[0]);
+    usleep(2 * STOPPED_US);
+    EXPECT_EQ(atomic_load(&seen->launched[0]), launched);
+    stop_arbiter(SIGTERM);
+}
+
+int main(void)
+{
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    UNDER_AN_ARBITER(nothing_is_launched_in_a_turn_without_an_end);
+    IN(LIMITED, nothing_is_launched_when_an_arbiter_comes);
+#undef LIMITED
+#define LIMITED CARD_A "=3000MiB,context=256MiB,cores=30,cores-limit=30"
+    UNDER_AN_ARBITER(nothing_is_launched_after_a_turn_that_ended);
+    FINISH;
+}
