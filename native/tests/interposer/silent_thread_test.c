@@ -17,7 +17,7 @@
 
 enum silence { HANGS, ENDS };
 
-static struct { _Atomic uint32_t launched[PROGRAMS], silenced[PROGRAMS], over; } *seen;
+static struct { _Atomic uint32_t launched[PROGRAMS], silenced[PROGRAMS], ready, over; } *seen;
 static enum silence silence;
 static int me;
 
@@ -75,6 +75,13 @@ static void get_ready(uint64_t us)
     while (atomic_load(&seen->launched[me]) < 20) usleep(1000);
 }
 
+/* A program that is silenced keeps the turns of its container from the others. */
+static void wait_for_the_others(void)
+{
+    atomic_fetch_add(&seen->ready, 1);
+    while (atomic_load(&seen->ready) < PROGRAMS) usleep(1000);
+}
+
 static void expect_that_launches_stop(useconds_t for_long)
 {
     silence_other_threads(atomic_load(&launcher));
@@ -107,12 +114,14 @@ static void in_a_turn_without_an_end(void)
 {
     silence = me % 2 ? ENDS : HANGS;
     get_ready(me < 2 ? 2000 : 20000);
+    wait_for_the_others();
     expect_that_launches_stop(PATIENCE_US);
 }
 
 static void in_turns_that_end(void)
 {
     get_ready(me < 2 ? 2000 : 20000);
+    wait_for_the_others();
     usleep(7000u * (unsigned)me);
     expect_that_launches_stop(PATIENCE_US);
 }
