@@ -25,11 +25,13 @@ struct fr_account *fr_paced_card_account(const struct fr_paced_card *card)
 void fr_lease_client_is_alive(struct fr_paced_card *card) { atomic_store_explicit(&card->alive_at, clock_now(), memory_order_relaxed); }
 
 /* Work in flight may be waiting for the program: then the lease client waits for it in the driver, for as long as that takes. Events live as
- * long as their context, and are used again: at worst a dead one is taken for alive once. */
+ * long as their context, and are used again: at worst a dead client is taken for alive once. */
 bool fr_lease_client_lives(struct fr_paced_card *card, uint64_t now)
 {
-    if (now < atomic_load_explicit(&card->alive_at, memory_order_relaxed) + FR_SILENT_NS) return true;
     CUevent event = atomic_load(&card->waits_for);
+    uint64_t since = atomic_load_explicit(&card->alive_at, memory_order_relaxed);
+    if (now < since + FR_SILENT_NS) return true;
+    if (event == FR_WAITS_FOR_ALL) return now < since + FR_IN_DRIVER_NS;
     return event && REAL(cuEventQuery)(event) == CUDA_ERROR_NOT_READY;
 }
 

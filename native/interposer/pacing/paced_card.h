@@ -41,11 +41,12 @@ struct fr_paced_card {
     _Atomic uint64_t gpu_ns;                      /* measured, as far as it is ours, ever */
     _Atomic uint64_t last_launch;                 /* when */
     _Atomic uint64_t alive_at;                    /* when the lease client ran last; see fr_lease_client_lives() */
-    _Atomic(CUevent) waits_for;                   /* ... since then it waits for this one, in the driver */
+    _Atomic(CUevent) waits_for;                   /* ... since then it waits for this one, in the driver, or for FR_WAITS_FOR_ALL */
     _Atomic uint32_t launched_now;                /* any in this turn? */
 };
 extern struct fr_paced_card fr_paced_cards[FR_MAX_CARDS];
 
+#define FR_WAITS_FOR_ALL ((CUevent)1) /* that is in a context: nobody else can tell whether it is done */
 /* The program can stop the thread that ends turns, for which nothing may be launched then: by ptrace, or by a signal that the C library
  * lets nobody block. It runs each FR_LOOK_NS while a turn is open. */
 bool fr_lease_client_lives(struct fr_paced_card *card, uint64_t now);
@@ -63,6 +64,7 @@ uint64_t fr_paced_cards_gang(uint64_t now); /* cards that this process has used 
 #define FR_QUIET_NS 1000000000ull  /* no launch for so long: an arbiter that is not there is not looked for */
 #define FR_LOOK_NS 25000000ull     /* the lease client looks so often at an open gate ... */
 #define FR_SILENT_NS 100000000ull  /* ... and after so long without a look the turn is over: the machine may be busy */
+#define FR_IN_DRIVER_NS 30000000000ull /* ... where it waits for all, after so long */
 #define FR_DRY_NS 50000ull         /* so long after all of a stream should be done, it has run dry */
 
 #endif

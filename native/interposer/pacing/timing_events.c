@@ -252,13 +252,26 @@ static uint64_t not_counted_yet(struct fr_paced_card *p, uint64_t ns)
     return now < from ? 0 : ns < now - from ? ns : now - from;
 }
 
-/* What stands in an open batch has no event behind it: then all of its context is waited for. A capture forbids that, and a stream
- * of it that waits for the program may never be done; then what was predicted is waited for. */
+/* The lease client says for what it waits in the driver. */
+static void wait_in_driver(struct fr_stream_state *st, CUevent event)
+{
+    struct fr_paced_card *card = atomic_load(&st->card);
+    atomic_store(&card->waits_for, event ? event : FR_WAITS_FOR_ALL);
+    if (event) REAL(cuEventSynchronize)(event);
+    else REAL(cuCtxSynchronize)();
+    atomic_store(&card->waits_for, NULL);
+    fr_lease_client_is_alive(card);
+}
+
+/* What stands in an open batch has no event behind it, and one that is recorded now says nothing of its length. In the stream that a thread
+ * has for itself this thread can record none: then all of the context is waited for. A capture forbids that, and a stream that waits for
+ * the program may never be done; then what was predicted is waited for. */
 static void drain_open(struct fr_stream_state *st)
 {
     struct batch *b = newest(st);
-    if (!atomic_load(&fr_capture_count) && !atomic_load(&fr_blocked_by_host)) REAL(cuCtxSynchronize)();
-    else clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
+    CUstream stream = atomic_load(&st->handle);
+    if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
+    else wait_in_driver(st, stream != CU_STREAM_PER_THREAD && !REAL(cuEventRecord)(b->to, stream) ? b->to : NULL);
     landed(st, b);
     if (!b->held) count_gpu_time(st->card, not_counted_yet(st->card, b->ns), b->launches);
     st->open = false;
@@ -272,11 +285,7 @@ void fr_timing_drain(struct fr_stream_state *st)
     if (before != st->context && REAL(cuCtxSetCurrent)(st->context)) return;
     while (st->count && !fr_timing_may_be_blocked(st)) {
         if (!closed(st)) return drain_open(st);
-        struct fr_paced_card *card = atomic_load(&st->card);
-        atomic_store(&card->waits_for, at(st, 0)->to);
-        REAL(cuEventSynchronize)(at(st, 0)->to);
-        atomic_store(&card->waits_for, NULL);
-        fr_lease_client_is_alive(card);
+        wait_in_driver(st, at(st, 0)->to);
         finish(st);
     }
 }

@@ -150,6 +150,59 @@ static void behind_what_does_not_end_launches_go_all_the_same(void)
     EXPECT(seconds() - from > 5 && seconds() - from < 13);
 }
 
+static const char meet_ptx[] = ".version 7.0\n.target sm_50\n.address_size 64\n"
+                               "// simgpu: time_us=$0 share=0.01 meet=2\n"
+                               ".visible .entry meet(.param .u64 us, .param .u32 number)\n{\n ret;\n}\n";
+
+static CUfunction meeting;
+static CUresult (*launch_meeting)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+
+static void meet(uint32_t number, CUstream s)
+{
+    uint64_t us = 100;
+    void *parameters[] = {&us, &number};
+    EXPECT_EQ(launch_meeting(meeting, 1, 1, 1, 1, 1, 1, 0, s, parameters, NULL), CUDA_SUCCESS);
+}
+
+/* A known, short kernel that waits for a later one: the turn ends by itself long before that comes. */
+#define OF_ITS_OWN ((CUstream)-1)
+static void a_kernel_waits_for_one_that_is_launched_after_the_turn(CUstream first)
+{
+    CUmodule module;
+    get_ready(1);
+    EXPECT_EQ(cuModuleLoadData(&module, meet_ptx) + cuModuleGetFunction(&meeting, module, "meet"), CUDA_SUCCESS);
+    if (first == OF_ITS_OWN) first = waits;
+    for (uint32_t i = 1; i <= 12; i++) {
+        meet(i, first);
+        meet(i, other);
+        finish();
+    }
+    double from = seconds();
+    meet(1000, first);
+    usleep(300000);
+    meet(1000, other);
+    finish();
+    EXPECT(seconds() - from < 20);
+}
+
+static void a_kernel_that_waits_for_a_later_launch_hangs_nobody(void)
+{
+    launch_meeting = cuLaunchKernel;
+    a_kernel_waits_for_one_that_is_launched_after_the_turn(OF_ITS_OWN);
+}
+
+static void one_in_the_stream_null_hangs_nobody(void)
+{
+    launch_meeting = cuLaunchKernel;
+    a_kernel_waits_for_one_that_is_launched_after_the_turn(NULL);
+}
+
+static void one_in_the_stream_of_the_thread_hangs_nobody(void)
+{
+    launch_meeting = cuLaunchKernel_ptsz;
+    a_kernel_waits_for_one_that_is_launched_after_the_turn(NULL);
+}
+
 static void *launches(void *stream)
 {
     (void)stream;
@@ -180,6 +233,9 @@ int main(void)
     UNDER_AN_ARBITER(other_streams_go_on_beside_one_that_is_held_back);
     UNDER_AN_ARBITER(what_was_held_back_is_paid_for_when_it_runs);
     UNDER_AN_ARBITER(behind_what_does_not_end_launches_go_all_the_same);
+    UNDER_AN_ARBITER(a_kernel_that_waits_for_a_later_launch_hangs_nobody);
+    UNDER_AN_ARBITER(one_in_the_stream_null_hangs_nobody);
+    UNDER_AN_ARBITER(one_in_the_stream_of_the_thread_hangs_nobody);
     UNDER_AN_ARBITER(threads_that_wait_at_a_stream_that_is_held_back_all_go);
     FINISH;
 }
