@@ -350,6 +350,24 @@ static bool gang_may(const struct schedule *s, uint32_t card, uint32_t tenant, u
     return true;
 }
 
+/* Somebody else has the card, and is known to have kernels that will not be done soon, also if it is recalled now. */
+static bool is_taken_for_long(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
+{
+    if (s->holder[card] == NOBODY || s->holder[card] == (int)tenant) return false;
+    const struct schedule_seat *h = &s->seats[card][s->holder[card]];
+    return (h->over_at ? sooner(h->over_at, now) : now) + h->longest_overrun > now + SCHEDULE_LEAST;
+}
+
+/* Then this card would stand idle if it were kept free for the gang meanwhile. */
+static bool waits_for_another(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
+{
+    uint64_t gang = s->seats[card][tenant].gang & ~(1ull << card);
+    if (s->reserved[card] == (int)tenant) return false;
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (gang >> i & 1 && is_taken_for_long(s, i, tenant, now)) return true;
+    return false;
+}
+
 static uint64_t next_gang(const struct schedule *s, uint32_t card, uint64_t now)
 {
     uint64_t when = NEVER;
@@ -363,17 +381,28 @@ static uint64_t next_gang(const struct schedule *s, uint32_t card, uint64_t now)
     return when;
 }
 
-static int next_of(const struct schedule *s, uint32_t card, uint64_t now)
+static int best_of(const struct schedule *s, uint32_t card, bool at_once, uint64_t now)
 {
     int best = NOBODY;
     uint32_t best_rank = 0;
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
-        if (!may_hold(t) || !gang_may(s, card, i, now)) continue;
+        if (!may_hold(t) || !gang_may(s, card, i, now) || (at_once && waits_for_another(s, card, i, now))) continue;
         uint32_t r = rank(s, card, i);
         if (best < 0 || r > best_rank || (r == best_rank && schedule_claim(t) < schedule_claim(&s->seats[card][best]))) best = (int)i, best_rank = r;
     }
     return best;
+}
+
+static int next_of(const struct schedule *s, uint32_t card, uint64_t now) { return best_of(s, card, true, now); }
+
+/* Of a gang's cards the one that is not free for long is reserved first, and the others when that one is. */
+static void reserve_what_takes_long(struct schedule *s, uint32_t card, uint64_t now)
+{
+    int best = best_of(s, card, false, now);
+    if (best == NOBODY || !is_gang(&s->seats[card][best])) return;
+    for (uint32_t i = 0; i < s->cards; i++)
+        if (s->seats[card][best].gang >> i & 1 && s->reserved[i] == NOBODY && is_taken_for_long(s, i, (uint32_t)best, now)) s->reserved[i] = (int16_t)best;
 }
 
 /* When will a tenant without credit have enough? */
@@ -635,6 +664,7 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
     uint64_t next = NEVER;
     schedule_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
+        reserve_what_takes_long(s, card, now);
         if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
         if (s->holder[card] != NOBODY && begin_early(s, card, now, out)) return true;
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);

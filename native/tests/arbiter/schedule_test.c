@@ -326,6 +326,61 @@ static bool granted(uint32_t card, uint32_t tenant)
     return s.holder[card] == (int)tenant;
 }
 
+/* Tenant 0 works on card 0 alone, the others on both cards, without a pause: gpu[card][tenant] is what each got. */
+static uint64_t gpu[2][4];
+
+static void play_gangs(int n, const struct schedule_terms *terms, const uint64_t kernels[2][4], uint64_t length)
+{
+    static struct tenant at[2][4];
+    uint64_t end = now + length;
+    memset(at, 0, sizeof at);
+    memset(gpu, 0, sizeof gpu);
+    schedule_init(&s);
+    for (uint32_t i = 0; i < (uint32_t)n; i++)
+        for (uint32_t c = 0; c < (i ? 2u : 1u); c++) schedule_seat(&s, c, i, terms[i], now), schedule_want(&s, c, i, i ? 3 : 1, now);
+    while (now < end) {
+        struct schedule_decision d;
+        uint64_t again = 0, next = end;
+        while (schedule_decide(&s, now, &d, &again)) {
+            struct tenant *t = &at[d.card][d.tenant];
+            if (d.what == SCHEDULE_GRANT) *t = (struct tenant){.holds = true, .lease_until = d.until, .busy_until = now};
+            if (d.what == SCHEDULE_RECALL || d.what == SCHEDULE_LATE) t->recalled = true;
+        }
+        if (again > now) next = again < next ? again : next;
+        for (uint32_t c = 0; c < 2; c++)
+            for (uint32_t i = 0; i < (uint32_t)n; i++) {
+                struct tenant *t = &at[c][i];
+                if (!t->holds) continue;
+                if (now >= t->busy_until && (t->recalled || (t->lease_until && now >= t->lease_until))) {
+                    t->holds = false;
+                    schedule_done(&s, c, i, true, now);
+                    next = now + 1;
+                    continue;
+                }
+                if (now >= t->busy_until) t->busy_until = now + kernels[c][i], gpu[c][i] += kernels[c][i];
+                if (t->busy_until < next) next = t->busy_until;
+            }
+        now = next > now ? next : now + 1;
+    }
+}
+
+/* While a gang waits for a long kernel of another on card 1, card 0 is not kept free for it. */
+static void long_kernels_of_gangs_on_one_card_leave_another_to_who_uses_only_that(void)
+{
+    static const uint64_t lengths_there[] = {2 * MS, 20 * MS, 90 * MS, 300 * MS, 1000 * MS};
+    for (int gangs = 2; gangs <= 3; gangs++)
+        for (int l = 0; l < 5; l++) {
+            uint64_t kernels[2][4] = {{2 * MS, 2 * MS, 2 * MS, 2 * MS}, {0, lengths_there[l], lengths_there[l], lengths_there[l]}};
+            struct schedule_terms terms[] = {{70, 0, 0}, {10, 0, 0}, {10, 0, 0}, {10, 0, 0}};
+            play_gangs(1 + gangs, terms, kernels, 20 * SECOND);
+            double due = 100.0 * 70 / (70 + 10 * gangs), had = 100.0 * (double)gpu[0][0] / (20.0 * SECOND);
+            double least = due - (lengths_there[l] < SECOND ? 10 : 12); /* until it is known how long they are, it is as before */
+            if (had < least) printf("%d gangs, kernels of %d ms on the other card: %.0f percent, due %.0f\n", gangs, (int)(lengths_there[l] / MS), had, due);
+            EXPECT(had >= least);
+            for (int i = 1; i <= gangs && l; i++) EXPECT(gpu[1][i] > 20 * SECOND * 8 / 10 / (uint64_t)gangs && gpu[0][i] > 20 * SECOND / 20);
+        }
+}
+
 static void a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody(void)
 {
     schedule_init(&s);
@@ -934,6 +989,7 @@ int main(void)
     RUN(new_weights_count_from_the_moment_they_are_known);
     RUN(four_tenants_come_and_go_and_the_rest_share_by_weight);
     RUN(gangs_get_all_their_cards_or_none_and_nobody_waits_for_ever);
+    RUN(long_kernels_of_gangs_on_one_card_leave_another_to_who_uses_only_that);
     RUN(a_gang_that_does_not_ask_for_all_its_cards_holds_up_nobody);
     RUN(a_gang_that_asks_card_by_card_gets_them_together);
     RUN(a_gang_that_is_about_to_lose_one_card_is_not_given_another);
