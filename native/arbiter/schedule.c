@@ -350,22 +350,25 @@ static bool gang_may(const struct schedule *s, uint32_t card, uint32_t tenant, u
     return true;
 }
 
-/* Somebody else has the card, and is known to have kernels that will not be done soon, also if it is recalled now. */
-static bool is_taken_for_long(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
+/* So long the card will take to be free for this tenant, as far as is known, if its holder is recalled now. */
+static uint64_t time_to_free(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
 {
-    if (s->holder[card] == NOBODY || s->holder[card] == (int)tenant) return false;
+    if (s->holder[card] == NOBODY || s->holder[card] == (int)tenant) return 0;
     const struct schedule_seat *h = &s->seats[card][s->holder[card]];
-    return (h->over_at ? sooner(h->over_at, now) : now) + h->longest_overrun > now + SCHEDULE_LEAST;
+    uint64_t free = (h->over_at ? sooner(h->over_at, now) : now) + h->longest_overrun;
+    return free > now ? free - now : 0;
 }
 
-/* Then this card would stand idle if it were kept free for the gang meanwhile. */
-static bool waits_for_another(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t now)
+/* Of a gang's cards the one that takes longest is reserved first, and another when it takes as long as that one still does: it would stand
+ * idle if it were kept free from now on. */
+static bool takes_longest(const struct schedule *s, uint32_t card, uint32_t tenant, uint64_t gang, uint64_t now)
 {
-    uint64_t gang = s->seats[card][tenant].gang & ~(1ull << card);
-    if (s->reserved[card] == (int)tenant) return false;
-    for (uint32_t i = 0; i < s->cards; i++)
-        if (gang >> i & 1 && is_taken_for_long(s, i, tenant, now)) return true;
-    return false;
+    uint64_t longest = 0;
+    for (uint32_t i = 0; i < s->cards; i++) {
+        uint64_t takes = gang >> i & 1 ? time_to_free(s, i, tenant, now) : 0;
+        if (takes > longest) longest = takes;
+    }
+    return s->reserved[card] == (int)tenant || time_to_free(s, card, tenant, now) + SCHEDULE_LEAST >= longest;
 }
 
 static uint64_t next_gang(const struct schedule *s, uint32_t card, uint64_t now)
@@ -387,7 +390,7 @@ static int best_of(const struct schedule *s, uint32_t card, bool at_once, uint64
     uint32_t best_rank = 0;
     for EACH_SEAT(s, card, i) {
         const struct schedule_seat *t = &s->seats[card][i];
-        if (!may_hold(t) || !gang_may(s, card, i, now) || (at_once && waits_for_another(s, card, i, now))) continue;
+        if (!may_hold(t) || !gang_may(s, card, i, now) || (at_once && is_gang(t) && !takes_longest(s, card, i, t->gang, now))) continue;
         uint32_t r = rank(s, card, i);
         if (best < 0 || r > best_rank || (r == best_rank && schedule_claim(t) < schedule_claim(&s->seats[card][best]))) best = (int)i, best_rank = r;
     }
@@ -396,13 +399,13 @@ static int best_of(const struct schedule *s, uint32_t card, bool at_once, uint64
 
 static int next_of(const struct schedule *s, uint32_t card, uint64_t now) { return best_of(s, card, true, now); }
 
-/* Of a gang's cards the one that is not free for long is reserved first, and the others when that one is. */
-static void reserve_what_takes_long(struct schedule *s, uint32_t card, uint64_t now)
+static void reserve_what_takes_longest(struct schedule *s, uint32_t card, uint64_t now)
 {
     int best = best_of(s, card, false, now);
-    if (best == NOBODY || !is_gang(&s->seats[card][best])) return;
+    uint64_t gang = best == NOBODY ? 0 : s->seats[card][best].gang;
+    if (!(gang & (gang - 1)) || takes_longest(s, card, (uint32_t)best, gang, now)) return;
     for (uint32_t i = 0; i < s->cards; i++)
-        if (s->seats[card][best].gang >> i & 1 && s->reserved[i] == NOBODY && is_taken_for_long(s, i, (uint32_t)best, now)) s->reserved[i] = (int16_t)best;
+        if (gang >> i & 1 && i != card && s->reserved[i] == NOBODY && takes_longest(s, i, (uint32_t)best, gang, now)) s->reserved[i] = (int16_t)best;
 }
 
 /* When will a tenant without credit have enough? */
@@ -664,7 +667,7 @@ bool schedule_decide(struct schedule *s, uint64_t now, struct schedule_decision 
     uint64_t next = NEVER;
     schedule_settle(s, now); /* all: a gang is measured by what it and others have had on each of its cards */
     for (uint32_t card = 0; card < s->cards; card++) {
-        reserve_what_takes_long(s, card, now);
+        reserve_what_takes_longest(s, card, now);
         if (schedule_together(s, card, now, out, &next) || see_to_draining(s, card, now, out, &next)) return true;
         if (s->holder[card] != NOBODY && begin_early(s, card, now, out)) return true;
         if (s->holder[card] != NOBODY) pass_on(s, card, now, &next);
