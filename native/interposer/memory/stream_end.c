@@ -10,6 +10,8 @@
 
 #include "cuda_abi.h"
 
+#include <stdatomic.h>
+
 /* A stream that is being captured captures no more, and its handle may come back at once. */
 static CUresult ended(CUstream s, CUresult r)
 {
@@ -18,8 +20,12 @@ static CUresult ended(CUstream s, CUresult r)
     return r;
 }
 
+void (*_Atomic fr_before_stream_ends)(CUstream s);
+
 static void forget(CUstream s)
 {
+    void (*before)(CUstream) = atomic_load(&fr_before_stream_ends);
+    if (before) before(s);
     fr_kept_blocks_free();
     fr_late_frees_stream_ends(s);
     fr_functions_stream_changes();

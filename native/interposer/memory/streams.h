@@ -22,6 +22,8 @@ void fr_capture_changes_enter(CUstream s);
 void fr_capture_changes_leave(void);
 uint32_t fr_capture_changes(CUstream s); /* how many there were of this stream, or of one like it; of a call on its way it may be known before */
 
+extern void (*_Atomic fr_before_stream_ends)(CUstream s);
+
 #define FR_NO_STREAM UINT64_MAX
 uint64_t fr_stream_id(CUstream s);   /* never 0; FR_NO_STREAM: it cannot be told */
 static inline CUstream fr_per_thread(CUstream s) { return s ? s : CU_STREAM_PER_THREAD; }

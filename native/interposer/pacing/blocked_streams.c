@@ -147,6 +147,13 @@ static bool any_to_come(const struct fr_paced_card *card)
     return false;
 }
 
+static void owe(struct fr_stream_state *st, struct fr_paced_card *card)
+{
+    fr_stream_state_lock_alive(st, card);
+    fr_timing_owe(st);
+    fr_stream_state_unlock(st);
+}
+
 void fr_blocked_settle(struct fr_paced_card *card)
 {
     uint64_t quiet = clock_now();
@@ -160,7 +167,7 @@ void fr_blocked_settle(struct fr_paced_card *card)
         else clock_sleep_until(clock_now() + (clock_now() - quiet) / 32 + NAP_NS);
     }
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
-        if (st->count && !atomic_load(&st->blocked)) let_go(st, FR_BLOCKED);
+        if (st->count && !atomic_load(&st->blocked)) let_go(st, FR_BLOCKED), owe(st, card);
 }
 
 bool fr_blocked_any(const struct fr_paced_card *card)

@@ -79,6 +79,7 @@ static void look_again(uint32_t sequence)
         if (is_paced(&q)) cards |= 1ull << i;
     }
     atomic_store(&fr_before_context_ends, fr_stream_states_forget);
+    atomic_store(&fr_before_stream_ends, fr_stream_states_close);
     atomic_store(&must, cards);
     atomic_store(&looked_at, sequence);
     atomic_store(&fr_unpaced_sequence, cards ? 1u : sequence); /* 1 is no page's sequence */

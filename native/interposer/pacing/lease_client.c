@@ -229,12 +229,13 @@ static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me)};
     if (kind == ARBITER_ENDING) m.length_ns = what;
     else m.more = what != 0;
-    if (kind == ARBITER_DONE) m.length_ns = take_outside(me);
+    uint64_t owed = kind == ARBITER_DONE ? atomic_exchange(&paced_card_of(me)->owed_ns, 0) : 0;
+    if (kind == ARBITER_DONE) m.length_ns = take_outside(me) + owed;
     if (kind != ARBITER_ENDING) m.held_back_ns = ARBITER_WAITS;
     m.lease = atomic_load(&paced_card_of(me)->lease);
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
-    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns; /* for the next one */
+    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns - owed, atomic_fetch_add(&paced_card_of(me)->owed_ns, owed); /* for the next one */
     lose_arbiter(me);
 }
 

@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "cuda_abi.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,6 +51,20 @@ void fr_stream_states_drain(struct fr_paced_card *card)
         fr_stream_state_unlock(st);
     }
     atomic_store(&card->queue_end, 0);
+}
+
+/* Before the lease client uses the stream for an open batch, or after it: while it waits it keeps the lock, maybe for as long as the
+ * program does not go on. */
+void fr_stream_states_close(CUstream stream)
+{
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));) {
+        if (atomic_load(&st->handle) != stream) continue;
+        bool locked = fr_stream_state_try_lock(st);
+        for (; !locked && !atomic_load(&st->waited_for); locked = fr_stream_state_try_lock(st)) sched_yield();
+        if (!locked) continue;
+        fr_timing_close(st);
+        fr_stream_state_unlock(st);
+    }
 }
 
 /* Its events die with it. Work in flight is waited for by the driver. */

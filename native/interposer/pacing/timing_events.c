@@ -2,8 +2,8 @@
  * reached the batch is done: so much less is in flight, and the time between the events says how long its kernels took, beside
  * what else the container did on the card meanwhile. In its turn nobody else computes there.
  *
- * Events are recorded only by the thread that launches, right beside its launch: no other thread ever uses the application's
- * stream. A stream that captures gets none. */
+ * Events that measure are recorded only by the thread that launches, right beside its launch. At the end of a turn the lease client records
+ * one in a stream whose last batch is open. A stream that captures gets none. */
 #include "pacing/timing_events.h"
 
 #include "base/compiler.h"
@@ -61,13 +61,13 @@ static void learn(const struct batch *b, uint64_t measured)
     for (uint32_t i = 0; i < b->kernels; i++) fr_prediction_correct(b->prediction[i], b->of_kernel[i], ratio, b->shared);
 }
 
-static void count_gpu_time(struct fr_paced_card *p, uint64_t ns, uint32_t launches)
+static void count_gpu_time(struct fr_paced_card *p, const struct batch *b, uint64_t ns)
 {
     struct fr_account *a = fr_paced_card_account(p);
-    atomic_fetch_add_explicit(&p->gpu_ns, ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&p->gpu_ns, ns > b->owed ? ns - b->owed : 0, memory_order_relaxed);
     if (!a) return;
     atomic_fetch_add_explicit(&a->gpu_ns, ns, memory_order_relaxed);
-    atomic_fetch_add_explicit(&a->launches, launches, memory_order_relaxed);
+    atomic_fetch_add_explicit(&a->launches, b->launches, memory_order_relaxed);
 }
 
 /* Batches of several streams overlap: the card was busy with a batch no longer than since the last one that was done. The event of
@@ -93,7 +93,7 @@ static float since_last(struct fr_stream_state *st, struct batch *b, float ms)
 /* What was held back, and let go, runs at any time, in a turn or not, and its second event may be late: it counts as what was thought. */
 static void goes_on(struct fr_stream_state *st, struct batch *b)
 {
-    if (!b->held) count_gpu_time(st->card, b->ns, b->launches);
+    if (!b->held) count_gpu_time(st->card, b, b->ns);
     b->held = true;
 }
 
@@ -111,7 +111,7 @@ static void finish(struct fr_stream_state *st)
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
     bool with_others = is_sliced(b, took) || (b->shared && took > b->ns);
-    if (!b->held) count_gpu_time(st->card, with_others ? b->ns : took, b->launches); /* not their work */
+    if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took); /* not their work */
     st->first = (st->first + 1) % BATCHES;
     st->count--;
     atomic_fetch_add(&st->finished, 1);
@@ -129,6 +129,16 @@ bool fr_timing_may_be_blocked(struct fr_stream_state *st) { return st->count && 
 void fr_timing_goes_on(struct fr_stream_state *st)
 {
     for (uint32_t i = 0; i < st->count; i++) goes_on(st, at(st, i));
+}
+
+/* When the program lets it go, nobody may be there to say that it runs: it can end the lease client, and itself. */
+void fr_timing_owe(struct fr_stream_state *st)
+{
+    struct fr_paced_card *card = atomic_load(&st->card);
+    for (uint32_t i = 0; i < st->count; i++) {
+        struct batch *b = at(st, i);
+        if (!b->held) atomic_fetch_add(&card->owed_ns, b->ns - b->owed), b->owed = b->ns;
+    }
 }
 
 uint64_t fr_timing_due(struct fr_stream_state *st)
@@ -174,7 +184,7 @@ static void begin(struct fr_stream_state *st, bool dry)
     if (st->count == BATCHES) return begin_again(st);
     struct batch *b = at(st, st->count);
     if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, st->handle)) return;
-    b->ns = b->launches = b->kernels = 0;
+    b->ns = b->owed = b->launches = b->kernels = 0;
     b->gap = b->held = false;
     b->shared = atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     b->beside = clock_now() < atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
@@ -235,6 +245,7 @@ void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *pr
     fr_stream_state_queue(st, now, ns);
     if (st->open) {
         note(newest(st), prediction, ns);
+        if (unlikely(atomic_load_explicit(&st->blocked, memory_order_relaxed) == FR_BLOCKED)) fr_timing_owe(st);
         if (full(st, newest(st), prediction)) fr_timing_close(st);
     } else {
         fr_stream_state_completed(st, ns); /* it cannot be watched */
@@ -257,15 +268,18 @@ static void wait_in_driver(struct fr_stream_state *st, CUevent event)
 {
     struct fr_paced_card *card = atomic_load(&st->card);
     atomic_store(&card->waits_for, event ? event : FR_WAITS_FOR_ALL);
+    atomic_store(&st->waited_for, true);
     if (event) REAL(cuEventSynchronize)(event);
     else REAL(cuCtxSynchronize)();
+    atomic_store(&st->waited_for, false);
     atomic_store(&card->waits_for, NULL);
     fr_lease_client_is_alive(card);
 }
 
-/* What stands in an open batch has no event behind it, and one that is recorded now says nothing of its length. In the stream that a thread
- * has for itself this thread can record none: then all of the context is waited for. A capture forbids that, and a stream that waits for
- * the program may never be done; then what was predicted is waited for. */
+/* What stands in an open batch has no event behind it, and one that is recorded now says nothing of its length. (If the stream is gone,
+ * fr_stream_states_close() has closed the batch.) In the stream that a thread has for itself this thread can record none: then all of the
+ * context is waited for. A capture forbids both, and a stream that waits for the program may never be done; then what was predicted is
+ * waited for. */
 static void drain_open(struct fr_stream_state *st)
 {
     struct batch *b = newest(st);
@@ -273,7 +287,7 @@ static void drain_open(struct fr_stream_state *st)
     if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
     else wait_in_driver(st, stream != CU_STREAM_PER_THREAD && !REAL(cuEventRecord)(b->to, stream) ? b->to : NULL);
     landed(st, b);
-    if (!b->held) count_gpu_time(st->card, not_counted_yet(st->card, b->ns), b->launches);
+    if (!b->held) count_gpu_time(st->card, b, not_counted_yet(st->card, b->ns));
     st->open = false;
     st->count--;
 }

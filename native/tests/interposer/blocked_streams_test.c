@@ -124,14 +124,13 @@ static void other_streams_go_on_beside_one_that_is_held_back(void)
     finish();
 }
 
-static void what_was_held_back_is_paid_for_when_it_runs(void)
+static void what_is_held_back_is_paid_for(void)
 {
     get_ready(1);
     wait_for_the_word(waits);
-    launch(waits, KERNELS);
-    sleep(1);
-    let_go();
     double from = seconds();
+    launch(waits, KERNELS);
+    let_go();
     EXPECT_EQ(cuStreamSynchronize(waits), CUDA_SUCCESS);
     launch(other, KERNELS);
     EXPECT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
@@ -231,7 +230,7 @@ int main(void)
     UNDER_AN_ARBITER(launches_behind_a_callback_that_waits_for_the_thread_go);
     UNDER_AN_ARBITER(launches_into_the_stream_null_beside_one_that_waits_go);
     UNDER_AN_ARBITER(other_streams_go_on_beside_one_that_is_held_back);
-    UNDER_AN_ARBITER(what_was_held_back_is_paid_for_when_it_runs);
+    UNDER_AN_ARBITER(what_is_held_back_is_paid_for);
     UNDER_AN_ARBITER(behind_what_does_not_end_launches_go_all_the_same);
     UNDER_AN_ARBITER(a_kernel_that_waits_for_a_later_launch_hangs_nobody);
     UNDER_AN_ARBITER(one_in_the_stream_null_hangs_nobody);

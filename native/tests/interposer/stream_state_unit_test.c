@@ -307,16 +307,37 @@ static void behind_a_stream_that_is_held_back_events_are_few(void)
     CUstream s = fresh_stream();
     struct fr_prediction *g[20];
     tell_to_wait(s);
+    atomic_store(&card->owed_ns, 0);
     struct fr_stream_state *st = launch_of(s, kernel(), MS_NS, 1);
     fr_stream_states_drain(card);
+    EXPECT_EQ(atomic_exchange(&card->owed_ns, 0), MS_NS); /* charged before it runs: afterwards the program may not let us */
     for (int i = 0; i < 20; i++) g[i] = kernel();
     for (int i = 0; i < 5000; i++) st = launch_of(s, g[i % 20], MS_NS, 1);
     EXPECT(recorded[(uintptr_t)s % STREAMS] < 200);
     EXPECT_EQ(in_flight(st), 5001 * MS_NS);
+    EXPECT_EQ(atomic_exchange(&card->owed_ns, 0), 5000 * MS_NS);
+    uint64_t before = atomic_load(&card->gpu_ns);
     all_of(s);
     fr_stream_states_drain(card);
+    EXPECT_EQ(atomic_load(&card->gpu_ns) - before + atomic_load(&card->owed_ns), 0); /* and not once more */
     EXPECT_EQ(in_flight(st), 0);
     for (int i = 0; i < 20; i++) EXPECT_EQ(atomic_load(&g[i]->pending), 0);
+}
+
+static void before_a_stream_is_destroyed_its_open_batch_gets_its_event(void)
+{
+    CUstream s = fresh_stream();
+    struct fr_prediction *g = kernel();
+    fr_prediction_learn(g, 100, 100000, false);
+    for (int i = 0; i < 3; i++) launch_of(s, g, 100000, 0.1f);
+    struct fr_stream_state *st = launch_of(s, g, 100000, 0.1f);
+    EXPECT(atomic_load(&st->open));
+    fr_stream_states_close(s);
+    EXPECT(!atomic_load(&st->open));
+    unsigned before = recorded[(uintptr_t)s % STREAMS];
+    fr_stream_states_drain(card);
+    EXPECT_EQ(recorded[(uintptr_t)s % STREAMS], before); /* nobody uses the stream any more */
+    EXPECT_EQ(in_flight(st), 0);
 }
 
 static void a_context_that_ends_takes_its_events_with_it(void)
@@ -451,6 +472,7 @@ int main(void)
     RUN(it_does_not_wait_for_a_stream_that_is_held_back);
     RUN(what_is_let_go_asks_for_a_turn_once);
     RUN(behind_a_stream_that_is_held_back_events_are_few);
+    RUN(before_a_stream_is_destroyed_its_open_batch_gets_its_event);
     RUN(a_context_that_ends_takes_its_events_with_it);
     RUN(more_streams_than_states_share_them);
     RUN(a_state_that_went_to_another_stream_is_not_found_for_the_first_one);
