@@ -9,7 +9,6 @@
 #include "clock.h"
 #include "cuda_abi.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,7 +59,7 @@ void fr_stream_states_close(CUstream stream)
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(NULL, st));) {
         if (atomic_load(&st->handle) != stream) continue;
         bool locked = fr_stream_state_try_lock(st);
-        for (; !locked && !atomic_load(&st->waited_for); locked = fr_stream_state_try_lock(st)) sched_yield();
+        for (; !locked && !atomic_load(&st->waited_for); locked = fr_stream_state_try_lock(st)) clock_sleep_until(clock_now() + SOON_NS);
         if (!locked) continue;
         fr_timing_close(st);
         fr_stream_state_unlock(st);

@@ -57,7 +57,7 @@ static void silence_the_librarys_thread(void)
     pid_t first = 0;
     for (struct dirent *e; tasks && (e = readdir(tasks));) {
         pid_t one = atoi(e->d_name);
-        if (one > getpid() && is_woken_exactly(one) && (!first || one < first)) first = one;
+        if (one && one != getpid() && !first && is_woken_exactly(one)) first = one; /* they stand in the order in which they were started */
     }
     closedir(tasks);
     EXPECT_EQ(syscall(SYS_tgkill, getpid(), first, KEPT_SIGNAL), 0);
