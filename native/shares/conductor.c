@@ -35,7 +35,7 @@
 #define PATIENCE_S 120 /* of real time, until all tenants are ready */
 
 struct tenant {
-    char name[64];
+    char name[64], socket[300]; /* by which the arbiter serves it */
     int first_seat, processes;
 };
 
@@ -90,6 +90,7 @@ static void start_tenant(const char *program, char **words, int count)
     char seat[16], *arguments[WORDS + 8] = {(char *)program, board_path, seat, words[4], words[5]};
     struct tenant *t = &tenants[tenant_count++];
     snprintf(t->name, sizeof t->name, "%s", words[1]);
+    snprintf(t->socket, sizeof t->socket, "%s/arbiter.sock", words[2]);
     t->first_seat = seats;
     t->processes = atoi(words[6]);
     for (int i = 7; i < count; i++) arguments[i - 2] = words[i];
@@ -132,10 +133,13 @@ static void make_board(void)
     close(fd);
 }
 
-/* The arbiter takes part in the clock once it polls: it has made its bell by then. Else the clock would run ahead of it. */
-static bool arbiter_polls(void)
+/* The arbiter takes part in the clock once it polls: it has made its bell by then. Else the clock would run ahead of it. On a busy machine it
+ * may be long before it serves all tenants. */
+static bool arbiter_serves(void)
 {
     bool found = !arbitrated;
+    for (int i = 0; arbitrated && i < tenant_count; i++)
+        if (access(tenants[i].socket, F_OK) != 0) return false;
     DIR *d = opendir(sim_directory());
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) found |= !strncmp(e->d_name, "clock-bell", 10);
     if (d) closedir(d);
@@ -144,7 +148,7 @@ static bool arbiter_polls(void)
 
 static void await_ready(void)
 {
-    for (int i = 0; (int)atomic_load(&board->ready) < seats || !arbiter_polls(); i++) {
+    for (int i = 0; (int)atomic_load(&board->ready) < seats || !arbiter_serves(); i++) {
         int status;
         pid_t gone = waitpid(-1, &status, WNOHANG);
         if (gone > 0) fail("a process of the case ended before it began");
