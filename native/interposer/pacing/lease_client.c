@@ -464,6 +464,7 @@ static void *work(void *of)
     clock_now();
     atomic_store(&me->present, 1);
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
+    prctl(PR_SET_NAME, "fractile"); /* for who looks at the program's threads */
     clock_wake_soon();
     int mode = 2; /* relaxed: what this thread asks the driver disturbs no capture */
     REAL(cuThreadExchangeStreamCaptureMode)(&mode);

@@ -284,8 +284,13 @@ static void drain_open(struct fr_stream_state *st)
 {
     struct batch *b = newest(st);
     CUstream stream = atomic_load(&st->handle);
-    if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
-    else wait_in_driver(st, stream != CU_STREAM_PER_THREAD && !REAL(cuEventRecord)(b->to, stream) ? b->to : NULL);
+    if (atomic_load(&fr_capture_count) || atomic_load(&fr_blocked_by_host)) {
+        atomic_store(&st->waited_for, true);
+        clock_sleep_until(atomic_load(&st->queue_end) + FR_IDLE_NS);
+        atomic_store(&st->waited_for, false);
+    } else {
+        wait_in_driver(st, stream != CU_STREAM_PER_THREAD && !REAL(cuEventRecord)(b->to, stream) ? b->to : NULL);
+    }
     landed(st, b);
     if (!b->held) count_gpu_time(st->card, b, not_counted_yet(st->card, b->ns));
     st->open = false;
