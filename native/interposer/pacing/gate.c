@@ -155,7 +155,7 @@ static enum answer may_go(struct fr_paced_card *p, const struct fr_ticket *t, ui
 }
 
 /* A stream may wait for a word that the program writes, or a kernel for one: then it is never done while launches wait for that.
- * From then on they go, for the rest of the turn, which the lease client ends; the arbiter has passed over us long before. */
+ * From then on launches go, until the lease client ends the turn. By then the arbiter has let other containers in. */
 static uint64_t stuck_at(const struct fr_paced_card *p)
 {
     uint64_t closed = atomic_load(&p->closed), queue = atomic_load(&p->queue_end);
