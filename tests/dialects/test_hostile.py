@@ -1,7 +1,6 @@
 """No pod that a tenant may write takes long to read: in webhook calls, watch events, verbs and agents alike."""
 
 import gc
-import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -16,20 +15,10 @@ from fractile.model.units import MemoryUnit
 from fractile.wire.objects import Pod
 from tests.builders import container, pod
 from tests.hostile_pods import SHAPES, STORED
+from tests.processor import spent
 
 BAR = 0.1  # seconds of a processor
 GPU = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1"}
-
-
-def spent(work: Callable[[], object]) -> float:
-    """Seconds of a processor, the least of three."""
-
-    def once() -> float:
-        began = time.process_time()
-        work()
-        return time.process_time() - began
-
-    return min(once() for _ in range(3))
 
 
 def parse(one: Pod) -> PodRequest | Refusal | None:
