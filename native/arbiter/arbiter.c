@@ -2,7 +2,7 @@
  *
  *      1. look at the slices: new ones, gone ones, changed terms        slices.c
  *      2. hear the processes                                            peers.c
- *      3. decide                                                        schedule.c
+ *      3. charge what runs outside of turns, decide                     apart.c, schedule.c
  *      4. tell the processes, sleep until something is due
  *
  * One thread, and one that only sleeps (alive.c). Nothing that it needs survives it: after a restart the processes ask again. */
@@ -156,7 +156,9 @@ static void decide(struct node *n, uint64_t *again)
     look_if_due(n, now);
     slices_terms(n, now);
     status_look(n, now);
+    uint64_t look = apart_charge(n, now);
     while (schedule_decide(&n->schedule, now, &d, again)) peers_tell(n, &d, now);
+    if (look && (!*again || *again > look)) *again = look;
     if (anybody_busy(n) && (!*again || *again > now + TERMS_NS)) *again = now + TERMS_NS;
     if (n->blind && (!*again || *again > n->look_at)) *again = n->look_at;
 }

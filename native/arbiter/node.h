@@ -15,14 +15,19 @@
 #define EVENTS 1024     /* kinds of trouble times containers that are remembered */
 #define LOOK_NS 1000000000ull /* between looks at what has been held, of which the last but one is measured from */
 
+#define PEER_LOST (-2)
+
 struct peer {
-    int fd; /* -1: free */
+    int fd; /* -1: free; PEER_LOST: closed, but the process lives */
     int life; /* pidfd of the process: its children may keep its socket open after its death */
     int next; /* of the same slice; of the free ones */
     uint32_t slice;
     pid_t pid;                /* as the kernel says, in our namespace */
     uint64_t wants, granted, ending; /* bit sets of the slice's cards; ending: of those granted */
     uint64_t second, heard;   /* messages heard in this second */
+    uint64_t apart;           /* ARBITER_HOLDS_BACK, ARBITER_RUNS or 0, as it said last; see apart.c */
+    uint64_t apart_since;     /* RUNS: since then; HOLDS_BACK: heard of then */
+    uint32_t apart_card;      /* of the slice's */
 };
 
 struct slice {
@@ -45,6 +50,8 @@ struct slice {
     bool recalled[FR_MAX_CARDS], shared[FR_MAX_CARDS];
     uint64_t throttled[FR_MAX_CARDS];    /* of its seat, as far as it was told; and what it is told with this lease */
     uint64_t held_back[FR_MAX_CARDS];
+    uint32_t apart; /* peers with work apart from turns */
+    uint64_t apart_until[FR_MAX_CARDS];  /* for that the seat is charged up to then */
     uint64_t held[2][FR_MAX_CARDS];      /* of its seat, at the last look and at the one before */
 };
 
@@ -67,6 +74,7 @@ struct node {
     char uuids[SCHEDULE_CARDS][96];
     uint32_t card_count;
     uint64_t next_lease, events_seen, began_ns, looked_ns[2];
+    uint64_t apart_looked; /* when the work apart from turns was charged last */
     int free_peer, places; /* places: so many of the peers are used */
     uint32_t slice_count;
     uint64_t terms_at; /* when all pages were looked at */
@@ -104,6 +112,12 @@ void peer_hear(struct node *n, uint32_t peer);
 void peer_died(struct node *n, uint32_t peer);
 void peer_drop(struct node *n, uint32_t peer);
 void peers_tell(struct node *n, const struct schedule_decision *d, uint64_t now);
+
+/* apart.c: work that runs outside of turns */
+bool apart_hear(struct node *n, struct peer *p, const struct arbiter_message *m); /* a DONE; false: nonsense */
+void apart_lose(struct node *n, struct peer *p, uint64_t wanted); /* its connection, in the turns of these cards; the process lives */
+void apart_end(struct node *n, struct peer *p);                   /* the process has ended */
+uint64_t apart_charge(struct node *n, uint64_t now);              /* what has run up to now; when to look again, 0: no need */
 
 /* status.c */
 void event_note(struct node *n, const char *path, pid_t pid, enum event_kind kind);

@@ -39,6 +39,15 @@ static int life_of(int fd, pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+/* The process is back. */
+static void drop_what_it_lost(struct node *n, uint32_t index, pid_t pid)
+{
+    for (int i = n->slices[index].peers, next; i >= 0; i = next) {
+        next = n->peers[i].next;
+        if (n->peers[i].fd == PEER_LOST && n->peers[i].pid == pid) peer_drop(n, (uint32_t)i);
+    }
+}
+
 static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
 {
     struct slice *s = &n->slices[index];
@@ -48,6 +57,7 @@ static void admit(struct node *n, uint32_t index, int fd, pid_t pid)
     *p = (struct peer){.fd = fd, .life = life_of(fd, pid), .next = s->peers, .slice = index, .pid = pid};
     s->peers = at;
     s->peer_count++;
+    drop_what_it_lost(n, index, pid);
     node_watch(n, fd, FROM_PEER, (uint32_t)at);
     if (p->life >= 0) node_watch(n, p->life, FROM_DEATH, (uint32_t)at);
 }
@@ -115,9 +125,8 @@ static void give_back(struct node *n, struct peer *p, uint32_t card)
     schedule_done(&n->schedule, (uint32_t)s->card[card], p->slice, anybody_wants(n, s, card), clock_now());
 }
 
-void peer_drop(struct node *n, uint32_t index)
+static void give_all_back(struct node *n, struct peer *p)
 {
-    struct peer *p = &n->peers[index];
     struct slice *s = slice_of(n, p);
     uint64_t wanted = p->wants;
     p->wants = 0;
@@ -127,7 +136,15 @@ void peer_drop(struct node *n, uint32_t index)
         bool waits = s->card[c] >= 0 && (wanted >> c & 1) && !held && !s->outstanding[c];
         if (waits && !anybody_wants(n, s, c)) schedule_done(&n->schedule, (uint32_t)s->card[c], p->slice, false, clock_now());
     }
-    close(p->fd);
+}
+
+void peer_drop(struct node *n, uint32_t index)
+{
+    struct peer *p = &n->peers[index];
+    struct slice *s = slice_of(n, p);
+    give_all_back(n, p);
+    apart_end(n, p);
+    if (p->fd >= 0) close(p->fd);
     if (p->life >= 0) close(p->life);
     for (int *at = &s->peers; *at >= 0; at = &n->peers[*at].next)
         if (*at == (int)index) {
@@ -139,11 +156,28 @@ void peer_drop(struct node *n, uint32_t index)
     n->free_peer = (int)index;
 }
 
+static bool has_died(const struct peer *p)
+{
+    struct pollfd life = {.fd = p->life, .events = POLLIN};
+    return p->life < 0 || poll(&life, 1, 0) == 1;
+}
+
 /* The place may have been given to another since the event. */
 void peer_died(struct node *n, uint32_t index)
 {
-    struct pollfd life = {.fd = n->peers[index].fd >= 0 ? n->peers[index].life : -1, .events = POLLIN};
-    if (poll(&life, 1, 0) == 1) peer_drop(n, index);
+    if (n->peers[index].fd != -1 && n->peers[index].life >= 0 && has_died(&n->peers[index])) peer_drop(n, index);
+}
+
+/* What it has on the card then is not taken back by closing a connection. */
+static void lose(struct node *n, uint32_t index)
+{
+    struct peer *p = &n->peers[index];
+    uint64_t in_turns = p->granted;
+    if (has_died(p) || !(in_turns || p->apart)) return peer_drop(n, index);
+    give_all_back(n, p);
+    apart_lose(n, p, in_turns);
+    close(p->fd);
+    p->fd = PEER_LOST;
 }
 
 static void tell(struct node *n, struct peer *p, enum arbiter_kind kind, uint32_t card, uint64_t length)
@@ -204,7 +238,7 @@ static bool obey(struct node *n, struct peer *p, const struct arbiter_message *m
         schedule_waits(&n->schedule, (uint32_t)s->card[m->card], p->slice, m->held_back_ns & ARBITER_WAITS);
     if (m->kind == ARBITER_WANT) return want(n, p, m->card, m->gang), true;
     if (m->kind == ARBITER_ENDING) return ending(n, p, m), true;
-    if (m->kind != ARBITER_DONE) return false;
+    if (m->kind != ARBITER_DONE || !apart_hear(n, p, m)) return false;
     schedule_used(&n->schedule, (uint32_t)s->card[m->card], p->slice, m->length_ns < LONGEST_OUTSIDE ? m->length_ns : LONGEST_OUTSIDE, clock_now());
     if ((p->granted >> m->card & 1) && m->lease != s->lease[m->card]) return true; /* of an earlier lease: it crossed ours on the way */
     if (m->more) p->wants |= 1ull << m->card;
@@ -227,11 +261,11 @@ void peer_hear(struct node *n, uint32_t index)
         struct arbiter_message m;
         ssize_t size = clock_receive(p->fd, &m, sizeof m, MSG_DONTWAIT | MSG_TRUNC);
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (size <= 0) return peer_drop(n, index);
+        if (size <= 0) return lose(n, index);
         bool flooded = flood(p, clock_now());
         if (!flooded && size == sizeof m && obey(n, p, &m)) continue;
         event_note(n, slice_of(n, p)->path, p->pid, flooded ? EVENT_FLOOD : EVENT_NONSENSE);
-        return peer_drop(n, index);
+        return lose(n, index);
     }
 }
 

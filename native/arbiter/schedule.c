@@ -105,6 +105,14 @@ static void divide(const struct schedule_seat *draining, struct parts *p, uint64
     p->both = now - draining->charged_at - slices;
 }
 
+/* The card stands idle for a gang, which waits for another card: others could have had it. */
+static void charge_for_idling(struct schedule *s, uint32_t card, uint64_t now)
+{
+    if (s->reserved[card] == NOBODY) return;
+    struct schedule_seat *t = &s->seats[card][s->reserved[card]];
+    if (t->present) t->virtual_time += (int64_t)((now - t->charged_at) * SCALE / t->terms.weight);
+}
+
 /* All seats of a card: before anything changes. The card's virtual time goes with its holder until the end of the lease. */
 static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
 {
@@ -124,7 +132,7 @@ static void charge_all(struct schedule *s, uint32_t card, uint64_t now)
         if (t->draining && (!draining || t->ends_at > draining->ends_at)) draining = t;
         if ((t->holds || may_hold(t)) && t->virtual_time < front) front = t->virtual_time;
     }
-    if (!parts.users) parts.users = 1;
+    if (!parts.users) charge_for_idling(s, card, now), parts.users = 1;
     if (draining && parts.users > 1) divide(draining, &parts, now);
     for EACH_SEAT(s, card, i) {
         struct schedule_seat *t = &s->seats[card][i];

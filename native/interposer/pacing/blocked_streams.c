@@ -147,13 +147,6 @@ static bool any_to_come(const struct fr_paced_card *card)
     return false;
 }
 
-static void owe(struct fr_stream_state *st, struct fr_paced_card *card)
-{
-    fr_stream_state_lock_alive(st, card);
-    fr_timing_owe(st);
-    fr_stream_state_unlock(st);
-}
-
 void fr_blocked_settle(struct fr_paced_card *card)
 {
     uint64_t quiet = clock_now();
@@ -167,7 +160,7 @@ void fr_blocked_settle(struct fr_paced_card *card)
         else clock_sleep_until(clock_now() + (clock_now() - quiet) / 32 + NAP_NS);
     }
     for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
-        if (st->count && !atomic_load(&st->blocked)) let_go(st, FR_BLOCKED), owe(st, card);
+        if (st->count && !atomic_load(&st->blocked)) let_go(st, FR_BLOCKED);
 }
 
 bool fr_blocked_any(const struct fr_paced_card *card)
@@ -177,17 +170,23 @@ bool fr_blocked_any(const struct fr_paced_card *card)
     return false;
 }
 
-bool fr_blocked_resumed(struct fr_paced_card *card)
+/* It runs from now on, if it was held back. */
+static bool goes_on(struct fr_stream_state *st, struct fr_paced_card *card)
+{
+    bool was_held = atomic_load(&st->blocked) == FR_BLOCKED;
+    fr_stream_state_lock_alive(st, card);
+    fr_timing_collect(st);
+    bool runs = fr_timing_has_begun(st);
+    if (runs) fr_timing_goes_on(st);
+    if (runs && was_held) atomic_store(&st->blocked, 0), fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
+    fr_stream_state_unlock(st);
+    return runs;
+}
+
+bool fr_blocked_resumed(struct fr_paced_card *card, bool turn)
 {
     bool any = false;
-    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));) {
-        if (atomic_load(&st->blocked) != FR_BLOCKED || !at_work(st)) continue;
-        atomic_store(&st->blocked, 0);
-        fr_stream_state_lock_alive(st, card);
-        fr_timing_goes_on(st);
-        fr_stream_state_queue(st, clock_now(), atomic_load(&st->in_flight));
-        fr_stream_state_unlock(st);
-        any = true;
-    }
+    for (struct fr_stream_state *st = NULL; (st = fr_stream_state_next(card, st));)
+        if (!turn || atomic_load(&st->blocked) == FR_BLOCKED) any |= goes_on(st, card);
     return any;
 }

@@ -10,8 +10,8 @@
  * which the program cannot write (native/arbiter/alive.c); what the kernel answers it can fake by a filter (seccomp). The thread blocks all signals, is gone in a forked child, and checks
  * that its sockets are still its own: a program may close what it did not open.
  *
- * Work may run outside of turns: in streams that the program held back and let go, or after the connection was lost. What was
- * measured beyond the time held is said with the next DONE, and the arbiter charges it. */
+ * Work may run outside of turns: in streams that the program held back and let go (`apart`: the arbiter is told again and again, and
+ * charges the time), or after the connection was lost. What was measured beyond all that is said with the next DONE, and charged. */
 #include "pacing/lease_client.h"
 
 #include "base/compiler.h"
@@ -49,7 +49,7 @@
 #define AGAIN_NS 20000000ull /* between attempts to find the arbiter */
 #define BLOCKED_LOOK_NS 5000000ull /* at streams that are held back: do they go on? */
 #define OUTSIDE_NS 1000000ull /* measured beyond the time held: less is not worth a word */
-#define MUCH_OUTSIDE_NS 100000000ull /* said at once: the process may end */
+#define MUCH_OUTSIDE_NS 10000000ull /* said at once: the process may end */
 #define SLACK_NS 1000ul /* by which the kernel may let this thread sleep longer; usual are 50000 */
 
 struct socket {
@@ -67,6 +67,7 @@ struct client {
     bool may_pass_on; /* the arbiter lets the next begin before we are done */
     uint64_t noted;     /* this turn is counted as held up to then */
     uint64_t done_at, held_ns, gpu_ns; /* the last DONE; turns since; measured up to it */
+    uint64_t apart, said_at; /* ARBITER_HOLDS_BACK, ARBITER_RUNS or neither; when that was said */
     uint64_t held_back; /* before this turn, by the container's own limit, as the arbiter says */
     uint64_t begins, begins_lease; /* when a turn begins, as the arbiter says, and which */
     uint64_t waited;    /* of our account, as far as that was looked at */
@@ -224,20 +225,21 @@ static void lose_arbiter(struct client *me)
     set_gate(p, FR_GATE_ASKED);
 }
 
-static void say(struct client *me, enum arbiter_kind kind, uint64_t what)
+static void say_of(struct client *me, uint64_t lease, enum arbiter_kind kind, uint64_t what)
 {
     struct arbiter_message m = {.version = ARBITER_VERSION, .kind = kind, .card = (uint32_t)card_of(me)};
     if (kind == ARBITER_ENDING) m.length_ns = what;
     else m.more = what != 0;
-    uint64_t owed = kind == ARBITER_DONE ? atomic_exchange(&paced_card_of(me)->owed_ns, 0) : 0;
-    if (kind == ARBITER_DONE) m.length_ns = take_outside(me) + owed;
-    if (kind != ARBITER_ENDING) m.held_back_ns = ARBITER_WAITS;
-    m.lease = atomic_load(&paced_card_of(me)->lease);
+    if (kind == ARBITER_DONE) m.length_ns = take_outside(me), me->said_at = clock_now();
+    if (kind != ARBITER_ENDING) m.held_back_ns = ARBITER_WAITS | me->apart;
+    m.lease = lease;
     m.gang = fr_paced_cards_gang(clock_now()) | 1ull << card_of(me);
     if (still(&me->arbiter) && clock_send(me->arbiter.fd, &m, sizeof m, MSG_NOSIGNAL) == sizeof m) return;
-    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns - owed, atomic_fetch_add(&paced_card_of(me)->owed_ns, owed); /* for the next one */
+    if (kind == ARBITER_DONE) me->gpu_ns -= m.length_ns, me->said_at = 0; /* for the next one */
     lose_arbiter(me);
 }
+
+static void say(struct client *me, enum arbiter_kind kind, uint64_t what) { say_of(me, atomic_load(&paced_card_of(me)->lease), kind, what); }
 
 /* The arbiter's clock is ours, too, unless the container has a time namespace of its own: then what it says makes no sense here. */
 static uint64_t beginning(const struct client *me, uint64_t lease, uint64_t now)
@@ -385,31 +387,39 @@ static void give_back(struct client *me)
     if (more) rally(me);
     atomic_store(&p->gate, more ? FR_GATE_ASKED : FR_GATE_IDLE);
     me->asked = more; /* DONE says it */
+    me->apart = fr_blocked_any(p) ? ARBITER_HOLDS_BACK : 0;
     say(me, ARBITER_DONE, more);
     clock_wake(&p->gate);
 }
 
 /* What a stream was held back with runs from the moment it is let go: that is to be in a turn. */
-static void see_to_blocked(struct fr_paced_card *p)
+static uint64_t see_to_blocked(const struct client *me, bool turn)
 {
+    struct fr_paced_card *p = paced_card_of(me);
     uint32_t idle = FR_GATE_IDLE;
-    if (fr_blocked_any(p) && fr_blocked_resumed(p)) atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED);
+    bool any = fr_blocked_any(p);
+    if ((any || me->apart) && fr_blocked_resumed(p, turn)) return atomic_compare_exchange_strong(&p->gate, &idle, FR_GATE_ASKED), ARBITER_RUNS;
+    return any ? ARBITER_HOLDS_BACK : 0;
 }
 
-/* A DONE without a turn only says it. */
+/* A DONE of no turn only says it: should a GRANT be on its way, that one is not meant. */
 static void see_to_outside(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
     uint32_t gate = atomic_load(&p->gate);
     bool turn = gate == FR_GATE_OPEN || gate == FR_GATE_CLOSED;
-    if (!turn && atomic_load(&p->gpu_ns) > me->gpu_ns + me->held_ns + MUCH_OUTSIDE_NS) say(me, ARBITER_DONE, me->asked);
+    uint64_t before = me->apart, apart = see_to_blocked(me, turn);
+    if (turn) return;
+    me->apart = apart;
+    bool due = apart && clock_now() >= me->said_at + ARBITER_APART_NS;
+    bool much = atomic_load(&p->gpu_ns) > me->gpu_ns + me->held_ns + MUCH_OUTSIDE_NS;
+    if (apart != before || due || much) say_of(me, 0, ARBITER_DONE, me->asked);
 }
 
 static uint64_t see_to_gate(struct client *me)
 {
     struct fr_paced_card *p = paced_card_of(me);
     uint64_t now = clock_now();
-    see_to_blocked(p);
     see_to_outside(me);
     me->idle = now >= turn_is_idle(p) && !atomic_load(&p->waiting);
     if (atomic_load(&p->gate) == FR_GATE_OPEN) note_held(me);
@@ -422,7 +432,7 @@ static uint64_t see_to_gate(struct client *me)
         say(me, ARBITER_WANT, true);
     }
     uint64_t until = atomic_load(&p->gate) == FR_GATE_OPEN ? sooner(turn_ends(p), now + FR_LOOK_NS) : 0;
-    bool sooner = fr_blocked_any(p) && (!until || until > now + BLOCKED_LOOK_NS);
+    bool sooner = (fr_blocked_any(p) || me->apart) && (!until || until > now + BLOCKED_LOOK_NS);
     return sooner ? now + BLOCKED_LOOK_NS : until;
 }
 
@@ -445,6 +455,7 @@ static bool connected(struct client *me)
     if (!still(&me->ours)) own_pair(me);
     enum found found = connect_to_arbiter(me);
     if (found == FOUND && me->none) take_outside(me); /* nobody's time */
+    me->said_at = 0;
     me->none = found == NO_ARBITER;
     set_gate(paced_card_of(me), found == FOUND ? FR_GATE_IDLE : found == NO_ARBITER ? FR_GATE_FREE : FR_GATE_ASKED);
     return found == FOUND;
@@ -495,6 +506,7 @@ static void begin(struct client *me)
     me->gpu_ns = atomic_load(&paced_card_of(me)->gpu_ns);
     me->none = true;
     me->asked = false;
+    me->apart = me->said_at = 0;
     me->held_back = 0;
     me->waited = fr_paced_card_account(paced_card_of(me)) ? atomic_load(&fr_paced_card_account(paced_card_of(me))->waited_ns) : 0;
     atomic_store(&me->present, 0);

@@ -38,8 +38,7 @@ struct fr_paced_card {
     CUevent last_event;                           /* the event that was reached last ... */
     CUcontext last_event_of;                      /* ... and its context */
     _Atomic uint64_t open_done;                   /* when a batch without an event behind it was last found done */
-    _Atomic uint64_t gpu_ns;                      /* measured, as far as it is ours, ever; without what was owed */
-    _Atomic uint64_t owed_ns;                     /* predicted, of what stands behind streams that the program holds back, since the last DONE: it runs when that likes */
+    _Atomic uint64_t gpu_ns;                      /* measured, as far as it is ours, ever; without what was said to run outside of turns */
     _Atomic uint64_t last_launch;                 /* when */
     _Atomic uint64_t alive_at;                    /* when the lease client ran last; see fr_lease_client_lives() */
     _Atomic(CUevent) waits_for;                   /* ... since then it waits for this one, in the driver, or for FR_WAITS_FOR_ALL */

@@ -26,13 +26,14 @@ struct fr_work { /* what is about to be launched */
 
 struct batch {
     CUevent from, to;
-    uint64_t ns, owed; /* predicted; of that, charged before it has run */
+    uint64_t ns; /* predicted */
     uint32_t launches, kernels, of_kernel[KERNELS];
     struct fr_prediction *prediction[KERNELS];
     bool gap;    /* the stream ran dry in it: its length says nothing */
     bool shared; /* others had the card too meanwhile */
     bool beside; /* the turn before or the one after may have had a part of FR_HANDOVER_NS in it */
-    bool held;   /* back by the program, and let go: it was counted then */
+    bool held;   /* back by the program, and let go: it was counted then, and the arbiter charges the time */
+    bool apart;  /* back by the program, and done before anybody saw that it ran */
     bool behind; /* a wait that the program put into the stream */
     bool single; /* began on a dry stream: ends with its first launch, before it can */
 };

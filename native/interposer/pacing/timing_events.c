@@ -64,7 +64,7 @@ static void learn(const struct batch *b, uint64_t measured)
 static void count_gpu_time(struct fr_paced_card *p, const struct batch *b, uint64_t ns)
 {
     struct fr_account *a = fr_paced_card_account(p);
-    atomic_fetch_add_explicit(&p->gpu_ns, ns > b->owed ? ns - b->owed : 0, memory_order_relaxed);
+    if (!b->held) atomic_fetch_add_explicit(&p->gpu_ns, ns, memory_order_relaxed);
     if (!a) return;
     atomic_fetch_add_explicit(&a->gpu_ns, ns, memory_order_relaxed);
     atomic_fetch_add_explicit(&a->launches, b->launches, memory_order_relaxed);
@@ -90,11 +90,12 @@ static float since_last(struct fr_stream_state *st, struct batch *b, float ms)
     return ms > 0 ? ms : 0; /* done before the last one: counted with it */
 }
 
-/* What was held back, and let go, runs at any time, in a turn or not, and its second event may be late: it counts as what was thought. */
+/* What was held back, and let go, runs at any time, in a turn or not, and its second event may be late: people are told what was thought. */
 static void goes_on(struct fr_stream_state *st, struct batch *b)
 {
-    if (!b->held) count_gpu_time(st->card, b, b->ns);
+    if (b->held) return;
     b->held = true;
+    count_gpu_time(st->card, b, b->ns);
 }
 
 /* The oldest batch is done. */
@@ -106,11 +107,10 @@ static void finish(struct fr_stream_state *st)
     b->shared |= atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     uint64_t passes = atomic_load_explicit(&st->card->passes_at, memory_order_relaxed);
     b->beside |= passes && clock_now() >= passes;
-    if (atomic_load(&st->blocked) == FR_BLOCKED) goes_on(st, b);
-    if (timed && !b->held) learn(b, (uint64_t)((double)ms * 1e6));
+    if (timed && !b->held && !b->apart) learn(b, (uint64_t)((double)ms * 1e6));
     landed(st, b);
     uint64_t took = timed ? (uint64_t)((double)since_last(st, b, ms) * 1e6) : b->ns;
-    bool with_others = is_sliced(b, took) || (b->shared && took > b->ns);
+    bool with_others = !b->apart && (is_sliced(b, took) || (b->shared && took > b->ns));
     if (!b->held) count_gpu_time(st->card, b, with_others ? b->ns : took); /* not their work */
     st->first = (st->first + 1) % BATCHES;
     st->count--;
@@ -131,16 +131,6 @@ void fr_timing_goes_on(struct fr_stream_state *st)
     for (uint32_t i = 0; i < st->count; i++) goes_on(st, at(st, i));
 }
 
-/* When the program lets it go, nobody may be there to say that it runs: it can end the lease client, and itself. */
-void fr_timing_owe(struct fr_stream_state *st)
-{
-    struct fr_paced_card *card = atomic_load(&st->card);
-    for (uint32_t i = 0; i < st->count; i++) {
-        struct batch *b = at(st, i);
-        if (!b->held) atomic_fetch_add(&card->owed_ns, b->ns - b->owed), b->owed = b->ns;
-    }
-}
-
 uint64_t fr_timing_due(struct fr_stream_state *st)
 {
     uint64_t behind = 0;
@@ -148,9 +138,15 @@ uint64_t fr_timing_due(struct fr_stream_state *st)
     return atomic_load(&st->queue_end) - behind;
 }
 
+static bool oldest_is_done(struct fr_stream_state *st) { return closed(st) && REAL(cuEventQuery)(at(st, 0)->to) != CUDA_ERROR_NOT_READY; }
+
 void fr_timing_collect(struct fr_stream_state *st)
 {
-    while (closed(st) && REAL(cuEventQuery)(at(st, 0)->to) != CUDA_ERROR_NOT_READY) finish(st);
+    if (!oldest_is_done(st)) return;
+    bool apart = atomic_load(&st->blocked) == FR_BLOCKED;
+    for (uint32_t i = 0; i < st->count; i++) at(st, i)->apart |= apart;
+    do finish(st);
+    while (oldest_is_done(st));
 }
 
 /* ---- recording ---- */
@@ -184,8 +180,8 @@ static void begin(struct fr_stream_state *st, bool dry)
     if (st->count == BATCHES) return begin_again(st);
     struct batch *b = at(st, st->count);
     if (!event(&b->from) || !event(&b->to) || REAL(cuEventRecord)(b->from, st->handle)) return;
-    b->ns = b->owed = b->launches = b->kernels = 0;
-    b->gap = b->held = false;
+    b->ns = b->launches = b->kernels = 0;
+    b->gap = b->held = b->apart = false;
     b->shared = atomic_load_explicit(&st->card->shared, memory_order_relaxed);
     b->beside = clock_now() < atomic_load_explicit(&st->card->alone_at, memory_order_relaxed);
     b->behind = st->told;
@@ -245,7 +241,6 @@ void fr_timing_after_launch(struct fr_stream_state *st, struct fr_prediction *pr
     fr_stream_state_queue(st, now, ns);
     if (st->open) {
         note(newest(st), prediction, ns);
-        if (unlikely(atomic_load_explicit(&st->blocked, memory_order_relaxed) == FR_BLOCKED)) fr_timing_owe(st);
         if (full(st, newest(st), prediction)) fr_timing_close(st);
     } else {
         fr_stream_state_completed(st, ns); /* it cannot be watched */

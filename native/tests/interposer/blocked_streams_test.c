@@ -137,6 +137,26 @@ static void what_is_held_back_is_paid_for(void)
     EXPECT(seconds() - from > 2 * 3 * ALONE && seconds() - from < 2 * MUCH);
 }
 
+/* Three kernels that the program has never launched before: nobody knows how long they will take. The turn is over when they begin. */
+#define LONG_US 400000
+static void what_was_never_run_before_is_paid_for_too(void)
+{
+    get_ready(1);
+    double from = seconds();
+    for (unsigned i = 1; i <= 3; i++) {
+        uint64_t us = LONG_US;
+        __atomic_store_n(word, 0, __ATOMIC_SEQ_CST);
+        wait_for_the_word(waits);
+        EXPECT_EQ(cuLaunchKernel(spin, i, 1, 1, 1, 1, 1, 0, waits, (void *[]){&us}, NULL), CUDA_SUCCESS);
+        usleep(100000);
+        let_go();
+        EXPECT_EQ(cuStreamSynchronize(waits), CUDA_SUCCESS);
+    }
+    launch(other, 1);
+    EXPECT_EQ(cuStreamSynchronize(other), CUDA_SUCCESS);
+    EXPECT(seconds() - from > 3 * 5 * LONG_US / 1e6 - 1 && seconds() - from < 30);
+}
+
 /* A kernel that spins on a word would look like this: it has begun, and nobody can know that it waits for us. */
 static void behind_what_does_not_end_launches_go_all_the_same(void)
 {
@@ -231,6 +251,7 @@ int main(void)
     UNDER_AN_ARBITER(launches_into_the_stream_null_beside_one_that_waits_go);
     UNDER_AN_ARBITER(other_streams_go_on_beside_one_that_is_held_back);
     UNDER_AN_ARBITER(what_is_held_back_is_paid_for);
+    UNDER_AN_ARBITER(what_was_never_run_before_is_paid_for_too);
     UNDER_AN_ARBITER(behind_what_does_not_end_launches_go_all_the_same);
     UNDER_AN_ARBITER(a_kernel_that_waits_for_a_later_launch_hangs_nobody);
     UNDER_AN_ARBITER(one_in_the_stream_null_hangs_nobody);

@@ -158,43 +158,103 @@ static void nothing_is_launched_when_an_arbiter_comes(void)
     stop_arbiter(SIGTERM);
 }
 
-#define HELD 30 /* kernels of 10 ms: 0.3 s */
+static CUstream stream;
+static volatile uint32_t *word;
 
-/* It lets its work go when nobody can say any more that it runs, and ends. */
-static void work_that_is_held_back_and_let_go(void)
+static void get_ready_to_escape(void)
 {
     CUmodule module;
-    CUstream waits;
-    volatile uint32_t *word;
     silence = HANGS;
+    me = 0;
     if (!(context = context_on(0))) _exit(1);
     EXPECT_EQ(cuModuleLoadData(&module, spin_ptx) + cuModuleGetFunction(&spin, module, "spin"), CUDA_SUCCESS);
-    for (int i = 0; i < 3; i++) EXPECT_EQ(spin_in(spin, 10000, NULL) + cuCtxSynchronize(), CUDA_SUCCESS); /* now it is known */
-    EXPECT_EQ(cuStreamCreate(&waits, 1) + cuMemHostAlloc((void **)(uintptr_t)&word, 4096, 0), CUDA_SUCCESS);
-    EXPECT_EQ(cuStreamWaitValue32_v2(waits, (uint64_t)(uintptr_t)word, 1, 0), CUDA_SUCCESS);
-    for (int i = 0; i < HELD; i++) EXPECT_EQ(spin_in(spin, 10000, waits), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamCreate(&stream, 1) + cuMemHostAlloc((void **)(uintptr_t)&word, 4096, 0), CUDA_SUCCESS);
+}
+
+static void never_run_before(unsigned blocks, uint64_t us)
+{
+    EXPECT_EQ(cuLaunchKernel(spin, blocks, 1, 1, 1, 1, 1, 0, stream, (void *[]){&us}, NULL), CUDA_SUCCESS);
+}
+
+/* When nobody can say any more that it runs. */
+static void let_it_go(void)
+{
     usleep(400000); /* its turn is over */
     silence_the_librarys_thread();
     __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
-    EXPECT_EQ(cuStreamSynchronize(waits), CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
     _exit(ok_so_far ? 0 : 1);
 }
 
-/* 0.3 s of a limit of 20 percent. */
-static void work_that_was_held_back_is_paid_for_by_the_container(void)
+static void hold_back(void) { EXPECT_EQ(cuStreamWaitValue32_v2(stream, (uint64_t)(uintptr_t)word, 1, 0), CUDA_SUCCESS); }
+
+static void with_kernels_that_are_known(void)
+{
+    get_ready_to_escape();
+    for (int i = 0; i < 3; i++) EXPECT_EQ(spin_in(spin, 10000, NULL) + cuCtxSynchronize(), CUDA_SUCCESS);
+    hold_back();
+    for (int i = 0; i < 30; i++) EXPECT_EQ(spin_in(spin, 10000, stream), CUDA_SUCCESS);
+    let_it_go();
+}
+
+static void with_a_kernel_that_was_never_run_before(void)
+{
+    get_ready_to_escape();
+    hold_back();
+    never_run_before(2, 300000);
+    let_it_go();
+}
+
+static void with_one_that_was_short_before(void)
+{
+    get_ready_to_escape();
+    for (int i = 0; i < 3; i++) EXPECT_EQ(spin_in(spin, 100, NULL) + cuCtxSynchronize(), CUDA_SUCCESS);
+    hold_back();
+    EXPECT_EQ(spin_in(spin, 300000, stream), CUDA_SUCCESS);
+    let_it_go();
+}
+
+static void close_the_connection(void)
+{
+    for (int fd = 3; fd < 1024; fd++) {
+        struct stat st;
+        int kind = 0;
+        socklen_t size = sizeof kind;
+        if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) && getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 && kind == SOCK_SEQPACKET) close(fd);
+    }
+}
+
+static void in_a_turn_whose_connection_it_closes(void)
+{
+    get_ready_to_escape();
+    never_run_before(2, 500000);
+    silence_the_librarys_thread();
+    close_the_connection();
+    EXPECT_EQ(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    _exit(ok_so_far ? 0 : 1);
+}
+
+/* 0.3 s and more of a limit of 20 percent: 1.5 s. Not paid for: 1 s, of which it took 0.4 s to sleep and 0.3 s to run. */
+static void the_container_pays(void (*program)(void))
 {
     CUmodule module;
     int status;
+    memset(seen, 0, sizeof *seen);
     pid_t first = fork();
-    if (!first) work_that_is_held_back_and_let_go();
+    if (!first) program();
     double began = seconds();
     EXPECT_EQ(waitpid(first, &status, 0), first);
     EXPECT_EQ(status, 0);
     if (!(context = context_on(0))) _exit(1);
     EXPECT_EQ(cuModuleLoadData(&module, spin_ptx) + cuModuleGetFunction(&spin, module, "spin"), CUDA_SUCCESS);
     EXPECT_EQ(spin_in(spin, 100, NULL) + cuCtxSynchronize(), CUDA_SUCCESS);
-    EXPECT(seconds() - began > 1.3); /* without that: 1 s, of which it took 0.4 s to sleep and 0.3 s to run */
+    EXPECT(seconds() - began > 1.3);
 }
+
+static void work_that_was_held_back_is_paid_for_by_the_container(void) { the_container_pays(with_kernels_that_are_known); }
+static void a_kernel_that_was_never_run_before_is_paid_for(void) { the_container_pays(with_a_kernel_that_was_never_run_before); }
+static void a_kernel_that_was_short_before_is_paid_for(void) { the_container_pays(with_one_that_was_short_before); }
+static void a_turn_without_a_connection_is_paid_for(void) { the_container_pays(in_a_turn_whose_connection_it_closes); }
 
 int main(void)
 {
@@ -207,5 +267,8 @@ int main(void)
 #undef LIMITED
 #define LIMITED CARD_A "=3000MiB,context=256MiB,cores=20,cores-limit=20"
     UNDER_AN_ARBITER(work_that_was_held_back_is_paid_for_by_the_container);
+    UNDER_AN_ARBITER(a_kernel_that_was_never_run_before_is_paid_for);
+    UNDER_AN_ARBITER(a_kernel_that_was_short_before_is_paid_for);
+    UNDER_AN_ARBITER(a_turn_without_a_connection_is_paid_for);
     FINISH;
 }
